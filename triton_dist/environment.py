@@ -1,0 +1,120 @@
+"""Every environment variable that triton_dist reads: one table, read through one function.
+
+A variable is read when it is asked for, not at import, so that a test or a launcher may set it late. The reference page
+in ``docs/`` is made from this table (``python -m triton_dist.environment``).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Callable
+
+__all__ = ["VARIABLES", "Variable", "get"]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable: how its text is read, what it is when unset, and what it is for."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+    kind: str
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}")
+        return text.lower()
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise ValueError("expected a positive number of seconds")
+    return value
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _size(text: str) -> int:
+    digits = text.strip().upper().removesuffix("B").removesuffix("I")
+    unit = digits[-1:] if digits[-1:] in _UNITS else ""
+    value = int(float(digits.removesuffix(unit)) * _UNITS[unit])
+    if value <= 0:
+        raise ValueError("expected a positive size such as 512M or 2G")
+    return value
+
+
+VARIABLES: dict[str, Variable] = {
+    v.name: v
+    for v in (
+        Variable(
+            "TRITON_DIST_WORLD",
+            _choice("cpu", "gpu"),
+            None,
+            "Which world to build. Unset: gpu when PyTorch sees a GPU, else cpu.",
+            "cpu or gpu",
+        ),
+        Variable(
+            "TRITON_DIST_SYMMETRIC_SIZE",
+            _size,
+            1 << 30,
+            "Size of each PE's symmetric heap, in bytes; K, M, G and T are powers of 1024.",
+            "size",
+        ),
+        Variable(
+            "TRITON_DIST_WAIT_TIMEOUT",
+            _seconds,
+            60.0,
+            "CPU world: seconds after which a kernel in which no program can go on ends with an error that names who waits for what.",
+            "seconds",
+        ),
+        Variable(
+            "TRITON_DIST_DISABLE_PLUGIN",
+            _flag,
+            False,
+            "Start Triton without our plugin (read by the start-up hook, before triton_dist is imported).",
+            "flag",
+        ),
+    )
+}
+
+
+def get(name: str) -> Any:
+    """The parsed value of a variable of the table, or its default when it is unset.
+
+    Raises:
+        ValueError: its text cannot be read; the message quotes it and says what was expected.
+    """
+    variable = VARIABLES[name]
+    text = os.environ.get(name)
+    if text is None:
+        return variable.default
+    try:
+        return variable.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{name}={text!r}: {error}") from None
+
+
+def _page() -> str:
+    rows = [f"| `{v.name}` | {v.kind} | {v.default} | {v.help} |" for v in VARIABLES.values()]
+    return "\n".join(["| variable | kind | default | meaning |", "| --- | --- | --- | --- |", *rows])
+
+
+if __name__ == "__main__":
+    print(_page())
