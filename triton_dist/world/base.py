@@ -1,0 +1,114 @@
+"""What a world is, whatever carries it: the contract between the public API and the CPU and GPU worlds.
+
+A world is N processing elements (PEs), one process each, and a symmetric heap: an allocation made by all PEs in the same
+order, which each PE can name on every other. Nothing here knows how a heap is mapped or how PEs found each other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import Store
+
+__all__ = ["Launch", "World"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How this process was started: which PE it is, and the store through which PEs find each other.
+
+    ``store`` is private to this world (no other user of the underlying store sees its keys), and is None in a world of one.
+    """
+
+    pe: int
+    n_pes: int
+    local_pe: int
+    n_local_pes: int
+    store: Store | None
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.pe < self.n_pes, f"pe {self.pe} is out of range [0, {self.n_pes})"
+        assert 0 <= self.local_pe < self.n_local_pes, f"local pe {self.local_pe} is out of range [0, {self.n_local_pes})"
+        assert self.store is not None or self.n_pes == 1, f"{self.n_pes} PEs need a store to find each other"
+
+
+class World(ABC):
+    """The PEs of this run and their symmetric heap. Made by :func:`triton_dist.init`, ended by :meth:`finalize`.
+
+    Methods marked *collective* must be called by every PE, in the same order.
+    """
+
+    kind: str
+    """"cpu" or "gpu"."""
+
+    pe: int
+    """This process's number, from 0 to ``n_pes - 1``."""
+
+    n_pes: int
+    """How many PEs the world has."""
+
+    device: torch.device
+    """Where this PE's symmetric tensors live and its kernels run."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.pe = launch.pe
+        self.n_pes = launch.n_pes
+
+    @abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A contiguous symmetric tensor with unspecified contents, aligned to at least 16 bytes. *Collective.*
+
+        Raises:
+            RuntimeError: PEs ask for different shapes or dtypes; the message holds both.
+            MemoryError: the heap is full; the message holds what was asked for, what is free and the variable that sets the size.
+        """
+
+    @abstractmethod
+    def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
+        """``tensor``, a symmetric tensor or a view of one, as it lies on ``pe``: same shape, strides and dtype.
+
+        Raises:
+            ValueError: ``tensor`` is not in the symmetric heap, or there is no such ``pe``.
+        """
+
+    @abstractmethod
+    def free(self, tensor: torch.Tensor) -> None:
+        """Give an allocation of :meth:`empty` back. Neither it nor a view of it may be used again. *Collective.*
+
+        Raises:
+            ValueError: ``tensor`` does not start an allocation of this world's heap.
+        """
+
+    @abstractmethod
+    def barrier_all(self) -> None:
+        """Wait until every PE has come here and the work that each had started on its device is complete. *Collective.*"""
+
+    @abstractmethod
+    def finalize(self) -> None:
+        """End the world: its heap is gone afterwards. *Collective*; a second call does nothing."""
+
+    def check_pe(self, pe: int) -> int:
+        """``pe`` as an int, if there is such a PE.
+
+        Raises:
+            ValueError: there is not.
+        """
+        if not 0 <= int(pe) < self.n_pes:
+            raise ValueError(f"pe {pe} is out of range [0, {self.n_pes})")
+        return int(pe)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.finalize()
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} world: PE {self.pe} of {self.n_pes} on {self.device}>"
