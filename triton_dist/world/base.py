@@ -31,6 +31,16 @@ class Launch:
     n_local_pes: int
     store: Store | None
 
+    def exchange(self, key: str, value: str) -> list[str]:
+        """What every PE passed as ``value`` under ``key``, in PE order. *Collective*; a key serves once.
+
+        This is for rare, small things (who are you, what shape do you want): each value costs a round trip.
+        """
+        if self.store is None:
+            return [value]
+        self.store.set(f"{key}/{self.pe}", value)
+        return [self.store.get(f"{key}/{pe}").decode() for pe in range(self.n_pes)]
+
     def __post_init__(self) -> None:
         assert 0 <= self.pe < self.n_pes, f"pe {self.pe} is out of range [0, {self.n_pes})"
         assert 0 <= self.local_pe < self.n_local_pes, f"local pe {self.local_pe} is out of range [0, {self.n_local_pes})"
@@ -40,7 +50,8 @@ class Launch:
 class World(ABC):
     """The PEs of this run and their symmetric heap. Made by :func:`triton_dist.init`, ended by :meth:`finalize`.
 
-    Methods marked *collective* must be called by every PE, in the same order.
+    Methods marked *collective* must be called by every PE, in the same order. A world is a context manager: leaving the
+    block finalises it, and leaving it by an exception abandons it, because the other PEs may be anywhere.
     """
 
     kind: str
@@ -54,6 +65,9 @@ class World(ABC):
 
     device: torch.device
     """Where this PE's symmetric tensors live and its kernels run."""
+
+    finalized: bool = False
+    """Whether the world has ended."""
 
     def __init__(self, launch: Launch) -> None:
         self.pe = launch.pe
@@ -88,9 +102,24 @@ class World(ABC):
     def barrier_all(self) -> None:
         """Wait until every PE has come here and the work that each had started on its device is complete. *Collective.*"""
 
-    @abstractmethod
     def finalize(self) -> None:
         """End the world: its heap is gone afterwards. *Collective*; a second call does nothing."""
+        if not self.finalized:
+            self.finalized = True
+            self._close()
+
+    def abandon(self) -> None:
+        """End the world on this PE alone, after an error: waits for nobody. The others must end too."""
+        if not self.finalized:
+            self.finalized = True
+            self._drop()
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Wait for the other PEs, then give everything back. Called once, by :meth:`finalize`."""
+
+    def _drop(self) -> None:
+        """Let go of what can be let go without waiting for other PEs. Called once, by :meth:`abandon`."""
 
     def check_pe(self, pe: int) -> int:
         """``pe`` as an int, if there is such a PE.
@@ -108,7 +137,10 @@ class World(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.finalize()
+        if error is None:
+            self.finalize()
+        else:
+            self.abandon()
 
     def __repr__(self) -> str:
         return f"<{self.kind} world: PE {self.pe} of {self.n_pes} on {self.device}>"
