@@ -1,0 +1,165 @@
+"""Start N PEs of a Python program on this machine, as ``torchrun`` would, and collect what each of them did.
+
+Tests want what torchrun does not give: the output of each PE apart, a PE that dies *without* the launcher ending the
+others (that they end by themselves is the thing under test), and a time limit after which everything is killed and the
+output so far is still there.
+
+    result = launch(["examples/01_ring_put.py"], n_pes=4, timeout=60).check()
+    print(result[0].stdout)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import IO
+
+__all__ = ["PEResult", "Result", "launch"]
+
+
+@dataclass(frozen=True)
+class PEResult:
+    """What one PE did. A negative ``returncode`` is the signal that ended it, as in :mod:`subprocess`."""
+
+    pe: int
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What all PEs did; ``result[pe]`` is one of them."""
+
+    pes: tuple[PEResult, ...]
+    seconds: float
+    timed_out: bool
+
+    def __getitem__(self, pe: int) -> PEResult:
+        return self.pes[pe]
+
+    def __iter__(self) -> Iterator[PEResult]:
+        return iter(self.pes)
+
+    @property
+    def ok(self) -> bool:
+        return not self.timed_out and all(pe.returncode == 0 for pe in self.pes)
+
+    @property
+    def report(self) -> str:
+        """How each PE ended and all it printed."""
+        lines = [f"timed out after {self.seconds:.1f} s" if self.timed_out else f"ended after {self.seconds:.1f} s"]
+        for pe in self.pes:
+            lines.append(f"---- PE {pe.pe}: exit status {pe.returncode}")
+            lines += [f"[{name}] {line}" for name in ("stdout", "stderr") for line in getattr(pe, name).splitlines()]
+        return "\n".join(lines)
+
+    def check(self) -> Result:
+        """This result; RuntimeError with the report when a PE failed or the time limit was hit."""
+        if not self.ok:
+            raise RuntimeError(self.report)
+        return self
+
+
+def launch(
+    args: Sequence[str | os.PathLike[str]],
+    n_pes: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120.0,
+) -> Result:
+    """Run ``python *args`` (a script, ``-m module`` or ``-c code``, then its arguments) as ``n_pes`` processes.
+
+    Each gets torchrun's variables. The TCPStore they meet at lives in the calling process, as torchrun's agent hosts it,
+    on a port that the system picks: no two launches can race for one. ``env`` is added to this process's environment.
+
+    After ``timeout`` seconds the PEs and whatever they started are killed; :attr:`Result.timed_out` tells.
+    """
+    if n_pes < 1:
+        raise ValueError(f"n_pes is {n_pes}: a launch needs at least one PE")
+    import torch.distributed  # here, since importing it takes a second
+
+    store = torch.distributed.TCPStore(
+        "127.0.0.1", 0, n_pes, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout)
+    )
+    begin = time.monotonic()
+    with ExitStack() as stack:
+        outputs = [[stack.enter_context(_scratch()) for _ in ("stdout", "stderr")] for _ in range(n_pes)]
+        processes: list[subprocess.Popen[str]] = []
+        stack.callback(_kill, processes)
+        for pe, (stdout, stderr) in enumerate(outputs):
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, *map(os.fspath, args)],
+                    env=_environment(pe, n_pes, store.port) | dict(env or {}),
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    text=True,
+                    start_new_session=True,  # so that a kill reaches what the PE itself started
+                )
+            )
+        timed_out = not _wait(processes, begin + timeout)
+        _kill(processes)
+        seconds = time.monotonic() - begin
+        pes = tuple(
+            PEResult(pe, process.returncode, _text(stdout), _text(stderr))
+            for pe, (process, (stdout, stderr)) in enumerate(zip(processes, outputs))
+        )
+    return Result(pes, seconds, timed_out)
+
+
+def _environment(pe: int, n_pes: int, port: int) -> dict[str, str]:
+    package_root = Path(__file__).resolve().parents[2]
+    path = [str(package_root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {
+        "RANK": str(pe),
+        "WORLD_SIZE": str(n_pes),
+        "LOCAL_RANK": str(pe),
+        "LOCAL_WORLD_SIZE": str(n_pes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONUNBUFFERED": "1",  # a killed PE has said all it had to say
+    }
+
+
+def _scratch() -> IO[str]:
+    # A file takes any amount of output, needs no reader thread, and can be read after a kill.
+    return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+def _wait(processes: Sequence[subprocess.Popen[str]], deadline: float) -> bool:
+    """Whether all ended before the deadline. Every PE is reaped as soon as it ends, whichever it is."""
+    while any([process.poll() is None for process in processes]):  # a list: poll them all
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """End every PE's process group: the PE if it still runs, and what it left running."""
+    for process in processes:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass  # nobody is left in it
+        process.wait()
