@@ -1,0 +1,69 @@
+# The MLIR and LLVM whose headers the plugin is compiled with. Their libraries are never linked: at run time the only MLIR
+# in the process is the one inside libtriton.so, and check_abi.py proves after every link that the two fit.
+#
+#   MLIR_DIR, LLVM_DIR   the folders of MLIRConfig.cmake and LLVMConfig.cmake; default: Debian's LLVM of the version that
+#                        supported_triton.json names for this Triton
+# gives the usual variables of MLIR and LLVM, their CMake functions, and the target mlir-headers-for-triton
+set(apt_packages "libmlir-${Triton_LLVM}-dev mlir-${Triton_LLVM}-tools llvm-${Triton_LLVM}-dev")
+foreach(name MLIR LLVM)
+  string(TOLOWER ${name} folder)
+  if(NOT ${name}_DIR)
+    set(${name}_DIR /usr/lib/llvm-${Triton_LLVM}/lib/cmake/${folder} CACHE PATH "Folder of ${name}Config.cmake" FORCE)
+  endif()
+  # find_package would quietly take another one that it finds elsewhere.
+  if(NOT EXISTS ${${name}_DIR}/${name}Config.cmake)
+    message(FATAL_ERROR "No ${name}Config.cmake in ${${name}_DIR}. Debian/Ubuntu: apt-get install ${apt_packages}\n"
+                        "(a distribution without them: see apt.llvm.org), or name an LLVM with -DMLIR_DIR= and -DLLVM_DIR=.")
+  endif()
+endforeach()
+
+# LLVM's own configuration fails on these in words that name no package.
+file(STRINGS ${LLVM_DIR}/LLVMConfig.cmake needed REGEX "^set\\(LLVM_ENABLE_(ZLIB|ZSTD) +(1|ON|TRUE|FORCE_ON)\\)")
+foreach(pair ZLIB:zlib1g-dev zstd:libzstd-dev)
+  string(REGEX REPLACE ":.*" "" library ${pair})
+  string(REGEX REPLACE ".*:" "" apt_package ${pair})
+  string(TOUPPER ${library} upper)
+  if(needed MATCHES "LLVM_ENABLE_${upper} ")
+    list(PREPEND CMAKE_MODULE_PATH ${LLVM_DIR}) # Findzstd.cmake
+    find_package(${library} QUIET)
+    list(POP_FRONT CMAKE_MODULE_PATH)
+    if(NOT ${library}_FOUND)
+      message(FATAL_ERROR "The LLVM in ${LLVM_DIR} needs ${library}, whose headers were not found. "
+                          "Debian/Ubuntu: apt-get install ${apt_package}")
+    endif()
+  endif()
+endforeach()
+
+find_package(MLIR REQUIRED CONFIG PATHS ${MLIR_DIR} NO_DEFAULT_PATH)
+find_program(MLIR_TBLGEN mlir-tblgen PATHS ${LLVM_TOOLS_BINARY_DIR} NO_DEFAULT_PATH)
+if(NOT MLIR_TBLGEN)
+  message(FATAL_ERROR "No mlir-tblgen in ${LLVM_TOOLS_BINARY_DIR}. Debian/Ubuntu: apt-get install mlir-${Triton_LLVM}-tools")
+endif()
+message(STATUS "MLIR ${LLVM_PACKAGE_VERSION}: ${MLIR_DIR}")
+
+list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
+set(MLIR_TABLEGEN_EXE ${MLIR_TBLGEN})
+include(TableGen)
+include(AddLLVM)
+include(AddMLIR)
+
+# Triton's LLVM is built with assertions, a distribution's is not, and the layout of many classes follows this macro. (When
+# a libtriton is built without, the symbol llvm::EnableABIBreakingChecks is missing in it and check_abi.py says so.)
+set(shadow ${PROJECT_BINARY_DIR}/llvm-with-assertions)
+foreach(dir ${LLVM_INCLUDE_DIRS})
+  if(EXISTS ${dir}/llvm/Config/abi-breaking.h)
+    file(READ ${dir}/llvm/Config/abi-breaking.h header)
+  endif()
+endforeach()
+string(REGEX REPLACE "(define LLVM_ENABLE_ABI_BREAKING_CHECKS) [01]" "\\1 1" header "${header}")
+if(NOT header MATCHES "define LLVM_ENABLE_ABI_BREAKING_CHECKS 1")
+  message(FATAL_ERROR "llvm/Config/abi-breaking.h in ${LLVM_INCLUDE_DIRS} does not define LLVM_ENABLE_ABI_BREAKING_CHECKS")
+endif()
+file(CONFIGURE OUTPUT ${shadow}/llvm/Config/abi-breaking.h CONTENT "${header}" @ONLY)
+
+add_library(mlir-headers-for-triton INTERFACE)
+target_include_directories(mlir-headers-for-triton BEFORE INTERFACE ${shadow})
+target_include_directories(mlir-headers-for-triton SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
+target_compile_definitions(mlir-headers-for-triton INTERFACE _GNU_SOURCE __STDC_CONSTANT_MACROS __STDC_FORMAT_MACROS
+                                                             __STDC_LIMIT_MACROS)
+target_compile_options(mlir-headers-for-triton INTERFACE -fno-rtti -fno-exceptions)
