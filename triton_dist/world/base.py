@@ -1,7 +1,7 @@
 """What a world is, whatever carries it: the contract between the public API and the CPU and GPU worlds.
 
-A world is N processing elements (PEs), one process each, and a symmetric heap: an allocation made by all PEs in the same
-order, which each PE can name on every other. Nothing here knows how a heap is mapped or how PEs found each other.
+A world is N processing elements (PEs), one process each, and a symmetric heap: an allocation made by all PEs in the
+same order, which each PE can name on every other. Nothing here knows how a heap is mapped or how PEs found each other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
-    from torch.distributed import Store
+    from torch.distributed import Store  # type: ignore[attr-defined]
 
 __all__ = ["Launch", "World"]
 
@@ -22,7 +22,8 @@ __all__ = ["Launch", "World"]
 class Launch:
     """How this process was started: which PE it is, and the store through which PEs find each other.
 
-    ``store`` is private to this world (no other user of the underlying store sees its keys), and is None in a world of one.
+    ``store`` is private to this world (no other user of the underlying store sees its keys), and is None in a world of
+    one.
     """
 
     pe: int
@@ -30,6 +31,11 @@ class Launch:
     local_pe: int
     n_local_pes: int
     store: Store | None
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.pe < self.n_pes, f"pe {self.pe} is out of range [0, {self.n_pes})"
+        assert 0 <= self.local_pe < self.n_local_pes, f"local pe {self.local_pe}: out of range [0, {self.n_local_pes})"
+        assert self.store is not None or self.n_pes == 1, f"{self.n_pes} PEs need a store to find each other"
 
     def exchange(self, key: str, value: str) -> list[str]:
         """What every PE passed as ``value`` under ``key``, in PE order. *Collective*; a key serves once.
@@ -40,11 +46,6 @@ class Launch:
             return [value]
         self.store.set(f"{key}/{self.pe}", value)
         return [self.store.get(f"{key}/{pe}").decode() for pe in range(self.n_pes)]
-
-    def __post_init__(self) -> None:
-        assert 0 <= self.pe < self.n_pes, f"pe {self.pe} is out of range [0, {self.n_pes})"
-        assert 0 <= self.local_pe < self.n_local_pes, f"local pe {self.local_pe} is out of range [0, {self.n_local_pes})"
-        assert self.store is not None or self.n_pes == 1, f"{self.n_pes} PEs need a store to find each other"
 
 
 class World(ABC):
@@ -78,8 +79,8 @@ class World(ABC):
         """A contiguous symmetric tensor with unspecified contents, aligned to at least 16 bytes. *Collective.*
 
         Raises:
-            RuntimeError: PEs ask for different shapes or dtypes; the message holds both.
-            MemoryError: the heap is full; the message holds what was asked for, what is free and the variable that sets the size.
+            RuntimeError: PEs ask for different shapes or dtypes; the message holds both. MemoryError: the heap is full;
+                the message holds what was asked for, what is free and the variable that sets the size.
         """
 
     @abstractmethod
@@ -100,7 +101,7 @@ class World(ABC):
 
     @abstractmethod
     def barrier_all(self) -> None:
-        """Wait until every PE has come here and the work that each had started on its device is complete. *Collective.*"""
+        """Wait until every PE is here and the work that each had started on its device is complete. *Collective.*"""
 
     def finalize(self) -> None:
         """End the world: its heap is gone afterwards. *Collective*; a second call does nothing."""
@@ -118,7 +119,7 @@ class World(ABC):
     def _close(self) -> None:
         """Wait for the other PEs, then give everything back. Called once, by :meth:`finalize`."""
 
-    def _drop(self) -> None:
+    def _drop(self) -> None:  # noqa: B027 (a world may have nothing to let go of)
         """Let go of what can be let go without waiting for other PEs. Called once, by :meth:`abandon`."""
 
     def check_pe(self, pe: int) -> int:

@@ -1,4 +1,4 @@
-"""Which world this process belongs to. Decided once, because ``triton.jit`` chooses between compiler and interpreter early."""
+"""Which world this process belongs to: decided once, since ``triton.jit`` chooses compiler or interpreter early."""
 
 from __future__ import annotations
 

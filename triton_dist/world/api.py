@@ -1,0 +1,239 @@
+"""The world of this process, and the public functions on it. They check the caller's values; worlds get clean ones."""
+
+from __future__ import annotations
+
+import atexit
+import operator
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from triton_dist.world.base import Launch, World
+from triton_dist.world.kind import kind
+from triton_dist.world.launch_info import discover
+
+__all__ = [
+    "barrier_all",
+    "empty",
+    "finalize",
+    "free",
+    "from_tensor",
+    "full",
+    "init",
+    "is_initialized",
+    "my_pe",
+    "n_pes",
+    "peer",
+    "zeros",
+]
+
+EXIT_TIMEOUT = timedelta(seconds=30)  # for peers of a program that ends without finalize() to do the same
+
+_world: World | None = None
+_launch: Launch | None = None
+_generation = 0
+
+
+def init() -> World:
+    """Join the other PEs and make the symmetric heap. *Collective.*
+
+    Who the PEs are comes from an initialised ``torch.distributed``, else from what ``torchrun`` sets in the
+    environment, else this process is a world of one. Whether the world is one of GPUs or of processes without them:
+    :func:`kind`.
+
+    Returns:
+        the :class:`World`. ``with triton_dist.init() as world:`` finalises it at the end of the block.
+
+    Raises:
+        RuntimeError: a world exists already; the environment names no sound launch; PEs disagree about the kind of
+            world; there are more PEs on this host than GPUs; NVSHMEM's host and device libraries differ in version.
+        ImportError: the GPU world's ``nvshmem4py`` is not installed.
+    """
+    global _world, _launch, _generation
+    if is_initialized():
+        raise RuntimeError("triton_dist is initialised already: call triton_dist.finalize() before a second init()")
+    launch = discover(_generation)
+    _generation += 1
+    _check_same_kind(launch)
+    if _generation == 1:
+        atexit.register(_leave)
+    _world, _launch = _world_class()(launch), launch
+    return _world
+
+
+def finalize() -> None:
+    """End the world; symmetric tensors and views of peers are invalid afterwards. *Collective.*
+
+    Without a world, nothing happens.
+    """
+    global _world
+    if _world is not None:
+        _world.finalize()
+        _world = None
+
+
+def is_initialized() -> bool:
+    """Whether there is a world: :func:`init` was called, and neither :func:`finalize` nor an error has ended it."""
+    return _world is not None and not _world.finalized
+
+
+def my_pe() -> int:
+    """This process's PE number, from 0 to ``n_pes() - 1``."""
+    return _current().pe
+
+
+def n_pes() -> int:
+    """How many PEs the world has."""
+    return _current().n_pes
+
+
+def barrier_all() -> None:
+    """Wait until every PE has come here and the work that each had started on its device is complete. *Collective.*
+
+    What was stored or put to a peer before the barrier, by a kernel or from the host, is visible there after it.
+    """
+    _current().barrier_all()
+
+
+def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A symmetric tensor with unspecified contents: one of this shape on every PE, which kernels can name on any PE.
+
+    *Collective*: every PE allocates the same tensors in the same order.
+
+    Args:
+        shape: sizes, as ``empty(4, 8)`` or ``empty((4, 8))``. Sizes of zero are allowed.
+        dtype: any torch dtype; by default ``torch.get_default_dtype()``.
+
+    Returns:
+        a contiguous tensor on this PE's device, aligned to at least 16 bytes. It lives until :func:`free` or
+        :func:`finalize`.
+
+    Raises:
+        RuntimeError: there is no world, or PEs ask for different shapes or dtypes.
+        MemoryError: the heap is full (its size: ``TRITON_DIST_SYMMETRIC_SIZE``).
+        TypeError, ValueError: the shape is not one.
+    """
+    return _current().empty(_check_shape(shape), _check_dtype(dtype))
+
+
+def zeros(*shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A symmetric tensor of zeros. It returns when it is filled on every PE. Otherwise like :func:`empty`."""
+    return _filled(_check_shape(shape), 0, _check_dtype(dtype))
+
+
+def full(shape: int | Sequence[int], fill_value: float | bool, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A symmetric tensor filled with ``fill_value``, which may differ between PEs. It returns when all are filled.
+
+    ``dtype`` is by default what ``torch.full`` takes for such a value. Otherwise like :func:`empty`.
+    """
+    if dtype is None:
+        dtype = torch.full((), fill_value).dtype
+    return _filled(_check_shape((shape,)), fill_value, _check_dtype(dtype))
+
+
+def from_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A symmetric tensor with the shape, dtype and, on this PE, the values of ``tensor``, which may be on any device.
+
+    When it returns, it holds its values on every PE. *Collective*; errors as of :func:`empty`.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
+    symmetric = _current().empty(tuple(tensor.shape), tensor.dtype)
+    symmetric.copy_(tensor.detach())
+    _current().barrier_all()
+    return symmetric
+
+
+def peer(tensor: torch.Tensor, pe: int) -> torch.Tensor:
+    """``tensor``, a symmetric tensor or a view of one, as it lies on ``pe``: load and store there at will.
+
+    Reading what a peer writes, and the other way round, needs an order: :func:`barrier_all`, or signals in kernels.
+
+    Raises:
+        ValueError: the tensor is not in the symmetric heap, or ``pe`` is out of range.
+        RuntimeError: there is no world, or ``pe`` cannot be reached by load and store.
+    """
+    return _current().peer(tensor, pe)
+
+
+def free(tensor: torch.Tensor) -> None:
+    """Give a symmetric tensor's memory back; neither it nor a view of it may be used again. *Collective.*
+
+    Raises:
+        ValueError: it is not a tensor as :func:`empty`, :func:`zeros`, :func:`full` or :func:`from_tensor` returned it.
+        RuntimeError: there is no world, or PEs free different tensors.
+    """
+    _current().free(tensor)
+
+
+def _current() -> World:
+    if _world is None or _world.finalized:
+        raise RuntimeError("there is no world: call triton_dist.init() first")
+    return _world
+
+
+def _world_class() -> Any:
+    """The class of this kind's world. Only one is ever imported: each needs what the other's machine may lack."""
+    if kind() == "gpu":
+        from triton_dist.world.gpu import GpuWorld
+
+        return GpuWorld
+    from triton_dist.world.cpu.world import CpuWorld
+
+    return CpuWorld
+
+
+def _check_same_kind(launch: Launch) -> None:
+    kinds = launch.exchange("kind", kind())
+    for pe, other in enumerate(kinds):
+        if other != kinds[0]:
+            raise RuntimeError(
+                f"PE 0 is in a {kinds[0]} world and PE {pe} in a {other} world: set TRITON_DIST_WORLD to the same value"
+                " for all of them"
+            )
+
+
+def _filled(shape: tuple[int, ...], value: float | bool, dtype: torch.dtype) -> torch.Tensor:
+    tensor = _current().empty(shape, dtype)
+    tensor.fill_(value)
+    _current().barrier_all()  # so that no peer sees what the memory held before
+    return tensor
+
+
+def _check_shape(shape: Sequence[Any]) -> tuple[int, ...]:
+    if len(shape) == 1 and isinstance(shape[0], Sequence):
+        shape = shape[0]
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise TypeError(f"a shape is made of integers, got {tuple(shape)}") from None
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"sizes must not be negative, got {sizes}")
+    return sizes
+
+
+def _check_dtype(dtype: torch.dtype | None) -> torch.dtype:
+    if dtype is None:
+        return torch.get_default_dtype()
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"expected a torch.dtype, got {dtype!r}")
+    return dtype
+
+
+def _leave() -> None:
+    """At exit without finalize(): finalise if the others end as well, and never wait for one that failed."""
+    global _world
+    world, _world = _world, None
+    if world is None or world.finalized:
+        return
+    failed = getattr(sys, "last_value", None) is not None
+    try:
+        if not failed and _launch is not None and _launch.store is not None:
+            _launch.store.set(f"leave/{_launch.pe}", "")
+            _launch.store.wait([f"leave/{pe}" for pe in range(_launch.n_pes)], EXIT_TIMEOUT)
+    except RuntimeError:  # torch.distributed's DistStoreError: a peer did not come, or took the store with it
+        failed = True
+    world.abandon() if failed else world.finalize()

@@ -1,0 +1,222 @@
+"""The GPU world: one process per GPU, and NVSHMEM's symmetric heap in their memory.
+
+NVSHMEM comes through nvshmem4py, its unique id through the store of the launch. Tensors are bytes of NVSHMEM's heap
+with a torch dtype and shape on top; a peer's tensor is the same storage offset in the peer's bytes, mapped into this
+process.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from triton_dist import environment
+from triton_dist.world import module_state
+from triton_dist.world.base import Launch, World
+
+__all__ = ["GpuWorld"]
+
+ALIGNMENT = 512  # what NVSHMEM aligns allocations to; sizes are counted in the same steps
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """One allocation: its number, the same on every PE, and NVSHMEM's buffer, which outlives the tensors on it."""
+
+    number: int
+    buffer: Any
+    address: int
+    nbytes: int
+
+
+class GpuWorld(World):
+    """PEs on NVIDIA GPUs. See :class:`World` for what its methods promise."""
+
+    kind = "gpu"
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        self._launch = launch
+        self._allocations: dict[int, Allocation] = {}
+        self._collectives = 0
+        self._capacity = environment.get("TRITON_DIST_SYMMETRIC_SIZE")
+        self.device = _choose_device(launch)
+        self._nvshmem, self._bindings = _import_nvshmem()
+        _check_versions(self._nvshmem)
+        torch.cuda.set_device(self.device)
+        _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, self._capacity)
+        module_state.bind(self._fill)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        self._check_open()
+        self._agree(f"empty({shape}, {dtype})")
+        nbytes = prod(shape) * dtype.itemsize
+        size = max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+        free = self._capacity - sum(allocation.nbytes for allocation in self._allocations.values())
+        if size > free:
+            raise MemoryError(self._full(shape, dtype, size, free))
+        try:
+            buffer = self._nvshmem.buffer(size)
+        except self._nvshmem.NvshmemError as error:
+            raise MemoryError(self._full(shape, dtype, size, free)) from error
+        storage = torch.utils.dlpack.from_dlpack(buffer)
+        allocation = Allocation(self._collectives, buffer, storage.data_ptr(), size)
+        self._allocations[allocation.address] = allocation
+        return storage[:nbytes].view(dtype).view(shape)
+
+    def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
+        self._check_open()
+        pe = self.check_pe(pe)
+        allocation, offset = self._find(tensor)
+        if pe == self.pe:
+            return tensor
+        try:
+            buffer = self._nvshmem.get_peer_buffer(allocation.buffer, pe)
+        except self._nvshmem.NvshmemError as error:
+            raise RuntimeError(
+                f"PE {self.pe} cannot reach the memory of PE {pe} by load and store: it can be put to and got from only"
+            ) from error
+        storage = torch.utils.dlpack.from_dlpack(buffer).untyped_storage()
+        view = torch.empty(0, dtype=tensor.dtype, device=self.device)
+        return view.set_(storage, offset // tensor.element_size(), tensor.shape, tensor.stride())
+
+    def free(self, tensor: torch.Tensor) -> None:
+        self._check_open()
+        allocation, offset = self._find(tensor)
+        if offset != 0:
+            raise ValueError(
+                f"the tensor starts {offset} bytes into a symmetric allocation: free takes what empty, zeros, full or"
+                " from_tensor returned"
+            )
+        self._agree(f"free(allocation {allocation.number})")
+        torch.cuda.synchronize(self.device)
+        del self._allocations[allocation.address]
+        self._nvshmem.free(allocation.buffer)
+
+    def barrier_all(self) -> None:
+        self._check_open()
+        torch.cuda.synchronize(self.device)
+        self._bindings.barrier_all()
+
+    def _close(self) -> None:
+        torch.cuda.synchronize(self.device)
+        self._bindings.barrier_all()
+        for allocation in self._allocations.values():
+            self._nvshmem.free(allocation.buffer)
+        self._allocations.clear()
+        for module in module_state.unbind():
+            self._bindings.cumodule_finalize(module.handle)
+        self._nvshmem.finalize()
+
+    def _drop(self) -> None:
+        module_state.unbind()
+        _keep_until_exit.append(self._allocations)
+
+    def _fill(self, module: module_state.Module) -> None:
+        """Copy NVSHMEM's state into a module, so that its kernels know the PEs and the heap."""
+        if torch.cuda.current_device() != self.device.index:
+            raise RuntimeError(
+                f"kernel {module.kernel} is launched on cuda:{torch.cuda.current_device()}, but the symmetric heap of"
+                f" PE {self.pe} is on {self.device}"
+            )
+        status = self._bindings.cumodule_init(module.handle)
+        if status != 0:
+            raise RuntimeError(f"NVSHMEM could not initialise the module of kernel {module.kernel}: status {status}")
+
+    def _find(self, tensor: torch.Tensor) -> tuple[Allocation, int]:
+        """The allocation that a tensor lies in, and how many bytes into it the tensor starts."""
+        address = tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
+        for allocation in self._allocations.values():
+            if allocation.address <= address < allocation.address + allocation.nbytes:
+                return allocation, address - allocation.address
+        raise ValueError(
+            f"a tensor of shape {tuple(tensor.shape)} on {tensor.device} is not in the symmetric heap: allocate it with"
+            " triton_dist.empty, zeros, full or from_tensor"
+        )
+
+    def _agree(self, call: str) -> None:
+        """Make sure that every PE makes the same collective call: NVSHMEM would hang or corrupt the heap."""
+        self._collectives += 1
+        calls = self._launch.exchange(f"collective/{self._collectives}", call)
+        for pe, other in enumerate(calls):
+            if other != calls[0]:
+                raise RuntimeError(f"PEs disagree in a collective call: PE 0 called {calls[0]}, PE {pe} called {other}")
+
+    def _check_open(self) -> None:
+        if self.finalized:
+            raise RuntimeError("this world is finalized")
+
+    def _full(self, shape: tuple[int, ...], dtype: torch.dtype, size: int, free: int) -> str:
+        return (
+            f"the symmetric heap is full: a tensor of shape {shape} and {dtype} needs {size} bytes, and {free} of"
+            f" {self._capacity} are free; set TRITON_DIST_SYMMETRIC_SIZE to a larger size, such as 4G"
+        )
+
+
+_keep_until_exit: list[dict[int, Allocation]] = []  # nvshmem4py objects to the loss of a buffer that was not freed
+
+
+def _choose_device(launch: Launch) -> torch.device:
+    """This PE's GPU: the one of its local number, or the only one that the launcher lets it see. *Collective.*"""
+    if torch.version.hip is not None:
+        raise RuntimeError(
+            "the GPU world runs on NVIDIA GPUs only so far: set TRITON_DIST_WORLD=cpu to do without GPUs"
+        )
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise RuntimeError("TRITON_DIST_WORLD=gpu, but PyTorch sees no GPU: set TRITON_DIST_WORLD=cpu")
+    device = torch.device("cuda", launch.local_pe % count)
+    gpus = launch.exchange("gpu", str(torch.cuda.get_device_properties(device).uuid))
+    mine = [pe for pe, gpu in enumerate(gpus) if gpu == gpus[launch.pe]]
+    if len(mine) > 1:
+        raise RuntimeError(
+            f"{launch.n_local_pes} PEs on a host where {count} GPU{'s are' if count > 1 else ' is'} visible: PEs"
+            f" {', '.join(map(str, mine))} would share one, and each needs its own. Start fewer processes, or set"
+            " TRITON_DIST_WORLD=cpu to run any number of PEs without GPUs"
+        )
+    return device
+
+
+def _import_nvshmem() -> tuple[Any, Any]:
+    try:
+        import nvshmem.bindings
+        import nvshmem.core
+    except ImportError as error:
+        cuda = (torch.version.cuda or "13").split(".")[0]
+        raise ImportError(
+            f"the GPU world needs nvshmem4py ({error}): pip install nvshmem4py-cu{cuda}, or set TRITON_DIST_WORLD=cpu"
+        ) from error
+    return nvshmem.core, nvshmem.bindings
+
+
+def _check_versions(nvshmem: Any) -> None:
+    """The device library, linked into kernels, shares structures with the host library: versions must be equal."""
+    from triton_dist.compiler.device_library import nvshmem_bitcode
+
+    path, device_version = nvshmem_bitcode()
+    host_version = nvshmem.get_version().libnvshmem_version
+    if device_version != host_version:
+        raise RuntimeError(
+            f"NVSHMEM's host library has version {host_version}, but its device library {path} has version"
+            f" {device_version}: install one version of both"
+        )
+
+
+def _start_nvshmem(nvshmem: Any, bindings: Any, launch: Launch, device: torch.device, capacity: int) -> None:
+    import numpy
+    from cuda.core import Device
+
+    os.environ["NVSHMEM_SYMMETRIC_SIZE"] = str(capacity)
+    gpu = Device(device.index)
+    gpu.set_current()
+    unique_id = nvshmem.get_unique_id(empty=launch.pe != 0)
+    if launch.store is not None:
+        if launch.pe == 0:
+            launch.store.set("nvshmem", unique_id._data.tobytes())
+        data = numpy.frombuffer(launch.store.get("nvshmem"), dtype=bindings.uniqueid_dtype).copy()
+        unique_id = bindings.uniqueid.from_data(data)
+    nvshmem.init(device=gpu, uid=unique_id, rank=launch.pe, nranks=launch.n_pes, initializer_method="uid")
