@@ -1,0 +1,176 @@
+"""Shows Triton our compiler plugin, whatever is imported first and whichever Triton is installed.
+
+Triton reads TRITON_PLUGIN_PATHS once, while ``triton._C.libtriton`` is imported, and aborts the process on a plugin that it
+cannot use. So the variable is set by nobody but this module, only around that one import, and only when the plugin was built
+for exactly that Triton and loads beside it. A program that never imports triton_dist runs as it would without us; one that
+does gets an ImportError that says what is wrong and what to type.
+
+``triton_dist.pth`` calls :func:`install` at the start of every interpreter, which is what makes ``import triton`` before
+``import triton_dist`` work. Hence the style: the standard library only, nothing imported that an interpreter has not loaded
+anyway, and no work before Triton is imported.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+__all__ = ["check", "install", "plugin_path"]
+
+_LIBTRITON = "triton._C.libtriton"
+_PLUGIN_PATHS = "TRITON_PLUGIN_PATHS"
+_SEPARATOR = ":"  # Triton's, on every system
+_DISABLE = "TRITON_DIST_DISABLE_PLUGIN"
+_BINARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "triton_dist", "_C")
+
+_refused: "str | None" = None  # why Triton was imported without the plugin, as far as this module decided it
+
+
+def plugin_path() -> str:
+    """Where the plugin lies once it is built."""
+    return os.path.join(_BINARIES, "libtriton_dist_plugin.so")
+
+
+def install() -> None:
+    """Have the plugin loaded when Triton is imported, if it can be. Calling it again does nothing."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def check() -> None:
+    """Import Triton with the plugin.
+
+    Raises:
+        ImportError: it cannot be done; the message says why, and what to do about it.
+    """
+    install()
+    if reason := _obstacle(_installed_triton()):
+        raise ImportError(reason, name="triton_dist")
+    from triton._C import libtriton
+
+    if not hasattr(libtriton.passes.plugin, "shmem_to_llvm"):
+        raise ImportError(
+            _refused or "triton was imported before triton_dist and without its plugin. Import triton_dist first, or "
+            "install it with pip: then its start-up hook sees every import of triton.",
+            name="triton_dist",
+        )
+
+
+def _obstacle(triton: "str | None") -> "str | None":
+    """Why the plugin must not be shown to this version of Triton; None when it may."""
+    if os.environ.get(_DISABLE, "").lower() not in ("", "0", "false", "no", "off"):
+        return f"triton_dist's plugin is switched off by {_DISABLE}={os.environ[_DISABLE]}. Unset it to use triton_dist."
+    built_for = _triton_of_plugin()
+    if built_for is None:
+        return f"triton_dist's plugin is not built ({plugin_path()}). In a source tree: make build"
+    if triton != built_for:
+        found = f"Triton {triton} is installed" if triton else "no Triton is installed"
+        return (
+            f"triton_dist works inside one version of Triton's compiler: {found}, and triton_dist was built for "
+            f"Triton {built_for}. Install that one: pip install triton=={built_for}"
+        )
+    if _SEPARATOR in plugin_path():
+        return f"Triton cannot load a plugin whose path contains '{_SEPARATOR}': {plugin_path()}"
+    return None
+
+
+def _triton_of_plugin() -> "str | None":
+    """The version of Triton that the plugin was built for; None when there is no finished plugin."""
+    import json
+
+    try:
+        with open(os.path.join(_BINARIES, "plugin_info.json"), encoding="utf-8") as file:
+            version = json.load(file)["triton"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return str(version) if os.path.isfile(plugin_path()) else None
+
+
+def _installed_triton() -> "str | None":
+    """The version of the Triton that is, or would be, imported, read without importing it; None when there is none."""
+    if module := sys.modules.get("triton"):
+        return str(getattr(module, "__version__", "unknown"))
+    import importlib.util
+    import re
+
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        return None
+    with open(spec.origin, encoding="utf-8") as file:
+        version = re.search(r"^__version__ = ['\"]([^'\"]+)['\"]", file.read(), re.MULTILINE)
+    return version[1] if version else "unknown"
+
+
+def _why_unloadable(libtriton: "str | None") -> "str | None":
+    """Try what Triton is about to do, where failing is harmless: load the plugin into a process that has libtriton.so."""
+    import ctypes
+
+    try:
+        ctypes.CDLL(libtriton)
+        ctypes.CDLL(plugin_path())
+    except OSError as error:
+        return f"triton_dist's plugin does not load beside {libtriton}: {error}. Build it on this machine again."
+    return None
+
+
+class _Finder:
+    """Finds ``triton._C.libtriton`` as it would be found without us, and has it loaded with the plugin."""
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
+        global _refused
+        if name != _LIBTRITON:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)):
+                break
+        else:
+            return None
+        _refused = _obstacle(_installed_triton()) or _why_unloadable(spec.origin)
+        if not _refused and spec.loader:
+            spec.loader = _LoaderWithPlugin(spec.loader)  # type: ignore[assignment]
+        return spec
+
+
+class _LoaderWithPlugin:
+    """A module's own loader, with the plugin in TRITON_PLUGIN_PATHS while it works."""
+
+    def __init__(self, loader: "Loader") -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> "Any":
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: "ModuleSpec") -> "ModuleType | None":
+        with _PluginPath():
+            return self._loader.create_module(spec)
+
+    def exec_module(self, module: "ModuleType") -> None:
+        with _PluginPath():
+            self._loader.exec_module(module)
+        module.__loader__ = self._loader
+        if module.__spec__:
+            module.__spec__.loader = self._loader
+
+
+class _PluginPath:
+    """Puts the plugin in front of the user's own TRITON_PLUGIN_PATHS, and puts the variable back as it was."""
+
+    def __enter__(self) -> None:
+        self._before = os.environ.get(_PLUGIN_PATHS)
+        users = self._before.split(_SEPARATOR) if self._before else []
+        if plugin_path() not in users:
+            os.environ[_PLUGIN_PATHS] = _SEPARATOR.join([plugin_path(), *users])
+
+    def __exit__(self, *exception: object) -> None:
+        if self._before is None:
+            os.environ.pop(_PLUGIN_PATHS, None)
+        else:
+            os.environ[_PLUGIN_PATHS] = self._before
