@@ -1,13 +1,14 @@
 """Shows Triton our compiler plugin, whatever is imported first and whichever Triton is installed.
 
-Triton reads TRITON_PLUGIN_PATHS once, while ``triton._C.libtriton`` is imported, and aborts the process on a plugin that it
-cannot use. So the variable is set by nobody but this module, only around that one import, and only when the plugin was built
-for exactly that Triton and loads beside it. A program that never imports triton_dist runs as it would without us; one that
-does gets an ImportError that says what is wrong and what to type.
+Triton reads TRITON_PLUGIN_PATHS once, while ``triton._C.libtriton`` is imported, and aborts the process on a
+plugin that it cannot use. So the variable is set by nobody but this module, only around that one import, and
+only when the plugin was built for exactly that Triton and loads beside it. A program that never imports
+triton_dist runs as it would without us; one that does gets an ImportError that says what is wrong and what to
+type.
 
-``triton_dist.pth`` calls :func:`install` at the start of every interpreter, which is what makes ``import triton`` before
-``import triton_dist`` work. Hence the style: the standard library only, nothing imported that an interpreter has not loaded
-anyway, and no work before Triton is imported.
+``triton_dist.pth`` calls :func:`install` at the start of every interpreter, which is what makes ``import
+triton`` before ``import triton_dist`` work. Hence the style: the standard library only, nothing imported that
+an interpreter has not loaded anyway, and no work before Triton is imported.
 """
 
 import os
@@ -55,17 +56,19 @@ def check() -> None:
     from triton._C import libtriton
 
     if not hasattr(libtriton.passes.plugin, "shmem_to_llvm"):
-        raise ImportError(
-            _refused or "triton was imported before triton_dist and without its plugin. Import triton_dist first, or "
-            "install it with pip: then its start-up hook sees every import of triton.",
-            name="triton_dist",
+        too_late = (
+            "triton was imported before triton_dist and without its plugin. Import triton_dist first, or install it "
+            "with pip: then its start-up hook sees every import of triton."
         )
+        raise ImportError(_refused or too_late, name="triton_dist")
 
 
 def _obstacle(triton: "str | None") -> "str | None":
     """Why the plugin must not be shown to this version of Triton; None when it may."""
     if os.environ.get(_DISABLE, "").lower() not in ("", "0", "false", "no", "off"):
-        return f"triton_dist's plugin is switched off by {_DISABLE}={os.environ[_DISABLE]}. Unset it to use triton_dist."
+        return (
+            f"triton_dist's plugin is switched off: unset {_DISABLE} (now {os.environ[_DISABLE]!r}) to use triton_dist."
+        )
     built_for = _triton_of_plugin()
     if built_for is None:
         return f"triton_dist's plugin is not built ({plugin_path()}). In a source tree: make build"
@@ -108,7 +111,7 @@ def _installed_triton() -> "str | None":
 
 
 def _why_unloadable(libtriton: "str | None") -> "str | None":
-    """Try what Triton is about to do, where failing is harmless: load the plugin into a process that has libtriton.so."""
+    """Do what Triton is about to do, where failing is harmless: load the plugin beside libtriton.so."""
     import ctypes
 
     try:

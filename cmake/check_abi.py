@@ -1,15 +1,16 @@
 """Does the plugin fit the libtriton.so that it will run in? Run after every link; a plugin that fails is not published.
 
-The plugin is compiled with the headers of one LLVM (a distribution's) and runs with the code of another (the one inside
-libtriton.so). Two things show that they agree:
+The plugin is compiled with the headers of one LLVM (a distribution's) and runs with the code of another (the
+one inside libtriton.so). Two things show that they agree:
 
-1. Every symbol that the plugin takes from its surroundings is there. A symbol that carries a version (``memcpy@GLIBC_2.14``)
-   is the C or C++ library's and was settled at link time; all others must come from libtriton.so, which Triton would
-   otherwise discover by aborting the process, or by jumping into nothing at the first call.
-2. Every class with virtual functions that both sides know has the same number of them: its vtable has the same size in
-   libtriton.so as in the plugin, and as in LLVM's own shared libraries, which stand for the headers. Of MLIR every such
-   class is compared; of LLVM those that the plugin mentions (its code generators differ from month to month and are none
-   of the plugin's business).
+1. Every symbol that the plugin takes from its surroundings is there. A symbol that carries a version
+   (``memcpy@GLIBC_2.14``) is the C or C++ library's and was settled at link time; all others must come from
+   libtriton.so, which Triton would otherwise discover by aborting the process, or by jumping into nothing at
+   the first call.
+2. Every class with virtual functions that both sides know has the same number of them: its vtable has the same
+   size in libtriton.so as in the plugin, and as in LLVM's own shared libraries, which stand for the headers. Of
+   MLIR every such class is compared; of LLVM those that the plugin mentions (its code generators differ from
+   month to month and are none of the plugin's business).
 """
 
 from __future__ import annotations
@@ -56,21 +57,20 @@ def missing_symbols(plugin: Symbols, libtriton: Symbols) -> list[str]:
 
 
 def _mentioned(vtable: str, plugin_names: str) -> bool:
-    """Whether a symbol of the plugin names the vtable's class: _ZTVN4llvm11raw_ostreamE, _ZN4llvm11raw_ostream5writeEPKcm."""
-    name = vtable.removeprefix(VTABLE)
-    return name.removeprefix("N").removesuffix("E") in plugin_names
+    """Whether a symbol of the plugin names the vtable's class, as _ZN3foo3Bar4workEv does for _ZTVN3foo3BarE."""
+    return vtable.removeprefix(VTABLE).removeprefix("N").removesuffix("E") in plugin_names
 
 
-def differing_vtables(plugin: Symbols, libtriton: Symbols, llvm: list[Symbols]) -> tuple[list[tuple[str, int, int]], int]:
-    """The shared vtables whose sizes differ, each with its size here and in libtriton.so; and how many were compared."""
+def compared_vtables(plugin: Symbols, libtriton: Symbols, llvm: list[Symbols]) -> dict[str, tuple[int, int]]:
+    """The vtables that both sides have and that matter to the plugin: name to size here and size in libtriton.so."""
     plugin_names = "\n".join(plugin.undefined | plugin.defined)
     ours: dict[str, int] = {}
     for library in llvm:
-        ours |= {name: size for name, size in library.vtables.items() if "4mlir" in name or _mentioned(name, plugin_names)}
+        for name, size in library.vtables.items():
+            if "4mlir" in name or _mentioned(name, plugin_names):
+                ours[name] = size
     ours |= plugin.vtables
-    shared = ours.keys() & libtriton.vtables.keys()
-    differing = [(name, ours[name], libtriton.vtables[name]) for name in sorted(shared) if ours[name] != libtriton.vtables[name]]
-    return differing, len(shared)
+    return {name: (ours[name], libtriton.vtables[name]) for name in sorted(ours.keys() & libtriton.vtables.keys())}
 
 
 def demangled(names: list[str]) -> list[str]:
@@ -90,29 +90,28 @@ def report(headline: str, lines: list[str]) -> str:
     return "\n".join([headline, *shown])
 
 
-def problems(plugin: Symbols, libtriton: Symbols, llvm: list[Symbols]) -> tuple[list[str], int]:
-    """What does not fit, as text; and how many vtables were compared."""
+def problems(plugin: Symbols, libtriton: Symbols, vtables: dict[str, tuple[int, int]]) -> list[str]:
+    """What does not fit, as text."""
     found = []
     if missing := missing_symbols(plugin, libtriton):
-        found.append(
-            report(f"{len(missing)} symbols that the plugin needs are not exported by libtriton.so:", demangled(missing))
-        )
-    differing, compared = differing_vtables(plugin, libtriton, llvm)
-    if differing:
-        names = demangled([name for name, _, _ in differing])
+        headline = f"{len(missing)} symbols that the plugin needs are not exported by libtriton.so:"
+        found.append(report(headline, demangled(missing)))
+    if differing := {name: sizes for name, sizes in vtables.items() if sizes[0] != sizes[1]}:
         rows = [
-            f"{name}: {size} bytes here, {theirs} in libtriton.so" for name, (_, size, theirs) in zip(names, differing, strict=True)
+            f"{name}: {here} bytes here, {there} in libtriton.so"
+            for name, (here, there) in zip(demangled(list(differing)), differing.values(), strict=True)
         ]
-        found.append(report(f"{len(differing)} of {compared} shared vtables have another size:", rows))
-    return found, compared
+        found.append(report(f"{len(differing)} of {len(vtables)} shared vtables have another size:", rows))
+    return found
 
 
 WHAT_TO_DO = """\
 The plugin was not published. What to do:
   - a symbol of triton_dist is missing: its source file is not listed in lowering/lib/*/CMakeLists.txt;
-  - an mlir or llvm symbol is missing, or a vtable differs: the LLVM headers do not match this Triton. Build with the LLVM
-    that cmake/supported_triton.json names (Debian/Ubuntu: libmlir-NN-dev), or with Triton's own, by -DMLIR_DIR= -DLLVM_DIR=;
-  - all mlir symbols are missing: this Triton was built without TRITON_EXT_ENABLED and cannot load plugins; use its wheel."""
+  - an mlir or llvm symbol is missing, or a vtable differs: the LLVM headers do not match this Triton. Build with the
+    LLVM that cmake/supported_triton.json names (Debian/Ubuntu: libmlir-NN-dev), or with Triton's own, by -DMLIR_DIR=
+    and -DLLVM_DIR=;
+  - all mlir symbols are missing: this Triton was built without TRITON_EXT_ENABLED; use its wheel."""
 
 
 def main() -> int:
@@ -120,17 +119,17 @@ def main() -> int:
     parser.add_argument("--nm", default="nm", help="the nm to run")
     parser.add_argument("--libtriton", type=Path, required=True)
     parser.add_argument("--plugin", type=Path, required=True)
-    parser.add_argument("--llvm", type=Path, nargs="*", default=[], help="LLVM's shared libraries (libMLIR.so, libLLVM.so)")
+    parser.add_argument("--llvm", type=Path, nargs="*", default=[], help="libMLIR.so and libLLVM.so, where they exist")
     arguments = parser.parse_args()
 
     libtriton = read_symbols(arguments.libtriton, arguments.nm)
     plugin = read_symbols(arguments.plugin, arguments.nm, dynamic=False)
-    found, compared = problems(plugin, libtriton, [read_symbols(path, arguments.nm) for path in arguments.llvm])
-    if found:
+    vtables = compared_vtables(plugin, libtriton, [read_symbols(path, arguments.nm) for path in arguments.llvm])
+    if found := problems(plugin, libtriton, vtables):
         print("ABI check failed:", arguments.plugin, "against", arguments.libtriton, file=sys.stderr)
         print(*found, WHAT_TO_DO, sep="\n", file=sys.stderr)
         return 1
-    print(f"ABI check passed: {len(plugin.undefined)} symbols needed, {compared} shared vtables agree")
+    print(f"ABI check passed: {len(plugin.undefined)} symbols needed, {len(vtables)} shared vtables agree")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Put a checked plugin beside the Python package, with a plugin_info.json that says what it was built for.
 
-The start-up hook (``_triton_dist_loader.py``) reads that file before it shows Triton the plugin. It is taken away first and
-written last, so that it never stands for another plugin than the one beside it.
+The start-up hook (``_triton_dist_loader.py``) reads that file before it shows Triton the plugin. It is taken away
+first and written last, so that it never stands for another plugin than the one beside it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,72 @@
+# Everything that the README tells you to type. Each target first prepares what it needs, once: system packages (Debian and
+# Ubuntu), a virtual environment in .venv with the pinned packages of pyproject.toml, and the binaries.
+#
+#   make demo     run the examples, checked against PyTorch: on the GPUs that are here, else as four processes on the CPU
+#   make test     run the tests (those that need GPUs say so and skip)        PYTEST_ARGS="-k ring -x"
+#   make lint     ruff, mypy, clang-format            make format   let ruff and clang-format rewrite
+#   make bench    run the benchmarks
+#   make build    build the plugin and the runtime into triton_dist/_C         CMAKE_ARGS="-DTRITON_DIR=… -DMLIR_DIR=…"
+#   make clean    remove what was built (not .venv)
+#
+# PYTHON=python3.12 picks the interpreter; PIP_ARGS=… is handed to pip (on a machine without a GPU, an index that holds
+# PyTorch's CPU builds saves a download of some GB).
+PYTHON ?= python3
+PIP_ARGS ?=
+CMAKE_ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+CLANG_FORMAT ?= clang-format-22
+EXTRAS := dev $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda13)
+CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
+
+.PHONY: demo test lint format bench build clean
+.DEFAULT_GOAL := build
+
+demo: build
+	@$(PY) -m triton_dist.demo
+
+test: build
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+bench: build
+	@for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(PY) $$benchmark || exit 1; done
+
+lint: $(VENV)/.ready
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(CLANG_FORMAT) --dry-run -Werror $(CXX_SOURCES)
+	$(PY) -m mypy
+
+format: $(VENV)/.ready
+	$(PY) -m ruff check --fix-only
+	$(PY) -m ruff format
+	$(CLANG_FORMAT) -i $(CXX_SOURCES)
+
+build: build/build.ninja
+	@cmake --build build
+
+build/build.ninja: $(VENV)/.ready
+	@echo "== Configuring (build/configure.log)"
+	@mkdir -p build
+	@cmake -G Ninja -S . -B build -DPython_EXECUTABLE=$(abspath $(PY)) $(CMAKE_ARGS) >build/configure.log || \
+	  { tail -n 20 build/configure.log; exit 1; }
+
+# The packages, and this source tree as an editable install whose binaries are left to `cmake --build`: what stays is the
+# start-up hook, so that triton and triton_dist may be imported in any order.
+$(VENV)/.ready: pyproject.toml triton_dist.pth scripts/extras.py | $(VENV)/.system-packages
+	@echo "== Installing Python packages into $(VENV)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) scripts/extras.py $(EXTRAS) >$(VENV)/requirements.txt
+	@$(PY) -m pip install -q $(PIP_ARGS) -r $(VENV)/requirements.txt
+	@$(PY) -m pip install -q --no-build-isolation --no-deps -C wheel.cmake=false -e .
+	@touch $@
+
+$(VENV)/.system-packages: scripts/install_system_packages.sh cmake/supported_triton.json
+	@bash scripts/install_system_packages.sh $(PYTHON)
+	@mkdir -p $(VENV)
+	@touch $@
+
+clean:
+	rm -rf build dist triton_dist/_C
