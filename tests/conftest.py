@@ -1,0 +1,31 @@
+"""What every test gets: the gpu marker's skips, and the numbers of PEs that launched programs are tested with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked ``gpu`` where there are fewer GPUs than ``@pytest.mark.gpu(count)`` asks for (default 1)."""
+    have = torch.cuda.device_count()
+    for item in items:
+        marker = item.get_closest_marker("gpu")
+        if marker is not None:
+            need = marker.args[0] if marker.args else 1
+            if have < need:
+                item.add_marker(pytest.mark.skip(reason=f"needs {need} GPUs, and PyTorch sees {have}"))
+
+
+@pytest.fixture(params=[1, 2, 4], ids="{}pes".format)
+def n_pes(request: pytest.FixtureRequest) -> int:
+    """How many PEs to launch in the CPU world."""
+    return int(request.param)
+
+
+@pytest.fixture(params=[2, pytest.param(0, id="all")], ids="{}gpus".format)
+def n_gpus(request: pytest.FixtureRequest) -> int:
+    """How many GPUs to launch on: two, and all there are."""
+    if request.param == 0 and torch.cuda.device_count() == 2:
+        pytest.skip("all GPUs are two, which is tested already")
+    return request.param or torch.cuda.device_count()

@@ -1,0 +1,29 @@
+"""Every example passes in the CPU world, with one PE and with several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triton_dist.testing import launch
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example(example: Path, n_pes: int) -> None:
+    result = launch([example], n_pes, env={"TRITON_DIST_WORLD": "cpu"}, timeout=120).check()
+    assert result[0].stdout.startswith(f"PASS {example.stem}: cpu world, {n_pes} PE")
+    assert all(not pe.stdout for pe in list(result)[1:]), "only PE 0 reports"
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_queue_of_any_length(slots: int) -> None:
+    queue = EXAMPLES[1]
+    launch([queue, "--slots", str(slots), "--items", "7"], 2, env={"TRITON_DIST_WORLD": "cpu"}, timeout=120).check()
+
+
+def test_examples_fit_one_page() -> None:
+    for example in EXAMPLES:
+        assert len(example.read_text().splitlines()) <= 90, f"{example.name} has outgrown its page"
