@@ -1,0 +1,117 @@
+//===- OpBuilders.cpp - Building shmem ops from Python ----------------------===//
+//
+// Triton hands a plugin op a list of values. Ours is
+//
+//   [a slot per result..., the op's operands..., a constant per attribute...]
+//
+// 3.7's binding returns nothing to Python, so Python passes a slot for a result:
+// `arith.ori x, x`, whose first operand is replaced by the result here, with x
+// zero. triton_dist/language/_emit.py is the other side of this convention.
+//
+//===----------------------------------------------------------------------===//
+
+#include "OpBuilders.h"
+
+#include "Shmem/Shmem.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/Support/ErrorHandling.h"
+
+using namespace mlir;
+using namespace triton_dist::shmem;
+
+namespace {
+
+/// The builder positioned before the slots, which Python creates last, so that
+/// operands dominate the op and the op dominates its uses.
+class SlotInsertion {
+public:
+  SlotInsertion(TritonOpBuilder &triton, ArrayRef<Value> slots)
+      : builder(triton.getBuilder()), location(triton.getLastLoc()), slots(slots), guard(builder) {
+    if (!slots.empty())
+      builder.setInsertionPoint(slots.front().getDefiningOp());
+  }
+
+  void fill(ValueRange results) {
+    for (auto [slot, result] : llvm::zip_equal(slots, results))
+      slot.getDefiningOp()->setOperand(0, result);
+  }
+
+  OpBuilder &builder;
+  Location location;
+
+private:
+  ArrayRef<Value> slots;
+  OpBuilder::InsertionGuard guard;
+};
+
+/// Not `matchPattern(value, m_ConstantInt(…))`: that asks for a trait, whose TypeID comes from the compiler's spelling
+/// of its name, and libtriton may be built with another compiler than we are. Ops, dialects and interfaces have ids
+/// proper.
+int32_t constantOf(Value value) {
+  auto constant = value.getDefiningOp<arith::ConstantOp>();
+  if (!constant)
+    llvm::report_fatal_error("triton_dist: an attribute of a shmem op was not passed as a constant");
+  return static_cast<int32_t>(cast<IntegerAttr>(constant.getValue()).getInt());
+}
+
+/// A wait stands in an `if` that Triton's pipeliner can predicate; see shmem.always.
+template <typename Op> constexpr bool isWait = std::is_same_v<Op, SignalWaitUntilOp>;
+
+/// Results that are multiples of a page: heaps are mapped at page boundaries, and zero is a multiple of anything.
+/// Triton's axis analysis may know, so that a pointer moved by them keeps its alignment.
+template <typename Op>
+constexpr bool isPageMultiple = std::is_same_v<Op, SymmOffsetOp> || std::is_same_v<Op, TokenZeroOp>;
+constexpr int32_t kPageBytes = 4096;
+
+template <typename Op> void buildOp(TritonOpBuilder &triton, std::vector<Value> &arguments) {
+  constexpr bool hasResult = Op::template hasTrait<OpTrait::OneResult>();
+  ArrayRef<StringRef> attributes = Op::getAttributeNames();
+  ArrayRef<Value> slots = ArrayRef(arguments).take_front(hasResult ? 1 : 0);
+  ArrayRef<Value> operands = ArrayRef(arguments).drop_front(slots.size()).drop_back(attributes.size());
+  ArrayRef<Value> constants = ArrayRef(arguments).take_back(attributes.size());
+
+  SlotInsertion at(triton, slots);
+  OperationState state(at.location, Op::getOperationName());
+  state.addTypes(ValueRange(slots).getTypes());
+  state.addOperands(operands);
+  for (auto [name, constant] : llvm::zip_equal(attributes, constants))
+    state.addAttribute(name, at.builder.getI32IntegerAttr(constantOf(constant)));
+  if constexpr (isPageMultiple<Op>)
+    state.addAttribute("tt.divisibility", at.builder.getI32TensorAttr(kPageBytes));
+
+  if constexpr (isWait<Op>) {
+    Value always = AlwaysOp::create(at.builder, at.location, at.builder.getI1Type());
+    auto branch = scf::IfOp::create(at.builder, at.location, state.types, always, /*withElseRegion=*/true);
+    at.fill(branch.getResults());
+    at.builder.setInsertionPointToStart(branch.thenBlock());
+    Operation *wait = at.builder.create(state);
+    scf::YieldOp::create(at.builder, at.location, wait->getResults());
+    at.builder.setInsertionPointToStart(branch.elseBlock());
+    Value never = arith::ConstantIntOp::create(at.builder, at.location, state.types.front(), 0);
+    scf::YieldOp::create(at.builder, at.location, never);
+  } else {
+    at.fill(at.builder.create(state)->getResults());
+  }
+}
+
+/// `shmem.putmem` is `shmem_putmem` in Python.
+template <typename Op> const char *builderName() {
+  static const std::string name = ("shmem_" + Op::getOperationName().drop_front(sizeof("shmem.") - 1)).str();
+  return name.c_str();
+}
+
+template <typename... Ops> MutableArrayRef<triton_dist::plugin::OpInfo> describe() {
+  static triton_dist::plugin::OpInfo infos[] = {{builderName<Ops>(), buildOp<Ops>}...};
+  return infos;
+}
+
+} // namespace
+
+llvm::MutableArrayRef<triton_dist::plugin::OpInfo> triton_dist::plugin::getOpBuilders() {
+  return describe<
+#define GET_OP_LIST
+#include "Shmem/ShmemOps.cpp.inc"
+      >();
+}

@@ -1,0 +1,38 @@
+"""Building one shmem op: the only place that knows how Triton's plugin table is called.
+
+Triton 3.7 drops the result of a plugin op on its way to Python. We hand the op a *slot*, ``x | x`` with x zero, whose
+first operand the plugin replaces by the result; the canonicaliser folds the rest away. The other side of the
+convention is lowering/lib/Plugin/OpBuilders.cpp.
+
+Under the interpreter the builder carries ``shmem_op`` (triton_dist.world.cpu), which acts and returns a number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import triton.language as tl
+
+__all__ = ["emit"]
+
+
+def emit(
+    semantic: Any,
+    name: str,
+    operands: Sequence[tl.tensor] = (),
+    attributes: Sequence[int] = (),
+    result: tl.dtype | None = None,
+) -> Any:
+    """Build ``shmem.<name>``; its result as a scalar of dtype ``result``, or None when it has none."""
+    builder = semantic.builder
+    handles = [operand.handle for operand in operands]
+    if hasattr(builder, "shmem_op"):
+        value = builder.shmem_op(name, handles, list(attributes))
+        return None if result is None else semantic.scalar_constant(value, result)
+    constants = [builder.get_int32(attribute) for attribute in attributes]
+    slots = []
+    if result is not None:
+        zero = semantic.scalar_constant(0, result).handle
+        slots.append(builder.create_or(zero, zero))
+    getattr(builder, f"shmem_{name}")([*slots, *handles, *constants])
+    return tl.tensor(slots[0], result) if slots else None
