@@ -50,8 +50,7 @@ build: build/build.ninja
 build/build.ninja: $(VENV)/.ready
 	@echo "== Configuring (build/configure.log)"
 	@mkdir -p build
-	@cmake -G Ninja -S . -B build -DPython_EXECUTABLE=$(abspath $(PY)) $(CMAKE_ARGS) >build/configure.log || \
-	  { tail -n 20 build/configure.log; exit 1; }
+	@cmake -G Ninja -S . -B build -DPython_EXECUTABLE=$(abspath $(PY)) $(CMAKE_ARGS) >build/configure.log
 
 # The packages, and this source tree as an editable install whose binaries are left to `cmake --build`: what stays is the
 # start-up hook, so that triton and triton_dist may be imported in any order.
