@@ -1,0 +1,99 @@
+"""Registering checks, running them on all PEs in step, and saying how each went."""
+
+from __future__ import annotations
+
+import argparse
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import triton_dist
+from triton_dist import World
+
+Check = Callable[[World], None]
+
+GPU = triton_dist.kind() == "gpu"
+_checks: dict[str, tuple[Check, bool]] = {}
+
+
+def check(function: Check | None = None, *, gpu_only: bool = False) -> Any:
+    """Register ``function(world)`` as a check: every PE runs it, and it raises where something is wrong."""
+    if function is None:
+        return lambda f: check(f, gpu_only=gpu_only)
+    _checks[function.__name__] = function, gpu_only
+    return function
+
+
+def rounds(gpu: int, cpu: int) -> int:
+    """How often to repeat: interpreted programs are some thousand times slower."""
+    return gpu if GPU else cpu
+
+
+def random_bytes(n: int, seed: int) -> torch.Tensor:
+    """Bytes that every PE can make again."""
+    return torch.randint(0, 256, (n,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def random_floats(*shape: int, seed: int) -> torch.Tensor:
+    """float32 values that every PE can make again."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def expect_equal(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    """AssertionError with the first difference when the two are not equal bit for bit (NaN equals nothing)."""
+    found, expected = found.cpu(), expected.cpu()
+    assert found.shape == expected.shape, f"{what}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    wrong = (found != expected).flatten().nonzero().flatten()
+    if len(wrong):
+        at = int(wrong[0])
+        raise AssertionError(
+            f"{what}: {len(wrong)} of {found.numel()} differ, first at {at}: found {found.flatten()[at].item()},"
+            f" expected {expected.flatten()[at].item()}"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", help="run only checks whose name contains this")
+    parser.add_argument("--list", action="store_true", help="print the names of the checks")
+    args = parser.parse_args()
+    chosen = {name: entry for name, entry in _checks.items() if (args.only or "") in name}
+    if args.list:
+        print("\n".join(chosen))
+        return 0
+    failed = 0
+    with triton_dist.init() as world:
+        for name, (function, gpu_only) in chosen.items():
+            if gpu_only and not GPU:
+                _say(world, f"SKIP {name}: needs GPUs")
+                continue
+            begin = time.perf_counter()
+            error = _run(function, world)
+            failed += not error.startswith("PASS")
+            _say(world, f"{error} ({time.perf_counter() - begin:.2f} s)")
+        _say(world, f"{len(chosen) - failed} of {len(chosen)} without failure on {world.n_pes} PEs")
+    return 1 if failed else 0
+
+
+def _run(function: Check, world: World) -> str:
+    """Run one check and learn how it went on the other PEs: a line that starts with PASS or FAIL, the same for all."""
+    name = function.__name__
+    problem = ""
+    try:
+        function(world)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(f"PE {world.pe}, {name}:\n{traceback.format_exc()}", flush=True)
+    bad = triton_dist.full(1, float(bool(problem)))
+    pes = [pe for pe in range(world.n_pes) if triton_dist.peer(bad, pe).item()]
+    triton_dist.barrier_all()
+    triton_dist.free(bad)
+    return f"FAIL {name} on PEs {pes} {problem}" if pes else f"PASS {name}"
+
+
+def _say(world: World, line: str) -> None:
+    if world.pe == 0:
+        print(line, flush=True)

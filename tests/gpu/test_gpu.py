@@ -1,0 +1,72 @@
+"""The whole way on real GPUs: examples, every op between PEs, the disk cache, and what happens when it cannot work."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torchrun import ROOT, torchrun
+
+pytestmark = pytest.mark.gpu(2)
+
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
+GPU = {"TRITON_DIST_WORLD": "gpu"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example(example: Path, n_gpus: int) -> None:
+    run = torchrun(n_gpus, f"examples/{example.name}", env=GPU)
+    assert run.returncode == 0, run.stdout
+    assert f"PASS {example.stem}: gpu world, {n_gpus} PEs" in run.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_alone(example: Path) -> None:
+    run = torchrun(1, f"examples/{example.name}", env=GPU)
+    assert run.returncode == 0, run.stdout
+    assert f"PASS {example.stem}: gpu world, 1 PE," in run.stdout
+
+
+def test_ops(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_ops.py", env=GPU | {"TRITON_DIST_SYMMETRIC_SIZE": "8G"}, timeout=600)
+    print(run.stdout)
+    assert run.returncode == 0, run.stdout
+    assert "FAIL" not in run.stdout
+    assert "SKIP" not in run.stdout
+    assert run.stdout.count("\nPASS") > 25, "checks are missing"
+
+
+def test_lifecycle(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_lifecycle.py", env=GPU)
+    assert run.returncode == 0, run.stdout
+    assert "lifecycle: passed" in run.stdout
+
+
+def test_second_process_uses_the_disk_cache(tmp_path: Path) -> None:
+    env = GPU | {"TRITON_CACHE_DIR": str(tmp_path)}
+    first = torchrun(2, "tests/gpu/worker_cache.py", env=env)
+    assert first.returncode == 0, first.stdout
+    second = torchrun(2, "tests/gpu/worker_cache.py", env=env)
+    assert second.returncode == 0, second.stdout
+    compiled = [int(re.search(r"compiled (\d+), cached (\d+)", run.stdout)[1]) for run in (first, second)]
+    assert compiled[0] >= 2, first.stdout
+    assert compiled[1] == 0, second.stdout
+
+
+def test_more_pes_than_gpus_is_an_error_within_seconds() -> None:
+    begin = time.monotonic()
+    run = torchrun(torch.cuda.device_count() + 1, "examples/01_ring_put.py", env=GPU, timeout=120)
+    assert run.returncode != 0
+    assert "TRITON_DIST_WORLD=cpu" in run.stdout, run.stdout
+    assert time.monotonic() - begin < 90
+
+
+def test_a_pe_that_fails_ends_the_others() -> None:
+    program = ROOT / "tests/gpu/worker_fails.py"
+    run = torchrun(2, str(program.relative_to(ROOT)), env=GPU, timeout=120)
+    assert run.returncode != 0
+    assert "PE 1 gives up" in run.stdout, run.stdout
+    assert "killed after" not in run.stdout, "the launch hung"

@@ -1,0 +1,16 @@
+"""Every op between PEs, against a torch reference: one PE's part. PE 0 prints one line per check.
+
+    torchrun --nproc-per-node 2 tests/gpu/worker_ops.py [--only NAME] [--list]
+
+Runs in both worlds. What the CPU world cannot do (it has no compiler and no streams) is left out there, and said so.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ops import copies, kernels_mixed, memory, ordering, pipelined, remote, signals  # noqa: F401
+from ops.harness import main
+
+if __name__ == "__main__":
+    sys.exit(main())
