@@ -10,6 +10,7 @@ output so far is still there.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -79,18 +80,16 @@ def launch(
 ) -> Result:
     """Run ``python *args`` (a script, ``-m module`` or ``-c code``, then its arguments) as ``n_pes`` processes.
 
-    Each gets torchrun's variables. The TCPStore they meet at lives in the calling process, as torchrun's agent hosts it,
-    on a port that the system picks: no two launches can race for one. ``env`` is added to this process's environment.
+    Each gets torchrun's variables. The TCPStore they meet at lives in the calling process, as torchrun's agent hosts
+    it, on a port that the system picks: no two launches race for one. ``env`` is added to this process's environment.
 
     After ``timeout`` seconds the PEs and whatever they started are killed; :attr:`Result.timed_out` tells.
     """
     if n_pes < 1:
         raise ValueError(f"n_pes is {n_pes}: a launch needs at least one PE")
-    import torch.distributed  # here, since importing it takes a second
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # here, since it takes a second
 
-    store = torch.distributed.TCPStore(
-        "127.0.0.1", 0, n_pes, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout)
-    )
+    store = TCPStore("127.0.0.1", 0, n_pes, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
     begin = time.monotonic()
     with ExitStack() as stack:
         outputs = [[stack.enter_context(_scratch()) for _ in ("stdout", "stderr")] for _ in range(n_pes)]
@@ -99,13 +98,14 @@ def launch(
         for pe, (stdout, stderr) in enumerate(outputs):
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, *map(os.fspath, args)],
+                    [sys.executable, *(os.fspath(arg) for arg in args)],
                     env=_environment(pe, n_pes, store.port) | dict(env or {}),
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,
                     text=True,
                     start_new_session=True,  # so that a kill reaches what the PE itself started
+                    preexec_fn=_die_with_launcher,
                 )
             )
         timed_out = not _wait(processes, begin + timeout)
@@ -113,7 +113,7 @@ def launch(
         seconds = time.monotonic() - begin
         pes = tuple(
             PEResult(pe, process.returncode, _text(stdout), _text(stderr))
-            for pe, (process, (stdout, stderr)) in enumerate(zip(processes, outputs))
+            for pe, (process, (stdout, stderr)) in enumerate(zip(processes, outputs, strict=True))
         )
     return Result(pes, seconds, timed_out)
 
@@ -136,6 +136,15 @@ def _environment(pe: int, n_pes: int, port: int) -> dict[str, str]:
     }
 
 
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_launcher() -> None:
+    """In the new process: no PE outlives a launcher that is killed (Linux tells them)."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _scratch() -> IO[str]:
     # A file takes any amount of output, needs no reader thread, and can be read after a kill.
     return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
@@ -148,7 +157,7 @@ def _text(file: IO[str]) -> str:
 
 def _wait(processes: Sequence[subprocess.Popen[str]], deadline: float) -> bool:
     """Whether all ended before the deadline. Every PE is reaped as soon as it ends, whichever it is."""
-    while any([process.poll() is None for process in processes]):  # a list: poll them all
+    while [process for process in processes if process.poll() is None]:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
@@ -158,8 +167,6 @@ def _wait(processes: Sequence[subprocess.Popen[str]], deadline: float) -> bool:
 def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:
     """End every PE's process group: the PE if it still runs, and what it left running."""
     for process in processes:
-        try:
+        with suppress(ProcessLookupError, PermissionError):  # when nobody is left in it
             os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass  # nobody is left in it
         process.wait()

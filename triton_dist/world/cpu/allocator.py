@@ -1,0 +1,54 @@
+"""Where symmetric tensors lie in the heap: first fit, so that the same calls give the same places on every PE."""
+
+from __future__ import annotations
+
+__all__ = ["ALIGNMENT", "FirstFit"]
+
+ALIGNMENT = 512
+"""Of every piece, in bytes: what CUDA allocators give, so kernels may assume as much in both worlds."""
+
+
+class FirstFit:
+    """Pieces of the range ``[0, size)``.
+
+    >>> heap = FirstFit(4096)
+    >>> heap.allocate(100), heap.allocate(1000), heap.allocate(0)
+    (0, 512, 1536)
+    >>> heap.release(512)
+    >>> heap.allocate(500)
+    512
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._free = [(0, size)]  # (offset, length), by offset; no two adjoin
+        self._used: dict[int, int] = {}
+
+    @property
+    def free(self) -> int:
+        """Bytes that are free, in however many pieces."""
+        return sum(length for _, length in self._free)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest piece that could be had."""
+        return max((length for _, length in self._free), default=0)
+
+    def allocate(self, nbytes: int) -> int | None:
+        """The offset of a fresh piece; None when none is large enough. A piece of no bytes has its own place, too."""
+        needed = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
+        for i, (offset, length) in enumerate(self._free):
+            if length >= needed:
+                self._free[i : i + 1] = [(offset + needed, length - needed)] if length > needed else []
+                self._used[offset] = needed
+                return offset
+        return None
+
+    def release(self, offset: int) -> None:
+        """Give the piece at ``offset`` back and join it with its free neighbours."""
+        freed = [*self._free, (offset, self._used.pop(offset))]
+        self._free = []
+        for begin, length in sorted(freed):
+            if self._free and sum(self._free[-1]) == begin:
+                begin, length = self._free[-1][0], self._free.pop()[1] + length
+            self._free.append((begin, length))

@@ -1,0 +1,67 @@
+"""Triton's interpreter with what a world adds: shmem ops, and programs that let others run while they poll."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from triton_dist.world.cpu.bfloat16 import Bfloat16Builder
+from triton_dist.world.cpu.ops import IMPLEMENTATIONS
+from triton_dist.world.cpu.scheduler import running
+from triton_dist.world.cpu.world import current
+
+__all__ = ["CpuBuilder"]
+
+_POLLABLE = 4096
+"""Bytes: a volatile load or an atomic of more than this is data, not something that a program spins on."""
+
+
+class CpuBuilder(Bfloat16Builder):
+    """The class of ``triton.runtime.interpreter.interpreter_builder`` in the CPU world."""
+
+    def shmem_op(self, name: str, operands: Sequence[Any], attributes: Sequence[int]) -> int | None:
+        """Do one op of the dialect; see :mod:`triton_dist.world.cpu.ops`."""
+        result: int | None = IMPLEMENTATIONS[name](*(operand.data.item() for operand in operands), *attributes)
+        running().steps += 1
+        return result
+
+    # ---- a program that sees again and again what it saw before waits for somebody: let that one run
+
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, cache: Any, eviction: Any, is_volatile: Any) -> Any:
+        loaded = super().create_masked_load(ptrs, mask, other, cache, eviction, is_volatile)
+        if is_volatile:
+            _polled("volatile tl.load", ptrs, loaded)
+        return loaded
+
+    def create_atomic_rmw(self, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        before = super().create_atomic_rmw(op, ptr, val, mask, sem, scope)
+        _polled(f"tl.atomic_{op.name.lower()}", ptr, before)
+        return before
+
+    def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
+        before = super().create_atomic_cas(ptr, cmp, val, sem, scope)
+        if np.array_equal(before.data, np.broadcast_to(cmp.data, before.data.shape)):
+            running().steps += 1  # it has what it wanted
+        else:
+            _polled("tl.atomic_cas", ptr, before)
+        return before
+
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache: Any, eviction: Any) -> Any:
+        running().steps += 1
+        return super().create_masked_store(ptrs, value, mask, cache, eviction)
+
+
+def _polled(op: str, pointers: Any, seen: Any) -> None:
+    if seen.data.nbytes > _POLLABLE:
+        return
+
+    def describe() -> str:
+        world = current()
+        address = int(pointers.data.flat[0])
+        place = hex(address) if world is None else world.describe(address)
+        more = f" and {pointers.data.size - 1} more" if pointers.data.size > 1 else ""
+        return f"a loop around {op}: {place}{more}, which stays {seen.data.reshape(-1)[:4].tolist()}"
+
+    running().poll((op, pointers.data.tobytes()), seen.data.tobytes(), describe)

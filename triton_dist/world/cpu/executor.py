@@ -1,0 +1,131 @@
+"""Run one kernel launch: arguments in, every program of the grid, errors out with the line they come from."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import triton
+import triton.language as tl
+from triton.runtime import interpreter as stock
+from triton.runtime.errors import InterpreterError
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from triton_dist.world.cpu import language_patch, location
+from triton_dist.world.cpu.scheduler import CannotGoOnError, Program, Scheduler
+from triton_dist.world.cpu.world import BrokenWorldError, current
+
+__all__ = ["Executor", "KernelError"]
+
+
+class KernelError(InterpreterError, RuntimeError):  # type: ignore[misc]
+    """A kernel failed. Says on which PE, in which kernel and program, and on which line."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Executor(stock.GridExecutor):  # type: ignore[misc]
+    """Triton's executor, except that programs are coroutines and that memory on the CPU is used where it is.
+
+    (Triton's copies tensors on the CPU onto themselves after a launch, which undoes what other PEs wrote meanwhile.)
+    """
+
+    def __call__(self, *args_dev: Any, **kwargs: Any) -> None:
+        parameters = inspect.getfullargspec(self.fn).args
+        kwargs = {name: value for name, value in kwargs.items() if name in parameters}  # launch options are for GPUs
+        args_hst, kwargs_hst = self._init_args_hst(args_dev, kwargs)
+        for hook in self.pre_run_hooks:
+            hook(*args_hst, **kwargs_hst)
+        bound = inspect.getcallargs(self.fn, *args_hst, **kwargs_hst)
+        grid = self.grid(bound) if callable(self.grid) else self.grid
+        with language_patch.applied(self.fn.__globals__):
+            self._run(
+                _three(grid),
+                {name: arg if name in self.constexprs else _to_tensor(arg) for name, arg in bound.items()},
+            )
+        self._restore_args_dev(args_dev, args_hst, kwargs, kwargs_hst)
+
+    def _run(self, grid: tuple[int, int, int], arguments: Mapping[str, Any]) -> None:
+        builder = stock.interpreter_builder
+        builder.set_grid_dim(*grid)
+
+        def body(index: tuple[int, int, int]) -> None:
+            try:
+                with np.errstate(all="ignore"):  # as silent as a GPU; set here, because coroutines do not inherit it
+                    self.fn(**arguments)
+            except Exception as error:
+                raise self._failure(error, index) from error
+
+        def enter(program: Program) -> None:
+            builder.grid_idx = program.index
+
+        world = current()
+        x, y, z = map(range, grid)
+        programs = (Program(index, functools.partial(body, index)) for index in itertools.product(x, y, z))
+        try:
+            Scheduler(enter, world).run(programs)
+        except (CannotGoOnError, BrokenWorldError) as error:
+            failure = KernelError(f"{self._where()}: {error}")
+            if world is not None and isinstance(error, CannotGoOnError):
+                world.abort(f"gave up. {failure}")
+            raise failure from error
+        finally:
+            builder.grid_idx = None
+
+    def _where(self) -> str:
+        world = current()
+        kernel = f"kernel {self.fn.__name__}"
+        return kernel if world is None else f"PE {world.pe}, {kernel}"
+
+    def _failure(self, error: Exception, index: tuple[int, int, int]) -> Exception:
+        if triton.knobs.compilation.front_end_debugging:
+            return error
+        place = location.of_error(error)
+        return KernelError(f"{self._where()}, program {index}, {place}: {type(error).__name__}: {error}")
+
+    # ---- tensors elsewhere (a GPU's, when TRITON_INTERPRET is set there): Triton copies them to the host and back
+
+    def _init_args_hst(self, args_dev: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        if all(map(_on_host, [*args_dev, *kwargs.values()])):
+            return list(args_dev), dict(kwargs)
+        args_hst, kwargs_hst = super()._init_args_hst(args_dev, kwargs)
+        return (
+            [dev if _on_host(dev) else hst for dev, hst in zip(args_dev, args_hst, strict=True)],
+            {name: dev if _on_host(dev) else kwargs_hst[name] for name, dev in kwargs.items()},
+        )
+
+    def _restore_args_dev(
+        self, args_dev: Sequence[Any], args_hst: Sequence[Any], kwargs: Mapping[str, Any], kwargs_hst: Mapping[str, Any]
+    ) -> None:
+        pairs = [*zip(args_dev, args_hst, strict=True), *((kwargs[name], kwargs_hst[name]) for name in kwargs)]
+        copied = [(dev, hst) for dev, hst in pairs if not _on_host(dev)]
+        super()._restore_args_dev([dev for dev, _ in copied], [hst for _, hst in copied], {}, {})
+
+
+def _three(grid: Sequence[Any]) -> tuple[int, int, int]:
+    if not 1 <= len(grid) <= 3:
+        raise ValueError(f"a grid has 1 to 3 dimensions, got {tuple(grid)}")
+    x, y, z = (int(extent) for extent in [*grid, 1, 1][:3])
+    return x, y, z
+
+
+def _on_host(arg: Any) -> bool:
+    if isinstance(arg, tuple):
+        return all(map(_on_host, arg))
+    if isinstance(arg, TensorDescriptor):
+        return _on_host(arg.base)
+    return not hasattr(arg, "data_ptr") or arg.device.type == "cpu"
+
+
+def _to_tensor(arg: Any) -> Any:
+    """What the kernel gets for an argument. Triton's own function, which leaves floats alone and fails on bools."""
+    if isinstance(arg, bool):
+        return tl.tensor(stock.TensorHandle(np.array([arg]), tl.int1), tl.int1)
+    if isinstance(arg, float):
+        return tl.tensor(stock.TensorHandle(np.array([arg], dtype=np.float32), tl.float32), tl.float32)
+    return stock._implicit_cvt(arg)

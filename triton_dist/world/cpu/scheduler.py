@@ -1,0 +1,183 @@
+"""The programs of one grid as coroutines, so that programs may wait for each other and for other PEs.
+
+A program runs until it ends or has to wait; then another one does. A new program is started only when no started one
+can go on, so most grids never hold more than one at a time; but it *is* started then, however many there are, because
+any program may be the one that the others wait for.
+
+When nothing can go on, the process sleeps and looks again: what is awaited comes from another PE. After
+``TRITON_DIST_WAIT_TIMEOUT`` seconds it gives up and says who waits for what.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import greenlet
+
+from triton_dist import environment
+from triton_dist._C._runtime import Backoff
+from triton_dist.world.cpu import location
+from triton_dist.world.cpu.world import BrokenWorldError, CpuWorld
+
+__all__ = ["CannotGoOnError", "Program", "Scheduler", "Wait", "running"]
+
+_LISTED = 32
+"""How many waiting programs a report names."""
+
+_running: Program | None = None
+
+
+def running() -> Program:
+    """The program that runs now. Only code inside a kernel asks."""
+    assert _running is not None, "no kernel runs"
+    return _running
+
+
+class CannotGoOnError(RuntimeError):
+    """All programs of a grid wait for what does not come. Its text has one line for each."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a program waits for."""
+
+    ready: Callable[[], bool] | None
+    """Whether it can go on; None when only the program itself can tell: it polls memory in a loop of its own."""
+
+    describe: Callable[[], str]
+    """The op, the address, what is expected and what is there; called when a report is made."""
+
+
+class Program(greenlet.greenlet):  # type: ignore[misc]
+    """One program of the grid."""
+
+    index: tuple[int, int, int]
+    wait: Wait | None = None
+    steps: int = 0
+    """Grows with everything the program does that may bring it, or another one, forward."""
+
+    def __init__(self, index: tuple[int, int, int], body: Callable[[], None]) -> None:
+        super().__init__(body)
+        self.index = index
+        self.polled: dict[object, bytes] = {}
+
+    def suspend(self, wait: Wait) -> None:
+        """Let others run; returns when the program may go on. Called by the program itself."""
+        self.wait = wait
+        self.parent.switch()
+        self.wait = None
+
+    def wait_until(self, ready: Callable[[], bool], describe: Callable[[], str]) -> None:
+        if not ready():
+            self.suspend(Wait(ready, describe))
+        self.steps += 1
+
+    def poll(self, what: object, seen: bytes, describe: Callable[[], str]) -> None:
+        """The program looked at memory that others may change. If it saw there what it saw last time, it spins."""
+        if self.polled.get(what) == seen:
+            self.suspend(Wait(None, describe))
+            return
+        if len(self.polled) >= 256:  # it walks through memory rather than spins
+            self.polled.clear()
+        self.polled[what] = seen
+        self.steps += 1
+
+
+class Scheduler:
+    """Runs programs to their end, each as a :class:`Program`.
+
+    ``enter`` is called each time before one goes on, to make it the one that the interpreter runs. ``world`` may be
+    None: programs of an ordinary kernel wait for each other, too.
+    """
+
+    def __init__(self, enter: Callable[[Program], None], world: CpuWorld | None) -> None:
+        self._enter = enter
+        self._world = world
+        self._limit = environment.get("TRITON_DIST_WAIT_TIMEOUT")
+        self._waiting: list[Program] = []
+
+    def run(self, programs: Iterator[Program]) -> None:
+        """Raises what a program raises; CannotGoOnError; or, when the world is broken, BrokenWorldError."""
+        try:
+            self._run(programs)
+        finally:
+            for program in self._waiting:
+                program.throw(greenlet.GreenletExit)
+
+    def _run(self, programs: Iterator[Program]) -> None:
+        backoff = Backoff()
+        since = time.monotonic()
+        while True:
+            moved = self._go_on()
+            if not moved:
+                moved = self._start(programs)
+            if not moved and not self._waiting:
+                return
+            if moved:
+                backoff.reset()
+                since = time.monotonic()
+            else:
+                self._give_up_if_hopeless(time.monotonic() - since)
+                backoff.pause()
+
+    def _go_on(self) -> bool:
+        """Let every program that can go on do so once; whether one of them got anywhere."""
+        moved = False
+        waiting, self._waiting = self._waiting, []
+        for i, program in enumerate(waiting):
+            assert program.wait is not None
+            if program.wait.ready is not None and not program.wait.ready():
+                self._waiting.append(program)
+                continue
+            steps = program.steps
+            try:
+                self._switch_to(program)
+            except BaseException:
+                self._waiting += waiting[i + 1 :]
+                raise
+            moved |= program.dead or program.steps != steps
+        return moved
+
+    def _start(self, programs: Iterator[Program]) -> bool:
+        """Start programs until one ends; whether there were any."""
+        started = False
+        # At most as many as wait already: looking through those between any two starts would be quadratic.
+        for program in islice(programs, max(1, len(self._waiting))):
+            started = True
+            self._switch_to(program)
+            if program.dead:
+                break
+        return started
+
+    def _switch_to(self, program: Program) -> None:
+        global _running
+        self._enter(program)
+        before, _running = _running, program
+        try:
+            program.switch()
+        finally:
+            _running = before
+        if not program.dead:
+            self._waiting.append(program)
+
+    def _give_up_if_hopeless(self, seconds: float) -> None:
+        trouble = self._world.trouble(needs_all=False) if self._world is not None else None
+        if trouble is not None:
+            raise BrokenWorldError(f"{trouble}\n{self._report()}")
+        if seconds > self._limit:
+            raise CannotGoOnError(
+                f"no program could go on for {self._limit:g} s (TRITON_DIST_WAIT_TIMEOUT)\n{self._report()}"
+            )
+
+    def _report(self) -> str:
+        lines = [
+            f"  program {program.index} at {location.of_frame(program.gr_frame)} waits in {program.wait.describe()}"
+            for program in self._waiting[:_LISTED]
+            if program.wait is not None
+        ]
+        if len(self._waiting) > _LISTED:
+            lines.append(f"  and {len(self._waiting) - _LISTED} programs more")
+        return "\n".join(lines)

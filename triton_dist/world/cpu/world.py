@@ -1,0 +1,254 @@
+"""The CPU world: symmetric tensors over memory that the PEs' processes share."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+
+import torch
+
+from triton_dist import environment
+from triton_dist._C import _runtime
+from triton_dist.world.base import Launch, World
+from triton_dist.world.cpu.allocator import FirstFit
+from triton_dist.world.cpu.bootstrap import join
+
+__all__ = ["BrokenWorldError", "CpuWorld", "current"]
+
+_LOOK_SECONDS = 0.1
+"""How often a wait looks whether the awaited PEs still run."""
+
+_current: CpuWorld | None = None
+
+
+def current() -> CpuWorld | None:
+    """This process's world, between its making and its end."""
+    return _current
+
+
+class BrokenWorldError(RuntimeError):
+    """A PE has failed, so that nothing collective can be completed any more. Says which one, and why."""
+
+
+@dataclass(frozen=True)
+class _Allocation:
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.shape}, {self.dtype}"
+
+
+class CpuWorld(World):
+    """See :class:`~triton_dist.world.base.World`.
+
+    A tensor holds the mapping it lies in, so it stays readable after :meth:`finalize`: the last one unmaps the heap.
+
+    A PE that fails breaks the world for all: whoever waits for it, now or later, gets a :class:`BrokenWorldError`.
+    """
+
+    kind = "cpu"
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        self.device = torch.device("cpu")
+        self.heap, self.control = join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"))
+        self._allocator = FirstFit(self.heap.size)
+        self._allocations: dict[int, _Allocation] = {}
+        self._round = 0
+        self._next_look = 0.0
+        self._in_kernel_barrier = False
+        self._process = os.getpid()
+        self._excepthook, sys.excepthook = sys.excepthook, self._on_uncaught
+        atexit.register(self._on_exit)
+        self._collective("init()")
+        global _current
+        _current = self
+
+    # ---- symmetric tensors
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        self._check_live()
+        wanted = _Allocation(tuple(shape), dtype)
+        self._collective(f"empty({wanted})")
+        offset = self._allocator.allocate(wanted.nbytes)
+        if offset is None:
+            raise MemoryError(
+                f"the symmetric heap cannot hold {wanted.nbytes} bytes more ({wanted}): of its {self._allocator.size} "
+                f"bytes {self._allocator.free} are free, at most {self._allocator.largest} in one piece; "
+                "TRITON_DIST_SYMMETRIC_SIZE sets its size"
+            )
+        self._allocations[offset] = wanted
+        return self._tensor(self.pe, offset, wanted.nbytes, dtype).view(wanted.shape)
+
+    def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
+        self._check_live()
+        pe = self.check_pe(pe)
+        offset = self._own_offset(tensor)
+        nbytes = tensor.untyped_storage().nbytes()
+        whole = self._tensor(pe, offset, nbytes - nbytes % tensor.itemsize, tensor.dtype)
+        return whole.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    def free(self, tensor: torch.Tensor) -> None:
+        self._check_live()
+        place = self.heap.find(tensor.untyped_storage().data_ptr()) if tensor.device == self.device else None
+        offset = place[1] if place and place[0] == self.pe and tensor.storage_offset() == 0 else None
+        known = offset in self._allocations
+        # What cannot be freed here is announced too: the other PEs must not wait for a call that never comes.
+        self._collective(f"free(the tensor at offset {offset} of the heap)" if known else "free(no allocation)")
+        if offset is None or not known:
+            raise ValueError("this tensor does not start an allocation of the symmetric heap (or it was freed before)")
+        del self._allocations[offset]
+        self._allocator.release(offset)
+
+    def _tensor(self, pe: int, offset: int, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
+        # Never of no bytes: torch then forgets the address. Allocations are aligned and padded, so there is room.
+        count = max(nbytes, dtype.itemsize)
+        raw = torch.frombuffer(self.heap.memory(pe), dtype=torch.uint8, count=count, offset=offset)
+        return raw.view(dtype)[: nbytes // dtype.itemsize]
+
+    def _own_offset(self, tensor: torch.Tensor) -> int:
+        """Where in this PE's heap the tensor's storage begins."""
+        place = self.heap.find(tensor.untyped_storage().data_ptr()) if tensor.device == self.device else None
+        if place is None:
+            raise ValueError(f"the tensor of shape {tuple(tensor.shape)} on {tensor.device} is not symmetric")
+        if place[0] != self.pe:
+            raise ValueError(
+                f"the tensor of shape {tuple(tensor.shape)} lies on PE {place[0]}: pass PE {self.pe}'s own one"
+            )
+        return place[1]
+
+    def describe(self, address: int) -> str:
+        """What lies at an address, for messages."""
+        place = self.heap.find(address)
+        if place is None:
+            return f"{address:#x} (not symmetric)"
+        pe, offset = place
+        base = max((begin for begin in self._allocations if begin <= offset), default=None)
+        if base is not None and offset - base < self._allocations[base].nbytes:
+            index, rest = divmod(offset - base, self._allocations[base].dtype.itemsize)
+            inside = f"element {index}" + (f" + {rest} bytes" if rest else "")
+            return f"{address:#x} ({inside} of the symmetric tensor ({self._allocations[base]}) on PE {pe})"
+        return f"{address:#x} (offset {offset} of PE {pe}'s heap, in no tensor)"
+
+    # ---- doing things together
+
+    def barrier_all(self) -> None:
+        self._check_live()
+        self._collective("barrier_all()")
+
+    def _close(self) -> None:
+        try:
+            self._collective("finalize()")
+        finally:
+            self._leave()
+
+    def _drop(self) -> None:
+        self.abort("gave up its world after an error")
+        self._leave()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort(_raised(error))
+        super().__exit__(kind, error, traceback)
+
+    def _check_live(self) -> None:
+        if self.finalized:
+            raise RuntimeError("this world has been finalized")
+
+    def _collective(self, call: str) -> None:
+        """Wait for all PEs, and make sure that all do the same."""
+        number, self._round = self._round, self._round + 1
+        self.control.announce(self.pe, number, call)
+        barrier = self.control.host_barrier
+        ticket = barrier.arrive()
+        # Short waits, so that a Ctrl-C gets through.
+        self.wait(lambda: barrier.wait(ticket, _LOOK_SECONDS / 2), call, needs_all=True)
+        calls = [self.control.announced(pe, number) for pe in range(self.n_pes)]
+        if len(set(calls)) > 1:
+            listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(calls))
+            raise RuntimeError(f"the PEs call different collectives: {listed}")
+
+    def wait(self, done: Callable[[], bool], what: str, *, needs_all: bool) -> None:
+        """Return when ``done()`` is true; BrokenWorldError when that cannot be hoped for."""
+        while not done():
+            trouble = self.trouble(needs_all=needs_all)
+            if trouble and not done():  # the others may have come, and gone, in between
+                raise BrokenWorldError(f"PE {self.pe} cannot complete {what}: {trouble}")
+
+    def kernel_barrier(self) -> Callable[[], bool]:
+        """Arrive at the barrier of the kernels; what is returned tells whether all have. One user at a time."""
+        if self._in_kernel_barrier:
+            raise RuntimeError(
+                "another program of this PE is already waiting for all PEs: "
+                "barrier_all and sync_all are for one program of each PE at a time"
+            )
+        self._in_kernel_barrier = True
+        barrier = self.control.kernel_barrier
+        ticket = barrier.arrive()
+
+        def passed() -> bool:
+            self._in_kernel_barrier = not barrier.passed(ticket)
+            return not self._in_kernel_barrier
+
+        return passed
+
+    # ---- when a PE fails
+
+    def trouble(self, *, needs_all: bool) -> str | None:
+        """Why waiting is in vain, if it is: the world is broken, or, if all are needed, a PE has left it.
+
+        Cheap enough for a waiting loop: processes are looked at every now and then only.
+        """
+        now = time.monotonic()
+        if self.control.aborted() is None and now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            for pe in range(self.n_pes):
+                state = self.control.state(pe)
+                if state == _runtime.State.LOST:
+                    pid = self.control.pid(pe)
+                    self.control.abort(pe, f"is lost: its process {pid} was killed, crashed or just ended")
+                elif state == _runtime.State.LEFT and needs_all:
+                    return f"PE {pe} has left the world"
+        broken = self.control.aborted()
+        return f"PE {broken[0]} {broken[1]}" if broken else None
+
+    def abort(self, reason: str) -> None:
+        """Break the world; the others' waits end with ``PE <this one> <reason>``. Only the first failure counts."""
+        self.control.abort(self.pe, reason)
+
+    def _on_uncaught(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if os.getpid() == self._process:
+            self.abort(_raised(error))
+        self._excepthook(kind, error, traceback)
+
+    def _on_exit(self) -> None:
+        # A program may end without finalize(): nobody need wait for it, nor it for others. The heap outlives it.
+        if os.getpid() == self._process and not self.finalized:
+            self.finalized = True
+            self._leave()
+
+    def _leave(self) -> None:
+        self.control.leave(self.pe)
+        if sys.excepthook == self._on_uncaught:
+            sys.excepthook = self._excepthook
+        atexit.unregister(self._on_exit)
+        global _current
+        if _current is self:
+            _current = None
+
+
+def _raised(error: BaseException) -> str:
+    return f"raised {type(error).__name__}: {error}"
