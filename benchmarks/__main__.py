@@ -1,0 +1,35 @@
+"""Run every benchmark that this machine can run: `python benchmarks`, or `make bench`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ALONE = ["compile_time.py"]
+ON_ALL_GPUS = ["put_bandwidth.py", "signal_latency.py"]
+
+
+def main() -> int:
+    sys.path.insert(0, str(HERE.parent))
+    import torch
+
+    gpus = torch.cuda.device_count() if os.environ.get("TRITON_DIST_WORLD") != "cpu" else 0
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus)]
+    failed = []
+    for name in ALONE + ON_ALL_GPUS:
+        launcher = torchrun if name in ON_ALL_GPUS and gpus > 1 else []
+        print(f"== {name}", flush=True)
+        path = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+        if subprocess.run([sys.executable, *launcher, str(HERE / name)], env=environment).returncode != 0:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

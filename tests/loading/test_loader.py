@@ -1,0 +1,197 @@
+"""The plugin is there whatever is imported first, and is never shown to a Triton that it was not built for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY, Environment
+
+Fails = Callable[[subprocess.CompletedProcess[str]], str]
+
+BINARIES = REPOSITORY / "triton_dist" / "_C"
+PLUGIN = BINARIES / "libtriton_dist_plugin.so"
+BUILT_FOR = json.loads((BINARIES / "plugin_info.json").read_text())["triton"]
+
+HAS_PLUGIN = "from triton._C import libtriton; print(hasattr(libtriton.passes.plugin, 'shmem_to_llvm'))"
+CHECK = "import _triton_dist_loader; _triton_dist_loader.check()"
+
+
+def printed(result: subprocess.CompletedProcess[str]) -> str:
+    """What a program that ended well printed."""
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+# What a user types
+
+
+@pytest.mark.parametrize("program", ["import triton, triton_dist", "import triton_dist, triton"])
+def test_import_order_does_not_matter(environment: Environment, program: str) -> None:
+    environment.add_real_triton()
+    environment.add_triton_dist()
+    assert printed(environment.run(f"{program}\n{HAS_PLUGIN}")) == "True"
+
+
+def test_without_the_hook_triton_dist_comes_first(environment: Environment, fails: Fails) -> None:
+    environment.add_real_triton()
+    environment.add_triton_dist(hook=False)
+    assert printed(environment.run(f"{CHECK}\n{HAS_PLUGIN}")) == "True"
+    assert "Import triton_dist first" in fails(environment.run(f"import triton\n{CHECK}"))
+
+
+# Another Triton, no Triton, no plugin
+
+
+def test_a_program_that_never_imports_us_is_unaffected_by_another_triton(environment: Environment) -> None:
+    environment.add_fake_triton("3.6.0")
+    environment.add_triton_dist()
+    result = environment.run("import triton; print(triton.libtriton.seen)")
+    assert (printed(result), result.stderr) == ("None", "")
+
+
+@pytest.mark.parametrize("version", ["3.6.0", "3.8.0", "3.7.1+git1234", "3.7.10"])
+@pytest.mark.parametrize("program", ["import triton_dist", "import triton, triton_dist"])
+def test_another_triton_is_an_import_error(environment: Environment, fails: Fails, version: str, program: str) -> None:
+    environment.add_fake_triton(version)
+    environment.add_triton_dist()
+    message = fails(environment.run(program))
+    assert f"Triton {version} is installed" in message
+    assert f"pip install triton=={BUILT_FOR}" in message
+
+
+def test_no_triton_is_an_import_error(environment: Environment, fails: Fails) -> None:
+    environment.add_triton_dist()
+    message = fails(environment.run("import triton_dist"))
+    assert "no Triton is installed" in message
+    assert f"pip install triton=={BUILT_FOR}" in message
+
+
+def test_an_unbuilt_tree_says_how_to_build(environment: Environment, fails: Fails, tmp_path: Path) -> None:
+    environment.add_real_triton()
+    environment.add_triton_dist(binaries=tmp_path)
+    assert printed(environment.run(HAS_PLUGIN)) == "False"
+    assert "make build" in fails(environment.run("import triton_dist"))
+
+
+@pytest.mark.parametrize("content", ["", "no shared object"])
+def test_a_plugin_that_does_not_load_is_refused_before_triton_aborts(
+    environment: Environment, fails: Fails, tmp_path: Path, content: str
+) -> None:
+    (tmp_path / PLUGIN.name).write_text(content)
+    shutil.copy(BINARIES / "plugin_info.json", tmp_path)
+    environment.add_real_triton()
+    environment.add_triton_dist(binaries=tmp_path)
+    assert printed(environment.run(HAS_PLUGIN)) == "False"
+    for program in ("import triton_dist", "import triton, triton_dist"):
+        assert "does not load" in fails(environment.run(program))
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"triton": '])
+def test_a_damaged_description_counts_as_unbuilt(
+    environment: Environment, fails: Fails, tmp_path: Path, content: str
+) -> None:
+    shutil.copy(PLUGIN, tmp_path)
+    (tmp_path / "plugin_info.json").write_text(content)
+    environment.add_real_triton()
+    environment.add_triton_dist(binaries=tmp_path)
+    assert printed(environment.run(HAS_PLUGIN)) == "False"
+    assert "not built" in fails(environment.run("import triton_dist"))
+
+
+# Opting out
+
+
+@pytest.mark.parametrize(("value", "loaded"), [("1", False), ("yes", False), ("0", True), ("", True)])
+def test_opting_out(environment: Environment, fails: Fails, value: str, loaded: bool) -> None:
+    environment.add_real_triton()
+    environment.add_triton_dist()
+    assert printed(environment.run(HAS_PLUGIN, TRITON_DIST_DISABLE_PLUGIN=value)) == str(loaded)
+    if not loaded:
+        message = fails(environment.run("import triton_dist", TRITON_DIST_DISABLE_PLUGIN=value))
+        assert "TRITON_DIST_DISABLE_PLUGIN" in message
+
+
+# The environment variable
+
+
+def test_children_see_no_trace(environment: Environment) -> None:
+    environment.add_real_triton()
+    environment.add_triton_dist()
+    program = "import os, subprocess, triton; subprocess.run(['env']); print(os.environ.get('TRITON_PLUGIN_PATHS'))"
+    output = printed(environment.run(program))
+    assert "TRITON_PLUGIN_PATHS=" not in output
+    assert output.endswith("None")
+
+
+@pytest.fixture(scope="module")
+def users_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plugin of somebody else's, without passes, that prints what TRITON_PLUGIN_PATHS is when Triton asks it."""
+    source = tmp_path_factory.mktemp("plugin") / "users.c"
+    source.write_text(f"""
+        #include <stdint.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        struct table {{ void *entries; size_t count; }};
+        struct info {{ uint32_t api; const char *name, *version; struct table passes, dialects, ops; const char *triton; }};
+        struct info *tritonGetPluginInfo(void) {{
+          static struct info info = {{2, "users", "1", {{0, 0}}, {{0, 0}}, {{0, 0}}, "{BUILT_FOR}"}};
+          puts(getenv("TRITON_PLUGIN_PATHS")), fflush(stdout);
+          return &info;
+        }}
+    """)
+    library = source.with_suffix(".so")
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
+    return library
+
+
+def test_the_users_own_plugins_are_kept(environment: Environment, users_plugin: Path) -> None:
+    environment.add_real_triton()
+    environment.add_triton_dist()
+    ours = environment.site_packages / "triton_dist" / "_C" / PLUGIN.name
+    program = f"import os\n{HAS_PLUGIN}\nprint(os.environ['TRITON_PLUGIN_PATHS'])"
+    output = printed(environment.run(program, TRITON_PLUGIN_PATHS=str(users_plugin))).splitlines()
+    assert output == [f"{ours}:{users_plugin}", "True", str(users_plugin)]
+
+
+def test_a_plugin_that_the_user_lists_is_loaded_once(environment: Environment) -> None:
+    environment.add_real_triton()
+    environment.add_triton_dist()
+    ours = environment.site_packages / "triton_dist" / "_C" / PLUGIN.name
+    assert printed(environment.run(f"import triton_dist\n{HAS_PLUGIN}", TRITON_PLUGIN_PATHS=str(ours))) == "True"
+
+
+# What every interpreter pays
+
+
+def test_start_up_imports_nothing_else(environment: Environment) -> None:
+    environment.add_triton_dist()
+    modules = "import sys; print(*sorted(sys.modules))"
+    with_hook = set(printed(environment.run(modules)).split())
+    (environment.site_packages / "triton_dist.pth").unlink()
+    without = set(printed(environment.run(modules)).split())
+    assert with_hook - without == {"_triton_dist_loader"}
+
+
+@pytest.mark.parametrize("loader", [None, "raise RuntimeError('broken')", "syntax error"])
+def test_a_broken_installation_starts_silently(environment: Environment, loader: str | None) -> None:
+    environment.add_triton_dist()
+    (environment.site_packages / "_triton_dist_loader.py").unlink()
+    if loader is not None:
+        (environment.site_packages / "_triton_dist_loader.py").write_text(loader)
+    result = environment.run("print('fine')")
+    assert (printed(result), result.stderr) == ("fine", "")
+
+
+def test_libtriton_keeps_its_own_loader(environment: Environment) -> None:
+    environment.add_real_triton()
+    environment.add_triton_dist()
+    program = """if True:
+        from importlib.machinery import ExtensionFileLoader
+        from triton._C import libtriton
+        print(type(libtriton.__loader__) is type(libtriton.__spec__.loader) is ExtensionFileLoader)"""
+    assert printed(environment.run(program)) == "True"

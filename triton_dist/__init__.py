@@ -1,0 +1,68 @@
+"""OpenSHMEM for Triton: kernels that put, signal and wait between GPUs, or between processes on a machine without any.
+
+    import triton_dist
+    import triton_dist.language as dl
+
+    with triton_dist.init() as world:
+        x = triton_dist.zeros(1024, dtype=torch.float32)  # one on every PE
+        kernel[(1,)](x, world.n_pes)  # a @triton.jit function that uses dl.putmem, dl.signal_op, ...
+
+Importing this package makes sure that Triton has the compiler plugin, and prepares ``triton.jit`` for the kind of world
+this process will be in (:func:`kind`); it starts nothing else.
+"""
+
+import _triton_dist_loader
+
+_triton_dist_loader.check()
+
+from triton_dist.world import World, interprets, kind  # noqa: E402
+from triton_dist.world.api import (  # noqa: E402
+    barrier_all,
+    empty,
+    finalize,
+    free,
+    from_tensor,
+    full,
+    init,
+    is_initialized,
+    my_pe,
+    n_pes,
+    peer,
+    zeros,
+)
+
+__all__ = [
+    "World",
+    "barrier_all",
+    "empty",
+    "finalize",
+    "free",
+    "from_tensor",
+    "full",
+    "init",
+    "is_initialized",
+    "kind",
+    "my_pe",
+    "n_pes",
+    "peer",
+    "zeros",
+]
+
+__version__ = "0.1.0"
+
+
+def _prepare_triton() -> None:
+    """Kernels may be decorated as soon as this package is imported, so Triton must know by then how they will run."""
+    if interprets():
+        from triton_dist.world.cpu import interpreter
+
+        interpreter.install()
+    else:
+        from triton_dist.compiler import hooks
+        from triton_dist.world import module_state
+
+        hooks.install()
+        module_state.install()
+
+
+_prepare_triton()
