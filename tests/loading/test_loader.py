@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, Environment
+from python_environment import REPOSITORY, Environment
 
 Fails = Callable[[subprocess.CompletedProcess[str]], str]
 
