@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,22 @@ class Environment:
         return subprocess.run(
             [self.python, "-c", program],
             cwd=self.folder,
-            env=inherited | NO_BYTECODE | variables,
+            env=inherited | variables,
             capture_output=True,
             text=True,
             timeout=120,
         )
+
+
+def printed(result: subprocess.CompletedProcess[str]) -> str:
+    """What a program that ended well printed."""
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def import_error(result: subprocess.CompletedProcess[str]) -> str:
+    """The message of the ImportError that a program ended with."""
+    assert result.returncode == 1, result
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: "), result.stderr
+    return last

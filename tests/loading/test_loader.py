@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from python_environment import REPOSITORY, Environment
-
-Fails = Callable[[subprocess.CompletedProcess[str]], str]
+from python_environment import REPOSITORY, Environment, import_error, printed
 
 BINARIES = REPOSITORY / "triton_dist" / "_C"
 PLUGIN = BINARIES / "libtriton_dist_plugin.so"
@@ -19,12 +16,6 @@ BUILT_FOR = json.loads((BINARIES / "plugin_info.json").read_text())["triton"]
 
 HAS_PLUGIN = "from triton._C import libtriton; print(hasattr(libtriton.passes.plugin, 'shmem_to_llvm'))"
 CHECK = "import _triton_dist_loader; _triton_dist_loader.check()"
-
-
-def printed(result: subprocess.CompletedProcess[str]) -> str:
-    """What a program that ended well printed."""
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
 
 
 # What a user types
@@ -37,11 +28,11 @@ def test_import_order_does_not_matter(environment: Environment, program: str) ->
     assert printed(environment.run(f"{program}\n{HAS_PLUGIN}")) == "True"
 
 
-def test_without_the_hook_triton_dist_comes_first(environment: Environment, fails: Fails) -> None:
+def test_without_the_hook_triton_dist_comes_first(environment: Environment) -> None:
     environment.add_real_triton()
     environment.add_triton_dist(hook=False)
     assert printed(environment.run(f"{CHECK}\n{HAS_PLUGIN}")) == "True"
-    assert "Import triton_dist first" in fails(environment.run(f"import triton\n{CHECK}"))
+    assert "Import triton_dist first" in import_error(environment.run(f"import triton\n{CHECK}"))
 
 
 # Another Triton, no Triton, no plugin
@@ -56,31 +47,31 @@ def test_a_program_that_never_imports_us_is_unaffected_by_another_triton(environ
 
 @pytest.mark.parametrize("version", ["3.6.0", "3.8.0", "3.7.1+git1234", "3.7.10"])
 @pytest.mark.parametrize("program", ["import triton_dist", "import triton, triton_dist"])
-def test_another_triton_is_an_import_error(environment: Environment, fails: Fails, version: str, program: str) -> None:
+def test_another_triton_is_an_import_error(environment: Environment, version: str, program: str) -> None:
     environment.add_fake_triton(version)
     environment.add_triton_dist()
-    message = fails(environment.run(program))
+    message = import_error(environment.run(program))
     assert f"Triton {version} is installed" in message
     assert f"pip install triton=={BUILT_FOR}" in message
 
 
-def test_no_triton_is_an_import_error(environment: Environment, fails: Fails) -> None:
+def test_no_triton_is_an_import_error(environment: Environment) -> None:
     environment.add_triton_dist()
-    message = fails(environment.run("import triton_dist"))
+    message = import_error(environment.run("import triton_dist"))
     assert "no Triton is installed" in message
     assert f"pip install triton=={BUILT_FOR}" in message
 
 
-def test_an_unbuilt_tree_says_how_to_build(environment: Environment, fails: Fails, tmp_path: Path) -> None:
+def test_an_unbuilt_tree_says_how_to_build(environment: Environment, tmp_path: Path) -> None:
     environment.add_real_triton()
     environment.add_triton_dist(binaries=tmp_path)
     assert printed(environment.run(HAS_PLUGIN)) == "False"
-    assert "make build" in fails(environment.run("import triton_dist"))
+    assert "make build" in import_error(environment.run("import triton_dist"))
 
 
 @pytest.mark.parametrize("content", ["", "no shared object"])
 def test_a_plugin_that_does_not_load_is_refused_before_triton_aborts(
-    environment: Environment, fails: Fails, tmp_path: Path, content: str
+    environment: Environment, tmp_path: Path, content: str
 ) -> None:
     (tmp_path / PLUGIN.name).write_text(content)
     shutil.copy(BINARIES / "plugin_info.json", tmp_path)
@@ -88,31 +79,29 @@ def test_a_plugin_that_does_not_load_is_refused_before_triton_aborts(
     environment.add_triton_dist(binaries=tmp_path)
     assert printed(environment.run(HAS_PLUGIN)) == "False"
     for program in ("import triton_dist", "import triton, triton_dist"):
-        assert "does not load" in fails(environment.run(program))
+        assert "does not load" in import_error(environment.run(program))
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"triton": '])
-def test_a_damaged_description_counts_as_unbuilt(
-    environment: Environment, fails: Fails, tmp_path: Path, content: str
-) -> None:
+def test_a_damaged_description_counts_as_unbuilt(environment: Environment, tmp_path: Path, content: str) -> None:
     shutil.copy(PLUGIN, tmp_path)
     (tmp_path / "plugin_info.json").write_text(content)
     environment.add_real_triton()
     environment.add_triton_dist(binaries=tmp_path)
     assert printed(environment.run(HAS_PLUGIN)) == "False"
-    assert "not built" in fails(environment.run("import triton_dist"))
+    assert "not built" in import_error(environment.run("import triton_dist"))
 
 
 # Opting out
 
 
 @pytest.mark.parametrize(("value", "loaded"), [("1", False), ("yes", False), ("0", True), ("", True)])
-def test_opting_out(environment: Environment, fails: Fails, value: str, loaded: bool) -> None:
+def test_opting_out(environment: Environment, value: str, loaded: bool) -> None:
     environment.add_real_triton()
     environment.add_triton_dist()
     assert printed(environment.run(HAS_PLUGIN, TRITON_DIST_DISABLE_PLUGIN=value)) == str(loaded)
     if not loaded:
-        message = fails(environment.run("import triton_dist", TRITON_DIST_DISABLE_PLUGIN=value))
+        message = import_error(environment.run("import triton_dist", TRITON_DIST_DISABLE_PLUGIN=value))
         assert "TRITON_DIST_DISABLE_PLUGIN" in message
 
 
@@ -137,7 +126,12 @@ def users_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
         #include <stdio.h>
         #include <stdlib.h>
         struct table {{ void *entries; size_t count; }};
-        struct info {{ uint32_t api; const char *name, *version; struct table passes, dialects, ops; const char *triton; }};
+        struct info {{
+          uint32_t api;
+          const char *name, *version;
+          struct table passes, dialects, ops;
+          const char *triton;
+        }};
         struct info *tritonGetPluginInfo(void) {{
           static struct info info = {{2, "users", "1", {{0, 0}}, {{0, 0}}, {{0, 0}}, "{BUILT_FOR}"}};
           puts(getenv("TRITON_PLUGIN_PATHS")), fflush(stdout);
