@@ -17,7 +17,11 @@ foreach(name MLIR LLVM)
   endif()
 endforeach()
 
-# LLVM's own configuration fails on these in words that name no package.
+# MLIR's and LLVM's own configuration fail on these, in words that name no package.
+get_filename_component(mlir_tblgen ${MLIR_DIR}/../../../bin/mlir-tblgen ABSOLUTE)
+if(NOT EXISTS ${mlir_tblgen})
+  message(FATAL_ERROR "There is no ${mlir_tblgen}. Debian/Ubuntu: apt-get install mlir-${Triton_LLVM}-tools")
+endif()
 file(STRINGS ${LLVM_DIR}/LLVMConfig.cmake needed REGEX "^set\\(LLVM_ENABLE_(ZLIB|ZSTD) +(1|ON|TRUE|FORCE_ON)\\)")
 foreach(pair ZLIB:zlib1g-dev zstd:libzstd-dev)
   string(REGEX REPLACE ":.*" "" library ${pair})
@@ -35,14 +39,10 @@ foreach(pair ZLIB:zlib1g-dev zstd:libzstd-dev)
 endforeach()
 
 find_package(MLIR REQUIRED CONFIG PATHS ${MLIR_DIR} NO_DEFAULT_PATH)
-find_program(MLIR_TBLGEN mlir-tblgen PATHS ${LLVM_TOOLS_BINARY_DIR} NO_DEFAULT_PATH)
-if(NOT MLIR_TBLGEN)
-  message(FATAL_ERROR "No mlir-tblgen in ${LLVM_TOOLS_BINARY_DIR}. Debian/Ubuntu: apt-get install mlir-${Triton_LLVM}-tools")
-endif()
 message(STATUS "MLIR ${LLVM_PACKAGE_VERSION}: ${MLIR_DIR}")
 
 list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
-set(MLIR_TABLEGEN_EXE ${MLIR_TBLGEN})
+set(MLIR_TABLEGEN_EXE ${mlir_tblgen})
 include(TableGen)
 include(AddLLVM)
 include(AddMLIR)

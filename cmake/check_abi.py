@@ -94,14 +94,14 @@ def problems(plugin: Symbols, libtriton: Symbols, vtables: dict[str, tuple[int, 
     """What does not fit, as text."""
     found = []
     if missing := missing_symbols(plugin, libtriton):
-        headline = f"{len(missing)} symbols that the plugin needs are not exported by libtriton.so:"
+        headline = f"Symbols that the plugin needs and libtriton.so does not export ({len(missing)}):"
         found.append(report(headline, demangled(missing)))
     if differing := {name: sizes for name, sizes in vtables.items() if sizes[0] != sizes[1]}:
         rows = [
             f"{name}: {here} bytes here, {there} in libtriton.so"
             for name, (here, there) in zip(demangled(list(differing)), differing.values(), strict=True)
         ]
-        found.append(report(f"{len(differing)} of {len(vtables)} shared vtables have another size:", rows))
+        found.append(report(f"Shared vtables of different sizes ({len(differing)} of {len(vtables)}):", rows))
     return found
 
 

@@ -1,0 +1,197 @@
+"""What CMake takes for Triton, MLIR and NVSHMEM, and what it says to install when one of them is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+SUPPORTED = json.loads((REPOSITORY / "cmake" / "supported_triton.json").read_text())
+NEWEST = list(SUPPORTED)[-1]
+SITE_PACKAGES = Path(sysconfig.get_path("platlib"))
+
+Configure = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def said(result: subprocess.CompletedProcess[str]) -> str:
+    """CMake's messages without its line breaks."""
+    return re.sub(r"\s+", " ", result.stdout + result.stderr)
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Configure:
+    """Configures the project."""
+
+    def run(*definitions: str, python: str | Path = sys.executable) -> subprocess.CompletedProcess[str]:
+        command = ["cmake", "-G", "Ninja", "-S", REPOSITORY, "-B", tmp_path / "build", f"-DPython_EXECUTABLE={python}"]
+        output = f"-DTRITON_DIST_OUTPUT_DIR={tmp_path / 'output'}"
+        return subprocess.run([*command, output, *definitions], capture_output=True, text=True)
+
+    return run
+
+
+@pytest.fixture
+def find(tmp_path: Path) -> Configure:
+    """Runs one of our find modules alone and prints what it found: no compiler, a tenth of a second."""
+
+    def run(package: str, *definitions: str, python: str | Path = sys.executable) -> subprocess.CompletedProcess[str]:
+        project = tmp_path / "project"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text(f"""
+            cmake_minimum_required(VERSION 3.20)
+            project(find NONE)
+            list(APPEND CMAKE_MODULE_PATH "{REPOSITORY}/cmake")
+            find_package({package} REQUIRED)
+            message(STATUS "found ${{{package}_VERSION}} plugin API ${{Triton_PLUGIN_API}} at ${{Triton_LIBRARY}}")
+        """)
+        command = ["cmake", "-S", project, "-B", project / "build", f"-DPython_EXECUTABLE={python}", *definitions]
+        return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": ""})
+
+    return run
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """A Python without any package."""
+    venv.EnvBuilder(symlinks=True).create(tmp_path / "bare")
+    return tmp_path / "bare" / "bin" / "python"
+
+
+def lay_out(folder: Path, version: str, package: str = "", library: str = "_C/libtriton.so") -> Path:
+    """Something that looks like a Triton of a version, its package and library where they are told to be."""
+    for path, content in ((f"{package}/__init__.py", f"__version__ = '{version}'\n"), (f"{package}/{library}", "")):
+        file = folder / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    return folder
+
+
+# Triton
+
+
+def test_triton_is_found_in_the_python_that_builds(find: Configure) -> None:
+    assert f"{SITE_PACKAGES}/triton/_C/libtriton.so" in said(find("Triton"))
+
+
+@pytest.mark.parametrize("package", ["", "triton", "python/triton"], ids=["package", "site-packages", "source tree"])
+def test_triton_dir_takes_packages_and_source_trees(find: Configure, tmp_path: Path, package: str) -> None:
+    folder = lay_out(tmp_path / "given", NEWEST, package)
+    message = said(find("Triton", f"-DTRITON_DIR={folder}"))
+    assert f"found {NEWEST} plugin API {SUPPORTED[NEWEST]['plugin_api']} at {folder / package}" in message
+
+
+def test_triton_dir_takes_a_build_tree(find: Configure, tmp_path: Path) -> None:
+    sources = lay_out(tmp_path / "sources", NEWEST, "python/triton")
+    (sources / "python/triton/_C/libtriton.so").unlink()
+    build = tmp_path / "build"
+    build.mkdir()
+    (build / "libtriton.so").touch()
+    (build / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={sources}\n")
+    assert f"found {NEWEST} plugin API 2 at {build}/libtriton.so" in said(find("Triton", f"-DTRITON_DIR={build}"))
+
+
+@pytest.mark.parametrize("version", ["3.6.0", "4.0.0", f"{NEWEST}0"])
+def test_another_triton_is_refused(find: Configure, tmp_path: Path, version: str) -> None:
+    result = find("Triton", f"-DTRITON_DIR={lay_out(tmp_path / 'given', version)}")
+    assert result.returncode != 0
+    assert f"Triton {version}" in said(result)
+    assert f"is not one that the plugin supports: {', '.join(SUPPORTED)}" in said(result)
+    assert f"pip install triton=={NEWEST}" in said(result)
+
+
+def test_a_local_build_of_a_supported_release_is_taken(find: Configure, tmp_path: Path) -> None:
+    result = find("Triton", f"-DTRITON_DIR={lay_out(tmp_path / 'given', f'{NEWEST}+git1234')}")
+    assert f"found {NEWEST}+git1234 plugin API" in said(result)
+
+
+def test_a_folder_without_triton_is_refused(find: Configure, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    result = find("Triton", f"-DTRITON_DIR={tmp_path / 'empty'}")
+    assert result.returncode != 0
+    assert "No built Triton" in said(result)
+    assert f"pip install triton=={NEWEST}" in said(result)
+
+
+def test_a_python_without_triton_is_told_to_install_it(find: Configure, bare_python: Path) -> None:
+    result = find("Triton", python=bare_python)
+    assert result.returncode != 0
+    assert f"{bare_python} -m pip install triton=={NEWEST}" in said(result)
+
+
+# NVSHMEM
+
+
+def test_nvshmem_is_found_in_the_python_that_builds(find: Configure) -> None:
+    assert "found 3.4.5" in said(find("NVSHMEM"))
+
+
+def test_a_python_without_nvshmem_is_told_to_install_it(find: Configure, bare_python: Path) -> None:
+    result = find("NVSHMEM", python=bare_python)
+    assert result.returncode != 0
+    assert f"{bare_python} -m pip install nvidia-nvshmem-cu13==3.4.5" in said(result)
+
+
+def test_a_folder_without_nvshmem_is_refused(find: Configure, tmp_path: Path) -> None:
+    result = find("NVSHMEM", f"-DNVSHMEM_DIR={tmp_path}")
+    assert result.returncode != 0
+    assert f"NVSHMEM's headers were not found in '{tmp_path}'" in said(result)
+
+
+# Python, MLIR and what LLVM needs
+
+
+def test_a_python_without_pybind11_is_told_to_install_it(configure: Configure, bare_python: Path) -> None:
+    result = configure(python=bare_python)
+    assert result.returncode != 0
+    assert f"{bare_python} -m pip install pybind11" in said(result)
+
+
+@pytest.mark.parametrize("variable", ["MLIR_DIR", "LLVM_DIR"])
+def test_a_folder_without_llvm_is_refused(configure: Configure, tmp_path: Path, variable: str) -> None:
+    result = configure(f"-D{variable}={tmp_path}")
+    assert result.returncode != 0
+    assert f"Config.cmake in {tmp_path}" in said(result)
+    llvm = SUPPORTED[NEWEST]["llvm"]
+    assert f"apt-get install libmlir-{llvm}-dev mlir-{llvm}-tools llvm-{llvm}-dev" in said(result)
+
+
+def test_llvm_without_tablegen_is_refused(configure: Configure, tmp_path: Path) -> None:
+    llvm = tmp_path / "llvm"
+    llvm.mkdir()
+    (llvm / "lib").symlink_to(f"/usr/lib/llvm-{SUPPORTED[NEWEST]['llvm']}/lib")
+    result = configure(f"-DMLIR_DIR={llvm}/lib/cmake/mlir")
+    assert result.returncode != 0
+    assert f"There is no {llvm}/bin/mlir-tblgen" in said(result)
+    assert f"apt-get install mlir-{SUPPORTED[NEWEST]['llvm']}-tools" in said(result)
+
+
+@pytest.mark.parametrize(("library", "package"), [("ZLIB", "zlib1g-dev"), ("zstd", "libzstd-dev")])
+def test_what_llvm_needs_is_named(configure: Configure, library: str, package: str) -> None:
+    result = configure(f"-DCMAKE_DISABLE_FIND_PACKAGE_{library}=ON")
+    assert result.returncode != 0
+    assert f"needs {library}" in said(result)
+    assert f"apt-get install {package}" in said(result)
+
+
+# One list
+
+
+def test_versions_are_told_once() -> None:
+    """pyproject.toml cannot read the list of supported versions, so it is held to it here."""
+    project = (REPOSITORY / "pyproject.toml").read_text()
+    assert set(re.findall(r'"triton==([^"]+)"', project)) == {NEWEST}
+    nvshmem = set(re.findall(r'"nvidia-nvshmem-cu13==([^"]+)"', project))
+    assert len(nvshmem) == 1
+    assert f"nvidia-nvshmem-cu13=={nvshmem.pop()}" in (REPOSITORY / "cmake" / "FindNVSHMEM.cmake").read_text()
+    version = re.search(r'^version = "([^"]+)"', project, re.MULTILINE)
+    assert version is not None
+    assert f'__version__ = "{version[1]}"' in (REPOSITORY / "triton_dist" / "__init__.py").read_text()
