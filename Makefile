@@ -31,7 +31,7 @@ test: build
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 bench: build
-	@for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(PY) $$benchmark || exit 1; done
+	@$(PY) benchmarks
 
 lint: $(VENV)/.ready
 	$(PY) -m ruff check
