@@ -1,0 +1,122 @@
+"""What a user gets: a source distribution that builds, a wheel that holds everything, and an installation that works.
+
+One chain, as a release would go: sources → sdist → wheel → a virtual environment of its own. (The wheel is compiled in
+the unpacked sdist's build/, where ccache finds what `make build` compiled.)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+NEEDED = json.loads((REPOSITORY / "triton_dist" / "_C" / "plugin_info.json").read_text())["triton"]
+SITE_PACKAGES = sysconfig.get_path("platlib")
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    """Run a command that must end well; gives what it printed."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TRITON", "PYTHON", "MAKE"))}
+    result = subprocess.run(command, cwd=cwd, env=inherited | variables, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked source distribution."""
+    folder = tmp_path_factory.mktemp("sdist")
+    build = f"from scikit_build_core.build import build_sdist; build_sdist({str(folder)!r})"
+    run(sys.executable, "-c", build, cwd=REPOSITORY)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def wheel(sources: Path) -> Path:
+    """The wheel that the source distribution builds."""
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "-C", "build-dir=build", "-w", "dist"]
+    run(sys.executable, "-m", "pip", "wheel", *options, ".", cwd=sources)
+    (found,) = (sources / "dist").glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new environment that holds the wheel, and may import the tests' own Triton and PyTorch."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.EnvBuilder(symlinks=True).create(folder)
+    python = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    site_packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (site_packages / "zz_more.pth").write_text(f"{SITE_PACKAGES}\n")
+    return python
+
+
+def test_the_source_distribution_holds_what_the_build_needs(sources: Path) -> None:
+    held = {path.relative_to(sources).as_posix() for path in sources.rglob("*") if path.is_file()}
+    assert {"CMakeLists.txt", "LICENSE", "README.md", "triton_dist.pth", "lowering/include/Shmem/ShmemOps.td"} <= held
+    assert not [name for name in held if name.startswith(("tests/", "build/", ".")) or "/_C/" in name]
+
+
+def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    assert {
+        "_triton_dist_loader.py",
+        "triton_dist.pth",
+        "triton_dist/_C/libtriton_dist_plugin.so",
+        "triton_dist/_C/plugin_info.json",
+        "triton_dist/_C/_runtime.pyi",
+        f"triton_dist/_C/_runtime{sysconfig.get_config_var('EXT_SUFFIX')}",
+        "triton_dist/__init__.py",
+        "triton_dist/py.typed",
+    } <= held
+    assert {name.partition("/")[0].partition("-")[0] for name in held} == {
+        "_triton_dist_loader.py",
+        "triton_dist.pth",
+        "triton_dist",
+    }
+
+
+def test_building_a_wheel_leaves_the_sources_alone(wheel: Path, sources: Path) -> None:
+    assert wheel.exists()
+    assert not (sources / "triton_dist" / "_C").exists()
+
+
+@pytest.mark.parametrize("program", ["import triton, triton_dist", "import triton_dist, triton"])
+def test_an_installed_wheel_works(installed: Path, tmp_path: Path, program: str) -> None:
+    program += "; print(triton_dist.__file__, triton._C.libtriton.passes.plugin.shmem_to_llvm is not None)"
+    file, has_plugin = run(installed, "-c", program, cwd=tmp_path).split()
+    assert Path(file).is_relative_to(installed.parents[1])
+    assert has_plugin == "True"
+
+
+def test_the_installed_extension_loads(installed: Path, tmp_path: Path) -> None:
+    run(installed, "-c", "import triton_dist._C._runtime", cwd=tmp_path)
+
+
+def test_a_plugin_that_fails_the_check_is_not_published(sources: Path, tmp_path: Path) -> None:
+    triton = tmp_path / "triton"
+    (triton / "_C").mkdir(parents=True)
+    (triton / "__init__.py").write_text(f"__version__ = '{NEEDED}'\n")
+    library = triton / "_C" / "libtriton.so"
+    subprocess.run(["cc", "-xc", os.devnull, "-shared", "-Wl,-soname,libtriton.so", "-o", library], check=True)
+    build = sources / "build-that-fails"
+    definitions = {"TRITON_DIR": triton, "Python_EXECUTABLE": sys.executable, "TRITON_DIST_OUTPUT_DIR": tmp_path}
+    run("cmake", "-G", "Ninja", "-B", build, *(f"-D{name}={value}" for name, value in definitions.items()), cwd=sources)
+    result = subprocess.run(["cmake", "--build", build, "--target", "publish_plugin"], capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "ABI check failed" in result.stdout
+    assert "libtriton.so does not export" in result.stdout
+    assert not list(tmp_path.glob("*.so"))
