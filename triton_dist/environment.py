@@ -7,8 +7,9 @@ in ``docs/`` is made from this table (``python -m triton_dist.environment``).
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 __all__ = ["VARIABLES", "Variable", "get"]
 
@@ -81,7 +82,8 @@ VARIABLES: dict[str, Variable] = {
             "TRITON_DIST_WAIT_TIMEOUT",
             _seconds,
             60.0,
-            "CPU world: seconds after which a kernel in which no program can go on ends with an error that names who waits for what.",
+            "CPU world: seconds after which a kernel in which no program can go on ends with an error that names who "
+            "waits for what.",
             "seconds",
         ),
         Variable(
