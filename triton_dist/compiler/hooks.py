@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Callable, Iterator
+from typing import Any
 
 from triton import knobs
 from triton._C.libtriton import ir, passes
+from triton.errors import TritonError
 
 from triton_dist.compiler.device_library import linked_bitcode, nvshmem_bitcode, plugin_hash
 
-__all__ = ["install"]
+__all__ = ["ShmemCompilationError", "install"]
 
 _Stage = Callable[[Any, dict[str, Any]], Any]
+
+
+class ShmemCompilationError(TritonError):
+    """A kernel uses a shmem op where or for what it cannot be compiled; the message has the kernel's file and line."""
 
 
 def install() -> None:
@@ -67,10 +73,10 @@ def _with_shmem(plain: _Stage, backend: Any, options: Any, capability: Any) -> _
         if op is None:
             return plain(module, metadata)
         if backend.target.backend != "cuda":
-            raise NotImplementedError(
+            raise ShmemCompilationError(
                 f"{op}: shmem ops are compiled for NVIDIA GPUs only so far, not for {backend.target.backend}"
             )
-        _verify(module)
+        _check(module)
         library = ("nvshmem", str(linked_bitcode()))
         linked = dataclasses.replace(options, extern_libs=(*options.extern_libs, library))
         with _conversion_in(type(backend)):
@@ -90,15 +96,12 @@ def _first_shmem_op(module: Any) -> str | None:
     return found[0] if found else None
 
 
-def _verify(module: Any) -> None:
+def _check(module: Any) -> None:
     manager = ir.pass_manager(module.context)
-    passes.plugin.shmem_verify(manager, [])
-    try:
-        manager.run(module, "shmem_verify")
-    except RuntimeError as error:
-        raise RuntimeError(
-            "a shmem op cannot stand where it does: see the error printed above, with its line"
-        ) from error
+    passes.plugin.shmem_check(manager, [])
+    manager.run(module, "shmem_check")
+    if mistake := module.get_operation().get_str_attr("shmem.error"):
+        raise ShmemCompilationError(mistake)
 
 
 @contextmanager

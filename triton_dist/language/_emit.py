@@ -9,7 +9,8 @@ Under the interpreter the builder carries ``shmem_op`` (triton_dist.world.cpu), 
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import triton.language as tl
 
@@ -28,7 +29,11 @@ def emit(
     handles = [operand.handle for operand in operands]
     if hasattr(builder, "shmem_op"):
         value = builder.shmem_op(name, handles, list(attributes))
-        return None if result is None else semantic.scalar_constant(value, result)
+        if result is None:
+            return None
+        if result.is_int_unsigned():
+            value %= 1 << result.primitive_bitwidth  # an op answers with a signed number
+        return semantic.scalar_constant(value, result)
     constants = [builder.get_int32(attribute) for attribute in attributes]
     slots = []
     if result is not None:

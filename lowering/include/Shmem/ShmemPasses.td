@@ -5,15 +5,18 @@
 
 include "mlir/Pass/PassBase.td"
 
-def VerifyShmemPlacement : Pass<"verify-shmem-placement", "::mlir::ModuleOp"> {
-  let summary = "Refuse shmem ops where the program's threads cannot meet";
+def CheckShmemPlacement : Pass<"check-shmem-placement", "::mlir::ModuleOp"> {
+  let summary = "Find shmem ops that stand where the program's threads cannot meet";
   let description = [{
-    Runs on TTGIR, while regions still show who executes an op. Rejected, with the
-    kernel's source line:
+    Runs on TTGIR, while regions still show who executes an op. Mistakes are
     - an op inside a warp-specialised region: it needs all threads of the program,
       and a partition has only some of them, so the kernel would hang;
-    - any op in a kernel with `num_ctas > 1`: it would act once per CTA of the
+    - an op in a kernel with `num_ctas > 1`: it would act once per CTA of the
       cluster instead of once per program.
+
+    The first mistake is written, with its source line, to the module's attribute
+    `shmem.error`, for whoever drives the compilation to raise: a failing pass
+    would reach the user as "PassManager::run failed" under a dump of the module.
   }];
 }
 

@@ -132,12 +132,13 @@ public:
 
   Value address(ProgramBuilder &b) {
     auto shared = LLVM::LLVMPointerType::get(module.getContext(), /*addressSpace=*/3);
-    Value base = LLVM::AddressOfOp::create(*b, b.getLoc(), shared, "global_smem");
+    Value base = LLVM::AddressOfOp::create(*b, b.getLoc(), shared, kSharedMemory);
     return LLVM::GEPOp::create(*b, b.getLoc(), shared, b->getI8Type(), base, ArrayRef<LLVM::GEPArg>{offset()});
   }
 
 private:
   static constexpr int32_t kBytes = 16;
+  static constexpr StringLiteral kSharedMemory = "global_smem"; // Triton's name for the dynamic allocation
 
   int32_t offset() {
     if (reserved < 0) {

@@ -19,8 +19,8 @@ static void addConvertShmemToLLVM(PassManager *manager, const std::vector<std::s
   manager->addPass(shmem::createConvertShmemToLLVM());
 }
 
-static void addVerifyShmemPlacement(PassManager *manager, const std::vector<std::string> &) {
-  manager->addPass(shmem::createVerifyShmemPlacement());
+static void addCheckShmemPlacement(PassManager *manager, const std::vector<std::string> &) {
+  manager->addPass(shmem::createCheckShmemPlacement());
 }
 
 static void registerShmem(DialectRegistry *registry) { registry->insert<shmem::ShmemDialect>(); }
@@ -28,7 +28,7 @@ static void registerShmem(DialectRegistry *registry) { registry->insert<shmem::S
 extern "C" __attribute__((visibility("default"))) plugin::PluginInfo *tritonGetPluginInfo() {
   static plugin::PassInfo passes[] = {
       {"shmem_to_llvm", TRITON_DIST_VERSION, addConvertShmemToLLVM, [] {}},
-      {"shmem_verify", TRITON_DIST_VERSION, addVerifyShmemPlacement, [] {}},
+      {"shmem_check", TRITON_DIST_VERSION, addCheckShmemPlacement, [] {}},
   };
   static plugin::DialectInfo dialects[] = {{"shmem", TRITON_DIST_VERSION, registerShmem}};
   static plugin::PluginInfo info = {plugin::kApiVersion,

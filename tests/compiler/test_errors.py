@@ -1,0 +1,155 @@
+"""Mistakes in a kernel are errors with the user's line, in the user's words."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import triton.language as tl
+from triton.compiler.errors import CompilationError
+
+import triton_dist.language as dl
+from triton_dist.compiler.hooks import ShmemCompilationError
+
+Compile = Callable[..., Any]
+
+SIGNATURE = {"x": "*fp32", "h": "*fp16", "small": "*i32", "sig": "*i64", "n": "i32", "pe": "i32", "f": "fp32"}
+
+
+def dst_is_a_number(x, h, small, sig, n, pe, f):
+    dl.putmem(n, x, n, pe)  # mistake
+
+
+def src_is_a_block(x, h, small, sig, n, pe, f):
+    dl.putmem(x, x + tl.arange(0, 128), n, pe)  # mistake
+
+
+def pe_is_a_float(x, h, small, sig, n, pe, f):
+    dl.putmem(x, x, n, f)  # mistake
+
+
+def pe_is_a_literal_float(x, h, small, sig, n, pe, f):
+    dl.getmem(x, x, n, 1.0)  # mistake
+
+
+def pe_is_negative(x, h, small, sig, n, pe, f):
+    dl.symm_at(x, -1)  # mistake
+
+
+def pe_is_a_block(x, h, small, sig, n, pe, f):
+    dl.symm_at(x, tl.arange(0, 4))  # mistake
+
+
+def pe_is_a_bool(x, h, small, sig, n, pe, f):
+    dl.symm_at(x, n > 1)  # mistake
+
+
+def size_is_negative(x, h, small, sig, n, pe, f):
+    dl.putmem_nbi(x, x, -4, pe)  # mistake
+
+
+def size_is_a_float(x, h, small, sig, n, pe, f):
+    dl.getmem_nbi(x, x, f, pe)  # mistake
+
+
+def elements_differ(x, h, small, sig, n, pe, f):
+    dl.put(x, h, n, pe)  # mistake
+
+
+def signal_is_32_bits(x, h, small, sig, n, pe, f):
+    dl.signal_op(small, 1, dl.SIGNAL_ADD, pe)  # mistake
+
+
+def signal_of_a_put_is_32_bits(x, h, small, sig, n, pe, f):
+    dl.putmem_signal(x, x, n, small, 1, dl.SIGNAL_ADD, pe)  # mistake
+
+
+def unknown_update(x, h, small, sig, n, pe, f):
+    dl.signal_op(sig, 1, 9, pe)  # mistake
+
+
+def unknown_comparison(x, h, small, sig, n, pe, f):
+    dl.signal_wait_until(sig, 17, 1)  # mistake
+
+
+def comparison_is_an_update(x, h, small, sig, n, pe, f):
+    dl.signal_wait_until(sig, dl.SIGNAL_ADD, 1)  # mistake
+
+
+def comparison_is_a_runtime_value(x, h, small, sig, n, pe, f):
+    dl.signal_wait_until(sig, n, 1)  # mistake
+
+
+def token_is_a_number(x, h, small, sig, n, pe, f):
+    dl.consume_token(x, n)  # mistake
+
+
+def float_consumes(x, h, small, sig, n, pe, f):
+    dl.consume_token(f, dl.signal_wait_until(sig, dl.CMP_EQ, 1))  # mistake
+
+
+MISTAKES = {
+    dst_is_a_number: "putmem: dst must be a pointer, got a value of type int32",
+    src_is_a_block: "putmem: src must be one pointer, got a block of them",
+    pe_is_a_float: "putmem: pe must be one integer, got a value of type fp32",
+    pe_is_a_literal_float: "getmem: pe must be an integer, got 1.0 of type float",
+    pe_is_negative: "symm_at: pe must not be negative, got -1",
+    pe_is_a_block: "symm_at: pe must be one integer",
+    pe_is_a_bool: "symm_at: pe must be one integer, got a value of type int1",
+    size_is_negative: "putmem_nbi: nbytes must not be negative, got -4",
+    size_is_a_float: "getmem_nbi: nbytes must be one integer, got a value of type fp32",
+    elements_differ: "put: dst and src must have one element type, got fp32 and fp16; use putmem to copy bytes",
+    signal_is_32_bits: "signal_op: sig_addr must point to 64-bit signals",
+    signal_of_a_put_is_32_bits: "putmem_signal: sig_addr must point to 64-bit signals",
+    unknown_update: "signal_op: sig_op must be one of dl.SIGNAL_SET, dl.SIGNAL_ADD, got 9 of type int",
+    unknown_comparison: "signal_wait_until: cmp must be one of dl.CMP_EQ, dl.CMP_NE",
+    comparison_is_an_update: "signal_wait_until: cmp must be one of dl.CMP_EQ",
+    comparison_is_a_runtime_value: "signal_wait_until: cmp must be one of dl.CMP_EQ",
+    token_is_a_number: "consume_token: token must be what signal_wait_until returned",
+    float_consumes: "consume_token: value must be a pointer or an integer",
+}
+
+
+@pytest.mark.parametrize("kernel", MISTAKES, ids=lambda kernel: kernel.__name__)
+def test_mistake_names_the_line(compile_kernel: Compile, kernel: Callable[..., None]) -> None:
+    with pytest.raises(CompilationError) as caught:
+        compile_kernel(kernel, SIGNATURE)
+    message = str(caught.value)
+    assert MISTAKES[kernel] in message
+    assert "# mistake" in message, "the message shows the user's line"
+
+
+def test_ops_outside_of_kernels_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime import interpreter
+
+    monkeypatch.setattr(interpreter, "interpreter_builder", object())  # as without the CPU world
+    with pytest.raises(ValueError, match="my_pe was called outside of a kernel"):
+        dl.my_pe()
+
+
+def line_of(function: Any, text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def test_clusters_are_refused(compile_kernel: Compile) -> None:
+    def kernel(x, sig, pe):
+        tl.store(x + tl.arange(0, 128), 1.0)
+        dl.signal_op(sig, 1, dl.SIGNAL_ADD, pe)
+
+    place = re.escape(f"{__file__}:{line_of(kernel, 'signal_op')}:")
+    with pytest.raises(ShmemCompilationError, match=rf"^{place}\d+: shmem\.signal_op in a kernel with num_ctas=2"):
+        compile_kernel(kernel, {"x": "*fp32", "sig": "*i64", "pe": "i32"}, num_ctas=2)
+
+
+def test_amd_is_refused_until_it_is_supported(compile_kernel: Compile) -> None:
+    from triton.backends.compiler import GPUTarget
+
+    def kernel(sig, pe):
+        dl.signal_op(sig, 1, dl.SIGNAL_ADD, pe)
+
+    with pytest.raises(ShmemCompilationError, match=r"shmem\.signal_op: .*NVIDIA GPUs only so far, not for hip"):
+        compile_kernel(kernel, {"sig": "*i64", "pe": "i32"}, target=GPUTarget("hip", "gfx942", 64))

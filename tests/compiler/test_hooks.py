@@ -1,0 +1,95 @@
+"""Sharing Triton's single hooks with others, and its disk cache with other versions of us."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import triton
+import triton.backends.nvidia.compiler as nvidia
+import triton.language as tl
+
+import triton_dist.language as dl
+from triton_dist.compiler import device_library, hooks
+
+Compile = Callable[..., Any]
+SIGNATURE = {"x": "*fp32", "sig": "*i64", "pe": "i32"}
+
+
+def kernel(x, sig, pe):
+    tl.store(x, 1.0)
+    dl.signal_op(sig, 1, dl.SIGNAL_SET, pe)
+
+
+def test_an_earlier_hook_still_runs(compile_kernel: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def earlier(self=None, stages=None, options=None, language=None, capability=None):
+        seen.append(stages)
+        return "theirs", "their digest"
+
+    monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", earlier)
+    hooks.install()
+    hooks.install()  # changes nothing
+    key, digest = triton.knobs.runtime.add_stages_inspection_hook()
+    assert key.startswith("theirs") and key.count("triton_dist") == 1 and digest.startswith("their digest")
+    compiled = compile_kernel(kernel, SIGNATURE)
+    assert "nvshmemi_device_state_d" in compiled.asm["ptx"]
+    assert any(stages is not None for stages in seen)
+
+
+def test_instrumentation_of_others_still_runs(compile_kernel: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = []
+
+    class Theirs:
+        def load_dialects(self, context: Any) -> None:
+            points.append("load_dialects")
+
+        def patch(self, point: str, manager: Any, context: Any) -> None:
+            points.append(point)
+
+    theirs = Theirs()
+    monkeypatch.setattr(nvidia.CUDABackend, "instrumentation", theirs)
+    compile_kernel(kernel, SIGNATURE)
+    assert "ttgpuir_to_llvmir" in points and "llvmir_to_llvm" in points
+    assert nvidia.CUDABackend.instrumentation is theirs, "the slot is theirs again"
+
+
+def test_another_plugin_means_another_binary(compile_kernel: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compile_kernel(kernel, SIGNATURE)
+    assert compile_kernel(kernel, SIGNATURE).hash == first.hash
+    monkeypatch.setattr(hooks, "plugin_hash", lambda: "another plugin")
+    hooks._cache_key.cache_clear()
+    try:
+        assert compile_kernel(kernel, SIGNATURE).hash != first.hash
+    finally:
+        hooks._cache_key.cache_clear()
+
+
+def test_extract_is_made_once_and_is_small(compile_kernel: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    device_library.linked_bitcode.cache_clear()
+    made = []
+    extract = device_library._extract
+    monkeypatch.setattr(device_library, "_extract", lambda whole: made.append(whole) or extract(whole))
+    first = device_library.linked_bitcode()
+    device_library.linked_bitcode.cache_clear()  # as in another process
+    assert device_library.linked_bitcode() == first
+    assert len(made) == 1
+    whole, version = device_library.nvshmem_bitcode()
+    assert first.stat().st_size < whole.stat().st_size / 100
+    assert version.count(".") == 2
+    device_library.linked_bitcode.cache_clear()
+
+
+def test_a_library_that_is_none_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    device_library.nvshmem_bitcode.cache_clear()
+    monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"not found .*pip install nvidia-nvshmem-cu13==3\.4\.5"):
+        device_library.nvshmem_bitcode()
+    broken = tmp_path / "broken.bc"
+    broken.write_bytes(b"no bitcode")
+    with pytest.raises(RuntimeError, match=r"NVSHMEM's device library cannot be used: .*broken\.bc"):
+        device_library._extract(broken)
+    device_library.nvshmem_bitcode.cache_clear()

@@ -1,0 +1,24 @@
+// RUN: not %triton-dist-opt %s --split-input-file --pass convert-shmem-to-llvm 2>&1 | FileCheck %s
+// A world collective publishes before it and acquires after it, on every thread.
+
+// CHECK: llvm.func @nvshmemx_barrier_all_block()
+// CHECK-LABEL: llvm.func @barrier_all(
+llvm.func @barrier_all() {
+// CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
+// CHECK-NOT:  llvm.cond_br
+// CHECK:      llvm.fence acq_rel
+// CHECK:      llvm.call @nvshmemx_barrier_all_block()
+// CHECK-NEXT: llvm.fence acq_rel
+// CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
+// CHECK:      llvm.return
+  shmem.barrier_all
+  llvm.return
+}
+
+// -----
+
+llvm.func @barrier_all_takes_nothing(%team: i32) {
+  shmem.barrier_all %team
+  llvm.return
+}
+// CHECK: error: expected '=' after SSA name

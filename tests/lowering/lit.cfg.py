@@ -1,0 +1,17 @@
+"""How lit runs the tests of the lowering: through the real plugin in the stock Triton. Started by pytest."""
+
+import os
+import sys
+
+import lit.formats
+
+config.name = "shmem-lowering"  # noqa: F821  # lit hands `config` in
+config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
+config.suffixes = [".mlir"]  # noqa: F821
+config.test_source_root = os.path.dirname(__file__)  # noqa: F821
+config.test_exec_root = os.environ["TRITON_DIST_LIT_OUTPUT"]  # noqa: F821
+config.environment.update(os.environ)  # noqa: F821
+config.substitutions += [  # noqa: F821
+    ("%triton-dist-opt", f"{sys.executable} {os.environ['TRITON_DIST_LIT_OPT']}"),
+    ("FileCheck", os.environ["TRITON_DIST_LIT_FILECHECK"]),
+]

@@ -1,0 +1,30 @@
+// RUN: not %triton-dist-opt %s --split-input-file --pass convert-shmem-to-llvm 2>&1 | FileCheck %s
+// The library orders the calling thread's work only: the others meet it before.
+
+// CHECK: llvm.func @nvshmem_quiet()
+// CHECK-LABEL: llvm.func @quiet(
+llvm.func @quiet() {
+// CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
+// CHECK-NEXT: %[[TID:.*]] = llvm.call_intrinsic "llvm.nvvm.read.ptx.sreg.tid.x"() : () -> i32
+// CHECK:      %[[ZERO:.*]] = llvm.mlir.constant(0 : i32)
+// CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "eq" %[[TID]], %[[ZERO]]
+// CHECK-NEXT: llvm.cond_br %[[ELECTED]], ^[[THEN:.*]], ^[[JOINED:.*]]
+// CHECK:      ^[[THEN]]:
+// CHECK-NEXT: llvm.fence acq_rel
+// CHECK-NEXT: llvm.call @nvshmem_quiet()
+// CHECK-NEXT: llvm.fence acq_rel
+// CHECK-NEXT: llvm.br ^[[JOINED]]
+// CHECK:      ^[[JOINED]]:
+// CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
+// CHECK:      llvm.return
+  shmem.quiet
+  llvm.return
+}
+
+// -----
+
+llvm.func @quiet_takes_nothing(%pe: i32) {
+  shmem.quiet %pe
+  llvm.return
+}
+// CHECK: error: expected '=' after SSA name

@@ -1,0 +1,24 @@
+// RUN: not %triton-dist-opt %s --split-input-file --pass convert-shmem-to-llvm 2>&1 | FileCheck %s
+// A world collective publishes before it and acquires after it, on every thread.
+
+// CHECK: llvm.func @nvshmemx_sync_all_block()
+// CHECK-LABEL: llvm.func @sync_all(
+llvm.func @sync_all() {
+// CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
+// CHECK-NOT:  llvm.cond_br
+// CHECK:      llvm.fence acq_rel
+// CHECK:      llvm.call @nvshmemx_sync_all_block()
+// CHECK-NEXT: llvm.fence acq_rel
+// CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
+// CHECK:      llvm.return
+  shmem.sync_all
+  llvm.return
+}
+
+// -----
+
+llvm.func @sync_all_takes_nothing(%team: i32) {
+  shmem.sync_all %team
+  llvm.return
+}
+// CHECK: error: expected '=' after SSA name

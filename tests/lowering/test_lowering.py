@@ -1,0 +1,54 @@
+"""The lowering, op by op: lit runs each ``*.mlir`` here, and each is one test to pytest.
+
+Also holds the walk over the op table: an op without a lit test is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+TABLE = HERE.parents[1] / "lowering/include/Shmem/ShmemOps.td"
+CASES = sorted(case.name for case in HERE.glob("*.mlir"))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What lit says of each file, from one run of all of them."""
+    filecheck = shutil.which("FileCheck-22") or shutil.which("FileCheck")
+    assert filecheck, "FileCheck is missing: apt-get install llvm-22-tools"
+    output = tmp_path_factory.mktemp("lit")
+    report = output / "report.json"
+    # The tool as a file: `-m` would import all of triton_dist, with PyTorch, in every test.
+    tool = HERE.parents[1] / "triton_dist/compiler/opt.py"
+    variables = {"OUTPUT": output, "FILECHECK": filecheck, "OPT": tool}
+    environment = {**os.environ, **{f"TRITON_DIST_LIT_{name}": str(value) for name, value in variables.items()}}
+    run = subprocess.run(
+        [sys.executable, "-c", "from lit.main import main; main()", "-v", "-j2", f"--output={report}", str(HERE)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert report.exists(), run.stdout + run.stderr
+    return {test["name"].split(" :: ")[-1]: test for test in json.loads(report.read_text())["tests"]}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_lowering(case: str, results: dict[str, Any]) -> None:
+    assert results[case]["code"] == "PASS", results[case]["output"]
+
+
+def test_every_op_of_the_table_has_a_lit_test() -> None:
+    # An op is defined by `def Shmem_…Op : Class<"mnemonic", …`, on one line or two.
+    ops = re.findall(r'^def Shmem_\w+Op\s*:\s*Shmem_\w+<"(\w+)"', TABLE.read_text(), flags=re.MULTILINE)
+    assert len(ops) >= 17
+    assert sorted(set(ops) - {Path(case).stem for case in CASES}) == []

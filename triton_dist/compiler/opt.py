@@ -1,0 +1,78 @@
+"""``python -m triton_dist.compiler.opt FILE.mlir --pass NAME``: run passes over IR and print the result.
+
+What ``mlir-opt`` is to MLIR, inside the stock Triton: its dialects and ours are known, and the passes are those that
+Triton and its plugins expose. The lit tests of the lowering are written with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from triton._C.libtriton import ir, nvidia, passes
+
+import triton_dist  # noqa: F401  # loads the plugin
+
+__all__ = ["main"]
+
+_PASSES = {
+    "check-shmem-placement": lambda manager: passes.plugin.shmem_check(manager, []),
+    "convert-shmem-to-llvm": lambda manager: passes.plugin.shmem_to_llvm(manager, []),
+    "canonicalize": passes.common.add_canonicalizer,
+    "cse": passes.common.add_cse,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; 0 when every pass ran on every module, 1 otherwise (MLIR has then printed the errors)."""
+    parser = argparse.ArgumentParser(prog="triton-dist-opt", description="Run compiler passes over MLIR and print it.")
+    parser.add_argument("file", type=Path, help="MLIR source")
+    parser.add_argument(
+        "--pass", dest="passes", action="append", default=[], choices=sorted(_PASSES), help="may be repeated"
+    )
+    parser.add_argument(
+        "--split-input-file", action="store_true", help="take what stands between lines `// -----` as separate modules"
+    )
+    options = parser.parse_args(arguments)
+    failed = False
+    for source in _sources(options.file, options.split_input_file):
+        try:
+            print(_transformed(source, options.file.name, options.passes), flush=True)
+        except RuntimeError as error:
+            print(f"triton-dist-opt: {error}", file=sys.stderr, flush=True)
+            failed = True
+    return int(failed)
+
+
+def _sources(file: Path, split: bool) -> list[str]:
+    """The modules of a file; empty lines stand for what was before, so that errors name the file's lines."""
+    text = file.read_text()
+    if not split:
+        return [text]
+    sources, line = [], 0
+    for part in re.split(r"^// -----$", text, flags=re.MULTILINE):
+        sources.append("\n" * line + part)
+        line += part.count("\n")
+    return sources
+
+
+def _transformed(source: str, name: str, passes_to_run: list[str]) -> str:
+    context = ir.context()
+    ir.load_dialects(context)
+    nvidia.load_dialects(context)
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory, name)
+        copy.write_text(source)
+        module = ir.parse_mlir_module(str(copy), context)
+    manager = ir.pass_manager(context)
+    for pass_name in passes_to_run:
+        _PASSES[pass_name](manager)
+    manager.run(module, "triton-dist-opt")
+    return str(module.str_nodebug())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
