@@ -34,7 +34,7 @@ fi
 
 echo "== Installing ${missing[*]}"
 as_root=()
-if ((EUID != 0)); then
+if (($(id -u) != 0)); then
   if ! command -v sudo >/dev/null; then
     echo "These packages are missing; as root: apt-get install ${missing[*]}" >&2
     exit 1
