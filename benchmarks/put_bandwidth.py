@@ -26,7 +26,7 @@ SHARE = 4 * KIB  # bytes that a program gets at least
 BLOCK = 2048  # int32 elements of one store
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["nbytes", "share", "repeats"])
 def put(dst, src, nbytes, share, repeats):
     start = tl.program_id(0).to(tl.int64) * share
     to = (dl.my_pe() + 1) % dl.n_pes()
@@ -35,7 +35,7 @@ def put(dst, src, nbytes, share, repeats):
     dl.quiet()
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["repeats"])
 def store(dst, src, n, share, repeats, BLOCK: tl.constexpr):
     start = tl.program_id(0).to(tl.int64) * share
     end = tl.minimum(start + share, n)

@@ -86,13 +86,14 @@ class GpuWorld(World):
 
     def free(self, tensor: torch.Tensor) -> None:
         self._check_open()
-        allocation, offset = self._find(tensor)
-        if offset != 0:
+        allocation = self._allocations.get(_address(tensor))
+        # What cannot be freed here is announced, too: the other PEs must not wait for a call that never comes.
+        self._agree(f"free({f'allocation {allocation.number}' if allocation else 'no allocation'})")
+        if allocation is None:
             raise ValueError(
-                f"the tensor starts {offset} bytes into a symmetric allocation: free takes what empty, zeros, full or"
-                " from_tensor returned"
+                "the tensor does not start an allocation of the symmetric heap: free takes what empty, zeros, full or"
+                " from_tensor returned, once"
             )
-        self._agree(f"free(allocation {allocation.number})")
         torch.cuda.synchronize(self.device)
         del self._allocations[allocation.address]
         self._nvshmem.free(allocation.buffer)
@@ -129,7 +130,7 @@ class GpuWorld(World):
 
     def _find(self, tensor: torch.Tensor) -> tuple[Allocation, int]:
         """The allocation that a tensor lies in, and how many bytes into it the tensor starts."""
-        address = tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
+        address = _address(tensor)
         for allocation in self._allocations.values():
             if allocation.address <= address < allocation.address + allocation.nbytes:
                 return allocation, address - allocation.address
@@ -142,9 +143,9 @@ class GpuWorld(World):
         """Make sure that every PE makes the same collective call: NVSHMEM would hang or corrupt the heap."""
         self._collectives += 1
         calls = self._launch.exchange(f"collective/{self._collectives}", call)
-        for pe, other in enumerate(calls):
-            if other != calls[0]:
-                raise RuntimeError(f"PEs disagree in a collective call: PE 0 called {calls[0]}, PE {pe} called {other}")
+        if len(set(calls)) > 1:
+            listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(calls))
+            raise RuntimeError(f"the PEs call different collectives: {listed}")
 
     def _check_open(self) -> None:
         if self.finalized:
@@ -155,6 +156,11 @@ class GpuWorld(World):
             f"the symmetric heap is full: a tensor of shape {shape} and {dtype} needs {size} bytes, and {free} of"
             f" {self._capacity} are free; set TRITON_DIST_SYMMETRIC_SIZE to a larger size, such as 4G"
         )
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where a tensor starts, also when it has no elements (``data_ptr`` is 0 then)."""
+    return tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
 
 
 _keep_until_exit: list[dict[int, Allocation]] = []  # nvshmem4py objects to the loss of a buffer that was not freed

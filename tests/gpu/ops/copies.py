@@ -18,7 +18,7 @@ OFFSETS = [(0, 0), (1, 0), (0, 3), (16, 8), (5, 13)]  # of destination and sourc
 GUARD_BYTE = 0xA5
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["nbytes", "distance"], do_not_specialize_on_alignment=["dst", "src"])
 def copy(dst, src, nbytes, distance, OP: tl.constexpr):
     pe = (dl.my_pe() + distance) % dl.n_pes()
     if OP == 0:

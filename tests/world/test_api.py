@@ -1,0 +1,121 @@
+"""The public functions around a world: what they accept, what they refuse, and what the end of a world means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import triton_dist
+from triton_dist.testing import launch
+
+
+@pytest.fixture
+def world() -> Iterator[triton_dist.World]:
+    with triton_dist.init() as world:
+        yield world
+
+
+def test_public_names_are_there() -> None:
+    assert sorted(triton_dist.__all__) == triton_dist.__all__
+    for name in triton_dist.__all__:
+        assert getattr(triton_dist, name).__doc__, f"{name} has no docstring"
+
+
+def test_everything_needs_a_world() -> None:
+    for call in (
+        triton_dist.my_pe,
+        triton_dist.n_pes,
+        triton_dist.barrier_all,
+        lambda: triton_dist.zeros(1),
+        lambda: triton_dist.empty(1),
+        lambda: triton_dist.full(1, 0),
+        lambda: triton_dist.from_tensor(torch.zeros(1)),
+        lambda: triton_dist.peer(torch.zeros(1), 0),
+        lambda: triton_dist.free(torch.zeros(1)),
+    ):
+        with pytest.raises(RuntimeError, match=r"there is no world: call triton_dist\.init\(\) first"):
+            call()
+    triton_dist.finalize()
+
+
+def test_a_world_of_one(world: triton_dist.World) -> None:
+    assert triton_dist.is_initialized()
+    assert (triton_dist.my_pe(), triton_dist.n_pes(), triton_dist.kind()) == (0, 1, world.kind)
+    assert repr(world) == f"<{world.kind} world: PE 0 of 1 on {world.device}>"
+    with pytest.raises(RuntimeError, match="initialised already"):
+        triton_dist.init()
+
+
+def test_worlds_follow_each_other() -> None:
+    for _ in range(2):
+        world = triton_dist.init()
+        assert triton_dist.zeros(3).sum() == 0
+        triton_dist.finalize()
+        triton_dist.finalize()
+        world.finalize()
+        assert world.finalized
+        assert not triton_dist.is_initialized()
+
+
+def test_an_error_abandons_the_world() -> None:
+    with pytest.raises(KeyError), triton_dist.init() as world:
+        raise KeyError
+    assert world.finalized
+    assert not triton_dist.is_initialized()
+
+
+def test_shapes(world: triton_dist.World) -> None:
+    assert triton_dist.empty(2, 3).shape == (2, 3)
+    assert triton_dist.empty((2, 3)).shape == (2, 3)
+    assert triton_dist.empty(torch.Size([4])).shape == (4,)
+    assert triton_dist.empty().shape == ()
+    assert triton_dist.zeros(0).shape == (0,)
+    assert triton_dist.full(5, 1).shape == (5,)
+    assert triton_dist.full((5, 1), 1).shape == (5, 1)
+    with pytest.raises(TypeError, match="a shape is made of integers, got"):
+        triton_dist.empty(2.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"sizes must not be negative, got \(2, -3\)"):
+        triton_dist.empty(2, -3)
+
+
+def test_dtypes(world: triton_dist.World) -> None:
+    assert triton_dist.empty(1).dtype == torch.float32
+    assert triton_dist.full(1, 7).dtype == torch.int64
+    assert triton_dist.full(1, True).dtype == torch.bool
+    assert triton_dist.full(1, 0.5).dtype == torch.float32
+    assert triton_dist.full(1, 7, dtype=torch.bfloat16).dtype == torch.bfloat16
+    with pytest.raises(TypeError, match=r"expected a torch\.dtype, got 'float32'"):
+        triton_dist.empty(1, dtype="float32")  # type: ignore[arg-type]
+
+
+def test_from_tensor_copies_values_not_history(world: triton_dist.World) -> None:
+    source = torch.randn(3, 4, requires_grad=True).T
+    copy = triton_dist.from_tensor(source)
+    assert torch.equal(copy, source)
+    assert copy.is_contiguous()
+    assert not copy.requires_grad
+    with pytest.raises(TypeError, match="got list"):
+        triton_dist.from_tensor([1, 2])  # type: ignore[arg-type]
+
+
+FORGETFUL = """
+import sys, triton_dist
+world = triton_dist.init()
+triton_dist.zeros(3)
+if "fail" in sys.argv and world.pe == 1:
+    raise KeyError("PE 1 fails")
+"""
+
+
+@pytest.mark.parametrize("n_pes", [1, 3])
+def test_a_program_may_forget_to_finalize(n_pes: int) -> None:
+    launch(["-c", FORGETFUL], n_pes, timeout=60).check()
+
+
+def test_a_pe_that_fails_keeps_nobody_at_exit() -> None:
+    result = launch(["-c", FORGETFUL, "fail"], 3, timeout=60)
+    assert not result.timed_out, result.report
+    assert result.seconds < 25, result.report
+    assert "PE 1 fails" in result[1].stderr

@@ -1,0 +1,97 @@
+"""NVSHMEM's state in loaded modules: filled once per world, whenever they were loaded, and no launch without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from triton import knobs
+from triton.compiler.compiler import LazyDict
+
+from triton_dist.world import module_state
+
+PLAIN, SHMEM, OTHER = 11, 22, 33  # CUmodules; their CUfunctions are ten times that
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(module_state, "_needs_state", lambda module: module != PLAIN)
+    for name, empty in (("_modules", {}), ("_waiting", set()), ("_fill", None)):
+        monkeypatch.setattr(module_state, name, empty)
+    module_state.install()
+    yield
+    knobs.runtime.kernel_load_end_hook.remove(module_state._loaded)
+    knobs.runtime.launch_enter_hook.remove(module_state._refuse)
+
+
+def load(module: int) -> None:
+    knobs.runtime.kernel_load_end_hook(module, 10 * module, f"kernel{module}", {}, "hash")
+
+
+def launch(module: int) -> None:
+    knobs.runtime.launch_enter_hook(LazyDict({"name": "", "function": 10 * module, "stream": 0}))
+
+
+def guarded() -> bool:
+    return module_state._refuse in knobs.runtime.launch_enter_hook.calls
+
+
+def test_a_module_loaded_in_a_world_is_filled() -> None:
+    filled: list[module_state.Module] = []
+    module_state.bind(filled.append)
+    load(PLAIN)
+    load(SHMEM)
+    assert filled == [module_state.Module(SHMEM, "kernel22")]
+    launch(SHMEM)
+    assert not guarded(), "launches must cost nothing when no module waits"
+
+
+def test_a_module_loaded_before_the_world_is_filled_by_it() -> None:
+    load(SHMEM)
+    filled: list[module_state.Module] = []
+    module_state.bind(filled.append)
+    assert [module.handle for module in filled] == [SHMEM]
+    launch(SHMEM)
+
+
+def test_no_launch_without_a_world() -> None:
+    load(PLAIN)
+    assert not guarded()
+    load(SHMEM)
+    launch(PLAIN)
+    with pytest.raises(RuntimeError, match=r"kernel22 uses shmem ops, and there is no world: call triton_dist\.init"):
+        launch(SHMEM)
+
+
+def test_a_second_world_fills_all_modules_again() -> None:
+    module_state.bind(lambda module: None)
+    load(SHMEM)
+    load(OTHER)
+    assert [module.handle for module in module_state.unbind()] == [SHMEM, OTHER]
+    with pytest.raises(RuntimeError, match="no world"):
+        launch(OTHER)
+    filled: list[module_state.Module] = []
+    module_state.bind(filled.append)
+    assert {module.handle for module in filled} == {SHMEM, OTHER}
+    launch(SHMEM)
+    assert not guarded()
+
+
+def test_a_module_that_could_not_be_filled_is_not_launched() -> None:
+    def fill(module: module_state.Module) -> None:
+        raise RuntimeError("no luck")
+
+    module_state.bind(fill)
+    with pytest.raises(RuntimeError, match="no luck"):
+        load(SHMEM)
+    with pytest.raises(RuntimeError, match="did not get this world's state"):
+        launch(SHMEM)
+    assert module_state.unbind() == [], "what was never filled must not be finalised"
+
+
+def test_installing_twice_fills_once() -> None:
+    module_state.install()
+    filled: list[module_state.Module] = []
+    module_state.bind(filled.append)
+    load(SHMEM)
+    assert len(filled) == 1
