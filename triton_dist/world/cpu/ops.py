@@ -157,7 +157,8 @@ def barrier_all() -> None:
     """Of one program of each PE at a time."""
     world = _world()
     _runtime.fence()
-    scheduler.running().wait_until(world.kernel_barrier(), lambda: f"barrier_all: not all {world.n_pes} PEs have come")
+    with world.kernel_barrier() as passed:
+        scheduler.running().wait_until(passed, lambda: f"barrier_all: not all {world.n_pes} PEs have come")
 
 
 def token_zero(token: int) -> int:

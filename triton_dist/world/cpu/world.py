@@ -7,7 +7,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -188,22 +189,21 @@ class CpuWorld(World):
             if trouble and not done():  # the others may have come, and gone, in between
                 raise BrokenWorldError(f"PE {self.pe} cannot complete {what}: {trouble}")
 
-    def kernel_barrier(self) -> Callable[[], bool]:
-        """Arrive at the barrier of the kernels; what is returned tells whether all have. One user at a time."""
+    @contextmanager
+    def kernel_barrier(self) -> Iterator[Callable[[], bool]]:
+        """Arrive at the barrier of the kernels; the function given tells whether all have. One user at a time."""
         if self._in_kernel_barrier:
             raise RuntimeError(
                 "another program of this PE is already waiting for all PEs: "
                 "barrier_all and sync_all are for one program of each PE at a time"
             )
-        self._in_kernel_barrier = True
         barrier = self.control.kernel_barrier
         ticket = barrier.arrive()
-
-        def passed() -> bool:
-            self._in_kernel_barrier = not barrier.passed(ticket)
-            return not self._in_kernel_barrier
-
-        return passed
+        self._in_kernel_barrier = True
+        try:
+            yield lambda: barrier.passed(ticket)
+        finally:
+            self._in_kernel_barrier = False
 
     # ---- when a PE fails
 

@@ -1,0 +1,34 @@
+"""How the checks of ``checks/`` are run: real processes, one launch for all checks of a file and a number of PEs.
+
+A check is a function ``check_…(world)`` that every PE calls. Starting a process costs a second or more, so a launch
+runs all checks of its file one after the other, and each of them is a test that looks for its own outcome.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from triton_dist.testing import Result, launch
+
+HERE = Path(__file__).parent
+ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "20", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
+
+
+def checks_of(file: str) -> list[str]:
+    return re.findall(r"^def check_(\w+)\(", (HERE / "checks" / file).read_text(), re.MULTILINE)
+
+
+def assert_passed(file: str, n_pes: int, check: str) -> None:
+    result = _launched(file, n_pes)
+    missing = [pe.pe for pe in result if f"passed: {check}\n" not in pe.stdout]
+    if missing:
+        pytest.fail(f"{check} did not pass on PE {missing}\n{result.report}", pytrace=False)
+
+
+@functools.cache
+def _launched(file: str, n_pes: int) -> Result:
+    return launch([HERE / "checks" / file], n_pes, env=ENVIRONMENT, timeout=120)

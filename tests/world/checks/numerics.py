@@ -1,0 +1,111 @@
+"""Arithmetic where Triton's interpreter differs from hardware, against torch. For one PE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from harness import main
+
+from triton_dist.world.cpu import bfloat16
+
+
+@triton.jit
+def dot(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    left, right = tl.load(a + m * K + k[None, :]), tl.load(b + k[:, None] * N + n)
+    total = tl.zeros((M, N), dtype=tl.float32) + 1
+    tl.store(c + m * N + n, tl.dot(left, right, total).to(c.dtype.element_ty))
+
+
+def check_dot(world: Any) -> None:
+    m, n, k = 32, 16, 64
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        a, b = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
+        for out in (torch.float32, dtype):
+            c = torch.zeros(m, n, dtype=out)
+            dot[(1,)](a, b, c, m, n, k)
+            expected = (a.double() @ b.double() + 1).to(out)
+            # float32 accumulation: a sum in float16 would be off by 100 times as much
+            torch.testing.assert_close(c, expected, rtol=1e-5 if out == torch.float32 else 1e-2, atol=1e-4)
+
+
+@triton.jit
+def dot_in_half(a, b, c, M: tl.constexpr):
+    m, n = tl.arange(0, M)[:, None], tl.arange(0, M)[None, :]
+    product = tl.dot(tl.load(a + m * M + n), tl.load(b + m * M + n), out_dtype=tl.float16)
+    tl.store(c + m * M + n, product)
+
+
+def check_dot_with_half_result(world: Any) -> None:
+    a, b = torch.randn(16, 16).half(), torch.randn(16, 16).half()
+    c = torch.zeros(16, 16).half()
+    dot_in_half[(1,)](a, b, c, 16)
+    torch.testing.assert_close(c, (a.float() @ b.float()).half())
+
+
+@triton.jit
+def cast(x, y, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(y + at, tl.load(x + at).to(y.dtype.element_ty))
+
+
+def check_casts(world: Any) -> None:
+    """Every float32 that is next to a tie, the ends of the range, and what is not a number."""
+    bits = np.arange(1 << 16, dtype=np.uint32) << 16
+    ties = np.concatenate([bits + delta for delta in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)]).astype(np.uint32)
+    values = torch.from_numpy(ties.view(np.float32))
+    ours = torch.from_numpy(bfloat16.encode(values.numpy()).view(np.int16)).view(torch.bfloat16)
+    nan = values.isnan()
+    assert ours.isnan()[nan].all()
+    assert torch.equal(ours.view(torch.int16)[~nan], values.bfloat16().view(torch.int16)[~nan])
+
+    everything = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    everything = everything[everything.abs() < 100]
+    everything = torch.cat([everything, everything.new_zeros(-len(everything) % 4096)]).view(-1, 4096)
+    types = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int8)
+    for chunk in everything[:: len(everything) // 3]:
+        for dtype in types:
+            y = torch.zeros(4096, dtype=dtype)
+            cast[(1,)](chunk, y, 4096)
+            assert torch.equal(y, chunk.to(dtype)), dtype
+    for dtype in types:
+        x = torch.arange(-64, 64).to(dtype)
+        y = torch.zeros(128, dtype=torch.bfloat16)
+        cast[(1,)](x, y, 128)
+        assert torch.equal(y, x.bfloat16()), dtype
+
+
+@triton.jit
+def arithmetic(x, y, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    a, b = tl.load(x + at), tl.load(y + at)
+    tl.store(out + 0 * N + at, a + b)
+    tl.store(out + 1 * N + at, a - b)
+    tl.store(out + 2 * N + at, a * b)
+    tl.store(out + 3 * N + at, a / b)
+    tl.store(out + 4 * N + at, tl.abs(a))
+    tl.store(out + 5 * N + at, -a)
+    tl.store(out + 6 * N + at, tl.where(a < b, a, b))
+    tl.store(out + 7 * N + at, tl.maximum(a, b))
+    tl.store(out + 8 * N + at, a + tl.sum(b, axis=0))
+    tl.store(out + 9 * N + at, tl.exp(a.to(tl.float32)).to(tl.bfloat16))
+
+
+def check_bfloat16_arithmetic(world: Any) -> None:
+    n = 64
+    a, b = torch.randn(n).bfloat16(), torch.randn(n).bfloat16()
+    out = torch.zeros(10, n, dtype=torch.bfloat16)
+    arithmetic[(1,)](a, b, out, n)
+    expected = [a + b, a - b, a * b, a / b, a.abs(), -a, torch.minimum(a, b), torch.maximum(a, b)]
+    for i, row in enumerate(expected):
+        assert torch.equal(out[i], row), i
+    torch.testing.assert_close(out[8], a + b.sum(), rtol=0.02, atol=0.05)
+    torch.testing.assert_close(out[9], a.float().exp().bfloat16())
+
+
+if __name__ == "__main__":
+    main(globals())

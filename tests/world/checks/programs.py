@@ -1,0 +1,239 @@
+"""The programs of a grid as coroutines, and how Triton's decorators behave here. For one PE."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+import triton.language as tl
+from harness import main, raises
+from triton.language import load as imported_load
+
+import triton_dist
+import triton_dist.language as dl
+
+
+@triton.jit
+def wait_for_next(signals, out):
+    """Program i waits for program i + 1; only the last can go on at once."""
+    i = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    last = tl.num_programs(0) * tl.num_programs(1) - 1
+    if i < last:
+        dl.signal_wait_until(signals + i, dl.CMP_EQ, i + 1)
+    tl.store(out + i, i)
+    if i > 0:
+        dl.signal_op(signals + i - 1, i, dl.SIGNAL_SET, dl.my_pe())
+
+
+def check_waiting_for_later_programs(world: Any) -> None:
+    out, signals = torch.full((600,), -1), triton_dist.zeros(600, dtype=torch.int64)
+    wait_for_next[(20, 30)](signals, out)
+    assert out.tolist() == list(range(600))
+
+
+@triton.jit
+def spin_on_atomics(flags, out, HOW: tl.constexpr):
+    """The same chain with flags in plain memory, looked at in three ways."""
+    i = tl.program_id(0)
+    if i + 1 < tl.num_programs(0):
+        if HOW == "cas":
+            while tl.atomic_cas(flags + i, 1, 2) != 1:
+                pass
+        elif HOW == "add":
+            while tl.atomic_add(flags + i, 0) != 1:
+                pass
+        else:
+            while tl.load(flags + i, volatile=True) != 1:
+                pass
+    tl.store(out + i, i)
+    if i > 0:
+        tl.atomic_xchg(flags + i - 1, 1)
+
+
+def check_spinning_on_plain_memory(world: Any) -> None:
+    for how in ("cas", "add", "volatile"):
+        flags, out = torch.zeros(20, dtype=torch.int32), torch.zeros(20, dtype=torch.int32)
+        spin_on_atomics[(20,)](flags, out, how)
+        assert out.tolist() == list(range(20))
+
+
+@triton.jit
+def locked_increment(lock, counter, times):
+    for _ in range(times):
+        while tl.atomic_cas(lock, 0, 1) == 1:
+            pass
+        tl.store(counter, tl.load(counter) + 1)
+        tl.atomic_xchg(lock, 0)
+
+
+@triton.jit
+def arrive_and_wait_block(flags, out, N: tl.constexpr):
+    """A barrier of all programs that looks at all flags in one load."""
+    i = tl.program_id(0)
+    tl.store(flags + i, 1)
+    while tl.sum(tl.load(flags + tl.arange(0, N), volatile=True), axis=0) < N:
+        pass
+    tl.store(out + i, 1)
+
+
+def check_locks_and_barriers_of_programs(world: Any) -> None:
+    lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    locked_increment[(8,)](lock, counter, 25)
+    assert counter.item() == 200
+    flags, out = torch.zeros(16, dtype=torch.int32), torch.zeros(16, dtype=torch.int32)
+    arrive_and_wait_block[(16,)](flags, out, 16)
+    assert out.sum() == 16
+
+
+@triton.jit
+def count(out):
+    tl.atomic_add(out, 1)
+
+
+def check_large_grids_start_programs_one_by_one(world: Any) -> None:
+    from triton_dist.world.cpu import scheduler
+
+    alive, most = [], []
+
+    class Counting(scheduler.Program):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            alive[:] = [program for program in alive if not program.dead] + [self]
+            most.append(len(alive))
+
+    out = torch.zeros(1, dtype=torch.int32)
+    with mock.patch("triton_dist.world.cpu.executor.Program", Counting):
+        count[(10, 20, 5)](out)
+    assert out.item() == len(most) == 1000 and max(most) == 1
+
+
+@triton.jit
+def never(signals, flag):
+    i = tl.program_id(0)
+    if i == 0:
+        dl.signal_wait_until(signals + 2, dl.CMP_GE, 41)  # HERE 0
+    elif i == 1:
+        wait_in_a_function(signals)
+    elif i == 2:
+        while tl.atomic_add(flag, 0) == 7:  # HERE 2
+            pass
+    else:
+        tl.store(signals + 7, 1)
+
+
+@triton.jit
+def wait_in_a_function(signals):
+    dl.signal_wait_until(signals, dl.CMP_LT, 3)  # HERE 1
+
+
+def place(mark: str) -> str:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return rf"checks/programs\.py:{next(i for i, line in enumerate(lines, 1) if line.endswith(f'# HERE {mark}'))}\b"
+
+
+def check_report_of_a_kernel_that_cannot_go_on(world: Any) -> None:
+    signals = triton_dist.full((8,), 5, dtype=torch.int64)
+    flag = torch.full((1,), 7, dtype=torch.int32)
+    begin, cpu = time.monotonic(), time.process_time()
+    with (
+        mock.patch.dict(os.environ, TRITON_DIST_WAIT_TIMEOUT="1.5"),
+        raises(
+            RuntimeError,
+            r"^PE 0, kernel never: no program could go on for 1.5 s \(TRITON_DIST_WAIT_TIMEOUT\)\n",
+            rf"program \(0, 0, 0\) at \S*{place('0')} waits in signal_wait_until: {signals[2:].data_ptr():#x} \("
+            rf"element 2 of the symmetric tensor \(\(8,\), torch.int64\) on PE 0\) >= 41, seen 5\n",
+            rf"program \(1, 0, 0\) at \S*{place('1')} waits in signal_wait_until: .*element 0.* < 3, seen 5\n",
+            rf"program \(2, 0, 0\) at \S*{place('2')} waits in a loop around tl.atomic_add: {flag.data_ptr():#x} "
+            r"\(not symmetric\), which stays \[7\]$",
+        ),
+    ):
+        never[(4,)](signals, flag)
+    seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
+    assert 1.4 < seconds < 3 and signals[7] == 1
+    assert cpu < seconds * 0.6, f"{cpu:.2f} s of CPU time to wait {seconds:.2f} s"
+
+
+@triton.jit
+def fail(x, n):
+    if tl.program_id(1) == 1:
+        helper(x, n)
+
+
+@triton.jit
+def helper(x, n):
+    tl.static_assert(n > 100, "n is too small")  # HERE helper
+
+
+def check_errors_name_their_place(world: Any) -> None:
+    text = rf"kernel fail, program \(0, 1, 0\), \S*{place('helper')}: AssertionError: n is too small"
+    with raises(RuntimeError, text):
+        fail[(1, 2)](torch.zeros(1), 3)
+
+
+@triton.autotune([triton.Config({"B": 4}, num_warps=2), triton.Config({"B": 8})], key=["n"], reset_to_zero=["calls"])
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["B"] == 0})
+@triton.jit
+def tuned(x, calls, n, B: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + at, B * 10 + EVEN, mask=at < n)
+    tl.atomic_add(calls, 1)
+
+
+def check_autotune_takes_the_first(world: Any) -> None:
+    x, calls = torch.zeros(16, dtype=torch.int32), torch.full((1,), 5, dtype=torch.int32)
+    tuned[lambda meta: (triton.cdiv(meta["n"], meta["B"]),)](x, calls, 16)
+    assert x.tolist() == [41] * 16
+    assert calls.item() == 4  # reset once, as tuning would, and run once
+    tuned[lambda meta: (triton.cdiv(meta["n"], meta["B"]),)](x, calls, 16)
+    assert calls.item() == 8
+
+
+@triton.autotune(
+    [triton.Config({"B": 4}), triton.Config({"B": 8})],
+    key=[],
+    prune_configs_by={"early_config_prune": lambda configs, named_args, **kwargs: configs[1:]},
+)
+@triton.jit
+def pruned(x, B: tl.constexpr):
+    tl.store(x, B)
+
+
+def check_autotune_heeds_pruning(world: Any) -> None:
+    x = torch.zeros(1, dtype=torch.int32)
+    pruned[(1,)](x)
+    assert x.item() == 8
+
+
+@triton.jit
+def arguments(out, flag, scale, pair, C: tl.constexpr):
+    if flag:
+        tl.store(out, (imported_load(out) * scale).to(tl.float32) + pair[0] + pair[1] + C)
+
+
+def check_arguments(world: Any) -> None:
+    """Bools, floats, tuples and names imported one by one."""
+    out = torch.full((1,), 3.0)
+    arguments[(1,)](out, False, 0.5, (1, 2), 4, num_warps=8)
+    assert out.item() == 3
+    arguments[(1,)](out, True, 0.5, (1, 2), 4)
+    assert out.item() == 8.5
+    with raises(RuntimeError, "outside of the scope of a kernel"):
+        helper(out, 3)
+
+
+def check_language_is_patched_in_kernels_only(world: Any) -> None:
+    count[(1,)](torch.zeros(1, dtype=torch.int32))
+    with raises(ValueError, "jit"):
+        tl.program_id(0)
+    with raises(ValueError, "jit"):
+        imported_load(None)
+    assert "TRITON_INTERPRET" not in os.environ
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,135 @@
+"""The C++ layer alone: words, barriers, and what is told between processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import triton_dist  # noqa: F401 (checks the build first)
+from triton_dist._C import _runtime
+from triton_dist._C._runtime import ControlBlock, Order, State, SymmetricHeap
+
+SEQ = Order.SEQUENTIALLY_CONSISTENT
+
+
+def in_child(function: Callable[[], object]) -> int:
+    """Start a process that calls the function; its pid."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            function()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return pid
+
+
+def succeeded(pid: int) -> bool:
+    return os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_words(bits: int) -> None:
+    load, store, fetch_add, exchange, compare_swap = (
+        getattr(_runtime, f"{name}{bits}") for name in ("load", "store", "fetch_add", "exchange", "compare_swap")
+    )
+    words = np.zeros(3, dtype=f"uint{bits}")
+    at = words.ctypes.data + bits // 8
+    store(at, 5, order=Order.RELEASE)
+    assert load(at, order=Order.ACQUIRE) == 5
+    assert fetch_add(at, (1 << bits) - 2, order=Order.ACQUIRE_RELEASE) == 5  # modulo the word
+    assert exchange(at, 9, order=SEQ) == 3
+    assert compare_swap(at, 8, 1, order=Order.RELEASE) == 9
+    assert compare_swap(at, 9, 1, order=Order.ACQUIRE_RELEASE) == 9
+    assert words.tolist() == [0, 1, 0]
+
+
+def test_adds_of_processes() -> None:
+    heap = SymmetricHeap(0, 1, 4096)
+    at, times = heap.base(0), 10_000
+    children = [
+        in_child(lambda: [_runtime.fetch_add64(at, 1, order=Order.RELAXED) for _ in range(times)]) for _ in range(4)
+    ]
+    assert all(map(succeeded, children))
+    assert _runtime.load64(at, order=Order.RELAXED) == 4 * times
+
+
+def test_barrier_of_processes() -> None:
+    """Nobody passes round k before all have arrived there."""
+    n, rounds = 3, 500
+    block, heap = ControlBlock.create(n), SymmetricHeap(0, 1, 4096)
+
+    def take_part() -> None:
+        for i in range(rounds):
+            _runtime.fetch_add64(heap.base(0), 1, order=Order.RELAXED)
+            assert block.host_barrier.wait(block.host_barrier.arrive(), 10)
+            seen = _runtime.load64(heap.base(0), order=Order.RELAXED)
+            assert (i + 1) * n <= seen <= (i + 2) * n - 1 or (i == rounds - 1 and seen == n * rounds)
+
+    assert all(list(map(succeeded, [in_child(take_part) for _ in range(n)])))
+
+
+def test_barrier_wait_gives_up() -> None:
+    block = ControlBlock.create(2)
+    ticket = block.kernel_barrier.arrive()
+    assert not block.kernel_barrier.passed(ticket) and not block.kernel_barrier.wait(ticket, 0.01)
+    block.kernel_barrier.arrive()
+    assert block.kernel_barrier.passed(ticket) and not block.host_barrier.passed(0)
+
+
+def test_states() -> None:
+    block = ControlBlock.create(4)
+    children = [in_child(lambda: (block.enter(1), signal.pause())), in_child(lambda: (block.enter(2), block.leave(2)))]
+    while State.ABSENT in (block.state(1), block.state(2)):
+        pass
+    assert block.state(0) == State.ABSENT and block.state(1) == State.RUNNING
+    os.kill(children[0], signal.SIGKILL)
+    while block.state(1) != State.LOST:  # also while nobody has reaped it
+        pass
+    for child in children:
+        os.waitpid(child, 0)
+    assert (block.state(1), block.state(2)) == (State.LOST, State.LEFT)
+    assert block.pid(1) == children[0]
+
+
+def test_first_abort_counts_and_long_words_are_cut() -> None:
+    block = ControlBlock.create(2)
+    assert block.aborted() is None
+    block.abort(1, "ü" * 10_000)
+    block.abort(0, "later")
+    aborted = block.aborted()
+    assert aborted is not None and aborted[0] == 1
+    assert 4000 < len(aborted[1]) < 5000 and set(aborted[1]) == {"ü"}
+    block.announce(0, 7, "x" * 1000)
+    block.announce(0, 8, "next")
+    assert block.announced(0, 8) == "next" and len(block.announced(0, 7)) == 511
+
+
+def test_heap_places() -> None:
+    heap = SymmetricHeap(1, 2, 5000)  # rounded up to pages
+    peer = SymmetricHeap(0, 2, 5000)
+    heap.attach(0, os.getpid(), peer.fd)
+    assert heap.size == 8192
+    assert heap.find(heap.base(1)) == (1, 0) and heap.find(heap.base(0) + 8191) == (0, 8191)
+    for outside in (0, heap.base(0) - 1, heap.base(0) + 8192, heap.base(1) + 8192, (1 << 64) - 1):
+        assert heap.find(outside) is None
+    np.frombuffer(heap.memory(0), dtype=np.uint8)[5:9] = [1, 2, 3, 4]
+    heap.write(1, 100, heap.base(0) + 5, 4)
+    assert np.frombuffer(heap.memory(1), dtype=np.uint8)[99:105].tolist() == [0, 1, 2, 3, 4, 0]
+    assert np.frombuffer(peer.memory(0), dtype=np.uint8)[5:9].tolist() == [1, 2, 3, 4]
+    with pytest.raises(IndexError, match="4 bytes at offset 8190 leave the symmetric heap of PE 1"):
+        heap.write(1, 8190, heap.base(0), 4)
+    with pytest.raises(RuntimeError, match="cannot copy to address 0x8: Bad address"):
+        heap.read(1, 0, 8, 4)
+
+
+def test_memory_outlives_the_heap() -> None:
+    heap = SymmetricHeap(0, 1, 4096)
+    array = np.frombuffer(heap.memory(0), dtype=np.uint8)
+    del heap
+    array[:] = 7
+    assert array.sum() == 7 * 4096
