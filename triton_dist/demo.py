@@ -25,7 +25,7 @@ __all__ = ["main"]
 
 ROOT = Path(__file__).resolve().parents[1]
 TIME_LIMIT = 600.0  # seconds for one example: far above what any takes, so that a demo ends even if a machine hangs
-PROGRESS_STEP = 5.0  # seconds between two signs of life
+PROGRESS_STEP = 10.0  # seconds between two signs of life
 
 
 @dataclass(frozen=True)

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 
 from triton_dist.testing import launch
 
+HERE = Path(__file__).resolve().parent
 CPU = {"TRITON_DIST_WORLD": "cpu"}
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton_dist._C._runtime") is None,
+    reason="the CPU world's runtime is not built for this Python: make build",
+)
 
 
 @pytest.mark.parametrize("n_pes", [1, 2, 3])
 def test_ops(n_pes: int) -> None:
-    result = launch(["tests/gpu/worker_ops.py"], n_pes, env=CPU, timeout=200).check()
+    result = launch([HERE / "worker_ops.py"], n_pes, env=CPU, timeout=200).check()
     assert result[0].stdout.count("PASS") > 25, "checks are missing"
 
 
 def test_lifecycle() -> None:
-    result = launch(["tests/gpu/worker_lifecycle.py"], 2, env=CPU, timeout=100).check()
+    result = launch([HERE / "worker_lifecycle.py"], 2, env=CPU, timeout=100).check()
     assert "lifecycle: passed" in result[0].stdout
 
 
 def test_a_wrong_result_is_found() -> None:
-    program = """
-import sys
-sys.path.insert(0, "tests/gpu")
+    program = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r})"
+        + """
 from ops import copies
 from ops.harness import main
 class Nothing:
@@ -33,6 +42,7 @@ copies.copy = Nothing()  # a kernel that does nothing
 sys.argv = ["worker", "--only", "getmem"]
 sys.exit(main())
 """
+    )
     result = launch(["-c", program], 2, env=CPU, timeout=100)
     assert [pe.returncode for pe in result] == [1, 1], result.report
     assert "FAIL getmem on PEs [0, 1] AssertionError: 1 bytes to +0 from +0" in result[0].stdout, result.report

@@ -5,6 +5,7 @@ A kernel loaded before there is a world, launched without one, used in two world
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -40,8 +41,10 @@ def use(world: triton_dist.World) -> None:
 
 def main() -> int:
     gpu = triton_dist.kind() == "gpu"
-    x = torch.zeros(N, dtype=torch.int32, device="cuda" if gpu else "cpu")
+    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if gpu else "cpu"
+    x = torch.zeros(N, dtype=torch.int32, device=device)
     if gpu:
+        torch.cuda.set_device(device)
         put_next.warmup(x, x, 4 * N, grid=(1,))._init_handles()  # compiled and loaded, not launched
     message = refused(x)
     assert "triton_dist.init()" in message, message

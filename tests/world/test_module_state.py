@@ -12,11 +12,15 @@ from triton_dist.world import module_state
 
 PLAIN, SHMEM, OTHER = 11, 22, 33  # CUmodules; their CUfunctions are ten times that
 
+on_other_gpu: list[bool] = []  # not empty: cuda:1 is current, and not cuda:0
+
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module_state, "_needs_state", lambda module: module != PLAIN)
-    for name, empty in (("_modules", {}), ("_waiting", set()), ("_fill", None)):
+    monkeypatch.setattr(module_state, "_current_device", lambda: 1 if on_other_gpu else 0)
+    on_other_gpu.clear()
+    for name, empty in (("_modules", {}), ("_waiting", set()), ("_world", None)):
         monkeypatch.setattr(module_state, name, empty)
     module_state.install()
     yield
@@ -38,10 +42,10 @@ def guarded() -> bool:
 
 def test_a_module_loaded_in_a_world_is_filled() -> None:
     filled: list[module_state.Module] = []
-    module_state.bind(filled.append)
+    module_state.bind(0, filled.append)
     load(PLAIN)
     load(SHMEM)
-    assert filled == [module_state.Module(SHMEM, "kernel22")]
+    assert filled == [module_state.Module(SHMEM, "kernel22", 0)]
     launch(SHMEM)
     assert not guarded(), "launches must cost nothing when no module waits"
 
@@ -49,7 +53,7 @@ def test_a_module_loaded_in_a_world_is_filled() -> None:
 def test_a_module_loaded_before_the_world_is_filled_by_it() -> None:
     load(SHMEM)
     filled: list[module_state.Module] = []
-    module_state.bind(filled.append)
+    module_state.bind(0, filled.append)
     assert [module.handle for module in filled] == [SHMEM]
     launch(SHMEM)
 
@@ -64,14 +68,14 @@ def test_no_launch_without_a_world() -> None:
 
 
 def test_a_second_world_fills_all_modules_again() -> None:
-    module_state.bind(lambda module: None)
+    module_state.bind(0, lambda module: None)
     load(SHMEM)
     load(OTHER)
     assert [module.handle for module in module_state.unbind()] == [SHMEM, OTHER]
     with pytest.raises(RuntimeError, match="no world"):
         launch(OTHER)
     filled: list[module_state.Module] = []
-    module_state.bind(filled.append)
+    module_state.bind(0, filled.append)
     assert {module.handle for module in filled} == {SHMEM, OTHER}
     launch(SHMEM)
     assert not guarded()
@@ -81,7 +85,7 @@ def test_a_module_that_could_not_be_filled_is_not_launched() -> None:
     def fill(module: module_state.Module) -> None:
         raise RuntimeError("no luck")
 
-    module_state.bind(fill)
+    module_state.bind(0, fill)
     with pytest.raises(RuntimeError, match="no luck"):
         load(SHMEM)
     with pytest.raises(RuntimeError, match="did not get this world's state"):
@@ -89,9 +93,22 @@ def test_a_module_that_could_not_be_filled_is_not_launched() -> None:
     assert module_state.unbind() == [], "what was never filled must not be finalised"
 
 
+def test_a_module_on_another_gpu_is_neither_filled_nor_launched() -> None:
+    on_other_gpu.append(True)
+    load(OTHER)
+    filled: list[module_state.Module] = []
+    module_state.bind(0, filled.append)
+    load(SHMEM)
+    assert filled == []
+    for module in (OTHER, SHMEM):
+        with pytest.raises(RuntimeError, match="is launched on cuda:1, but this PE's symmetric heap is on cuda:0"):
+            launch(module)
+    launch(PLAIN)
+
+
 def test_installing_twice_fills_once() -> None:
     module_state.install()
     filled: list[module_state.Module] = []
-    module_state.bind(filled.append)
+    module_state.bind(0, filled.append)
     load(SHMEM)
     assert len(filled) == 1

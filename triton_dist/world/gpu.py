@@ -49,7 +49,7 @@ class GpuWorld(World):
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
         _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, self._capacity)
-        module_state.bind(self._fill)
+        module_state.bind(self.device.index, self._fill)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         self._check_open()
@@ -119,11 +119,6 @@ class GpuWorld(World):
 
     def _fill(self, module: module_state.Module) -> None:
         """Copy NVSHMEM's state into a module, so that its kernels know the PEs and the heap."""
-        if torch.cuda.current_device() != self.device.index:
-            raise RuntimeError(
-                f"kernel {module.kernel} is launched on cuda:{torch.cuda.current_device()}, but the symmetric heap of"
-                f" PE {self.pe} is on {self.device}"
-            )
         status = self._bindings.cumodule_init(module.handle)
         if status != 0:
             raise RuntimeError(f"NVSHMEM could not initialise the module of kernel {module.kernel}: status {status}")

@@ -23,15 +23,22 @@ STATE_SYMBOL = b"nvshmemi_device_state_d"
 
 @dataclass(frozen=True)
 class Module:
-    """A loaded module that needs NVSHMEM's state: its CUmodule, and the kernel it was loaded for."""
+    """A loaded module that needs NVSHMEM's state: its CUmodule, the kernel it was loaded for, and on which GPU."""
 
     handle: int
     kernel: str
+    device: int
+
+
+@dataclass(frozen=True)
+class _World:
+    device: int
+    fill: Callable[[Module], None]
 
 
 _modules: dict[int, Module] = {}  # by CUfunction, which is what a launch hook gets; Triton unloads none
 _waiting: set[int] = set()  # those of _modules that are not filled
-_fill: Callable[[Module], None] | None = None  # how the present world fills a module
+_world: _World | None = None  # the present one
 
 
 def install() -> None:
@@ -41,20 +48,20 @@ def install() -> None:
     knobs.runtime.kernel_load_end_hook.add(_loaded)
 
 
-def bind(fill: Callable[[Module], None]) -> None:
-    """A world began: ``fill`` the modules that wait for one, and each that is loaded from now on."""
-    global _fill
-    _fill = fill
+def bind(device: int, fill: Callable[[Module], None]) -> None:
+    """A world on a GPU began: ``fill`` its modules that wait for one, and each that is loaded there from now on."""
+    global _world
+    _world = _World(device, fill)
     for function in tuple(_waiting):
-        _fill_one(function)
+        _fill(function)
     _place_guard()
 
 
 def unbind() -> list[Module]:
     """The world ends: every module waits for the next one. Returns those that this world had filled."""
-    global _fill
+    global _world
     filled = [module for function, module in _modules.items() if function not in _waiting]
-    _fill = None
+    _world = None
     _waiting.update(_modules)
     _place_guard()
     return filled
@@ -63,19 +70,18 @@ def unbind() -> list[Module]:
 def _loaded(module: int, function: int, name: str, metadata_group: Mapping[str, str], key: str) -> None:
     if not _needs_state(module):
         return
-    _modules[function] = Module(module, name)
+    _modules[function] = Module(module, name, _current_device())
     _waiting.add(function)
     try:
-        if _fill is not None:
-            _fill_one(function)
+        _fill(function)
     finally:
         _place_guard()  # also when filling failed: Triton keeps the module and would launch it at the next call
 
 
-def _fill_one(function: int) -> None:
-    assert _fill is not None
-    _fill(_modules[function])
-    _waiting.discard(function)
+def _fill(function: int) -> None:
+    if _world is not None and _world.device == _modules[function].device:
+        _world.fill(_modules[function])
+        _waiting.discard(function)
 
 
 def _place_guard() -> None:
@@ -90,11 +96,21 @@ def _place_guard() -> None:
 def _refuse(metadata: Any) -> None:
     """Before a launch: an error for a kernel whose module is not filled, which would crash."""
     function = metadata.get()["function"]
-    if function in _waiting:
-        kernel = _modules[function].kernel
-        if _fill is None:
-            raise RuntimeError(f"kernel {kernel} uses shmem ops, and there is no world: call triton_dist.init() first")
-        raise RuntimeError(f"kernel {kernel} did not get this world's state when it was loaded: see the earlier error")
+    if function not in _waiting:
+        return
+    module = _modules[function]
+    if _world is None:
+        raise RuntimeError(
+            f"kernel {module.kernel} uses shmem ops, and there is no world: call triton_dist.init() first"
+        )
+    if module.device != _world.device:
+        raise RuntimeError(
+            f"kernel {module.kernel} uses shmem ops and is launched on cuda:{module.device}, but this PE's symmetric"
+            f" heap is on cuda:{_world.device}"
+        )
+    raise RuntimeError(
+        f"kernel {module.kernel} did not get this world's state when it was loaded: see the earlier error"
+    )
 
 
 def _needs_state(module: int) -> bool:
@@ -106,6 +122,12 @@ def _needs_state(module: int) -> bool:
         ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(module), ctypes.c_char_p(STATE_SYMBOL)
     )
     return bool(status == 0)
+
+
+def _current_device() -> int:
+    from triton.runtime import driver
+
+    return int(driver.active.get_current_device())
 
 
 @functools.cache
