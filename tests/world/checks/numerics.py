@@ -92,17 +92,19 @@ def arithmetic(x, y, out, N: tl.constexpr):
     tl.store(out + 6 * N + at, tl.where(a < b, a, b))
     tl.store(out + 7 * N + at, tl.maximum(a, b))
     tl.store(out + 8 * N + at, a + tl.sum(b, axis=0))
+    tl.store(out + 10 * N + at, tl.where(a > 0.1, a * 2.0 + 1.5, tl.zeros((N,), tl.bfloat16)))
     tl.store(out + 9 * N + at, tl.exp(a.to(tl.float32)).to(tl.bfloat16))
 
 
 def check_bfloat16_arithmetic(world: Any) -> None:
     n = 64
     a, b = torch.randn(n).bfloat16(), torch.randn(n).bfloat16()
-    out = torch.zeros(10, n, dtype=torch.bfloat16)
+    out = torch.zeros(11, n, dtype=torch.bfloat16)
     arithmetic[(1,)](a, b, out, n)
     expected = [a + b, a - b, a * b, a / b, a.abs(), -a, torch.minimum(a, b), torch.maximum(a, b)]
     for i, row in enumerate(expected):
         assert torch.equal(out[i], row), i
+    assert torch.equal(out[10], torch.where(a > 0.1, a * 2 + 1.5, 0.0))
     torch.testing.assert_close(out[8], a + b.sum(), rtol=0.02, atol=0.05)
     torch.testing.assert_close(out[9], a.float().exp().bfloat16())
 

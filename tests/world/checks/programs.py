@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from harness import main, raises
 from triton.language import load as imported_load
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 import triton_dist
 import triton_dist.language as dl
@@ -226,13 +227,47 @@ def check_arguments(world: Any) -> None:
         helper(out, 3)
 
 
+@triton.jit
+def transposed_tiles(described, out, N: tl.constexpr):
+    target = tl.make_tensor_descriptor(dl.symm_at(out, dl.my_pe()), [N, N], [N, 1], [16, 16])
+    for i in tl.range(0, N // 16, num_stages=2):
+        for j in range(N // 16):
+            target.store([j * 16, i * 16], described.load([i * 16, j * 16]).T)
+
+
+@triton.jit
+def masked_tiles(x, out, n, N: tl.constexpr):
+    source = tl.make_block_ptr(x, (n, n), (N, 1), (0, 0), (16, 16), (1, 0))
+    target = tl.make_block_ptr(out, (N, N), (N, 1), (0, 0), (16, 16), (1, 0))
+    tl.store(target, tl.load(source, boundary_check=(0, 1), padding_option="zero"))
+
+
+def check_descriptors_and_block_pointers(world: Any) -> None:
+    x, out = torch.randn(32, 32).bfloat16(), triton_dist.zeros(32, 32, dtype=torch.bfloat16)
+    transposed_tiles[(1,)](TensorDescriptor.from_tensor(x, [16, 16]), out, 32)
+    assert torch.equal(out, x.t())
+    out.zero_()
+    masked_tiles[(1,)](x, out, 7, 32)
+    x[7:], x[:, 7:] = 0, 0
+    assert torch.equal(out, x)
+
+
+def check_arguments_are_used_where_they_are(world: Any) -> None:
+    """Copied onto itself after the launch, as Triton does it, a tensor would lose what peers write to it meanwhile."""
+    out = torch.zeros(1, dtype=torch.int32)
+    with mock.patch.object(torch.UntypedStorage, "copy_", side_effect=AssertionError("copied")):
+        count[(2,)](out)
+    assert out.item() == 2
+
+
 def check_language_is_patched_in_kernels_only(world: Any) -> None:
     count[(1,)](torch.zeros(1, dtype=torch.int32))
     with raises(ValueError, "jit"):
         tl.program_id(0)
     with raises(ValueError, "jit"):
         imported_load(None)
-    assert "TRITON_INTERPRET" not in os.environ
+    as_started = b"TRITON_INTERPRET=" in Path("/proc/self/environ").read_bytes()
+    assert ("TRITON_INTERPRET" in os.environ) == as_started, "it must not leak to child processes"
 
 
 if __name__ == "__main__":

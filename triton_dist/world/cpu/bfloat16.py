@@ -60,6 +60,9 @@ def _in_float32(name: str) -> Any:
 class Bfloat16Builder(stock.InterpreterBuilder):  # type: ignore[misc]
     """Triton's interpreter with bfloat16 arithmetic, and with products of small floats made and summed in float32."""
 
+    def get_bf16(self, value: float) -> Any:
+        return stock.TensorHandle(encode(np.array([value], dtype=np.float32)), tl.bfloat16)
+
     unary_op = _in_float32("unary_op")
     binary_op = _in_float32("binary_op")
     ternary_op = _in_float32("ternary_op")

@@ -29,15 +29,17 @@ class CpuBuilder(Bfloat16Builder):
 
     # ---- a program that sees again and again what it saw before waits for somebody: let that one run
 
-    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, cache: Any, eviction: Any, is_volatile: Any) -> Any:
-        loaded = super().create_masked_load(ptrs, mask, other, cache, eviction, is_volatile)
+    def create_masked_load(
+        self, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: bool
+    ) -> Any:
+        loaded = super().create_masked_load(ptrs, mask, other, cache_modifier, eviction_policy, is_volatile)
         if is_volatile:
             _polled("volatile tl.load", ptrs, loaded)
         return loaded
 
-    def create_atomic_rmw(self, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        before = super().create_atomic_rmw(op, ptr, val, mask, sem, scope)
-        _polled(f"tl.atomic_{op.name.lower()}", ptr, before)
+    def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        before = super().create_atomic_rmw(rmwOp, ptr, val, mask, sem, scope)
+        _polled(f"tl.atomic_{rmwOp.name.lower()}", ptr, before)
         return before
 
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
@@ -48,9 +50,9 @@ class CpuBuilder(Bfloat16Builder):
             _polled("tl.atomic_cas", ptr, before)
         return before
 
-    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache: Any, eviction: Any) -> Any:
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
         running().steps += 1
-        return super().create_masked_store(ptrs, value, mask, cache, eviction)
+        return super().create_masked_store(ptrs, value, mask, cache_modifier, eviction_policy)
 
 
 def _polled(op: str, pointers: Any, seen: Any) -> None:

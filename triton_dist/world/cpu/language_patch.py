@@ -38,7 +38,8 @@ def is_applied() -> bool:
 def applied(kernel_globals: dict[str, Any]) -> Iterator[None]:
     """Patch the language, and the names that a kernel's module imported from it."""
     global _undo
-    assert _undo is None, "a kernel cannot launch a kernel"
+    if _undo is not None:
+        raise RuntimeError("a kernel runs already: kernels cannot launch kernels, nor can two threads run one each")
     _undo = []
     try:
         for owner, name, value in _language_changes():

@@ -80,7 +80,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         if self.polled.get(what) == seen:
             self.suspend(Wait(None, describe))
             return
-        if len(self.polled) >= 256:  # it walks through memory rather than spins
+        if len(self.polled) >= 4096:  # it walks through memory rather than spins
             self.polled.clear()
         self.polled[what] = seen
         self.steps += 1
@@ -111,6 +111,7 @@ class Scheduler:
         backoff = Backoff()
         since = time.monotonic()
         while True:
+            self._check_world()
             moved = self._go_on()
             if not moved:
                 moved = self._start(programs)
@@ -120,7 +121,10 @@ class Scheduler:
                 backoff.reset()
                 since = time.monotonic()
             else:
-                self._give_up_if_hopeless(time.monotonic() - since)
+                if time.monotonic() - since > self._limit:
+                    raise CannotGoOnError(
+                        f"no program could go on for {self._limit:g} s (TRITON_DIST_WAIT_TIMEOUT)\n{self._report()}"
+                    )
                 backoff.pause()
 
     def _go_on(self) -> bool:
@@ -163,14 +167,12 @@ class Scheduler:
         if not program.dead:
             self._waiting.append(program)
 
-    def _give_up_if_hopeless(self, seconds: float) -> None:
-        trouble = self._world.trouble(needs_all=False) if self._world is not None else None
-        if trouble is not None:
-            raise BrokenWorldError(f"{trouble}\n{self._report()}")
-        if seconds > self._limit:
-            raise CannotGoOnError(
-                f"no program could go on for {self._limit:g} s (TRITON_DIST_WAIT_TIMEOUT)\n{self._report()}"
-            )
+    def _check_world(self) -> None:
+        """Whoever waits, though others here can go on, may wait for a PE that has failed."""
+        if self._waiting and self._world is not None:
+            trouble = self._world.trouble(needs_all=False)
+            if trouble is not None:
+                raise BrokenWorldError(f"{trouble}\n{self._report()}")
 
     def _report(self) -> str:
         lines = [
