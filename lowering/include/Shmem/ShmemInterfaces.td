@@ -12,20 +12,24 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
     everything it does from here; no pattern spells a symbol or an op's name.
   }];
   let methods = [
-    StaticInterfaceMethod<"The NVSHMEM routine that the op calls.",
-      "::llvm::StringRef", "getNvshmemCallee">,
-    StaticInterfaceMethod<"Who of the program's threads makes the call.",
-      "::triton_dist::shmem::Caller", "getCaller">,
-    StaticInterfaceMethod<
-      "Whether the program's earlier writes are visible to whoever sees the op's effect.",
-      "bool", "isRelease">,
-    StaticInterfaceMethod<
-      "Whether the program's later reads see what the op has seen published.",
-      "bool", "isAcquire">,
     StaticInterfaceMethod<[{
-      The C call's arguments in order: an attribute's name where the argument is
+      The routine of a transport's library, empty where it has none. `$type`,
+      `$op` and `$scope` stand for the op's attributes as that library spells them.
+    }], "::llvm::StringRef", "getRoutine", (ins "::triton_dist::shmem::Transport":$transport)>,
+    StaticInterfaceMethod<"What the routine returns.",
+      "::triton_dist::shmem::Returns", "getReturns">,
+    StaticInterfaceMethod<[{
+      The routine's arguments in order: an attribute's name where the argument is
       that attribute, an empty string where it is the next operand.
     }], "::llvm::ArrayRef<::llvm::StringRef>", "getCallSignature">,
+    InterfaceMethod<"Who of the program's threads makes the call.",
+      "::triton_dist::shmem::Caller", "getCaller">,
+    InterfaceMethod<
+      "Whether the program's earlier writes are visible to whoever sees the op's effect.",
+      "bool", "isRelease">,
+    InterfaceMethod<
+      "Whether the program's later reads see what the op has seen published.",
+      "bool", "isAcquire">,
   ];
 }
 

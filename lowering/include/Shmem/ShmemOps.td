@@ -23,51 +23,76 @@ include "Shmem/ShmemInterfaces.td"
 def Shmem_Ptr : Type<
     CPred<"::triton_dist::shmem::isScalarPointer($_self)">, "scalar pointer">;
 
-/// Who makes the library call.
+// A value of one of the element types that routines take in registers.
+def Shmem_Value : AnyTypeOf<[I8, I16, I32, I64, F32, F64]>;
+
+/// Who makes the library call, where the op has no `scope` that says so.
 class Shmem_Caller<string name> { string cppValue = "::triton_dist::shmem::Caller::" # name; }
-def Shmem_EveryThread : Shmem_Caller<"EveryThread">; // pure queries: the answer is needed everywhere
-def Shmem_Block : Shmem_Caller<"Block">;             // all threads together, the library's `_block` routine
+def Shmem_EveryThread : Shmem_Caller<"EveryThread">; // queries: the answer is needed everywhere
+def Shmem_Block : Shmem_Caller<"Block">;             // all threads together
 def Shmem_Elected : Shmem_Caller<"Elected">;         // one thread, between two barriers of the program
+
+/// What the C routine returns: the op's result (void where it has none), an int
+/// that we ignore, or nothing although the op has a result: a token, zero.
+class Shmem_Returns<string name> { string cppValue = "::triton_dist::shmem::Returns::" # name; }
+def Shmem_Result : Shmem_Returns<"Result">;
+def Shmem_Status : Shmem_Returns<"Status">;
+def Shmem_Token : Shmem_Returns<"Token">;
 
 class Shmem_Op<string mnemonic, list<Trait> traits = []>
     : Op<Shmem_Dialect, mnemonic, traits>;
 
-/// An op that becomes one library call whose C arguments are the op's arguments in the order written.
-class Shmem_LibraryOp<string mnemonic, string nvshmem, Shmem_Caller caller, list<Trait> traits>
+/// An op that becomes one library call whose C arguments are the op's arguments
+/// in the order written, but for those that name the routine.
+class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
     : Shmem_Op<mnemonic, !listconcat(traits, [Shmem_LibraryCall])> {
+  string nvshmem = "";
+  string rocshmem = "";
+  // Our own library's names follow from the mnemonic.
+  string nameSuffix = "";
+  string p2p = "triton_dist_" # mnemonic # nameSuffix;
+  Shmem_Returns returns = Shmem_Result;
   bit release = 0;
   bit acquire = 0;
-  list<string> signature = !foreach(i, !range(!size(arguments)),
-      !if(!isa<Attr>(!getdagarg<Constraint>(arguments, i)),
-          "\"" # !getdagname(arguments, i) # "\"", "\"\""));
+  bit wait = 0; // ends when somebody else acts: see shmem.always
+
+  list<string> signature = !foldl([]<string>, !range(!size(arguments)), names, i,
+      !if(!isa<Shmem_PlanEnum>(!getdagarg<Constraint>(arguments, i)), names,
+          !listconcat(names, [!if(!isa<Attr>(!getdagarg<Constraint>(arguments, i)),
+              "\"" # !getdagname(arguments, i) # "\"", "\"\"")])));
   let extraClassDeclaration =
-      "static ::llvm::StringRef getNvshmemCallee() { return \"" # nvshmem # "\"; }\n" #
-      "static ::triton_dist::shmem::Caller getCaller() { return " # caller.cppValue # "; }\n" #
-      "static bool isRelease() { return " # release # "; }\n" #
-      "static bool isAcquire() { return " # acquire # "; }\n" #
+      "static ::llvm::StringRef getRoutine(::triton_dist::shmem::Transport transport) {\n" #
+      "  return ::triton_dist::shmem::pickRoutine(transport, \"" # nvshmem # "\", \"" # rocshmem # "\", \"" # p2p # "\");\n}\n" #
+      "static ::triton_dist::shmem::Returns getReturns() { return " # returns.cppValue # "; }\n" #
+      "static constexpr bool isWait() { return " # wait # "; }\n" #
+      "::triton_dist::shmem::Caller getCaller() { return ::triton_dist::shmem::callerOf(*this, " # caller.cppValue # "); }\n" #
+      "bool isRelease() { return ::triton_dist::shmem::isRelease(*this, " # release # "); }\n" #
+      "bool isAcquire() { return ::triton_dist::shmem::isAcquire(*this, " # acquire # "); }\n" #
       "static ::llvm::ArrayRef<::llvm::StringRef> getCallSignature() {\n" #
-      "  static const ::std::array<::llvm::StringRef, " # !size(arguments) # "> names = {" #
+      "  static const ::std::array<::llvm::StringRef, " # !size(signature) # "> names = {" #
       !interleave(signature, ", ") # "};\n  return names;\n}\n";
 }
 
-class Shmem_Query<string mnemonic, string nvshmem>
-    : Shmem_LibraryOp<mnemonic, nvshmem, Shmem_EveryThread, [Pure]>;
+class Shmem_Query<string mnemonic>
+    : Shmem_LibraryOp<mnemonic, Shmem_EveryThread, [Pure]>;
 
 // Ops below act on memory that the IR does not model, so nothing may move
 // across them, merge them or drop them.
 defvar Shmem_Effects = MemoryEffects<[MemRead, MemWrite]>;
 
-class Shmem_BlockOp<string mnemonic, string nvshmem>
-    : Shmem_LibraryOp<mnemonic, nvshmem, Shmem_Block, [Shmem_Effects]>;
+class Shmem_BlockOp<string mnemonic>
+    : Shmem_LibraryOp<mnemonic, Shmem_Block, [Shmem_Effects]> {
+  let nameSuffix = "$scope";
+}
 
-class Shmem_ElectedOp<string mnemonic, string nvshmem>
-    : Shmem_LibraryOp<mnemonic, nvshmem, Shmem_Elected, [Shmem_Effects]>;
+class Shmem_ElectedOp<string mnemonic>
+    : Shmem_LibraryOp<mnemonic, Shmem_Elected, [Shmem_Effects]>;
 
 //===--------------------------------------------------------------------===//
 // Queries
 //===--------------------------------------------------------------------===//
 
-def Shmem_MyPeOp : Shmem_Query<"my_pe", "nvshmem_my_pe"> {
+def Shmem_MyPeOp : Shmem_Query<"my_pe"> {
   let summary = "number of the calling PE";
   let description = [{
     C: `int shmem_my_pe(void)` (OpenSHMEM 1.5, 9.1.3).
@@ -78,9 +103,10 @@ def Shmem_MyPeOp : Shmem_Query<"my_pe", "nvshmem_my_pe"> {
   }];
   let results = (outs I32:$result);
   let assemblyFormat = "attr-dict `:` type($result)";
+  let nvshmem = "nvshmem_my_pe";
 }
 
-def Shmem_NPesOp : Shmem_Query<"n_pes", "nvshmem_n_pes"> {
+def Shmem_NPesOp : Shmem_Query<"n_pes"> {
   let summary = "number of PEs in the world";
   let description = [{
     C: `int shmem_n_pes(void)` (OpenSHMEM 1.5, 9.1.4).
@@ -91,9 +117,40 @@ def Shmem_NPesOp : Shmem_Query<"n_pes", "nvshmem_n_pes"> {
   }];
   let results = (outs I32:$result);
   let assemblyFormat = "attr-dict `:` type($result)";
+  let nvshmem = "nvshmem_n_pes";
 }
 
-def Shmem_SymmOffsetOp : Shmem_Query<"symm_offset", "nvshmem_ptr"> {
+def Shmem_TeamMyPeOp : Shmem_Query<"team_my_pe"> {
+  let summary = "number of the calling PE in a team, -1 outside of it";
+  let description = "C: `int shmem_team_my_pe(shmem_team_t team)` (OpenSHMEM 1.5, 9.4.2).";
+  let arguments = (ins I32:$team);
+  let results = (outs I32:$result);
+  let assemblyFormat = "$team attr-dict `:` type($result)";
+  let nvshmem = "nvshmem_team_my_pe";
+}
+
+def Shmem_TeamNPesOp : Shmem_Query<"team_n_pes"> {
+  let summary = "number of PEs in a team";
+  let description = "C: `int shmem_team_n_pes(shmem_team_t team)` (OpenSHMEM 1.5, 9.4.3).";
+  let arguments = (ins I32:$team);
+  let results = (outs I32:$result);
+  let assemblyFormat = "$team attr-dict `:` type($result)";
+  let nvshmem = "nvshmem_team_n_pes";
+}
+
+def Shmem_TeamTranslatePeOp : Shmem_Query<"team_translate_pe"> {
+  let summary = "number in one team of a PE of another, -1 if it is not there";
+  let description = [{
+    C: `int shmem_team_translate_pe(shmem_team_t src_team, int src_pe,
+    shmem_team_t dest_team)` (OpenSHMEM 1.5, 9.4.5).
+  }];
+  let arguments = (ins I32:$src_team, I32:$src_pe, I32:$dest_team);
+  let results = (outs I32:$result);
+  let assemblyFormat = "$src_team `,` $src_pe `,` $dest_team attr-dict `:` type($result)";
+  let nvshmem = "nvshmem_team_translate_pe";
+}
+
+def Shmem_SymmOffsetOp : Shmem_Query<"symm_offset"> {
   let summary = "distance in bytes from a symmetric object to its copy on a PE";
   let description = [{
     C: `(char *)shmem_ptr(ptr, pe) - (char *)ptr` (OpenSHMEM 1.5, 9.4.3). The
@@ -113,19 +170,22 @@ def Shmem_SymmOffsetOp : Shmem_Query<"symm_offset", "nvshmem_ptr"> {
   let arguments = (ins Shmem_Ptr:$ptr, I32:$pe);
   let results = (outs I64:$result);
   let assemblyFormat = "$ptr `,` $pe attr-dict `:` type($ptr)";
+  let nvshmem = "nvshmem_ptr";
+  let p2p = "triton_dist_ptr";
 }
 
 //===--------------------------------------------------------------------===//
 // Remote memory access
 //===--------------------------------------------------------------------===//
 
-class Shmem_RmaOp<string mnemonic, string nvshmem> : Shmem_BlockOp<mnemonic, nvshmem> {
-  let arguments = (ins Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, I32:$pe);
+class Shmem_RmaOp<string mnemonic> : Shmem_BlockOp<mnemonic> {
+  let arguments = (ins Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, I32:$pe, Shmem_ThreadScope:$scope);
   let assemblyFormat =
-      "$dst `,` $src `,` $nbytes `,` $pe attr-dict `:` type($dst) `,` type($src)";
+      "$scope $dst `,` $src `,` $nbytes `,` $pe attr-dict `:` type($dst) `,` type($src)";
+  let nvshmem = "nvshmem_" # mnemonic # "$scope";
 }
 
-def Shmem_PutmemOp : Shmem_RmaOp<"putmem", "nvshmemx_putmem_block"> {
+def Shmem_PutmemOp : Shmem_RmaOp<"putmem"> {
   let summary = "copy bytes to a symmetric object on a PE";
   let description = [{
     C: `void shmem_putmem(void *dst, const void *src, size_t nbytes, int pe)`
@@ -133,12 +193,12 @@ def Shmem_PutmemOp : Shmem_RmaOp<"putmem", "nvshmemx_putmem_block"> {
     returns, `src` may be written again; delivery is complete after `quiet`.
 
     ```mlir
-    shmem.putmem %dst, %src, %nbytes, %pe : !tt.ptr<f32>, !tt.ptr<f32>
+    shmem.putmem block %dst, %src, %nbytes, %pe : !tt.ptr<f32>, !tt.ptr<f32>
     ```
   }];
 }
 
-def Shmem_PutmemNbiOp : Shmem_RmaOp<"putmem_nbi", "nvshmemx_putmem_nbi_block"> {
+def Shmem_PutmemNbiOp : Shmem_RmaOp<"putmem_nbi"> {
   let summary = "start copying bytes to a symmetric object on a PE";
   let description = [{
     C: `void shmem_putmem_nbi(void *dst, const void *src, size_t nbytes, int pe)`
@@ -146,7 +206,7 @@ def Shmem_PutmemNbiOp : Shmem_RmaOp<"putmem_nbi", "nvshmemx_putmem_nbi_block"> {
   }];
 }
 
-def Shmem_GetmemOp : Shmem_RmaOp<"getmem", "nvshmemx_getmem_block"> {
+def Shmem_GetmemOp : Shmem_RmaOp<"getmem"> {
   let summary = "copy bytes from a symmetric object on a PE";
   let description = [{
     C: `void shmem_getmem(void *dst, const void *src, size_t nbytes, int pe)`
@@ -156,7 +216,7 @@ def Shmem_GetmemOp : Shmem_RmaOp<"getmem", "nvshmemx_getmem_block"> {
   let acquire = 1;
 }
 
-def Shmem_GetmemNbiOp : Shmem_RmaOp<"getmem_nbi", "nvshmemx_getmem_nbi_block"> {
+def Shmem_GetmemNbiOp : Shmem_RmaOp<"getmem_nbi"> {
   let summary = "start copying bytes from a symmetric object on a PE";
   let description = [{
     C: `void shmem_getmem_nbi(void *dst, const void *src, size_t nbytes, int pe)`
@@ -164,22 +224,75 @@ def Shmem_GetmemNbiOp : Shmem_RmaOp<"getmem_nbi", "nvshmemx_getmem_nbi_block"> {
   }];
 }
 
+class Shmem_StridedOp<string mnemonic> : Shmem_BlockOp<mnemonic> {
+  let arguments = (ins Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$dst_stride, I64:$src_stride, I64:$nelems,
+                       I32:$pe, Shmem_ElementType:$type, Shmem_ThreadScope:$scope);
+  let assemblyFormat = [{
+    $scope $type $dst `,` $src `,` $dst_stride `,` $src_stride `,` $nelems `,` $pe attr-dict
+    `:` type($dst) `,` type($src)
+  }];
+  let nvshmem = "nvshmem_$type_" # mnemonic # "$scope";
+  let nameSuffix = "_$type$scope";
+}
+
+def Shmem_IputOp : Shmem_StridedOp<"iput"> {
+  let summary = "copy elements at a stride to a symmetric object on a PE";
+  let description = [{
+    C: `void shmem_TYPENAME_iput(TYPE *dst, const TYPE *src, ptrdiff_t dst_stride,
+    ptrdiff_t src_stride, size_t nelems, int pe)` (OpenSHMEM 1.5, 9.5.3). Strides
+    are in elements.
+  }];
+}
+
+def Shmem_IgetOp : Shmem_StridedOp<"iget"> {
+  let summary = "copy elements at a stride from a symmetric object on a PE";
+  let description = [{
+    C: `void shmem_TYPENAME_iget(TYPE *dst, const TYPE *src, ptrdiff_t dst_stride,
+    ptrdiff_t src_stride, size_t nelems, int pe)` (OpenSHMEM 1.5, 9.5.6).
+  }];
+  let acquire = 1;
+}
+
+def Shmem_POp : Shmem_ElectedOp<"p"> {
+  let summary = "write one element to a symmetric object on a PE";
+  let description = [{
+    C: `void shmem_TYPENAME_p(TYPE *dst, TYPE value, int pe)` (OpenSHMEM 1.5, 9.5.2).
+  }];
+  let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type);
+  let assemblyFormat = "$type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value)";
+  let nvshmem = "nvshmem_$type_p";
+  let nameSuffix = "_$type";
+}
+
+def Shmem_GOp : Shmem_ElectedOp<"g"> {
+  let summary = "read one element of a symmetric object on a PE";
+  let description = [{
+    C: `TYPE shmem_TYPENAME_g(const TYPE *src, int pe)` (OpenSHMEM 1.5, 9.5.5).
+  }];
+  let arguments = (ins Shmem_Ptr:$src, I32:$pe, Shmem_ElementType:$type);
+  let results = (outs Shmem_Value:$result);
+  let assemblyFormat = "$type $src `,` $pe attr-dict `:` type($src) `,` type($result)";
+  let nvshmem = "nvshmem_$type_g";
+  let nameSuffix = "_$type";
+  let acquire = 1;
+}
+
 //===--------------------------------------------------------------------===//
 // Signalling
 //===--------------------------------------------------------------------===//
 
-class Shmem_PutmemSignalBase<string mnemonic, string nvshmem> : Shmem_BlockOp<mnemonic, nvshmem> {
+class Shmem_PutmemSignalBase<string mnemonic> : Shmem_BlockOp<mnemonic> {
   let arguments = (ins Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, Shmem_Ptr:$sig_addr,
-                       I64:$signal, Shmem_SignalUpdate:$sig_op, I32:$pe);
+                       I64:$signal, Shmem_SignalUpdate:$sig_op, I32:$pe, Shmem_ThreadScope:$scope);
   let assemblyFormat = [{
-    $dst `,` $src `,` $nbytes `,` $sig_addr `,` $sig_op $signal `,` $pe attr-dict
+    $scope $dst `,` $src `,` $nbytes `,` $sig_addr `,` $sig_op $signal `,` $pe attr-dict
     `:` type($dst) `,` type($src) `,` type($sig_addr)
   }];
+  let nvshmem = "nvshmem_" # mnemonic # "$scope";
   let release = 1;
 }
 
-def Shmem_PutmemSignalOp
-    : Shmem_PutmemSignalBase<"putmem_signal", "nvshmemx_putmem_signal_block"> {
+def Shmem_PutmemSignalOp : Shmem_PutmemSignalBase<"putmem_signal"> {
   let summary = "copy bytes to a PE, then update a signal there";
   let description = [{
     C: `void shmem_putmem_signal(void *dst, const void *src, size_t nbytes,
@@ -187,14 +300,13 @@ def Shmem_PutmemSignalOp
     9.8.1). Who sees the updated signal sees the data.
 
     ```mlir
-    shmem.putmem_signal %dst, %src, %nbytes, %sig, add %one, %pe
+    shmem.putmem_signal block %dst, %src, %nbytes, %sig, add %one, %pe
         : !tt.ptr<f32>, !tt.ptr<f32>, !tt.ptr<i64>
     ```
   }];
 }
 
-def Shmem_PutmemSignalNbiOp
-    : Shmem_PutmemSignalBase<"putmem_signal_nbi", "nvshmemx_putmem_signal_nbi_block"> {
+def Shmem_PutmemSignalNbiOp : Shmem_PutmemSignalBase<"putmem_signal_nbi"> {
   let summary = "start copying bytes to a PE, with a signal behind them";
   let description = [{
     C: `void shmem_putmem_signal_nbi(…)` (OpenSHMEM 1.5, 9.8.2). As
@@ -202,7 +314,7 @@ def Shmem_PutmemSignalNbiOp
   }];
 }
 
-def Shmem_SignalOpOp : Shmem_ElectedOp<"signal_op", "nvshmemx_signal_op"> {
+def Shmem_SignalOpOp : Shmem_ElectedOp<"signal_op"> {
   let summary = "update a signal on a PE";
   let description = [{
     C: `void nvshmemx_signal_op(uint64_t *sig_addr, uint64_t signal, int sig_op,
@@ -216,11 +328,21 @@ def Shmem_SignalOpOp : Shmem_ElectedOp<"signal_op", "nvshmemx_signal_op"> {
   }];
   let arguments = (ins Shmem_Ptr:$sig_addr, I64:$signal, Shmem_SignalUpdate:$sig_op, I32:$pe);
   let assemblyFormat = "$sig_addr `,` $sig_op $signal `,` $pe attr-dict `:` type($sig_addr)";
+  let nvshmem = "nvshmemx_signal_op";
   let release = 1;
 }
 
-def Shmem_SignalWaitUntilOp
-    : Shmem_ElectedOp<"signal_wait_until", "nvshmem_signal_wait_until"> {
+def Shmem_SignalFetchOp : Shmem_ElectedOp<"signal_fetch"> {
+  let summary = "read a local signal atomically";
+  let description = "C: `uint64_t shmem_signal_fetch(const uint64_t *sig_addr)` (OpenSHMEM 1.5, 9.8.3).";
+  let arguments = (ins Shmem_Ptr:$sig_addr);
+  let results = (outs I64:$result);
+  let assemblyFormat = "$sig_addr attr-dict `:` type($sig_addr)";
+  let nvshmem = "nvshmem_signal_fetch";
+  let acquire = 1;
+}
+
+def Shmem_SignalWaitUntilOp : Shmem_ElectedOp<"signal_wait_until"> {
   let summary = "wait until a local signal compares true";
   let description = [{
     C: `uint64_t shmem_signal_wait_until(uint64_t *sig_addr, int cmp,
@@ -236,38 +358,268 @@ def Shmem_SignalWaitUntilOp
   let arguments = (ins Shmem_Ptr:$sig_addr, Shmem_Cmp:$cmp, I64:$cmp_value);
   let results = (outs I64:$result);
   let assemblyFormat = "$sig_addr `,` $cmp $cmp_value attr-dict `:` type($sig_addr)";
+  let nvshmem = "nvshmem_signal_wait_until";
+  let acquire = 1;
+  let wait = 1;
+}
+
+//===--------------------------------------------------------------------===//
+// Atomic memory operations
+//===--------------------------------------------------------------------===//
+
+class Shmem_AtomicOp<string mnemonic, string what, string signature_, string section>
+    : Shmem_ElectedOp<"atomic_" # mnemonic> {
+  let summary = "atomically " # what;
+  let description =
+      "C: `" # signature_ # "` (OpenSHMEM 1.5, " # section # "). `sem` and `mem_scope` order the program's own " #
+      "accesses around it, as for Triton's atomics.";
+  let nvshmem = "nvshmem_$type_atomic_" # mnemonic;
+  let nameSuffix = "_$type";
+}
+
+class Shmem_AtomicFetchBase<string mnemonic, string what, string signature_, string section>
+    : Shmem_AtomicOp<mnemonic, what, signature_, section> {
+  let arguments = (ins Shmem_Ptr:$dst, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
+  let results = (outs Shmem_Value:$result);
+  let assemblyFormat = "$sem $mem_scope $type $dst `,` $pe attr-dict `:` type($dst) `,` type($result)";
+}
+
+class Shmem_AtomicUpdateBase<string mnemonic, string what, string signature_, string section>
+    : Shmem_AtomicOp<mnemonic, what, signature_, section> {
+  let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem,
+                       Shmem_MemScope:$mem_scope);
+  let assemblyFormat = "$sem $mem_scope $type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value)";
+}
+
+class Shmem_AtomicFetchUpdateBase<string mnemonic, string what, string signature_, string section>
+    : Shmem_AtomicUpdateBase<mnemonic, what, signature_, section> {
+  let results = (outs Shmem_Value:$result);
+  let assemblyFormat = [{
+    $sem $mem_scope $type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value) `,` type($result)
+  }];
+}
+
+def Shmem_AtomicFetchOp : Shmem_AtomicFetchBase<"fetch", "read an element on a PE",
+    "TYPE shmem_TYPENAME_atomic_fetch(const TYPE *src, int pe)", "9.7.1.1">;
+def Shmem_AtomicSetOp : Shmem_AtomicUpdateBase<"set", "write an element on a PE",
+    "void shmem_TYPENAME_atomic_set(TYPE *dst, TYPE value, int pe)", "9.7.1.2">;
+def Shmem_AtomicIncOp : Shmem_AtomicOp<"inc", "increment an element on a PE",
+    "void shmem_TYPENAME_atomic_inc(TYPE *dst, int pe)", "9.7.1.6"> {
+  let arguments = (ins Shmem_Ptr:$dst, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
+  let assemblyFormat = "$sem $mem_scope $type $dst `,` $pe attr-dict `:` type($dst)";
+}
+def Shmem_AtomicFetchIncOp : Shmem_AtomicFetchBase<"fetch_inc", "read and increment an element on a PE",
+    "TYPE shmem_TYPENAME_atomic_fetch_inc(TYPE *dst, int pe)", "9.7.1.5">;
+def Shmem_AtomicAddOp : Shmem_AtomicUpdateBase<"add", "add to an element on a PE",
+    "void shmem_TYPENAME_atomic_add(TYPE *dst, TYPE value, int pe)", "9.7.1.8">;
+def Shmem_AtomicFetchAddOp : Shmem_AtomicFetchUpdateBase<"fetch_add", "read and add to an element on a PE",
+    "TYPE shmem_TYPENAME_atomic_fetch_add(TYPE *dst, TYPE value, int pe)", "9.7.1.7">;
+def Shmem_AtomicAndOp : Shmem_AtomicUpdateBase<"and", "and into an element on a PE",
+    "void shmem_TYPENAME_atomic_and(TYPE *dst, TYPE value, int pe)", "9.7.1.10">;
+def Shmem_AtomicFetchAndOp : Shmem_AtomicFetchUpdateBase<"fetch_and", "read and and into an element on a PE",
+    "TYPE shmem_TYPENAME_atomic_fetch_and(TYPE *dst, TYPE value, int pe)", "9.7.1.9">;
+def Shmem_AtomicOrOp : Shmem_AtomicUpdateBase<"or", "or into an element on a PE",
+    "void shmem_TYPENAME_atomic_or(TYPE *dst, TYPE value, int pe)", "9.7.1.12">;
+def Shmem_AtomicFetchOrOp : Shmem_AtomicFetchUpdateBase<"fetch_or", "read and or into an element on a PE",
+    "TYPE shmem_TYPENAME_atomic_fetch_or(TYPE *dst, TYPE value, int pe)", "9.7.1.11">;
+def Shmem_AtomicXorOp : Shmem_AtomicUpdateBase<"xor", "exclusive-or into an element on a PE",
+    "void shmem_TYPENAME_atomic_xor(TYPE *dst, TYPE value, int pe)", "9.7.1.14">;
+def Shmem_AtomicFetchXorOp : Shmem_AtomicFetchUpdateBase<"fetch_xor", "read and exclusive-or into an element on a PE",
+    "TYPE shmem_TYPENAME_atomic_fetch_xor(TYPE *dst, TYPE value, int pe)", "9.7.1.13">;
+def Shmem_AtomicSwapOp : Shmem_AtomicFetchUpdateBase<"swap", "exchange an element on a PE",
+    "TYPE shmem_TYPENAME_atomic_swap(TYPE *dst, TYPE value, int pe)", "9.7.1.4">;
+def Shmem_AtomicCompareSwapOp : Shmem_AtomicOp<"compare_swap", "exchange an element on a PE if it has a value",
+    "TYPE shmem_TYPENAME_atomic_compare_swap(TYPE *dst, TYPE cond, TYPE value, int pe)", "9.7.1.3"> {
+  let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$cond, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type,
+                       Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
+  let results = (outs Shmem_Value:$result);
+  let assemblyFormat = [{
+    $sem $mem_scope $type $dst `,` $cond `,` $value `,` $pe attr-dict
+    `:` type($dst) `,` type($cond) `,` type($value) `,` type($result)
+  }];
+}
+
+//===--------------------------------------------------------------------===//
+// Point-to-point synchronisation
+//===--------------------------------------------------------------------===//
+
+/// On local elements that other PEs update. The vector forms compare element i
+/// with cmp_values[i].
+class Shmem_PointToPoint<string mnemonic, string what, string signature_, string section>
+    : Shmem_ElectedOp<mnemonic> {
+  let summary = what;
+  let description = "C: `" # signature_ # "` (OpenSHMEM 1.5, " # section # "). `status` and `indices` as there; a null " #
+      "`status` selects all elements.";
+  let nvshmem = "nvshmem_$type_" # mnemonic;
+  let nameSuffix = "_$type";
   let acquire = 1;
 }
 
+class Shmem_OneElement<string mnemonic, string what, string signature_, string section>
+    : Shmem_PointToPoint<mnemonic, what, signature_, section> {
+  let arguments = (ins Shmem_Ptr:$ivar, Shmem_Cmp:$cmp, Shmem_Value:$cmp_value, Shmem_ElementType:$type);
+  let assemblyFormat = "$type $ivar `,` $cmp $cmp_value attr-dict `:` type($ivar) `,` type($cmp_value) `,` type($result)";
+}
+
+class Shmem_ManyElements<string mnemonic, string what, string signature_, string section>
+    : Shmem_PointToPoint<mnemonic, what, signature_, section> {
+  let arguments = (ins Shmem_Ptr:$ivars, I64:$nelems, Shmem_Ptr:$status, Shmem_Cmp:$cmp, Shmem_Value:$cmp_value,
+                       Shmem_ElementType:$type);
+  let assemblyFormat = [{
+    $type $ivars `,` $nelems `,` $status `,` $cmp $cmp_value attr-dict
+    `:` type($ivars) `,` type($status) `,` type($cmp_value) `,` type($result)
+  }];
+}
+
+class Shmem_ManyElementsVector<string mnemonic, string what, string signature_, string section>
+    : Shmem_PointToPoint<mnemonic, what, signature_, section> {
+  let arguments = (ins Shmem_Ptr:$ivars, I64:$nelems, Shmem_Ptr:$status, Shmem_Cmp:$cmp, Shmem_Ptr:$cmp_values,
+                       Shmem_ElementType:$type);
+  let assemblyFormat = [{
+    $type $ivars `,` $nelems `,` $status `,` $cmp $cmp_values attr-dict
+    `:` type($ivars) `,` type($status) `,` type($cmp_values) `,` type($result)
+  }];
+}
+
+class Shmem_SomeElements<string mnemonic, string what, string signature_, string section>
+    : Shmem_PointToPoint<mnemonic, what, signature_, section> {
+  let arguments = (ins Shmem_Ptr:$ivars, I64:$nelems, Shmem_Ptr:$indices, Shmem_Ptr:$status, Shmem_Cmp:$cmp,
+                       Shmem_Value:$cmp_value, Shmem_ElementType:$type);
+  let assemblyFormat = [{
+    $type $ivars `,` $nelems `,` $indices `,` $status `,` $cmp $cmp_value attr-dict
+    `:` type($ivars) `,` type($indices) `,` type($status) `,` type($cmp_value) `,` type($result)
+  }];
+}
+
+class Shmem_SomeElementsVector<string mnemonic, string what, string signature_, string section>
+    : Shmem_PointToPoint<mnemonic, what, signature_, section> {
+  let arguments = (ins Shmem_Ptr:$ivars, I64:$nelems, Shmem_Ptr:$indices, Shmem_Ptr:$status, Shmem_Cmp:$cmp,
+                       Shmem_Ptr:$cmp_values, Shmem_ElementType:$type);
+  let assemblyFormat = [{
+    $type $ivars `,` $nelems `,` $indices `,` $status `,` $cmp $cmp_values attr-dict
+    `:` type($ivars) `,` type($indices) `,` type($status) `,` type($cmp_values) `,` type($result)
+  }];
+}
+
+defvar Shmem_AllArguments = "(TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE cmp_value)";
+defvar Shmem_AllVectorArguments = "(TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE *cmp_values)";
+defvar Shmem_SomeArguments =
+    "(TYPE *ivars, size_t nelems, size_t *indices, const int *status, int cmp, TYPE cmp_value)";
+defvar Shmem_SomeVectorArguments =
+    "(TYPE *ivars, size_t nelems, size_t *indices, const int *status, int cmp, TYPE *cmp_values)";
+
+def Shmem_WaitUntilOp : Shmem_OneElement<"wait_until", "wait until an element compares true",
+    "void shmem_TYPENAME_wait_until(TYPE *ivar, int cmp, TYPE cmp_value)", "9.9.1"> {
+  let results = (outs I64:$result);
+  let returns = Shmem_Token;
+  let wait = 1;
+}
+def Shmem_WaitUntilAllOp : Shmem_ManyElements<"wait_until_all", "wait until all elements compare true",
+    "void shmem_TYPENAME_wait_until_all" # Shmem_AllArguments, "9.9.2"> {
+  let results = (outs I64:$result);
+  let returns = Shmem_Token;
+  let wait = 1;
+}
+def Shmem_WaitUntilAnyOp : Shmem_ManyElements<"wait_until_any", "wait until any element compares true; which",
+    "size_t shmem_TYPENAME_wait_until_any" # Shmem_AllArguments, "9.9.3"> {
+  let results = (outs I64:$result);
+  let wait = 1;
+}
+def Shmem_WaitUntilSomeOp : Shmem_SomeElements<"wait_until_some", "wait until some elements compare true; how many",
+    "size_t shmem_TYPENAME_wait_until_some" # Shmem_SomeArguments, "9.9.4"> {
+  let results = (outs I64:$result);
+  let wait = 1;
+}
+def Shmem_WaitUntilAllVectorOp : Shmem_ManyElementsVector<"wait_until_all_vector",
+    "wait until all elements compare true with theirs",
+    "void shmem_TYPENAME_wait_until_all_vector" # Shmem_AllVectorArguments, "9.9.5"> {
+  let results = (outs I64:$result);
+  let returns = Shmem_Token;
+  let wait = 1;
+}
+def Shmem_WaitUntilAnyVectorOp : Shmem_ManyElementsVector<"wait_until_any_vector",
+    "wait until any element compares true with its own; which",
+    "size_t shmem_TYPENAME_wait_until_any_vector" # Shmem_AllVectorArguments, "9.9.6"> {
+  let results = (outs I64:$result);
+  let wait = 1;
+}
+def Shmem_WaitUntilSomeVectorOp : Shmem_SomeElementsVector<"wait_until_some_vector",
+    "wait until some elements compare true with theirs; how many",
+    "size_t shmem_TYPENAME_wait_until_some_vector" # Shmem_SomeVectorArguments, "9.9.7"> {
+  let results = (outs I64:$result);
+  let wait = 1;
+}
+def Shmem_TestOp : Shmem_OneElement<"test", "whether an element compares true",
+    "int shmem_TYPENAME_test(TYPE *ivar, int cmp, TYPE cmp_value)", "9.9.8"> {
+  let results = (outs I32:$result);
+}
+def Shmem_TestAllOp : Shmem_ManyElements<"test_all", "whether all elements compare true",
+    "int shmem_TYPENAME_test_all" # Shmem_AllArguments, "9.9.9"> {
+  let results = (outs I32:$result);
+}
+def Shmem_TestAnyOp : Shmem_ManyElements<"test_any", "which element compares true, all ones if none",
+    "size_t shmem_TYPENAME_test_any" # Shmem_AllArguments, "9.9.10"> {
+  let results = (outs I64:$result);
+}
+def Shmem_TestSomeOp : Shmem_SomeElements<"test_some", "how many elements compare true, and which",
+    "size_t shmem_TYPENAME_test_some" # Shmem_SomeArguments, "9.9.11"> {
+  let results = (outs I64:$result);
+}
+def Shmem_TestAllVectorOp : Shmem_ManyElementsVector<"test_all_vector", "whether all elements compare true with theirs",
+    "int shmem_TYPENAME_test_all_vector" # Shmem_AllVectorArguments, "9.9.12"> {
+  let results = (outs I32:$result);
+}
+def Shmem_TestAnyVectorOp : Shmem_ManyElementsVector<"test_any_vector",
+    "which element compares true with its own, all ones if none",
+    "size_t shmem_TYPENAME_test_any_vector" # Shmem_AllVectorArguments, "9.9.13"> {
+  let results = (outs I64:$result);
+}
+def Shmem_TestSomeVectorOp : Shmem_SomeElementsVector<"test_some_vector",
+    "how many elements compare true with theirs, and which",
+    "size_t shmem_TYPENAME_test_some_vector" # Shmem_SomeVectorArguments, "9.9.14"> {
+  let results = (outs I64:$result);
+}
+
 //===--------------------------------------------------------------------===//
-// Ordering and collectives
+// Ordering
 //===--------------------------------------------------------------------===//
 
-def Shmem_FenceOp : Shmem_ElectedOp<"fence", "nvshmem_fence"> {
+def Shmem_FenceOp : Shmem_ElectedOp<"fence"> {
   let summary = "order the program's earlier puts before its later ones";
   let description = "C: `void shmem_fence(void)` (OpenSHMEM 1.5, 9.11.1), for each PE.";
   let assemblyFormat = "attr-dict";
+  let nvshmem = "nvshmem_fence";
   let release = 1;
 }
 
-def Shmem_QuietOp : Shmem_ElectedOp<"quiet", "nvshmem_quiet"> {
+def Shmem_QuietOp : Shmem_ElectedOp<"quiet"> {
   let summary = "complete the program's outstanding operations";
   let description = [{
     C: `void shmem_quiet(void)` (OpenSHMEM 1.5, 9.11.2). Puts have arrived, gets
     have returned, and `src` of non-blocking puts may be written again.
   }];
   let assemblyFormat = "attr-dict";
+  let nvshmem = "nvshmem_quiet";
   let release = 1;
   let acquire = 1;
 }
 
-class Shmem_WorldCollective<string mnemonic, string nvshmem> : Shmem_BlockOp<mnemonic, nvshmem> {
-  let assemblyFormat = "attr-dict";
+//===--------------------------------------------------------------------===//
+// Collectives
+//===--------------------------------------------------------------------===//
+
+class Shmem_Collective<string mnemonic> : Shmem_BlockOp<mnemonic> {
   let release = 1;
   let acquire = 1;
 }
 
-def Shmem_BarrierAllOp : Shmem_WorldCollective<"barrier_all", "nvshmemx_barrier_all_block"> {
+class Shmem_WorldCollective<string mnemonic> : Shmem_Collective<mnemonic> {
+  let arguments = (ins Shmem_ThreadScope:$scope);
+  let assemblyFormat = "$scope attr-dict";
+  let nvshmem = "nvshmem_" # mnemonic # "$scope";
+}
+
+def Shmem_BarrierAllOp : Shmem_WorldCollective<"barrier_all"> {
   let summary = "complete outstanding operations and wait for every PE";
   let description = [{
     C: `void shmem_barrier_all(void)` (OpenSHMEM 1.5, 9.10.1). Called by one
@@ -275,11 +627,91 @@ def Shmem_BarrierAllOp : Shmem_WorldCollective<"barrier_all", "nvshmemx_barrier_
   }];
 }
 
-def Shmem_SyncAllOp : Shmem_WorldCollective<"sync_all", "nvshmemx_sync_all_block"> {
+def Shmem_SyncAllOp : Shmem_WorldCollective<"sync_all"> {
   let summary = "wait for every PE";
   let description = [{
     C: `void shmem_sync_all(void)` (OpenSHMEM 1.5, 9.10.2). As `barrier_all`, but
     remote updates are not completed: only memory that a PE itself wrote is visible.
+  }];
+}
+
+class Shmem_TeamSync<string mnemonic, string routine> : Shmem_Collective<mnemonic> {
+  let arguments = (ins I32:$team, Shmem_ThreadScope:$scope);
+  let assemblyFormat = "$scope $team attr-dict";
+  let returns = Shmem_Status;
+  let nvshmem = "nvshmem_" # routine # "$scope";
+}
+
+def Shmem_BarrierOp : Shmem_TeamSync<"barrier", "barrier"> {
+  let summary = "complete outstanding operations and wait for a team";
+  let description = "C: `int nvshmem_barrier(nvshmem_team_t team)`: `quiet`, then `sync`.";
+}
+
+def Shmem_SyncOp : Shmem_TeamSync<"sync", "team_sync"> {
+  let summary = "wait for every PE of a team";
+  let description = "C: `int shmem_team_sync(shmem_team_t team)` (OpenSHMEM 1.5, 9.10.3).";
+}
+
+class Shmem_DataCollective<string mnemonic> : Shmem_Collective<mnemonic> {
+  let returns = Shmem_Status;
+}
+
+def Shmem_BroadcastOp : Shmem_DataCollective<"broadcast"> {
+  let summary = "copy bytes from one PE of a team to all";
+  let description = [{
+    C: `int shmem_broadcastmem(shmem_team_t team, void *dst, const void *src,
+    size_t nbytes, int root)` (OpenSHMEM 1.5, 9.10.5); `root` counts in the team.
+  }];
+  let arguments = (ins I32:$team, Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, I32:$root, Shmem_ThreadScope:$scope);
+  let assemblyFormat =
+      "$scope $team `,` $dst `,` $src `,` $nbytes `,` $root attr-dict `:` type($dst) `,` type($src)";
+  let nvshmem = "nvshmem_broadcastmem$scope";
+}
+
+class Shmem_Exchange<string mnemonic> : Shmem_DataCollective<mnemonic> {
+  let arguments = (ins I32:$team, Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, Shmem_ThreadScope:$scope);
+  let assemblyFormat = "$scope $team `,` $dst `,` $src `,` $nbytes attr-dict `:` type($dst) `,` type($src)";
+  let nvshmem = "nvshmem_" # mnemonic # "mem$scope";
+}
+
+def Shmem_FcollectOp : Shmem_Exchange<"fcollect"> {
+  let summary = "concatenate what every PE of a team contributes, on all of them";
+  let description = [{
+    C: `int shmem_fcollectmem(shmem_team_t team, void *dst, const void *src,
+    size_t nbytes)` (OpenSHMEM 1.5, 9.10.6); `nbytes` is one PE's contribution.
+  }];
+}
+
+def Shmem_AlltoallOp : Shmem_Exchange<"alltoall"> {
+  let summary = "send a block to each PE of a team and get one from each";
+  let description = [{
+    C: `int shmem_alltoallmem(shmem_team_t team, void *dst, const void *src,
+    size_t nbytes)` (OpenSHMEM 1.5, 9.10.7); `nbytes` is one block.
+  }];
+}
+
+class Shmem_Reduce<string mnemonic> : Shmem_DataCollective<mnemonic> {
+  let arguments = (ins I32:$team, Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nelems, Shmem_Reduction:$op,
+                       Shmem_ElementType:$type, Shmem_ThreadScope:$scope);
+  let assemblyFormat =
+      "$scope $op $type $team `,` $dst `,` $src `,` $nelems attr-dict `:` type($dst) `,` type($src)";
+  let nvshmem = "nvshmem_$type_$op_" # mnemonic # "$scope";
+  let nameSuffix = "_$op_$type$scope";
+}
+
+def Shmem_ReduceOp : Shmem_Reduce<"reduce"> {
+  let summary = "combine the elements of every PE of a team, on all of them";
+  let description = [{
+    C: `int shmem_TYPENAME_OP_reduce(shmem_team_t team, TYPE *dst, const TYPE *src,
+    size_t nelems)` (OpenSHMEM 1.5, 9.10.9). `dst` may be `src`.
+  }];
+}
+
+def Shmem_ReducescatterOp : Shmem_Reduce<"reducescatter"> {
+  let summary = "combine the elements of every PE of a team, each keeping its part";
+  let description = [{
+    C: `int nvshmem_TYPENAME_OP_reducescatter(nvshmem_team_t team, TYPE *dst,
+    const TYPE *src, size_t nelems)`; `src` has `nelems` elements for each PE.
   }];
 }
 
