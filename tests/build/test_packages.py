@@ -1,7 +1,7 @@
 """What a user gets: a source distribution that builds, a wheel that holds everything, and an installation that works.
 
-One chain, as a release would go: sources → sdist → wheel → a virtual environment of its own. (The wheel is compiled in
-the unpacked sdist's build/, where ccache finds what `make build` compiled.)
+One chain, as a release would go: sources → sdist → wheel → a virtual environment of its own. The wheel is compiled as
+`make build` compiles (in build/, with the Python of .venv/, by c++), so that ccache has it all.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ NEEDED = json.loads((REPOSITORY / "triton_dist" / "_C" / "plugin_info.json").rea
 SITE_PACKAGES = sysconfig.get_path("platlib")
 
 
-def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+def run(*command: str | Path, cwd: Path) -> str:
     """Run a command that must end well; gives what it printed."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TRITON", "PYTHON", "MAKE"))}
-    result = subprocess.run(command, cwd=cwd, env=inherited | variables, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=cwd, env=inherited | {"CXX": "c++"}, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -40,14 +40,16 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
-    return folder / archive.name.removesuffix(".tar.gz")
+    unpacked = folder / archive.name.removesuffix(".tar.gz")
+    (unpacked / ".venv").symlink_to(sys.prefix)
+    return unpacked
 
 
 @pytest.fixture(scope="module")
 def wheel(sources: Path) -> Path:
     """The wheel that the source distribution builds."""
     options = ["--no-build-isolation", "--no-deps", "--no-index", "-C", "build-dir=build", "-w", "dist"]
-    run(sys.executable, "-m", "pip", "wheel", *options, ".", cwd=sources)
+    run(sources / ".venv" / "bin" / "python", "-m", "pip", "wheel", *options, ".", cwd=sources)
     (found,) = (sources / "dist").glob("*.whl")
     return found
 
@@ -67,7 +69,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_source_distribution_holds_what_the_build_needs(sources: Path) -> None:
     held = {path.relative_to(sources).as_posix() for path in sources.rglob("*") if path.is_file()}
     assert {"CMakeLists.txt", "LICENSE", "README.md", "triton_dist.pth", "lowering/include/Shmem/ShmemOps.td"} <= held
-    assert not [name for name in held if name.startswith(("tests/", "build/", ".")) or "/_C/" in name]
+    assert not [name for name in held if name.startswith(("tests/", "build/", ".ci/")) or "/_C/" in name]
 
 
 def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> None:
@@ -113,8 +115,9 @@ def test_a_plugin_that_fails_the_check_is_not_published(sources: Path, tmp_path:
     library = triton / "_C" / "libtriton.so"
     subprocess.run(["cc", "-xc", os.devnull, "-shared", "-Wl,-soname,libtriton.so", "-o", library], check=True)
     build = sources / "build-that-fails"
-    definitions = {"TRITON_DIR": triton, "Python_EXECUTABLE": sys.executable, "TRITON_DIST_OUTPUT_DIR": tmp_path}
-    run("cmake", "-G", "Ninja", "-B", build, *(f"-D{name}={value}" for name, value in definitions.items()), cwd=sources)
+    python = sources / ".venv" / "bin" / "python"
+    definitions = [f"-DTRITON_DIR={triton}", f"-DPython_EXECUTABLE={python}", f"-DTRITON_DIST_OUTPUT_DIR={tmp_path}"]
+    run("cmake", "-G", "Ninja", "-B", build, *definitions, cwd=sources)
     result = subprocess.run(["cmake", "--build", build, "--target", "publish_plugin"], capture_output=True, text=True)
     assert result.returncode != 0
     assert "ABI check failed" in result.stdout

@@ -76,17 +76,22 @@ dist.all_reduce(total)
 assert total.item() == dist.get_world_size()
 """
 
+END = """
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 
 def test_worlds_have_keys_of_their_own() -> None:
     launch(["-c", EXCHANGES], 3, timeout=60).check()
 
 
 def test_torch_distributed_can_be_initialised_afterwards() -> None:
-    launch(["-c", EXCHANGES + INIT_PROCESS_GROUP], 2, timeout=60).check()
+    launch(["-c", EXCHANGES + INIT_PROCESS_GROUP + END], 2, timeout=60).check()
 
 
 def test_torch_distributed_initialised_before() -> None:
-    launch(["-c", INIT_PROCESS_GROUP + EXCHANGES], 2, timeout=60).check()
+    launch(["-c", INIT_PROCESS_GROUP + EXCHANGES + END], 2, timeout=60).check()
 
 
 def test_local_position_without_torchruns_word() -> None:

@@ -26,7 +26,7 @@ __all__ = ["ShmemCompilationError", "install"]
 _Stage = Callable[[Any, dict[str, Any]], Any]
 
 
-class ShmemCompilationError(TritonError):
+class ShmemCompilationError(TritonError):  # type: ignore[misc]  # Triton has no types
     """A kernel uses a shmem op where or for what it cannot be compiled; the message has the kernel's file and line."""
 
 
