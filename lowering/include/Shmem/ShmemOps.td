@@ -39,6 +39,13 @@ def Shmem_Result : Shmem_Returns<"Result">;
 def Shmem_Status : Shmem_Returns<"Status">;
 def Shmem_Token : Shmem_Returns<"Token">;
 
+// ROCSHMEM's routines are written as its headers declare them: they are C++, and
+// their symbols follow from the parameters. Behind `for` stand the types that a
+// routine exists for, in the library's spelling.
+defvar Rocshmem_CTypes = " for schar uchar short ushort int uint long ulong float double";
+defvar Rocshmem_IntegerAtomic = " for int32 uint32 int64 uint64";
+defvar Rocshmem_AnyAtomic = Rocshmem_IntegerAtomic # " float double";
+
 class Shmem_Op<string mnemonic, list<Trait> traits = []>
     : Op<Shmem_Dialect, mnemonic, traits>;
 
@@ -104,6 +111,7 @@ def Shmem_MyPeOp : Shmem_Query<"my_pe"> {
   let results = (outs I32:$result);
   let assemblyFormat = "attr-dict `:` type($result)";
   let nvshmem = "nvshmem_my_pe";
+  let rocshmem = "int rocshmem_my_pe()";
 }
 
 def Shmem_NPesOp : Shmem_Query<"n_pes"> {
@@ -118,6 +126,7 @@ def Shmem_NPesOp : Shmem_Query<"n_pes"> {
   let results = (outs I32:$result);
   let assemblyFormat = "attr-dict `:` type($result)";
   let nvshmem = "nvshmem_n_pes";
+  let rocshmem = "int rocshmem_n_pes()";
 }
 
 def Shmem_TeamMyPeOp : Shmem_Query<"team_my_pe"> {
@@ -127,6 +136,7 @@ def Shmem_TeamMyPeOp : Shmem_Query<"team_my_pe"> {
   let results = (outs I32:$result);
   let assemblyFormat = "$team attr-dict `:` type($result)";
   let nvshmem = "nvshmem_team_my_pe";
+  let rocshmem = "int rocshmem_team_my_pe(rocshmem_team_t)";
 }
 
 def Shmem_TeamNPesOp : Shmem_Query<"team_n_pes"> {
@@ -136,6 +146,7 @@ def Shmem_TeamNPesOp : Shmem_Query<"team_n_pes"> {
   let results = (outs I32:$result);
   let assemblyFormat = "$team attr-dict `:` type($result)";
   let nvshmem = "nvshmem_team_n_pes";
+  let rocshmem = "int rocshmem_team_n_pes(rocshmem_team_t)";
 }
 
 def Shmem_TeamTranslatePeOp : Shmem_Query<"team_translate_pe"> {
@@ -148,6 +159,7 @@ def Shmem_TeamTranslatePeOp : Shmem_Query<"team_translate_pe"> {
   let results = (outs I32:$result);
   let assemblyFormat = "$src_team `,` $src_pe `,` $dest_team attr-dict `:` type($result)";
   let nvshmem = "nvshmem_team_translate_pe";
+  let rocshmem = "int rocshmem_team_translate_pe(rocshmem_team_t, int, rocshmem_team_t)";
 }
 
 def Shmem_SymmOffsetOp : Shmem_Query<"symm_offset"> {
@@ -171,6 +183,7 @@ def Shmem_SymmOffsetOp : Shmem_Query<"symm_offset"> {
   let results = (outs I64:$result);
   let assemblyFormat = "$ptr `,` $pe attr-dict `:` type($ptr)";
   let nvshmem = "nvshmem_ptr";
+  let rocshmem = "void *rocshmem_ptr(const void *, int)";
   let p2p = "triton_dist_ptr";
 }
 
@@ -183,6 +196,7 @@ class Shmem_RmaOp<string mnemonic> : Shmem_BlockOp<mnemonic> {
   let assemblyFormat =
       "$scope $dst `,` $src `,` $nbytes `,` $pe attr-dict `:` type($dst) `,` type($src)";
   let nvshmem = "nvshmem_" # mnemonic # "$scope";
+  let rocshmem = "void rocshmem_" # mnemonic # "$scope(void *, const void *, size_t, int)";
 }
 
 def Shmem_PutmemOp : Shmem_RmaOp<"putmem"> {
@@ -261,6 +275,7 @@ def Shmem_POp : Shmem_ElectedOp<"p"> {
   let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type);
   let assemblyFormat = "$type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value)";
   let nvshmem = "nvshmem_$type_p";
+  let rocshmem = "void rocshmem_$type_p($type *, $type, int)" # Rocshmem_CTypes;
   let nameSuffix = "_$type";
 }
 
@@ -273,6 +288,7 @@ def Shmem_GOp : Shmem_ElectedOp<"g"> {
   let results = (outs Shmem_Value:$result);
   let assemblyFormat = "$type $src `,` $pe attr-dict `:` type($src) `,` type($result)";
   let nvshmem = "nvshmem_$type_g";
+  let rocshmem = "$type rocshmem_$type_g(const $type *, int)" # Rocshmem_CTypes;
   let nameSuffix = "_$type";
   let acquire = 1;
 }
@@ -289,6 +305,8 @@ class Shmem_PutmemSignalBase<string mnemonic> : Shmem_BlockOp<mnemonic> {
     `:` type($dst) `,` type($src) `,` type($sig_addr)
   }];
   let nvshmem = "nvshmem_" # mnemonic # "$scope";
+  let rocshmem =
+      "void rocshmem_" # mnemonic # "$scope(void *, const void *, size_t, uint64_t *, uint64_t, int, int)";
   let release = 1;
 }
 
@@ -329,6 +347,7 @@ def Shmem_SignalOpOp : Shmem_ElectedOp<"signal_op"> {
   let arguments = (ins Shmem_Ptr:$sig_addr, I64:$signal, Shmem_SignalUpdate:$sig_op, I32:$pe);
   let assemblyFormat = "$sig_addr `,` $sig_op $signal `,` $pe attr-dict `:` type($sig_addr)";
   let nvshmem = "nvshmemx_signal_op";
+  let rocshmem = "void rocshmem_uint64_atomic_$sig_op(uint64_t *, uint64_t, int)";
   let release = 1;
 }
 
@@ -339,6 +358,7 @@ def Shmem_SignalFetchOp : Shmem_ElectedOp<"signal_fetch"> {
   let results = (outs I64:$result);
   let assemblyFormat = "$sig_addr attr-dict `:` type($sig_addr)";
   let nvshmem = "nvshmem_signal_fetch";
+  let rocshmem = "uint64_t rocshmem_signal_fetch(const uint64_t *)";
   let acquire = 1;
 }
 
@@ -359,6 +379,7 @@ def Shmem_SignalWaitUntilOp : Shmem_ElectedOp<"signal_wait_until"> {
   let results = (outs I64:$result);
   let assemblyFormat = "$sig_addr `,` $cmp $cmp_value attr-dict `:` type($sig_addr)";
   let nvshmem = "nvshmem_signal_wait_until";
+  let rocshmem = "void rocshmem_ulong_wait_until(uint64_t *, int, uint64_t)";
   let acquire = 1;
   let wait = 1;
 }
@@ -375,6 +396,7 @@ class Shmem_AtomicOp<string mnemonic, string what, string signature_, string sec
       "accesses around it, as for Triton's atomics.";
   let nvshmem = "nvshmem_$type_atomic_" # mnemonic;
   let nameSuffix = "_$type";
+  string rocshmemTypes = Rocshmem_IntegerAtomic;
 }
 
 class Shmem_AtomicFetchBase<string mnemonic, string what, string signature_, string section>
@@ -382,6 +404,7 @@ class Shmem_AtomicFetchBase<string mnemonic, string what, string signature_, str
   let arguments = (ins Shmem_Ptr:$dst, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
   let results = (outs Shmem_Value:$result);
   let assemblyFormat = "$sem $mem_scope $type $dst `,` $pe attr-dict `:` type($dst) `,` type($result)";
+  let rocshmem = "$type rocshmem_$type_atomic_" # mnemonic # "($type *, int)" # rocshmemTypes;
 }
 
 class Shmem_AtomicUpdateBase<string mnemonic, string what, string signature_, string section>
@@ -389,6 +412,7 @@ class Shmem_AtomicUpdateBase<string mnemonic, string what, string signature_, st
   let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem,
                        Shmem_MemScope:$mem_scope);
   let assemblyFormat = "$sem $mem_scope $type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value)";
+  let rocshmem = "void rocshmem_$type_atomic_" # mnemonic # "($type *, $type, int)" # rocshmemTypes;
 }
 
 class Shmem_AtomicFetchUpdateBase<string mnemonic, string what, string signature_, string section>
@@ -397,16 +421,22 @@ class Shmem_AtomicFetchUpdateBase<string mnemonic, string what, string signature
   let assemblyFormat = [{
     $sem $mem_scope $type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value) `,` type($result)
   }];
+  let rocshmem = "$type rocshmem_$type_atomic_" # mnemonic # "($type *, $type, int)" # rocshmemTypes;
 }
 
 def Shmem_AtomicFetchOp : Shmem_AtomicFetchBase<"fetch", "read an element on a PE",
-    "TYPE shmem_TYPENAME_atomic_fetch(const TYPE *src, int pe)", "9.7.1.1">;
+    "TYPE shmem_TYPENAME_atomic_fetch(const TYPE *src, int pe)", "9.7.1.1"> {
+  let rocshmemTypes = Rocshmem_AnyAtomic;
+}
 def Shmem_AtomicSetOp : Shmem_AtomicUpdateBase<"set", "write an element on a PE",
-    "void shmem_TYPENAME_atomic_set(TYPE *dst, TYPE value, int pe)", "9.7.1.2">;
+    "void shmem_TYPENAME_atomic_set(TYPE *dst, TYPE value, int pe)", "9.7.1.2"> {
+  let rocshmemTypes = Rocshmem_AnyAtomic;
+}
 def Shmem_AtomicIncOp : Shmem_AtomicOp<"inc", "increment an element on a PE",
     "void shmem_TYPENAME_atomic_inc(TYPE *dst, int pe)", "9.7.1.6"> {
   let arguments = (ins Shmem_Ptr:$dst, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
   let assemblyFormat = "$sem $mem_scope $type $dst `,` $pe attr-dict `:` type($dst)";
+  let rocshmem = "void rocshmem_$type_atomic_inc($type *, int)" # rocshmemTypes;
 }
 def Shmem_AtomicFetchIncOp : Shmem_AtomicFetchBase<"fetch_inc", "read and increment an element on a PE",
     "TYPE shmem_TYPENAME_atomic_fetch_inc(TYPE *dst, int pe)", "9.7.1.5">;
@@ -427,7 +457,9 @@ def Shmem_AtomicXorOp : Shmem_AtomicUpdateBase<"xor", "exclusive-or into an elem
 def Shmem_AtomicFetchXorOp : Shmem_AtomicFetchUpdateBase<"fetch_xor", "read and exclusive-or into an element on a PE",
     "TYPE shmem_TYPENAME_atomic_fetch_xor(TYPE *dst, TYPE value, int pe)", "9.7.1.13">;
 def Shmem_AtomicSwapOp : Shmem_AtomicFetchUpdateBase<"swap", "exchange an element on a PE",
-    "TYPE shmem_TYPENAME_atomic_swap(TYPE *dst, TYPE value, int pe)", "9.7.1.4">;
+    "TYPE shmem_TYPENAME_atomic_swap(TYPE *dst, TYPE value, int pe)", "9.7.1.4"> {
+  let rocshmemTypes = Rocshmem_AnyAtomic;
+}
 def Shmem_AtomicCompareSwapOp : Shmem_AtomicOp<"compare_swap", "exchange an element on a PE if it has a value",
     "TYPE shmem_TYPENAME_atomic_compare_swap(TYPE *dst, TYPE cond, TYPE value, int pe)", "9.7.1.3"> {
   let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$cond, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type,
@@ -437,6 +469,7 @@ def Shmem_AtomicCompareSwapOp : Shmem_AtomicOp<"compare_swap", "exchange an elem
     $sem $mem_scope $type $dst `,` $cond `,` $value `,` $pe attr-dict
     `:` type($dst) `,` type($cond) `,` type($value) `,` type($result)
   }];
+  let rocshmem = "$type rocshmem_$type_atomic_compare_swap($type *, $type, $type, int)" # rocshmemTypes;
 }
 
 //===--------------------------------------------------------------------===//
@@ -510,29 +543,36 @@ defvar Shmem_SomeVectorArguments =
 
 def Shmem_WaitUntilOp : Shmem_OneElement<"wait_until", "wait until an element compares true",
     "void shmem_TYPENAME_wait_until(TYPE *ivar, int cmp, TYPE cmp_value)", "9.9.1"> {
+  let rocshmem = "void rocshmem_$type_wait_until($type *, int, $type)" # Rocshmem_CTypes;
   let results = (outs I64:$result);
   let returns = Shmem_Token;
   let wait = 1;
 }
 def Shmem_WaitUntilAllOp : Shmem_ManyElements<"wait_until_all", "wait until all elements compare true",
     "void shmem_TYPENAME_wait_until_all" # Shmem_AllArguments, "9.9.2"> {
+  let rocshmem = "void rocshmem_$type_wait_until_all($type *, size_t, const int *, int, $type)" # Rocshmem_CTypes;
   let results = (outs I64:$result);
   let returns = Shmem_Token;
   let wait = 1;
 }
 def Shmem_WaitUntilAnyOp : Shmem_ManyElements<"wait_until_any", "wait until any element compares true; which",
     "size_t shmem_TYPENAME_wait_until_any" # Shmem_AllArguments, "9.9.3"> {
+  let rocshmem = "size_t rocshmem_$type_wait_until_any($type *, size_t, const int *, int, $type)" # Rocshmem_CTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
 def Shmem_WaitUntilSomeOp : Shmem_SomeElements<"wait_until_some", "wait until some elements compare true; how many",
     "size_t shmem_TYPENAME_wait_until_some" # Shmem_SomeArguments, "9.9.4"> {
+  let rocshmem =
+      "size_t rocshmem_$type_wait_until_some($type *, size_t, size_t *, const int *, int, $type)" # Rocshmem_CTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
 def Shmem_WaitUntilAllVectorOp : Shmem_ManyElementsVector<"wait_until_all_vector",
     "wait until all elements compare true with theirs",
     "void shmem_TYPENAME_wait_until_all_vector" # Shmem_AllVectorArguments, "9.9.5"> {
+  let rocshmem =
+      "void rocshmem_$type_wait_until_all_vector($type *, size_t, const int *, int, $type *)" # Rocshmem_CTypes;
   let results = (outs I64:$result);
   let returns = Shmem_Token;
   let wait = 1;
@@ -540,17 +580,23 @@ def Shmem_WaitUntilAllVectorOp : Shmem_ManyElementsVector<"wait_until_all_vector
 def Shmem_WaitUntilAnyVectorOp : Shmem_ManyElementsVector<"wait_until_any_vector",
     "wait until any element compares true with its own; which",
     "size_t shmem_TYPENAME_wait_until_any_vector" # Shmem_AllVectorArguments, "9.9.6"> {
+  let rocshmem =
+      "size_t rocshmem_$type_wait_until_any_vector($type *, size_t, const int *, int, $type *)" # Rocshmem_CTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
 def Shmem_WaitUntilSomeVectorOp : Shmem_SomeElementsVector<"wait_until_some_vector",
     "wait until some elements compare true with theirs; how many",
     "size_t shmem_TYPENAME_wait_until_some_vector" # Shmem_SomeVectorArguments, "9.9.7"> {
+  let rocshmem =
+      "size_t rocshmem_$type_wait_until_some_vector($type *, size_t, size_t *, const int *, int, $type *)" #
+      Rocshmem_CTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
 def Shmem_TestOp : Shmem_OneElement<"test", "whether an element compares true",
     "int shmem_TYPENAME_test(TYPE *ivar, int cmp, TYPE cmp_value)", "9.9.8"> {
+  let rocshmem = "int rocshmem_$type_test($type *, int, $type)" # Rocshmem_CTypes;
   let results = (outs I32:$result);
 }
 def Shmem_TestAllOp : Shmem_ManyElements<"test_all", "whether all elements compare true",
@@ -589,6 +635,7 @@ def Shmem_FenceOp : Shmem_ElectedOp<"fence"> {
   let description = "C: `void shmem_fence(void)` (OpenSHMEM 1.5, 9.11.1), for each PE.";
   let assemblyFormat = "attr-dict";
   let nvshmem = "nvshmem_fence";
+  let rocshmem = "void rocshmem_fence()";
   let release = 1;
 }
 
@@ -600,6 +647,7 @@ def Shmem_QuietOp : Shmem_ElectedOp<"quiet"> {
   }];
   let assemblyFormat = "attr-dict";
   let nvshmem = "nvshmem_quiet";
+  let rocshmem = "void rocshmem_quiet()";
   let release = 1;
   let acquire = 1;
 }
@@ -617,6 +665,7 @@ class Shmem_WorldCollective<string mnemonic> : Shmem_Collective<mnemonic> {
   let arguments = (ins Shmem_ThreadScope:$scope);
   let assemblyFormat = "$scope attr-dict";
   let nvshmem = "nvshmem_" # mnemonic # "$scope";
+  let rocshmem = "void rocshmem_" # mnemonic # "$scope()";
 }
 
 def Shmem_BarrierAllOp : Shmem_WorldCollective<"barrier_all"> {
@@ -640,6 +689,7 @@ class Shmem_TeamSync<string mnemonic, string routine> : Shmem_Collective<mnemoni
   let assemblyFormat = "$scope $team attr-dict";
   let returns = Shmem_Status;
   let nvshmem = "nvshmem_" # routine # "$scope";
+  let rocshmem = "void rocshmem_ctx_" # mnemonic # "$scope(rocshmem_ctx_t, rocshmem_team_t)";
 }
 
 def Shmem_BarrierOp : Shmem_TeamSync<"barrier", "barrier"> {
@@ -666,12 +716,15 @@ def Shmem_BroadcastOp : Shmem_DataCollective<"broadcast"> {
   let assemblyFormat =
       "$scope $team `,` $dst `,` $src `,` $nbytes `,` $root attr-dict `:` type($dst) `,` type($src)";
   let nvshmem = "nvshmem_broadcastmem$scope";
+  let rocshmem = "void rocshmem_ctx_char_broadcast_wg(rocshmem_ctx_t, rocshmem_team_t, char *, const char *, int, int)";
 }
 
 class Shmem_Exchange<string mnemonic> : Shmem_DataCollective<mnemonic> {
   let arguments = (ins I32:$team, Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, Shmem_ThreadScope:$scope);
   let assemblyFormat = "$scope $team `,` $dst `,` $src `,` $nbytes attr-dict `:` type($dst) `,` type($src)";
   let nvshmem = "nvshmem_" # mnemonic # "mem$scope";
+  let rocshmem =
+      "void rocshmem_ctx_char_" # mnemonic # "_wg(rocshmem_ctx_t, rocshmem_team_t, char *, const char *, int)";
 }
 
 def Shmem_FcollectOp : Shmem_Exchange<"fcollect"> {
@@ -705,6 +758,8 @@ def Shmem_ReduceOp : Shmem_Reduce<"reduce"> {
     C: `int shmem_TYPENAME_OP_reduce(shmem_team_t team, TYPE *dst, const TYPE *src,
     size_t nelems)` (OpenSHMEM 1.5, 9.10.9). `dst` may be `src`.
   }];
+  let rocshmem = "int rocshmem_ctx_$type_$op_reduce_wg(rocshmem_ctx_t, rocshmem_team_t, $type *, const $type *, int)" #
+                 " for short int long float double";
 }
 
 def Shmem_ReducescatterOp : Shmem_Reduce<"reducescatter"> {
