@@ -275,7 +275,8 @@ def Shmem_POp : Shmem_ElectedOp<"p"> {
   let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type);
   let assemblyFormat = "$type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value)";
   let nvshmem = "nvshmem_$type_p";
-  let rocshmem = "void rocshmem_$type_p($type *, $type, int)" # Rocshmem_CTypes;
+  string rocshmemTypes = Rocshmem_CTypes;
+  let rocshmem = "void rocshmem_$type_p($type *, $type, int)" # rocshmemTypes;
   let nameSuffix = "_$type";
 }
 
@@ -288,7 +289,8 @@ def Shmem_GOp : Shmem_ElectedOp<"g"> {
   let results = (outs Shmem_Value:$result);
   let assemblyFormat = "$type $src `,` $pe attr-dict `:` type($src) `,` type($result)";
   let nvshmem = "nvshmem_$type_g";
-  let rocshmem = "$type rocshmem_$type_g(const $type *, int)" # Rocshmem_CTypes;
+  string rocshmemTypes = Rocshmem_CTypes;
+  let rocshmem = "$type rocshmem_$type_g(const $type *, int)" # rocshmemTypes;
   let nameSuffix = "_$type";
   let acquire = 1;
 }
@@ -483,6 +485,7 @@ class Shmem_PointToPoint<string mnemonic, string what, string signature_, string
   let summary = what;
   let description = "C: `" # signature_ # "` (OpenSHMEM 1.5, " # section # "). `status` and `indices` as there; a null " #
       "`status` selects all elements.";
+  string rocshmemTypes = Rocshmem_CTypes;
   let nvshmem = "nvshmem_$type_" # mnemonic;
   let nameSuffix = "_$type";
   let acquire = 1;
@@ -543,28 +546,28 @@ defvar Shmem_SomeVectorArguments =
 
 def Shmem_WaitUntilOp : Shmem_OneElement<"wait_until", "wait until an element compares true",
     "void shmem_TYPENAME_wait_until(TYPE *ivar, int cmp, TYPE cmp_value)", "9.9.1"> {
-  let rocshmem = "void rocshmem_$type_wait_until($type *, int, $type)" # Rocshmem_CTypes;
+  let rocshmem = "void rocshmem_$type_wait_until($type *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
   let returns = Shmem_Token;
   let wait = 1;
 }
 def Shmem_WaitUntilAllOp : Shmem_ManyElements<"wait_until_all", "wait until all elements compare true",
     "void shmem_TYPENAME_wait_until_all" # Shmem_AllArguments, "9.9.2"> {
-  let rocshmem = "void rocshmem_$type_wait_until_all($type *, size_t, const int *, int, $type)" # Rocshmem_CTypes;
+  let rocshmem = "void rocshmem_$type_wait_until_all($type *, size_t, const int *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
   let returns = Shmem_Token;
   let wait = 1;
 }
 def Shmem_WaitUntilAnyOp : Shmem_ManyElements<"wait_until_any", "wait until any element compares true; which",
     "size_t shmem_TYPENAME_wait_until_any" # Shmem_AllArguments, "9.9.3"> {
-  let rocshmem = "size_t rocshmem_$type_wait_until_any($type *, size_t, const int *, int, $type)" # Rocshmem_CTypes;
+  let rocshmem = "size_t rocshmem_$type_wait_until_any($type *, size_t, const int *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
 def Shmem_WaitUntilSomeOp : Shmem_SomeElements<"wait_until_some", "wait until some elements compare true; how many",
     "size_t shmem_TYPENAME_wait_until_some" # Shmem_SomeArguments, "9.9.4"> {
   let rocshmem =
-      "size_t rocshmem_$type_wait_until_some($type *, size_t, size_t *, const int *, int, $type)" # Rocshmem_CTypes;
+      "size_t rocshmem_$type_wait_until_some($type *, size_t, size_t *, const int *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
@@ -572,7 +575,7 @@ def Shmem_WaitUntilAllVectorOp : Shmem_ManyElementsVector<"wait_until_all_vector
     "wait until all elements compare true with theirs",
     "void shmem_TYPENAME_wait_until_all_vector" # Shmem_AllVectorArguments, "9.9.5"> {
   let rocshmem =
-      "void rocshmem_$type_wait_until_all_vector($type *, size_t, const int *, int, $type *)" # Rocshmem_CTypes;
+      "void rocshmem_$type_wait_until_all_vector($type *, size_t, const int *, int, $type *)" # rocshmemTypes;
   let results = (outs I64:$result);
   let returns = Shmem_Token;
   let wait = 1;
@@ -581,7 +584,7 @@ def Shmem_WaitUntilAnyVectorOp : Shmem_ManyElementsVector<"wait_until_any_vector
     "wait until any element compares true with its own; which",
     "size_t shmem_TYPENAME_wait_until_any_vector" # Shmem_AllVectorArguments, "9.9.6"> {
   let rocshmem =
-      "size_t rocshmem_$type_wait_until_any_vector($type *, size_t, const int *, int, $type *)" # Rocshmem_CTypes;
+      "size_t rocshmem_$type_wait_until_any_vector($type *, size_t, const int *, int, $type *)" # rocshmemTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
@@ -589,14 +592,13 @@ def Shmem_WaitUntilSomeVectorOp : Shmem_SomeElementsVector<"wait_until_some_vect
     "wait until some elements compare true with theirs; how many",
     "size_t shmem_TYPENAME_wait_until_some_vector" # Shmem_SomeVectorArguments, "9.9.7"> {
   let rocshmem =
-      "size_t rocshmem_$type_wait_until_some_vector($type *, size_t, size_t *, const int *, int, $type *)" #
-      Rocshmem_CTypes;
+      "size_t rocshmem_$type_wait_until_some_vector($type *, size_t, size_t *, const int *, int, $type *)" # rocshmemTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
 def Shmem_TestOp : Shmem_OneElement<"test", "whether an element compares true",
     "int shmem_TYPENAME_test(TYPE *ivar, int cmp, TYPE cmp_value)", "9.9.8"> {
-  let rocshmem = "int rocshmem_$type_test($type *, int, $type)" # Rocshmem_CTypes;
+  let rocshmem = "int rocshmem_$type_test($type *, int, $type)" # rocshmemTypes;
   let results = (outs I32:$result);
 }
 def Shmem_TestAllOp : Shmem_ManyElements<"test_all", "whether all elements compare true",
