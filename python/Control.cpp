@@ -25,6 +25,9 @@ void triton_dist::registerControl(py::module_ &module) {
       .value("LEFT", State::Left)
       .value("LOST", State::Lost);
 
+  using Caller = ControlBlock::Caller;
+  py::enum_<Caller>(module, "Caller").value("HOST", Caller::Host).value("KERNEL", Caller::Kernel);
+
   py::class_<BoundBarrier>(module, "Barrier")
       .def("arrive", [](BoundBarrier &bound) { return bound.barrier.arrive(); })
       .def(
@@ -58,6 +61,6 @@ void triton_dist::registerControl(py::module_ &module) {
       .def_property_readonly(
           "kernel_barrier",
           [](std::shared_ptr<ControlBlock> block) { return BoundBarrier{block, block->kernelBarrier()}; })
-      .def("announce", &ControlBlock::announce, py::arg("pe"), py::arg("round"), py::arg("text"))
-      .def("announced", &ControlBlock::announced, py::arg("pe"), py::arg("round"));
+      .def("announce", &ControlBlock::announce, py::arg("caller"), py::arg("pe"), py::arg("round"), py::arg("text"))
+      .def("announced", &ControlBlock::announced, py::arg("caller"), py::arg("pe"), py::arg("round"));
 }

@@ -41,7 +41,7 @@ struct ControlBlock::Header {
 struct ControlBlock::Record {
   alignas(kLine) uint32_t presence;
   Process process;
-  Text<512> announcements[2];
+  Text<512> announcements[2][2]; // by caller, by round
 };
 
 static size_t roundUp(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
@@ -112,8 +112,10 @@ std::optional<ControlBlock::Abort> ControlBlock::aborted() const {
 Barrier &ControlBlock::hostBarrier() const { return header().host; }
 Barrier &ControlBlock::kernelBarrier() const { return header().kernel; }
 
-void ControlBlock::announce(int pe, uint64_t round, std::string_view text) {
-  record(pe).announcements[round % 2].set(text);
+void ControlBlock::announce(Caller caller, int pe, uint64_t round, std::string_view text) {
+  record(pe).announcements[static_cast<int>(caller)][round % 2].set(text);
 }
 
-std::string ControlBlock::announced(int pe, uint64_t round) const { return record(pe).announcements[round % 2].get(); }
+std::string ControlBlock::announced(Caller caller, int pe, uint64_t round) const {
+  return record(pe).announcements[static_cast<int>(caller)][round % 2].get();
+}

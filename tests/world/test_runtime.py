@@ -11,7 +11,7 @@ import pytest
 
 import triton_dist  # noqa: F401 (checks the build first)
 from triton_dist._C import _runtime
-from triton_dist._C._runtime import ControlBlock, Order, State, SymmetricHeap
+from triton_dist._C._runtime import Caller, ControlBlock, Order, State, SymmetricHeap
 
 SEQ = Order.SEQUENTIALLY_CONSISTENT
 
@@ -32,10 +32,14 @@ def succeeded(pid: int) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
 def test_words(bits: int) -> None:
-    load, store, fetch_add, exchange, compare_swap = (
-        getattr(_runtime, f"{name}{bits}") for name in ("load", "store", "fetch_add", "exchange", "compare_swap")
+    load, store, fetch_add, exchange, compare_swap, fetch_and, fetch_or, fetch_xor = (
+        getattr(_runtime, f"{name}{bits}")
+        for name in (
+            *("load", "store", "fetch_add", "exchange", "compare_swap"),
+            *("fetch_and", "fetch_or", "fetch_xor"),
+        )
     )
     words = np.zeros(3, dtype=f"uint{bits}")
     at = words.ctypes.data + bits // 8
@@ -46,6 +50,10 @@ def test_words(bits: int) -> None:
     assert compare_swap(at, 8, 1, order=Order.RELEASE) == 9
     assert compare_swap(at, 9, 1, order=Order.ACQUIRE_RELEASE) == 9
     assert words.tolist() == [0, 1, 0]
+    assert fetch_or(at, 0b1100, order=Order.RELAXED) == 1
+    assert fetch_and(at, 0b0111, order=Order.ACQUIRE) == 0b1101
+    assert fetch_xor(at, (1 << bits) - 1, order=Order.RELEASE) == 0b0101
+    assert words.tolist() == [0, (1 << bits) - 6, 0]
 
 
 def test_adds_of_processes() -> None:
@@ -104,9 +112,11 @@ def test_first_abort_counts_and_long_words_are_cut() -> None:
     aborted = block.aborted()
     assert aborted is not None and aborted[0] == 1
     assert 4000 < len(aborted[1]) < 5000 and set(aborted[1]) == {"ü"}
-    block.announce(0, 7, "x" * 1000)
-    block.announce(0, 8, "next")
-    assert block.announced(0, 8) == "next" and len(block.announced(0, 7)) == 511
+    block.announce(Caller.HOST, 0, 7, "x" * 1000)
+    block.announce(Caller.KERNEL, 0, 7, "of the kernels")
+    block.announce(Caller.HOST, 0, 8, "next")
+    assert block.announced(Caller.HOST, 0, 8) == "next" and len(block.announced(Caller.HOST, 0, 7)) == 511
+    assert block.announced(Caller.KERNEL, 0, 7) == "of the kernels"
 
 
 def test_heap_places() -> None:

@@ -21,10 +21,9 @@ _POLLABLE = 4096
 class CpuBuilder(Bfloat16Builder):
     """The class of ``triton.runtime.interpreter.interpreter_builder`` in the CPU world."""
 
-    def shmem_op(self, name: str, operands: Sequence[Any], attributes: Sequence[int]) -> int | None:
+    def shmem_op(self, name: str, operands: Sequence[Any], attributes: Sequence[int]) -> int | float | None:
         """Do one op of the dialect; see :mod:`triton_dist.world.cpu.ops`."""
-        result: int | None = IMPLEMENTATIONS[name](*(operand.data.item() for operand in operands), *attributes)
-        running().steps += 1
+        result: int | float | None = IMPLEMENTATIONS[name](*(operand.data.item() for operand in operands), *attributes)
         return result
 
     # ---- a program that sees again and again what it saw before waits for somebody: let that one run

@@ -16,6 +16,7 @@ import torch
 
 from triton_dist import environment
 from triton_dist._C import _runtime
+from triton_dist._C._runtime import Caller
 from triton_dist.world.base import Launch, World
 from triton_dist.world.cpu.allocator import FirstFit
 from triton_dist.world.cpu.bootstrap import join
@@ -66,9 +67,9 @@ class CpuWorld(World):
         self.heap, self.control = join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"))
         self._allocator = FirstFit(self.heap.size)
         self._allocations: dict[int, _Allocation] = {}
-        self._round = 0
+        self._rounds = {Caller.HOST: 0, Caller.KERNEL: 0}
         self._next_look = 0.0
-        self._in_kernel_barrier = False
+        self._kernel_call: str | None = None
         self._process = os.getpid()
         self._excepthook, sys.excepthook = sys.excepthook, self._on_uncaught
         atexit.register(self._on_exit)
@@ -171,13 +172,23 @@ class CpuWorld(World):
 
     def _collective(self, call: str) -> None:
         """Wait for all PEs, and make sure that all do the same."""
-        number, self._round = self._round, self._round + 1
-        self.control.announce(self.pe, number, call)
+        number = self._announce(Caller.HOST, call)
         barrier = self.control.host_barrier
         ticket = barrier.arrive()
         # Short waits, so that a Ctrl-C gets through.
         self.wait(lambda: barrier.wait(ticket, _LOOK_SECONDS / 2), call, needs_all=True)
-        calls = [self.control.announced(pe, number) for pe in range(self.n_pes)]
+        self._compare(Caller.HOST, number)
+
+    def _announce(self, caller: Caller, call: str) -> int:
+        """Tell the other PEs what this one comes to do together; the number of the round."""
+        number = self._rounds[caller]
+        self._rounds[caller] += 1
+        self.control.announce(caller, self.pe, number, call)
+        return number
+
+    def _compare(self, caller: Caller, number: int) -> None:
+        """Once all have come: RuntimeError if they came to do different things."""
+        calls = [self.control.announced(caller, pe, number) for pe in range(self.n_pes)]
         if len(set(calls)) > 1:
             listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(calls))
             raise RuntimeError(f"the PEs call different collectives: {listed}")
@@ -190,20 +201,25 @@ class CpuWorld(World):
                 raise BrokenWorldError(f"PE {self.pe} cannot complete {what}: {trouble}")
 
     @contextmanager
-    def kernel_barrier(self) -> Iterator[Callable[[], bool]]:
-        """Arrive at the barrier of the kernels; the function given tells whether all have. One user at a time."""
-        if self._in_kernel_barrier:
+    def kernel_barrier(self, call: str) -> Iterator[Callable[[], bool]]:
+        """Arrive at the barrier of the kernels for ``call``; the function given tells whether all have.
+
+        One user at a time. RuntimeError, when all have come, if they call different things.
+        """
+        if self._kernel_call is not None:
             raise RuntimeError(
-                "another program of this PE is already waiting for all PEs: "
-                "barrier_all and sync_all are for one program of each PE at a time"
+                f"another program of this PE is already waiting for all PEs in {self._kernel_call}: "
+                "collectives are for one program of each PE at a time"
             )
+        number = self._announce(Caller.KERNEL, call)
         barrier = self.control.kernel_barrier
         ticket = barrier.arrive()
-        self._in_kernel_barrier = True
+        self._kernel_call = call
         try:
             yield lambda: barrier.passed(ticket)
         finally:
-            self._in_kernel_barrier = False
+            self._kernel_call = None
+        self._compare(Caller.KERNEL, number)
 
     # ---- when a PE fails
 

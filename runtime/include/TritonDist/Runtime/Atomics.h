@@ -22,7 +22,9 @@ enum class Order : int {
   SequentiallyConsistent = __ATOMIC_SEQ_CST,
 };
 
-template <typename T> constexpr bool isAtomicWord = std::is_same_v<T, uint32_t> || std::is_same_v<T, uint64_t>;
+template <typename T>
+constexpr bool isAtomicWord = std::is_same_v<T, uint8_t> || std::is_same_v<T, uint16_t> ||
+                              std::is_same_v<T, uint32_t> || std::is_same_v<T, uint64_t>;
 
 /// Order is Relaxed, Acquire or SequentiallyConsistent.
 template <typename T> T atomicLoad(const T *address, Order order) {
@@ -40,6 +42,24 @@ template <typename T> void atomicStore(T *address, T value, Order order) {
 template <typename T> T atomicFetchAdd(T *address, T value, Order order) {
   static_assert(isAtomicWord<T> && __atomic_always_lock_free(sizeof(T), 0));
   return __atomic_fetch_add(address, value, static_cast<int>(order));
+}
+
+/// Combines by and; returns what was there before.
+template <typename T> T atomicFetchAnd(T *address, T value, Order order) {
+  static_assert(isAtomicWord<T> && __atomic_always_lock_free(sizeof(T), 0));
+  return __atomic_fetch_and(address, value, static_cast<int>(order));
+}
+
+/// Combines by or; returns what was there before.
+template <typename T> T atomicFetchOr(T *address, T value, Order order) {
+  static_assert(isAtomicWord<T> && __atomic_always_lock_free(sizeof(T), 0));
+  return __atomic_fetch_or(address, value, static_cast<int>(order));
+}
+
+/// Combines by exclusive or; returns what was there before.
+template <typename T> T atomicFetchXor(T *address, T value, Order order) {
+  static_assert(isAtomicWord<T> && __atomic_always_lock_free(sizeof(T), 0));
+  return __atomic_fetch_xor(address, value, static_cast<int>(order));
 }
 
 /// Stores `value`; returns what was there before.

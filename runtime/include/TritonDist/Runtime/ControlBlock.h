@@ -32,6 +32,9 @@ public:
     std::string reason;
   };
 
+  /// Whose collectives: a PE's host and its kernels each have theirs.
+  enum class Caller { Host, Kernel };
+
   /// Made by one PE; the others open it.
   static ControlBlock create(int nPes);
   static ControlBlock open(pid_t pid, int fd, int nPes);
@@ -55,10 +58,11 @@ public:
   Barrier &hostBarrier() const;
   Barrier &kernelBarrier() const;
 
-  /// What `pe` is about to do as its collective number `round`. Kept until two
-  /// collectives later: with a barrier in each, nobody still reads it then.
-  void announce(int pe, uint64_t round, std::string_view text);
-  std::string announced(int pe, uint64_t round) const;
+  /// What `pe` is about to do as the caller's collective number `round`. Kept
+  /// until two collectives later: with a barrier in each, nobody still reads it
+  /// then.
+  void announce(Caller caller, int pe, uint64_t round, std::string_view text);
+  std::string announced(Caller caller, int pe, uint64_t round) const;
 
 private:
   struct Header;

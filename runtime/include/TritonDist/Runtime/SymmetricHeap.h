@@ -46,6 +46,13 @@ public:
   void write(Place place, const void *source, size_t count) const;
   void read(Place place, void *destination, size_t count) const;
 
+  /// The same for `count` pieces of `size` bytes, whose beginnings lie a stride
+  /// of bytes apart, in the heap and in the local memory each their own.
+  void writeStrided(Place place, size_t stride, const void *source, size_t sourceStride, size_t size,
+                    size_t count) const;
+  void readStrided(Place place, size_t stride, void *destination, size_t destinationStride, size_t size,
+                   size_t count) const;
+
 private:
   void check(Place place, size_t count) const;
   size_t stride() const;

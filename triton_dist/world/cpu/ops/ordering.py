@@ -1,0 +1,40 @@
+"""Order of a program's operations, and waiting for all PEs."""
+
+from __future__ import annotations
+
+from triton_dist._C import _runtime
+from triton_dist.world.cpu import scheduler
+from triton_dist.world.cpu.ops.places import the_world
+from triton_dist.world.cpu.ops.query import the_team
+from triton_dist.world.cpu.world import CpuWorld
+
+__all__ = ["barrier", "barrier_all", "fence", "meet", "sync", "sync_all"]
+
+
+def fence() -> None:
+    """Also ``quiet``: nothing is ever outstanding."""
+    the_world()
+    _runtime.fence()
+
+
+def barrier_all(scope: int) -> None:
+    meet(the_world(), "barrier_all")
+
+
+def sync_all(scope: int) -> None:
+    meet(the_world(), "sync_all")
+
+
+def barrier(team: int, scope: int) -> None:
+    meet(the_team("team", team), "barrier")
+
+
+def sync(team: int, scope: int) -> None:
+    meet(the_team("team", team), "sync")
+
+
+def meet(world: CpuWorld, call: str) -> None:
+    """Wait for one program of each PE, which does the same ``call``. What each wrote before, all see after."""
+    _runtime.fence()
+    with world.kernel_barrier(call) as passed:
+        scheduler.running().wait_until(passed, lambda: f"{call}: not all {world.n_pes} PEs have come")

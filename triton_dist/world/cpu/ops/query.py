@@ -1,0 +1,46 @@
+"""Who am I, how many are we, and where is a peer's copy of an object."""
+
+from __future__ import annotations
+
+from triton_dist.world.cpu.ops.places import offset, the_world
+from triton_dist.world.cpu.world import CpuWorld
+
+__all__ = ["my_pe", "n_pes", "symm_offset", "team_my_pe", "team_n_pes", "team_translate_pe", "the_team"]
+
+_TEAM_WORLD = 0
+
+
+def the_team(name: str, team: int) -> CpuWorld:
+    """The world, which is the only team there is here."""
+    if team != _TEAM_WORLD:
+        raise ValueError(f"{name} is {team}: the CPU world has one team, TEAM_WORLD ({_TEAM_WORLD})")
+    return the_world()
+
+
+def my_pe() -> int:
+    return the_world().pe
+
+
+def n_pes() -> int:
+    return the_world().n_pes
+
+
+def team_my_pe(team: int) -> int:
+    return the_team("team", team).pe
+
+
+def team_n_pes(team: int) -> int:
+    return the_team("team", team).n_pes
+
+
+def team_translate_pe(src_team: int, src_pe: int, dest_team: int) -> int:
+    """-1, as the standard has it, for a PE that is not there."""
+    the_team("dest_team", dest_team)
+    return src_pe if 0 <= src_pe < the_team("src_team", src_team).n_pes else -1
+
+
+def symm_offset(ptr: int, pe: int) -> int:
+    """How far PE ``pe``'s copy of what is at ``ptr`` lies from this PE's, in bytes."""
+    world = the_world()
+    offset(world, "ptr", ptr, 0)
+    return world.heap.base(world.check_pe(pe)) - world.heap.base(world.pe)
