@@ -56,16 +56,16 @@ void triton_dist::registerHeap(py::module_ &module) {
           py::call_guard<py::gil_scoped_release>())
       .def(
           "write_strided",
-          [](const SymmetricHeap &heap, int pe, uint64_t offset, size_t stride, uint64_t source, size_t sourceStride,
-             size_t size, size_t count) {
+          [](const SymmetricHeap &heap, int pe, uint64_t offset, ptrdiff_t stride, uint64_t source,
+             ptrdiff_t sourceStride, size_t size, size_t count) {
             heap.writeStrided({pe, offset}, stride, reinterpret_cast<const void *>(source), sourceStride, size, count);
           },
           py::arg("pe"), py::arg("offset"), py::arg("stride"), py::arg("source"), py::arg("source_stride"),
           py::arg("size"), py::arg("count"), py::call_guard<py::gil_scoped_release>())
       .def(
           "read_strided",
-          [](const SymmetricHeap &heap, int pe, uint64_t offset, size_t stride, uint64_t destination,
-             size_t destinationStride, size_t size, size_t count) {
+          [](const SymmetricHeap &heap, int pe, uint64_t offset, ptrdiff_t stride, uint64_t destination,
+             ptrdiff_t destinationStride, size_t size, size_t count) {
             heap.readStrided({pe, offset}, stride, reinterpret_cast<void *>(destination), destinationStride, size,
                              count);
           },

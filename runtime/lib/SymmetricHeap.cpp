@@ -61,15 +61,15 @@ void SymmetricHeap::read(Place place, void *destination, size_t count) const {
   memories[place.pe].read(place.offset, destination, count);
 }
 
-void SymmetricHeap::writeStrided(Place place, size_t stride, const void *source, size_t sourceStride, size_t size,
+void SymmetricHeap::writeStrided(Place place, ptrdiff_t stride, const void *source, ptrdiff_t sourceStride, size_t size,
                                  size_t count) const {
   auto *from = static_cast<const std::byte *>(source);
   for (size_t i = 0; i < count; ++i)
     write({place.pe, place.offset + i * stride}, from + i * sourceStride, size);
 }
 
-void SymmetricHeap::readStrided(Place place, size_t stride, void *destination, size_t destinationStride, size_t size,
-                                size_t count) const {
+void SymmetricHeap::readStrided(Place place, ptrdiff_t stride, void *destination, ptrdiff_t destinationStride,
+                                size_t size, size_t count) const {
   auto *to = static_cast<std::byte *>(destination);
   for (size_t i = 0; i < count; ++i)
     read({place.pe, place.offset + i * stride}, to + i * destinationStride, size);

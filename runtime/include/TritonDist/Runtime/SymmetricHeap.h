@@ -5,6 +5,7 @@
 
 #include "TritonDist/Runtime/SharedMemory.h"
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -47,10 +48,11 @@ public:
   void read(Place place, void *destination, size_t count) const;
 
   /// The same for `count` pieces of `size` bytes, whose beginnings lie a stride
-  /// of bytes apart, in the heap and in the local memory each their own.
-  void writeStrided(Place place, size_t stride, const void *source, size_t sourceStride, size_t size,
+  /// of bytes apart, in the heap and in the local memory each their own, which
+  /// may be negative.
+  void writeStrided(Place place, ptrdiff_t stride, const void *source, ptrdiff_t sourceStride, size_t size,
                     size_t count) const;
-  void readStrided(Place place, size_t stride, void *destination, size_t destinationStride, size_t size,
+  void readStrided(Place place, ptrdiff_t stride, void *destination, ptrdiff_t destinationStride, size_t size,
                    size_t count) const;
 
 private:

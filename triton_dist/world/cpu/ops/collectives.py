@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from triton_dist.world.cpu.ops.elements import ELEMENTS, Element
 from triton_dist.world.cpu.ops.ordering import meet
-from triton_dist.world.cpu.ops.places import at_least, offset
+from triton_dist.world.cpu.ops.places import count_of, offset
 from triton_dist.world.cpu.ops.query import the_team
 from triton_dist.world.cpu.world import CpuWorld
 
@@ -61,7 +61,7 @@ class _Collective:
 
 
 def broadcast(team: int, dst: int, src: int, nbytes: int, root: int, scope: int) -> None:
-    world, nbytes = the_team("team", team), at_least(0, "nbytes", nbytes)
+    world, nbytes = the_team("team", team), count_of("nbytes", nbytes)
     if not 0 <= root < world.n_pes:
         raise ValueError(f"root {root} is out of range [0, {world.n_pes})")
     collective = _Collective(world, f"broadcast({nbytes} bytes of PE {root})", dst, nbytes, src, nbytes)
@@ -69,13 +69,13 @@ def broadcast(team: int, dst: int, src: int, nbytes: int, root: int, scope: int)
 
 
 def fcollect(team: int, dst: int, src: int, nbytes: int, scope: int) -> None:
-    world, nbytes = the_team("team", team), at_least(0, "nbytes", nbytes)
+    world, nbytes = the_team("team", team), count_of("nbytes", nbytes)
     collective = _Collective(world, f"fcollect({nbytes} bytes)", dst, world.n_pes * nbytes, src, nbytes)
     collective.run(lambda: np.concatenate([collective.source(pe, 0, nbytes) for pe in range(world.n_pes)]))
 
 
 def alltoall(team: int, dst: int, src: int, nbytes: int, scope: int) -> None:
-    world, nbytes = the_team("team", team), at_least(0, "nbytes", nbytes)
+    world, nbytes = the_team("team", team), count_of("nbytes", nbytes)
     total, mine = world.n_pes * nbytes, world.pe * nbytes
     collective = _Collective(world, f"alltoall({nbytes} bytes)", dst, total, src, total)
     collective.run(lambda: np.concatenate([collective.source(pe, mine, nbytes) for pe in range(world.n_pes)]))
@@ -83,7 +83,7 @@ def alltoall(team: int, dst: int, src: int, nbytes: int, scope: int) -> None:
 
 def reduce(team: int, dst: int, src: int, nelems: int, op: int, type: int, scope: int) -> None:
     world, element = the_team("team", team), ELEMENTS[type]
-    nbytes = at_least(0, "nelems", nelems) * element.size
+    nbytes = count_of("nelems", nelems) * element.size
     call = _reduction("reduce", op, element, nelems)
     collective = _Collective(world, call, dst, nbytes, src, nbytes, element.size)
     collective.run(lambda: _combined(collective, 0, nbytes, op, element))
@@ -91,7 +91,7 @@ def reduce(team: int, dst: int, src: int, nelems: int, op: int, type: int, scope
 
 def reducescatter(team: int, dst: int, src: int, nelems: int, op: int, type: int, scope: int) -> None:
     world, element = the_team("team", team), ELEMENTS[type]
-    nbytes = at_least(0, "nelems", nelems) * element.size
+    nbytes = count_of("nelems", nelems) * element.size
     call = _reduction("reducescatter", op, element, nelems)
     collective = _Collective(world, call, dst, nbytes, src, world.n_pes * nbytes, element.size)
     collective.run(lambda: _combined(collective, world.pe * nbytes, nbytes, op, element))

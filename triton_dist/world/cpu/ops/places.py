@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from triton_dist.world.cpu.world import CpuWorld, current
 
-__all__ = ["at_least", "here", "local_array", "offset", "the_world", "there"]
+__all__ = ["count_of", "here", "local_array", "offset", "the_world", "there"]
 
 
 def the_world() -> CpuWorld:
@@ -20,11 +20,10 @@ def the_world() -> CpuWorld:
     return world
 
 
-def at_least(least: int, name: str, value: int) -> int:
-    """``value``, which must not be less than ``least``."""
-    if value < least:
-        wanted = "must not be negative" if least == 0 else f"must be at least {least}"
-        raise ValueError(f"{name} is {value}: it {wanted}")
+def count_of(name: str, value: int) -> int:
+    """``value``, a number of bytes or elements."""
+    if value < 0:
+        raise ValueError(f"{name} is {value}: it must not be negative")
     return value
 
 

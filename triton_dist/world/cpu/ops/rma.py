@@ -9,8 +9,9 @@ import ctypes
 
 from triton_dist._C._runtime import Order
 from triton_dist.world.cpu.ops.elements import ELEMENTS
-from triton_dist.world.cpu.ops.places import at_least, offset, the_world, there
+from triton_dist.world.cpu.ops.places import count_of, offset, the_world, there
 from triton_dist.world.cpu.ops.progress import looked, moved
+from triton_dist.world.cpu.world import CpuWorld
 
 __all__ = ["g", "getmem", "iget", "iput", "p", "putmem"]
 
@@ -20,7 +21,7 @@ _POLLABLE = 4096
 
 def putmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
     world = the_world()
-    pe, nbytes = world.check_pe(pe), at_least(0, "nbytes", nbytes)
+    pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
         world.heap.write(pe, offset(world, "dst", dst, nbytes), src, nbytes)
         moved()
@@ -28,7 +29,7 @@ def putmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
 
 def getmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
     world = the_world()
-    pe, nbytes = world.check_pe(pe), at_least(0, "nbytes", nbytes)
+    pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if not nbytes:
         return
     place = offset(world, "src", src, nbytes)
@@ -41,29 +42,28 @@ def getmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
 
 def iput(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, scope: int) -> None:
     """Element i goes from ``src + i * src_stride`` to ``dst + i * dst_stride``, counted in elements."""
-    world = the_world()
-    size = ELEMENTS[type].size
-    pe, nelems = world.check_pe(pe), at_least(0, "nelems", nelems)
-    to, source = _bytes("dst_stride", dst_stride, size), _bytes("src_stride", src_stride, size)
+    world, size = the_world(), ELEMENTS[type].size
+    pe, nelems = world.check_pe(pe), count_of("nelems", nelems)
     if nelems:
-        place = offset(world, "dst", dst, (nelems - 1) * to + size)
-        world.heap.write_strided(pe, place, to, src, source, size, nelems)
+        place = _strided(world, "dst", dst, dst_stride * size, nelems, size)
+        world.heap.write_strided(pe, place, dst_stride * size, src, src_stride * size, size, nelems)
         moved()
 
 
 def iget(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, scope: int) -> None:
-    world = the_world()
-    size = ELEMENTS[type].size
-    pe, nelems = world.check_pe(pe), at_least(0, "nelems", nelems)
-    to, source = _bytes("dst_stride", dst_stride, size), _bytes("src_stride", src_stride, size)
+    world, size = the_world(), ELEMENTS[type].size
+    pe, nelems = world.check_pe(pe), count_of("nelems", nelems)
     if nelems:
-        place = offset(world, "src", src, (nelems - 1) * source + size)
-        world.heap.read_strided(pe, place, source, dst, to, size, nelems)
+        place = _strided(world, "src", src, src_stride * size, nelems, size)
+        world.heap.read_strided(pe, place, src_stride * size, dst, dst_stride * size, size, nelems)
         moved()
 
 
-def _bytes(name: str, stride: int, size: int) -> int:
-    return at_least(1, name, stride) * size
+def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, size: int) -> int:
+    """The offset of the first of ``count`` elements a stride of bytes apart; with a negative one it lies last."""
+    reach = (count - 1) * stride
+    lowest = offset(world, name, address + min(reach, 0), abs(reach) + size)
+    return lowest - min(reach, 0)
 
 
 def p(dst: int, value: int | float, pe: int, type: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from triton_dist._C._runtime import Order
 from triton_dist.world.cpu.ops.elements import ELEMENTS, Element
-from triton_dist.world.cpu.ops.places import at_least, here, local_array, the_world
+from triton_dist.world.cpu.ops.places import count_of, here, local_array, the_world
 from triton_dist.world.cpu.world import CpuWorld
 
 __all__ = ["Watched"]
@@ -57,7 +57,7 @@ class Watched:
         They are compared with ``cmp_value``; if ``vector``, that is the address of a value for each.
         """
         world, element = the_world(), ELEMENTS[type]
-        begin = here(world, "ivars", ivars, nelems, element.size) if at_least(0, "nelems", nelems) else 0
+        begin = here(world, "ivars", ivars, nelems, element.size) if count_of("nelems", nelems) else 0
         indices: Sequence[int] = range(nelems)
         if status:
             indices = np.flatnonzero(local_array("status", status, nelems, np.int32) == 0).tolist()
