@@ -4,7 +4,7 @@
 #   make demo     run the examples, checked against PyTorch: on the GPUs that are here, else as four processes on the CPU
 #   make test     run the tests (those that need GPUs say so and skip)        PYTEST_ARGS="-k ring -x"
 #   make lint     ruff, mypy, clang-format            make format   let ruff and clang-format rewrite
-#   make bench    run the benchmarks
+#   make bench    run the benchmarks                  make docs     write docs/ops.md anew from the op table
 #   make build    build the plugin and the runtime into triton_dist/_C         CMAKE_ARGS="-DTRITON_DIR=… -DMLIR_DIR=…"
 #   make clean    remove what was built (not .venv)
 #
@@ -21,7 +21,7 @@ CLANG_FORMAT ?= clang-format-22
 EXTRAS := dev $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda13)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 
-.PHONY: demo test lint format bench build clean
+.PHONY: demo test lint format bench docs build clean
 .DEFAULT_GOAL := build
 
 demo: build
@@ -32,6 +32,9 @@ test: build
 
 bench: build
 	@$(PY) benchmarks
+
+docs: build
+	@$(PY) scripts/generate_op_docs.py
 
 lint: $(VENV)/.ready
 	$(PY) -m ruff check

@@ -23,7 +23,8 @@ _REDUCTIONS = ("sum", "prod", "min", "max", "and", "or", "xor")
 
 # Functions of the language that are not named as their op is, or not alone: they end in another one.
 FUNCTIONS = {
-    "symm_offset": ("symm_at", "is_reachable"),
+    "symm_offset": ("symm_at",),
+    "heap_distance": ("symm_at", "load", "store"),
     "putmem": ("putmem", "put", "copy"),
     "putmem_nbi": ("putmem_nbi", "put_nbi"),
     "getmem": ("getmem", "get"),
@@ -47,9 +48,9 @@ then an error at compile time that names the op and the transport. Where a list 
 """
 
 _CALLERS = {
-    "every thread": "every thread asks; there is nothing to order",
-    "block": "the program's threads together (`scope=\"block\"`), its first warp, or one thread",
-    "elected": "one thread of the program",
+    "every thread": "A pure question, which every thread asks.",
+    "block": 'Called by the program\'s threads together (`scope="block"`), by its first warp, or by one thread.',
+    "elected": "Called by one thread of the program.",
 }
 
 
@@ -85,9 +86,9 @@ def _entry(op: Op) -> Iterator[str]:
     if functions(op):
         yield "```python"
         for name in functions(op):
-            yield f"dl.{name}{_signature(getattr(dl, name))}"
+            yield f"dl.{name}{_signature(_function(name))}"
         yield "```\n"
-        arguments = _arguments(getattr(dl, functions(op)[0]))
+        arguments = _arguments(_function(functions(op)[-1]))
         if arguments:
             yield "\n".join(f"- `{name}`: {text}" for name, text in arguments) + "\n"
     if op.description:
@@ -100,6 +101,11 @@ def _entry(op: Op) -> Iterator[str]:
         yield ""
     if op.name in EXAMPLES:
         yield f"```python\n{EXAMPLES[op.name]}\n```\n"
+
+
+def _function(name: str) -> Any:
+    function = getattr(dl, name)
+    return getattr(function, "fn", function)  # of what is written in the language itself, what was decorated
 
 
 def _signature(function: Any) -> str:
@@ -122,9 +128,9 @@ def _arguments(function: Any) -> list[tuple[str, str]]:
 
 
 def _order(op: Op) -> str:
-    clauses = [f"Called by {_CALLERS[op.caller]}."]
+    clauses = [_CALLERS[op.caller]]
     if "sem" in op.arguments:
-        clauses.append("Publishes and acquires as `sem` says, for who is in its memory scope.")
+        clauses.append("Publishes and acquires as `sem` says, for observers in `scope`.")
     else:
         if op.release:
             clauses.append("Publishes: who sees its effect sees what the program wrote before.")

@@ -13,7 +13,7 @@ llvm=$(sed -n 's/.*"llvm": "\([0-9]*\)".*/\1/p' cmake/supported_triton.json | ta
 is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
 wanted=(cmake ninja-build ccache g++ zlib1g-dev libzstd-dev)
-wanted+=("libmlir-$llvm-dev" "mlir-$llvm-tools" "llvm-$llvm-dev" "llvm-$llvm-tools" "clang-format-$llvm")
+wanted+=("libmlir-$llvm-dev" "mlir-$llvm-tools" "llvm-$llvm-dev" "llvm-$llvm-tools" "clang-$llvm" "clang-format-$llvm")
 needed="${wanted[*]}, and a Python 3.10 or newer with its headers and venv"
 
 if ! command -v dpkg-query >/dev/null; then

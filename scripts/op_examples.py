@@ -1,7 +1,7 @@
 """One line of a kernel for each op of the table: what the reference shows, and what its test compiles.
 
-In these lines ``x`` and ``y`` point to float32, ``counters`` and ``indices`` to int64, ``flags`` to int32, ``signal`` to
-a 64-bit signal, all symmetric; ``pe`` is a PE and ``n`` an int32.
+In these lines ``x`` and ``y`` point to float32, ``counters`` and ``indices`` to int64, ``flags`` to int32 and ``signal``
+to a 64-bit signal, all symmetric; ``pe`` is a PE and ``n`` an int32.
 """
 
 SIGNATURE = {
@@ -22,6 +22,8 @@ EXAMPLES = {
     "team_n_pes": "size = dl.team_n_pes(dl.TEAM_WORLD)",
     "team_translate_pe": "pe = dl.team_translate_pe(dl.TEAM_WORLD, pe, dl.TEAM_WORLD)",
     "symm_offset": "tile = tl.load(dl.symm_at(x, pe) + tl.arange(0, 128))",
+    "heap_distance": "dl.store(x + tl.arange(0, 128), 1.0, pe)",
+    "is_reachable": "direct = dl.is_reachable(pe)",
     "putmem": "dl.putmem(x, y, n * 4, pe)",
     "putmem_nbi": "dl.putmem_nbi(x, y, n * 4, pe)",
     "getmem": "dl.getmem(y, x, n * 4, pe)",
