@@ -1,0 +1,56 @@
+"""Link the bitcode of our device library, and make it fit any kernel: ``link_device_library.py --llvm BIN --output FILE…``.
+
+clang marks what it compiles for one machine: the processor and its features, how arguments are widened, versions of
+conventions. LLVM refuses to inline a function into one with other marks, or to link two modules that differ in them, and
+Triton's kernels have marks of their own. All of them are taken off; the kernel's compiler then knows best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+STATE = "triton_dist_p2p_state"
+
+
+def generic(ir: str) -> str:
+    """LLVM IR (text) without what ties it to one machine."""
+    return "".join(_generic_line(line) for line in ir.splitlines(keepends=True))
+
+
+def _generic_line(line: str) -> str:
+    if line.startswith(("!llvm.module.flags", "!llvm.ident", "!llvm.errno")):
+        return ""
+    if line.startswith("attributes #"):
+        line = re.sub(r' "[^"]*"(="[^"]*")?', "", line)  # target-cpu, target-features, …
+        return re.sub(r" noinline\b", "", line)  # it kept the library small; kernels may inline all
+    if line.startswith(f"@{STATE} "):
+        # The host fills it: its zeros are no constants.
+        return re.sub(r" addrspace\(4\) global ", " addrspace(4) externally_initialized global ", line)
+    # The callers that our lowering makes do not widen small integers.
+    return re.sub(r"\b(zeroext|signext) ", "", line)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Link device bitcode.")
+    parser.add_argument("--llvm", type=Path, required=True, help="folder of LLVM's tools")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("inputs", nargs="+")
+    options = parser.parse_args()
+
+    def tool(name: str, *arguments: str) -> str:
+        command = [str(options.llvm / name), *arguments]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        text = Path(directory, "library.ll")
+        text.write_text(generic(tool("llvm-link", "-S", *options.inputs)))
+        tool("llvm-as", str(text), "-o", str(options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+//===- Compare.h - Comparing words that others write ------------*- C++ -*-===//
+
+#ifndef TRITON_DIST_DEVICE_COMPARE_H
+#define TRITON_DIST_DEVICE_COMPARE_H
+
+#include "Memory.h"
+
+namespace triton_dist::device {
+
+/// The numbers of the dialect's Cmp.
+enum Cmp : int32_t { kEq = 0, kNe = 1, kGt = 2, kGe = 3, kLt = 4, kLe = 5 };
+
+template <typename T> bool compares(T seen, int32_t cmp, T value) {
+  switch (cmp) {
+  case kEq:
+    return seen == value;
+  case kNe:
+    return seen != value;
+  case kGt:
+    return seen > value;
+  case kGe:
+    return seen >= value;
+  case kLt:
+    return seen < value;
+  default:
+    return seen <= value;
+  }
+}
+
+/// Looks at a word until it compares true; what it was then.
+template <typename T> T waitUntil(Global<T> *at, int32_t cmp, T value) {
+  for (;;) {
+    T seen = loadRelaxed(at);
+    if (compares(seen, cmp, value))
+      return seen;
+    relax();
+  }
+}
+
+} // namespace triton_dist::device
+
+#endif // TRITON_DIST_DEVICE_COMPARE_H

@@ -1,0 +1,32 @@
+//===- Order.cpp - Ordering, completion, barriers ---------------------------===//
+//
+// Puts are stores of this GPU: ordering them is a fence, and completing them no
+// more than that. Quiet also holds back later loads, as its standard wants.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Scope.h"
+#include "Sync.h"
+
+using namespace triton_dist::device;
+
+#define DEFINE_BARRIERS(SCOPE, SUFFIX)                                                                                 \
+  int32_t triton_dist_sync##SUFFIX(int32_t handle) {                                                                   \
+    Team members = team(handle);                                                                                       \
+    if (!members.size)                                                                                                 \
+      return -1;                                                                                                       \
+    syncTeam<SCOPE>(handle, members);                                                                                  \
+    return 0;                                                                                                          \
+  }                                                                                                                    \
+  int32_t triton_dist_barrier##SUFFIX(int32_t handle) {                                                                \
+    fenceSequential();                                                                                                 \
+    return triton_dist_sync##SUFFIX(handle);                                                                           \
+  }                                                                                                                    \
+  void triton_dist_sync_all##SUFFIX() { triton_dist_sync##SUFFIX(0); }                                                 \
+  void triton_dist_barrier_all##SUFFIX() { triton_dist_barrier##SUFFIX(0); }
+
+extern "C" {
+void triton_dist_fence() { fence(); }
+void triton_dist_quiet() { fenceSequential(); }
+TRITON_DIST_FOR_SCOPES(DEFINE_BARRIERS)
+} // extern "C"

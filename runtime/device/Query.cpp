@@ -1,0 +1,31 @@
+//===- Query.cpp - Who and where --------------------------------------------===//
+
+#include "World.h"
+
+using namespace triton_dist::device;
+
+TRITON_DIST_CONSTANT State triton_dist_p2p_state;
+
+extern "C" {
+
+int32_t triton_dist_my_pe() { return triton_dist_p2p_state.pe; }
+
+int32_t triton_dist_n_pes() { return triton_dist_p2p_state.nPes; }
+
+int32_t triton_dist_team_my_pe(int32_t handle) { return memberOf(team(handle), myPe()); }
+
+int32_t triton_dist_team_n_pes(int32_t handle) {
+  Team asked = team(handle);
+  return asked.size ? asked.size : -1;
+}
+
+int32_t triton_dist_team_translate_pe(int32_t srcTeam, int32_t srcPe, int32_t destTeam) {
+  Team source = team(srcTeam);
+  if ((uint32_t)srcPe >= (uint32_t)source.size)
+    return -1;
+  return memberOf(team(destTeam), worldPe(source, srcPe));
+}
+
+void *triton_dist_ptr(void *pointer, int32_t pe) { return (void *)onPe((char *)pointer, pe); }
+
+} // extern "C"

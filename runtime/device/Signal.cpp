@@ -1,0 +1,58 @@
+//===- Signal.cpp - Signals, alone and behind a put -------------------------===//
+//
+// What was published before a signal_op is ordered by the fence that the
+// lowering places before the call; a signal behind a put is ordered here.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Compare.h"
+#include "Copy.h"
+#include "Memory.h"
+#include "Scope.h"
+#include "World.h"
+
+using namespace triton_dist::device;
+
+/// The numbers of the dialect's SignalUpdate.
+enum SignalUpdate : int32_t { kSet = 0, kAdd = 1 };
+
+static void signal(Global<uint64_t> *at, uint64_t value, int32_t update) {
+  if (update == kAdd)
+    fetchAdd(at, value);
+  else
+    storeRelaxed(at, value);
+}
+
+template <typename Scope>
+static void putWithSignal(char *dst, const char *src, size_t nbytes, uint64_t *signalAt, uint64_t value, int32_t update,
+                          int32_t pe) {
+  copy<Scope>(onPe(dst, pe), global(src), nbytes);
+  Scope::sync();
+  if (Scope::rank() == 0) {
+    fence(); // it covers what the other threads wrote before they met
+    signal(onPe(signalAt, pe), value, update);
+  }
+}
+
+#define DEFINE_PUT_WITH_SIGNAL(SCOPE, SUFFIX, NBI)                                                                     \
+  void triton_dist_putmem_signal##NBI##SUFFIX(char *dst, const char *src, size_t nbytes, uint64_t *sigAddr,            \
+                                              uint64_t value, int32_t sigOp, int32_t pe) {                             \
+    putWithSignal<SCOPE>(dst, src, nbytes, sigAddr, value, sigOp, pe);                                                 \
+  }
+
+extern "C" {
+
+TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, )
+TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _nbi)
+
+void triton_dist_signal_op(uint64_t *sigAddr, uint64_t value, int32_t sigOp, int32_t pe) {
+  signal(onPe(sigAddr, pe), value, sigOp);
+}
+
+uint64_t triton_dist_signal_fetch(uint64_t *sigAddr) { return loadRelaxed(global(sigAddr)); }
+
+uint64_t triton_dist_signal_wait_until(uint64_t *sigAddr, int32_t cmp, uint64_t value) {
+  return waitUntil(global(sigAddr), cmp, value);
+}
+
+} // extern "C"

@@ -1,0 +1,41 @@
+//===- Target.h - What the library asks of a machine ------------*- C++ -*-===//
+//
+// One header per machine in target/, each of which defines
+//
+//   TRITON_DIST_GLOBAL, TRITON_DIST_CONSTANT   where data and the state lie
+//   threadInBlock, threadsInBlock, syncBlock   the program's threads
+//   threadsInWarp, syncWarp                    those of one warp
+//   relax                                      what to do between two looks at a word
+//   fetchAdd, fetchAnd, fetchOr, fetchXor, exchange
+//                                              on 32 and 64 bits, relaxed, for the whole system
+//
+// The host's is for tests: a program of one thread.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef TRITON_DIST_DEVICE_TARGET_H
+#define TRITON_DIST_DEVICE_TARGET_H
+
+#if defined(__NVPTX__)
+#include "target/Nvptx.h"
+#elif defined(__AMDGCN__)
+#include "target/Amdgcn.h"
+#else
+#include "target/Host.h"
+#endif
+
+/// A function that stays one in the library, which so remains small. Whether a kernel inlines it, is decided when that
+/// is compiled.
+#define TRITON_DIST_OUTLINED __attribute__((noinline)) static
+
+namespace triton_dist::device {
+
+/// Objects in global memory. Routines take generic pointers, but what they are handed is never shared or private
+/// memory, and GPUs access global memory faster when told.
+template <typename T> using Global = TRITON_DIST_GLOBAL T;
+
+template <typename T> inline Global<T> *global(T *pointer) { return (Global<T> *)pointer; }
+
+} // namespace triton_dist::device
+
+#endif // TRITON_DIST_DEVICE_TARGET_H

@@ -1,0 +1,131 @@
+//===- Wait.cpp - Point-to-point synchronisation ----------------------------===//
+//
+// OpenSHMEM 1.5, section 9.9. Words are polled by relaxed loads; the lowering
+// places the acquiring fence behind the call. A wait for elements of which none
+// is selected returns at once.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Compare.h"
+
+#include <stddef.h>
+
+using namespace triton_dist::device;
+
+/// The elements that a call is about, and what each is compared with. `Values` is a function of an element's index.
+template <typename T, typename Values> struct Elements {
+  Global<T> *ivars;
+  size_t nelems;
+  const Global<int32_t> *status; // null, or nonzero where an element is left out
+  int32_t cmp;
+  Values values;
+
+  bool selects(size_t i) const { return !status || status[i] == 0; }
+  bool compares(size_t i) const { return triton_dist::device::compares(loadRelaxed(ivars + i), cmp, values(i)); }
+
+  bool testAll() const {
+    for (size_t i = 0; i < nelems; ++i)
+      if (selects(i) && !compares(i))
+        return false;
+    return true;
+  }
+
+  void waitAll() const {
+    for (size_t i = 0; i < nelems; ++i)
+      if (selects(i))
+        waitUntil(ivars + i, cmp, values(i));
+  }
+
+  /// SIZE_MAX where there is none.
+  size_t testAny() const {
+    for (size_t i = 0; i < nelems; ++i)
+      if (selects(i) && compares(i))
+        return i;
+    return SIZE_MAX;
+  }
+
+  size_t waitAny() const {
+    while (selectsAny()) {
+      size_t found = testAny();
+      if (found != SIZE_MAX)
+        return found;
+      relax();
+    }
+    return SIZE_MAX;
+  }
+
+  size_t testSome(Global<size_t> *indices) const {
+    size_t count = 0;
+    for (size_t i = 0; i < nelems; ++i)
+      if (selects(i) && compares(i))
+        indices[count++] = i;
+    return count;
+  }
+
+  size_t waitSome(Global<size_t> *indices) const {
+    while (selectsAny()) {
+      if (size_t count = testSome(indices))
+        return count;
+      relax();
+    }
+    return 0;
+  }
+
+private:
+  bool selectsAny() const {
+    for (size_t i = 0; i < nelems; ++i)
+      if (selects(i))
+        return true;
+    return false;
+  }
+};
+
+/// All elements are compared with one value.
+template <typename T> static auto elements(T *ivars, size_t nelems, const int32_t *status, int32_t cmp, T value) {
+  auto values = [=](size_t) { return value; };
+  return Elements<T, decltype(values)>{global(ivars), nelems, global(status), cmp, values};
+}
+
+/// Each element is compared with its own.
+template <typename T> static auto elements(T *ivars, size_t nelems, const int32_t *status, int32_t cmp, T *cmpValues) {
+  auto values = [from = global(cmpValues)](size_t i) -> T { return from[i]; };
+  return Elements<T, decltype(values)>{global(ivars), nelems, global(status), cmp, values};
+}
+
+#define DEFINE_ONE(TYPE, NAME)                                                                                         \
+  void triton_dist_wait_until_##NAME(TYPE *ivar, int32_t cmp, TYPE value) { waitUntil(global(ivar), cmp, value); }     \
+  int32_t triton_dist_test_##NAME(TYPE *ivar, int32_t cmp, TYPE value) {                                               \
+    return compares(loadRelaxed(global(ivar)), cmp, value);                                                            \
+  }
+
+#define DEFINE_MANY(TYPE, NAME, VECTOR, VALUE)                                                                         \
+  void triton_dist_wait_until_all##VECTOR##_##NAME(TYPE *ivars, size_t nelems, const int32_t *status, int32_t cmp,     \
+                                                   TYPE VALUE) {                                                       \
+    elements(ivars, nelems, status, cmp, value).waitAll();                                                             \
+  }                                                                                                                    \
+  size_t triton_dist_wait_until_any##VECTOR##_##NAME(TYPE *ivars, size_t nelems, const int32_t *status, int32_t cmp,   \
+                                                     TYPE VALUE) {                                                     \
+    return elements(ivars, nelems, status, cmp, value).waitAny();                                                      \
+  }                                                                                                                    \
+  size_t triton_dist_wait_until_some##VECTOR##_##NAME(TYPE *ivars, size_t nelems, size_t *indices,                     \
+                                                      const int32_t *status, int32_t cmp, TYPE VALUE) {                \
+    return elements(ivars, nelems, status, cmp, value).waitSome(global(indices));                                      \
+  }                                                                                                                    \
+  int32_t triton_dist_test_all##VECTOR##_##NAME(TYPE *ivars, size_t nelems, const int32_t *status, int32_t cmp,        \
+                                                TYPE VALUE) {                                                          \
+    return elements(ivars, nelems, status, cmp, value).testAll();                                                      \
+  }                                                                                                                    \
+  size_t triton_dist_test_any##VECTOR##_##NAME(TYPE *ivars, size_t nelems, const int32_t *status, int32_t cmp,         \
+                                               TYPE VALUE) {                                                           \
+    return elements(ivars, nelems, status, cmp, value).testAny();                                                      \
+  }                                                                                                                    \
+  size_t triton_dist_test_some##VECTOR##_##NAME(TYPE *ivars, size_t nelems, size_t *indices, const int32_t *status,    \
+                                                int32_t cmp, TYPE VALUE) {                                             \
+    return elements(ivars, nelems, status, cmp, value).testSome(global(indices));                                      \
+  }
+
+extern "C" {
+TRITON_DIST_FOR_INTEGERS(DEFINE_ONE)
+TRITON_DIST_FOR_INTEGERS(DEFINE_MANY, , value)
+TRITON_DIST_FOR_INTEGERS(DEFINE_MANY, _vector, *value)
+} // extern "C"

@@ -1,0 +1,37 @@
+//===- Amdgcn.h - AMD GPUs --------------------------------------*- C++ -*-===//
+
+#ifndef TRITON_DIST_DEVICE_TARGET_AMDGCN_H
+#define TRITON_DIST_DEVICE_TARGET_AMDGCN_H
+
+#include <stdint.h>
+
+#define TRITON_DIST_GLOBAL __attribute__((address_space(1)))
+#define TRITON_DIST_CONSTANT __attribute__((address_space(4)))
+
+#include "ScopedAtomics.h"
+
+namespace triton_dist::device {
+
+inline uint32_t threadInBlock() { return __builtin_amdgcn_workitem_id_x(); }
+inline uint32_t threadsInBlock() { return __builtin_amdgcn_workgroup_size_x(); }
+
+/// s_barrier makes threads meet; the fences make visible what they wrote.
+inline void syncBlock() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+inline uint32_t threadsInWarp() { return __builtin_amdgcn_wavefrontsize(); }
+
+inline void syncWarp() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+
+inline void relax() { __builtin_amdgcn_s_sleep(1); }
+
+} // namespace triton_dist::device
+
+#endif // TRITON_DIST_DEVICE_TARGET_AMDGCN_H
