@@ -8,7 +8,11 @@ from checking import assert_passed, checks_of
 RUNS = {
     "copies.py": (1, 2, 4),
     "signals.py": (1, 2, 4),
+    "one_sided.py": (1, 2, 4),
+    "waits.py": (1, 2, 4),
+    "collectives.py": (1, 2, 4),
     "memory.py": (2,),
+    "mistakes.py": (2,),
     "programs.py": (1,),
     "numerics.py": (1,),
     "early_kernels.py": (1,),

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from harness import main
-from hypothesis import given, settings
+from harness import main, together
+from hypothesis import given
 from hypothesis import strategies as st
 
 import triton_dist
@@ -16,9 +16,6 @@ import triton_dist.language as dl
 
 SIZE = 10_000
 GUARD = 0xA5
-
-# All PEs draw the same examples, and none looks at what an earlier run found.
-together = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Runs the checks of a file on this PE."""
+"""Runs the checks of a file on this PE, and what their files share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,26 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import torch
+from hypothesis import settings
 
 import triton_dist
+
+DTYPES = (
+    *(torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
+"""What the dialect calls element types, in its order."""
+
+# All PEs draw the same examples, and none looks at what an earlier run found.
+together = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+
+def noise(count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Random numbers of all sizes and signs; no NaN, which would not equal itself."""
+    generator = torch.Generator().manual_seed(seed)
+    bits = torch.randint(0, 256, (count * dtype.itemsize,), dtype=torch.uint8, generator=generator).view(dtype)
+    return torch.where(bits.isfinite(), bits, 1) if dtype.is_floating_point else bits
 
 
 def main(module: Mapping[str, Any]) -> None:

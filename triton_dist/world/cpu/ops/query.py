@@ -5,7 +5,17 @@ from __future__ import annotations
 from triton_dist.world.cpu.ops.places import offset, the_world
 from triton_dist.world.cpu.world import CpuWorld
 
-__all__ = ["my_pe", "n_pes", "symm_offset", "team_my_pe", "team_n_pes", "team_translate_pe", "the_team"]
+__all__ = [
+    "heap_distance",
+    "is_reachable",
+    "my_pe",
+    "n_pes",
+    "symm_offset",
+    "team_my_pe",
+    "team_n_pes",
+    "team_translate_pe",
+    "the_team",
+]
 
 _TEAM_WORLD = 0
 
@@ -43,4 +53,15 @@ def symm_offset(ptr: int, pe: int) -> int:
     """How far PE ``pe``'s copy of what is at ``ptr`` lies from this PE's, in bytes."""
     world = the_world()
     offset(world, "ptr", ptr, 0)
+    return heap_distance(pe)
+
+
+def heap_distance(pe: int) -> int:
+    world = the_world()
     return world.heap.base(world.check_pe(pe)) - world.heap.base(world.pe)
+
+
+def is_reachable(pe: int) -> int:
+    """All heaps are mapped by all PEs."""
+    the_world().check_pe(pe)
+    return 1

@@ -16,6 +16,8 @@ IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "team_n_pes": query.team_n_pes,
     "team_translate_pe": query.team_translate_pe,
     "symm_offset": query.symm_offset,
+    "heap_distance": query.heap_distance,
+    "is_reachable": query.is_reachable,
     "putmem": rma.putmem,
     "putmem_nbi": rma.putmem,
     "getmem": rma.getmem,
