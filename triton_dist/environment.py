@@ -72,6 +72,14 @@ VARIABLES: dict[str, Variable] = {
             "cpu or gpu",
         ),
         Variable(
+            "TRITON_DIST_TRANSPORT",
+            _choice("auto", "p2p", "nvshmem", "rocshmem"),
+            "auto",
+            "The device library of kernels on GPUs. auto: p2p where every PE reaches every other by load and store, "
+            "else nvshmem.",
+            "name",
+        ),
+        Variable(
             "TRITON_DIST_SYMMETRIC_SIZE",
             _size,
             1 << 30,

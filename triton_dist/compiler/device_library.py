@@ -1,9 +1,8 @@
-"""The device library that kernels are linked with: where its bitcode lies, which version it has, and the part of it
-that our ops can call.
+"""Device libraries: where each transport's bitcode lies, which version it has, and the part of it that a kernel calls.
 
-NVSHMEM's bitcode has 31 MB, and linking it takes seconds per kernel. The plugin extracts what the op table can call, a
-few kilobytes, once per library and plugin; Triton's cache keeps the extract, and writes it safely when several
-processes make it at once.
+NVSHMEM's bitcode has 31 MB, and linking it takes seconds per kernel. The plugin extracts the routines that one kernel
+calls, a few kilobytes, in a few hundredths of a second; Triton's cache keeps the extract for all kernels that call the
+same, and writes it safely when several processes make it at once.
 """
 
 from __future__ import annotations
@@ -14,73 +13,116 @@ import importlib.util
 import os
 import re
 import tempfile
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import _triton_dist_loader
 
-__all__ = ["linked_bitcode", "nvshmem_bitcode", "plugin_hash"]
+__all__ = ["DeviceLibrary", "MissingRoutineError", "find", "linked_bitcode", "nvshmem_bitcode", "plugin_hash"]
 
-_BITCODE = "lib/libnvshmem_device.bc"
-_VERSION_HEADER = "include/non_abi/nvshmem_version.h"
-_INSTALL = "pip install nvidia-nvshmem-cu13==3.4.5, or set NVSHMEM_HOME to an installed NVSHMEM"
+_NVSHMEM_VERSION_HEADER = "include/non_abi/nvshmem_version.h"
+_INSTALL_NVSHMEM = "pip install nvidia-nvshmem-cu13==3.4.5, or set NVSHMEM_HOME to an installed NVSHMEM"
+
+
+@dataclass(frozen=True)
+class DeviceLibrary:
+    """Bitcode that kernels can be linked with."""
+
+    transport: str
+    path: Path
+    version: str
+
+
+class MissingRoutineError(Exception):
+    """A device library lacks a routine; its name is the argument."""
+
+
+def find(transport: str, architecture: str) -> DeviceLibrary:
+    """The library of a transport for a GPU: ``"sm_90"``, ``"gfx942"``.
+
+    Raises:
+        FileNotFoundError: there is none; the message says what to install.
+    """
+    if transport == "nvshmem":
+        path, version = nvshmem_bitcode(architecture)
+        return DeviceLibrary(transport, path, version)
+    if transport == "p2p":
+        family = "amdgcn" if architecture.startswith("gfx") else "nvptx64"
+        path = Path(_triton_dist_loader.plugin_path()).parent / f"p2p_{family}.bc"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"triton_dist's own device library is not built ({path}). In a source tree: make build"
+            )
+        return DeviceLibrary(transport, path, _digest(path))
+    raise FileNotFoundError(f"there is no device library of transport {transport}")
 
 
 @cache
-def nvshmem_bitcode() -> tuple[Path, str]:
+def nvshmem_bitcode(architecture: str = "sm_90") -> tuple[Path, str]:
     """Path and version ("3.4.5") of NVSHMEM's device library.
 
-    Looked for in ``NVSHMEM_HOME`` and in the package ``nvidia.nvshmem`` of the NVIDIA wheels.
+    Looked for in ``NVSHMEM_HOME`` and in the package ``nvidia.nvshmem`` of the NVIDIA wheels. From 3.7 on there is one
+    file for each architecture.
 
     Raises:
         FileNotFoundError: there is none, or its version cannot be told; the message says what to install.
     """
-    homes = list(_homes())
+    homes = _nvshmem_homes()
+    names = [f"lib/libnvshmem_device_{architecture}.bc", "lib/libnvshmem_device.bc"]
     for home in homes:
-        if (home / _BITCODE).is_file():
-            return home / _BITCODE, _version(home)
+        for name in names:
+            if (home / name).is_file():
+                return home / name, _nvshmem_version(home)
     looked = ", ".join(map(str, homes)) or "no NVSHMEM is installed"
-    raise FileNotFoundError(f"NVSHMEM's device library {_BITCODE} was not found ({looked}): {_INSTALL}")
+    raise FileNotFoundError(f"NVSHMEM's device library {names[-1]} was not found ({looked}): {_INSTALL_NVSHMEM}")
 
 
-@cache
-def linked_bitcode() -> Path:
-    """The part of ``nvshmem_bitcode()`` that kernels are linked with.
+def linked_bitcode(library: DeviceLibrary, routines: tuple[str, ...]) -> Path:
+    """The part of ``library`` that a kernel which calls ``routines`` is linked with.
 
     Raises:
-        FileNotFoundError: there is no NVSHMEM.
-        RuntimeError: its bitcode cannot be read, or lacks a routine.
+        MissingRoutineError: the library lacks one of them.
+        RuntimeError: it cannot be read.
     """
     from triton.runtime.cache import get_cache_manager
 
-    whole, version = nvshmem_bitcode()
-    stat = whole.stat()
-    identity = f"triton_dist {plugin_hash()} nvshmem {version} {whole} {stat.st_size} {stat.st_mtime_ns}"
+    stat = library.path.stat()
+    identity = f"triton_dist {plugin_hash()} {library} {stat.st_size} {stat.st_mtime_ns} {' '.join(sorted(routines))}"
     cache_entry = get_cache_manager(hashlib.sha256(identity.encode()).hexdigest())
-    name = f"nvshmem_device-{version}.bc"
+    name = f"{library.transport}.bc"
     if (kept := cache_entry.get_file(name)) is None:
-        kept = cache_entry.put(_extract(whole), name, binary=True)
+        kept = cache_entry.put(_extract(library.path, routines), name, binary=True)
     return Path(kept)
 
 
 @cache
 def plugin_hash() -> str:
     """Identifies the plugin's binary."""
-    return hashlib.sha256(Path(_triton_dist_loader.plugin_path()).read_bytes()).hexdigest()
+    return _digest(Path(_triton_dist_loader.plugin_path()))
 
 
-def _extract(whole: Path) -> bytes:
+@cache
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _extract(whole: Path, routines: tuple[str, ...]) -> bytes:
     plugin = ctypes.CDLL(_triton_dist_loader.plugin_path())
     message = ctypes.create_string_buffer(1024)
     with tempfile.TemporaryDirectory() as directory:
         extract = Path(directory, "extract.bc")
-        arguments = (os.fsencode(whole), os.fsencode(extract), message, ctypes.c_size_t(len(message)))
-        if plugin.tritonDistExtractDeviceLibrary(*arguments):
-            raise RuntimeError(f"NVSHMEM's device library cannot be used: {message.value.decode()}")
+        names = "\n".join(sorted(routines)).encode()
+        arguments = (os.fsencode(whole), os.fsencode(extract), names, message, ctypes.c_size_t(len(message)))
+        status = plugin.tritonDistExtractDeviceLibrary(*arguments)
+        if status == 2:
+            raise MissingRoutineError(message.value.decode())
+        if status:
+            raise RuntimeError(f"a device library cannot be used: {message.value.decode()}")
         return extract.read_bytes()
 
 
-def _homes() -> list[Path]:
+def _nvshmem_homes() -> list[Path]:
     if home := os.environ.get("NVSHMEM_HOME"):
         return [Path(home)]
     try:
@@ -90,13 +132,13 @@ def _homes() -> list[Path]:
     return [Path(place) for place in (package.submodule_search_locations or ())] if package else []
 
 
-def _version(home: Path) -> str:
-    header = home / _VERSION_HEADER
+def _nvshmem_version(home: Path) -> str:
+    header = home / _NVSHMEM_VERSION_HEADER
     try:
         text = header.read_text()
     except OSError as error:
-        raise FileNotFoundError(f"NVSHMEM's version header cannot be read ({error}): {_INSTALL}") from None
+        raise FileNotFoundError(f"NVSHMEM's version header cannot be read ({error}): {_INSTALL_NVSHMEM}") from None
     parts = [re.search(rf"NVSHMEM_VENDOR_{part}_VERSION\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")]
     if not all(parts):
-        raise FileNotFoundError(f"{header} does not tell NVSHMEM's version: {_INSTALL}")
+        raise FileNotFoundError(f"{header} does not tell NVSHMEM's version: {_INSTALL_NVSHMEM}")
     return ".".join(part.group(1) for part in parts if part)

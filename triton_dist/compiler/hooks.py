@@ -13,13 +13,14 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from triton import knobs
 from triton._C.libtriton import ir, passes
 from triton.errors import TritonError
 
-from triton_dist.compiler.device_library import linked_bitcode, nvshmem_bitcode, plugin_hash
+from triton_dist.compiler import device_library, transport
 
 __all__ = ["ShmemCompilationError", "install"]
 
@@ -55,60 +56,80 @@ class _StagesHook:
         return key, digest
 
 
-@cache
 def _cache_key() -> tuple[str, str]:
-    try:
-        library = f"nvshmem-{nvshmem_bitcode()[1]}"
-    except FileNotFoundError:
-        library = "nvshmem-none"  # kernels without shmem ops compile all the same
-    key = f"-triton_dist-{plugin_hash()}-{library}"
+    """Cheap: Triton asks at every launch."""
+    return _cache_key_for(transport.current("cuda"), transport.current("hip"))
+
+
+@cache
+def _cache_key_for(cuda: str, hip: str) -> tuple[str, str]:
+    libraries = [_identify(cuda, "sm_90"), _identify(hip, "gfx942")]
+    key = "-".join(["-triton_dist", device_library.plugin_hash(), *libraries])
     return key, hashlib.sha256(key.encode()).hexdigest()
+
+
+def _identify(name: str, architecture: str) -> str:
+    try:
+        return f"{name}-{device_library.find(name, architecture).version}"
+    except FileNotFoundError:
+        return f"{name}-none"  # kernels without shmem ops compile all the same
 
 
 def _with_shmem(plain: _Stage, backend: Any, options: Any, capability: Any) -> _Stage:
     """The stage that makes LLVM IR, for modules with and without shmem ops."""
+    arguments = () if capability is None else (capability,)  # AMD's backend takes none
 
     def make_llir(module: Any, metadata: dict[str, Any]) -> Any:
-        op = _first_shmem_op(module)
-        if op is None:
+        if not _has_shmem_ops(module):
             return plain(module, metadata)
-        if backend.target.backend != "cuda":
-            raise ShmemCompilationError(
-                f"{op}: shmem ops are compiled for NVIDIA GPUs only so far, not for {backend.target.backend}"
-            )
-        _check(module)
-        library = ("nvshmem", str(linked_bitcode()))
-        linked = dataclasses.replace(options, extern_libs=(*options.extern_libs, library))
-        with _conversion_in(type(backend)):
-            return backend.make_llir(module, metadata, linked, capability)
+        name = transport.current(backend.target.backend)
+        architecture = f"sm_{capability}" if capability is not None else backend.target.arch
+        bitcode = _linked_bitcode(device_library.find(name, architecture), _planned_routines(module, name))
+        linked = dataclasses.replace(options, extern_libs=(*options.extern_libs, (name, str(bitcode))))
+        with _conversion_in(type(backend), name):
+            return backend.make_llir(module, metadata, linked, *arguments)
 
     return make_llir
 
 
-def _first_shmem_op(module: Any) -> str | None:
-    found: list[str] = []
+def _has_shmem_ops(module: Any) -> bool:
+    found = False
 
     def visit(op: Any) -> None:
-        if not found and op.get_name().startswith("shmem."):
-            found.append(op.get_name())
+        nonlocal found
+        found = found or op.get_name().startswith("shmem.")
 
     module.walk(visit)
-    return found[0] if found else None
+    return found
 
 
-def _check(module: Any) -> None:
+def _planned_routines(module: Any, name: str) -> dict[str, str]:
+    """The routines that the module will call, each with the line and the op that calls it first."""
     manager = ir.pass_manager(module.context)
-    passes.plugin.shmem_check(manager, [])
-    manager.run(module, "shmem_check")
-    if mistake := module.get_operation().get_str_attr("shmem.error"):
+    passes.plugin.shmem_plan(manager, [name])
+    manager.run(module, "shmem_plan")
+    plan = module.get_operation()
+    if mistake := plan.get_str_attr("shmem.error"):
         raise ShmemCompilationError(mistake)
+    return dict(line.split("\t") for line in plan.get_str_attr("shmem.routines").splitlines())
+
+
+def _linked_bitcode(library: device_library.DeviceLibrary, routines: dict[str, str]) -> Path:
+    try:
+        return device_library.linked_bitcode(library, tuple(routines))
+    except device_library.MissingRoutineError as error:
+        (routine,) = error.args
+        raise ShmemCompilationError(
+            f"{routines[routine]} is not available on transport {library.transport}: {library.path.name} "
+            f"({library.version}) has no {routine}"
+        ) from None
 
 
 @contextmanager
-def _conversion_in(backend: Any) -> Iterator[None]:
+def _conversion_in(backend: Any, name: str) -> Iterator[None]:
     """Our conversion in the backend's instrumentation slot, behind what is in the slot already."""
     earlier = backend.instrumentation
-    backend.instrumentation = _Conversion(earlier)
+    backend.instrumentation = _Conversion(earlier, name)
     try:
         yield
     finally:
@@ -116,8 +137,9 @@ def _conversion_in(backend: Any) -> Iterator[None]:
 
 
 class _Conversion:
-    def __init__(self, earlier: Any) -> None:
+    def __init__(self, earlier: Any, name: str) -> None:
         self._earlier = earlier
+        self._transport = name
 
     def load_dialects(self, context: Any) -> None:
         if self._earlier:
@@ -127,4 +149,4 @@ class _Conversion:
         if self._earlier:
             self._earlier.patch(point, manager, context)
         if point == "llvmir_to_llvm":
-            passes.plugin.shmem_to_llvm(manager, [])
+            passes.plugin.shmem_to_llvm(manager, [self._transport])

@@ -19,10 +19,10 @@ import triton_dist  # noqa: F401  # loads the plugin
 __all__ = ["main"]
 
 _PASSES = {
-    "check-shmem-placement": lambda manager: passes.plugin.shmem_check(manager, []),
-    "convert-shmem-to-llvm": lambda manager: passes.plugin.shmem_to_llvm(manager, []),
-    "canonicalize": passes.common.add_canonicalizer,
-    "cse": passes.common.add_cse,
+    "plan-shmem-calls": lambda manager, transport: passes.plugin.shmem_plan(manager, [transport]),
+    "convert-shmem-to-llvm": lambda manager, transport: passes.plugin.shmem_to_llvm(manager, [transport]),
+    "canonicalize": lambda manager, transport: passes.common.add_canonicalizer(manager),
+    "cse": lambda manager, transport: passes.common.add_cse(manager),
 }
 
 
@@ -36,11 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--split-input-file", action="store_true", help="take what stands between lines `// -----` as separate modules"
     )
+    parser.add_argument("--transport", default="nvshmem", choices=["nvshmem", "rocshmem", "p2p"])
     options = parser.parse_args(arguments)
     failed = False
     for source in _sources(options.file, options.split_input_file):
         try:
-            print(_transformed(source, options.file.name, options.passes), flush=True)
+            print(_transformed(source, options.file.name, options.passes, options.transport), flush=True)
         except RuntimeError as error:
             print(f"triton-dist-opt: {error}", file=sys.stderr, flush=True)
             failed = True
@@ -59,7 +60,7 @@ def _sources(file: Path, split: bool) -> list[str]:
     return sources
 
 
-def _transformed(source: str, name: str, passes_to_run: list[str]) -> str:
+def _transformed(source: str, name: str, passes_to_run: list[str], transport: str) -> str:
     context = ir.context()
     ir.load_dialects(context)
     nvidia.load_dialects(context)
@@ -69,7 +70,7 @@ def _transformed(source: str, name: str, passes_to_run: list[str]) -> str:
         module = ir.parse_mlir_module(str(copy), context)
     manager = ir.pass_manager(context)
     for pass_name in passes_to_run:
-        _PASSES[pass_name](manager)
+        _PASSES[pass_name](manager, transport)
     manager.run(module, "triton-dist-opt")
     return str(module.str_nodebug())
 

@@ -1,7 +1,7 @@
 """Building one shmem op: the only place that knows how Triton's plugin table is called.
 
-Triton 3.7 drops the result of a plugin op on its way to Python. We hand the op a *slot*, ``x | x`` with x zero, whose
-first operand the plugin replaces by the result; the canonicaliser folds the rest away. The other side of the
+Triton 3.7 drops the result of a plugin op on its way to Python. We hand the op a *slot*, an op that is the identity in
+its first operand, which the plugin replaces by the result; Triton folds the rest away. The other side of the
 convention is lowering/lib/Plugin/OpBuilders.cpp.
 
 Under the interpreter the builder carries ``shmem_op`` (triton_dist.world.cpu), which acts and returns a number.
@@ -38,6 +38,10 @@ def emit(
     slots = []
     if result is not None:
         zero = semantic.scalar_constant(0, result).handle
-        slots.append(builder.create_or(zero, zero))
+        slots.append(builder.create_or(zero, zero) if result.is_int() else _float_slot(builder, zero, result))
     getattr(builder, f"shmem_{name}")([*slots, *handles, *constants])
     return tl.tensor(slots[0], result) if slots else None
+
+
+def _float_slot(builder: Any, zero: Any, result: tl.dtype) -> Any:
+    return builder.create_bitcast(zero, result.to_ir(builder))

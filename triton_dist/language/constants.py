@@ -6,7 +6,24 @@ import enum
 
 from triton.language import constexpr
 
-__all__ = ["CMP_EQ", "CMP_GE", "CMP_GT", "CMP_LE", "CMP_LT", "CMP_NE", "SIGNAL_ADD", "SIGNAL_SET", "Cmp", "SignalOp"]
+__all__ = [
+    "CMP_EQ",
+    "CMP_GE",
+    "CMP_GT",
+    "CMP_LE",
+    "CMP_LT",
+    "CMP_NE",
+    "SIGNAL_ADD",
+    "SIGNAL_SET",
+    "TEAM_WORLD",
+    "Cmp",
+    "ElementType",
+    "MemScope",
+    "Reduction",
+    "Sem",
+    "SignalOp",
+    "ThreadScope",
+]
 
 
 class SignalOp(enum.IntEnum):
@@ -27,6 +44,60 @@ class Cmp(enum.IntEnum):
     CMP_LE = 5
 
 
+class ThreadScope(enum.IntEnum):
+    """Which of the program's threads act; the order is that of ``ThreadScope`` in ShmemEnums.td."""
+
+    THREAD = 0
+    WARP = 1
+    BLOCK = 2
+
+
+class Sem(enum.IntEnum):
+    """Memory ordering of an atomic; the order is that of ``Sem`` in ShmemEnums.td."""
+
+    RELAXED = 0
+    ACQUIRE = 1
+    RELEASE = 2
+    ACQ_REL = 3
+
+
+class MemScope(enum.IntEnum):
+    """Who observes the ordering of an atomic; the order is that of ``MemScope`` in ShmemEnums.td."""
+
+    CTA = 0
+    GPU = 1
+    SYS = 2
+
+
+class Reduction(enum.IntEnum):
+    """Operator of a reduction; the order is that of ``Reduction`` in ShmemEnums.td."""
+
+    SUM = 0
+    PROD = 1
+    MIN = 2
+    MAX = 3
+    AND = 4
+    OR = 5
+    XOR = 6
+
+
+class ElementType(enum.IntEnum):
+    """C element type of a routine; the order is that of ``ElementType`` in ShmemEnums.td."""
+
+    I8 = 0
+    U8 = 1
+    I16 = 2
+    U16 = 3
+    I32 = 4
+    U32 = 5
+    I64 = 6
+    U64 = 7
+    F16 = 8
+    BF16 = 9
+    F32 = 10
+    F64 = 11
+
+
 # Triton lets a kernel refer to a global only when it is a constexpr.
 SIGNAL_SET = constexpr(SignalOp.SIGNAL_SET)
 SIGNAL_ADD = constexpr(SignalOp.SIGNAL_ADD)
@@ -36,3 +107,6 @@ CMP_GT = constexpr(Cmp.CMP_GT)
 CMP_GE = constexpr(Cmp.CMP_GE)
 CMP_LT = constexpr(Cmp.CMP_LT)
 CMP_LE = constexpr(Cmp.CMP_LE)
+
+# The team of all PEs, on every transport.
+TEAM_WORLD = constexpr(0)

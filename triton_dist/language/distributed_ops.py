@@ -13,9 +13,9 @@ import triton.language as tl
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language.constants import CMP_EQ, SIGNAL_ADD, SIGNAL_SET, MemScope, Sem
+from triton_dist.language.point_to_point import wait_until, wait_until_all
 from triton_dist.language.query import my_pe, n_pes
 from triton_dist.language.signal import signal_op
-from triton_dist.language.sync import wait_until, wait_until_all
 
 __all__ = ["notify", "num_ranks", "rank", "wait"]
 

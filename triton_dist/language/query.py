@@ -10,7 +10,7 @@ from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 
-__all__ = ["my_pe", "n_pes", "symm_at"]
+__all__ = ["is_reachable", "my_pe", "n_pes", "symm_at", "team_my_pe", "team_n_pes", "team_translate_pe"]
 
 
 @builtin
@@ -26,22 +26,60 @@ def n_pes(_semantic: Any = None) -> tl.tensor:
 
 
 @builtin
+def is_reachable(pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
+    """Whether ``symm_at(…, pe)`` may be loaded from and stored to (``shmem_ptr`` is not null), an int1."""
+    pe = _check.pe_number("is_reachable", "pe", pe, _semantic)
+    reachable = emit(_semantic, "is_reachable", [pe], result=tl.int32)
+    return _semantic.not_equal(reachable, _semantic.scalar_constant(0, tl.int32))
+
+
+@builtin
 def symm_at(ptr: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
     """Where PE ``pe`` keeps its copy of the symmetric object at ``ptr``: the device's ``shmem_ptr``.
 
     The result has ``ptr``'s type and alignment and may be used in ``tl.load``, ``tl.store``, ``tl.atomic_*`` and
-    pointer arithmetic. It is null when ``pe`` cannot be reached by load and store. Stores through it are ordered
-    like the program's own: ``signal_op`` and the other releasing ops publish them.
+    pointer arithmetic. Stores through it are ordered like the program's own: ``signal_op`` and the other releasing ops
+    publish them.
 
     Args:
-        ptr: a scalar pointer into the symmetric heap.
+        ptr: a pointer into the symmetric heap, or a block of them. Of one pointer the result is null when ``pe`` cannot
+            be reached by load and store; before using a block, know that it can (``is_reachable``).
         pe: an integer in ``[0, n_pes())``.
 
     OpenSHMEM 1.5, 9.4.3.
     """
-    ptr = _check.pointer("symm_at", "ptr", ptr)
     pe = _check.pe_number("symm_at", "pe", pe, _semantic)
-    distance = emit(_semantic, "symm_offset", [ptr, pe], result=tl.int64)
-    here = _semantic.bitcast(ptr, tl.pointer_type(tl.int8, ptr.type.address_space))
+    if isinstance(ptr, tl.tensor) and ptr.type.is_block() and ptr.type.scalar.is_ptr():
+        distance = emit(_semantic, "heap_distance", [pe], result=tl.int64)
+    else:
+        distance = emit(_semantic, "symm_offset", [_check.pointer("symm_at", "ptr", ptr), pe], result=tl.int64)
+    here = _semantic.bitcast(ptr, tl.pointer_type(tl.int8, ptr.type.scalar.address_space))
     there = _semantic.add(here, distance, sanitize_overflow=False)
-    return _semantic.bitcast(there, ptr.type)
+    return _semantic.bitcast(there, ptr.type.scalar)
+
+
+@builtin
+def team_my_pe(team: tl.tensor, _semantic: Any = None) -> tl.tensor:
+    """Number of the calling PE in ``team``, an int32; -1 if it is not in it. OpenSHMEM 1.5, 9.4.2."""
+    return emit(_semantic, "team_my_pe", [_check.number("team_my_pe", "team", team, _semantic)], result=tl.int32)
+
+
+@builtin
+def team_n_pes(team: tl.tensor, _semantic: Any = None) -> tl.tensor:
+    """Number of PEs in ``team``, an int32. OpenSHMEM 1.5, 9.4.3."""
+    return emit(_semantic, "team_n_pes", [_check.number("team_n_pes", "team", team, _semantic)], result=tl.int32)
+
+
+@builtin
+def team_translate_pe(src_team: tl.tensor, src_pe: tl.tensor, dest_team: tl.tensor, _semantic: Any = None) -> tl.tensor:
+    """Number in ``dest_team`` of PE ``src_pe`` of ``src_team``, an int32; -1 if it is not there.
+
+    OpenSHMEM 1.5, 9.4.5.
+    """
+    op = "team_translate_pe"
+    operands = [
+        _check.number(op, "src_team", src_team, _semantic),
+        _check.number(op, "src_pe", src_pe, _semantic),
+        _check.number(op, "dest_team", dest_team, _semantic),
+    ]
+    return emit(_semantic, op, operands, result=tl.int32)

@@ -1,6 +1,8 @@
 """Remote memory access: copies between this PE's memory and a peer's symmetric memory.
 
-All of them are program-collective: the threads of the program copy together. Sizes are 64-bit.
+Sizes are 64-bit. ``scope`` says which threads of the program do the work: all together (``"block"``, the default), its
+first warp (``"warp"``), or one thread (``"thread"``). Whatever it is, the op acts once per program, ordered with the
+accesses of all of its threads.
 """
 
 from __future__ import annotations
@@ -12,11 +14,26 @@ import triton.language as tl
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
+from triton_dist.language.constants import ThreadScope
 
-__all__ = ["get", "getmem", "getmem_nbi", "put", "putmem", "putmem_nbi"]
+__all__ = [
+    "copy",
+    "g",
+    "get",
+    "get_nbi",
+    "getmem",
+    "getmem_nbi",
+    "iget",
+    "iput",
+    "p",
+    "put",
+    "put_nbi",
+    "putmem",
+    "putmem_nbi",
+]
 
 
-def _copy(op: str, dst: Any, src: Any, nbytes: Any, pe: Any, semantic: Any) -> None:
+def _copy(op: str, dst: Any, src: Any, nbytes: Any, pe: Any, scope: Any, semantic: Any) -> None:
     emit(
         semantic,
         op,
@@ -26,23 +43,31 @@ def _copy(op: str, dst: Any, src: Any, nbytes: Any, pe: Any, semantic: Any) -> N
             _check.byte_count(op, "nbytes", nbytes, semantic),
             _check.pe_number(op, "pe", pe, semantic),
         ],
+        [_check.choice(op, "scope", scope, ThreadScope)],
     )
 
 
-def _copy_elements(name: str, op: str, dst: Any, src: Any, nelems: Any, pe: Any, semantic: Any) -> None:
-    dst = _check.pointer(name, "dst", dst)
-    src = _check.pointer(name, "src", src)
+def _same_elements(op: str, dst: Any, src: Any, bytewise: str) -> tl.dtype:
+    dst = _check.pointer(op, "dst", dst)
+    src = _check.pointer(op, "src", src)
     if dst.type.element_ty != src.type.element_ty:
         raise TypeError(
-            f"{name}: dst and src must have one element type, got {dst.type.element_ty} and {src.type.element_ty}; "
-            f"use {op} to copy bytes"
+            f"{op}: dst and src must have one element type, got {dst.type.element_ty} and {src.type.element_ty}"
+            f"{bytewise}"
         )
-    nbytes = _check.element_count(name, "nelems", nelems, src.type.element_ty, semantic)
-    _copy(op, dst, src, nbytes, pe, semantic)
+    return src.type.element_ty
+
+
+def _copy_elements(name: str, op: str, dst: Any, src: Any, nelems: Any, pe: Any, scope: Any, semantic: Any) -> None:
+    dtype = _same_elements(name, dst, src, f"; use {op} to copy bytes")
+    nbytes = _check.element_count(name, "nelems", nelems, dtype, semantic)
+    _copy(op, dst, src, nbytes, pe, scope, semantic)
 
 
 @builtin
-def putmem(dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> None:
+def putmem(
+    dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+) -> None:
     """Copy ``nbytes`` bytes from ``src`` on this PE to the symmetric object ``dst`` on PE ``pe``.
 
     When it returns, ``src`` may be written again; the data has arrived after ``quiet`` or ``barrier_all``, and puts to
@@ -53,20 +78,25 @@ def putmem(dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, _se
         src: scalar pointer to memory of this PE, symmetric or not.
         nbytes: size in bytes.
         pe: the target PE.
+        scope: ``"block"``, ``"warp"`` or ``"thread"``.
 
     OpenSHMEM 1.5, 9.5.1.
     """
-    _copy("putmem", dst, src, nbytes, pe, _semantic)
+    _copy("putmem", dst, src, nbytes, pe, scope, _semantic)
 
 
 @builtin
-def putmem_nbi(dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> None:
+def putmem_nbi(
+    dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+) -> None:
     """Start the copy that ``putmem`` makes. ``src`` must not be written before ``quiet``. OpenSHMEM 1.5, 9.6.1."""
-    _copy("putmem_nbi", dst, src, nbytes, pe, _semantic)
+    _copy("putmem_nbi", dst, src, nbytes, pe, scope, _semantic)
 
 
 @builtin
-def getmem(dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> None:
+def getmem(
+    dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+) -> None:
     """Copy ``nbytes`` bytes from the symmetric object ``src`` on PE ``pe`` to ``dst`` on this PE.
 
     When it returns, the whole program may load the data from ``dst``. (In a loop with ``num_stages > 1`` Triton may
@@ -77,25 +107,150 @@ def getmem(dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, _se
         src: scalar pointer into the symmetric heap (any element type).
         nbytes: size in bytes.
         pe: the source PE.
+        scope: ``"block"``, ``"warp"`` or ``"thread"``.
 
     OpenSHMEM 1.5, 9.5.4.
     """
-    _copy("getmem", dst, src, nbytes, pe, _semantic)
+    _copy("getmem", dst, src, nbytes, pe, scope, _semantic)
 
 
 @builtin
-def getmem_nbi(dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> None:
+def getmem_nbi(
+    dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+) -> None:
     """Start the copy that ``getmem`` makes; ``dst`` holds the data after ``quiet``. OpenSHMEM 1.5, 9.6.2."""
-    _copy("getmem_nbi", dst, src, nbytes, pe, _semantic)
+    _copy("getmem_nbi", dst, src, nbytes, pe, scope, _semantic)
 
 
 @builtin
-def put(dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> None:
+def put(
+    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+) -> None:
     """``putmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.5.1."""
-    _copy_elements("put", "putmem", dst, src, nelems, pe, _semantic)
+    _copy_elements("put", "putmem", dst, src, nelems, pe, scope, _semantic)
 
 
 @builtin
-def get(dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> None:
+def put_nbi(
+    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+) -> None:
+    """``putmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.1."""
+    _copy_elements("put_nbi", "putmem_nbi", dst, src, nelems, pe, scope, _semantic)
+
+
+@builtin
+def get(
+    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+) -> None:
     """``getmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.5.4."""
-    _copy_elements("get", "getmem", dst, src, nelems, pe, _semantic)
+    _copy_elements("get", "getmem", dst, src, nelems, pe, scope, _semantic)
+
+
+@builtin
+def get_nbi(
+    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+) -> None:
+    """``getmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.2."""
+    _copy_elements("get_nbi", "getmem_nbi", dst, src, nelems, pe, scope, _semantic)
+
+
+@builtin
+def copy(
+    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+) -> None:
+    """Copy ``nelems`` elements to PE ``pe`` and wait until they are there: ``put``, then ``quiet``."""
+    _copy_elements("copy", "putmem", dst, src, nelems, pe, scope, _semantic)
+    emit(_semantic, "quiet")
+
+
+def _strided(
+    op: str, dst: Any, src: Any, dst_stride: Any, src_stride: Any, nelems: Any, pe: Any, scope: Any, semantic: Any
+) -> None:
+    _same_elements(op, dst, src, "")
+    emit(
+        semantic,
+        op,
+        [
+            dst,
+            src,
+            _check.stride(op, "dst_stride", dst_stride, semantic),
+            _check.stride(op, "src_stride", src_stride, semantic),
+            _check.byte_count(op, "nelems", nelems, semantic),
+            _check.pe_number(op, "pe", pe, semantic),
+        ],
+        [_check.element_type(op, "dst", dst), _check.choice(op, "scope", scope, ThreadScope)],
+    )
+
+
+@builtin
+def iput(
+    dst: tl.tensor,
+    src: tl.tensor,
+    dst_stride: tl.tensor,
+    src_stride: tl.tensor,
+    nelems: tl.tensor,
+    pe: tl.tensor,
+    scope: str = "block",
+    _semantic: Any = None,
+) -> None:
+    """Copy ``nelems`` elements, ``src_stride`` apart here, to PE ``pe``, ``dst_stride`` apart there.
+
+    Strides are in elements. Otherwise as ``put``. OpenSHMEM 1.5, 9.5.3.
+    """
+    _strided("iput", dst, src, dst_stride, src_stride, nelems, pe, scope, _semantic)
+
+
+@builtin
+def iget(
+    dst: tl.tensor,
+    src: tl.tensor,
+    dst_stride: tl.tensor,
+    src_stride: tl.tensor,
+    nelems: tl.tensor,
+    pe: tl.tensor,
+    scope: str = "block",
+    _semantic: Any = None,
+) -> None:
+    """Copy ``nelems`` elements, ``src_stride`` apart on PE ``pe``, to ``dst``, ``dst_stride`` apart here.
+
+    Strides are in elements. Otherwise as ``get``. OpenSHMEM 1.5, 9.5.6.
+    """
+    _strided("iget", dst, src, dst_stride, src_stride, nelems, pe, scope, _semantic)
+
+
+def _bits(dtype: tl.dtype) -> tl.dtype:
+    """What a register holds of ``dtype``: C passes half types as structs, so we pass them as the 16 bits they are."""
+    return tl.uint16 if dtype in (tl.float16, tl.bfloat16) else dtype
+
+
+@builtin
+def p(dst: tl.tensor, value: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> None:
+    """Write one element to the symmetric object ``dst`` on PE ``pe``; otherwise as ``put``.
+
+    Args:
+        dst: scalar pointer into the symmetric heap.
+        value: a number, or a scalar of a type that fits the pointer's.
+        pe: the target PE.
+
+    OpenSHMEM 1.5, 9.5.2.
+    """
+    dst = _check.pointer("p", "dst", dst)
+    dtype = dst.type.element_ty
+    value = _semantic.bitcast(_check.value_of("p", "value", value, dtype, _semantic), _bits(dtype))
+    dst = _semantic.bitcast(dst, tl.pointer_type(_bits(dtype), dst.type.address_space))
+    kind = _check.element_type("p", "dst", dst)
+    emit(_semantic, "p", [dst, value, _check.pe_number("p", "pe", pe, _semantic)], [kind])
+
+
+@builtin
+def g(src: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
+    """The element of the symmetric object ``src`` on PE ``pe``, a scalar of the pointer's element type.
+
+    OpenSHMEM 1.5, 9.5.5.
+    """
+    src = _check.pointer("g", "src", src)
+    dtype = src.type.element_ty
+    src = _semantic.bitcast(src, tl.pointer_type(_bits(dtype), src.type.address_space))
+    kind = _check.element_type("g", "src", src)
+    value = emit(_semantic, "g", [src, _check.pe_number("g", "pe", pe, _semantic)], [kind], result=_bits(dtype))
+    return _semantic.bitcast(value, dtype)

@@ -12,13 +12,22 @@ import triton.language as tl
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
-from triton_dist.language.constants import Cmp, SignalOp
+from triton_dist.language.constants import Cmp, SignalOp, ThreadScope
 
-__all__ = ["putmem_signal", "putmem_signal_nbi", "signal_op", "signal_wait_until"]
+__all__ = ["putmem_signal", "putmem_signal_nbi", "signal_fetch", "signal_op", "signal_wait_until"]
 
 
 def _put_signal(
-    op: str, dst: Any, src: Any, nbytes: Any, sig_addr: Any, signal: Any, sig_op: Any, pe: Any, semantic: Any
+    op: str,
+    dst: Any,
+    src: Any,
+    nbytes: Any,
+    sig_addr: Any,
+    signal: Any,
+    sig_op: Any,
+    pe: Any,
+    scope: Any,
+    semantic: Any,
 ) -> None:
     emit(
         semantic,
@@ -31,7 +40,7 @@ def _put_signal(
             _check.word(op, "signal", signal, semantic),
             _check.pe_number(op, "pe", pe, semantic),
         ],
-        [_check.constant(op, "sig_op", sig_op, SignalOp)],
+        [_check.constant(op, "sig_op", sig_op, SignalOp), _check.choice(op, "scope", scope, ThreadScope)],
     )
 
 
@@ -44,6 +53,7 @@ def putmem_signal(
     signal: tl.tensor,
     sig_op: tl.constexpr,
     pe: tl.tensor,
+    scope: str = "block",
     _semantic: Any = None,
 ) -> None:
     """Copy bytes to PE ``pe``, then update its signal: who sees the signal sees the data.
@@ -58,10 +68,11 @@ def putmem_signal(
         signal: the 64-bit value to set or add.
         sig_op: ``SIGNAL_SET`` or ``SIGNAL_ADD``.
         pe: the target PE.
+        scope: which threads copy: ``"block"``, ``"warp"`` or ``"thread"``.
 
     OpenSHMEM 1.5, 9.8.1.
     """
-    _put_signal("putmem_signal", dst, src, nbytes, sig_addr, signal, sig_op, pe, _semantic)
+    _put_signal("putmem_signal", dst, src, nbytes, sig_addr, signal, sig_op, pe, scope, _semantic)
 
 
 @builtin
@@ -73,10 +84,11 @@ def putmem_signal_nbi(
     signal: tl.tensor,
     sig_op: tl.constexpr,
     pe: tl.tensor,
+    scope: str = "block",
     _semantic: Any = None,
 ) -> None:
     """As ``putmem_signal``, but ``src`` must not be written before ``quiet``. OpenSHMEM 1.5, 9.8.2."""
-    _put_signal("putmem_signal_nbi", dst, src, nbytes, sig_addr, signal, sig_op, pe, _semantic)
+    _put_signal("putmem_signal_nbi", dst, src, nbytes, sig_addr, signal, sig_op, pe, scope, _semantic)
 
 
 @builtin
@@ -107,6 +119,16 @@ def signal_op(
         ],
         [_check.constant(op, "sig_op", sig_op, SignalOp)],
     )
+
+
+@builtin
+def signal_fetch(sig_addr: tl.tensor, _semantic: Any = None) -> tl.tensor:
+    """The value of this PE's signal at ``sig_addr``; later loads see what its signaller had published.
+
+    OpenSHMEM 1.5, 9.8.3.
+    """
+    sig_addr = _check.signal_pointer("signal_fetch", "sig_addr", sig_addr)
+    return emit(_semantic, "signal_fetch", [sig_addr], result=sig_addr.type.element_ty)
 
 
 @builtin

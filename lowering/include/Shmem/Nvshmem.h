@@ -9,6 +9,9 @@
 #ifndef SHMEM_NVSHMEM_H
 #define SHMEM_NVSHMEM_H
 
+#include <cstddef>
+
+#include "device_host/nvshmem_types.h"
 #include "device_host_transport/nvshmem_common_transport.h"
 #include "device_host_transport/nvshmem_constants.h"
 
@@ -23,6 +26,11 @@ inline constexpr int kCmpGt = NVSHMEM_CMP_GT;
 inline constexpr int kCmpGe = NVSHMEM_CMP_GE;
 inline constexpr int kCmpLt = NVSHMEM_CMP_LT;
 inline constexpr int kCmpLe = NVSHMEM_CMP_LE;
+
+/// Where a linked kernel finds the first byte of its PE's symmetric heap.
+inline constexpr const char *kDeviceState = "nvshmemi_device_state_d";
+inline constexpr size_t kDeviceStateBytes = sizeof(nvshmemi_device_host_state_t);
+inline constexpr size_t kHeapBaseOffset = offsetof(nvshmemi_device_host_state_t, heap_base);
 
 } // namespace triton_dist::nvshmem
 

@@ -15,11 +15,25 @@
 
 namespace triton_dist::shmem {
 
+/// The device library that ops are lowered to.
+enum class Transport { Nvshmem, Rocshmem, P2p };
+
 /// Which of a program's threads call the library routine of an op.
-enum class Caller { EveryThread, Block, Elected };
+enum class Caller { EveryThread, Block, Warp, Elected };
+
+/// What a C routine returns: the op's result (void where it has none), a status that is ignored, or nothing although the
+/// op has a result, its token.
+enum class Returns { Result, Status, Token };
 
 /// Whether a type is a pointer as Triton or, after its conversion, LLVM has it.
 bool isScalarPointer(mlir::Type type);
+
+// What the op table's classes share (see ShmemOps.td). An op's attributes win over what its entry says.
+llvm::StringRef pickRoutine(Transport transport, llvm::StringRef nvshmem, llvm::StringRef rocshmem,
+                            llvm::StringRef p2p);
+Caller callerOf(mlir::Operation *op, Caller otherwise);
+bool isRelease(mlir::Operation *op, bool otherwise);
+bool isAcquire(mlir::Operation *op, bool otherwise);
 
 } // namespace triton_dist::shmem
 

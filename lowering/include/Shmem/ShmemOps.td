@@ -187,6 +187,31 @@ def Shmem_SymmOffsetOp : Shmem_Query<"symm_offset"> {
   let p2p = "triton_dist_ptr";
 }
 
+def Shmem_HeapDistanceOp : Shmem_Query<"heap_distance"> {
+  let summary = "distance in bytes from this PE's symmetric heap to a PE's";
+  let description = [{
+    What `symm_offset` is for every object: the language's `symm_at` of a block of
+    pointers adds it. Only for PEs that can be reached by load and store.
+
+    ```mlir
+    %d = shmem.heap_distance %pe {tt.divisibility = dense<4096> : tensor<1xi32>} : i64
+    ```
+  }];
+  let arguments = (ins I32:$pe);
+  let results = (outs I64:$result);
+  let assemblyFormat = "$pe attr-dict `:` type($result)";
+  let nvshmem = "nvshmem_ptr"; // of the heap's first byte
+}
+
+def Shmem_IsReachableOp : Shmem_Query<"is_reachable"> {
+  let summary = "whether a PE's heap can be reached by load and store";
+  let description = "C: `shmem_ptr(ptr, pe) != NULL` (OpenSHMEM 1.5, 9.4.3), for any symmetric `ptr`.";
+  let arguments = (ins I32:$pe);
+  let results = (outs I32:$result);
+  let assemblyFormat = "$pe attr-dict `:` type($result)";
+  let nvshmem = "nvshmem_ptr"; // of the heap's first byte
+}
+
 //===--------------------------------------------------------------------===//
 // Remote memory access
 //===--------------------------------------------------------------------===//

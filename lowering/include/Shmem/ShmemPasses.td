@@ -5,19 +5,28 @@
 
 include "mlir/Pass/PassBase.td"
 
-def CheckShmemPlacement : Pass<"check-shmem-placement", "::mlir::ModuleOp"> {
-  let summary = "Find shmem ops that stand where the program's threads cannot meet";
+def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
+  let summary = "Find out which library routines a module will call, or why it cannot";
   let description = [{
-    Runs on TTGIR, while regions still show who executes an op. Mistakes are
+    Runs on TTGIR, while regions still show who executes an op. It changes nothing
+    but two attributes of the module, for whoever drives the compilation:
+
+    - `shmem.routines`: the routines that will be called, one per line, so that
+      just these are taken from the device library; each with the source line and
+      the op, for the case that the library lacks it;
+    - `shmem.error`: the first mistake, with its source line. A failing pass would
+      reach the user as "PassManager::run failed" under a dump of the module.
+
+    Mistakes are
+    - an op that the transport has no routine for;
     - an op inside a warp-specialised region: it needs all threads of the program,
       and a partition has only some of them, so the kernel would hang;
     - an op in a kernel with `num_ctas > 1`: it would act once per CTA of the
       cluster instead of once per program.
-
-    The first mistake is written, with its source line, to the module's attribute
-    `shmem.error`, for whoever drives the compilation to raise: a failing pass
-    would reach the user as "PassManager::run failed" under a dump of the module.
   }];
+  let options = [
+    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem or p2p">
+  ];
 }
 
 def ConvertShmemToLLVM : Pass<"convert-shmem-to-llvm", "::mlir::ModuleOp"> {
@@ -48,6 +57,9 @@ def ConvertShmemToLLVM : Pass<"convert-shmem-to-llvm", "::mlir::ModuleOp"> {
     of shared memory behind those that the kernel uses (`ttg.shared` grows).
   }];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
+  let options = [
+    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem or p2p">
+  ];
 }
 
 #endif // SHMEM_PASSES_TD

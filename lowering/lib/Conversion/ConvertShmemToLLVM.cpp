@@ -2,22 +2,25 @@
 //
 // Generic over the op table: who calls what, with which arguments and which
 // ordering, comes from the LibraryCall interface. What is spelled here is how a
-// program's threads meet, how one of them is elected, and how fences make the
+// program's threads meet, how some of them are elected, and how fences make the
 // meeting count for other PEs:
 //
 //   every thread   call
 //   block          barrier, [release fence], call, [acquire fence], barrier
+//   warp           barrier, warp 0: { [release fence], call, [acquire fence] }, barrier
 //   elected        barrier, thread 0: { [release fence], call, [acquire fence] }, barrier
 //
-// Fences are at system scope. PTX causality is cumulative: what other threads
-// wrote before the barrier is covered by the fence of a thread behind it. In the
-// block form every thread fences, because the library does not say which of them
-// will write or poll a flag.
+// Fences are at system scope unless an op says less. PTX causality is cumulative:
+// what other threads wrote before the barrier is covered by the fence of a thread
+// behind it. Every thread that takes part in a call fences, because the library
+// does not say which of them will write or poll a flag.
 //
 //===----------------------------------------------------------------------===//
 
+#include "Routines.h"
+#include "Target.h"
+
 #include "Shmem/Nvshmem.h"
-#include "Shmem/Shmem.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -34,51 +37,13 @@ using namespace triton_dist::shmem;
 namespace {
 
 //===----------------------------------------------------------------------===//
-// NVSHMEM's numbers
-//===----------------------------------------------------------------------===//
-
-int64_t libraryValue(SignalUpdate update) {
-  switch (update) {
-  case SignalUpdate::Set:
-    return nvshmem::kSignalSet;
-  case SignalUpdate::Add:
-    return nvshmem::kSignalAdd;
-  }
-  llvm_unreachable("a signal update without a number");
-}
-
-int64_t libraryValue(Cmp cmp) {
-  switch (cmp) {
-  case Cmp::Eq:
-    return nvshmem::kCmpEq;
-  case Cmp::Ne:
-    return nvshmem::kCmpNe;
-  case Cmp::Gt:
-    return nvshmem::kCmpGt;
-  case Cmp::Ge:
-    return nvshmem::kCmpGe;
-  case Cmp::Lt:
-    return nvshmem::kCmpLt;
-  case Cmp::Le:
-    return nvshmem::kCmpLe;
-  }
-  llvm_unreachable("a comparison without a number");
-}
-
-/// The attribute called `name` of `op`, as the library's C int.
-int64_t libraryValue(Operation *op, StringRef name) {
-  int64_t value = cast<IntegerAttr>(op->getAttr(name)).getInt();
-  return name == "cmp" ? libraryValue(static_cast<Cmp>(value)) : libraryValue(static_cast<SignalUpdate>(value));
-}
-
-//===----------------------------------------------------------------------===//
 // The program's threads
 //===----------------------------------------------------------------------===//
 
 /// Emits code at one op on behalf of the whole program.
 class ProgramBuilder {
 public:
-  ProgramBuilder(Operation *op) : builder(op), loc(op->getLoc()) {}
+  ProgramBuilder(Operation *op, const Target &target) : builder(op), loc(op->getLoc()), target(target) {}
 
   OpBuilder &operator*() { return builder; }
   OpBuilder *operator->() { return &builder; }
@@ -87,14 +52,16 @@ public:
   Value constant(Type type, int64_t value) { return LLVM::ConstantOp::create(builder, loc, type, value); }
   Value i32(int32_t value) { return constant(builder.getI32Type(), value); }
 
-  void barrier() { intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", {}, i32(0)); }
+  void barrier() { target.barrier(builder, loc); }
 
-  void systemFence(LLVM::AtomicOrdering ordering) { LLVM::FenceOp::create(builder, loc, ordering, StringRef()); }
+  void fence(MemScope scope) {
+    LLVM::FenceOp::create(builder, loc, LLVM::AtomicOrdering::acq_rel, target.syncScope(scope));
+  }
 
-  /// Runs `body` on thread 0 alone; the insertion point ends up behind it. The caller places the barriers.
-  void onElectedThread(llvm::function_ref<void()> body) {
-    Value thread = intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", builder.getI32Type(), {});
-    Value isElected = LLVM::ICmpOp::create(builder, loc, LLVM::ICmpPredicate::eq, thread, i32(0));
+  /// Runs `body` on the first `count` threads alone; the insertion point ends up behind it. Barriers are the caller's.
+  void onFirstThreads(int32_t count, llvm::function_ref<void()> body) {
+    Value thread = target.threadId(builder, loc);
+    Value isElected = LLVM::ICmpOp::create(builder, loc, LLVM::ICmpPredicate::ult, thread, i32(count));
     Block *before = builder.getInsertionBlock();
     Block *joined = before->splitBlock(builder.getInsertionPoint());
     Block *elected = builder.createBlock(joined);
@@ -107,15 +74,9 @@ public:
   }
 
 private:
-  Value intrinsic(StringRef name, Type result, ValueRange arguments) {
-    StringAttr symbol = builder.getStringAttr(name);
-    if (!result)
-      return LLVM::CallIntrinsicOp::create(builder, loc, symbol, arguments), Value();
-    return LLVM::CallIntrinsicOp::create(builder, loc, result, symbol, arguments).getResult(0);
-  }
-
   OpBuilder builder;
   Location loc;
+  const Target &target;
 };
 
 //===----------------------------------------------------------------------===//
@@ -177,98 +138,171 @@ LLVM::LLVMFuncOp declare(ModuleOp module, StringRef name, Type result, TypeRange
   OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
   auto type = LLVM::LLVMFunctionType::get(result, llvm::to_vector(arguments));
   auto function = LLVM::LLVMFuncOp::create(builder, module.getLoc(), name, type);
-  function.setConvergent(true); // block routines hold barriers
+  function.setConvergent(true); // routines for more than a thread hold barriers
   return function;
 }
 
-/// The op's one library call; its result, if any, as the library returns it.
-Value call(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
-  Type result = LLVM::LLVMVoidType::get(b->getContext());
-  bool returnsPointer = isa<SymmOffsetOp>(op.getOperation());
-  if (returnsPointer)
-    result = LLVM::LLVMPointerType::get(b->getContext());
-  else if (op->getNumResults())
-    result = op->getResult(0).getType();
-  auto callee =
-      declare(op->getParentOfType<ModuleOp>(), op.getNvshmemCallee(), result, ValueRange(arguments).getTypes());
-  auto called = LLVM::CallOp::create(*b, b.getLoc(), callee, arguments);
-  if (returnsPointer) {
+/// Lowers the ops of one module for one transport.
+class Lowering {
+public:
+  Lowering(ModuleOp module, Transport transport)
+      : module(module), transport(transport), target(Target::of(module)), slot(module) {
+    auto threads = module->getAttrOfType<IntegerAttr>("ttg.threads-per-warp");
+    warpSize = threads ? threads.getInt() : target.warpSize();
+  }
+
+  void lower(Operation *op) {
+    Value result;
+    if (auto libraryCall = dyn_cast<LibraryCall>(op)) {
+      result = lowerCall(libraryCall);
+    } else {
+      // What Triton's passes must not know, LLVM may: the token is zero, the condition true.
+      ProgramBuilder b(op, target);
+      result = b.constant(op->getResult(0).getType(), isa<AlwaysOp>(op) ? 1 : 0);
+    }
+    if (result)
+      op->getResult(0).replaceAllUsesWith(result);
+    op->erase();
+  }
+
+private:
+  /// Emits the call with what surrounds it; the value that replaces the op's result.
+  Value lowerCall(LibraryCall op) {
+    ProgramBuilder b(op, target);
+
+    SmallVector<Value> arguments;
+    if (asksAboutHeap(op))
+      arguments.push_back(heapBase(b));
+    unsigned operand = 0;
+    for (StringRef attribute : op.getCallSignature())
+      arguments.push_back(attribute.empty() ? libraryArgument(b, op->getOperand(operand++))
+                                            : b.i32(libraryValue(op, attribute, transport)));
+
+    auto memScope = op->getAttrOfType<MemScopeAttr>("mem_scope");
+    MemScope scope = memScope ? memScope.getValue() : MemScope::Sys;
+    auto orderedCall = [&] {
+      if (op.isRelease())
+        b.fence(scope);
+      Value result = call(b, op, arguments);
+      if (op.isAcquire())
+        b.fence(scope);
+      return result;
+    };
+
+    switch (op.getCaller()) {
+    case Caller::EveryThread:
+      return call(b, op, arguments);
+    case Caller::Block:
+      b.barrier();
+      orderedCall();
+      b.barrier();
+      return {};
+    case Caller::Warp:
+      b.barrier();
+      b.onFirstThreads(warpSize, [&] { orderedCall(); });
+      b.barrier();
+      return {};
+    case Caller::Elected:
+      b.barrier();
+      b.onFirstThreads(1, [&] {
+        Value result = orderedCall();
+        if (result && !op->getResult(0).use_empty())
+          LLVM::StoreOp::create(*b, b.getLoc(), result, slot.address(b));
+      });
+      b.barrier();
+      if (op->getNumResults() == 0)
+        return {};
+      if (op.getReturns() == Returns::Token)
+        return b.constant(op->getResult(0).getType(), 0);
+      if (op->getResult(0).use_empty())
+        return {};
+      return LLVM::LoadOp::create(*b, b.getLoc(), op->getResult(0).getType(), slot.address(b));
+    }
+    llvm_unreachable("a caller that is not lowered");
+  }
+
+  /// The one library call; its result, if any, as the op has it.
+  Value call(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
+    LLVM::LLVMFuncOp routine =
+        declare(module, routineOf(op, transport), returnType(op), ValueRange(arguments).getTypes());
+    auto called = LLVM::CallOp::create(*b, b.getLoc(), routine, arguments);
+    if (op->getNumResults() == 0 || op.getReturns() != Returns::Result)
+      return {};
+    if (!answersWithAddress(op))
+      return called.getResult();
     Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), called.getResult());
+    if (isa<IsReachableOp>(op.getOperation())) {
+      Value reached = LLVM::ICmpOp::create(*b, b.getLoc(), LLVM::ICmpPredicate::ne, there,
+                                           b.constant(b->getI64Type(), 0));
+      return LLVM::ZExtOp::create(*b, b.getLoc(), b->getI32Type(), reached);
+    }
     Value here = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), arguments.front());
     return LLVM::SubOp::create(*b, b.getLoc(), there, here);
   }
-  return op->getNumResults() ? called.getResult() : Value();
-}
 
-/// Emits the call with what surrounds it; the value that replaces the op's result.
-Value lower(LibraryCall op, ResultSlot &slot) {
-  ProgramBuilder b(op);
-
-  SmallVector<Value> arguments;
-  unsigned operand = 0;
-  for (StringRef attribute : op.getCallSignature())
-    arguments.push_back(attribute.empty() ? libraryArgument(b, op->getOperand(operand++))
-                                          : b.i32(libraryValue(op, attribute)));
-
-  auto orderedCall = [&] {
-    if (op.isRelease())
-      b.systemFence(LLVM::AtomicOrdering::acq_rel);
-    Value result = call(b, op, arguments);
-    if (op.isAcquire())
-      b.systemFence(LLVM::AtomicOrdering::acq_rel);
-    return result;
-  };
-
-  Value result;
-  switch (op.getCaller()) {
-  case Caller::EveryThread:
-    return call(b, op, arguments);
-  case Caller::Block:
-    b.barrier();
-    result = orderedCall();
-    b.barrier();
-    return result;
-  case Caller::Elected:
-    b.barrier();
-    b.onElectedThread([&] {
-      if (Value onOneThread = orderedCall())
-        LLVM::StoreOp::create(*b, b.getLoc(), onOneThread, slot.address(b));
-    });
-    b.barrier();
-    if (op->getNumResults())
-      result = LLVM::LoadOp::create(*b, b.getLoc(), op->getResult(0).getType(), slot.address(b));
-    return result;
+  Type returnType(LibraryCall op) {
+    MLIRContext *context = module.getContext();
+    if (op.getReturns() == Returns::Status)
+      return IntegerType::get(context, 32);
+    if (op.getReturns() == Returns::Token || op->getNumResults() == 0)
+      return LLVM::LLVMVoidType::get(context);
+    if (answersWithAddress(op))
+      return LLVM::LLVMPointerType::get(context);
+    return op->getResult(0).getType();
   }
-  llvm_unreachable("a caller that is not lowered");
-}
+
+  /// OpenSHMEM knows where a peer keeps an object (shmem_ptr); how far away and whether at all follow from that.
+  bool answersWithAddress(LibraryCall op) { return isa<SymmOffsetOp>(op.getOperation()) || asksAboutHeap(op); }
+
+  /// NVSHMEM answers for an object only: ask about the first byte of the heap.
+  bool asksAboutHeap(LibraryCall op) {
+    return transport == Transport::Nvshmem && isa<HeapDistanceOp, IsReachableOp>(op.getOperation());
+  }
+
+  Value heapBase(ProgramBuilder &b) {
+    auto constantMemory = LLVM::LLVMPointerType::get(module.getContext(), /*addressSpace=*/4);
+    if (!module.lookupSymbol(nvshmem::kDeviceState)) {
+      OpBuilder atStart = OpBuilder::atBlockBegin(module.getBody());
+      auto bytes = LLVM::LLVMArrayType::get(b->getI8Type(), nvshmem::kDeviceStateBytes);
+      LLVM::GlobalOp::create(atStart, module.getLoc(), bytes, /*isConstant=*/false, LLVM::Linkage::External,
+                             nvshmem::kDeviceState, Attribute(), /*alignment=*/8, /*addrSpace=*/4);
+    }
+    Value state = LLVM::AddressOfOp::create(*b, b.getLoc(), constantMemory, nvshmem::kDeviceState);
+    Value field = LLVM::GEPOp::create(*b, b.getLoc(), constantMemory, b->getI8Type(), state,
+                                      ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(nvshmem::kHeapBaseOffset)});
+    return LLVM::LoadOp::create(*b, b.getLoc(), LLVM::LLVMPointerType::get(b->getContext()), field);
+  }
+
+  ModuleOp module;
+  Transport transport;
+  const Target &target;
+  ResultSlot slot;
+  int32_t warpSize;
+};
 
 //===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
 
 struct ConvertShmemToLLVM : triton_dist::shmem::impl::ConvertShmemToLLVMBase<ConvertShmemToLLVM> {
+  using ConvertShmemToLLVMBase::ConvertShmemToLLVMBase;
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    ResultSlot slot(module);
+    std::optional<Transport> chosen = parseTransport(transport);
+    if (!chosen) {
+      module.emitError() << "convert-shmem-to-llvm: there is no transport " << transport;
+      return signalPassFailure();
+    }
 
     SmallVector<Operation *> ops;
     module.walk([&](Operation *op) {
       if (isa<ShmemDialect>(op->getDialect()))
         ops.push_back(op);
     });
-
-    for (Operation *op : ops) {
-      ProgramBuilder b(op);
-      if (auto libraryCall = dyn_cast<LibraryCall>(op)) {
-        if (Value result = lower(libraryCall, slot))
-          op->getResult(0).replaceAllUsesWith(result);
-      } else {
-        // What Triton's passes must not know, LLVM may: the token is zero, the condition true.
-        int64_t value = isa<AlwaysOp>(op) ? 1 : 0;
-        op->getResult(0).replaceAllUsesWith(b.constant(op->getResult(0).getType(), value));
-      }
-      op->erase();
-    }
+    Lowering lowering(module, *chosen);
+    for (Operation *op : ops)
+      lowering.lower(op);
 
     // Conversions to Triton's pointer type that only our operands used.
     module.walk([](UnrealizedConversionCastOp conversion) {

@@ -6,10 +6,48 @@
 #include "mlir/IR/DialectImplementation.h"
 
 using namespace mlir;
+using namespace triton_dist;
 using namespace triton_dist::shmem;
 
-bool triton_dist::shmem::isScalarPointer(Type type) {
+bool shmem::isScalarPointer(Type type) {
   return isa<LLVM::LLVMPointerType>(type) || type.getAbstractType().getName() == "tt.ptr";
+}
+
+llvm::StringRef shmem::pickRoutine(Transport transport, StringRef nvshmem, StringRef rocshmem, StringRef p2p) {
+  switch (transport) {
+  case Transport::Nvshmem:
+    return nvshmem;
+  case Transport::Rocshmem:
+    return rocshmem;
+  case Transport::P2p:
+    return p2p;
+  }
+  llvm_unreachable("a transport without routines");
+}
+
+Caller shmem::callerOf(Operation *op, Caller otherwise) {
+  auto scope = op->getAttrOfType<ThreadScopeAttr>("scope");
+  if (!scope)
+    return otherwise;
+  switch (scope.getValue()) {
+  case ThreadScope::Thread:
+    return Caller::Elected;
+  case ThreadScope::Warp:
+    return Caller::Warp;
+  case ThreadScope::Block:
+    return Caller::Block;
+  }
+  llvm_unreachable("a scope without a caller");
+}
+
+bool shmem::isRelease(Operation *op, bool otherwise) {
+  auto sem = op->getAttrOfType<SemAttr>("sem");
+  return sem ? sem.getValue() == Sem::Release || sem.getValue() == Sem::AcqRel : otherwise;
+}
+
+bool shmem::isAcquire(Operation *op, bool otherwise) {
+  auto sem = op->getAttrOfType<SemAttr>("sem");
+  return sem ? sem.getValue() == Sem::Acquire || sem.getValue() == Sem::AcqRel : otherwise;
 }
 
 void ShmemDialect::initialize() {

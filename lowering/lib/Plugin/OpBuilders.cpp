@@ -5,8 +5,8 @@
 //   [a slot per result..., the op's operands..., a constant per attribute...]
 //
 // 3.7's binding returns nothing to Python, so Python passes a slot for a result:
-// `arith.ori x, x`, whose first operand is replaced by the result here, with x
-// zero. triton_dist/language/_emit.py is the other side of this convention.
+// an op that is the identity in its first operand, which is replaced by the
+// result here (`x | 0`, or a cast to its own type). triton_dist/language/_emit.py is the other side of this convention.
 //
 //===----------------------------------------------------------------------===//
 
@@ -57,12 +57,17 @@ int32_t constantOf(Value value) {
 }
 
 /// A wait stands in an `if` that Triton's pipeliner can predicate; see shmem.always.
-template <typename Op> constexpr bool isWait = std::is_same_v<Op, SignalWaitUntilOp>;
+template <typename Op> constexpr bool isWait() {
+  if constexpr (Op::template hasTrait<LibraryCall::Trait>())
+    return Op::isWait();
+  return false;
+}
 
 /// Results that are multiples of a page: heaps are mapped at page boundaries, and zero is a multiple of anything.
 /// Triton's axis analysis may know, so that a pointer moved by them keeps its alignment.
 template <typename Op>
-constexpr bool isPageMultiple = std::is_same_v<Op, SymmOffsetOp> || std::is_same_v<Op, TokenZeroOp>;
+constexpr bool isPageMultiple =
+    std::is_same_v<Op, SymmOffsetOp> || std::is_same_v<Op, HeapDistanceOp> || std::is_same_v<Op, TokenZeroOp>;
 constexpr int32_t kPageBytes = 4096;
 
 template <typename Op> void buildOp(TritonOpBuilder &triton, std::vector<Value> &arguments) {
@@ -81,7 +86,7 @@ template <typename Op> void buildOp(TritonOpBuilder &triton, std::vector<Value> 
   if constexpr (isPageMultiple<Op>)
     state.addAttribute("tt.divisibility", at.builder.getI32TensorAttr(kPageBytes));
 
-  if constexpr (isWait<Op>) {
+  if constexpr (isWait<Op>()) {
     Value always = AlwaysOp::create(at.builder, at.location, at.builder.getI1Type());
     auto branch = scf::IfOp::create(at.builder, at.location, state.types, always, /*withElseRegion=*/true);
     at.fill(branch.getResults());

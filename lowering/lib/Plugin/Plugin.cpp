@@ -15,12 +15,21 @@ using namespace triton_dist;
 static_assert(plugin::kApiVersion == TRITON_DIST_PLUGIN_API_VERSION,
               "this Triton has another plugin ABI: describe it in TritonPluginApi.h");
 
-static void addConvertShmemToLLVM(PassManager *manager, const std::vector<std::string> &) {
-  manager->addPass(shmem::createConvertShmemToLLVM());
+/// Triton hands a pass its arguments as strings; ours is the transport.
+template <typename Options>
+static Options transportOf(const std::vector<std::string> &arguments) {
+  Options options;
+  if (!arguments.empty())
+    options.transport = arguments.front();
+  return options;
 }
 
-static void addCheckShmemPlacement(PassManager *manager, const std::vector<std::string> &) {
-  manager->addPass(shmem::createCheckShmemPlacement());
+static void addConvertShmemToLLVM(PassManager *manager, const std::vector<std::string> &arguments) {
+  manager->addPass(shmem::createConvertShmemToLLVM(transportOf<shmem::ConvertShmemToLLVMOptions>(arguments)));
+}
+
+static void addPlanShmemCalls(PassManager *manager, const std::vector<std::string> &arguments) {
+  manager->addPass(shmem::createPlanShmemCalls(transportOf<shmem::PlanShmemCallsOptions>(arguments)));
 }
 
 static void registerShmem(DialectRegistry *registry) { registry->insert<shmem::ShmemDialect>(); }
@@ -28,7 +37,7 @@ static void registerShmem(DialectRegistry *registry) { registry->insert<shmem::S
 extern "C" __attribute__((visibility("default"))) plugin::PluginInfo *tritonGetPluginInfo() {
   static plugin::PassInfo passes[] = {
       {"shmem_to_llvm", TRITON_DIST_VERSION, addConvertShmemToLLVM, [] {}},
-      {"shmem_check", TRITON_DIST_VERSION, addCheckShmemPlacement, [] {}},
+      {"shmem_plan", TRITON_DIST_VERSION, addPlanShmemCalls, [] {}},
   };
   static plugin::DialectInfo dialects[] = {{"shmem", TRITON_DIST_VERSION, registerShmem}};
   static plugin::PluginInfo info = {plugin::kApiVersion,

@@ -1,1 +1,1 @@
-"""Names of Triton-distributed for use in kernels: thin layers over :mod:`triton_dist.language`; see docs/migrating.md."""
+"""Names of Triton-distributed in kernels: thin layers over :mod:`triton_dist.language` (docs/migrating.md)."""

@@ -1,0 +1,85 @@
+//===- PlanShmemCalls.cpp - Which routines a module calls, or why it cannot -===//
+
+#include "Routines.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir;
+
+namespace triton_dist::shmem {
+#define GEN_PASS_DEF_PLANSHMEMCALLS
+#include "Shmem/ShmemPasses.h.inc"
+} // namespace triton_dist::shmem
+
+using namespace triton_dist::shmem;
+
+namespace {
+
+/// Triton's headers are no part of its wheel, so its ops are known by name.
+bool isInWarpSpecializedRegion(Operation *op) {
+  for (Operation *parent = op->getParentOp(); parent; parent = parent->getParentOp())
+    if (parent->getName().getStringRef().starts_with("ttg.warp_specialize"))
+      return true;
+  return false;
+}
+
+/// What is wrong with `op`; empty when nothing is.
+std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas) {
+  StringRef name = op->getName().getStringRef();
+  if (op.getRoutine(transport).empty())
+    return llvm::formatv("{0} is not available on transport {1}", name, stringify(transport));
+  if (op.getCaller() == Caller::EveryThread)
+    return {};
+  if (isInWarpSpecializedRegion(op))
+    return llvm::formatv("{0} stands in a warp-specialised region: it needs every warp of the program, and a "
+                         "partition has only some of them; move it out of the loop, or drop warp_specialize=True",
+                         name);
+  if (numCtas > 1)
+    return llvm::formatv("{0} in a kernel with num_ctas={1}: it would act once per CTA instead of once per program; "
+                         "use num_ctas=1",
+                         name, numCtas);
+  return {};
+}
+
+std::string sourceLine(Location loc) {
+  if (auto place = loc->findInstanceOf<FileLineColLoc>())
+    return llvm::formatv("{0}:{1}:{2}", place.getFilename().strref(), place.getLine(), place.getColumn());
+  return "unknown line";
+}
+
+struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCalls> {
+  using PlanShmemCallsBase::PlanShmemCallsBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    std::optional<Transport> chosen = parseTransport(transport);
+    if (!chosen)
+      return signalPassFailure();
+    auto numCtas = module->getAttrOfType<IntegerAttr>("ttg.num-ctas");
+    llvm::MapVector<StringAttr, std::string> routines;
+    std::string error;
+    module.walk([&](LibraryCall op) {
+      std::string mistake = findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1);
+      if (!mistake.empty()) {
+        error = sourceLine(op->getLoc()) + ": " + mistake;
+        return WalkResult::interrupt();
+      }
+      StringAttr routine = StringAttr::get(module.getContext(), routineOf(op, *chosen));
+      std::string use = sourceLine(op->getLoc()) + ": " + op->getName().getStringRef().str();
+      routines.insert({routine, use});
+      return WalkResult::advance();
+    });
+
+    if (!error.empty()) {
+      module->setAttr("shmem.error", StringAttr::get(module.getContext(), error));
+      return;
+    }
+    std::string lines;
+    for (auto &[routine, use] : routines)
+      lines += (routine.getValue() + "\t" + use + "\n").str();
+    module->setAttr("shmem.routines", StringAttr::get(module.getContext(), lines));
+  }
+};
+
+} // namespace

@@ -1,0 +1,32 @@
+//===- Target.h - What the lowering asks of a GPU ---------------------------===//
+
+#ifndef TRITON_DIST_CONVERSION_TARGET_H
+#define TRITON_DIST_CONVERSION_TARGET_H
+
+#include "Shmem/Shmem.h"
+
+#include "mlir/IR/Builders.h"
+
+namespace triton_dist::shmem {
+
+/// The intrinsics of one family of GPUs.
+class Target {
+public:
+  virtual ~Target() = default;
+
+  /// The GPU that `module` is compiled for (Triton's `ttg.target`); NVIDIA's where it does not say.
+  static const Target &of(mlir::ModuleOp module);
+
+  /// All threads of the program meet, and see what the others wrote before.
+  virtual void barrier(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
+  /// Number of the calling thread in the program, an i32.
+  virtual mlir::Value threadId(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
+  /// LLVM's name of a synchronisation scope.
+  virtual llvm::StringRef syncScope(MemScope scope) const = 0;
+  /// How many threads a warp has where the module does not say.
+  virtual int32_t warpSize() const = 0;
+};
+
+} // namespace triton_dist::shmem
+
+#endif // TRITON_DIST_CONVERSION_TARGET_H

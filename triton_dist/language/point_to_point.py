@@ -1,0 +1,223 @@
+"""Point-to-point synchronisation: wait for, or test, elements of this PE's symmetric memory that others update.
+
+Elements are 16-, 32- or 64-bit integers, compared with or without a sign as their type says. Waits return a token for
+``consume_token`` (``any`` and ``some`` return their result, which is the token, too). The ``_vector`` forms compare
+element ``i`` with ``cmp_values[i]``. Where ``status`` is a pointer to int32, elements whose status is not zero are left
+out; ``None`` takes all. OpenSHMEM 1.5, 9.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import triton.language as tl
+
+from triton_dist.language import _check
+from triton_dist.language._builtin import builtin
+from triton_dist.language._emit import emit
+from triton_dist.language.constants import Cmp
+
+__all__ = [
+    "test",
+    "test_all",
+    "test_all_vector",
+    "test_any",
+    "test_any_vector",
+    "test_some",
+    "test_some_vector",
+    "wait_until",
+    "wait_until_all",
+    "wait_until_all_vector",
+    "wait_until_any",
+    "wait_until_any_vector",
+    "wait_until_some",
+    "wait_until_some_vector",
+]
+
+_WORDS = (tl.int16, tl.uint16, tl.int32, tl.uint32, tl.int64, tl.uint64)
+
+
+def _elements(op: str, name: str, value: Any) -> tl.tensor:
+    ptr = _check.pointer(op, name, value)
+    if ptr.type.element_ty not in _WORDS:
+        raise TypeError(
+            f"{op}: {name} must point to 16-, 32- or 64-bit integers, got a pointer to {ptr.type.element_ty}"
+        )
+    return ptr
+
+
+def _pointer_or_null(op: str, name: str, value: Any, dtypes: Sequence[tl.dtype], semantic: Any) -> tl.tensor:
+    if getattr(value, "value", value) is None:
+        return semantic.cast(semantic.scalar_constant(0, tl.int64), tl.pointer_type(dtypes[0]))
+    ptr = _check.pointer(op, name, value)
+    if ptr.type.element_ty not in dtypes:
+        raise TypeError(f"{op}: {name} must point to {dtypes[0]}, got a pointer to {ptr.type.element_ty}")
+    return ptr
+
+
+def _one(op: str, ivar: Any, cmp: Any, cmp_value: Any, semantic: Any, result: tl.dtype) -> tl.tensor:
+    ivar = _elements(op, "ivar", ivar)
+    value = _check.value_of(op, "cmp_value", cmp_value, ivar.type.element_ty, semantic)
+    attributes = [_check.constant(op, "cmp", cmp, Cmp), _check.element_type(op, "ivar", ivar)]
+    return emit(semantic, op, [ivar, value], attributes, result=result)
+
+
+def _many(
+    op: str,
+    ivars: Any,
+    nelems: Any,
+    status: Any,
+    cmp: Any,
+    compared: Any,
+    semantic: Any,
+    result: tl.dtype,
+    indices: Any = None,
+) -> tl.tensor:
+    ivars = _elements(op, "ivars", ivars)
+    dtype = ivars.type.element_ty
+    operands = [ivars, _check.byte_count(op, "nelems", nelems, semantic)]
+    if "some" in op:
+        operands.append(_pointer_or_null(op, "indices", indices, (tl.int64, tl.uint64), semantic))
+    operands.append(_pointer_or_null(op, "status", status, (tl.int32,), semantic))
+    if op.endswith("_vector"):
+        compared = _check.pointer(op, "cmp_values", compared)
+        if compared.type.element_ty != dtype:
+            raise TypeError(f"{op}: cmp_values must point to {dtype}, as ivars does, got {compared.type.element_ty}")
+        operands.append(compared)
+    else:
+        operands.append(_check.value_of(op, "cmp_value", compared, dtype, semantic))
+    attributes = [_check.constant(op, "cmp", cmp, Cmp), _check.element_type(op, "ivars", ivars)]
+    return emit(semantic, op, operands, attributes, result=result)
+
+
+@builtin
+def wait_until(ivar: tl.tensor, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None) -> tl.tensor:
+    """Wait until the element at ``ivar`` compares true; a token. OpenSHMEM 1.5, 9.9.1."""
+    return _one("wait_until", ivar, cmp, cmp_value, _semantic, tl.int64)
+
+
+@builtin
+def wait_until_all(
+    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None
+) -> tl.tensor:
+    """Wait until all elements compare true; a token. OpenSHMEM 1.5, 9.9.2."""
+    return _many("wait_until_all", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
+
+
+@builtin
+def wait_until_any(
+    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None
+) -> tl.tensor:
+    """Wait until an element compares true; its index, -1 when none is selected. OpenSHMEM 1.5, 9.9.3."""
+    return _many("wait_until_any", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
+
+
+@builtin
+def wait_until_some(
+    ivars: tl.tensor,
+    nelems: tl.tensor,
+    indices: tl.tensor,
+    status: Any,
+    cmp: tl.constexpr,
+    cmp_value: tl.tensor,
+    _semantic: Any = None,
+) -> tl.tensor:
+    """Wait until some elements compare true; how many, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.9.4."""
+    return _many("wait_until_some", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64, indices)
+
+
+@builtin
+def wait_until_all_vector(
+    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_values: tl.tensor, _semantic: Any = None
+) -> tl.tensor:
+    """Wait until all elements compare true, each with its own value; a token. OpenSHMEM 1.5, 9.9.5."""
+    return _many("wait_until_all_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
+
+
+@builtin
+def wait_until_any_vector(
+    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_values: tl.tensor, _semantic: Any = None
+) -> tl.tensor:
+    """Wait until an element compares true with its own value; its index. OpenSHMEM 1.5, 9.9.6."""
+    return _many("wait_until_any_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
+
+
+@builtin
+def wait_until_some_vector(
+    ivars: tl.tensor,
+    nelems: tl.tensor,
+    indices: tl.tensor,
+    status: Any,
+    cmp: tl.constexpr,
+    cmp_values: tl.tensor,
+    _semantic: Any = None,
+) -> tl.tensor:
+    """Wait until some elements compare true, each with its own value; how many. OpenSHMEM 1.5, 9.9.7."""
+    return _many("wait_until_some_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64, indices)
+
+
+@builtin
+def test(ivar: tl.tensor, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None) -> tl.tensor:
+    """Whether the element at ``ivar`` compares true, an int32. OpenSHMEM 1.5, 9.9.8."""
+    return _one("test", ivar, cmp, cmp_value, _semantic, tl.int32)
+
+
+@builtin
+def test_all(
+    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None
+) -> tl.tensor:
+    """Whether all elements compare true, an int32. OpenSHMEM 1.5, 9.9.9."""
+    return _many("test_all", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int32)
+
+
+@builtin
+def test_any(
+    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None
+) -> tl.tensor:
+    """The index of an element that compares true, -1 when none does. OpenSHMEM 1.5, 9.9.10."""
+    return _many("test_any", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
+
+
+@builtin
+def test_some(
+    ivars: tl.tensor,
+    nelems: tl.tensor,
+    indices: tl.tensor,
+    status: Any,
+    cmp: tl.constexpr,
+    cmp_value: tl.tensor,
+    _semantic: Any = None,
+) -> tl.tensor:
+    """How many elements compare true, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.9.11."""
+    return _many("test_some", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64, indices)
+
+
+@builtin
+def test_all_vector(
+    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_values: tl.tensor, _semantic: Any = None
+) -> tl.tensor:
+    """Whether all elements compare true, each with its own value, an int32. OpenSHMEM 1.5, 9.9.12."""
+    return _many("test_all_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int32)
+
+
+@builtin
+def test_any_vector(
+    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_values: tl.tensor, _semantic: Any = None
+) -> tl.tensor:
+    """The index of an element that compares true with its own value, -1 when none does. OpenSHMEM 1.5, 9.9.13."""
+    return _many("test_any_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
+
+
+@builtin
+def test_some_vector(
+    ivars: tl.tensor,
+    nelems: tl.tensor,
+    indices: tl.tensor,
+    status: Any,
+    cmp: tl.constexpr,
+    cmp_values: tl.tensor,
+    _semantic: Any = None,
+) -> tl.tensor:
+    """How many elements compare true, each with its own value. OpenSHMEM 1.5, 9.9.14."""
+    return _many("test_some_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64, indices)
