@@ -15,6 +15,7 @@ import _triton_dist_loader
 
 _triton_dist_loader.check()
 
+from triton_dist.compat.jit import jit  # noqa: E402
 from triton_dist.world import World, interprets, kind  # noqa: E402
 from triton_dist.world.api import (  # noqa: E402
     barrier_all,
@@ -41,6 +42,7 @@ __all__ = [
     "full",
     "init",
     "is_initialized",
+    "jit",
     "kind",
     "my_pe",
     "n_pes",

@@ -32,14 +32,14 @@ def _clock() -> Callable[[], float]:
     if triton_dist.kind() == "cpu":
         begin = time.perf_counter()
         return lambda: (time.perf_counter() - begin) * 1e3
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
-    start.record()  # type: ignore[no-untyped-call]
+    start.record()
 
     def elapsed() -> float:
-        stop.record()  # type: ignore[no-untyped-call]
+        stop.record()
         torch.cuda.synchronize()
-        return float(start.elapsed_time(stop))  # type: ignore[no-untyped-call]
+        return float(start.elapsed_time(stop))
 
     return elapsed
 
@@ -48,4 +48,4 @@ def sleep_async(duration_ms: float) -> None:
     """Keep the GPU's stream busy for a while, so that launches queue up behind; nothing in the CPU world."""
     if triton_dist.kind() == "gpu":
         properties: Any = torch.cuda.get_device_properties()
-        torch.cuda._sleep(int(properties.clock_rate * duration_ms))
+        torch.cuda._sleep(int(properties.clock_rate * duration_ms))  # type: ignore[no-untyped-call]

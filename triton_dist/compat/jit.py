@@ -71,5 +71,5 @@ class _LoopsFirst(ASTTransformer):  # type: ignore[misc]
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
 
-    def visit_Module(self, node: ast.Module) -> ast.AST:
+    def visit_Module(self, node: ast.Module) -> ast.AST:  # noqa: N802 (ast's name)
         return self.generic_visit(threads.as_loops(node, self._fn))  # type: ignore[no-any-return]

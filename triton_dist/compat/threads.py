@@ -86,7 +86,7 @@ class _Loops:
         self._stores = Counter(_stored(function))
         self._stores.update(node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg))
         self._per_thread: dict[str, ast.expr | None] = {}
-        """Names that stand, here, for a value of each thread: that value in terms of ``tid``, None if it is not sure."""
+        """Names that stand, here, for a thread's value: that value in terms of ``tid``, None if that is not sure."""
         self._count = 0
 
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
@@ -154,7 +154,11 @@ class _Loops:
         tid = next(part.func for part in ast.walk(node) if isinstance(part, ast.Call) and self._known.is_index(part))
         thread = f"_thread_{self._count}"
         self._count += 1
-        node = _Replacement(lambda part: ast.Name(thread, ast.Load()) if self._known.is_index(part) else None).visit(node)
+
+        def index(part: ast.AST) -> ast.expr | None:
+            return ast.Name(thread, ast.Load()) if self._known.is_index(part) else None
+
+        node = _Replacement(index).visit(node)
         conditions = list(_conjuncts(node.test))
         if node.orelse:
             conditions = []  # every thread has something to do

@@ -1,0 +1,138 @@
+"""A walk over the op table: each op must be there at every layer, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from triton._C.libtriton import ir
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import JITFunction
+
+import triton_dist.language as dl
+from triton_dist.world.cpu.ops import IMPLEMENTATIONS
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from generate_op_docs import FUNCTIONS, functions  # noqa: E402
+from op_examples import EXAMPLES, SIGNATURE  # noqa: E402
+from op_table import Op, ops  # noqa: E402
+
+INTERNAL = {"always"}
+"""Ops that the language emits beside others, and that mean nothing to an interpreter."""
+
+each_op = pytest.mark.parametrize("op", ops(), ids=lambda op: op.name)
+each_call = pytest.mark.parametrize("op", [op for op in ops() if op.calls], ids=lambda op: op.name)
+
+
+def test_the_table_is_read() -> None:
+    names = [op.name for op in ops()]
+    assert len(names) >= 60
+    assert len(names) == len(set(names))
+    assert set(EXAMPLES) | set(FUNCTIONS) | INTERNAL <= set(names)
+
+
+# ---- every op
+
+
+@each_op
+def test_op_has_functions_in_the_language(op: Op) -> None:
+    assert functions(op) or op.name in INTERNAL
+    for name in functions(op):
+        assert name in dl.__all__, f"triton_dist.language does not export {name}"
+        assert callable(getattr(dl, name)), f"dl.{name} is {getattr(dl, name)!r}"
+
+
+@each_op
+def test_op_can_be_built(op: Op) -> None:
+    assert hasattr(ir.builder, f"shmem_{op.name}")
+
+
+@each_op
+def test_op_has_an_implementation_in_the_cpu_world(op: Op) -> None:
+    assert op.name in IMPLEMENTATIONS or op.name in INTERNAL
+
+
+@each_op
+def test_op_has_a_lit_test(op: Op) -> None:
+    assert op.name in _tested(), f"no file of tests/lowering has shmem.{op.name}"
+
+
+@each_call
+@pytest.mark.parametrize("transport", ["nvshmem", "p2p"])
+def test_op_has_a_routine(op: Op, transport: str) -> None:
+    assert op.routines[transport]
+
+
+def _tested() -> set[str]:
+    """The ops that stand in the IR, not in the comments, of lit tests."""
+    lines = [line for file in (ROOT / "tests/lowering").glob("*.mlir") for line in file.read_text().splitlines()]
+    return {name for line in lines for name in re.findall(r"\bshmem\.(\w+)", line.partition("//")[0])}
+
+
+# ---- nothing else
+
+
+def test_the_cpu_world_implements_no_other_op() -> None:
+    assert set(IMPLEMENTATIONS) <= {op.name for op in ops()}
+
+
+def test_the_language_has_no_other_function() -> None:
+    emitting = {name for op in ops() for name in functions(op)}
+    compatible = {"notify", "num_ranks", "rank", "wait"}  # Triton-distributed's names for some of these
+    others = {name for name in dl.__all__ if callable(getattr(dl, name)) and not name.isupper()}
+    assert others - emitting == compatible
+
+
+# ---- the reference
+
+
+def test_the_reference_is_up_to_date() -> None:
+    check = [sys.executable, str(ROOT / "scripts/generate_op_docs.py"), "--check"]
+    run = subprocess.run(check, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """A module with a kernel for each example of the reference."""
+    lines = ["import triton.language as tl", "import triton_dist.language as dl"]
+    for name, example in EXAMPLES.items():
+        lines += [f"def {name}({', '.join(SIGNATURE)}):", f"    {example}"]
+    file = tmp_path_factory.mktemp("examples") / "examples.py"
+    file.write_text("\n".join(lines))
+    spec = importlib.util.spec_from_file_location("examples", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@each_op
+def test_example_emits_the_op(op: Op, examples: ModuleType) -> None:
+    if op.name in INTERNAL:
+        pytest.skip("shown where waits are")
+    text = _ttir(getattr(examples, op.name))
+    assert f"shmem.{op.name}" in text
+
+
+def _ttir(kernel: Callable[..., Any]) -> str:
+    target = GPUTarget("cuda", 90, 32)
+    backend = make_backend(target)
+    options = backend.parse_options({})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    source = ASTSource(fn=JITFunction(kernel), signature=dict(SIGNATURE))
+    hooks = backend.get_codegen_implementation(options), backend.get_module_map()
+    module = source.make_ir(target, options, *hooks, context)
+    return str(module.str_nodebug())
