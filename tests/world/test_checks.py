@@ -9,7 +9,7 @@ RUNS = {
     "copies.py": (1, 2, 4),
     "signals.py": (1, 2, 4),
     "one_sided.py": (1, 2, 4),
-    "waits.py": (1, 2, 4),
+    "waits.py": (2, 4),
     "collectives.py": (1, 2, 4),
     "memory.py": (2,),
     "mistakes.py": (2,),
