@@ -1,7 +1,7 @@
 """One line of a kernel for each op of the table: what the reference shows, and what its test compiles.
 
-In these lines ``x`` and ``y`` point to float32, ``counters`` and ``indices`` to int64, ``flags`` to int32 and ``signal``
-to a 64-bit signal, all symmetric; ``pe`` is a PE and ``n`` an int32.
+In these lines ``x`` and ``y`` point to float32, ``counters`` and ``indices`` to int64, ``flags`` to int32, and
+``signal`` to a 64-bit signal, all of them symmetric; ``pe`` is a PE and ``n`` an int32.
 """
 
 SIGNATURE = {

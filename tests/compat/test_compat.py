@@ -29,19 +29,30 @@ from triton_dist.testing import Result, launch
 HERE = Path(__file__).parent
 
 
-# ---- in the CPU world
+# ---- run
+
+PATTERNS = ["queue", "all_gather", "all_to_all", "local_flags", "words"]
 
 
 @functools.cache
-def tutorials(n_pes: int) -> Result:
-    environment = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "20", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
-    return launch([HERE / "tutorials.py"], n_pes, env=environment, timeout=120)
+def tutorials(world: str, n_pes: int) -> Result:
+    environment = {"TRITON_DIST_WORLD": world, "TRITON_DIST_WAIT_TIMEOUT": "20", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
+    return launch([HERE / "tutorials.py"], n_pes, env=environment, timeout=300)
 
 
 @pytest.mark.parametrize("n_pes", [2, 4], ids="{}pes".format)
-@pytest.mark.parametrize("pattern", ["queue", "all_gather", "all_to_all", "local_flags", "words"])
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_pattern_runs(pattern: str, n_pes: int) -> None:
-    result = tutorials(n_pes)
+    assert_passed(tutorials("cpu", n_pes), pattern)
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_pattern_runs_on_gpus(pattern: str, n_gpus: int) -> None:
+    assert_passed(tutorials("gpu", n_gpus), pattern)
+
+
+def assert_passed(result: Result, pattern: str) -> None:
     missing = [pe.pe for pe in result if f"passed: {pattern}\n" not in pe.stdout]
     if missing:
         pytest.fail(f"{pattern} did not pass on PE {missing}\n{result.report}", pytrace=False)
