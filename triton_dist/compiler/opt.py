@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--split-input-file", action="store_true", help="take what stands between lines `// -----` as separate modules"
     )
-    parser.add_argument("--transport", default="nvshmem", choices=["nvshmem", "rocshmem", "p2p"])
+    parser.add_argument("--transport", default="nvshmem", choices=["nvshmem", "rocshmem", "rocshmem-6", "p2p"])
     options = parser.parse_args(arguments)
     failed = False
     for source in _sources(options.file, options.split_input_file):

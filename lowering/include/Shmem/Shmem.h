@@ -16,7 +16,7 @@
 namespace triton_dist::shmem {
 
 /// The device library that ops are lowered to.
-enum class Transport { Nvshmem, Rocshmem, P2p };
+enum class Transport { Nvshmem, Rocshmem, Rocshmem6, P2p };
 
 /// Which of a program's threads call the library routine of an op.
 enum class Caller { EveryThread, Block, Warp, Elected };

@@ -25,7 +25,7 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
       cluster instead of once per program.
   }];
   let options = [
-    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem or p2p">
+    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem, rocshmem-6 or p2p">
   ];
 }
 
@@ -58,7 +58,7 @@ def ConvertShmemToLLVM : Pass<"convert-shmem-to-llvm", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
   let options = [
-    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem or p2p">
+    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem, rocshmem-6 or p2p">
   ];
 }
 

@@ -17,6 +17,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Rocshmem.h"
 #include "Routines.h"
 #include "Target.h"
 
@@ -223,14 +224,12 @@ private:
 
   /// The one library call; its result, if any, as the op has it.
   Value call(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
-    LLVM::LLVMFuncOp routine =
-        declare(module, routineOf(op, transport), returnType(op), ValueRange(arguments).getTypes());
-    auto called = LLVM::CallOp::create(*b, b.getLoc(), routine, arguments);
+    Value returned = callRoutine(b, op, arguments);
     if (op->getNumResults() == 0 || op.getReturns() != Returns::Result)
       return {};
     if (!answersWithAddress(op))
-      return called.getResult();
-    Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), called.getResult());
+      return returned;
+    Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), returned);
     if (isa<IsReachableOp>(op.getOperation())) {
       Value reached = LLVM::ICmpOp::create(*b, b.getLoc(), LLVM::ICmpPredicate::ne, there,
                                            b.constant(b->getI64Type(), 0));
@@ -238,6 +237,16 @@ private:
     }
     Value here = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), arguments.front());
     return LLVM::SubOp::create(*b, b.getLoc(), there, here);
+  }
+
+  /// What the routine returned, if anything.
+  Value callRoutine(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
+    if (isRocshmem(transport))
+      return rocshmem::call(*b, op, transport, arguments);
+    LLVM::LLVMFuncOp routine =
+        declare(module, routineOf(op, transport), returnType(op), ValueRange(arguments).getTypes());
+    auto called = LLVM::CallOp::create(*b, b.getLoc(), routine, arguments);
+    return called.getNumResults() ? called.getResult() : Value();
   }
 
   Type returnType(LibraryCall op) {
@@ -301,8 +310,14 @@ struct ConvertShmemToLLVM : triton_dist::shmem::impl::ConvertShmemToLLVMBase<Con
         ops.push_back(op);
     });
     Lowering lowering(module, *chosen);
-    for (Operation *op : ops)
+    for (Operation *op : ops) {
+      auto libraryCall = dyn_cast<LibraryCall>(op);
+      if (std::string why = libraryCall ? whyUnavailable(libraryCall, *chosen) : ""; !why.empty()) {
+        op->emitError() << op->getName() << " " << why << " on transport " << transport;
+        return signalPassFailure();
+      }
       lowering.lower(op);
+    }
 
     // Conversions to Triton's pointer type that only our operands used.
     module.walk([](UnrealizedConversionCastOp conversion) {

@@ -27,8 +27,8 @@ bool isInWarpSpecializedRegion(Operation *op) {
 /// What is wrong with `op`; empty when nothing is.
 std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas) {
   StringRef name = op->getName().getStringRef();
-  if (op.getRoutine(transport).empty())
-    return llvm::formatv("{0} is not available on transport {1}", name, stringify(transport));
+  if (std::string why = whyUnavailable(op, transport); !why.empty())
+    return llvm::formatv("{0} {1} on transport {2}", name, why, stringify(transport));
   if (op.getCaller() == Caller::EveryThread)
     return {};
   if (isInWarpSpecializedRegion(op))

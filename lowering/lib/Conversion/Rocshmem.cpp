@@ -166,10 +166,9 @@ Value addressOf(OpBuilder &builder, ModuleOp module, Location loc, StringRef nam
 DictionaryAttr abiAttributes(MLIRContext *context, const CType &type) {
   SmallVector<NamedAttribute> attributes;
   if (type.kind == CType::Kind::Integer && !type.isPointer && type.bits < 32)
-    attributes.emplace_back(
-        StringAttr::get(context, type.isSigned ? LLVM::LLVMDialect::getSExtAttrName()
-                                               : LLVM::LLVMDialect::getZExtAttrName()),
-        UnitAttr::get(context));
+    attributes.emplace_back(StringAttr::get(context, type.isSigned ? LLVM::LLVMDialect::getSExtAttrName()
+                                                                   : LLVM::LLVMDialect::getZExtAttrName()),
+                            UnitAttr::get(context));
   return DictionaryAttr::get(context, attributes);
 }
 

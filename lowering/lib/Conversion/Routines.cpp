@@ -2,7 +2,9 @@
 
 #include "Routines.h"
 
+#include "Rocshmem.h"
 #include "Shmem/Nvshmem.h"
+#include "Shmem/Rocshmem.h"
 
 #include "llvm/ADT/StringSwitch.h"
 
@@ -14,6 +16,7 @@ std::optional<Transport> shmem::parseTransport(StringRef name) {
   return llvm::StringSwitch<std::optional<Transport>>(name)
       .Case("nvshmem", Transport::Nvshmem)
       .Case("rocshmem", Transport::Rocshmem)
+      .Case("rocshmem-6", Transport::Rocshmem6)
       .Case("p2p", Transport::P2p)
       .Default(std::nullopt);
 }
@@ -24,6 +27,8 @@ StringRef shmem::stringify(Transport transport) {
     return "nvshmem";
   case Transport::Rocshmem:
     return "rocshmem";
+  case Transport::Rocshmem6:
+    return "rocshmem-6";
   case Transport::P2p:
     return "p2p";
   }
@@ -72,15 +77,14 @@ StringRef typeName(ElementType type, Transport transport) {
 }
 
 /// The suffix that says which threads take part.
-StringRef scopeSuffix(ThreadScope scope, Transport transport) {
-  bool isRocshmem = transport == Transport::Rocshmem;
+StringRef scopeSuffix(ThreadScope scope) {
   switch (scope) {
   case ThreadScope::Thread:
     return "";
   case ThreadScope::Warp:
-    return isRocshmem ? "_wave" : "_warp";
+    return "_warp";
   case ThreadScope::Block:
-    return isRocshmem ? "_wg" : "_block";
+    return "_block";
   }
   llvm_unreachable("a scope without a suffix");
 }
@@ -92,14 +96,26 @@ void replace(std::string &text, StringRef placeholder, StringRef value) {
 
 } // namespace
 
+bool shmem::isRocshmem(Transport transport) {
+  return transport == Transport::Rocshmem || transport == Transport::Rocshmem6;
+}
+
+std::string shmem::whyUnavailable(LibraryCall op, Transport transport) {
+  if (isRocshmem(transport))
+    return rocshmem::whyUnavailable(op, transport);
+  return op.getRoutine(transport).empty() ? "is not available" : "";
+}
+
 std::string shmem::routineOf(LibraryCall op, Transport transport) {
+  if (isRocshmem(transport))
+    return rocshmem::prototypeOf(op, transport).symbol();
   std::string name = op.getRoutine(transport).str();
   if (auto type = op->getAttrOfType<ElementTypeAttr>("type"))
     replace(name, "$type", typeName(type.getValue(), transport));
   if (auto reduction = op->getAttrOfType<ReductionAttr>("op"))
     replace(name, "$op", stringifyReduction(reduction.getValue()));
   if (auto scope = op->getAttrOfType<ThreadScopeAttr>("scope")) {
-    replace(name, "$scope", scopeSuffix(scope.getValue(), transport));
+    replace(name, "$scope", scopeSuffix(scope.getValue()));
     // NVSHMEM's routines for more than a thread extend OpenSHMEM, and say so.
     if (transport == Transport::Nvshmem && scope.getValue() != ThreadScope::Thread)
       replace(name, "nvshmem_", "nvshmemx_");
@@ -113,42 +129,30 @@ std::string shmem::routineOf(LibraryCall op, Transport transport) {
 
 namespace {
 
-int64_t nvshmemValue(SignalUpdate update) {
-  switch (update) {
-  case SignalUpdate::Set:
-    return nvshmem::kSignalSet;
-  case SignalUpdate::Add:
-    return nvshmem::kSignalAdd;
-  }
-  llvm_unreachable("a signal update without a number");
-}
+/// A library's numbers, in the order of the dialect's enums.
+struct Numbers {
+  int signalUpdates[getMaxEnumValForSignalUpdate() + 1];
+  int comparisons[getMaxEnumValForCmp() + 1];
+};
 
-int64_t nvshmemValue(Cmp cmp) {
-  switch (cmp) {
-  case Cmp::Eq:
-    return nvshmem::kCmpEq;
-  case Cmp::Ne:
-    return nvshmem::kCmpNe;
-  case Cmp::Gt:
-    return nvshmem::kCmpGt;
-  case Cmp::Ge:
-    return nvshmem::kCmpGe;
-  case Cmp::Lt:
-    return nvshmem::kCmpLt;
-  case Cmp::Le:
-    return nvshmem::kCmpLe;
-  }
-  llvm_unreachable("a comparison without a number");
-}
+constexpr Numbers kNvshmem = {
+    {triton_dist::nvshmem::kSignalSet, triton_dist::nvshmem::kSignalAdd},
+    {triton_dist::nvshmem::kCmpEq, triton_dist::nvshmem::kCmpNe, triton_dist::nvshmem::kCmpGt,
+     triton_dist::nvshmem::kCmpGe, triton_dist::nvshmem::kCmpLt, triton_dist::nvshmem::kCmpLe},
+};
+constexpr Numbers kRocshmem = {
+    {triton_dist::rocshmem::kSignalSet, triton_dist::rocshmem::kSignalAdd},
+    {triton_dist::rocshmem::kCmpEq, triton_dist::rocshmem::kCmpNe, triton_dist::rocshmem::kCmpGt,
+     triton_dist::rocshmem::kCmpGe, triton_dist::rocshmem::kCmpLt, triton_dist::rocshmem::kCmpLe},
+};
 
 } // namespace
 
 int64_t shmem::libraryValue(Operation *op, StringRef name, Transport transport) {
-  Attribute attribute = op->getAttr(name);
-  if (transport != Transport::Nvshmem)
-    return cast<IntegerAttr>(attribute).getInt(); // our own library takes the dialect's numbers
+  int64_t value = cast<IntegerAttr>(op->getAttr(name)).getInt();
+  if (transport == Transport::P2p)
+    return value; // our own library takes the dialect's numbers
+  const Numbers &numbers = isRocshmem(transport) ? kRocshmem : kNvshmem;
   // By name: to MLIR, attributes of all enums are i32 and differ in their range only.
-  if (name == "cmp")
-    return nvshmemValue(cast<CmpAttr>(attribute).getValue());
-  return nvshmemValue(cast<SignalUpdateAttr>(attribute).getValue());
+  return name == "cmp" ? numbers.comparisons[value] : numbers.signalUpdates[value];
 }

@@ -10,11 +10,17 @@
 
 namespace triton_dist::shmem {
 
-/// A transport by its name ("nvshmem", "rocshmem", "p2p").
+/// A transport by its name ("nvshmem", "rocshmem", "rocshmem-6", "p2p").
 std::optional<Transport> parseTransport(llvm::StringRef name);
 llvm::StringRef stringify(Transport transport);
 
-/// The routine that `op` calls, placeholders filled in; empty where the library has none.
+/// Whether the library is ROCSHMEM, whose routines are C++ (see Rocshmem.h).
+bool isRocshmem(Transport transport);
+
+/// Why a transport has nothing for `op`, to stand behind the op's name; empty when it has.
+std::string whyUnavailable(LibraryCall op, Transport transport);
+
+/// The symbol of the routine that `op` calls. Only for ops that are available.
 std::string routineOf(LibraryCall op, Transport transport);
 
 /// The attribute `name` of `op` as the library's C int.

@@ -18,6 +18,7 @@ llvm::StringRef shmem::pickRoutine(Transport transport, StringRef nvshmem, Strin
   case Transport::Nvshmem:
     return nvshmem;
   case Transport::Rocshmem:
+  case Transport::Rocshmem6:
     return rocshmem;
   case Transport::P2p:
     return p2p;
