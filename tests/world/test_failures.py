@@ -77,7 +77,7 @@ def test_nothing_is_left_after_a_kill() -> None:
     """The launcher's time limit kills all PEs in the middle of their work."""
     before = set(Path("/dev/shm").iterdir())
     mark = uuid.uuid4().hex
-    result = launch([FAILING / "linger.py"], 2, env={**ENVIRONMENT, "MARK": mark}, timeout=6)
+    result = launch([FAILING / "linger.py"], 2, env={**ENVIRONMENT, "MARK": mark}, timeout=12)
     assert result.timed_out and all("ready" in pe.stdout for pe in result), result.report
     assert set(Path("/dev/shm").iterdir()) <= before
     assert not [process for process in psutil.process_iter() if mark in environment_of(process).values()]

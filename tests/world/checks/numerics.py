@@ -92,7 +92,7 @@ def arithmetic(x, y, out, N: tl.constexpr):
     tl.store(out + 6 * N + at, tl.where(a < b, a, b))
     tl.store(out + 7 * N + at, tl.maximum(a, b))
     tl.store(out + 8 * N + at, a + tl.sum(b, axis=0))
-    tl.store(out + 10 * N + at, tl.where(a > 0.1, a * 2.0 + 1.5, tl.zeros((N,), tl.bfloat16)))
+    tl.store(out + 10 * N + at, tl.where(a > 0.125, a * 2.0 + 1.5, tl.zeros((N,), tl.bfloat16)))
     tl.store(out + 9 * N + at, tl.exp(a.to(tl.float32)).to(tl.bfloat16))
 
 
@@ -104,7 +104,7 @@ def check_bfloat16_arithmetic(world: Any) -> None:
     expected = [a + b, a - b, a * b, a / b, a.abs(), -a, torch.minimum(a, b), torch.maximum(a, b)]
     for i, row in enumerate(expected):
         assert torch.equal(out[i], row), i
-    assert torch.equal(out[10], torch.where(a > 0.1, a * 2 + 1.5, 0.0))
+    assert torch.equal(out[10], torch.where(a > 0.125, a * 2 + 1.5, 0.0))
     torch.testing.assert_close(out[8], a + b.sum(), rtol=0.02, atol=0.05)
     torch.testing.assert_close(out[9], a.float().exp().bfloat16())
 
