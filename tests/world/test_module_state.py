@@ -1,4 +1,4 @@
-"""NVSHMEM's state in loaded modules: filled once per world, whenever they were loaded, and no launch without it."""
+"""The state of device libraries in loaded modules: filled once per world, whenever loaded, and no launch without it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from triton.compiler.compiler import LazyDict
 
 from triton_dist.world import module_state
 
-PLAIN, SHMEM, OTHER = 11, 22, 33  # CUmodules; their CUfunctions are ten times that
+PLAIN, SHMEM, OTHER, DIRECT = 11, 22, 33, 44  # CUmodules; their CUfunctions are ten times that
+TRANSPORTS = {SHMEM: "nvshmem", OTHER: "nvshmem", DIRECT: "p2p"}
 
 on_other_gpu: list[bool] = []  # not empty: cuda:1 is current, and not cuda:0
 
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module_state, "_needs_state", lambda module: module != PLAIN)
+    monkeypatch.setattr(module_state, "_transport", TRANSPORTS.get)
     monkeypatch.setattr(module_state, "_current_device", lambda: 1 if on_other_gpu else 0)
     on_other_gpu.clear()
     for name, empty in (("_modules", {}), ("_waiting", set()), ("_world", None)):
@@ -26,6 +27,11 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     knobs.runtime.kernel_load_end_hook.remove(module_state._loaded)
     knobs.runtime.launch_enter_hook.remove(module_state._refuse)
+
+
+def bind(fill: module_state.Fill) -> None:
+    """A world on cuda:0 that has both transports."""
+    module_state.bind(0, {"nvshmem": fill, "p2p": fill}, {})
 
 
 def load(module: int) -> None:
@@ -42,10 +48,10 @@ def guarded() -> bool:
 
 def test_a_module_loaded_in_a_world_is_filled() -> None:
     filled: list[module_state.Module] = []
-    module_state.bind(0, filled.append)
+    bind(filled.append)
     load(PLAIN)
     load(SHMEM)
-    assert filled == [module_state.Module(SHMEM, "kernel22", 0)]
+    assert filled == [module_state.Module(SHMEM, "kernel22", 0, "nvshmem")]
     launch(SHMEM)
     assert not guarded(), "launches must cost nothing when no module waits"
 
@@ -53,7 +59,7 @@ def test_a_module_loaded_in_a_world_is_filled() -> None:
 def test_a_module_loaded_before_the_world_is_filled_by_it() -> None:
     load(SHMEM)
     filled: list[module_state.Module] = []
-    module_state.bind(0, filled.append)
+    bind(filled.append)
     assert [module.handle for module in filled] == [SHMEM]
     launch(SHMEM)
 
@@ -68,14 +74,14 @@ def test_no_launch_without_a_world() -> None:
 
 
 def test_a_second_world_fills_all_modules_again() -> None:
-    module_state.bind(0, lambda module: None)
+    bind(lambda module: None)
     load(SHMEM)
     load(OTHER)
     assert [module.handle for module in module_state.unbind()] == [SHMEM, OTHER]
     with pytest.raises(RuntimeError, match="no world"):
         launch(OTHER)
     filled: list[module_state.Module] = []
-    module_state.bind(0, filled.append)
+    bind(filled.append)
     assert {module.handle for module in filled} == {SHMEM, OTHER}
     launch(SHMEM)
     assert not guarded()
@@ -85,7 +91,7 @@ def test_a_module_that_could_not_be_filled_is_not_launched() -> None:
     def fill(module: module_state.Module) -> None:
         raise RuntimeError("no luck")
 
-    module_state.bind(0, fill)
+    bind(fill)
     with pytest.raises(RuntimeError, match="no luck"):
         load(SHMEM)
     with pytest.raises(RuntimeError, match="did not get this world's state"):
@@ -97,7 +103,7 @@ def test_a_module_on_another_gpu_is_neither_filled_nor_launched() -> None:
     on_other_gpu.append(True)
     load(OTHER)
     filled: list[module_state.Module] = []
-    module_state.bind(0, filled.append)
+    bind(filled.append)
     load(SHMEM)
     assert filled == []
     for module in (OTHER, SHMEM):
@@ -106,9 +112,30 @@ def test_a_module_on_another_gpu_is_neither_filled_nor_launched() -> None:
     launch(PLAIN)
 
 
+def test_modules_of_each_transport_are_filled_their_way() -> None:
+    filled: list[tuple[str, int]] = []
+    fill = {name: lambda module, name=name: filled.append((name, module.handle)) for name in ("nvshmem", "p2p")}
+    load(DIRECT)
+    module_state.bind(0, fill, {})
+    load(SHMEM)
+    assert filled == [("p2p", DIRECT), ("nvshmem", SHMEM)]
+    for module in (SHMEM, DIRECT):
+        launch(module)
+
+
+def test_a_module_of_a_transport_that_the_world_lacks_is_not_launched() -> None:
+    load(DIRECT)
+    module_state.bind(0, {"nvshmem": lambda module: None}, {"p2p": "PE 0 cannot reach PE 1 by load and store"})
+    load(SHMEM)
+    launch(SHMEM)
+    message = r"kernel44 was compiled for transport p2p, which this world does not have: PE 0 cannot reach PE 1"
+    with pytest.raises(RuntimeError, match=message):
+        launch(DIRECT)
+
+
 def test_installing_twice_fills_once() -> None:
     module_state.install()
     filled: list[module_state.Module] = []
-    module_state.bind(0, filled.append)
+    bind(filled.append)
     load(SHMEM)
     assert len(filled) == 1

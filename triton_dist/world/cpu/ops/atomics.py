@@ -7,7 +7,7 @@ floats have no instruction to be added with: their sum is put there if nobody ha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 from triton_dist._C._runtime import Order
 from triton_dist.world.cpu.ops.elements import ELEMENTS, Element, Word
@@ -37,7 +37,6 @@ _ORDERS = (Order.RELAXED, Order.ACQUIRE, Order.RELEASE, Order.ACQUIRE_RELEASE)
 _Update = Callable[[Element, int, "int | float", Order], int]
 """Updates the element at an address by an operand; the word that was there before."""
 
-_P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
@@ -100,11 +99,13 @@ def _fetching(name: str, update: _Update) -> Callable[[int, int | float, int, in
     return op
 
 
-def _by(value: int, op: Callable[Concatenate[int, int | float, _P], _R]) -> Callable[Concatenate[int, _P], _R]:
+def _by(value: int, op: Callable[..., _R]) -> Callable[[int, int, int, int, int], _R]:
+    value: int, op: Callable[[int, int | float, int, int, int, int], _R]
+) -> Callable[[int, int, int, int, int], _R]:
     """``op`` with its operand ``value`` given."""
 
-    def fixed(dst: int, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        return op(dst, value, *args, **kwargs)
+    def fixed(dst: int, pe: int, type: int, sem: int, mem_scope: int) -> _R:
+        return op(dst, value, pe, type, sem, mem_scope)
 
     return fixed
 

@@ -1,0 +1,28 @@
+"""The CPU world's functions take what the op table says, in its order: operands, then attributes."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+
+from triton_dist.world.cpu.ops import IMPLEMENTATIONS
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from op_table import Op, ops
+
+ATTRIBUTES = {"sig_op", "cmp", "op", "type", "sem", "mem_scope", "scope"}
+
+
+def test_there_are_no_others() -> None:
+    assert set(IMPLEMENTATIONS) == {op.name for op in ops()}
+
+
+@pytest.mark.parametrize("op", ops(), ids=lambda op: op.name)
+def test_arguments(op: Op) -> None:
+    expected = sorted(op.arguments, key=ATTRIBUTES.__contains__)
+    taken = list(inspect.signature(IMPLEMENTATIONS[op.name]).parameters)
+    assert taken == [name.replace("cmp_values", "cmp_value") for name in expected]
