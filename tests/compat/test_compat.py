@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.errors import CompilationError
@@ -21,7 +22,7 @@ from triton.runtime.jit import JITFunction
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.compat import threads
-from triton_dist.compiler import hooks
+from triton_dist.compiler import hooks, transport
 from triton_dist.language.extra import language_extra, libshmem_device
 from triton_dist.language.extra.language_extra import tid
 from triton_dist.testing import Result, launch
@@ -128,21 +129,43 @@ def compile_(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., A
     monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
     hooks.install()
 
-    def compile_(kernel: Any, signature: dict[str, Any]) -> Any:
+    def compile_(kernel: Any, signature: dict[str, Any], **options: Any) -> Any:
         kernel = getattr(kernel, "fn", kernel) if not isinstance(kernel, JITFunction) else kernel
         types = {name: kind if isinstance(kind, str) else "constexpr" for name, kind in signature.items()}
         constants = {name: value for name, value in signature.items() if not isinstance(value, str)}
-        source = ASTSource(fn=kernel, signature=types, constexprs=constants)
-        return triton.compile(source, target=GPUTarget("cuda", 90, 32))
+        aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind.startswith("*")}
+        source = ASTSource(fn=kernel, signature=types, constexprs=constants, attrs=aligned)
+        return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
     return compile_
 
 
+@pytest.mark.parametrize("transport_name", ["nvshmem", "p2p"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_kernel_compiles(name: str, compiled_kernels: ModuleType, compile_: Callable[..., Any]) -> None:
-    compiled = compile_(getattr(compiled_kernels, name), KERNELS[name])
+def test_kernel_compiles(
+    name: str, transport_name: str, compiled_kernels: ModuleType, compile_: Callable[..., Any]
+) -> None:
+    with transport.using(transport_name):
+        compiled = compile_(getattr(compiled_kernels, name), KERNELS[name])
     assert compiled.asm["cubin"]
     assert "%tid.x" not in compiled.asm["ttir"]  # no operation under a condition on which threads differ
+
+
+@pytest.mark.parametrize("transport_name", ["nvshmem", "p2p"])
+def test_waits_in_a_pipelined_loop(transport_name: str, compile_: Callable[..., Any]) -> None:
+    def kernel(a, b, c, ready, n):
+        i = tl.arange(0, 64)
+        tile = i[:, None] * 64 + i[None, :]
+        acc = tl.zeros((64, 64), tl.float32)
+        for k in range(n):
+            token = dl.wait(ready + k * 2, 2, "sys", "acquire", waitValue=k)
+            left = tl.load(dl.consume_token(a, token) + k * 4096 + tile)
+            acc = tl.dot(left, tl.load(b + k * 4096 + tile), acc)
+        tl.store(c + tile, acc)
+
+    signature = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "ready": "*i32", "n": "i32"}
+    with transport.using(transport_name):
+        assert "cp.async" in compile_(JITFunction(kernel), signature, num_stages=4).asm["ptx"]
 
 
 # ---- threads as loops
@@ -248,6 +271,16 @@ def depends_on_what_changes(x, n):
 def test_what_cannot_be_a_loop_is_an_error_with_its_line(function: Callable[..., Any], message: str) -> None:
     with pytest.raises(CompilationError, match=message):
         as_loops(function)
+
+
+def test_a_descriptor_cannot_carry_a_token(compile_: Callable[..., Any]) -> None:
+    def kernel(x, flag):
+        descriptor = tl.make_tensor_descriptor(x, [64, 64], [64, 1], [16, 16])
+        token = dl.wait(flag, 1, "gpu", "acquire")
+        tl.store(x, tl.sum(dl.consume_token(descriptor, token).load([0, 0])))
+
+    with pytest.raises(CompilationError, match="offset of the load"):
+        compile_(JITFunction(kernel), {"x": "*fp32", "flag": "*i32"})
 
 
 def test_plain_jit_says_which_decorator_to_use(compile_: Callable[..., Any]) -> None:

@@ -108,7 +108,7 @@ MISTAKES = {
     unknown_comparison: "signal_wait_until: cmp must be one of dl.CMP_EQ, dl.CMP_NE",
     comparison_is_an_update: "signal_wait_until: cmp must be one of dl.CMP_EQ",
     comparison_is_a_runtime_value: "signal_wait_until: cmp must be one of dl.CMP_EQ",
-    token_is_a_number: "consume_token: token must be what signal_wait_until returned",
+    token_is_a_number: "consume_token: token must be what a wait returned",
     float_consumes: "consume_token: value must be a pointer or an integer",
 }
 

@@ -26,12 +26,17 @@ def consume_token(value: tl.tensor, token: tl.tensor, _semantic: Any = None) -> 
 
     Args:
         value: a pointer or an integer, scalar or block.
-        token: what ``signal_wait_until`` returned.
+        token: what a wait returned.
     """
+    if isinstance(value, tl.tensor_descriptor):
+        raise TypeError(
+            "consume_token: a tensor descriptor cannot carry a token; let an offset of the load do: "
+            "desc.load([dl.consume_token(row, token), column])"
+        )
     if not isinstance(value, tl.tensor) or not (value.type.scalar.is_ptr() or value.type.scalar.is_int()):
         raise TypeError(f"consume_token: value must be a pointer or an integer, got {value!r}")
     if not isinstance(token, tl.tensor) or token.type not in (tl.int64, tl.uint64):
-        raise TypeError(f"consume_token: token must be what signal_wait_until returned, got {token!r}")
+        raise TypeError(f"consume_token: token must be what a wait returned, got {token!r}")
     zero = emit(_semantic, "token_zero", [token], result=tl.int32)
     if value.type.scalar.is_int():
         zero = _semantic.cast(zero, value.type.scalar)
