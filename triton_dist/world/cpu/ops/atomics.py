@@ -100,8 +100,6 @@ def _fetching(name: str, update: _Update) -> Callable[[int, int | float, int, in
 
 
 def _by(value: int, op: Callable[..., _R]) -> Callable[[int, int, int, int, int], _R]:
-    value: int, op: Callable[[int, int | float, int, int, int, int], _R]
-) -> Callable[[int, int, int, int, int], _R]:
     """``op`` with its operand ``value`` given."""
 
     def fixed(dst: int, pe: int, type: int, sem: int, mem_scope: int) -> _R:
