@@ -17,10 +17,10 @@ template <typename Scope>
 static int32_t broadcast(int32_t handle, char *dst, const char *src, size_t nbytes, int32_t root) {
   Team members = team(handle);
   int32_t rootPe = worldPe(members, root);
-  syncTeam<Scope>(handle, members);
+  syncTeam<Scope>(handle);
   if (rootPe != myPe() || dst != src)
     copy<Scope>(global(dst), onPe(src, rootPe), nbytes);
-  syncTeam<Scope>(handle, members);
+  syncTeam<Scope>(handle);
   return 0;
 }
 
@@ -31,14 +31,14 @@ static int32_t exchangeBlocks(int32_t handle, char *dst, const char *src, size_t
   Team members = team(handle);
   int32_t me = memberOf(members, myPe());
   char *there = dst + me * nbytes;
-  syncTeam<Scope>(handle, members);
+  syncTeam<Scope>(handle);
   for (int32_t i = 1; i <= members.size; ++i) {
     int32_t member = me + i < members.size ? me + i : me + i - members.size;
     const char *block = src + member * stride;
     if (member != me || there != block)
       copy<Scope>(onPe(there, worldPe(members, member)), global(block), nbytes);
   }
-  syncTeam<Scope>(handle, members);
+  syncTeam<Scope>(handle);
   return 0;
 }
 

@@ -12,10 +12,9 @@ using namespace triton_dist::device;
 
 #define DEFINE_BARRIERS(SCOPE, SUFFIX)                                                                                 \
   int32_t triton_dist_sync##SUFFIX(int32_t handle) {                                                                   \
-    Team members = team(handle);                                                                                       \
-    if (!members.size)                                                                                                 \
+    if (!team(handle).size)                                                                                            \
       return -1;                                                                                                       \
-    syncTeam<SCOPE>(handle, members);                                                                                  \
+    syncTeam<SCOPE>(handle);                                                                                           \
     return 0;                                                                                                          \
   }                                                                                                                    \
   int32_t triton_dist_barrier##SUFFIX(int32_t handle) {                                                                \

@@ -99,9 +99,9 @@ static int32_t reduce(int32_t handle, T *dst, const T *src, size_t nelems) {
   slice = (slice + kWide - 1) / kWide * kWide; // so that a slice is aligned as the whole is
   size_t begin = me * slice < nelems ? me * slice : nelems;
   size_t end = begin + slice < nelems ? begin + slice : nelems;
-  syncTeam<Scope>(handle, members);
+  syncTeam<Scope>(handle);
   combine<Op>(dst, src, {begin, end, members, members, Scope::rank(), Scope::size()});
-  syncTeam<Scope>(handle, members);
+  syncTeam<Scope>(handle);
   return 0;
 }
 
@@ -109,10 +109,10 @@ template <typename Scope, typename Op, typename T>
 static int32_t reducescatter(int32_t handle, T *dst, const T *src, size_t nelems) {
   Team members = team(handle);
   Team onlyMe = {myPe(), 1, 1};
-  syncTeam<Scope>(handle, members);
+  syncTeam<Scope>(handle);
   combine<Op>(dst, src + memberOf(members, myPe()) * nelems,
               {0, nelems, members, onlyMe, Scope::rank(), Scope::size()});
-  syncTeam<Scope>(handle, members);
+  syncTeam<Scope>(handle);
   return 0;
 }
 

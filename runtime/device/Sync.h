@@ -13,20 +13,21 @@ namespace triton_dist::device {
 ///
 /// Every member counts its calls, and tells each of the others its count, in a word for this PE alone: nothing is ever
 /// reset, so a member that is late finds what it waits for or something greater. One program of a PE at a time.
-template <typename Scope> TRITON_DIST_OUTLINED void syncTeam(int32_t handle, Team team) {
+template <typename Scope> TRITON_DIST_OUTLINED void syncTeam(int32_t handle) {
+  Team members = team(handle);
   SyncArea *area = triton_dist_p2p_state.sync + handle;
   uint64_t epoch = *global(&area->epoch) + 1;
   int32_t me = myPe();
   Scope::sync(); // all have read the count, and what they wrote precedes the fence of each
-  for (int32_t i = Scope::rank(); i < team.size; i += Scope::size()) {
-    int32_t pe = worldPe(team, i);
+  for (int32_t i = Scope::rank(); i < members.size; i += Scope::size()) {
+    int32_t pe = worldPe(members, i);
     if (pe == me)
       continue;
     fence();
     storeRelaxed(onPe(&area->arrived[me], pe), epoch);
   }
-  for (int32_t i = Scope::rank(); i < team.size; i += Scope::size())
-    if (int32_t pe = worldPe(team, i); pe != me)
+  for (int32_t i = Scope::rank(); i < members.size; i += Scope::size())
+    if (int32_t pe = worldPe(members, i); pe != me)
       waitUntil(global(&area->arrived[pe]), kGe, epoch);
   fence();
   if (Scope::rank() == 0)

@@ -5,26 +5,35 @@
 
 #include <stdint.h>
 
-/// Expands DEFINE(type, its name in routines, further arguments…).
-#define TRITON_DIST_FOR_INTEGERS(DEFINE, ...)                                                                          \
-  DEFINE(int8_t, i8, ##__VA_ARGS__)                                                                                    \
-  DEFINE(uint8_t, u8, ##__VA_ARGS__)                                                                                   \
-  DEFINE(int16_t, i16, ##__VA_ARGS__)                                                                                  \
-  DEFINE(uint16_t, u16, ##__VA_ARGS__)                                                                                 \
+// Each expands DEFINE(type, its name in routines, further arguments…) for a set of types.
+
+/// What machines have atomics for.
+#define TRITON_DIST_FOR_WIDE_INTEGERS(DEFINE, ...)                                                                     \
   DEFINE(int32_t, i32, ##__VA_ARGS__)                                                                                  \
   DEFINE(uint32_t, u32, ##__VA_ARGS__)                                                                                 \
   DEFINE(int64_t, i64, ##__VA_ARGS__)                                                                                  \
   DEFINE(uint64_t, u64, ##__VA_ARGS__)
 
-#define TRITON_DIST_FOR_FLOATS(DEFINE, ...)                                                                            \
-  DEFINE(_Float16, f16, ##__VA_ARGS__)                                                                                 \
-  DEFINE(__bf16, bf16, ##__VA_ARGS__)                                                                                  \
+#define TRITON_DIST_FOR_WIDE_FLOATS(DEFINE, ...)                                                                       \
   DEFINE(float, f32, ##__VA_ARGS__)                                                                                    \
   DEFINE(double, f64, ##__VA_ARGS__)
 
+/// What OpenSHMEM waits for.
+#define TRITON_DIST_FOR_WORDS(DEFINE, ...)                                                                             \
+  DEFINE(int16_t, i16, ##__VA_ARGS__)                                                                                  \
+  DEFINE(uint16_t, u16, ##__VA_ARGS__)                                                                                 \
+  TRITON_DIST_FOR_WIDE_INTEGERS(DEFINE, ##__VA_ARGS__)
+
+#define TRITON_DIST_FOR_INTEGERS(DEFINE, ...)                                                                          \
+  DEFINE(int8_t, i8, ##__VA_ARGS__)                                                                                    \
+  DEFINE(uint8_t, u8, ##__VA_ARGS__)                                                                                   \
+  TRITON_DIST_FOR_WORDS(DEFINE, ##__VA_ARGS__)
+
 #define TRITON_DIST_FOR_TYPES(DEFINE, ...)                                                                             \
   TRITON_DIST_FOR_INTEGERS(DEFINE, ##__VA_ARGS__)                                                                      \
-  TRITON_DIST_FOR_FLOATS(DEFINE, ##__VA_ARGS__)
+  DEFINE(_Float16, f16, ##__VA_ARGS__)                                                                                 \
+  DEFINE(__bf16, bf16, ##__VA_ARGS__)                                                                                  \
+  TRITON_DIST_FOR_WIDE_FLOATS(DEFINE, ##__VA_ARGS__)
 
 namespace triton_dist::device {
 

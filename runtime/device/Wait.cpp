@@ -125,7 +125,7 @@ template <typename T> static auto elements(T *ivars, size_t nelems, const int32_
   }
 
 extern "C" {
-TRITON_DIST_FOR_INTEGERS(DEFINE_ONE)
-TRITON_DIST_FOR_INTEGERS(DEFINE_MANY, , value)
-TRITON_DIST_FOR_INTEGERS(DEFINE_MANY, _vector, *value)
+TRITON_DIST_FOR_WORDS(DEFINE_ONE)
+TRITON_DIST_FOR_WORDS(DEFINE_MANY, , value)
+TRITON_DIST_FOR_WORDS(DEFINE_MANY, _vector, *value)
 } // extern "C"

@@ -13,9 +13,9 @@ namespace triton_dist::device {
 
 inline int32_t myPe() { return triton_dist_p2p_state.pe; }
 
-/// The copy on `pe` of the symmetric object at `pointer`.
+/// The copy on `pe` of the symmetric object at `pointer`. By way of an integer: to C++ it is another object.
 template <typename T> Global<T> *onPe(T *pointer, int32_t pe) {
-  return (Global<T> *)((Global<char> *)pointer + triton_dist_p2p_state.distance[pe]);
+  return (Global<T> *)((uintptr_t)pointer + triton_dist_p2p_state.distance[pe]);
 }
 
 /// A team by its handle; one of size 0 where the handle names none.

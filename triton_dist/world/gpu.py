@@ -3,6 +3,10 @@
 NVSHMEM comes through nvshmem4py, its unique id through the store of the launch. Tensors are bytes of NVSHMEM's heap
 with a torch dtype and shape on top; a peer's tensor is the same storage offset in the peer's bytes, mapped into this
 process.
+
+Kernels work on that heap through NVSHMEM's device library or, where every PE is mapped into every other, through our
+own, which needs no more than the distances between the mapped heaps and some symmetric memory to meet in. Kernels for
+both get their state whenever there is one, so that the two can be compared in one run.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Any
 import torch
 
 from triton_dist import environment
-from triton_dist.world import module_state
+from triton_dist.world import module_state, p2p
 from triton_dist.world.base import Launch, World
 
 __all__ = ["GpuWorld"]
@@ -44,18 +48,30 @@ class GpuWorld(World):
         self._allocations: dict[int, Allocation] = {}
         self._collectives = 0
         self._capacity = environment.get("TRITON_DIST_SYMMETRIC_SIZE")
+        asked = environment.get("TRITON_DIST_TRANSPORT")
         self.device = _choose_device(launch)
         self._nvshmem, self._bindings = _import_nvshmem()
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
-        _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, self._capacity)
-        module_state.bind(self.device.index, self._fill)
+        meeting_place = _rounded(p2p.sync_bytes())  # beside what users may allocate
+        _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, self._capacity + meeting_place)
+        self._sync = self._nvshmem.buffer(meeting_place)
+        try:
+            self._p2p_state, p2p_lacks = self._prepare_p2p()
+            self.transport = _choose_transport(asked, p2p_lacks, launch)
+        except BaseException:
+            self._nvshmem.free(self._sync)
+            self._nvshmem.finalize()
+            raise
+        _compile_for(self.transport)
+        fill = {"nvshmem": self._fill_nvshmem} | ({} if p2p_lacks else {"p2p": self._fill_p2p})
+        module_state.bind(self.device.index, fill, {"p2p": p2p_lacks} if p2p_lacks else {})
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         self._check_open()
         self._agree(f"empty({shape}, {dtype})")
         nbytes = prod(shape) * dtype.itemsize
-        size = max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+        size = max(_rounded(nbytes), ALIGNMENT)
         free = self._capacity - sum(allocation.nbytes for allocation in self._allocations.values())
         if size > free:
             raise MemoryError(self._full(shape, dtype, size, free))
@@ -109,15 +125,35 @@ class GpuWorld(World):
         for allocation in self._allocations.values():
             self._nvshmem.free(allocation.buffer)
         self._allocations.clear()
+        self._nvshmem.free(self._sync)
+        _compile_for(None)
         for module in module_state.unbind():
-            self._bindings.cumodule_finalize(module.handle)
+            if module.transport == "nvshmem":
+                self._bindings.cumodule_finalize(module.handle)
         self._nvshmem.finalize()
 
     def _drop(self) -> None:
+        _compile_for(None)
         module_state.unbind()
-        _keep_until_exit.append(self._allocations)
+        _keep_until_exit.append((self._allocations, self._sync))
 
-    def _fill(self, module: module_state.Module) -> None:
+    def _prepare_p2p(self) -> tuple[bytes, str]:
+        """The state of kernels that load and store, or why there is none, the same on every PE. *Collective.*"""
+        sync = torch.utils.dlpack.from_dlpack(self._sync)
+        sync.zero_()
+        torch.cuda.synchronize(self.device)
+        here = sync.data_ptr()
+        there = [self._bindings.ptr(here, pe) for pe in range(self.n_pes)]  # 0 where nothing is mapped
+        missing = [str(pe) for pe, address in enumerate(there) if not address]
+        lists = self._launch.exchange("unreachable", ", ".join(missing))  # by now all have zeroed theirs
+        if lacks := _why_not_p2p(lists):
+            return b"", lacks
+        return p2p.state(self.pe, [address - here for address in there], here), ""
+
+    def _fill_p2p(self, module: module_state.Module) -> None:
+        module_state.write(module, p2p.state_symbol(), self._p2p_state)
+
+    def _fill_nvshmem(self, module: module_state.Module) -> None:
         """Copy NVSHMEM's state into a module, so that its kernels know the PEs and the heap."""
         status = self._bindings.cumodule_init(module.handle)
         if status != 0:
@@ -158,7 +194,42 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
 
 
-_keep_until_exit: list[dict[int, Allocation]] = []  # nvshmem4py objects to the loss of a buffer that was not freed
+_keep_until_exit: list[Any] = []  # nvshmem4py objects to the loss of a buffer that was not freed
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _why_not_p2p(unreachable: list[str]) -> str:
+    """Why kernels cannot do with load and store, if they cannot; ``unreachable`` holds a list of PEs for each PE."""
+    if len(unreachable) > p2p.max_pes():
+        return f"it connects up to {p2p.max_pes()} PEs, and there are {len(unreachable)}"
+    lacks = [f"PE {pe} cannot reach PE {missing}" for pe, missing in enumerate(unreachable) if missing]
+    return "; ".join(lacks) + " by load and store" if lacks else ""
+
+
+def _choose_transport(asked: str, p2p_lacks: str, launch: Launch) -> str:
+    """The transport that this world's kernels are compiled for, unless told otherwise. *Collective.*"""
+    wishes = launch.exchange("transport", asked)
+    for pe, wish in enumerate(wishes):
+        if wish != wishes[0]:
+            raise RuntimeError(
+                f"TRITON_DIST_TRANSPORT is {wishes[0]} on PE 0 and {wish} on PE {pe}: set it to the same value for all"
+            )
+    if asked == "rocshmem":
+        raise RuntimeError("TRITON_DIST_TRANSPORT=rocshmem is for AMD GPUs: set it to auto, p2p or nvshmem")
+    if asked == "p2p" and p2p_lacks:
+        raise RuntimeError(f"TRITON_DIST_TRANSPORT=p2p cannot be had: {p2p_lacks}. Set it to auto or nvshmem")
+    if asked == "auto":
+        return "nvshmem" if p2p_lacks else "p2p"
+    return asked
+
+
+def _compile_for(transport: str | None) -> None:
+    from triton_dist.compiler.transport import choose
+
+    choose(transport)
 
 
 def _choose_device(launch: Launch) -> torch.device:

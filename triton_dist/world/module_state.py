@@ -1,11 +1,11 @@
-"""NVSHMEM's state inside loaded GPU modules: who needs it, and that nobody runs without it.
+"""The state of device libraries inside loaded GPU modules: who needs it, and that nobody runs without it.
 
-A kernel that was linked with NVSHMEM's device library carries a global that the host library must fill before the first
-launch. Triton tells about every module it loads, from its disk cache too, and whether the global is there tells whether
-the module needs it: no list of kernels, no names. Modules outlive worlds, so they are remembered: those loaded before
-``init()`` are filled by it, and those of a finalised world are filled again by the next. While a module waits to be
-filled, a guard stands before every launch and refuses that module; otherwise there is no guard, and launches cost what
-they always did.
+A kernel that was linked with a device library carries a global that must be filled before the first launch: NVSHMEM's
+by its host library, our own by us. Triton tells about every module it loads, from its disk cache too, and which global
+is there tells what the module needs: no list of kernels, no names. Modules outlive worlds, so they are remembered:
+those loaded before ``init()`` are filled by it, and those of a finalised world are filled again by the next. While a
+module waits to be filled, a guard stands before every launch and refuses that module; otherwise there is no guard, and
+launches cost what they always did.
 """
 
 from __future__ import annotations
@@ -16,24 +16,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Module", "bind", "install", "unbind"]
+from triton_dist.world import p2p
 
-STATE_SYMBOL = b"nvshmemi_device_state_d"
+__all__ = ["Module", "bind", "install", "unbind", "write"]
 
 
 @dataclass(frozen=True)
 class Module:
-    """A loaded module that needs NVSHMEM's state: its CUmodule, the kernel it was loaded for, and on which GPU."""
+    """A loaded module that needs state: its CUmodule, the kernel it was loaded for, on which GPU, and whose state."""
 
     handle: int
     kernel: str
     device: int
+    transport: str
+
+
+Fill = Callable[[Module], None]
 
 
 @dataclass(frozen=True)
 class _World:
     device: int
-    fill: Callable[[Module], None]
+    fill: Mapping[str, Fill]
+    lacking: Mapping[str, str]
 
 
 _modules: dict[int, Module] = {}  # by CUfunction, which is what a launch hook gets; Triton unloads none
@@ -48,10 +53,15 @@ def install() -> None:
     knobs.runtime.kernel_load_end_hook.add(_loaded)
 
 
-def bind(device: int, fill: Callable[[Module], None]) -> None:
-    """A world on a GPU began: ``fill`` its modules that wait for one, and each that is loaded there from now on."""
+def bind(device: int, fill: Mapping[str, Fill], lacking: Mapping[str, str]) -> None:
+    """A world on a GPU began. Its modules that wait for one are filled, and each that is loaded there from now on.
+
+    Args:
+        fill: how, for every transport whose kernels work in this world.
+        lacking: why not, for every other transport.
+    """
     global _world
-    _world = _World(device, fill)
+    _world = _World(device, fill, lacking)
     for function in tuple(_waiting):
         _fill(function)
     _place_guard()
@@ -67,10 +77,26 @@ def unbind() -> list[Module]:
     return filled
 
 
+def write(module: Module, symbol: str, data: bytes) -> None:
+    """Copy ``data`` to a global of a module."""
+    driver = _cuda_driver()
+    assert driver is not None, "a module that was loaded without a driver"
+    found = _global(module.handle, symbol)
+    if found is None or found[1] != len(data):
+        raise RuntimeError(
+            f"kernel {module.kernel} was linked with another build of the {module.transport} device library: its"
+            f" {symbol} has {found[1] if found else 0} bytes, and not {len(data)}"
+        )
+    status = driver.cuMemcpyHtoD_v2(ctypes.c_uint64(found[0]), ctypes.c_char_p(data), ctypes.c_size_t(len(data)))
+    if status != 0:
+        raise RuntimeError(f"the state of kernel {module.kernel} could not be copied to its GPU: CUDA error {status}")
+
+
 def _loaded(module: int, function: int, name: str, metadata_group: Mapping[str, str], key: str) -> None:
-    if not _needs_state(module):
+    transport = _transport(module)
+    if transport is None:
         return
-    _modules[function] = Module(module, name, _current_device())
+    _modules[function] = Module(module, name, _current_device(), transport)
     _waiting.add(function)
     try:
         _fill(function)
@@ -79,8 +105,9 @@ def _loaded(module: int, function: int, name: str, metadata_group: Mapping[str, 
 
 
 def _fill(function: int) -> None:
-    if _world is not None and _world.device == _modules[function].device:
-        _world.fill(_modules[function])
+    module = _modules[function]
+    if _world is not None and _world.device == module.device and module.transport in _world.fill:
+        _world.fill[module.transport](module)
         _waiting.discard(function)
 
 
@@ -108,20 +135,32 @@ def _refuse(metadata: Any) -> None:
             f"kernel {module.kernel} uses shmem ops and is launched on cuda:{module.device}, but this PE's symmetric"
             f" heap is on cuda:{_world.device}"
         )
+    if module.transport in _world.lacking:
+        raise RuntimeError(
+            f"kernel {module.kernel} was compiled for transport {module.transport}, which this world does not have:"
+            f" {_world.lacking[module.transport]}"
+        )
     raise RuntimeError(
         f"kernel {module.kernel} did not get this world's state when it was loaded: see the earlier error"
     )
 
 
-def _needs_state(module: int) -> bool:
+def _transport(module: int) -> str | None:
+    """Whose state a module needs, if any."""
+    symbols = {"nvshmem": "nvshmemi_device_state_d", "p2p": p2p.state_symbol()}
+    return next((transport for transport, symbol in symbols.items() if _global(module, symbol)), None)
+
+
+def _global(module: int, symbol: str) -> tuple[int, int] | None:
+    """Address and size of a global of a module."""
     driver = _cuda_driver()
     if driver is None:
-        return False
+        return None
     address, size = ctypes.c_uint64(), ctypes.c_size_t()
     status = driver.cuModuleGetGlobal_v2(
-        ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(module), ctypes.c_char_p(STATE_SYMBOL)
+        ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(module), ctypes.c_char_p(symbol.encode())
     )
-    return bool(status == 0)
+    return (address.value, size.value) if status == 0 else None
 
 
 def _current_device() -> int:
