@@ -1,0 +1,38 @@
+"""triton-dist-opt, the command: installed under that name, it parses, runs passes and prints."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from triton_dist.compiler import opt
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = "module {\n  tt.func @f() {\n    %me = shmem.my_pe : i32\n    tt.return\n  }\n}\n"
+
+
+def test_commands_of_the_package_exist() -> None:
+    table = re.search(
+        r"^\[project\.scripts\]\n((?:[\w-]+ = .*\n)+)", (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert table
+    for module, function in re.findall(r'"([\w.]+):(\w+)"', table.group(1)):
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_passes_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "module.mlir"
+    file.write_text(MODULE)
+    assert opt.main([str(file)]) == 0
+    assert "shmem.my_pe" in capsys.readouterr().out
+    assert opt.main([str(file), "--pass", "canonicalize"]) == 0
+    assert "shmem.my_pe" not in capsys.readouterr().out  # its result is not used
+
+
+def test_a_mistake_is_an_exit_status(tmp_path: Path) -> None:
+    file = tmp_path / "module.mlir"
+    file.write_text(MODULE.replace("i32", "i64x"))
+    assert opt.main([str(file)]) == 1
