@@ -67,7 +67,14 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
       !if(!isa<Shmem_PlanEnum>(!getdagarg<Constraint>(arguments, i)), names,
           !listconcat(names, [!if(!isa<Attr>(!getdagarg<Constraint>(arguments, i)),
               "\"" # !getdagname(arguments, i) # "\"", "\"\"")])));
+  // MLIR lists attributes by the alphabet; Python passes them as they stand here.
+  list<string> attributes = !foldl([]<string>, !range(!size(arguments)), names, i,
+      !if(!isa<Attr>(!getdagarg<Constraint>(arguments, i)),
+          !listconcat(names, ["\"" # !getdagname(arguments, i) # "\""]), names));
   let extraClassDeclaration =
+      "static ::llvm::ArrayRef<::llvm::StringRef> getAttributesInOrder() {\n" #
+      "  static const ::std::array<::llvm::StringRef, " # !size(attributes) # "> names = {" #
+      !interleave(attributes, ", ") # "};\n  return names;\n}\n" #
       "static ::llvm::StringRef getRoutine(::triton_dist::shmem::Transport transport) {\n" #
       "  return ::triton_dist::shmem::pickRoutine(transport, \"" # nvshmem # "\", \"" # rocshmem # "\", \"" # p2p # "\");\n}\n" #
       "static ::triton_dist::shmem::Returns getReturns() { return " # returns.cppValue # "; }\n" #

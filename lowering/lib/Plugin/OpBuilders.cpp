@@ -70,9 +70,15 @@ constexpr bool isPageMultiple =
     std::is_same_v<Op, SymmOffsetOp> || std::is_same_v<Op, HeapDistanceOp> || std::is_same_v<Op, TokenZeroOp>;
 constexpr int32_t kPageBytes = 4096;
 
+template <typename Op> ArrayRef<StringRef> attributesOf() {
+  if constexpr (Op::template hasTrait<LibraryCall::Trait>())
+    return Op::getAttributesInOrder();
+  return {};
+}
+
 template <typename Op> void buildOp(TritonOpBuilder &triton, std::vector<Value> &arguments) {
   constexpr bool hasResult = Op::template hasTrait<OpTrait::OneResult>();
-  ArrayRef<StringRef> attributes = Op::getAttributeNames();
+  ArrayRef<StringRef> attributes = attributesOf<Op>();
   ArrayRef<Value> slots = ArrayRef(arguments).take_front(hasResult ? 1 : 0);
   ArrayRef<Value> operands = ArrayRef(arguments).drop_front(slots.size()).drop_back(attributes.size());
   ArrayRef<Value> constants = ArrayRef(arguments).take_back(attributes.size());
