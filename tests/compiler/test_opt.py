@@ -15,9 +15,7 @@ MODULE = "module {\n  tt.func @f() {\n    %me = shmem.my_pe : i32\n    tt.return
 
 
 def test_commands_of_the_package_exist() -> None:
-    table = re.search(
-        r"^\[project\.scripts\]\n((?:[\w-]+ = .*\n)+)", (ROOT / "pyproject.toml").read_text(), re.MULTILINE
-    )
+    table = re.search(r"^\[project\.scripts\]\n((?:[\w-]+ = .*\n)+)", PYPROJECT, re.MULTILINE)
     assert table
     for module, function in re.findall(r'"([\w.]+):(\w+)"', table.group(1)):
         assert callable(getattr(importlib.import_module(module), function))
