@@ -26,6 +26,10 @@ int32_t triton_dist_team_translate_pe(int32_t srcTeam, int32_t srcPe, int32_t de
   return memberOf(team(destTeam), worldPe(source, srcPe));
 }
 
+int64_t triton_dist_heap_distance(int32_t pe) { return triton_dist_p2p_state.distance[pe]; }
+
+int32_t triton_dist_is_reachable(int32_t pe) { return (uint32_t)pe < (uint32_t)triton_dist_p2p_state.nPes; }
+
 void *triton_dist_ptr(void *pointer, int32_t pe) { return (void *)onPe((char *)pointer, pe); }
 
 } // extern "C"

@@ -46,9 +46,12 @@ def test_queries(world: HostWorld) -> None:
         for nobody in (1, 31, 32, -1):
             assert (query("team_my_pe", nobody), query("team_n_pes", nobody)) == (-1, -1)
             assert query("team_translate_pe", 0, 0, nobody) == -1
+        assert [query("is_reachable", other) for other in (-1, 0, pe.n_pes)] == [0, 1, 0]
         for other in range(pe.n_pes):
             there = pe.call("ptr", pe.array(40, 1, np.uint8), other, result=U64)
             assert there == pe.array(40, 1, np.uint8, other).ctypes.data
+            distance = pe.call("heap_distance", other, result=ctypes.c_int64)
+            assert there - distance == pe.array(40, 1, np.uint8).ctypes.data
 
     world.run(program)
 

@@ -1,0 +1,102 @@
+"""Kernels for worlds where PEs reach each other by load and store: all ops compile to machine code without any library
+but ours, for NVIDIA's and AMD's GPUs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from triton.backends.compiler import GPUTarget
+
+import triton_dist.language as dl
+from triton_dist.compiler import transport
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from op_examples import EXAMPLES, SIGNATURE
+from op_table import ops
+
+Compile = Callable[..., Any]
+
+SECTIONS = sorted({op.section for op in ops() if op.name in EXAMPLES})
+TARGETS = {
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+    "gfx950": GPUTarget("hip", "gfx950", 64),
+}
+
+
+@pytest.fixture(autouse=True)
+def _p2p() -> Iterator[None]:
+    with transport.using("p2p"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """A kernel for each section of the op table, with the example of each op."""
+    lines = ["import triton.language as tl", "import triton_dist.language as dl"]
+    for number, section in enumerate(SECTIONS):
+        lines.append(f"def section_{number}({', '.join(SIGNATURE)}):")
+        lines += [f"    {EXAMPLES[op.name]}" for op in ops() if op.section == section and op.name in EXAMPLES]
+    file = tmp_path_factory.mktemp("kernels") / "all_ops.py"
+    file.write_text("\n".join(lines))
+    spec = importlib.util.spec_from_file_location("all_ops", file)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("number", range(len(SECTIONS)), ids=[re.sub(r"\W+", "_", name) for name in SECTIONS])
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_op_compiles_to_machine_code(
+    compile_kernel: Compile, kernels: ModuleType, target: str, number: int
+) -> None:
+    compiled = compile_kernel(getattr(kernels, f"section_{number}"), dict(SIGNATURE), target=TARGETS[target])
+    binary = "cubin" if target.startswith("sm") else "hsaco"
+    assert len(compiled.asm[binary]) > 1000
+    assert not re.search(r"declare .*@(triton_dist|nvshmem|rocshmem)", compiled.asm["llir"]), "not linked"
+
+
+def test_a_put_is_inlined(compile_kernel: Compile) -> None:
+    def kernel(dst, src, n, sig, pe):
+        dl.putmem_signal(dst, src, n, sig, 1, dl.SIGNAL_ADD, pe)
+
+    compiled = compile_kernel(kernel, {"dst": "*u8", "src": "*u8", "n": "i64", "sig": "*i64", "pe": "i32"})
+    ptx = compiled.asm["ptx"]
+    assert ".func" not in ptx
+    assert re.search("ld.global.v4.b32.*" * 8 + "st.global.v4.b32.*" * 8, ptx, flags=re.DOTALL)
+    assert re.search(r"bar\.sync \t0;.*fence\.acq_rel\.sys;.*atom\.sys\.add\.u64", ptx, flags=re.DOTALL)
+    assert "st.relaxed" not in ptx, "the other kind of signal is still there"
+
+
+def test_the_state_is_what_the_world_looks_for(compile_kernel: Compile) -> None:
+    from triton_dist.world import p2p
+
+    def kernel(x):
+        dl.p(x, 1.0, dl.my_pe())
+
+    ptx = compile_kernel(kernel, {"x": "*fp32"}).asm["ptx"]
+    assert re.search(
+        rf"^\.visible \.const \.align 8 \.b8 {p2p.state_symbol()}\[{len(p2p.state(0, [0], 0))}\]", ptx, re.M
+    )
+
+
+def test_the_size_of_a_program_is_known_on_amd(compile_kernel: Compile) -> None:
+    """Copies divide the work by it, and it is a hidden argument of the kernel."""
+
+    def kernel(dst, src, n, pe):
+        dl.putmem(dst, src, n, pe)
+
+    signature = {"dst": "*u8", "src": "*u8", "n": "i64", "pe": "i32"}
+    compiled = compile_kernel(kernel, signature, target=TARGETS["gfx942"])
+    assert "hidden_group_size_x" in compiled.asm["amdgcn"]
+    assert "global_load_dwordx4" in compiled.asm["amdgcn"]

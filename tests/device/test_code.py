@@ -1,0 +1,176 @@
+"""What the bitcode holds: every routine of the op table, nothing foreign, and the instructions that it is about."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import LIBRARIES, ROOT, tool
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from op_table import Op, ops
+
+TARGETS = ["nvptx64", "amdgcn"]
+each_target = pytest.mark.parametrize("target", TARGETS)
+
+INTEGERS = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"]
+WIDE_INTEGERS, WORDS = INTEGERS[4:], INTEGERS[2:]
+TYPES = [*INTEGERS, "f16", "bf16", "f32", "f64"]
+FLOAT_ATOMICS = {"atomic_fetch", "atomic_set", "atomic_swap", "atomic_add", "atomic_fetch_add"}
+BITWISE = ["and", "or", "xor"]
+
+
+def routines(op: Op) -> list[str]:
+    """What the language can ask for: see triton_dist/language for the types that it takes."""
+    types = TYPES
+    if op.name.startswith("atomic_"):
+        types = WIDE_INTEGERS + (["f32", "f64"] if op.name in FLOAT_ATOMICS else [])
+    elif op.name.startswith(("wait_until", "test")):
+        types = WORDS
+    name = op.routines["p2p"]
+    choices = {
+        "$op": ["sum", "prod", "min", "max", *BITWISE] if "$op" in name else [""],
+        "$type": types if "$type" in name else [""],
+        "$scope": ["", "_warp", "_block"] if "$scope" in name else [""],
+    }
+    return [
+        name.replace("$op", reduction).replace("$type", kind).replace("$scope", scope)
+        for reduction, kind, scope in itertools.product(*choices.values())
+        if kind in INTEGERS or reduction not in BITWISE
+    ]
+
+
+def library(target: str) -> Path:
+    return LIBRARIES / f"p2p_{target}.bc"
+
+
+def symbols(target: str) -> dict[str, str]:
+    """Kind of each symbol, as nm tells it."""
+    listing = subprocess.run([tool("llvm-nm"), str(library(target))], check=True, capture_output=True, text=True)
+    return {line.split()[-1]: line.split()[-2] for line in listing.stdout.splitlines()}
+
+
+def ir(target: str) -> str:
+    command = [tool("llvm-dis"), "-o", "-", str(library(target))]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def code(target: str, routine: str, cpu: str) -> str:
+    """A routine and what it calls, as a GPU runs it."""
+    extract = [tool("llvm-extract"), f"--func={routine}", "--recursive", "-o", "-", str(library(target))]
+    bitcode = subprocess.run(extract, check=True, capture_output=True).stdout
+    architecture = ["-mattr=+ptx80"] if target == "nvptx64" else []
+    compile_ = [tool("llc"), f"-march={target}", f"-mcpu={cpu}", *architecture, "-o", "-"]
+    return subprocess.run(compile_, input=bitcode, check=True, capture_output=True).stdout.decode()
+
+
+def ptx(routine: str) -> str:
+    return code("nvptx64", routine, "sm_90")
+
+
+def assert_in_order(text: str, *patterns: str) -> None:
+    assert re.search(".*?".join(patterns), text, flags=re.DOTALL), f"not in this order: {patterns}\n{text}"
+
+
+# ---- the whole library
+
+
+@each_target
+def test_every_routine_of_the_table_is_there(target: str) -> None:
+    wanted = {routine for op in ops() if op.calls for routine in routines(op)}
+    assert len(wanted) > 700
+    defined = {name for name, kind in symbols(target).items() if kind == "T"}
+    assert wanted - defined == set()
+    assert defined - wanted == set(), "routines that no op calls"
+
+
+@each_target
+def test_it_calls_nothing_and_has_one_global(target: str) -> None:
+    kinds = symbols(target)
+    assert {name for name, kind in kinds.items() if kind == "U" and not name.startswith("llvm.")} == set()
+    assert {name for name, kind in kinds.items() if kind not in "TtU"} == {"triton_dist_p2p_state"}
+
+
+@each_target
+def test_it_fits_any_kernel(target: str) -> None:
+    """Marks of a machine keep LLVM from inlining; zeros of the state must not be taken for what it holds."""
+    text = ir(target)
+    for mark in ("target-cpu", "target-features", "amdgpu-", "noinline", "zeroext", "signext", "!llvm.module.flags"):
+        assert mark not in text
+    assert re.search(r"@triton_dist_p2p_state = .*addrspace\(4\) externally_initialized global", text)
+    assert "nounwind" in text
+
+
+# ---- NVIDIA
+
+
+def test_copies_have_eight_loads_of_16_bytes_under_way() -> None:
+    for routine in ("putmem_block", "getmem_warp", "putmem_nbi"):
+        text = ptx(f"triton_dist_{routine}")
+        load, store = r"ld\.global\.v4\.b32", r"st\.global\.v4\.b32"
+        assert_in_order(text, *[load] * 8, *[store] * 8)
+        assert not re.search(r"\t(ld|st)\.(v4|b\d)", text), "generic accesses"
+
+
+def test_signal_behind_a_put_is_ordered() -> None:
+    text = ptx("triton_dist_putmem_signal_block")
+    assert_in_order(text, r"call\.uni \S*copy", r"bar\.sync \t0", r"fence\.acq_rel\.sys", r"atom\.sys\.add\.u64")
+    assert_in_order(text, r"fence\.acq_rel\.sys", r"st\.relaxed\.sys\.global\.b64")
+    assert "bar.warp.sync" in ptx("triton_dist_putmem_signal_warp")
+    assert "bar." not in ptx("triton_dist_putmem_signal")
+
+
+def test_atomics_reach_other_gpus() -> None:
+    for op in ops():
+        for routine in routines(op) if op.name.startswith("atomic_") else ():
+            accesses = re.findall(r"^\t(?:ld|st|atom|red)\.(?!param)\S+", ptx(routine), flags=re.MULTILINE)
+            accesses = [access for access in accesses if ".const" not in access]
+            assert len(accesses) == 1, routine
+            assert ".sys." in accesses[0], routine
+
+
+def test_waits_poll_the_system() -> None:
+    for routine in ("signal_wait_until", "wait_until_i32", "wait_until_any_u16", "test_some_vector_u64"):
+        assert re.search(r"ld\.relaxed\.sys\.global\.b(16|32|64)", ptx(f"triton_dist_{routine}")), routine
+
+
+def test_fences() -> None:
+    assert "fence.acq_rel.sys" in ptx("triton_dist_fence")
+    assert "fence.sc.sys" in ptx("triton_dist_quiet")
+
+
+def test_barrier_publishes_meets_and_acquires() -> None:
+    release = [r"bar\.sync \t0", r"fence\.acq_rel\.sys", r"st\.relaxed\.sys"]
+    acquire = [r"ld\.relaxed\.sys", r"fence\.acq_rel\.sys", r"bar\.sync \t0"]
+    assert_in_order(ptx("triton_dist_sync_block"), *release, *acquire)
+    assert_in_order(ptx("triton_dist_barrier_block"), r"fence\.sc\.sys|call")
+
+
+def test_reductions_load_16_bytes() -> None:
+    for name in ("f32", "bf16", "i8"):
+        assert "ld.global.v4.b32" in ptx(f"triton_dist_reduce_sum_{name}_block")
+    assert "min.s32" in ptx("triton_dist_reduce_min_i32")
+    assert "min.u32" in ptx("triton_dist_reduce_min_u32")
+
+
+# ---- AMD
+
+
+@pytest.mark.parametrize("cpu", ["gfx942", "gfx950"])
+def test_amd(cpu: str) -> None:
+    put = code("amdgcn", "triton_dist_putmem_block", cpu)
+    assert_in_order(put, *[r"global_load_dwordx4"] * 8, *[r"global_store_dwordx4"] * 8)
+    signal = code("amdgcn", "triton_dist_putmem_signal_block", cpu)
+    assert_in_order(signal, r"s_barrier", r"buffer_wbl2 sc0 sc1", r"global_atomic_add_x2 \S+ \S+ \S+( off)?.*sc1")
+    wait = code("amdgcn", "triton_dist_signal_wait_until", cpu)
+    assert "sc0 sc1" in wait
+    assert "s_sleep" in wait
+    assert "sc0 sc1" in code("amdgcn", "triton_dist_sync_block", cpu)
+    assert "global_atomic_add_f32" not in code("amdgcn", "triton_dist_atomic_add_f32", cpu), (
+        "not for fine-grained memory"
+    )
