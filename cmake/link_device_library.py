@@ -1,8 +1,10 @@
-"""Link the bitcode of our device library, and make it fit any kernel: ``link_device_library.py --llvm BIN --output FILE…``.
+"""Link the bitcode of our device library, and make it fit any kernel.
+
+    link_device_library.py --llvm FOLDER --output FILE INPUT…
 
 clang marks what it compiles for one machine: the processor and its features, how arguments are widened, versions of
-conventions. LLVM refuses to inline a function into one with other marks, or to link two modules that differ in them, and
-Triton's kernels have marks of their own. All of them are taken off; the kernel's compiler then knows best.
+conventions. LLVM refuses to inline a function into one with other marks, or to link two modules that differ in them,
+and Triton's kernels have marks of their own. All of them are taken off; the kernel's compiler then knows best.
 """
 
 from __future__ import annotations

@@ -182,6 +182,25 @@ def test_what_llvm_needs_is_named(configure: Configure, library: str, package: s
     assert f"apt-get install {package}" in said(result)
 
 
+# clang for the device library
+
+
+def test_without_clang_its_package_is_named(configure: Configure, tmp_path: Path) -> None:
+    result = configure(f"-DCLANG_FOR_DEVICES={tmp_path / 'clang'}")
+    assert result.returncode != 0
+    assert "which compiles the device library, was not found" in said(result)
+    assert f"apt-get install clang-{SUPPORTED[NEWEST]['llvm']}" in said(result)
+
+
+def test_another_clang_is_refused(configure: Configure, tmp_path: Path) -> None:
+    clang = tmp_path / "clang"
+    clang.write_text("#!/bin/sh\necho Debian clang version 19.1.0\n")
+    clang.chmod(0o755)
+    result = configure(f"-DCLANG_FOR_DEVICES={clang}")
+    assert result.returncode != 0
+    assert f"is needed, and {clang} is clang 19" in said(result)
+
+
 # One list
 
 
