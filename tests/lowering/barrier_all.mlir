@@ -11,14 +11,14 @@ llvm.func @barrier_all() {
 // CHECK-NEXT: llvm.fence acq_rel
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK:      llvm.return
-  shmem.barrier_all
+  shmem.barrier_all block
   llvm.return
 }
 
 // -----
 
-llvm.func @barrier_all_takes_nothing(%team: i32) {
-  shmem.barrier_all %team
+llvm.func @barrier_all_has_three_scopes() {
+  shmem.barrier_all grid
   llvm.return
 }
-// CHECK: error: expected '=' after SSA name
+// CHECK: error: custom op 'shmem.barrier_all' expected string or keyword containing one of the following enum values for attribute 'scope' [thread, warp, block]

@@ -6,8 +6,8 @@
 llvm.func @fence() {
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK-NEXT: %[[TID:.*]] = llvm.call_intrinsic "llvm.nvvm.read.ptx.sreg.tid.x"() : () -> i32
-// CHECK:      %[[ZERO:.*]] = llvm.mlir.constant(0 : i32)
-// CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "eq" %[[TID]], %[[ZERO]]
+// CHECK:      %[[ONE:.*]] = llvm.mlir.constant(1 : i32)
+// CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "ult" %[[TID]], %[[ONE]]
 // CHECK-NEXT: llvm.cond_br %[[ELECTED]], ^[[THEN:.*]], ^[[JOINED:.*]]
 // CHECK:      ^[[THEN]]:
 // CHECK-NEXT: llvm.fence acq_rel

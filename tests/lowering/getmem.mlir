@@ -11,14 +11,14 @@ llvm.func @getmem(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i64, %pe: i32
 // CHECK-NEXT: llvm.fence acq_rel
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK:      llvm.return
-  shmem.getmem %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
+  shmem.getmem block %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
 
 // -----
 
 llvm.func @getmem_size_of_32_bits(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i32, %pe: i32) {
-  shmem.getmem %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
+  shmem.getmem block %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
 // CHECK: error: use of value '%nbytes' expects different type than prior uses: 'i64' vs 'i32'

@@ -11,14 +11,14 @@ llvm.func @getmem_nbi(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i64, %pe:
 // CHECK-NOT:  llvm.fence
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK:      llvm.return
-  shmem.getmem_nbi %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
+  shmem.getmem_nbi block %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
 
 // -----
 
 llvm.func @getmem_nbi_size_of_32_bits(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i32, %pe: i32) {
-  shmem.getmem_nbi %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
+  shmem.getmem_nbi block %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
 // CHECK: error: use of value '%nbytes' expects different type than prior uses: 'i64' vs 'i32'

@@ -11,14 +11,14 @@ llvm.func @putmem(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i64, %pe: i32
 // CHECK-NOT:  llvm.fence
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK:      llvm.return
-  shmem.putmem %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
+  shmem.putmem block %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
 
 // -----
 
 llvm.func @putmem_size_of_32_bits(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i32, %pe: i32) {
-  shmem.putmem %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
+  shmem.putmem block %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
 // CHECK: error: use of value '%nbytes' expects different type than prior uses: 'i64' vs 'i32'

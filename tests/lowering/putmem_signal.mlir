@@ -12,14 +12,14 @@ llvm.func @putmem_signal(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i64, %
 // CHECK-NOT:  llvm.fence
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK:      llvm.return
-  shmem.putmem_signal %dst, %src, %nbytes, %sig, add %signal, %pe : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>
+  shmem.putmem_signal block %dst, %src, %nbytes, %sig, add %signal, %pe : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
 
 // -----
 
 llvm.func @putmem_signal_unknown_update(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i64, %sig: !llvm.ptr<1>, %signal: i64, %pe: i32) {
-  shmem.putmem_signal %dst, %src, %nbytes, %sig, max %signal, %pe : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>
+  shmem.putmem_signal block %dst, %src, %nbytes, %sig, max %signal, %pe : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
 // CHECK: error: custom op 'shmem.putmem_signal' expected string or keyword containing one of the following enum values for attribute 'sig_op' [set, add]

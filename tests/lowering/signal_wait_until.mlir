@@ -10,8 +10,8 @@ llvm.mlir.global external @global_smem() {addr_space = 3 : i32, alignment = 16 :
 llvm.func @signal_wait_until(%sig: !llvm.ptr<1>, %value: i64) -> i64 {
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK-NEXT: %[[TID:.*]] = llvm.call_intrinsic "llvm.nvvm.read.ptx.sreg.tid.x"() : () -> i32
-// CHECK:      %[[ZERO:.*]] = llvm.mlir.constant(0 : i32)
-// CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "eq" %[[TID]], %[[ZERO]]
+// CHECK:      %[[ONE:.*]] = llvm.mlir.constant(1 : i32)
+// CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "ult" %[[TID]], %[[ONE]]
 // CHECK-NEXT: llvm.cond_br %[[ELECTED]], ^[[THEN:.*]], ^[[JOINED:.*]]
 // CHECK:      ^[[THEN]]:
 // CHECK-NEXT: %[[SEEN:.*]] = llvm.call @nvshmem_signal_wait_until(%{{.*}}, %{{.*}}, %arg1)

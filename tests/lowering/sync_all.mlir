@@ -11,14 +11,14 @@ llvm.func @sync_all() {
 // CHECK-NEXT: llvm.fence acq_rel
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK:      llvm.return
-  shmem.sync_all
+  shmem.sync_all block
   llvm.return
 }
 
 // -----
 
-llvm.func @sync_all_takes_nothing(%team: i32) {
-  shmem.sync_all %team
+llvm.func @sync_all_has_three_scopes() {
+  shmem.sync_all grid
   llvm.return
 }
-// CHECK: error: expected '=' after SSA name
+// CHECK: error: custom op 'shmem.sync_all' expected string or keyword containing one of the following enum values for attribute 'scope' [thread, warp, block]
