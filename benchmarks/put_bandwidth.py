@@ -1,4 +1,5 @@
-"""Bandwidth of puts to the next PE, all PEs at once: dl.putmem, stores through dl.symm_at, and the copy engine.
+"""Bandwidth of puts to the next PE, all PEs at once: dl.putmem by each transport, stores through dl.symm_at, and the
+copy engine.
 
     torchrun --nproc-per-node 2 benchmarks/put_bandwidth.py
 
@@ -19,6 +20,7 @@ from measure import compare, gpus_or_exit
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist.compiler import transport
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
@@ -47,7 +49,7 @@ def store(dst, src, n, share, repeats, BLOCK: tl.constexpr):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--programs", type=int, nargs="+", default=[16, 32, 132], help="how many programs share a put")
     parser.add_argument("--max", type=int, default=SIZES[-1], help="largest size in bytes")
     args = parser.parse_args()
@@ -67,9 +69,9 @@ def main() -> int:
             found = _measure(world, source[: size // 4], target[: size // 4], args.programs)
             if world.pe == 0:
                 if size == sizes[0]:
-                    print("     bytes " + "".join(f"{name:>14}" for name in found))
+                    print("     bytes " + "".join(f"{name:>18}" for name in found))
                 print(
-                    f"{size:>10} " + "".join(f"{size / seconds / 1e9:>14.2f}" for seconds in found.values()), flush=True
+                    f"{size:>10} " + "".join(f"{size / seconds / 1e9:>18.2f}" for seconds in found.values()), flush=True
                 )
     return 0
 
@@ -82,9 +84,11 @@ def _measure(
     repeats = max(1, min(200, 32 * MIB // nbytes))
     there = triton_dist.peer(target, (world.pe + 1) % world.n_pes)
 
-    def puts(count: int) -> None:
+    def puts(name: str, count: int) -> None:
         share = _share(nbytes, count)
-        put[(triton.cdiv(nbytes, share),)](target.view(torch.uint8), source.view(torch.uint8), nbytes, share, repeats)
+        grid = (triton.cdiv(nbytes, share),)
+        with transport.using(name):
+            put[grid](target.view(torch.uint8), source.view(torch.uint8), nbytes, share, repeats)
 
     def stores(count: int) -> None:
         share = _share(nbytes, count) // 4
@@ -95,7 +99,11 @@ def _measure(
         for _ in range(repeats):
             there.copy_(source)
 
-    steps = {f"putmem x{count}": lambda count=count: puts(count) for count in programs}
+    steps = {
+        f"{name} put x{count}": lambda name=name, count=count: puts(name, count)
+        for name in world.transports
+        for count in programs
+    }
     steps |= {f"stores x{count}": lambda count=count: stores(count) for count in programs}
     steps |= {"copy engine": copies}
     for name, step in steps.items():

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 benchmarks/signal_latency.py
 
-dl.signal_op and dl.signal_wait_until, against the same written with Triton's own atomics on a pointer of dl.symm_at.
-Other PEs, if there are any, look on.
+dl.signal_op and dl.signal_wait_until by each transport, against the same written with Triton's own atomics on a
+pointer of dl.symm_at. Other PEs, if there are any, look on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from measure import ROUNDS, WARM_UP_SECONDS, gpus_or_exit
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist.compiler import transport
 
 
 @triton.jit(do_not_specialize=["before"])
@@ -61,8 +62,10 @@ def main() -> int:
             return 0
         steps: dict[str, Callable[[torch.Tensor, int], object]] = {}
         for warps in (1, 4):
-            for kernel in (signals, atomics):
-                steps[f"{kernel.fn.__name__}, {warps} warp{'s' * (warps > 1)}"] = _launcher(kernel, warps, iterations)
+            variants = {f"signals, {name}": (signals, name) for name in world.transports}
+            variants["atomics"] = (atomics, world.transport)
+            for title, (kernel, name) in variants.items():
+                steps[f"{title}, {warps} warp{'s' * (warps > 1)}"] = _launcher(kernel, name, warps, iterations)
         flags = {name: triton_dist.zeros(1, dtype=torch.int64) for name in steps}
         done = dict.fromkeys(steps, 0)
 
@@ -88,12 +91,16 @@ def main() -> int:
         if world.pe == 0:
             print(f"{torch.cuda.get_device_name()}: µs for a signal there and back, {iterations} in one kernel")
             for name, found in times.items():
-                print(f"{name:>20} {statistics.median(found):7.2f}  ({min(found):.2f} to {max(found):.2f})", flush=True)
+                print(f"{name:>26} {statistics.median(found):7.2f}  ({min(found):.2f} to {max(found):.2f})", flush=True)
     return 0
 
 
-def _launcher(kernel: object, warps: int, n: int) -> Callable[[torch.Tensor, int], object]:
-    return lambda flag, before: kernel[(1,)](flag, before, n, num_warps=warps)  # type: ignore[index]
+def _launcher(kernel: object, name: str, warps: int, n: int) -> Callable[[torch.Tensor, int], object]:
+    def launch(flag: torch.Tensor, before: int) -> None:
+        with transport.using(name):
+            kernel[(1,)](flag, before, n, num_warps=warps)  # type: ignore[index]
+
+    return launch
 
 
 def _warm_up(round_trips: Callable[[str], float], names: list[str]) -> None:

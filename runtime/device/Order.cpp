@@ -1,7 +1,8 @@
 //===- Order.cpp - Ordering, completion, barriers ---------------------------===//
 //
 // Puts are stores of this GPU: ordering them is a fence, and completing them no
-// more than that. Quiet also holds back later loads, as its standard wants.
+// more than that, but quiet also holds back later loads. Whoever has met a PE
+// sees what it stored before, so that a barrier is no more than a sync.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,10 +18,7 @@ using namespace triton_dist::device;
     syncTeam<SCOPE>(handle);                                                                                           \
     return 0;                                                                                                          \
   }                                                                                                                    \
-  int32_t triton_dist_barrier##SUFFIX(int32_t handle) {                                                                \
-    fenceSequential();                                                                                                 \
-    return triton_dist_sync##SUFFIX(handle);                                                                           \
-  }                                                                                                                    \
+  int32_t triton_dist_barrier##SUFFIX(int32_t handle) { return triton_dist_sync##SUFFIX(handle); }                     \
   void triton_dist_sync_all##SUFFIX() { triton_dist_sync##SUFFIX(0); }                                                 \
   void triton_dist_barrier_all##SUFFIX() { triton_dist_barrier##SUFFIX(0); }
 

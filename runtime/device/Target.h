@@ -9,7 +9,7 @@
 //   fetchAdd, fetchAnd, fetchOr, fetchXor, exchange
 //                                              on 32 and 64 bits, relaxed, for the whole system
 //
-// The host's is for tests: a program of one thread.
+// The host's is for tests.
 //
 //===----------------------------------------------------------------------===//
 

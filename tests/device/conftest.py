@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "runtime" / "device"
 LIBRARIES = ROOT / "triton_dist" / "_C"
 LLVM = list(json.loads((ROOT / "cmake" / "supported_triton.json").read_text()).values())[-1]["llvm"]
+THREADS = 3  # of a program
 TIMEOUT = 60.0  # seconds until PEs that wait for each other are taken for lost
 
 
@@ -33,12 +35,15 @@ def tool(name: str) -> str:
 
 
 class Pe:
-    """One PE of a :class:`HostWorld`, for the thread that is this PE."""
+    """One PE of a :class:`HostWorld`, for the thread that drives it: its programs have some threads each."""
 
     def __init__(self, world: HostWorld, number: int) -> None:
         self.number = number
         self.n_pes = world.n_pes
         self._world = world
+        self._meetings = np.zeros(1, dtype=np.uint64)
+        distances = [(other - number) * len(world.heaps[0]) for other in range(world.n_pes)]
+        self._state = p2p.state(number, distances, world.heaps[number].ctypes.data + world.HEAP)
 
     def array(self, offset: int, count: int, dtype: Any, pe: int | None = None) -> np.ndarray:
         """Symmetric elements, of this PE or of another."""
@@ -46,10 +51,27 @@ class Pe:
         return heap[offset : offset + count * np.dtype(dtype).itemsize].view(dtype)
 
     def call(self, name: str, *arguments: Any, result: Any = None) -> Any:
-        """Call a routine. Arrays stand for their addresses; integers are 64-bit, which suits 32-bit arguments too."""
-        routine = getattr(self._world.library, f"triton_dist_{name}")
+        """Call a routine, by all threads of a program or by one, as its name says; what it returned to the first.
+
+        Arrays stand for their addresses; integers are 64-bit, which suits 32-bit arguments too.
+        """
+        routine = self._world.library[f"triton_dist_{name}"]  # an object of this call's own, unlike an attribute
         routine.restype = result
-        return routine(*map(_argument, arguments))
+        values = [_argument(value) for value in arguments]
+        count = THREADS if name.endswith(("_warp", "_block")) else 1
+
+        def call_as(thread: int) -> Any:
+            self._world.library.become(self._state, thread, count, _argument(self._meetings))
+            return routine(*values)
+
+        # Daemons: one that waits for ever must not keep pytest from ending.
+        others = [threading.Thread(target=call_as, args=(thread,), daemon=True) for thread in range(1, count)]
+        for other in others:
+            other.start()
+        first = call_as(0)
+        for other in others:
+            other.join()
+        return first
 
 
 class HostWorld:
@@ -71,23 +93,19 @@ class HostWorld:
 
         def be(number: int) -> None:
             try:
-                distances = [(number_ - number) * len(self.heaps[0]) for number_ in range(self.n_pes)]
-                sync = self.heaps[number].ctypes.data + self.HEAP
-                data = p2p.state(number, distances, sync)
-                self.library.state.restype = ctypes.c_void_p
-                ctypes.memmove(self.library.state(), data, len(data))
                 program(Pe(self, number))
             except BaseException as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=be, args=(number,), daemon=True) for number in range(self.n_pes)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(0.1 if errors else TIMEOUT)  # the others may be waiting for one that failed
+        pes = [threading.Thread(target=be, args=(number,), daemon=True) for number in range(self.n_pes)]
+        for pe in pes:
+            pe.start()
+        deadline = time.monotonic() + TIMEOUT
+        while any(pe.is_alive() for pe in pes) and not errors and time.monotonic() < deadline:
+            time.sleep(0.001)
         if errors:
-            raise errors[0]
-        assert not any(thread.is_alive() for thread in threads), "PEs wait for each other, and nobody comes"
+            raise errors[0]  # the others may be waiting for that one for ever
+        assert not any(pe.is_alive() for pe in pes), "PEs wait for each other, and nobody comes"
 
 
 def _argument(value: Any) -> Any:

@@ -2,8 +2,28 @@
 
 #include "World.h"
 
-/// The state of the calling thread, which is a PE.
-extern "C" void *state() { return &triton_dist_p2p_state; }
+using namespace triton_dist::device;
+
+static thread_local uint32_t thread;
+static thread_local uint32_t threads;
+static thread_local uint64_t *arrivals;
+
+uint32_t triton_dist::device::threadInBlock() { return thread; }
+uint32_t triton_dist::device::threadsInBlock() { return threads; }
+
+void triton_dist::device::syncBlock() {
+  uint64_t round = __atomic_fetch_add(arrivals, 1, __ATOMIC_ACQ_REL) / threads;
+  while (__atomic_load_n(arrivals, __ATOMIC_ACQUIRE) < (round + 1) * threads)
+    relax();
+}
+
+/// Makes the caller one of the threads of a program of a PE. `meetings`, zero at first, is where they meet.
+extern "C" void become(const State *state, uint32_t number, uint32_t count, uint64_t *meetings) {
+  triton_dist_p2p_state = *state;
+  thread = number;
+  threads = count;
+  arrivals = meetings;
+}
 
 /// Rounds to the nearest, ties to even. Compilers' own libraries have it only lately.
 extern "C" __bf16 __truncsfbf2(float value) {

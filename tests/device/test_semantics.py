@@ -1,6 +1,5 @@
-"""The device library's sources, compiled for this machine, against OpenSHMEM: PEs are threads that really run at once.
-
-A program has one thread here; what many threads of a program share out among themselves, GPUs must show.
+"""The device library's sources, compiled for this machine, against OpenSHMEM: PEs, and the threads of their programs,
+are threads that really run at once.
 """
 
 from __future__ import annotations

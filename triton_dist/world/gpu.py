@@ -42,6 +42,12 @@ class GpuWorld(World):
 
     kind = "gpu"
 
+    transport: str
+    """The device library that this world's kernels are compiled for."""
+
+    transports: tuple[str, ...]
+    """All whose kernels work in this world; ``triton_dist.compiler.transport.using`` compiles for another."""
+
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
         self._launch = launch
@@ -65,6 +71,7 @@ class GpuWorld(World):
             raise
         _compile_for(self.transport)
         fill = {"nvshmem": self._fill_nvshmem} | ({} if p2p_lacks else {"p2p": self._fill_p2p})
+        self.transports = tuple(fill)
         module_state.bind(self.device.index, fill, {"p2p": p2p_lacks} if p2p_lacks else {})
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -1,6 +1,7 @@
-//===- Host.h - A program of one thread on the CPU, for tests ---*- C++ -*-===//
+//===- Host.h - Programs on the CPU, for tests ------------------*- C++ -*-===//
 //
-// A PE is a thread of the process, and has a state of its own.
+// Threads of a program, and those of other PEs, are threads of the process; each
+// has a copy of its PE's state.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,12 +19,14 @@ extern "C" int sched_yield(void) noexcept;
 
 namespace triton_dist::device {
 
-inline uint32_t threadInBlock() { return 0; }
-inline uint32_t threadsInBlock() { return 1; }
-inline void syncBlock() {}
+// Defined by the test.
+uint32_t threadInBlock();
+uint32_t threadsInBlock();
+void syncBlock();
 
-inline uint32_t threadsInWarp() { return 1; }
-inline void syncWarp() {}
+// A program is one warp.
+inline uint32_t threadsInWarp() { return threadsInBlock(); }
+inline void syncWarp() { syncBlock(); }
 
 inline void relax() { sched_yield(); }
 
