@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import LIBRARIES, ROOT, tool
+from device_tools import LIBRARIES, ROOT, tool
 
 sys.path.insert(0, str(ROOT / "scripts"))
 

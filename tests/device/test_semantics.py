@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import HostWorld, Pe
+from host_world import HostWorld, Pe
 
 U64, SIZE = ctypes.c_uint64, ctypes.c_size_t
 NONE = 2**64 - 1
