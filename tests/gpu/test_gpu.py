@@ -30,8 +30,10 @@ def test_example_alone(example: Path) -> None:
     assert f"PASS {example.stem}: gpu world, 1 PE," in run.stdout
 
 
-def test_ops(n_gpus: int) -> None:
-    run = torchrun(n_gpus, "tests/gpu/worker_ops.py", env=GPU | {"TRITON_DIST_SYMMETRIC_SIZE": "8G"}, timeout=600)
+@pytest.mark.parametrize("transport", ["p2p", "nvshmem"])
+def test_ops(n_gpus: int, transport: str) -> None:
+    env = GPU | {"TRITON_DIST_SYMMETRIC_SIZE": "8G", "TRITON_DIST_TRANSPORT": transport}
+    run = torchrun(n_gpus, "tests/gpu/worker_ops.py", env=env, timeout=600)
     print(run.stdout)
     assert run.returncode == 0, run.stdout
     assert "FAIL" not in run.stdout

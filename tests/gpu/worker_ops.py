@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from ops import copies, kernels_mixed, memory, ordering, pipelined, remote, signals  # noqa: F401
+from ops import copies, kernels_mixed, memory, ordering, pipelined, remote, signals, transports  # noqa: F401
 from ops.harness import main
 
 if __name__ == "__main__":
