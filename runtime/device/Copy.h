@@ -17,6 +17,22 @@ using Vector = uint32_t __attribute__((ext_vector_type(4)));
 /// decide over the bandwidth of a program.
 constexpr uint32_t kInFlight = 8;
 
+/// Copies the elements at `at` and each `stride` further on, N at most, with all loads under way at once: beyond the end
+/// they load the last element again.
+template <uint32_t N, typename T>
+inline void copyLast(Global<T> *to, const Global<T> *from, size_t at, uint32_t stride, size_t count) {
+  T element[N];
+#pragma unroll
+  for (uint32_t i = 0; i < N; ++i) {
+    size_t index = at + i * stride;
+    element[i] = from[index < count ? index : count - 1];
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < N; ++i)
+    if (at + i * stride < count)
+      to[at + i * stride] = element[i];
+}
+
 /// Copies `count` aligned elements.
 template <typename Scope, typename T>
 inline void copyElements(Global<char> *dst, const Global<char> *src, size_t count) {
@@ -33,18 +49,17 @@ inline void copyElements(Global<char> *dst, const Global<char> *src, size_t coun
     for (uint32_t i = 0; i < kInFlight; ++i)
       to[at + i * stride] = element[i];
   }
+  // The rest takes one round, of no more loads than it needs: they are what a small copy consists of.
   if (at >= count)
     return;
-  // The rest, with all loads under way at once as well: beyond the end they load the last element again.
-#pragma unroll
-  for (uint32_t i = 0; i < kInFlight; ++i) {
-    size_t index = at + i * stride;
-    element[i] = from[index < count ? index : count - 1];
-  }
-#pragma unroll
-  for (uint32_t i = 0; i < kInFlight; ++i)
-    if (at + i * stride < count)
-      to[at + i * stride] = element[i];
+  if (at + stride >= count)
+    to[at] = from[at];
+  else if (at + 2 * stride >= count)
+    copyLast<2>(to, from, at, stride, count);
+  else if (at + 4 * stride >= count)
+    copyLast<4>(to, from, at, stride, count);
+  else
+    copyLast<kInFlight>(to, from, at, stride, count);
 }
 
 /// Copies bytes by elements as wide as T, and single bytes before and behind those that are aligned.
