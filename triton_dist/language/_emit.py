@@ -33,7 +33,7 @@ def emit(
             return None
         if result.is_int_unsigned():
             value %= 1 << result.primitive_bitwidth  # an op answers with a signed number
-        return semantic.scalar_constant(value, result)
+        return tl.tensor(getattr(builder, f"get_{result.name}")(value), result)  # scalar_constant loses -0.0
     constants = [builder.get_int32(attribute) for attribute in attributes]
     slots = []
     if result is not None:
