@@ -69,5 +69,5 @@ def test_runtime_knows_neither_python_nor_ir() -> None:
 def test_symbols_of_device_libraries_are_spelled_in_one_place() -> None:
     """Conversion patterns take callees from the op table."""
     for file in _sources("lowering/lib/Conversion", "lowering/lib/Plugin"):
-        found = re.search(r'"(nvshmemx?_|rocshmem_)\w+"', file.read_text())
+        found = re.search(r'"(nvshmemx?_|rocshmem_(?!\w+_t"))\w+"', file.read_text())  # but for names of types
         assert not found, f"{file.relative_to(ROOT)} spells {found.group()}"

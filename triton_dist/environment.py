@@ -73,10 +73,10 @@ VARIABLES: dict[str, Variable] = {
         ),
         Variable(
             "TRITON_DIST_TRANSPORT",
-            _choice("auto", "p2p", "nvshmem", "rocshmem"),
+            _choice("auto", "p2p", "nvshmem", "rocshmem", "rocshmem-6"),
             "auto",
             "The device library of kernels on GPUs. auto: p2p where every PE reaches every other by load and store, "
-            "else nvshmem.",
+            "else nvshmem. rocshmem, rocshmem-6 (up to ROCm 6.4): AMD GPUs, compiled but never run.",
             "name",
         ),
         Variable(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-CASES = sorted(case.name for case in HERE.glob("*.mlir"))
+CASES = sorted(str(case.relative_to(HERE)) for case in HERE.rglob("*.mlir"))
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,11 @@ class DeviceLibrary:
     path: Path
     version: str
 
+    @property
+    def link_name(self) -> str:
+        """What Triton is to call it: its AMD backend links a library when an undefined symbol contains the name."""
+        return {"p2p": "triton_dist", "rocshmem-6": "rocshmem"}.get(self.transport, self.transport)
+
 
 class MissingRoutineError(Exception):
     """A device library lacks a routine; its name is the argument."""
@@ -55,7 +60,9 @@ def find(transport: str, architecture: str) -> DeviceLibrary:
                 f"triton_dist's own device library is not built ({path}). In a source tree: make build"
             )
         return DeviceLibrary(transport, path, _digest(path))
-    raise FileNotFoundError(f"there is no device library of transport {transport}")
+    home = Path(os.environ.get("ROCSHMEM_HOME") or os.environ.get("ROCM_PATH") or "/opt/rocm")
+    path, version = _rocshmem_bitcode(home, architecture)
+    return DeviceLibrary(transport, path, version)
 
 
 @cache
@@ -94,6 +101,20 @@ def linked_bitcode(library: DeviceLibrary, routines: tuple[str, ...]) -> Path:
     if (kept := cache_entry.get_file(name)) is None:
         kept = cache_entry.put(_extract(library.path, routines), name, binary=True)
     return Path(kept)
+
+
+@cache
+def _rocshmem_bitcode(home: Path, architecture: str) -> tuple[Path, str]:
+    """Path and version of ROCSHMEM's device library; the version covers those of all architectures."""
+    names = [f"librocshmem_device_{architecture}.bc", "librocshmem_device.bc"]
+    for name in names:
+        if (home / "lib" / name).is_file():
+            digests = "".join(_digest(file) for file in sorted((home / "lib").glob("librocshmem_device*.bc")))
+            return home / "lib" / name, hashlib.sha256(digests.encode()).hexdigest()
+    raise FileNotFoundError(
+        f"ROCSHMEM's device library lib/{names[0]} was not found in {home}: set ROCSHMEM_HOME to a ROCSHMEM that was "
+        "built with device bitcode (see docs/amd.md)"
+    )
 
 
 @cache

@@ -84,8 +84,10 @@ def _with_shmem(plain: _Stage, backend: Any, options: Any, capability: Any) -> _
             return plain(module, metadata)
         name = transport.current(backend.target.backend)
         architecture = f"sm_{capability}" if capability is not None else backend.target.arch
-        bitcode = _linked_bitcode(device_library.find(name, architecture), _planned_routines(module, name))
-        linked = dataclasses.replace(options, extern_libs=(*options.extern_libs, (name, str(bitcode))))
+        routines = _planned_routines(module, name)
+        library = device_library.find(name, architecture)
+        bitcode = _linked_bitcode(library, routines)
+        linked = dataclasses.replace(options, extern_libs=(*options.extern_libs, (library.link_name, str(bitcode))))
         with _conversion_in(type(backend), name):
             return backend.make_llir(module, metadata, linked, *arguments)
 

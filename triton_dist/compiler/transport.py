@@ -38,7 +38,7 @@ def using(name: str) -> Iterator[None]:
 
 
 def current(backend: str = "cuda") -> str:
-    """``"nvshmem"``, ``"p2p"`` or ``"rocshmem"``, for kernels of Triton's backend ``"cuda"`` or ``"hip"``.
+    """A choice of ``TRITON_DIST_TRANSPORT`` but auto, for kernels of Triton's backend ``"cuda"`` or ``"hip"``.
 
     Raises:
         ValueError: ``TRITON_DIST_TRANSPORT`` is none of them.

@@ -224,8 +224,8 @@ def _choose_transport(asked: str, p2p_lacks: str, launch: Launch) -> str:
             raise RuntimeError(
                 f"TRITON_DIST_TRANSPORT is {wishes[0]} on PE 0 and {wish} on PE {pe}: set it to the same value for all"
             )
-    if asked == "rocshmem":
-        raise RuntimeError("TRITON_DIST_TRANSPORT=rocshmem is for AMD GPUs: set it to auto, p2p or nvshmem")
+    if asked.startswith("rocshmem"):
+        raise RuntimeError(f"TRITON_DIST_TRANSPORT={asked} is for AMD GPUs: set it to auto, p2p or nvshmem")
     if asked == "p2p" and p2p_lacks:
         raise RuntimeError(f"TRITON_DIST_TRANSPORT=p2p cannot be had: {p2p_lacks}. Set it to auto or nvshmem")
     if asked == "auto":

@@ -10,7 +10,7 @@
 #ifndef SHMEM_ROCSHMEM_H
 #define SHMEM_ROCSHMEM_H
 
-#if TRITON_DIST_HAS_ROCSHMEM
+#ifdef TRITON_DIST_HAS_ROCSHMEM
 
 #include <array>
 #include <cstddef>

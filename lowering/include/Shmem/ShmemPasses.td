@@ -11,9 +11,10 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
     Runs on TTGIR, while regions still show who executes an op. It changes nothing
     but two attributes of the module, for whoever drives the compilation:
 
-    - `shmem.routines`: the routines that will be called, one per line, so that
-      just these are taken from the device library; each with the source line and
-      the op, for the case that the library lacks it;
+    - `shmem.routines`: the routines that will be called and the variables that
+      the calls read, one per line, so that just these are taken from the device
+      library; each with the source line and the op, for the case that the library
+      lacks it;
     - `shmem.error`: the first mistake, with its source line. A failing pass would
       reach the user as "PassManager::run failed" under a dump of the module.
 

@@ -10,7 +10,8 @@
 //   warp           barrier, warp 0: { [release fence], call, [acquire fence] }, barrier
 //   elected        barrier, thread 0: { [release fence], call, [acquire fence] }, barrier
 //
-// Fences are at system scope unless an op says less. PTX causality is cumulative:
+// Fences are at system scope unless an op says less. Causality is cumulative (on AMD
+// with the help of what each thread does before it meets the others: publish):
 // what other threads wrote before the barrier is covered by the fence of a thread
 // behind it. Every thread that takes part in a call fences, because the library
 // does not say which of them will write or poll a flag.
@@ -190,6 +191,9 @@ private:
       return result;
     };
 
+    bool onlyAcquires = op.isAcquire() && !op.isRelease();
+    if (op.getCaller() != Caller::EveryThread && !onlyAcquires)
+      target.publish(*b, b.getLoc());
     switch (op.getCaller()) {
     case Caller::EveryThread:
       return call(b, op, arguments);
@@ -231,8 +235,8 @@ private:
       return returned;
     Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), returned);
     if (isa<IsReachableOp>(op.getOperation())) {
-      Value reached = LLVM::ICmpOp::create(*b, b.getLoc(), LLVM::ICmpPredicate::ne, there,
-                                           b.constant(b->getI64Type(), 0));
+      Value reached =
+          LLVM::ICmpOp::create(*b, b.getLoc(), LLVM::ICmpPredicate::ne, there, b.constant(b->getI64Type(), 0));
       return LLVM::ZExtOp::create(*b, b.getLoc(), b->getI32Type(), reached);
     }
     Value here = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), arguments.front());

@@ -57,7 +57,7 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
     if (!chosen)
       return signalPassFailure();
     auto numCtas = module->getAttrOfType<IntegerAttr>("ttg.num-ctas");
-    llvm::MapVector<StringAttr, std::string> routines;
+    llvm::MapVector<StringAttr, std::string> symbols;
     std::string error;
     module.walk([&](LibraryCall op) {
       std::string mistake = findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1);
@@ -65,9 +65,10 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
         error = sourceLine(op->getLoc()) + ": " + mistake;
         return WalkResult::interrupt();
       }
-      StringAttr routine = StringAttr::get(module.getContext(), routineOf(op, *chosen));
       std::string use = sourceLine(op->getLoc()) + ": " + op->getName().getStringRef().str();
-      routines.insert({routine, use});
+      symbols.insert({StringAttr::get(module.getContext(), routineOf(op, *chosen)), use});
+      for (const std::string &variable : variablesOf(op, *chosen))
+        symbols.insert({StringAttr::get(module.getContext(), variable), use});
       return WalkResult::advance();
     });
 
@@ -76,8 +77,8 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
       return;
     }
     std::string lines;
-    for (auto &[routine, use] : routines)
-      lines += (routine.getValue() + "\t" + use + "\n").str();
+    for (auto &[symbol, use] : symbols)
+      lines += (symbol.getValue() + "\t" + use + "\n").str();
     module->setAttr("shmem.routines", StringAttr::get(module.getContext(), lines));
   }
 };

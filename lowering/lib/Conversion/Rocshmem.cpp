@@ -98,7 +98,7 @@ Entry lookUp(LibraryCall op, Transport transport) {
     // Up to ROCm 6.4 the world's barriers are a work-group's, and named the other way round.
     if (transport == Transport::Rocshmem6 && (isa<BarrierAllOp, SyncAllOp>(op.getOperation()))) {
       isForBlockOnly = true;
-      replaceAll(entry.declaration, "rocshmem_", "rocshmem_wg_");
+      replaceAll(entry.declaration, " rocshmem_", " rocshmem_wg_");
       replaceAll(entry.declaration, "$scope", "");
     }
     if (isForBlockOnly && scope.getValue() != ThreadScope::Block)
@@ -245,6 +245,17 @@ std::string rocshmem::whyUnavailable(LibraryCall op, Transport transport) {
 
 Prototype rocshmem::prototypeOf(LibraryCall op, Transport transport) {
   return Prototype::parse(lookUp(op, transport).declaration);
+}
+
+SmallVector<std::string> rocshmem::variablesOf(LibraryCall op, Transport transport) {
+  SmallVector<std::string> variables;
+  for (const CType &parameter : prototypeOf(op, transport).parameters) {
+    if (parameter.kind == CType::Kind::Context)
+      variables.push_back(kDefaultContext.str());
+    if (parameter.kind == CType::Kind::Team)
+      variables.push_back(kWorldTeam.str());
+  }
+  return variables;
 }
 
 Value rocshmem::call(OpBuilder &builder, LibraryCall op, Transport transport, ArrayRef<Value> arguments) {

@@ -123,6 +123,10 @@ std::string shmem::routineOf(LibraryCall op, Transport transport) {
   return name;
 }
 
+SmallVector<std::string> shmem::variablesOf(LibraryCall op, Transport transport) {
+  return isRocshmem(transport) ? rocshmem::variablesOf(op, transport) : SmallVector<std::string>();
+}
+
 //===----------------------------------------------------------------------===//
 // Numbers
 //===----------------------------------------------------------------------===//

@@ -23,6 +23,9 @@ std::string whyUnavailable(LibraryCall op, Transport transport);
 /// The symbol of the routine that `op` calls. Only for ops that are available.
 std::string routineOf(LibraryCall op, Transport transport);
 
+/// The library's variables that the call of `op` reads.
+llvm::SmallVector<std::string> variablesOf(LibraryCall op, Transport transport);
+
 /// The attribute `name` of `op` as the library's C int.
 int64_t libraryValue(mlir::Operation *op, llvm::StringRef name, Transport transport);
 

@@ -22,6 +22,7 @@ Value callI32(OpBuilder &builder, Location loc, StringRef intrinsic) {
 }
 
 class Nvidia : public Target {
+  void publish(OpBuilder &, Location) const override {} // PTX causality is cumulative
   void barrier(OpBuilder &builder, Location loc) const override {
     callVoid(builder, loc, "llvm.nvvm.barrier.cta.sync.aligned.all", i32(builder, loc, 0));
   }
@@ -43,6 +44,11 @@ class Nvidia : public Target {
 };
 
 class Amd : public Target {
+  /// A fence waits for the stores of its own wave, and at work-group scope for none to memory. So the threads of other
+  /// waves would see these stores, but could not publish them (llvm/llvm-project#160501).
+  void publish(OpBuilder &builder, Location loc) const override {
+    LLVM::FenceOp::create(builder, loc, LLVM::AtomicOrdering::release, syncScope(MemScope::Gpu));
+  }
   /// s_barrier makes threads meet, and the fences around it what they wrote visible, as HIP's __syncthreads does.
   void barrier(OpBuilder &builder, Location loc) const override {
     LLVM::FenceOp::create(builder, loc, LLVM::AtomicOrdering::release, syncScope(MemScope::Cta));

@@ -17,6 +17,9 @@ public:
   /// The GPU that `module` is compiled for (Triton's `ttg.target`); NVIDIA's where it does not say.
   static const Target &of(mlir::ModuleOp module);
 
+  /// What a thread must do before the program meets, so that a fence of another thread behind the meeting covers what
+  /// this one wrote.
+  virtual void publish(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
   /// All threads of the program meet, and see what the others wrote before.
   virtual void barrier(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
   /// Number of the calling thread in the program, an i32.

@@ -17,15 +17,22 @@
 
 namespace {
 
-/// Declares in `extract` the `routines` (one per line) of `library`; the first that the library lacks, or nothing.
+/// Declares in `extract` the `routines` (one per line; variables, too) of `library`; the first that it lacks, or
+/// nothing.
 llvm::StringRef declare(llvm::Module &extract, const llvm::Module &library, llvm::StringRef routines) {
   llvm::SmallVector<llvm::StringRef> names;
   routines.split(names, '\n', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
   for (llvm::StringRef name : names) {
-    const llvm::Function *routine = library.getFunction(name);
-    if (!routine)
+    const llvm::GlobalValue *symbol = library.getNamedValue(name);
+    if (auto *routine = llvm::dyn_cast_or_null<llvm::Function>(symbol))
+      extract.getOrInsertFunction(name, routine->getFunctionType(), routine->getAttributes());
+    else if (auto *variable = llvm::dyn_cast_or_null<llvm::GlobalVariable>(symbol))
+      new llvm::GlobalVariable(extract, variable->getValueType(), variable->isConstant(),
+                               llvm::GlobalValue::ExternalLinkage, /*Initializer=*/nullptr, name,
+                               /*InsertBefore=*/nullptr, llvm::GlobalValue::NotThreadLocal,
+                               variable->getAddressSpace());
+    else
       return name;
-    extract.getOrInsertFunction(name, routine->getFunctionType(), routine->getAttributes());
   }
   return {};
 }
@@ -34,11 +41,9 @@ llvm::StringRef declare(llvm::Module &extract, const llvm::Module &library, llvm
 
 /// Writes the part of the bitcode file `input` that `routines`, one per line, need to `output`.
 /// Returns 0; or 1 with what went wrong in `message`; or 2 with the routine that the library lacks there.
-extern "C" __attribute__((visibility("default"))) int tritonDistExtractDeviceLibrary(const char *input,
-                                                                                    const char *output,
-                                                                                    const char *routines,
-                                                                                    char *message,
-                                                                                    size_t messageBytes) {
+extern "C" __attribute__((visibility("default"))) int
+tritonDistExtractDeviceLibrary(const char *input, const char *output, const char *routines, char *message,
+                               size_t messageBytes) {
   auto fail = [&](int status, const llvm::Twine &text) {
     snprintf(message, messageBytes, "%s", text.str().c_str());
     return status;

@@ -15,9 +15,11 @@ namespace triton_dist::device {
 inline uint32_t threadInBlock() { return __builtin_amdgcn_workitem_id_x(); }
 inline uint32_t threadsInBlock() { return __builtin_amdgcn_workgroup_size_x(); }
 
-/// s_barrier makes threads meet; the fences make visible what they wrote.
+/// s_barrier makes threads meet; the fences make visible what they wrote. Released for the whole GPU: what is released
+/// for the work-group, other waves see, but cannot publish, as a fence waits for the stores of its own wave only
+/// (llvm/llvm-project#160501).
 inline void syncBlock() {
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
