@@ -143,13 +143,3 @@ def test_clusters_are_refused(compile_kernel: Compile) -> None:
     place = re.escape(f"{__file__}:{line_of(kernel, 'signal_op')}:")
     with pytest.raises(ShmemCompilationError, match=rf"^{place}\d+: shmem\.signal_op in a kernel with num_ctas=2"):
         compile_kernel(kernel, {"x": "*fp32", "sig": "*i64", "pe": "i32"}, num_ctas=2)
-
-
-def test_amd_is_refused_until_it_is_supported(compile_kernel: Compile) -> None:
-    from triton.backends.compiler import GPUTarget
-
-    def kernel(sig, pe):
-        dl.signal_op(sig, 1, dl.SIGNAL_ADD, pe)
-
-    with pytest.raises(ShmemCompilationError, match=r"shmem\.signal_op: .*NVIDIA GPUs only so far, not for hip"):
-        compile_kernel(kernel, {"sig": "*i64", "pe": "i32"}, target=GPUTarget("hip", "gfx942", 64))
