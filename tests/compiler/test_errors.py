@@ -12,6 +12,7 @@ import triton.language as tl
 from triton.compiler.errors import CompilationError
 
 import triton_dist.language as dl
+from triton_dist.compiler import transport
 from triton_dist.compiler.hooks import ShmemCompilationError
 
 Compile = Callable[..., Any]
@@ -143,3 +144,19 @@ def test_clusters_are_refused(compile_kernel: Compile) -> None:
     place = re.escape(f"{__file__}:{line_of(kernel, 'signal_op')}:")
     with pytest.raises(ShmemCompilationError, match=rf"^{place}\d+: shmem\.signal_op in a kernel with num_ctas=2"):
         compile_kernel(kernel, {"x": "*fp32", "sig": "*i64", "pe": "i32"}, num_ctas=2)
+
+
+def test_what_the_library_lacks_is_said_with_the_line(compile_kernel: Compile) -> None:
+    """NVSHMEM 3.4.5 has no atomic addition to floats; our own library has."""
+
+    def kernel(x, pe):
+        dl.atomic_add(x, 1.0, pe)
+
+    place = re.escape(f"{__file__}:{line_of(kernel, 'atomic_add')}:")
+    with pytest.raises(
+        ShmemCompilationError, match=rf"^{place}\d+: shmem\.atomic_add is not available on transport nvsh"
+    ):
+        compile_kernel(kernel, {"x": "*fp32", "pe": "i32"})
+    with transport.using("p2p"):
+        ptx = compile_kernel(kernel, {"x": "*fp32", "pe": "i32"}).asm["ptx"]
+    assert re.search(r"(atom|red)\.(sys\.)?(global\.)?(sys\.)?add\.f32", ptx)

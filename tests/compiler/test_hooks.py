@@ -12,7 +12,7 @@ import triton.backends.nvidia.compiler as nvidia
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.compiler import device_library, hooks
+from triton_dist.compiler import device_library, hooks, transport
 
 Compile = Callable[..., Any]
 SIGNATURE = {"x": "*fp32", "sig": "*i64", "pe": "i32"}
@@ -60,27 +60,34 @@ def test_instrumentation_of_others_still_runs(compile_kernel: Compile, monkeypat
 def test_another_plugin_means_another_binary(compile_kernel: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
     first = compile_kernel(kernel, SIGNATURE)
     assert compile_kernel(kernel, SIGNATURE).hash == first.hash
-    monkeypatch.setattr(hooks, "plugin_hash", lambda: "another plugin")
-    hooks._cache_key.cache_clear()
+    monkeypatch.setattr(device_library, "plugin_hash", lambda: "another plugin")
+    hooks._cache_key_for.cache_clear()
     try:
         assert compile_kernel(kernel, SIGNATURE).hash != first.hash
     finally:
-        hooks._cache_key.cache_clear()
+        hooks._cache_key_for.cache_clear()
+
+
+def test_another_transport_means_another_binary(compile_kernel: Compile) -> None:
+    with transport.using("nvshmem"):
+        nvshmem = compile_kernel(kernel, SIGNATURE)
+    with transport.using("p2p"):
+        p2p = compile_kernel(kernel, SIGNATURE)
+    assert "nvshmemi_device_state_d" in nvshmem.asm["ptx"]
+    assert "triton_dist_p2p_state" in p2p.asm["ptx"]
+    assert "nvshmem" not in p2p.asm["ptx"]
 
 
 def test_extract_is_made_once_and_is_small(compile_kernel: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
-    device_library.linked_bitcode.cache_clear()
     made = []
     extract = device_library._extract
-    monkeypatch.setattr(device_library, "_extract", lambda whole: made.append(whole) or extract(whole))
-    first = device_library.linked_bitcode()
-    device_library.linked_bitcode.cache_clear()  # as in another process
-    assert device_library.linked_bitcode() == first
+    monkeypatch.setattr(device_library, "_extract", lambda whole, names: made.append(names) or extract(whole, names))
+    library = device_library.find("nvshmem", "sm_90")
+    first = device_library.linked_bitcode(library, ("nvshmem_fence", "nvshmem_quiet"))
+    assert device_library.linked_bitcode(library, ("nvshmem_quiet", "nvshmem_fence")) == first
     assert len(made) == 1
-    whole, version = device_library.nvshmem_bitcode()
-    assert first.stat().st_size < whole.stat().st_size / 100
-    assert version.count(".") == 2
-    device_library.linked_bitcode.cache_clear()
+    assert first.stat().st_size < library.path.stat().st_size / 100
+    assert library.version.count(".") == 2
 
 
 def test_a_library_that_is_none_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -90,6 +97,24 @@ def test_a_library_that_is_none_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
         device_library.nvshmem_bitcode()
     broken = tmp_path / "broken.bc"
     broken.write_bytes(b"no bitcode")
-    with pytest.raises(RuntimeError, match=r"NVSHMEM's device library cannot be used: .*broken\.bc"):
-        device_library._extract(broken)
+    with pytest.raises(RuntimeError, match=r"broken\.bc"):
+        device_library._extract(broken, ("nvshmem_fence",))
+    device_library.nvshmem_bitcode.cache_clear()
+
+
+def test_nvshmem_of_one_file_for_each_architecture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As NVSHMEM is laid out from 3.7 on."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "include/non_abi").mkdir(parents=True)
+    (tmp_path / "include/non_abi/nvshmem_version.h").write_text(
+        "".join(
+            f"#define NVSHMEM_VENDOR_{part}_VERSION {n}\n" for part, n in (("MAJOR", 3), ("MINOR", 8), ("PATCH", 0))
+        )
+    )
+    for architecture in ("sm_90", "sm_100"):
+        (tmp_path / f"lib/libnvshmem_device_{architecture}.bc").touch()
+    device_library.nvshmem_bitcode.cache_clear()
+    monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
+    path, version = device_library.nvshmem_bitcode("sm_100")
+    assert (path.name, version) == ("libnvshmem_device_sm_100.bc", "3.8.0")
     device_library.nvshmem_bitcode.cache_clear()

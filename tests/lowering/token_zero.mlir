@@ -2,7 +2,7 @@
 // Zero, once nothing may be reordered by it any more.
 
 // CHECK-LABEL: llvm.func @token_zero(
-// CHECK:      %[[ONE:.*]] = llvm.mlir.constant(1 : i32) : i32
+// CHECK:      %[[ZERO:.*]] = llvm.mlir.constant(0 : i32) : i32
 // CHECK-NEXT: llvm.return %[[ZERO]]
 llvm.func @token_zero(%token: i64) -> i32 {
   %0 = shmem.token_zero %token {tt.divisibility = dense<4096> : tensor<1xi32>} : i32
