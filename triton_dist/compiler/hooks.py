@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -108,11 +109,13 @@ def _has_shmem_ops(module: Any) -> bool:
 def _planned_routines(module: Any, name: str) -> dict[str, str]:
     """The routines that the module will call, each with the line and the op that calls it first."""
     manager = ir.pass_manager(module.context)
-    passes.plugin.shmem_plan(manager, [name])
+    passes.plugin.shmem_plan(manager, [name, str(transport.n_pes())])
     manager.run(module, "shmem_plan")
     plan = module.get_operation()
     if mistake := plan.get_str_attr("shmem.error"):
         raise ShmemCompilationError(mistake)
+    for doubt in (plan.get_str_attr("shmem.warnings") or "").splitlines():
+        warnings.warn(doubt, stacklevel=2)
     return dict(line.split("\t") for line in plan.get_str_attr("shmem.routines").splitlines())
 
 

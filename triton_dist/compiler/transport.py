@@ -1,4 +1,4 @@
-"""Which device library kernels are compiled for.
+"""Which device library kernels are compiled for, and for how many PEs.
 
 ``TRITON_DIST_TRANSPORT`` says so, or the world, which knows what its PEs can reach (``auto``). Before there is a world,
 ``auto`` is the transport that works in every world of the GPU's vendor. The name is part of Triton's cache key, so a
@@ -12,18 +12,24 @@ from contextlib import contextmanager
 
 from triton_dist import environment
 
-__all__ = ["choose", "current", "using"]
+__all__ = ["choose", "current", "n_pes", "using"]
 
 _BEFORE_A_WORLD = {"cuda": "nvshmem", "hip": "p2p"}
 
 _of_world: str | None = None
+_n_pes = 0
 _override: str | None = None
 
 
-def choose(name: str | None) -> None:
-    """The world's choice; None when the world ends."""
-    global _of_world
-    _of_world = name
+def choose(name: str | None, n_pes: int = 0) -> None:
+    """The world's choice, and how many PEs it has; None when the world ends."""
+    global _of_world, _n_pes
+    _of_world, _n_pes = name, n_pes
+
+
+def n_pes() -> int:
+    """How many PEs the present world has; 0 when there is none."""
+    return _n_pes
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class GpuWorld(World):
             self._nvshmem.free(self._sync)
             self._nvshmem.finalize()
             raise
-        _compile_for(self.transport)
+        _compile_for(self.transport, self.n_pes)
         fill = {"nvshmem": self._fill_nvshmem} | ({} if p2p_lacks else {"p2p": self._fill_p2p})
         self.transports = tuple(fill)
         module_state.bind(self.device.index, fill, {"p2p": p2p_lacks} if p2p_lacks else {})
@@ -233,10 +233,10 @@ def _choose_transport(asked: str, p2p_lacks: str, launch: Launch) -> str:
     return asked
 
 
-def _compile_for(transport: str | None) -> None:
+def _compile_for(transport: str | None, n_pes: int = 0) -> None:
     from triton_dist.compiler.transport import choose
 
-    choose(transport)
+    choose(transport, n_pes)
 
 
 def _choose_device(launch: Launch) -> torch.device:

@@ -22,6 +22,8 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
       The routine's arguments in order: an attribute's name where the argument is
       that attribute, an empty string where it is the next operand.
     }], "::llvm::ArrayRef<::llvm::StringRef>", "getCallSignature">,
+    InterfaceMethod<"The PE that the op acts on, if it names one.",
+      "::mlir::Value", "getPeOperand">,
     InterfaceMethod<"Who of the program's threads makes the call.",
       "::triton_dist::shmem::Caller", "getCaller">,
     InterfaceMethod<

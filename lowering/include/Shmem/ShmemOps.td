@@ -71,7 +71,9 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
   list<string> attributes = !foldl([]<string>, !range(!size(arguments)), names, i,
       !if(!isa<Attr>(!getdagarg<Constraint>(arguments, i)),
           !listconcat(names, ["\"" # !getdagname(arguments, i) # "\""]), names));
+  bit hasPe = !foldl(0, !range(!size(arguments)), found, i, !or(found, !eq(!getdagname(arguments, i), "pe")));
   let extraClassDeclaration =
+      "::mlir::Value getPeOperand() { return " # !if(hasPe, "getPe()", "::mlir::Value()") # "; }\n" #
       "static ::llvm::ArrayRef<::llvm::StringRef> getAttributesInOrder() {\n" #
       "  static const ::std::array<::llvm::StringRef, " # !size(attributes) # "> names = {" #
       !interleave(attributes, ", ") # "};\n  return names;\n}\n" #

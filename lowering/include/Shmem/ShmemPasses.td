@@ -9,7 +9,7 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
   let summary = "Find out which library routines a module will call, or why it cannot";
   let description = [{
     Runs on TTGIR, while regions still show who executes an op. It changes nothing
-    but two attributes of the module, for whoever drives the compilation:
+    but attributes of the module, for whoever drives the compilation:
 
     - `shmem.routines`: the routines that will be called and the variables that
       the calls read, one per line, so that just these are taken from the device
@@ -17,6 +17,10 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
       lacks it;
     - `shmem.error`: the first mistake, with its source line. A failing pass would
       reach the user as "PassManager::run failed" under a dump of the module.
+
+    - `shmem.warnings`: what looks wrong, one per line: a constant PE that a world
+      of `n-pes` PEs does not have. No mistake, for a branch on the number of PEs
+      may stand around it.
 
     Mistakes are
     - an op that the transport has no routine for;
@@ -26,7 +30,8 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
       cluster instead of once per program.
   }];
   let options = [
-    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem, rocshmem-6 or p2p">
+    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem, rocshmem-6 or p2p">,
+    Option<"nPes", "n-pes", "int32_t", "0", "how many PEs there are; 0: not known">
   ];
 }
 

@@ -2,6 +2,8 @@
 
 #include "Routines.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
 #include "llvm/ADT/MapVector.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -42,6 +44,18 @@ std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas) {
   return {};
 }
 
+/// What looks wrong with `op` in a world of `nPes` PEs (0: not known); empty when nothing does.
+std::string findDoubt(LibraryCall op, int32_t nPes) {
+  Value pe = op.getPeOperand();
+  auto constant = pe ? pe.getDefiningOp<arith::ConstantOp>() : nullptr;
+  if (nPes == 0 || !constant)
+    return {};
+  int64_t value = cast<IntegerAttr>(constant.getValue()).getInt();
+  if (value >= 0 && value < nPes)
+    return {};
+  return llvm::formatv("{0}: pe {1} is out of range [0, {2})", op->getName().getStringRef(), value, nPes);
+}
+
 std::string sourceLine(Location loc) {
   if (auto place = loc->findInstanceOf<FileLineColLoc>())
     return llvm::formatv("{0}:{1}:{2}", place.getFilename().strref(), place.getLine(), place.getColumn());
@@ -58,13 +72,15 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
       return signalPassFailure();
     auto numCtas = module->getAttrOfType<IntegerAttr>("ttg.num-ctas");
     llvm::MapVector<StringAttr, std::string> symbols;
-    std::string error;
+    std::string error, warnings;
     module.walk([&](LibraryCall op) {
       std::string mistake = findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1);
       if (!mistake.empty()) {
         error = sourceLine(op->getLoc()) + ": " + mistake;
         return WalkResult::interrupt();
       }
+      if (std::string doubt = findDoubt(op, nPes); !doubt.empty())
+        warnings += sourceLine(op->getLoc()) + ": " + doubt + "\n";
       std::string use = sourceLine(op->getLoc()) + ": " + op->getName().getStringRef().str();
       symbols.insert({StringAttr::get(module.getContext(), routineOf(op, *chosen)), use});
       for (const std::string &variable : variablesOf(op, *chosen))
@@ -76,6 +92,8 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
       module->setAttr("shmem.error", StringAttr::get(module.getContext(), error));
       return;
     }
+    if (!warnings.empty())
+      module->setAttr("shmem.warnings", StringAttr::get(module.getContext(), warnings));
     std::string lines;
     for (auto &[symbol, use] : symbols)
       lines += (symbol.getValue() + "\t" + use + "\n").str();

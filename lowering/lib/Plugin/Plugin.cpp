@@ -15,9 +15,8 @@ using namespace triton_dist;
 static_assert(plugin::kApiVersion == TRITON_DIST_PLUGIN_API_VERSION,
               "this Triton has another plugin ABI: describe it in TritonPluginApi.h");
 
-/// Triton hands a pass its arguments as strings; ours is the transport.
-template <typename Options>
-static Options transportOf(const std::vector<std::string> &arguments) {
+/// Triton hands a pass its arguments as strings; the first of ours is the transport.
+template <typename Options> static Options transportOf(const std::vector<std::string> &arguments) {
   Options options;
   if (!arguments.empty())
     options.transport = arguments.front();
@@ -29,7 +28,10 @@ static void addConvertShmemToLLVM(PassManager *manager, const std::vector<std::s
 }
 
 static void addPlanShmemCalls(PassManager *manager, const std::vector<std::string> &arguments) {
-  manager->addPass(shmem::createPlanShmemCalls(transportOf<shmem::PlanShmemCallsOptions>(arguments)));
+  auto options = transportOf<shmem::PlanShmemCallsOptions>(arguments);
+  if (arguments.size() > 1)
+    options.nPes = std::stoi(arguments[1]);
+  manager->addPass(shmem::createPlanShmemCalls(options));
 }
 
 static void registerShmem(DialectRegistry *registry) { registry->insert<shmem::ShmemDialect>(); }
