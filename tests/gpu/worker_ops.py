@@ -9,7 +9,19 @@ from __future__ import annotations
 
 import sys
 
-from ops import copies, kernels_mixed, memory, ordering, pipelined, remote, signals, transports  # noqa: F401
+from ops import (  # noqa: F401
+    atomics,
+    copies,
+    elements,
+    kernels_mixed,
+    memory,
+    ordering,
+    pipelined,
+    remote,
+    signals,
+    strided,
+    transports,
+)
 from ops.harness import main
 
 if __name__ == "__main__":
