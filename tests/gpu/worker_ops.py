@@ -11,12 +11,15 @@ import sys
 
 from ops import (  # noqa: F401
     atomics,
+    collectives,
     copies,
     elements,
     kernels_mixed,
+    litmus,
     memory,
     ordering,
     pipelined,
+    point_to_point,
     remote,
     signals,
     strided,

@@ -1,0 +1,271 @@
+"""Collectives over the team of all: every PE gets what a reference says, in every type, and none comes too early."""
+
+from __future__ import annotations
+
+import numpy
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from ops import element_types
+from ops.copies import GUARD_BYTE
+from ops.element_types import expect_bits, random_bits, random_values
+from ops.harness import GPU, check, expect_equal, rounds
+from triton_dist import World
+
+SIZES = [1, 3, 33, 1000, 4097, 100_001] if GPU else [1, 33, 1000]
+GUARD = 5
+REDUCED = (
+    torch.int8,
+    torch.uint16,
+    torch.int32,
+    torch.uint32,
+    torch.int64,
+    torch.uint64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
+SUM, PROD, MIN, MAX, AND, OR, XOR = range(7)
+NAMES = ("sum", "prod", "min", "max", "and", "or", "xor")
+UFUNCS = (
+    numpy.add,
+    numpy.multiply,
+    numpy.minimum,
+    numpy.maximum,
+    numpy.bitwise_and,
+    numpy.bitwise_or,
+    numpy.bitwise_xor,
+)
+
+
+@triton.jit(do_not_specialize=["n", "root", "how"], do_not_specialize_on_alignment=["dst", "src"])
+def exchange(dst, src, n, root, how, SCOPE: tl.constexpr):
+    if how == 0:
+        dl.broadcast(dl.TEAM_WORLD, dst, src, n, root, scope=SCOPE)
+    elif how == 1:
+        dl.fcollect(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    else:
+        dl.alltoall(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+
+
+@triton.jit(do_not_specialize=["n", "op"])
+def reduce(dst, src, n, op, BITWISE: tl.constexpr, SCOPE: tl.constexpr):
+    if op == 0:
+        dl.sum_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif op == 1:
+        dl.prod_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif op == 2:
+        dl.min_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif op == 3:
+        dl.max_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif BITWISE:
+        if op == 4:
+            dl.and_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+        elif op == 5:
+            dl.or_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+        else:
+            dl.xor_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+
+
+@triton.jit(do_not_specialize=["n", "op"])
+def reducescatter(dst, src, n, op, BITWISE: tl.constexpr, SCOPE: tl.constexpr):
+    if op == 0:
+        dl.sum_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif op == 1:
+        dl.prod_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif op == 2:
+        dl.min_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif op == 3:
+        dl.max_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif BITWISE:
+        if op == 4:
+            dl.and_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+        elif op == 5:
+            dl.or_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+        else:
+            dl.xor_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+
+
+@triton.jit
+def many_in_a_row(numbers, sums, copies, all_copies, wrong, turns, BLOCK: tl.constexpr):
+    """What a turn stores is reduced, broadcast and collected at once, and checked at once: no turn may see another's."""
+    me = dl.my_pe()
+    n_pes = dl.n_pes()
+    offsets = tl.arange(0, BLOCK)
+    errors = 0
+    for turn in range(turns):
+        tl.store(numbers + offsets, turn * 1000 + offsets + me)
+        root = turn % n_pes
+        dl.sum_reduce(dl.TEAM_WORLD, sums, numbers, BLOCK)
+        dl.broadcast(dl.TEAM_WORLD, copies, numbers, BLOCK, root)
+        dl.fcollect(dl.TEAM_WORLD, all_copies, numbers, BLOCK)
+        sum_of_pes = n_pes * (n_pes - 1) // 2
+        errors += tl.sum((tl.load(sums + offsets) != (turn * 1000 + offsets) * n_pes + sum_of_pes).to(tl.int32))
+        errors += tl.sum((tl.load(copies + offsets) != turn * 1000 + offsets + root).to(tl.int32))
+        for pe in range(n_pes):
+            theirs = tl.load(all_copies + pe * BLOCK + offsets)
+            errors += tl.sum((theirs != turn * 1000 + offsets + pe).to(tl.int32))
+        dl.max_reduce(dl.TEAM_WORLD, sums, sums, BLOCK)  # all have the same, and all are done before the next turn
+        errors += tl.sum((tl.load(sums + offsets) != (turn * 1000 + offsets) * n_pes + sum_of_pes).to(tl.int32))
+        dl.sync(dl.TEAM_WORLD)
+    tl.store(wrong, errors)
+
+
+@triton.jit
+def meet(table, draft, wrong, turns, SYNC: tl.constexpr, SCOPE: tl.constexpr, BLOCK: tl.constexpr):
+    """Every PE puts the turn into its row on every PE; between two meetings all rows are of this turn."""
+    me = dl.my_pe()
+    n_pes = dl.n_pes()
+    offsets = tl.arange(0, BLOCK)
+    errors = 0
+    for turn in range(1, turns + 1):
+        tl.store(draft + offsets, turn + offsets)
+        for d in range(n_pes):
+            dl.putmem_nbi(table + me * BLOCK, draft, BLOCK * 4, (me + d) % n_pes)
+        if SYNC:
+            dl.quiet()
+            dl.sync(dl.TEAM_WORLD, scope=SCOPE)
+        else:
+            dl.barrier(dl.TEAM_WORLD, scope=SCOPE)
+        for pe in range(n_pes):
+            errors += tl.sum((tl.load(table + pe * BLOCK + offsets) != turn + offsets).to(tl.int32))
+        if SYNC:
+            dl.sync(dl.TEAM_WORLD, scope=SCOPE)
+        else:
+            dl.barrier(dl.TEAM_WORLD, scope=SCOPE)
+    tl.store(wrong, errors)
+
+
+@check
+def broadcast_fcollect_alltoall(world: World) -> None:
+    n_pes = world.n_pes
+    for dtype in (torch.uint8, torch.float64):
+        space = n_pes * max(SIZES) + 1
+        data = [random_bits(space, dtype, pe) for pe in range(n_pes)]
+        source = triton_dist.from_tensor(data[world.pe])
+        target = triton_dist.empty(space, dtype=dtype)
+        for round_, n in enumerate(SIZES):
+            root = round_ % n_pes
+            expected = {
+                0: data[root][:n],
+                1: torch.cat([part[:n] for part in data]),
+                2: torch.cat([part[n * world.pe : n * (world.pe + 1)] for part in data]),
+            }
+            for scope in ("block", "warp", "thread"):
+                for how, parts in expected.items():
+                    target.view(torch.uint8).fill_(GUARD_BYTE)
+                    triton_dist.barrier_all()
+                    exchange[(1,)](target, source, n, root, how, SCOPE=scope)
+                    # No barrier: a collective that returned is done here, whatever the others do.
+                    what = f"{('broadcast', 'fcollect', 'alltoall')[how]} of {n} {dtype}, scope {scope}"
+                    expect_bits(target[: len(parts)], parts, what)
+                    rest = target[len(parts) :].view(torch.uint8)
+                    expect_equal(rest, torch.full_like(rest, GUARD_BYTE), f"{what}: what is behind")
+        triton_dist.barrier_all()
+        triton_dist.free(source)
+        triton_dist.free(target)
+
+
+def _operands(n: int, dtype: torch.dtype, n_pes: int) -> list[torch.Tensor]:
+    return [random_values(n, dtype, 31 * pe + n % 1009) for pe in range(n_pes)]
+
+
+def _expect_reduced(found: torch.Tensor, operands: list[torch.Tensor], op: int, what: str) -> None:
+    """Integers as numpy computes them, modulo 2**bits; floats near what float64 gives, whatever the order was."""
+    dtype = found.dtype
+    if dtype not in element_types.FLOATS:
+        exact = numpy.stack([operand.numpy() for operand in operands])
+        expect_bits(found, torch.from_numpy(UFUNCS[op].reduce(exact, dtype=exact.dtype)), what)
+        return
+    exact = numpy.stack([operand.double().numpy() for operand in operands])
+    expected = torch.from_numpy(UFUNCS[op].reduce(exact))
+    if op in (MIN, MAX):
+        expect_equal(found, expected.to(dtype), what)
+        return
+    info = torch.finfo(dtype)
+    scale = torch.from_numpy(UFUNCS[op].reduce(numpy.abs(exact)))
+    allowed = len(operands) * (info.eps * scale + info.smallest_normal)
+    error = (found.cpu().double() - expected).abs()
+    at = int((error - allowed).argmax())
+    assert bool((error <= allowed).all()), f"{what}: element {at} is {found[at].item()}, expected {expected[at].item()}"
+
+
+def _check_reductions(world: World, dtype: torch.dtype, scope: str, sizes: list[int], *, scatter: bool) -> None:
+    bitwise = dtype not in element_types.FLOATS
+    kernel, suffix = (reducescatter, "reducescatter") if scatter else (reduce, "reduce")
+    parts = world.n_pes if scatter else 1
+    space = parts * max(sizes) + GUARD
+    source = triton_dist.empty(space, dtype=dtype)
+    target = triton_dist.empty(space, dtype=dtype)
+    for round_, n in enumerate(sizes):
+        operands = _operands(parts * n, dtype, world.n_pes)
+        mine = [operand[world.pe * n : (world.pe + 1) * n] if scatter else operand for operand in operands]
+        for op in range(7 if bitwise else 4):
+            in_place = not scatter and (round_ + op) % 3 == 0
+            source[: parts * n].copy_(operands[world.pe])
+            target.view(torch.uint8).fill_(GUARD_BYTE)
+            triton_dist.barrier_all()
+            result = source if in_place else target
+            kernel[(1,)](result, source, n, op, BITWISE=bitwise, SCOPE=scope, num_warps=4)
+            what = f"{NAMES[op]}_{suffix} of {n} {dtype}{', in place' * in_place}, scope {scope}"
+            _expect_reduced(result[:n], mine, op, what)
+            if not in_place:
+                rest = target[n:].view(torch.uint8)
+                expect_equal(rest, torch.full_like(rest, GUARD_BYTE), f"{what}: what is behind")
+                expect_bits(source[: parts * n], operands[world.pe], f"{what}: its source")
+    triton_dist.barrier_all()
+    triton_dist.free(source)
+    triton_dist.free(target)
+
+
+@check
+def reductions_of_every_kind(world: World) -> None:
+    for dtype in REDUCED if GPU else REDUCED[::3]:
+        _check_reductions(world, dtype, "block", SIZES, scatter=False)
+
+
+@check
+def reducescatters_of_every_kind(world: World) -> None:
+    for dtype in (torch.int32, torch.uint64, torch.bfloat16, torch.float32):
+        _check_reductions(world, dtype, "block", SIZES, scatter=True)
+
+
+@check
+def reductions_by_a_warp_or_a_thread(world: World) -> None:
+    for scope, dtype in (("warp", torch.int64), ("warp", torch.float32), ("thread", torch.int32)):
+        _check_reductions(world, dtype, scope, [1, 3, 33, 1000], scatter=False)
+    _check_reductions(world, torch.float32, "warp", [1, 3, 33, 1000], scatter=True)
+
+
+@check
+def a_hundred_collectives_in_a_row(world: World) -> None:
+    block, turns = 512, rounds(300, 4)
+    for warps in (1, 8):
+        numbers, sums, copies = (triton_dist.zeros(block, dtype=torch.int32) for _ in range(3))
+        all_copies = triton_dist.zeros(world.n_pes * block, dtype=torch.int32)
+        wrong = torch.full((1,), -1, dtype=torch.int32, device=world.device)
+        many_in_a_row[(1,)](numbers, sums, copies, all_copies, wrong, turns, BLOCK=block, num_warps=warps)
+        expect_equal(wrong, torch.zeros(1, dtype=torch.int32), f"wrong elements in {turns} turns with {warps} warps")
+        triton_dist.barrier_all()
+        for tensor in (numbers, sums, copies, all_copies):
+            triton_dist.free(tensor)
+
+
+@check
+def barrier_and_sync_of_the_team(world: World) -> None:
+    block, turns = 1024, rounds(500, 4)
+    for sync in (False, True):
+        for scope in ("block", "warp", "thread"):
+            table = triton_dist.zeros(world.n_pes, block, dtype=torch.int32)
+            draft = triton_dist.zeros(block, dtype=torch.int32)
+            wrong = torch.full((1,), -1, dtype=torch.int32, device=world.device)
+            meet[(1,)](table, draft, wrong, turns, SYNC=sync, SCOPE=scope, BLOCK=block)
+            triton_dist.barrier_all()
+            what = f"elements of another turn, {'sync' if sync else 'barrier'} with scope {scope}"
+            expect_equal(wrong, torch.zeros(1, dtype=torch.int32), what)
+            triton_dist.free(table)
+            triton_dist.free(draft)
