@@ -137,8 +137,8 @@ def every_atomic_on_every_type(world: World) -> None:
             one_of_each[(1,)](words, fetched, integers([value, OLD], dtype).to(world.device))
             triton_dist.barrier_all()
             expect_bits(fetched, integers([OLD] * FETCHING, dtype), f"what was fetched from {dtype}")
-            found = numbers(words)
-            assert found.pop() == OLD, "the element behind them was written"
+            *found, behind = numbers(words)
+            assert behind == OLD, "the element behind them was written"
             for (name, after), now in zip(OPERATIONS, found, strict=True):
                 expected = numbers(integers([after(OLD, value)], dtype))
                 assert [now] == expected, f"atomic {name} of {value} on {dtype}: {now}, expected {expected}"
@@ -239,9 +239,9 @@ def additions_to_floats(world: World) -> None:
 
 def _expect_no_float_additions(words: torch.Tensor, fetched: torch.Tensor) -> None:
     """NVSHMEM has none up to 3.4, and says so when the kernel is compiled."""
+    message = ""
     try:
         add_floats[(1,)](words, fetched, 1)
     except ShmemCompilationError as error:
-        assert "atomic_add" in str(error) and "nvshmem" in str(error), str(error)
-    else:
-        raise AssertionError("a float was added to, which NVSHMEM cannot")
+        message = str(error)
+    assert "atomic_add" in message and "nvshmem" in message, message or "it was compiled"

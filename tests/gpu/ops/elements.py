@@ -27,7 +27,7 @@ def put_and_get_one_by_one(dst, src, out, n):
 
 @triton.jit
 def exchange_tiles(dst, src, out, rows, columns, width, BLOCK: tl.constexpr):
-    """Columns of a matrix whose rows are ``width`` apart, but not every element: to the next PE, from the one behind."""
+    """Some elements of a matrix whose rows are ``width`` apart: to the next PE, and from the one behind it."""
     me = dl.my_pe()
     row = tl.arange(0, BLOCK)[:, None]
     column = tl.arange(0, BLOCK)[None, :]

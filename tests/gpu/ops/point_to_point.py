@@ -78,7 +78,7 @@ def tell(words, row, value):
 
 @triton.jit
 def wait_for_many(words, bounds, status, indices, order, turns):
-    """Every turn each PE tells all others its turn, in six rows, and awaits theirs in six ways, from ``any`` to ``all``.
+    """Every turn each PE tells all others its turn, in six rows, and awaits theirs in six ways.
 
     ``order`` gets what ``any`` and ``some`` found; an element is found once, as ``status`` then leaves it out.
     """
