@@ -103,16 +103,16 @@ llvm.func @atomics_i64(%p: !llvm.ptr<1>, %v: i64, %pe: i32) {
   // NVSHMEM: llvm.call @nvshmem_int64_atomic_fetch({{.*}}) : (!llvm.ptr, i32) -> i64
   // P2P:     llvm.call @triton_dist_atomic_fetch_i64({{.*}}) : (!llvm.ptr, i32) -> i64
   %fetch = shmem.atomic_fetch acq_rel sys i64 %p, %pe : !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_int64_atomic_fetch_inc({{.*}}) : (!llvm.ptr, i32) -> i64
+  // NVSHMEM: llvm.call @nvshmem_long_atomic_fetch_inc({{.*}}) : (!llvm.ptr, i32) -> i64
   // P2P:     llvm.call @triton_dist_atomic_fetch_inc_i64({{.*}}) : (!llvm.ptr, i32) -> i64
   %fetch_inc = shmem.atomic_fetch_inc acq_rel sys i64 %p, %pe : !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_int64_atomic_inc({{.*}}) : (!llvm.ptr, i32) -> ()
+  // NVSHMEM: llvm.call @nvshmem_long_atomic_inc({{.*}}) : (!llvm.ptr, i32) -> ()
   // P2P:     llvm.call @triton_dist_atomic_inc_i64({{.*}}) : (!llvm.ptr, i32) -> ()
   shmem.atomic_inc acq_rel sys i64 %p, %pe : !llvm.ptr<1>
   // NVSHMEM: llvm.call @nvshmem_int64_atomic_set({{.*}}) : (!llvm.ptr, i64, i32) -> ()
   // P2P:     llvm.call @triton_dist_atomic_set_i64({{.*}}) : (!llvm.ptr, i64, i32) -> ()
   shmem.atomic_set acq_rel sys i64 %p, %v, %pe : !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_int64_atomic_add({{.*}}) : (!llvm.ptr, i64, i32) -> ()
+  // NVSHMEM: llvm.call @nvshmem_long_atomic_add({{.*}}) : (!llvm.ptr, i64, i32) -> ()
   // P2P:     llvm.call @triton_dist_atomic_add_i64({{.*}}) : (!llvm.ptr, i64, i32) -> ()
   shmem.atomic_add acq_rel sys i64 %p, %v, %pe : !llvm.ptr<1>, i64
   // NVSHMEM: llvm.call @nvshmem_int64_atomic_and({{.*}}) : (!llvm.ptr, i64, i32) -> ()
@@ -124,7 +124,7 @@ llvm.func @atomics_i64(%p: !llvm.ptr<1>, %v: i64, %pe: i32) {
   // NVSHMEM: llvm.call @nvshmem_int64_atomic_xor({{.*}}) : (!llvm.ptr, i64, i32) -> ()
   // P2P:     llvm.call @triton_dist_atomic_xor_i64({{.*}}) : (!llvm.ptr, i64, i32) -> ()
   shmem.atomic_xor acq_rel sys i64 %p, %v, %pe : !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_int64_atomic_fetch_add({{.*}}) : (!llvm.ptr, i64, i32) -> i64
+  // NVSHMEM: llvm.call @nvshmem_long_atomic_fetch_add({{.*}}) : (!llvm.ptr, i64, i32) -> i64
   // P2P:     llvm.call @triton_dist_atomic_fetch_add_i64({{.*}}) : (!llvm.ptr, i64, i32) -> i64
   %fetch_add = shmem.atomic_fetch_add acq_rel sys i64 %p, %v, %pe : !llvm.ptr<1>, i64, i64
   // NVSHMEM: llvm.call @nvshmem_int64_atomic_fetch_and({{.*}}) : (!llvm.ptr, i64, i32) -> i64

@@ -6,48 +6,48 @@ llvm.mlir.global external @global_smem() {addr_space = 3 : i32, alignment = 16 :
 
 // CHECK-LABEL: llvm.func @elements_i16(
 llvm.func @elements_i16(%p: !llvm.ptr<1>, %n: i64, %v: i16) {
-  // NVSHMEM: llvm.call @nvshmem_int16_wait_until({{.*}}) : (!llvm.ptr, i32, i16) -> ()
+  // NVSHMEM: llvm.call @nvshmem_short_wait_until({{.*}}) : (!llvm.ptr, i32, i16) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_i16({{.*}}) : (!llvm.ptr, i32, i16) -> ()
   // CHECK-NEXT: llvm.fence acq_rel
   %w = shmem.wait_until i16 %p, ge %v : !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_test({{.*}}) : (!llvm.ptr, i32, i16) -> i32
+  // NVSHMEM: llvm.call @nvshmem_short_test({{.*}}) : (!llvm.ptr, i32, i16) -> i32
   // P2P:     llvm.call @triton_dist_test_i16({{.*}}) : (!llvm.ptr, i32, i16) -> i32
   // CHECK-NEXT: llvm.fence acq_rel
   %t = shmem.test i16 %p, ge %v : !llvm.ptr<1>, i16, i32
-  // NVSHMEM: llvm.call @nvshmem_int16_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
+  // NVSHMEM: llvm.call @nvshmem_short_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
   %wait_until_all = shmem.wait_until_all i16 %p, %n, %p, ne %v : !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_wait_until_all_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> ()
+  // NVSHMEM: llvm.call @nvshmem_short_wait_until_all_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_vector_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> ()
   %wait_until_all_vector = shmem.wait_until_all_vector i16 %p, %n, %p, ne %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_wait_until_any({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
+  // NVSHMEM: llvm.call @nvshmem_short_wait_until_any({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
   // P2P:     llvm.call @triton_dist_wait_until_any_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
   %wait_until_any = shmem.wait_until_any i16 %p, %n, %p, ne %v : !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_wait_until_any_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
+  // NVSHMEM: llvm.call @nvshmem_short_wait_until_any_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
   // P2P:     llvm.call @triton_dist_wait_until_any_vector_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
   %wait_until_any_vector = shmem.wait_until_any_vector i16 %p, %n, %p, ne %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_test_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i32
+  // NVSHMEM: llvm.call @nvshmem_short_test_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i32
   // P2P:     llvm.call @triton_dist_test_all_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i32
   %test_all = shmem.test_all i16 %p, %n, %p, ne %v : !llvm.ptr<1>, !llvm.ptr<1>, i16, i32
-  // NVSHMEM: llvm.call @nvshmem_int16_test_all_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i32
+  // NVSHMEM: llvm.call @nvshmem_short_test_all_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i32
   // P2P:     llvm.call @triton_dist_test_all_vector_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i32
   %test_all_vector = shmem.test_all_vector i16 %p, %n, %p, ne %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i32
-  // NVSHMEM: llvm.call @nvshmem_int16_test_any({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
+  // NVSHMEM: llvm.call @nvshmem_short_test_any({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
   // P2P:     llvm.call @triton_dist_test_any_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
   %test_any = shmem.test_any i16 %p, %n, %p, ne %v : !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_test_any_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
+  // NVSHMEM: llvm.call @nvshmem_short_test_any_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
   // P2P:     llvm.call @triton_dist_test_any_vector_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
   %test_any_vector = shmem.test_any_vector i16 %p, %n, %p, ne %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_wait_until_some({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
+  // NVSHMEM: llvm.call @nvshmem_short_wait_until_some({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
   // P2P:     llvm.call @triton_dist_wait_until_some_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
   %wait_until_some = shmem.wait_until_some i16 %p, %n, %p, %p, lt %v : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_wait_until_some_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
+  // NVSHMEM: llvm.call @nvshmem_short_wait_until_some_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
   // P2P:     llvm.call @triton_dist_wait_until_some_vector_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
   %wait_until_some_vector = shmem.wait_until_some_vector i16 %p, %n, %p, %p, lt %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_test_some({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
+  // NVSHMEM: llvm.call @nvshmem_short_test_some({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
   // P2P:     llvm.call @triton_dist_test_some_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
   %test_some = shmem.test_some i16 %p, %n, %p, %p, lt %v : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_int16_test_some_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
+  // NVSHMEM: llvm.call @nvshmem_short_test_some_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
   // P2P:     llvm.call @triton_dist_test_some_vector_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
   %test_some_vector = shmem.test_some_vector i16 %p, %n, %p, %p, lt %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
   llvm.return
@@ -55,48 +55,48 @@ llvm.func @elements_i16(%p: !llvm.ptr<1>, %n: i64, %v: i16) {
 
 // CHECK-LABEL: llvm.func @elements_u16(
 llvm.func @elements_u16(%p: !llvm.ptr<1>, %n: i64, %v: i16) {
-  // NVSHMEM: llvm.call @nvshmem_uint16_wait_until({{.*}}) : (!llvm.ptr, i32, i16) -> ()
+  // NVSHMEM: llvm.call @nvshmem_ushort_wait_until({{.*}}) : (!llvm.ptr, i32, i16) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_u16({{.*}}) : (!llvm.ptr, i32, i16) -> ()
   // CHECK-NEXT: llvm.fence acq_rel
   %w = shmem.wait_until u16 %p, ge %v : !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_test({{.*}}) : (!llvm.ptr, i32, i16) -> i32
+  // NVSHMEM: llvm.call @nvshmem_ushort_test({{.*}}) : (!llvm.ptr, i32, i16) -> i32
   // P2P:     llvm.call @triton_dist_test_u16({{.*}}) : (!llvm.ptr, i32, i16) -> i32
   // CHECK-NEXT: llvm.fence acq_rel
   %t = shmem.test u16 %p, ge %v : !llvm.ptr<1>, i16, i32
-  // NVSHMEM: llvm.call @nvshmem_uint16_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
+  // NVSHMEM: llvm.call @nvshmem_ushort_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
   %wait_until_all = shmem.wait_until_all u16 %p, %n, %p, ne %v : !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_wait_until_all_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> ()
+  // NVSHMEM: llvm.call @nvshmem_ushort_wait_until_all_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_vector_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> ()
   %wait_until_all_vector = shmem.wait_until_all_vector u16 %p, %n, %p, ne %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_wait_until_any({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
+  // NVSHMEM: llvm.call @nvshmem_ushort_wait_until_any({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
   // P2P:     llvm.call @triton_dist_wait_until_any_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
   %wait_until_any = shmem.wait_until_any u16 %p, %n, %p, ne %v : !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_wait_until_any_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
+  // NVSHMEM: llvm.call @nvshmem_ushort_wait_until_any_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
   // P2P:     llvm.call @triton_dist_wait_until_any_vector_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
   %wait_until_any_vector = shmem.wait_until_any_vector u16 %p, %n, %p, ne %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_test_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i32
+  // NVSHMEM: llvm.call @nvshmem_ushort_test_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i32
   // P2P:     llvm.call @triton_dist_test_all_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i32
   %test_all = shmem.test_all u16 %p, %n, %p, ne %v : !llvm.ptr<1>, !llvm.ptr<1>, i16, i32
-  // NVSHMEM: llvm.call @nvshmem_uint16_test_all_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i32
+  // NVSHMEM: llvm.call @nvshmem_ushort_test_all_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i32
   // P2P:     llvm.call @triton_dist_test_all_vector_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i32
   %test_all_vector = shmem.test_all_vector u16 %p, %n, %p, ne %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i32
-  // NVSHMEM: llvm.call @nvshmem_uint16_test_any({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
+  // NVSHMEM: llvm.call @nvshmem_ushort_test_any({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
   // P2P:     llvm.call @triton_dist_test_any_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> i64
   %test_any = shmem.test_any u16 %p, %n, %p, ne %v : !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_test_any_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
+  // NVSHMEM: llvm.call @nvshmem_ushort_test_any_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
   // P2P:     llvm.call @triton_dist_test_any_vector_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, !llvm.ptr) -> i64
   %test_any_vector = shmem.test_any_vector u16 %p, %n, %p, ne %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_wait_until_some({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
+  // NVSHMEM: llvm.call @nvshmem_ushort_wait_until_some({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
   // P2P:     llvm.call @triton_dist_wait_until_some_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
   %wait_until_some = shmem.wait_until_some u16 %p, %n, %p, %p, lt %v : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_wait_until_some_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
+  // NVSHMEM: llvm.call @nvshmem_ushort_wait_until_some_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
   // P2P:     llvm.call @triton_dist_wait_until_some_vector_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
   %wait_until_some_vector = shmem.wait_until_some_vector u16 %p, %n, %p, %p, lt %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_test_some({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
+  // NVSHMEM: llvm.call @nvshmem_ushort_test_some({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
   // P2P:     llvm.call @triton_dist_test_some_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, i16) -> i64
   %test_some = shmem.test_some u16 %p, %n, %p, %p, lt %v : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i16, i64
-  // NVSHMEM: llvm.call @nvshmem_uint16_test_some_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
+  // NVSHMEM: llvm.call @nvshmem_ushort_test_some_vector({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
   // P2P:     llvm.call @triton_dist_test_some_vector_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, !llvm.ptr, i32, !llvm.ptr) -> i64
   %test_some_vector = shmem.test_some_vector u16 %p, %n, %p, %p, lt %p : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
   llvm.return

@@ -21,8 +21,8 @@ enum class Transport { Nvshmem, Rocshmem, Rocshmem6, P2p };
 /// Which of a program's threads call the library routine of an op.
 enum class Caller { EveryThread, Block, Warp, Elected };
 
-/// What a C routine returns: the op's result (void where it has none), a status that is ignored, or nothing although the
-/// op has a result, its token.
+/// What a C routine returns: the op's result (void where it has none), a status that is ignored, or nothing although
+/// the op has a result, its token.
 enum class Returns { Result, Status, Token };
 
 /// Whether a type is a pointer as Triton or, after its conversion, LLVM has it.

@@ -72,8 +72,19 @@ StringRef nvshmemTypeName(ElementType type) {
   llvm_unreachable("an element type without a name");
 }
 
-StringRef typeName(ElementType type, Transport transport) {
-  return transport == Transport::P2p ? stringifyElementType(type) : nvshmemTypeName(type);
+/// The name in the routine that `op` calls. NVSHMEM has some routines under the names of C's own types only.
+StringRef typeName(LibraryCall op, ElementType type, Transport transport) {
+  if (transport == Transport::P2p)
+    return stringifyElementType(type);
+  bool adds = isa<AtomicAddOp, AtomicFetchAddOp, AtomicIncOp, AtomicFetchIncOp>(op);
+  if (adds && type == ElementType::I64)
+    return "long";
+  bool compares = op->hasAttr("cmp");
+  if (compares && type == ElementType::I16)
+    return "short";
+  if (compares && type == ElementType::U16)
+    return "ushort";
+  return nvshmemTypeName(type);
 }
 
 /// The suffix that says which threads take part.
@@ -111,7 +122,7 @@ std::string shmem::routineOf(LibraryCall op, Transport transport) {
     return rocshmem::prototypeOf(op, transport).symbol();
   std::string name = op.getRoutine(transport).str();
   if (auto type = op->getAttrOfType<ElementTypeAttr>("type"))
-    replace(name, "$type", typeName(type.getValue(), transport));
+    replace(name, "$type", typeName(op, type.getValue(), transport));
   if (auto reduction = op->getAttrOfType<ReductionAttr>("op"))
     replace(name, "$op", stringifyReduction(reduction.getValue()));
   if (auto scope = op->getAttrOfType<ThreadScopeAttr>("scope")) {
