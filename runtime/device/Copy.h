@@ -17,8 +17,8 @@ using Vector = uint32_t __attribute__((ext_vector_type(4)));
 /// decide over the bandwidth of a program.
 constexpr uint32_t kInFlight = 8;
 
-/// Copies the elements at `at` and each `stride` further on, N at most, with all loads under way at once: beyond the end
-/// they load the last element again.
+/// Copies the elements at `at` and each `stride` further on, N at most, with all loads under way at once: beyond the
+/// end they load the last element again.
 template <uint32_t N, typename T>
 inline void copyLast(Global<T> *to, const Global<T> *from, size_t at, uint32_t stride, size_t count) {
   T element[N];
