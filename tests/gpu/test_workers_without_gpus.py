@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize("n_pes", [1, 2, 3])
 def test_ops(n_pes: int) -> None:
     result = launch([HERE / "worker_ops.py"], n_pes, env=CPU, timeout=200).check()
-    assert result[0].stdout.count("PASS") > 25, "checks are missing"
+    assert result[0].stdout.count("PASS") > 60, "checks are missing"
 
 
 def test_lifecycle() -> None:
