@@ -23,6 +23,7 @@ _PASSES = {
     "convert-shmem-to-llvm": lambda manager, transport: passes.plugin.shmem_to_llvm(manager, [transport]),
     "canonicalize": lambda manager, transport: passes.common.add_canonicalizer(manager),
     "cse": lambda manager, transport: passes.common.add_cse(manager),
+    "inline": lambda manager, transport: passes.common.add_inliner(manager),
 }
 
 

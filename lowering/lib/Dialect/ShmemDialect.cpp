@@ -4,6 +4,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/Transforms/InliningUtils.h"
 
 using namespace mlir;
 using namespace triton_dist;
@@ -51,7 +52,19 @@ bool shmem::isAcquire(Operation *op, bool otherwise) {
   return sem ? sem.getValue() == Sem::Acquire || sem.getValue() == Sem::AcqRel : otherwise;
 }
 
+namespace {
+
+/// Triton inlines every `@triton.jit` function that a kernel calls, and must: one that takes or returns a block cannot
+/// be lowered as a function. An op means the same in its caller.
+struct Inliner : DialectInlinerInterface {
+  using DialectInlinerInterface::DialectInlinerInterface;
+  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final { return true; }
+};
+
+} // namespace
+
 void ShmemDialect::initialize() {
+  addInterfaces<Inliner>();
   addOperations<
 #define GET_OP_LIST
 #include "Shmem/ShmemOps.cpp.inc"

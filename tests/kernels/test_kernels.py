@@ -1,0 +1,37 @@
+"""The kernels in the CPU world: a test for each check of ``checks/`` and each number of PEs, one launch a file."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from triton_dist.testing import Result, launch
+
+CHECKS = Path(__file__).parent / "checks"
+HARNESS = Path(__file__).parents[1] / "world" / "checks"  # whose harness.py runs the checks of a file on one PE
+ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "20", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
+RUNS = {"meeting.py": (1, 3)}
+
+
+@functools.cache
+def launched(file: str, n_pes: int) -> Result:
+    return launch([CHECKS / file], n_pes, env=ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("file", "n_pes", "check"),
+    [
+        pytest.param(file, n, check, id=f"{file.removesuffix('.py')}-{n}-{check}")
+        for file, counts in RUNS.items()
+        for n in counts
+        for check in re.findall(r"^def check_(\w+)\(", (CHECKS / file).read_text(), re.MULTILINE)
+    ],
+)
+def test_check(file: str, n_pes: int, check: str) -> None:
+    result = launched(file, n_pes)
+    missing = [pe.pe for pe in result if f"passed: {check}\n" not in pe.stdout]
+    if missing:
+        pytest.fail(f"{check} did not pass on PE {missing}\n{result.report}", pytrace=False)

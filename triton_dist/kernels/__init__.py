@@ -1,0 +1,1 @@
+"""Collectives and GEMMs with communication, as kernels on symmetric tensors."""

@@ -1,0 +1,66 @@
+"""Programs of different PEs meet: program i of every PE waits until program i of all others has come.
+
+What a program stored before it came, anywhere, its partners see after. A kernel that stores into its peers' tensors
+meets twice: before its first store, because a peer's stream may not have come to this kernel yet, and after its last,
+because then what the peers stored here has arrived.
+
+The room is a row of words for each program: a counter of its meetings, and a flag from each PE. A program adds one to
+its counter, writes the new number to its flag at every peer, and waits until its own flags have all come to that
+number. Numbers only grow, and a PE can be ahead by one at most, so nothing is ever reset: launches follow each other,
+and replays of CUDA graphs do, without the host. It takes the latency of one remote write, not that of a round trip.
+
+All PEs launch the same kernels with the same grids, in the same order; programs that meet must run at the same time as
+their partners, which they do if grids fit on the GPU, or if their programs meet in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+import triton_dist.language as dl
+
+__all__ = ["PROGRAMS", "ROW", "meet", "pointers_everywhere"]
+
+ROW = 128
+"""int32 words for each program: a flag from each PE (at most 72, see world/p2p.py), and, last, the counter."""
+
+PROGRAMS = 1024
+"""How many programs can meet."""
+
+_ROW = tl.constexpr(ROW)
+
+
+@triton.jit
+def pointers_everywhere(ptr, N_PES: tl.constexpr):
+    """The addresses of a symmetric object on all PEs, a block of pointers (of the next power of two, the rest zero)."""
+    pes = tl.arange(0, triton.next_power_of_2(N_PES))
+    addresses = tl.zeros(pes.shape, tl.int64)
+    for pe in tl.static_range(N_PES):
+        addresses = tl.where(pes == pe, dl.symm_at(ptr, pe).to(tl.int64), addresses)
+    return addresses.to(ptr.dtype)
+
+
+@triton.jit
+def meet(room, program, N_PES: tl.constexpr):
+    """Wait until program ``program`` of every PE is here; then what each had stored before is visible to this one.
+
+    Args:
+        room: the tensor of :func:`triton_dist.kernels.workspace.room`.
+        program: which of ``PROGRAMS`` meetings to join, an integer; commonly ``tl.program_id(0)``. No two programs that
+            run at the same time on one PE may name the same.
+        N_PES: how many PEs the world has.
+    """
+    row = room + program * _ROW
+    pes = tl.arange(0, triton.next_power_of_2(N_PES))
+    here = pes < N_PES
+    counter = row + (_ROW - 1)
+    now = tl.load(counter) + 1
+    tl.debug_barrier()  # what other threads of the program stored comes before the release, too
+    tl.atomic_xchg(pointers_everywhere(row + dl.my_pe(), N_PES), now, mask=here, sem="release", scope="sys")
+    missing = True
+    while missing:
+        seen = tl.atomic_add(row + pes, 0, mask=here, sem="acquire", scope="sys")
+        missing = tl.min(tl.where(here, seen - now, 0)) < 0
+    tl.store(counter, now)
+    tl.debug_barrier()  # and nobody goes on before the thread that acquired has
