@@ -38,6 +38,7 @@ FORBIDDEN = {
     "environment.py": ("triton_dist", "torch", "triton"),
     "world/base.py": ("triton_dist.world.api", "triton_dist.world.cpu", "triton_dist.world.gpu", "triton"),
     "world/gpu.py": ("triton_dist._C", "triton_dist.world.cpu", "triton_dist.language"),
+    "world/gpu_heap.py": ("triton_dist._C", "triton_dist.world.cpu", "triton_dist.language"),
     "world/cpu": ("triton_dist.world.gpu", "triton_dist.world.module_state", "triton_dist.compiler", "nvshmem", "cuda"),
 }
 

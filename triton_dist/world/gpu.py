@@ -1,8 +1,6 @@
 """The GPU world: one process per GPU, and NVSHMEM's symmetric heap in their memory.
 
-NVSHMEM comes through nvshmem4py, its unique id through the store of the launch. Tensors are bytes of NVSHMEM's heap
-with a torch dtype and shape on top; a peer's tensor is the same storage offset in the peer's bytes, mapped into this
-process.
+NVSHMEM comes through nvshmem4py, its unique id through the store of the launch.
 
 Kernels work on that heap through NVSHMEM's device library or, where every PE is mapped into every other, through our
 own, which needs no more than the distances between the mapped heaps and some symmetric memory to meet in. Kernels for
@@ -12,8 +10,6 @@ both get their state whenever there is one, so that the two can be compared in o
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import torch
@@ -21,20 +17,9 @@ import torch
 from triton_dist import environment
 from triton_dist.world import module_state, p2p
 from triton_dist.world.base import Launch, World
+from triton_dist.world.gpu_heap import GpuHeap, rounded
 
 __all__ = ["GpuWorld"]
-
-ALIGNMENT = 512  # what NVSHMEM aligns allocations to; sizes are counted in the same steps
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """One allocation: its number, the same on every PE, and NVSHMEM's buffer, which outlives the tensors on it."""
-
-    number: int
-    buffer: Any
-    address: int
-    nbytes: int
 
 
 class GpuWorld(World):
@@ -51,16 +36,16 @@ class GpuWorld(World):
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
         self._launch = launch
-        self._allocations: dict[int, Allocation] = {}
         self._collectives = 0
-        self._capacity = environment.get("TRITON_DIST_SYMMETRIC_SIZE")
+        capacity = environment.get("TRITON_DIST_SYMMETRIC_SIZE")
         asked = environment.get("TRITON_DIST_TRANSPORT")
         self.device = _choose_device(launch)
         self._nvshmem, self._bindings = _import_nvshmem()
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
-        meeting_place = _rounded(p2p.sync_bytes())  # beside what users may allocate
-        _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, self._capacity + meeting_place)
+        meeting_place = rounded(p2p.sync_bytes())  # beside what users may allocate
+        _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, capacity + meeting_place)
+        self._heap = GpuHeap(self._nvshmem, self.device, self.pe, capacity)
         self._sync = self._nvshmem.buffer(meeting_place)
         try:
             self._p2p_state, p2p_lacks = self._prepare_p2p()
@@ -77,39 +62,15 @@ class GpuWorld(World):
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         self._check_open()
         self._agree(f"empty({shape}, {dtype})")
-        nbytes = prod(shape) * dtype.itemsize
-        size = max(_rounded(nbytes), ALIGNMENT)
-        free = self._capacity - sum(allocation.nbytes for allocation in self._allocations.values())
-        if size > free:
-            raise MemoryError(self._full(shape, dtype, size, free))
-        try:
-            buffer = self._nvshmem.buffer(size)
-        except self._nvshmem.NvshmemError as error:
-            raise MemoryError(self._full(shape, dtype, size, free)) from error
-        storage = torch.utils.dlpack.from_dlpack(buffer)
-        allocation = Allocation(self._collectives, buffer, storage.data_ptr(), size)
-        self._allocations[allocation.address] = allocation
-        return storage[:nbytes].view(dtype).view(shape)
+        return self._heap.empty(shape, dtype, self._collectives)
 
     def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
         self._check_open()
-        pe = self.check_pe(pe)
-        allocation, offset = self._find(tensor)
-        if pe == self.pe:
-            return tensor
-        try:
-            buffer = self._nvshmem.get_peer_buffer(allocation.buffer, pe)
-        except self._nvshmem.NvshmemError as error:
-            raise RuntimeError(
-                f"PE {self.pe} cannot reach the memory of PE {pe} by load and store: it can be put to and got from only"
-            ) from error
-        storage = torch.utils.dlpack.from_dlpack(buffer).untyped_storage()
-        view = torch.empty(0, dtype=tensor.dtype, device=self.device)
-        return view.set_(storage, offset // tensor.element_size(), tensor.shape, tensor.stride())
+        return self._heap.peer(tensor, self.check_pe(pe))
 
     def free(self, tensor: torch.Tensor) -> None:
         self._check_open()
-        allocation = self._allocations.get(_address(tensor))
+        allocation = self._heap.starting_at(tensor)
         # What cannot be freed here is announced, too: the other PEs must not wait for a call that never comes.
         self._agree(f"free({f'allocation {allocation.number}' if allocation else 'no allocation'})")
         if allocation is None:
@@ -118,8 +79,7 @@ class GpuWorld(World):
                 " from_tensor returned, once"
             )
         torch.cuda.synchronize(self.device)
-        del self._allocations[allocation.address]
-        self._nvshmem.free(allocation.buffer)
+        self._heap.free(allocation)
 
     def barrier_all(self) -> None:
         self._check_open()
@@ -129,9 +89,7 @@ class GpuWorld(World):
     def _close(self) -> None:
         torch.cuda.synchronize(self.device)
         self._bindings.barrier_all()
-        for allocation in self._allocations.values():
-            self._nvshmem.free(allocation.buffer)
-        self._allocations.clear()
+        self._heap.close()
         self._nvshmem.free(self._sync)
         _compile_for(None)
         for module in module_state.unbind():
@@ -142,7 +100,8 @@ class GpuWorld(World):
     def _drop(self) -> None:
         _compile_for(None)
         module_state.unbind()
-        _keep_until_exit.append((self._allocations, self._sync))
+        self._heap.abandon()
+        _keep_until_exit.append(self._sync)
 
     def _prepare_p2p(self) -> tuple[bytes, str]:
         """The state of kernels that load and store, or why there is none, the same on every PE. *Collective.*"""
@@ -166,17 +125,6 @@ class GpuWorld(World):
         if status != 0:
             raise RuntimeError(f"NVSHMEM could not initialise the module of kernel {module.kernel}: status {status}")
 
-    def _find(self, tensor: torch.Tensor) -> tuple[Allocation, int]:
-        """The allocation that a tensor lies in, and how many bytes into it the tensor starts."""
-        address = _address(tensor)
-        for allocation in self._allocations.values():
-            if allocation.address <= address < allocation.address + allocation.nbytes:
-                return allocation, address - allocation.address
-        raise ValueError(
-            f"a tensor of shape {tuple(tensor.shape)} on {tensor.device} is not in the symmetric heap: allocate it with"
-            " triton_dist.empty, zeros, full or from_tensor"
-        )
-
     def _agree(self, call: str) -> None:
         """Make sure that every PE makes the same collective call: NVSHMEM would hang or corrupt the heap."""
         self._collectives += 1
@@ -189,23 +137,8 @@ class GpuWorld(World):
         if self.finalized:
             raise RuntimeError("this world is finalized")
 
-    def _full(self, shape: tuple[int, ...], dtype: torch.dtype, size: int, free: int) -> str:
-        return (
-            f"the symmetric heap is full: a tensor of shape {shape} and {dtype} needs {size} bytes, and {free} of"
-            f" {self._capacity} are free; set TRITON_DIST_SYMMETRIC_SIZE to a larger size, such as 4G"
-        )
-
-
-def _address(tensor: torch.Tensor) -> int:
-    """Where a tensor starts, also when it has no elements (``data_ptr`` is 0 then)."""
-    return tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
-
 
 _keep_until_exit: list[Any] = []  # nvshmem4py objects to the loss of a buffer that was not freed
-
-
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _why_not_p2p(unreachable: list[str]) -> str:
