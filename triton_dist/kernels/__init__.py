@@ -1,1 +1,13 @@
-"""Collectives and GEMMs with communication, as kernels on symmetric tensors."""
+"""Collectives as kernels on symmetric tensors: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast.
+
+They work on the current stream, without the host, and may be captured in CUDA graphs once they have run. Every PE of
+the world calls them in the same order, on one stream at a time: they share a workspace.
+"""
+
+from triton_dist.kernels.all_gather import all_gather
+from triton_dist.kernels.all_reduce import all_reduce
+from triton_dist.kernels.all_to_all import all_to_all
+from triton_dist.kernels.broadcast import broadcast
+from triton_dist.kernels.reduce_scatter import reduce_scatter
+
+__all__ = ["all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]

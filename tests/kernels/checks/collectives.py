@@ -1,0 +1,210 @@
+"""Collectives against PyTorch: every algorithm, several types, any size, again and again in one workspace."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from harness import main as run
+from harness import noise, raises
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import triton_dist
+from triton_dist import kernels
+
+together = settings(max_examples=12, deadline=None, derandomize=True, database=None)  # all PEs draw the same
+MOVED = (torch.uint8, torch.bfloat16, torch.float32, torch.int64)
+SUMMED = (torch.float16, torch.bfloat16, torch.float32)
+SIZES = st.one_of(st.integers(0, 40), st.integers(41, 5000))
+_symmetric: dict[str, torch.Tensor] = {}
+
+
+def place(name: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
+    """A piece of a symmetric tensor, with what other examples left in it."""
+    if name not in _symmetric:
+        _symmetric[name] = triton_dist.empty(1 << 18, dtype=torch.uint8)
+    return _symmetric[name][: numel * dtype.itemsize].view(dtype)
+
+
+def numbers(numel: int, dtype: torch.dtype, pe: int) -> torch.Tensor:
+    """Small integers, whose sums any float holds exactly, so that the order of additions does not show."""
+    return torch.randint(-8, 8, (numel,), generator=torch.Generator().manual_seed(pe)).to(dtype)
+
+
+def same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    assert torch.equal(found.view(torch.uint8), expected.view(torch.uint8)), f"{found} is not {expected}"
+
+
+def guarded(name: str, numel: int, dtype: torch.dtype) -> tuple[torch.Tensor, Callable[[], None]]:
+    """A symmetric tensor, and a look that nothing behind it was written to."""
+    tensor = place(name, numel, dtype)
+    behind = _symmetric[name][tensor.numel() * dtype.itemsize :][:64]
+    behind.fill_(77)
+    triton_dist.barrier_all()
+
+    def look() -> None:
+        triton_dist.barrier_all()
+        assert (behind == 77).all(), "elements behind the tensor were written to"
+
+    return tensor, look
+
+
+def each(*algorithms: str) -> Any:
+    return st.sampled_from(algorithms)
+
+
+def check_all_gather(world: Any) -> None:
+    @together
+    @given(SIZES, st.sampled_from(MOVED), each("low_latency", "push", "copy_engine", "auto"))
+    def example(n: int, dtype: torch.dtype, algorithm: str) -> None:
+        n = min(n, 1000) if algorithm == "low_latency" else n
+        output, look = guarded("output", n * world.n_pes, dtype)
+        input = noise(n, dtype, world.pe)
+        kernels.all_gather(output, input, algorithm=algorithm)
+        same(output, torch.cat([noise(n, dtype, pe) for pe in range(world.n_pes)]))
+        look()
+
+    example()
+
+
+def check_reduce_scatter(world: Any) -> None:
+    @together
+    @given(SIZES, st.sampled_from(SUMMED), each("low_latency", "pull", "auto"))
+    def example(n: int, dtype: torch.dtype, algorithm: str) -> None:
+        n = min(n, 1000) if algorithm == "low_latency" else n
+        input = place("input", n * world.n_pes, dtype)
+        output, look = guarded("output", n, dtype)
+        input.copy_(numbers(input.numel(), dtype, world.pe))
+        kernels.reduce_scatter(output, input, algorithm=algorithm)
+        input.zero_()  # it may be overwritten
+        total = sum(numbers(n * world.n_pes, torch.float32, pe) for pe in range(world.n_pes))
+        same(output, total.view(world.n_pes, n)[world.pe].to(dtype))
+        look()
+
+    example()
+
+
+def check_all_reduce(world: Any) -> None:
+    @together
+    @given(SIZES, st.sampled_from(SUMMED), each("one_shot", "two_shot", "direct", "auto"), st.booleans())
+    def example(n: int, dtype: torch.dtype, algorithm: str, in_place: bool) -> None:
+        n = min(n, 1000) if algorithm in ("one_shot", "two_shot") else n
+        tensor, look = guarded("input", n, dtype)
+        tensor.copy_(numbers(n, dtype, world.pe))
+        out = None if in_place else place("output", n, dtype)
+        result = kernels.all_reduce(tensor, out=out, algorithm=algorithm)
+        assert result.data_ptr() == (tensor if in_place else out).data_ptr() or not n
+        same(result, sum(numbers(n, torch.float32, pe) for pe in range(world.n_pes)).to(dtype))
+        look()
+
+    example()
+
+
+def check_sums_are_rounded_once(world: Any) -> None:
+    """What bfloat16 could not hold in between, and what float32 can."""
+    parts = [256.0, 1.0, 1.0, 1.0][: world.n_pes]
+    for algorithm in ("one_shot", "two_shot", "direct"):
+        tensor = triton_dist.full((33,), parts[world.pe], dtype=torch.bfloat16)
+        kernels.all_reduce(tensor, algorithm=algorithm)
+        same(tensor, torch.full((33,), sum(parts)).bfloat16())
+        triton_dist.free(tensor)
+
+
+def check_all_to_all(world: Any) -> None:
+    @together
+    @given(SIZES, st.sampled_from(MOVED), each("low_latency", "push", "copy_engine", "auto"))
+    def example(n: int, dtype: torch.dtype, algorithm: str) -> None:
+        n = min(n, 1000) if algorithm == "low_latency" else n
+        output, look = guarded("output", n * world.n_pes, dtype)
+        kernels.all_to_all(output, noise(n * world.n_pes, dtype, world.pe), algorithm=algorithm)
+        everybody = [noise(n * world.n_pes, dtype, pe).view(world.n_pes, n) for pe in range(world.n_pes)]
+        same(output, torch.cat([parts[world.pe] for parts in everybody]))
+        look()
+
+    example()
+
+
+def check_broadcast(world: Any) -> None:
+    @together
+    @given(SIZES, st.sampled_from(MOVED), each("low_latency", "push", "scatter", "auto"), st.integers(0, 3))
+    def example(n: int, dtype: torch.dtype, algorithm: str, root: int) -> None:
+        n, root = min(n, 500) if algorithm == "low_latency" else n, root % world.n_pes
+        tensor, look = guarded("input", n, dtype)
+        tensor.copy_(noise(n, dtype, world.pe))
+        triton_dist.barrier_all()
+        kernels.broadcast(tensor, root, algorithm=algorithm)
+        same(tensor, noise(n, dtype, root))
+        look()
+
+    example()
+
+
+def check_many_rounds_of_a_scatter(world: Any) -> None:
+    from triton_dist.kernels.broadcast import scatter
+
+    tensor = place("input", 1500, torch.int32)
+    for root in range(world.n_pes):
+        tensor.copy_(noise(1500, torch.int32, world.pe))
+        triton_dist.barrier_all()
+        scatter(tensor, root, programs=3, rounds=3, block=64)
+        same(tensor, noise(1500, torch.int32, root))
+        triton_dist.barrier_all()
+
+
+def check_small_ones_need_no_symmetric_tensor(world: Any) -> None:
+    n = 96
+    here = numbers(n, torch.float32, world.pe)
+    everybody = [numbers(n, torch.float32, pe) for pe in range(world.n_pes)]
+    same(kernels.all_gather(torch.empty(world.n_pes * n), here), torch.cat(everybody))
+    same(kernels.all_reduce(here.clone()), sum(everybody))
+    same(kernels.broadcast(here.clone(), world.n_pes - 1), everybody[-1])
+    if n % world.n_pes == 0:
+        part = n // world.n_pes
+        mine = slice(world.pe * part, (world.pe + 1) * part)
+        same(kernels.reduce_scatter(torch.empty(part), here), sum(everybody)[mine])
+        same(kernels.all_to_all(torch.empty(n), here), torch.cat([other[mine] for other in everybody]))
+
+
+def check_mistakes(world: Any) -> None:
+    n = world.n_pes
+    big, small = torch.zeros(n << 18), torch.zeros(8)
+    symmetric = triton_dist.zeros(8 * n)
+    with raises(ValueError, "all_gather: output", "must be symmetric", rf"{n << 20} bytes"):
+        kernels.all_gather(big, torch.zeros(1 << 18))
+    with raises(ValueError, "all_reduce: tensor, of .* must be symmetric .* algorithm direct"):
+        kernels.all_reduce(small, algorithm="direct")
+    with raises(ValueError, f"all_gather: output must have {n} times the elements of input", r"\(8,\)"):
+        kernels.all_gather(torch.zeros(8 * n + 1), small)
+    with raises(ValueError, "input is of torch.float16, and output of torch.float32"):
+        kernels.all_gather(symmetric, small.half())
+    with raises(ValueError, "input must be contiguous, .*strides"):
+        kernels.all_to_all(symmetric, torch.zeros(8 * n, 2)[:, 0])
+    with raises(ValueError, "op must be 'sum', got 'max'"):
+        kernels.all_reduce(small, "max")
+    with raises(ValueError, "sums are of torch.float16, .* got torch.int64"):
+        kernels.all_reduce(torch.zeros(8, dtype=torch.int64))
+    with raises(ValueError, "algorithm must be auto, low_latency, pull, got 'ring'"):
+        kernels.reduce_scatter(small, symmetric, algorithm="ring")
+    with raises(ValueError, rf"root {n} is out of range \[0, {n}\)"):
+        kernels.broadcast(symmetric, n)
+    with raises(TypeError, "tensor must be a torch.Tensor, got list"):
+        kernels.all_reduce([1.0])
+    with raises(ValueError, "multiple of 4 bytes"):
+        kernels.all_gather(torch.zeros(8 * n, dtype=torch.uint8), torch.zeros(9, dtype=torch.uint8)[1:])
+    with raises(ValueError, "too many for algorithm low_latency"):
+        kernels.broadcast(big, algorithm="low_latency")
+
+
+def check_no_algorithm_is_left_out(world: Any) -> None:
+    source = inspect.getsource(inspect.getmodule(check_mistakes))
+    for name in kernels.__all__:
+        module = inspect.getmodule(getattr(kernels, name))
+        examples = source[source.index(f"def check_{name}(") :].split("\ndef ")[0]
+        assert all(f'"{algorithm}"' in examples for algorithm in module._ALGORITHMS), name
+
+
+if __name__ == "__main__":
+    run(globals())

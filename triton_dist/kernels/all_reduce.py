@@ -1,0 +1,180 @@
+"""All-reduce: everybody gets the sum of all tensors, made in float32 and rounded once; all PEs get the same bits.
+
+``one_shot``, for the smallest: every PE sends all of its tensor to every mailbox, as words that carry a number, and
+adds up what it received; one latency. ``two_shot``, for those a little larger: PE i adds up part i only, and sends the
+sum round; two latencies, but a share of the bytes. ``direct``, for large ones: two-shot without mailboxes. PEs meet,
+every program loads its blocks of this PE's part from all tensors, and stores their sum into all of them at once, so
+that both directions of the links are busy; PEs meet again. Nobody but PE i touches part i, so it may be done in place.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.kernels import model
+from triton_dist.kernels.arguments import check_algorithm, check_op, check_tensors, need_symmetric, sum_words
+from triton_dist.kernels.low_latency import (
+    block_of,
+    exchange_begin,
+    exchange_end,
+    fits,
+    mailbox,
+    receive,
+    send,
+    send_rows,
+)
+from triton_dist.kernels.meet import meet
+from triton_dist.kernels.reduce_scatter import load_sum
+from triton_dist.kernels.sums import sum_of_rows
+from triton_dist.kernels.workspace import is_symmetric, room
+
+__all__ = ["all_reduce"]
+
+
+@triton.jit
+def _one_shot(
+    output, input, mail, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+):
+    program = tl.program_id(0)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
+    slice, number = exchange_begin(mail, program, N_PES)
+    words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
+    for i in tl.static_range(1, N_PES + 1):
+        send(slice, number, words, (dl.my_pe() + i) % N_PES, N_PES)
+    total = sum_of_rows(receive(slice, number, BLOCK, N_PES), N_PES, DTYPE, PAIRS)
+    tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
+    exchange_end(slice, number)
+
+
+@triton.jit
+def _two_shot(
+    output, input, mail, n, part, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+):
+    program = tl.program_id(0)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
+    slice, number = exchange_begin(mail, program, N_PES)
+    pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
+    places = pes * part + offsets[None, :]
+    there = (pes < N_PES) & (offsets < part)[None, :] & (places < n)
+    send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), N_PES)
+    total = sum_of_rows(receive(slice, number, BLOCK, N_PES), N_PES, DTYPE, PAIRS)
+    for i in tl.static_range(1, N_PES + 1):
+        send(slice, number + 1, total, (dl.my_pe() + i) % N_PES, N_PES)
+    tl.store(output + places, receive(slice, number + 1, BLOCK, N_PES).to(output.dtype.element_ty), mask=there)
+    exchange_end(slice, number + 1)
+
+
+@triton.jit
+def _direct(output, input, meeting_room, n, part, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    me = dl.my_pe()
+    start = me.to(tl.int64) * part
+    mine = tl.maximum(tl.minimum(n - start, part), 0)  # elements of my part; the last ones may be shorter
+    meet(meeting_room, program, N_PES)
+    whole = (mine // BLOCK).to(tl.int32)
+    for block in range(program, whole, tl.num_programs(0)):
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        total = load_sum(input + start, offsets, None, N_PES).to(output.dtype.element_ty)
+        for i in tl.static_range(1, N_PES + 1):
+            tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total)
+    if program == whole % tl.num_programs(0):  # the rest, less than a block
+        offsets = whole * BLOCK + tl.arange(0, BLOCK)
+        total = load_sum(input + start, offsets, offsets < mine, N_PES).to(output.dtype.element_ty)
+        for i in tl.static_range(1, N_PES + 1):
+            tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total, mask=offsets < mine)
+    meet(meeting_room, program, N_PES)
+
+
+def all_reduce(
+    tensor: torch.Tensor, op: str = "sum", out: torch.Tensor | None = None, *, algorithm: str = "auto"
+) -> torch.Tensor:
+    """The sum of every PE's ``tensor``, in ``out``, or in place. *Collective*, on the current stream.
+
+    When it ends on a PE, as far as that PE's stream is concerned, the result is complete there and ``tensor`` may be
+    overwritten. It may be captured in a CUDA graph after it has run once. Equal inputs give equal results.
+
+    Args:
+        tensor: contiguous, float16, bfloat16 or float32; of the same shape on all PEs.
+        op: ``"sum"``.
+        out: like ``tensor``, which it may not overlap; by default the result replaces ``tensor``.
+        algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that) or ``direct``, for which
+            both tensors must be symmetric; ``auto`` chooses by size.
+
+    Returns:
+        where the result is.
+
+    Raises:
+        TypeError, ValueError: a tensor is not as described; the message says which and how.
+    """
+    out = tensor if out is None else out
+    check_tensors("all_reduce", tensor=tensor, out=out)
+    if out.numel() != tensor.numel():
+        raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
+    check_op("all_reduce", op, tensor.dtype)
+    check_algorithm("all_reduce", algorithm, tuple(_ALGORITHMS))
+    if tensor.numel():
+        if algorithm == "auto":
+            algorithm = _choose(out, tensor)
+        if algorithm == "direct":
+            need_symmetric("all_reduce", algorithm, tensor=tensor, out=out)
+        _ALGORITHMS[algorithm](out, tensor)
+    return out
+
+
+def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
+    n_pes = triton_dist.n_pes()
+    nbytes = input.numel() * input.element_size()
+    share = nbytes / n_pes * (n_pes - 1)
+    estimates = {}
+    if fits(triton.cdiv(nbytes, 4), n_pes):
+        estimates["one_shot"] = model.low_latency(nbytes * (n_pes - 1))
+    if fits(triton.cdiv(nbytes, 4 * n_pes), n_pes):
+        estimates["two_shot"] = model.low_latency(2 * share, hops=2)
+    if not estimates or (is_symmetric(input) and is_symmetric(output)):
+        estimates["direct"] = model.direct(2 * share)
+    return model.fastest(estimates)
+
+
+def one_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
+    n_pes = triton_dist.n_pes()
+    (to, source), dtype, pairs = sum_words("all_reduce", input.numel(), output, input)
+    n = source.numel()
+    if not fits(n, n_pes):
+        raise ValueError(f"all_reduce: {n} words are too many for algorithm one_shot")
+    block = block or block_of(n, n_pes)
+    _one_shot[(triton.cdiv(n, block),)](
+        to, source, mailbox(n_pes), n, n_pes, dtype, pairs, block, num_warps=num_warps or max(1, block // 128)
+    )
+
+
+def two_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
+    n_pes = triton_dist.n_pes()
+    (to, source), dtype, pairs = sum_words("all_reduce", input.numel(), output, input)
+    n = source.numel()
+    part = _part(n, n_pes)
+    if not fits(part, n_pes):
+        raise ValueError(f"all_reduce: {n} words are too many for algorithm two_shot")
+    block = block or block_of(part, n_pes)
+    _two_shot[(triton.cdiv(part, block),)](
+        to, source, mailbox(n_pes), n, part, n_pes, dtype, pairs, block, num_warps=num_warps or max(1, block // 128)
+    )
+
+
+def direct(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 0, num_warps: int = 8) -> None:
+    n, n_pes = input.numel(), triton_dist.n_pes()
+    block = block or 8192 // input.element_size()
+    part = _part(n, n_pes)
+    programs = programs or min(128, max(1, triton.cdiv(part, block)))
+    _direct[(programs,)](output.view(-1), input.view(-1), room(), n, part, n_pes, block, num_warps=num_warps)
+
+
+def _part(n: int, n_pes: int) -> int:
+    """How many of ``n`` each PE adds up: a multiple of 16, so that parts are as well aligned as the whole is."""
+    return -(-n // (16 * n_pes)) * 16
+
+
+_ALGORITHMS = {"one_shot": one_shot, "two_shot": two_shot, "direct": direct}

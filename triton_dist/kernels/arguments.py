@@ -1,0 +1,97 @@
+"""What the collectives' host entries share: checking a caller's tensors, and seeing them as words to be moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton.language as tl
+
+from triton_dist.kernels.workspace import is_symmetric
+from triton_dist.world.api import _current
+
+__all__ = [
+    "REDUCIBLE",
+    "check_algorithm",
+    "check_op",
+    "check_part",
+    "check_tensors",
+    "need_symmetric",
+    "sum_words",
+    "words",
+]
+
+_TRITON_TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+
+REDUCIBLE = tuple(_TRITON_TYPES)
+"""What sums are made of; they are accumulated in float32."""
+
+
+def check_tensors(function: str, **tensors: torch.Tensor) -> None:
+    """All are contiguous tensors of one dtype on this PE's device."""
+    device = _current().device
+    first = next(iter(tensors))
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
+        if tensor.device != device:
+            raise ValueError(f"{function}: {name} is on {tensor.device}, and this PE's device is {device}")
+        if not tensor.is_contiguous():
+            raise ValueError(
+                f"{function}: {name} must be contiguous, got shape {tuple(tensor.shape)} with strides {tensor.stride()}"
+            )
+        if tensor.dtype != tensors[first].dtype:
+            raise ValueError(f"{function}: {name} is of {tensor.dtype}, and {first} of {tensors[first].dtype}")
+
+
+def check_part(function: str, whole: torch.Tensor, part: torch.Tensor, names: tuple[str, str]) -> None:
+    """``whole`` holds a part for every PE."""
+    n_pes = _current().n_pes
+    if whole.numel() != n_pes * part.numel():
+        raise ValueError(
+            f"{function}: {names[0]} must have {n_pes} times the elements of {names[1]}, one part for each PE, got"
+            f" shapes {tuple(whole.shape)} and {tuple(part.shape)}"
+        )
+
+
+def check_op(function: str, op: str, dtype: torch.dtype) -> None:
+    if op != "sum":
+        raise ValueError(f"{function}: op must be 'sum', got {op!r}")
+    if dtype not in REDUCIBLE:
+        raise ValueError(f"{function}: sums are of {', '.join(map(str, REDUCIBLE))}, got {dtype}")
+
+
+def check_algorithm(function: str, algorithm: str, known: Sequence[str]) -> None:
+    if algorithm != "auto" and algorithm not in known:
+        raise ValueError(f"{function}: algorithm must be auto, {', '.join(known)}, got {algorithm!r}")
+
+
+def need_symmetric(function: str, algorithm: str, **tensors: torch.Tensor) -> None:
+    """These are stored to, or loaded from, by other PEs."""
+    for name, tensor in tensors.items():
+        if not is_symmetric(tensor):
+            raise ValueError(
+                f"{function}: {name}, of {tensor.numel() * tensor.element_size()} bytes, must be symmetric (allocated"
+                f" with triton_dist.empty, zeros, …) for algorithm {algorithm}; only small tensors need not be"
+            )
+
+
+def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors as the longest integers, of up to 4 bytes, that a part of ``part_bytes`` is a multiple of."""
+    size = next(size for size in (4, 2, 1) if part_bytes % size == 0)
+    for tensor in tensors:
+        if tensor.data_ptr() % size:
+            raise ValueError(
+                f"{function}: a tensor of shape {tuple(tensor.shape)} begins at {tensor.data_ptr():#x}, which is not a"
+                f" multiple of {size} bytes; use one that is not a view from its middle"
+            )
+    dtype = {4: torch.int32, 2: torch.int16, 1: torch.int8}[size]
+    return [tensor.detach().reshape(-1).view(dtype) for tensor in tensors]
+
+
+def sum_words(function: str, part_elements: int, *tensors: torch.Tensor) -> tuple[list[torch.Tensor], tl.dtype, bool]:
+    """The tensors as words, each of one element or, if parts allow it, of two; the elements' type, and which it is."""
+    itemsize = tensors[0].element_size()
+    pairs = itemsize == 2 and part_elements % 2 == 0
+    moved = words(function, 4 if pairs else itemsize, *tensors)
+    return moved, _TRITON_TYPES[tensors[0].dtype], pairs

@@ -1,0 +1,33 @@
+"""How long a collective will take, by algorithm: what ``algorithm="auto"`` compares.
+
+Every estimate is a fixed latency plus bytes on the wire by a rate; the figures are for H200s on one NVLink switch,
+measured with ``benchmarks/collectives.py``. They need not be exact, only cross where the algorithms do.
+"""
+
+from __future__ import annotations
+
+__all__ = ["copy_engine", "direct", "fastest", "low_latency"]
+
+_US = 1e-6
+_WIRE = 350e9  # bytes/s that stores of a kernel send
+_COPY_ENGINE = 375e9
+
+
+def low_latency(nbytes: float, hops: int = 1) -> float:
+    """Seconds to send ``nbytes`` from each PE as words with numbers, ``hops`` exchanges one after the other."""
+    return hops * 2.5 * _US + 2.5 * _US + 2 * nbytes / _WIRE
+
+
+def direct(nbytes: float) -> float:
+    """Seconds to meet, send ``nbytes`` from each PE straight to their place, and meet."""
+    return 8 * _US + nbytes / _WIRE
+
+
+def copy_engine(nbytes: float, copies: int) -> float:
+    """Seconds to meet, have the copy engine send ``nbytes`` in so many copies, and meet."""
+    return (12 + 2 * copies) * _US + nbytes / _COPY_ENGINE
+
+
+def fastest(estimates: dict[str, float]) -> str:
+    """The algorithm with the least estimate; the first of equals, so that all PEs choose alike."""
+    return min(estimates, key=lambda name: estimates[name])

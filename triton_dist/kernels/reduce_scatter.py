@@ -1,0 +1,139 @@
+"""Reduce-scatter: PE i gets the sum of everybody's part i. Sums are made in float32 and rounded once.
+
+``low_latency``, for small inputs: every PE sends part i to PE i's mailbox, as words that carry a number. ``pull``, for
+larger ones: PEs meet, every program loads its blocks of this PE's part from all inputs and stores their sum, and PEs
+meet again, so that the inputs may be overwritten. PEs begin with different peers, so that no one is read by all.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.kernels import model
+from triton_dist.kernels.arguments import (
+    check_algorithm,
+    check_op,
+    check_part,
+    check_tensors,
+    need_symmetric,
+    sum_words,
+)
+from triton_dist.kernels.low_latency import block_of, exchange_begin, exchange_end, fits, mailbox, receive, send_rows
+from triton_dist.kernels.meet import meet
+from triton_dist.kernels.sums import sum_of_rows
+from triton_dist.kernels.workspace import is_symmetric, room
+
+__all__ = ["load_sum", "reduce_scatter"]
+
+
+@triton.jit
+def _exchange(
+    output, input, mail, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+):
+    program = tl.program_id(0)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
+    slice, number = exchange_begin(mail, program, N_PES)
+    pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
+    there = (pes < N_PES) & (offsets < n)[None, :]
+    words = tl.load(input + pes.to(tl.int64) * n + offsets[None, :], mask=there, other=0).to(tl.int32)
+    send_rows(slice, number, words, N_PES)
+    total = sum_of_rows(receive(slice, number, BLOCK, N_PES), N_PES, DTYPE, PAIRS)
+    tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
+    exchange_end(slice, number)
+
+
+@triton.jit
+def load_sum(ptr, offsets, mask, N_PES: tl.constexpr):
+    """The sum over all PEs of a block of a symmetric tensor, in float32, this PE's own added last."""
+    me = dl.my_pe()
+    total = tl.zeros(offsets.shape, tl.float32)
+    for i in tl.static_range(1, N_PES + 1):
+        total += tl.load(dl.symm_at(ptr, (me + i) % N_PES) + offsets, mask=mask).to(tl.float32)
+    return total
+
+
+@triton.jit
+def _pull(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    mine = input + dl.my_pe().to(tl.int64) * n
+    meet(meeting_room, program, N_PES)
+    whole = n // BLOCK
+    for block in range(program, whole, tl.num_programs(0)):
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        tl.store(output + offsets, load_sum(mine, offsets, None, N_PES).to(output.dtype.element_ty))
+    if program == whole % tl.num_programs(0):  # the rest, less than a block
+        offsets = whole * BLOCK + tl.arange(0, BLOCK)
+        total = load_sum(mine, offsets, offsets < n, N_PES)
+        tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
+    meet(meeting_room, program, N_PES)
+
+
+def reduce_scatter(
+    output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, algorithm: str = "auto"
+) -> torch.Tensor:
+    """The sum over all PEs of part ``my_pe()`` of their ``input``, in ``output``. *Collective*, on the current stream.
+
+    When it ends on a PE, as far as that PE's stream is concerned, its ``output`` is complete and its ``input`` may be
+    overwritten. It may be captured in a CUDA graph after it has run once. Equal inputs give equal results.
+
+    Args:
+        output: contiguous, float16, bfloat16 or float32; it need not be symmetric, and may not overlap ``input``.
+        input: contiguous, with ``n_pes`` times the elements of ``output`` and its dtype; symmetric, except for
+            ``low_latency``.
+        op: ``"sum"``.
+        algorithm: ``low_latency`` (up to 256 KiB a part or so) or ``pull``; ``auto`` chooses by size.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        TypeError, ValueError: a tensor is not as described; the message says which and how.
+    """
+    check_tensors("reduce_scatter", output=output, input=input)
+    check_part("reduce_scatter", input, output, ("input", "output"))
+    check_op("reduce_scatter", op, output.dtype)
+    check_algorithm("reduce_scatter", algorithm, tuple(_ALGORITHMS))
+    if output.numel():
+        if algorithm == "auto":
+            algorithm = _choose(output, input)
+        if algorithm != "low_latency":
+            need_symmetric("reduce_scatter", algorithm, input=input)
+        _ALGORITHMS[algorithm](output, input)
+    return output
+
+
+def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
+    n_pes = triton_dist.n_pes()
+    nbytes = output.numel() * output.element_size()
+    estimates = {"pull": model.direct(nbytes * (n_pes - 1))}
+    if fits(triton.cdiv(nbytes, 4), n_pes):
+        estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
+        if not is_symmetric(input):
+            return "low_latency"
+    return model.fastest(estimates)
+
+
+def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
+    n_pes = triton_dist.n_pes()
+    (to, source), dtype, pairs = sum_words("reduce_scatter", output.numel(), output, input)
+    n = to.numel()
+    if not fits(n, n_pes):
+        raise ValueError(f"reduce_scatter: {n} words are too many for algorithm low_latency")
+    block = block or block_of(n, n_pes)
+    _exchange[(triton.cdiv(n, block),)](
+        to, source, mailbox(n_pes), n, n_pes, dtype, pairs, block, num_warps=num_warps or max(1, block // 128)
+    )
+
+
+def pull(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 0, num_warps: int = 8) -> None:
+    n, n_pes = output.numel(), triton_dist.n_pes()
+    block = block or 8192 // output.element_size()
+    programs = programs or min(128, max(1, triton.cdiv(n, block)))
+    _pull[(programs,)](output.view(-1), input.view(-1), room(), n, n_pes, block, num_warps=num_warps)
+
+
+_ALGORITHMS = {"low_latency": low_latency, "pull": pull}

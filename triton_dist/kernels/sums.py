@@ -1,0 +1,38 @@
+"""Sums in float32 of elements that travel as words: a float32, two 16-bit floats, or a single one, in an int32."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["sum_of_rows"]
+
+
+@triton.jit
+def _element(word, DTYPE: tl.constexpr):
+    if DTYPE == tl.float32:  # noqa: SIM300
+        return word.to(tl.float32, bitcast=True)
+    else:
+        return word.to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def _word(element, DTYPE: tl.constexpr):
+    if DTYPE == tl.float32:  # noqa: SIM300
+        return element.to(tl.int32, bitcast=True)
+    else:
+        return element.to(DTYPE).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
+
+
+@triton.jit
+def sum_of_rows(words, N_ROWS: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr):
+    """The sum of the first ``N_ROWS`` rows of int32 words, word by word, that hold one element of ``DTYPE`` or two.
+
+    The order of additions is the same on every PE.
+    """
+    used = (tl.arange(0, words.shape[0]) < N_ROWS)[:, None]
+    total = _word(tl.sum(tl.where(used, _element(words, DTYPE), 0.0), axis=0), DTYPE)
+    if PAIRS:
+        upper = _word(tl.sum(tl.where(used, _element(words >> 16, DTYPE), 0.0), axis=0), DTYPE)
+        total = total | (upper << 16)
+    return total
