@@ -49,6 +49,14 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _schedule(text: str) -> str:
+    name, _, seed = text.lower().partition(":")
+    known = name == "random" and seed.isdecimal() if seed else text.lower() in ("round-robin", "adversarial")
+    if not known:
+        raise ValueError("expected round-robin, random:<seed> (a number from 0) or adversarial")
+    return text.lower()
+
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -93,6 +101,14 @@ VARIABLES: dict[str, Variable] = {
             "CPU world: seconds after which a kernel in which no program can go on ends with an error that names who "
             "waits for what.",
             "seconds",
+        ),
+        Variable(
+            "TRITON_DIST_SCHEDULE",
+            _schedule,
+            "round-robin",
+            "CPU world: which program, and which PE, goes on next. random:<seed> and adversarial also switch at "
+            "accesses to symmetric memory, with one PE running at a time, so that what goes wrong goes wrong again.",
+            "round-robin, random:<seed> or adversarial",
         ),
         Variable(
             "TRITON_DIST_DISABLE_PLUGIN",

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from triton_dist.world.cpu.accesses import may_touch
 from triton_dist.world.cpu.bfloat16 import Bfloat16Builder
-from triton_dist.world.cpu.ops import IMPLEMENTATIONS
+from triton_dist.world.cpu.ops import IMPLEMENTATIONS, intention
+from triton_dist.world.cpu.schedule import Access
 from triton_dist.world.cpu.scheduler import running
 from triton_dist.world.cpu.world import current
 
@@ -23,6 +25,9 @@ class CpuBuilder(Bfloat16Builder):
 
     def shmem_op(self, name: str, operands: Sequence[Any], attributes: Sequence[int]) -> int | float | None:
         """Do one op of the dialect; see :mod:`triton_dist.world.cpu.ops`."""
+        world = current()
+        if world is not None and world.turns is not None and (access := intention(name)) is not Access.NOTHING:
+            running().may_be_interrupted(world.turns, access)
         result: int | float | None = IMPLEMENTATIONS[name](*(operand.data.item() for operand in operands), *attributes)
         return result
 
@@ -31,17 +36,20 @@ class CpuBuilder(Bfloat16Builder):
     def create_masked_load(
         self, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: bool
     ) -> Any:
+        _touching(Access.READ, ptrs)
         loaded = super().create_masked_load(ptrs, mask, other, cache_modifier, eviction_policy, is_volatile)
         if is_volatile:
             _polled("volatile tl.load", ptrs, loaded)
         return loaded
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        _touching(Access.PUBLISH, ptr)
         before = super().create_atomic_rmw(rmwOp, ptr, val, mask, sem, scope)
         _polled(f"tl.atomic_{rmwOp.name.lower()}", ptr, before)
         return before
 
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
+        _touching(Access.PUBLISH, ptr)
         before = super().create_atomic_cas(ptr, cmp, val, sem, scope)
         if np.array_equal(before.data, np.broadcast_to(cmp.data, before.data.shape)):
             running().steps += 1  # it has what it wanted
@@ -50,8 +58,15 @@ class CpuBuilder(Bfloat16Builder):
         return before
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
+        _touching(Access.WRITE, ptrs)
         running().steps += 1
         return super().create_masked_store(ptrs, value, mask, cache_modifier, eviction_policy)
+
+
+def _touching(access: Access, pointers: Any) -> None:
+    world = current()
+    if world is not None and world.turns is not None and may_touch(world.heap, world.n_pes, pointers.data):
+        running().may_be_interrupted(world.turns, access)
 
 
 def _polled(op: str, pointers: Any, seen: Any) -> None:

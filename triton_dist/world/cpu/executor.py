@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -68,7 +69,8 @@ class Executor(stock.GridExecutor):  # type: ignore[misc]
         x, y, z = map(range, grid)
         programs = (Program(index, functools.partial(body, index)) for index in itertools.product(x, y, z))
         try:
-            Scheduler(enter, world).run(programs)
+            with contextlib.nullcontext() if world is None else world.turn(self._where()):
+                Scheduler(enter, world).run(programs)
         except (CannotGoOnError, BrokenWorldError) as error:
             failure = KernelError(f"{self._where()}: {error}")
             if world is not None and isinstance(error, CannotGoOnError):

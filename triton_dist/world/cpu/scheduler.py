@@ -6,6 +6,9 @@ any program may be the one that the others wait for.
 
 When nothing can go on, the process sleeps and looks again: what is awaited comes from another PE. After
 ``TRITON_DIST_WAIT_TIMEOUT`` seconds it gives up and says who waits for what.
+
+Where PEs take turns (:mod:`triton_dist.world.cpu.turns`) a schedule chooses who goes on, programs may be interrupted
+before they touch symmetric memory, and it is known at once when nobody can go on any more.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ import greenlet
 from triton_dist import environment
 from triton_dist._C._runtime import Backoff
 from triton_dist.world.cpu import location
+from triton_dist.world.cpu.outstanding import Outstanding
+from triton_dist.world.cpu.schedule import Access
+from triton_dist.world.cpu.turns import DeadlockError, Turns
 from triton_dist.world.cpu.world import BrokenWorldError, CpuWorld
 
 __all__ = ["CannotGoOnError", "Program", "Scheduler", "Wait", "running"]
@@ -51,6 +57,9 @@ class Wait:
     """The op, the address, what is expected and what is there; called when a report is made."""
 
 
+_INTERRUPTED = Wait(lambda: True, lambda: "nothing: it was interrupted")
+
+
 class Program(greenlet.greenlet):  # type: ignore[misc]
     """One program of the grid."""
 
@@ -58,17 +67,29 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
     wait: Wait | None = None
     steps: int = 0
     """Grows with everything the program does that may bring it, or another one, forward."""
+    intention: Access = Access.NOTHING
+    """What it is about to do, if it let others go first."""
+    tried: int = -1
+    """The step of the world at which it last found nothing new in memory that it polls."""
 
     def __init__(self, index: tuple[int, int, int], body: Callable[[], None]) -> None:
         super().__init__(body)
         self.index = index
         self.polled: dict[object, bytes] = {}
+        self.outstanding = Outstanding()
 
     def suspend(self, wait: Wait) -> None:
         """Let others run; returns when the program may go on. Called by the program itself."""
         self.wait = wait
         self.parent.switch()
         self.wait = None
+
+    def may_be_interrupted(self, turns: Turns | None, access: Access) -> None:
+        """Called by the program before it does something to symmetric memory that others may notice."""
+        if turns is not None and turns.schedule.interrupts(access):
+            self.intention = access
+            self.suspend(_INTERRUPTED)
+            self.intention = Access.NOTHING
 
     def wait_until(self, ready: Callable[[], bool], describe: Callable[[], str]) -> None:
         if not ready():
@@ -101,8 +122,12 @@ class Scheduler:
 
     def run(self, programs: Iterator[Program]) -> None:
         """Raises what a program raises; CannotGoOnError; or, when the world is broken, BrokenWorldError."""
+        turns = None if self._world is None else self._world.turns
         try:
-            self._run(programs)
+            if turns is None:
+                self._run(programs)
+            else:
+                self._run_in_turns(programs, turns)
         finally:
             for program in self._waiting:
                 program.throw(greenlet.GreenletExit)
@@ -156,6 +181,50 @@ class Scheduler:
                 break
         return started
 
+    def _run_in_turns(self, programs: Iterator[Program], turns: Turns) -> None:
+        fresh = next(programs, None)
+        ended: list[Program] = []  # with copies that have not arrived
+        while fresh is not None or self._waiting:
+            self._check_world()
+            program = None
+            for i in turns.schedule.order(self._waiting, fresh is not None):
+                if i < 0:
+                    program, fresh = fresh, next(programs, None)
+                    break
+                if self._can_go_on(self._waiting[i], turns):
+                    program = self._waiting.pop(i)
+                    break
+            if program is None:
+                if not _arrive([*self._waiting, *ended], turns):
+                    self._let_others_go_on(turns)
+                continue
+            polls, steps = program.wait is not None and program.wait.ready is None, program.steps
+            self._switch_to(program)
+            if not polls or program.dead or program.steps != steps:
+                turns.step()
+            else:
+                program.tried = turns.now
+            if program.dead and program.outstanding:
+                ended.append(program)
+            if not program.dead and program.wait is _INTERRUPTED:
+                intentions = [other.intention for other in self._waiting if other.wait is _INTERRUPTED]
+                turns.offer(min(intentions))
+        _arrive(ended, turns)
+
+    @staticmethod
+    def _can_go_on(program: Program, turns: Turns) -> bool:
+        assert program.wait is not None
+        return program.tried != turns.now if program.wait.ready is None else program.wait.ready()
+
+    def _let_others_go_on(self, turns: Turns) -> None:
+        polls = any(program.wait is not None and program.wait.ready is None for program in self._waiting)
+        try:
+            turns.blocked(polls=polls)
+        except DeadlockError:
+            raise CannotGoOnError(f"no PE can go on: all wait for each other\n{self._report()}") from None
+        except BrokenWorldError as error:
+            raise BrokenWorldError(f"{error}\n{self._report()}") from None
+
     def _switch_to(self, program: Program) -> None:
         global _running
         self._enter(program)
@@ -183,3 +252,13 @@ class Scheduler:
         if len(self._waiting) > _LISTED:
             lines.append(f"  and {len(self._waiting) - _LISTED} programs more")
         return "\n".join(lines)
+
+
+def _arrive(programs: list[Program], turns: Turns) -> bool:
+    """Have all outstanding copies of these arrive; whether there were any."""
+    late = [program for program in programs if program.outstanding]
+    for program in late:
+        program.outstanding.arrive()
+    if late:
+        turns.step()
+    return bool(late)

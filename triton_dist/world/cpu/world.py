@@ -18,8 +18,10 @@ from triton_dist import environment
 from triton_dist._C import _runtime
 from triton_dist._C._runtime import Caller
 from triton_dist.world.base import Launch, World
+from triton_dist.world.cpu import schedule
 from triton_dist.world.cpu.allocator import FirstFit
 from triton_dist.world.cpu.bootstrap import join
+from triton_dist.world.cpu.turns import DeadlockError, Turns
 
 __all__ = ["BrokenWorldError", "CpuWorld", "current"]
 
@@ -70,6 +72,7 @@ class CpuWorld(World):
         self._rounds = {Caller.HOST: 0, Caller.KERNEL: 0}
         self._next_look = 0.0
         self._kernel_call: str | None = None
+        self.turns = self._take_turns(launch)
         self._process = os.getpid()
         self._excepthook, sys.excepthook = sys.excepthook, self._on_uncaught
         atexit.register(self._on_exit)
@@ -152,8 +155,10 @@ class CpuWorld(World):
     def _close(self) -> None:
         try:
             self._collective("finalize()")
-        finally:
+        except BaseException:
             self._leave()
+            raise
+        self._leave(politely=True)
 
     def _drop(self) -> None:
         self.abort("gave up its world after an error")
@@ -172,12 +177,16 @@ class CpuWorld(World):
 
     def _collective(self, call: str) -> None:
         """Wait for all PEs, and make sure that all do the same."""
-        number = self._announce(Caller.HOST, call)
         barrier = self.control.host_barrier
-        ticket = barrier.arrive()
-        # Short waits, so that a Ctrl-C gets through.
-        self.wait(lambda: barrier.wait(ticket, _LOOK_SECONDS / 2), call, needs_all=True)
-        self._compare(Caller.HOST, number)
+        with self.turn(f"PE {self.pe} cannot complete {call}"):
+            number = self._announce(Caller.HOST, call)
+            ticket = barrier.arrive()
+            if self.turns is None:
+                # Short waits, so that a Ctrl-C gets through.
+                self.wait(lambda: barrier.wait(ticket, _LOOK_SECONDS / 2), call, needs_all=True)
+            else:
+                self._wait_in_turns(lambda: barrier.passed(ticket), call)
+            self._compare(Caller.HOST, number)
 
     def _announce(self, caller: Caller, call: str) -> int:
         """Tell the other PEs what this one comes to do together; the number of the round."""
@@ -221,6 +230,55 @@ class CpuWorld(World):
             self._kernel_call = None
         self._compare(Caller.KERNEL, number)
 
+    # ---- one PE at a time
+
+    def _take_turns(self, launch: Launch) -> Turns | None:
+        text = environment.get("TRITON_DIST_SCHEDULE")
+        if len(set(launch.exchange("schedule", text))) > 1:
+            raise RuntimeError("set TRITON_DIST_SCHEDULE alike on all PEs")
+        return None if text == "round-robin" else Turns(launch, schedule.of(text, launch.pe), self._check_trouble)
+
+    @contextmanager
+    def turn(self, failing: str) -> Iterator[None]:
+        """Do something while the other PEs wait, if PEs take turns. Errors begin with ``failing``."""
+        if self.turns is None:
+            yield
+            return
+        try:
+            self.turns.take()
+        except BrokenWorldError as error:
+            raise BrokenWorldError(f"{failing}: {error}") from None
+        try:
+            yield
+        finally:
+            self.turns.give()
+
+    @property
+    def delays_puts(self) -> bool:
+        """Whether copies are to arrive as late as they may."""
+        return self.turns is not None and self.turns.schedule.delays_puts
+
+    def _wait_in_turns(self, done: Callable[[], bool], call: str) -> None:
+        assert self.turns is not None
+        self.turns.step()  # others may have waited for this PE to come
+        try:
+            while not done():
+                trouble = self.trouble(needs_all=True)
+                if trouble and not done():
+                    raise BrokenWorldError(trouble)
+                self.turns.blocked(polls=False)
+        except BrokenWorldError as error:
+            raise BrokenWorldError(f"PE {self.pe} cannot complete {call}: {error}") from None
+        except DeadlockError:
+            reason = f"waits in {call}, which not all PEs have entered, and no PE can go on"
+            self.abort(reason)
+            raise BrokenWorldError(f"PE {self.pe} {reason}") from None
+
+    def _check_trouble(self) -> None:
+        trouble = self.trouble(needs_all=False)
+        if trouble is not None:
+            raise BrokenWorldError(trouble)
+
     # ---- when a PE fails
 
     def trouble(self, *, needs_all: bool) -> str | None:
@@ -256,7 +314,9 @@ class CpuWorld(World):
             self.finalized = True
             self._leave()
 
-    def _leave(self) -> None:
+    def _leave(self, *, politely: bool = False) -> None:
+        if self.turns is not None:
+            self.turns.leave(waiting=politely)
         self.control.leave(self.pe)
         if sys.excepthook == self._on_uncaught:
             sys.excepthook = self._excepthook

@@ -8,6 +8,6 @@ Who acts, the whole program or a part of it, makes no difference to an interpret
 attributes ``scope`` and ``mem_scope`` are taken and not looked at.
 """
 
-from triton_dist.world.cpu.ops.table import IMPLEMENTATIONS
+from triton_dist.world.cpu.ops.table import IMPLEMENTATIONS, intention
 
-__all__ = ["IMPLEMENTATIONS"]
+__all__ = ["IMPLEMENTATIONS", "intention"]

@@ -13,6 +13,7 @@ from triton_dist._C._runtime import Order
 from triton_dist.world.cpu.ops.elements import ELEMENTS, Element, Word
 from triton_dist.world.cpu.ops.places import the_world, there
 from triton_dist.world.cpu.ops.progress import looked, moved
+from triton_dist.world.cpu.scheduler import running
 
 __all__ = [
     "add",
@@ -80,6 +81,7 @@ def _op(update: _Update) -> Callable[[int, int | float, int, int, int, int], Non
 
     def op(dst: int, value: int | float, pe: int, type: int, sem: int, mem_scope: int) -> None:
         element = ELEMENTS[type]
+        running().outstanding.before_update(pe)
         update(element, there(the_world(), "dst", dst, pe, element.size), value, _ORDERS[sem])
         moved()
 
@@ -92,6 +94,7 @@ def _fetching(name: str, update: _Update) -> Callable[[int, int | float, int, in
     def op(dst: int, value: int | float, pe: int, type: int, sem: int, mem_scope: int) -> int | float:
         world, element = the_world(), ELEMENTS[type]
         address = there(world, "dst", dst, pe, element.size)
+        running().outstanding.before_update(pe)
         before = element.result(update(element, address, value, _ORDERS[sem]))
         looked(world, name, address, before)
         return before
@@ -130,6 +133,7 @@ def compare_swap(
     world, element = the_world(), ELEMENTS[type]
     address = there(world, "dst", dst, pe, element.size)
     expected = element.bits(cond)
+    running().outstanding.before_update(pe)
     before = element.word.compare_swap(address, expected, element.bits(value), order=_ORDERS[sem])
     if before == expected:
         moved()  # it has what it wanted

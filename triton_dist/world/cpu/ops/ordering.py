@@ -8,12 +8,18 @@ from triton_dist.world.cpu.ops.places import the_world
 from triton_dist.world.cpu.ops.query import the_team
 from triton_dist.world.cpu.world import CpuWorld
 
-__all__ = ["barrier", "barrier_all", "fence", "meet", "sync", "sync_all"]
+__all__ = ["barrier", "barrier_all", "fence", "meet", "quiet", "sync", "sync_all"]
 
 
 def fence() -> None:
-    """Also ``quiet``: nothing is ever outstanding."""
     the_world()
+    scheduler.running().outstanding.fence()
+    _runtime.fence()
+
+
+def quiet() -> None:
+    the_world()
+    scheduler.running().outstanding.arrive()
     _runtime.fence()
 
 
@@ -35,6 +41,6 @@ def sync(team: int, scope: int) -> None:
 
 def meet(world: CpuWorld, call: str) -> None:
     """Wait for one program of each PE, which does the same ``call``. What each wrote before, all see after."""
-    _runtime.fence()
+    quiet()
     with world.kernel_barrier(call) as passed:
         scheduler.running().wait_until(passed, lambda: f"{call}: not all {world.n_pes} PEs have come")

@@ -1,19 +1,23 @@
 """Copies between this PE's memory and a peer's symmetric memory.
 
-They complete before they return, those whose name ends in ``_nbi`` too: there is nobody else to do them.
+They complete before they return, those whose name ends in ``_nbi`` too, unless a schedule delays them (see
+:mod:`triton_dist.world.cpu.outstanding`).
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 
 from triton_dist._C._runtime import Order
 from triton_dist.world.cpu.ops.elements import ELEMENTS
 from triton_dist.world.cpu.ops.places import count_of, offset, the_world, there
 from triton_dist.world.cpu.ops.progress import looked, moved
+from triton_dist.world.cpu.scheduler import running
 from triton_dist.world.cpu.world import CpuWorld
 
-__all__ = ["g", "getmem", "iget", "iput", "p", "putmem"]
+__all__ = ["g", "getmem", "getmem_nbi", "iget", "iput", "p", "putmem", "putmem_nbi"]
 
 _POLLABLE = 4096
 """Bytes: a get of more than this fetches data, it does not look whether something has happened."""
@@ -23,7 +27,20 @@ def putmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
-        world.heap.write(pe, offset(world, "dst", dst, nbytes), src, nbytes)
+        place = offset(world, "dst", dst, nbytes)
+        if world.delays_puts:
+            data = ctypes.create_string_buffer(ctypes.string_at(src, nbytes), nbytes)
+            running().outstanding.add(pe, lambda: world.heap.write(pe, place, ctypes.addressof(data), nbytes))
+        else:
+            world.heap.write(pe, place, src, nbytes)
+        moved()
+
+
+def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+    world = the_world()
+    pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
+    if nbytes:
+        _copy(world, pe, partial(world.heap.write, pe, offset(world, "dst", dst, nbytes), src, nbytes))
         moved()
 
 
@@ -38,6 +55,22 @@ def getmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
         looked(world, "getmem", world.heap.base(pe) + place, ctypes.string_at(dst, nbytes))
     else:
         moved()
+
+
+def getmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+    world = the_world()
+    pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
+    if nbytes:
+        _copy(world, None, partial(world.heap.read, pe, offset(world, "src", src, nbytes), dst, nbytes))
+        moved()
+
+
+def _copy(world: CpuWorld, pe: int | None, make: Callable[[], None]) -> None:
+    """Make a non-blocking copy, a put to ``pe`` or a get, now or later."""
+    if world.delays_puts:
+        running().outstanding.add(pe, make)
+    else:
+        make()
 
 
 def iput(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, scope: int) -> None:
@@ -68,6 +101,7 @@ def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, 
 
 def p(dst: int, value: int | float, pe: int, type: int) -> None:
     element = ELEMENTS[type]
+    running().outstanding.before_update(pe)
     element.word.store(there(the_world(), "dst", dst, pe, element.size), element.bits(value), order=Order.RELAXED)
     moved()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from triton_dist._C._runtime import Order
 from triton_dist.world.cpu.ops.elements import U64
-from triton_dist.world.cpu.ops.places import here, the_world, there
+from triton_dist.world.cpu.ops.places import count_of, here, offset, the_world, there
 from triton_dist.world.cpu.ops.progress import looked, moved
-from triton_dist.world.cpu.ops.rma import putmem
 from triton_dist.world.cpu.ops.sync import wait_for
+from triton_dist.world.cpu.scheduler import running
 
 __all__ = ["putmem_signal", "signal_fetch", "signal_op", "signal_wait_until"]
 
@@ -15,14 +15,19 @@ _SIGNAL_SET = 0
 
 
 def signal_op(sig_addr: int, signal: int, pe: int, sig_op: int) -> None:
-    _update(there(the_world(), "sig_addr", sig_addr, pe, U64.size), signal, sig_op)
+    at = there(the_world(), "sig_addr", sig_addr, pe, U64.size)
+    running().outstanding.before_update(pe)
+    _update(at, signal, sig_op)
 
 
 def putmem_signal(
     dst: int, src: int, nbytes: int, sig_addr: int, signal: int, pe: int, sig_op: int, scope: int
 ) -> None:
-    at = there(the_world(), "sig_addr", sig_addr, pe, U64.size)  # checked first: an op that fails has not done half
-    putmem(dst, src, nbytes, pe, scope)
+    world = the_world()
+    at = there(world, "sig_addr", sig_addr, pe, U64.size)  # checked first: an op that fails has not done half
+    place = offset(world, "dst", dst, count_of("nbytes", nbytes)) if nbytes else 0
+    running().outstanding.before_update(pe)
+    world.heap.write(pe, place, src, nbytes)
     _update(at, signal, sig_op)
 
 

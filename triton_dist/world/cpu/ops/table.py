@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from triton_dist.world.cpu.ops import atomics, collectives, ordering, query, rma, signal, sync, token
+from triton_dist.world.cpu.schedule import Access
 
-__all__ = ["IMPLEMENTATIONS"]
+__all__ = ["IMPLEMENTATIONS", "intention"]
 
 IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "my_pe": query.my_pe,
@@ -19,9 +20,9 @@ IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "heap_distance": query.heap_distance,
     "is_reachable": query.is_reachable,
     "putmem": rma.putmem,
-    "putmem_nbi": rma.putmem,
+    "putmem_nbi": rma.putmem_nbi,
     "getmem": rma.getmem,
-    "getmem_nbi": rma.getmem,
+    "getmem_nbi": rma.getmem_nbi,
     "iput": rma.iput,
     "iget": rma.iget,
     "p": rma.p,
@@ -60,7 +61,7 @@ IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "test_any_vector": sync.test_any_vector,
     "test_some_vector": sync.test_some_vector,
     "fence": ordering.fence,
-    "quiet": ordering.fence,
+    "quiet": ordering.quiet,
     "barrier_all": ordering.barrier_all,
     "sync_all": ordering.sync_all,
     "barrier": ordering.barrier,
@@ -74,3 +75,17 @@ IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "always": token.always,
 }
 """By the dialect's name; called with the op's operands and then its attributes, in the order of its definition."""
+
+
+_QUIET_MODULES = (query, token)
+_READS = ("getmem", "getmem_nbi", "iget", "g", "signal_fetch")
+_WRITES = ("putmem", "putmem_nbi", "iput", "fence")
+
+
+def intention(op: str) -> Access:
+    """What a program that calls ``op`` is about to do, in a schedule's eyes."""
+    if IMPLEMENTATIONS[op].__module__ in {module.__name__ for module in _QUIET_MODULES}:
+        return Access.NOTHING
+    if op in _READS or op.startswith(("wait", "test", "signal_wait")):
+        return Access.READ
+    return Access.WRITE if op in _WRITES else Access.PUBLISH

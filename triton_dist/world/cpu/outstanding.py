@@ -1,0 +1,50 @@
+"""Copies that are under way, where a schedule has them arrive as late as the standard allows.
+
+That is when the program calls ``quiet``; before its next update of the same PE, if it has called ``fence`` in between;
+when nobody can go on without them; and at the end of the kernel. Otherwise copies are made at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+__all__ = ["Outstanding"]
+
+
+@dataclass(frozen=True)
+class _Copy:
+    pe: int | None
+    """Where a put goes; None: a get."""
+    make: Callable[[], None]
+    fenced: bool = False
+
+
+class Outstanding:
+    """The copies of one program."""
+
+    def __init__(self) -> None:
+        self._copies: list[_Copy] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._copies)
+
+    def add(self, pe: int | None, make: Callable[[], None]) -> None:
+        """``make`` makes the copy. ``pe`` is the target of a put, None for a get."""
+        self._copies.append(_Copy(pe, make))
+
+    def fence(self) -> None:
+        self._copies = [replace(copy, fenced=copy.pe is not None) for copy in self._copies]
+
+    def before_update(self, pe: int) -> None:
+        """The program is about to change memory of PE ``pe`` with something that does not wait."""
+        due = [copy for copy in self._copies if copy.fenced and copy.pe == pe]
+        self._copies = [copy for copy in self._copies if not (copy.fenced and copy.pe == pe)]
+        for copy in due:
+            copy.make()
+
+    def arrive(self) -> None:
+        """Make all; those without a fence in between in the order that is the least expected."""
+        copies, self._copies = self._copies, []
+        for copy in [*(copy for copy in copies if copy.fenced), *reversed([c for c in copies if not c.fenced])]:
+            copy.make()
