@@ -95,6 +95,20 @@ VARIABLES: dict[str, Variable] = {
             "size",
         ),
         Variable(
+            "TRITON_DIST_INIT_TIMEOUT",
+            _seconds,
+            120.0,
+            "Seconds that init() waits for the other PEs to come; then it says which did not.",
+            "seconds",
+        ),
+        Variable(
+            "TRITON_DIST_ALLOW_SHARED_GPU",
+            _flag,
+            False,
+            "Let several PEs share a GPU, for developing on one: over p2p, with waits that may be slow or never end.",
+            "flag",
+        ),
+        Variable(
             "TRITON_DIST_WAIT_TIMEOUT",
             _seconds,
             60.0,

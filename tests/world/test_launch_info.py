@@ -20,19 +20,19 @@ def _fails(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(RuntimeError) as error:
-        launch_info.discover(0)
+        launch_info.discover()
     return str(error.value)
 
 
 def test_nothing_is_a_world_of_one() -> None:
-    found = launch_info.discover(0)
+    found = launch_info.discover()
     assert (found.pe, found.n_pes, found.local_pe, found.n_local_pes, found.store) == (0, 1, 0, 1, None)
 
 
 def test_one_pe_needs_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert launch_info.discover(0).store is None
+    assert launch_info.discover().store is None
 
 
 def test_rank_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_launchers_that_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 EXCHANGES = """
 from triton_dist.world.launch_info import discover
 for generation in range(3):
-    found = discover(generation)
+    found = discover()
     expected = [f"{pe} in {generation}" for pe in range(found.n_pes)]
     assert found.exchange("key", f"{found.pe} in {generation}") == expected
     assert (found.local_pe, found.n_local_pes) == (found.pe, found.n_pes)

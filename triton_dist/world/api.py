@@ -6,11 +6,11 @@ import atexit
 import operator
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
 
+from triton_dist.world import last_words
 from triton_dist.world.base import Launch, World
 from triton_dist.world.kind import kind
 from triton_dist.world.launch_info import discover
@@ -30,38 +30,52 @@ __all__ = [
     "zeros",
 ]
 
-EXIT_TIMEOUT = timedelta(seconds=30)  # for peers of a program that ends without finalize() to do the same
+EXIT_SECONDS = 30.0  # for peers of a program that ends without finalize() to do the same
 
 _world: World | None = None
 _launch: Launch | None = None
-_generation = 0
+_leaves = False
 
 
-def init() -> World:
+def init(*, group: Any = None, comm: Any = None) -> World:
     """Join the other PEs and make the symmetric heap. *Collective.*
 
-    Who the PEs are comes from an initialised ``torch.distributed``, else from what ``torchrun`` sets in the
-    environment, else this process is a world of one. Whether the world is one of GPUs or of processes without them:
-    :func:`kind`.
+    Who the PEs are comes from ``group`` or ``comm``; without them from an initialised ``torch.distributed``, else from
+    what ``torchrun``, ``mpirun`` or ``srun`` has set in the environment (docs/launching.md); else this process is a
+    world of one. Whether the world is one of GPUs or of processes without them: :func:`kind`.
+
+    Args:
+        group: a process group of ``torch.distributed``, all ranks or some of them. Its ranks are the PEs, and only they
+            call this.
+        comm: a communicator of mpi4py; likewise.
 
     Returns:
         the :class:`World`. ``with triton_dist.init() as world:`` finalises it at the end of the block.
 
     Raises:
-        RuntimeError: a world exists already; the environment names no sound launch; PEs disagree about the kind of
-            world; there are more PEs on this host than GPUs; NVSHMEM's host and device libraries differ in version.
+        RuntimeError: a world exists already; the environment names no sound launch; a PE does not come within
+            ``TRITON_DIST_INIT_TIMEOUT`` seconds, or fails meanwhile; PEs disagree about how many they are or about the
+            kind of world; PEs would share a GPU; NVSHMEM's host and device libraries differ in version.
+        TypeError: ``group`` or ``comm`` is none.
         ImportError: the GPU world's ``nvshmem4py`` is not installed.
     """
-    global _world, _launch, _generation
+    global _world, _launch, _leaves
     if is_initialized():
         raise RuntimeError("triton_dist is initialised already: call triton_dist.finalize() before a second init()")
-    launch = discover(_generation)
-    _generation += 1
-    _check_same_kind(launch)
-    if _generation == 1:
+    if _launch is not None and _launch.watch is not None:
+        _launch.watch.end()
+    _launch = launch = discover(group, comm)
+    if not _leaves:
         atexit.register(_leave)
-    _world, _launch = _world_class()(launch), launch
-    return _world
+        _leaves = True
+    try:
+        _check_same_kind(launch)
+        _world = world = _world_class()(launch)
+    except BaseException as error:
+        if launch.watch is not None:
+            launch.watch.fail(last_words.of(error))
+        raise
+    return world
 
 
 def finalize() -> None:
@@ -227,13 +241,24 @@ def _leave() -> None:
     """At exit without finalize(): finalise if the others end as well, and never wait for one that failed."""
     global _world
     world, _world = _world, None
-    if world is None or world.finalized:
-        return
-    failed = getattr(sys, "last_value", None) is not None
+    if world is not None and not world.finalized:
+        _end(world)
+    if _launch is not None and _launch.watch is not None:
+        _launch.watch.end()
+
+
+def _end(world: World) -> None:
+    assert _launch is not None
+    error = getattr(sys, "last_value", None)
     try:
-        if not failed and _launch is not None and _launch.store is not None:
+        if error is None and _launch.store is not None:
             _launch.store.set(f"leave/{_launch.pe}", "")
-            _launch.store.wait([f"leave/{pe}" for pe in range(_launch.n_pes)], EXIT_TIMEOUT)
-    except RuntimeError:  # torch.distributed's DistStoreError: a peer did not come, or took the store with it
-        failed = True
-    world.abandon() if failed else world.finalize()
+            keys = [f"leave/{pe}" for pe in range(_launch.n_pes)]
+            _launch.await_keys(keys, "end without finalize()", EXIT_SECONDS)
+    except (RuntimeError, TimeoutError) as failure:  # a peer did not come, or took the store with it
+        error = failure
+    if error is None:
+        world.finalize()
+    else:
+        world.abandon(last_words.of(error))
+        last_words.limit_exit()

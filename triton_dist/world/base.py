@@ -6,24 +6,38 @@ same order, which each PE can name on every other. Nothing here knows how a heap
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+from triton_dist.world import last_words
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-__all__ = ["Launch", "World"]
+    from triton_dist.world.check_in import Member
+    from triton_dist.world.watch import Watch
+
+__all__ = ["BrokenWorldError", "Launch", "World"]
+
+_LOOK = timedelta(seconds=0.2)  # how often a wait for other PEs looks whether they still run
+
+
+class BrokenWorldError(RuntimeError):
+    """A PE has failed, so that nothing collective can be completed any more. Says which one, and why."""
 
 
 @dataclass(frozen=True)
 class Launch:
     """How this process was started: which PE it is, and the store through which PEs find each other.
 
-    ``store`` is private to this world (no other user of the underlying store sees its keys), and is None in a world of
-    one.
+    ``store`` is private to this world (no other user of the underlying store sees its keys), ``watch`` tells whether the
+    other PEs still run; both are None in a world of one. ``members`` are the PEs' processes and hosts.
     """
 
     pe: int
@@ -31,6 +45,9 @@ class Launch:
     local_pe: int
     n_local_pes: int
     store: Store | None
+    launcher: str = "python"
+    members: tuple[Member, ...] = field(default=(), repr=False)
+    watch: Watch | None = None
 
     def __post_init__(self) -> None:
         assert 0 <= self.pe < self.n_pes, f"pe {self.pe} is out of range [0, {self.n_pes})"
@@ -40,12 +57,52 @@ class Launch:
     def exchange(self, key: str, value: str) -> list[str]:
         """What every PE passed as ``value`` under ``key``, in PE order. *Collective*; a key serves once.
 
-        This is for rare, small things (who are you, what shape do you want): each value costs a round trip.
+        This is for rare, small things (who are you, what shape do you want): it costs a round trip or two.
+
+        Raises:
+            BrokenWorldError: a PE has failed, so that it will never tell.
         """
         if self.store is None:
             return [value]
-        self.store.set(f"{key}/{self.pe}", value)
-        return [self.store.get(f"{key}/{pe}").decode() for pe in range(self.n_pes)]
+        keys = [f"{key}/{pe}" for pe in range(self.n_pes)]
+        try:
+            self.store.set(keys[self.pe], value)
+            self.await_keys(keys, f"exchange {key}")
+            if self.store.has_extended_api():
+                return [found.decode() for found in self.store.multi_get(keys)]
+            return [self.store.get(name).decode() for name in keys]
+        except RuntimeError as error:
+            if type(error) in (RuntimeError, BrokenWorldError):  # our own
+                raise
+            self.check("exchange " + key)
+            raise BrokenWorldError(
+                f"PE {self.pe} lost the store of this launch: the process that holds it has ended ({error})"
+            ) from None
+
+    def await_keys(self, keys: Iterable[str], doing: str, seconds: float | None = None) -> None:
+        """Wait until other PEs have set ``keys`` in the store.
+
+        Raises:
+            BrokenWorldError: a PE has failed. TimeoutError: ``seconds`` are over.
+        """
+        assert self.store is not None
+        keys = list(keys)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            try:
+                self.store.wait(keys, _LOOK)
+                return
+            except RuntimeError:  # torch's DistStoreError; if the store itself is gone, check() raises
+                self.check(doing)
+                if self.store.check(keys):
+                    return
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"PE {self.pe} cannot {doing}: not all PEs came within {seconds:g} s")
+
+    def check(self, doing: str) -> None:
+        """BrokenWorldError when a PE has failed, so that ``doing`` something with all is in vain."""
+        if self.watch is not None:
+            self.watch.raise_trouble(doing)
 
 
 class World(ABC):
@@ -73,6 +130,7 @@ class World(ABC):
     def __init__(self, launch: Launch) -> None:
         self.pe = launch.pe
         self.n_pes = launch.n_pes
+        self._launch = launch
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -108,11 +166,15 @@ class World(ABC):
         if not self.finalized:
             self.finalized = True
             self._close()
+            if self._launch.watch is not None:
+                self._launch.watch.end()
 
-    def abandon(self) -> None:
-        """End the world on this PE alone, after an error: waits for nobody. The others must end too."""
+    def abandon(self, why: str = "gave up its world") -> None:
+        """End the world on this PE alone, after an error: waits for nobody. The others are told ``why``, and must end."""
         if not self.finalized:
             self.finalized = True
+            if self._launch.watch is not None:
+                self._launch.watch.fail(why)
             self._drop()
 
     @abstractmethod
@@ -141,7 +203,7 @@ class World(ABC):
         if error is None:
             self.finalize()
         else:
-            self.abandon()
+            self.abandon(last_words.of(error))
 
     def __repr__(self) -> str:
         return f"<{self.kind} world: PE {self.pe} of {self.n_pes} on {self.device}>"

@@ -9,15 +9,18 @@ both get their state whenever there is one, so that the two can be compared in o
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import Any
 
 import torch
 
 from triton_dist import environment
-from triton_dist.world import module_state, p2p
+from triton_dist.world import last_words, module_state, p2p
 from triton_dist.world.base import Launch, World
+from triton_dist.world.gpu_choice import choose_device, why_not_nvshmem
 from triton_dist.world.gpu_heap import GpuHeap, rounded
+from triton_dist.world.nvshmem_calls import let_threads_run
 
 __all__ = ["GpuWorld"]
 
@@ -35,11 +38,10 @@ class GpuWorld(World):
 
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
-        self._launch = launch
         self._collectives = 0
         capacity = environment.get("TRITON_DIST_SYMMETRIC_SIZE")
         asked = environment.get("TRITON_DIST_TRANSPORT")
-        self.device = _choose_device(launch)
+        self.device, shared = choose_device(launch)
         self._nvshmem, self._bindings = _import_nvshmem()
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
@@ -49,15 +51,18 @@ class GpuWorld(World):
         self._sync = self._nvshmem.buffer(meeting_place)
         try:
             self._p2p_state, p2p_lacks = self._prepare_p2p()
-            self.transport = _choose_transport(asked, p2p_lacks, launch)
+            nvshmem_lacks = why_not_nvshmem(shared, self._bindings.init_status())
+            self.transport = _choose_transport(asked, p2p_lacks, launch, nvshmem_lacks)
         except BaseException:
             self._nvshmem.free(self._sync)
             self._nvshmem.finalize()
             raise
         _compile_for(self.transport, self.n_pes)
-        fill = {"nvshmem": self._fill_nvshmem} | ({} if p2p_lacks else {"p2p": self._fill_p2p})
+        lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", nvshmem_lacks)) if why}
+        fill = {"nvshmem": self._fill_nvshmem, "p2p": self._fill_p2p}
+        fill = {name: how for name, how in fill.items() if name not in lacking}
         self.transports = tuple(fill)
-        module_state.bind(self.device.index, fill, {"p2p": p2p_lacks} if p2p_lacks else {})
+        module_state.bind(self.device.index, fill, lacking)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         self._check_open()
@@ -102,6 +107,7 @@ class GpuWorld(World):
         module_state.unbind()
         self._heap.abandon()
         _keep_until_exit.append(self._sync)
+        atexit.register(last_words.limit_exit)
 
     def _prepare_p2p(self) -> tuple[bytes, str]:
         """The state of kernels that load and store, or why there is none, the same on every PE. *Collective.*"""
@@ -149,7 +155,7 @@ def _why_not_p2p(unreachable: list[str]) -> str:
     return "; ".join(lacks) + " by load and store" if lacks else ""
 
 
-def _choose_transport(asked: str, p2p_lacks: str, launch: Launch) -> str:
+def _choose_transport(asked: str, p2p_lacks: str, launch: Launch, nvshmem_lacks: str = "") -> str:
     """The transport that this world's kernels are compiled for, unless told otherwise. *Collective.*"""
     wishes = launch.exchange("transport", asked)
     for pe, wish in enumerate(wishes):
@@ -161,6 +167,10 @@ def _choose_transport(asked: str, p2p_lacks: str, launch: Launch) -> str:
         raise RuntimeError(f"TRITON_DIST_TRANSPORT={asked} is for AMD GPUs: set it to auto, p2p or nvshmem")
     if asked == "p2p" and p2p_lacks:
         raise RuntimeError(f"TRITON_DIST_TRANSPORT=p2p cannot be had: {p2p_lacks}. Set it to auto or nvshmem")
+    if asked == "nvshmem" and nvshmem_lacks:
+        raise RuntimeError(f"TRITON_DIST_TRANSPORT=nvshmem cannot be had: {nvshmem_lacks}. Set it to auto or p2p")
+    if p2p_lacks and nvshmem_lacks:
+        raise RuntimeError(f"no transport connects the PEs. p2p: {p2p_lacks}. nvshmem: {nvshmem_lacks}")
     if asked == "auto":
         return "nvshmem" if p2p_lacks else "p2p"
     return asked
@@ -172,36 +182,18 @@ def _compile_for(transport: str | None, n_pes: int = 0) -> None:
     choose(transport, n_pes)
 
 
-def _choose_device(launch: Launch) -> torch.device:
-    """This PE's GPU: the one of its local number, or the only one that the launcher lets it see. *Collective.*"""
-    if torch.version.hip is not None:
-        raise RuntimeError(
-            "the GPU world runs on NVIDIA GPUs only so far: set TRITON_DIST_WORLD=cpu to do without GPUs"
-        )
-    count = torch.cuda.device_count()
-    if count == 0:
-        raise RuntimeError("TRITON_DIST_WORLD=gpu, but PyTorch sees no GPU: set TRITON_DIST_WORLD=cpu")
-    device = torch.device("cuda", launch.local_pe % count)
-    gpus = launch.exchange("gpu", str(torch.cuda.get_device_properties(device).uuid))
-    mine = [pe for pe, gpu in enumerate(gpus) if gpu == gpus[launch.pe]]
-    if len(mine) > 1:
-        raise RuntimeError(
-            f"{launch.n_local_pes} PEs on a host where {count} GPU{'s are' if count > 1 else ' is'} visible: PEs"
-            f" {', '.join(map(str, mine))} would share one, and each needs its own. Start fewer processes, or set"
-            " TRITON_DIST_WORLD=cpu to run any number of PEs without GPUs"
-        )
-    return device
-
-
 def _import_nvshmem() -> tuple[Any, Any]:
     try:
         import nvshmem.bindings
         import nvshmem.core
+        import nvshmem.core.nvshmem_types
     except ImportError as error:
         cuda = (torch.version.cuda or "13").split(".")[0]
         raise ImportError(
             f"the GPU world needs nvshmem4py ({error}): pip install nvshmem4py-cu{cuda}, or set TRITON_DIST_WORLD=cpu"
         ) from error
+    nvshmem.core.get_version()  # loads the library
+    let_threads_run(nvshmem.bindings, nvshmem.bindings.nvshmem, nvshmem.core.nvshmem_types)
     return nvshmem.core, nvshmem.bindings
 
 
@@ -229,6 +221,7 @@ def _start_nvshmem(nvshmem: Any, bindings: Any, launch: Launch, device: torch.de
     if launch.store is not None:
         if launch.pe == 0:
             launch.store.set("nvshmem", unique_id._data.tobytes())
+        launch.await_keys(["nvshmem"], "start NVSHMEM")
         data = numpy.frombuffer(launch.store.get("nvshmem"), dtype=bindings.uniqueid_dtype).copy()
         unique_id = bindings.uniqueid.from_data(data)
     nvshmem.init(device=gpu, uid=unique_id, rank=launch.pe, nranks=launch.n_pes, initializer_method="uid")

@@ -5,19 +5,17 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 
 import torch
 
 from triton_dist import environment
 from triton_dist._C import _runtime
 from triton_dist._C._runtime import Caller
-from triton_dist.world.base import Launch, World
+from triton_dist.world.base import BrokenWorldError, Launch, World
 from triton_dist.world.cpu import schedule
 from triton_dist.world.cpu.allocator import FirstFit
 from triton_dist.world.cpu.bootstrap import join
@@ -34,10 +32,6 @@ _current: CpuWorld | None = None
 def current() -> CpuWorld | None:
     """This process's world, between its making and its end."""
     return _current
-
-
-class BrokenWorldError(RuntimeError):
-    """A PE has failed, so that nothing collective can be completed any more. Says which one, and why."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,8 @@ class CpuWorld(World):
         self._kernel_call: str | None = None
         self.turns = self._take_turns(launch)
         self._process = os.getpid()
-        self._excepthook, sys.excepthook = sys.excepthook, self._on_uncaught
+        if launch.watch is not None:
+            launch.watch.on_trouble = lambda trouble: self.control.abort(trouble.pe, trouble.what)
         atexit.register(self._on_exit)
         self._collective("init()")
         global _current
@@ -161,15 +156,7 @@ class CpuWorld(World):
         self._leave(politely=True)
 
     def _drop(self) -> None:
-        self.abort("gave up its world after an error")
         self._leave()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self.abort(_raised(error))
-        super().__exit__(kind, error, traceback)
 
     def _check_live(self) -> None:
         if self.finalized:
@@ -301,12 +288,10 @@ class CpuWorld(World):
 
     def abort(self, reason: str) -> None:
         """Break the world; the others' waits end with ``PE <this one> <reason>``. Only the first failure counts."""
-        self.control.abort(self.pe, reason)
-
-    def _on_uncaught(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        if os.getpid() == self._process:
-            self.abort(_raised(error))
-        self._excepthook(kind, error, traceback)
+        if self._launch.watch is not None:
+            self._launch.watch.fail(reason)
+        else:
+            self.control.abort(self.pe, reason)
 
     def _on_exit(self) -> None:
         # A program may end without finalize(): nobody need wait for it, nor it for others. The heap outlives it.
@@ -318,13 +303,7 @@ class CpuWorld(World):
         if self.turns is not None:
             self.turns.leave(waiting=politely)
         self.control.leave(self.pe)
-        if sys.excepthook == self._on_uncaught:
-            sys.excepthook = self._excepthook
         atexit.unregister(self._on_exit)
         global _current
         if _current is self:
             _current = None
-
-
-def _raised(error: BaseException) -> str:
-    return f"raised {type(error).__name__}: {error}"
