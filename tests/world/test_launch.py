@@ -16,7 +16,7 @@ def test_each_pe_has_its_own_story() -> None:
         (pe, pe, f"out {pe}\n", "err") for pe in range(3)
     ]
     assert not result.ok and not result.timed_out
-    with pytest.raises(RuntimeError, match=r"---- PE 2: exit status 2\n\[stdout\] out 2\n\[stderr\] err"):
+    with pytest.raises(RuntimeError, match=r"---- PE 2: exit status 2 after \S+ s\n\[stdout\] out 2\n\[stderr\] err"):
         result.check()
 
 

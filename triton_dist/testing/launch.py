@@ -35,6 +35,8 @@ class PEResult:
     returncode: int
     stdout: str
     stderr: str
+    seconds: float
+    """From the beginning of the launch to the end of this PE."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Result:
         """How each PE ended and all it printed."""
         lines = [f"timed out after {self.seconds:.1f} s" if self.timed_out else f"ended after {self.seconds:.1f} s"]
         for pe in self.pes:
-            lines.append(f"---- PE {pe.pe}: exit status {pe.returncode}")
+            lines.append(f"---- PE {pe.pe}: exit status {pe.returncode} after {pe.seconds:.1f} s")
             lines += [f"[{name}] {line}" for name in ("stdout", "stderr") for line in getattr(pe, name).splitlines()]
         return "\n".join(lines)
 
@@ -108,11 +110,12 @@ def launch(
                     preexec_fn=_die_with_launcher,
                 )
             )
-        timed_out = not _wait(processes, begin + timeout)
+        ends = _wait(processes, begin + timeout)
+        timed_out = len(ends) < n_pes
         _kill(processes)
         seconds = time.monotonic() - begin
         pes = tuple(
-            PEResult(pe, process.returncode, _text(stdout), _text(stderr))
+            PEResult(pe, process.returncode, _text(stdout), _text(stderr), ends.get(pe, begin + seconds) - begin)
             for pe, (process, (stdout, stderr)) in enumerate(zip(processes, outputs, strict=True))
         )
     return Result(pes, seconds, timed_out)
@@ -155,13 +158,15 @@ def _text(file: IO[str]) -> str:
     return file.read()
 
 
-def _wait(processes: Sequence[subprocess.Popen[str]], deadline: float) -> bool:
-    """Whether all ended before the deadline. Every PE is reaped as soon as it ends, whichever it is."""
-    while [process for process in processes if process.poll() is None]:
-        if time.monotonic() > deadline:
-            return False
+def _wait(processes: Sequence[subprocess.Popen[str]], deadline: float) -> dict[int, float]:
+    """When each PE ended, of those that did before the deadline. Every PE is reaped as soon as it ends."""
+    ends: dict[int, float] = {}
+    while len(ends) < len(processes) and (now := time.monotonic()) <= deadline:
+        for pe, process in enumerate(processes):
+            if pe not in ends and process.poll() is not None:
+                ends[pe] = now
         time.sleep(0.01)
-    return True
+    return ends
 
 
 def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:

@@ -70,7 +70,8 @@ def init(*, group: Any = None, comm: Any = None) -> World:
         _leaves = True
     try:
         _check_same_kind(launch)
-        _world = world = _world_class()(launch)
+        world: World = _world_class()(launch)
+        _world = world
     except BaseException as error:
         if launch.watch is not None:
             launch.watch.fail(last_words.of(error))

@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokenWorldError", "Launch", "World"]
 
-_LOOK = timedelta(seconds=0.2)  # how often a wait for other PEs looks whether they still run
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 2e-2  # seconds between two looks of a wait for other PEs
 
 
 class BrokenWorldError(RuntimeError):
@@ -36,8 +35,8 @@ class BrokenWorldError(RuntimeError):
 class Launch:
     """How this process was started: which PE it is, and the store through which PEs find each other.
 
-    ``store`` is private to this world (no other user of the underlying store sees its keys), ``watch`` tells whether the
-    other PEs still run; both are None in a world of one. ``members`` are the PEs' processes and hosts.
+    ``store`` is private to this world (no other user of the underlying store sees its keys), ``watch`` tells whether
+    the other PEs still run; both are None in a world of one. ``members`` are the PEs' processes and hosts.
     """
 
     pe: int
@@ -68,7 +67,7 @@ class Launch:
         try:
             self.store.set(keys[self.pe], value)
             self.await_keys(keys, f"exchange {key}")
-            if self.store.has_extended_api():
+            if self.store.has_extended_api():  # type: ignore[attr-defined]
                 return [found.decode() for found in self.store.multi_get(keys)]
             return [self.store.get(name).decode() for name in keys]
         except RuntimeError as error:
@@ -88,16 +87,13 @@ class Launch:
         assert self.store is not None
         keys = list(keys)
         deadline = None if seconds is None else time.monotonic() + seconds
-        while True:
-            try:
-                self.store.wait(keys, _LOOK)
-                return
-            except RuntimeError:  # torch's DistStoreError; if the store itself is gone, check() raises
-                self.check(doing)
-                if self.store.check(keys):
-                    return
+        pause = _SHORTEST_PAUSE
+        while not self.store.check(keys):  # its wait() would be deaf to the watch, and warns when it ends in vain
+            self.check(doing)
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"PE {self.pe} cannot {doing}: not all PEs came within {seconds:g} s")
+            time.sleep(pause)
+            pause = min(1.5 * pause, _LONGEST_PAUSE)
 
     def check(self, doing: str) -> None:
         """BrokenWorldError when a PE has failed, so that ``doing`` something with all is in vain."""
@@ -170,7 +166,7 @@ class World(ABC):
                 self._launch.watch.end()
 
     def abandon(self, why: str = "gave up its world") -> None:
-        """End the world on this PE alone, after an error: waits for nobody. The others are told ``why``, and must end."""
+        """End the world on this PE alone, after an error: waits for nobody. The others, told ``why``, must end, too."""
         if not self.finalized:
             self.finalized = True
             if self._launch.watch is not None:

@@ -11,7 +11,6 @@ import os
 import platform
 import time
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from triton_dist.world.process import Process, host_identity, kernel_identity
@@ -114,11 +113,12 @@ def _check_in(store: Store, me: Member, seconds: float) -> tuple[Member, ...]:
 def _arrived(store: Store, missing: list[int], seconds: float) -> list[int]:
     """Those of ``missing`` who have come; waits up to ``seconds`` for all of them."""
     keys = {pe: f"member/{pe}" for pe in missing}
-    try:
-        store.wait(list(keys.values()), timedelta(seconds=seconds))
-    except RuntimeError:  # torch's DistStoreError; if the store is gone, check() will say so
-        return [pe for pe, key in keys.items() if store.check([key])]
-    return missing
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if store.check(list(keys.values())):
+            return missing
+        time.sleep(0.01)
+    return [pe for pe, key in keys.items() if store.check([key])]
 
 
 def _compare(me: Member, other: Member) -> None:

@@ -55,7 +55,7 @@ def end_process(reason: str, status: int) -> NoReturn:
 def limit_exit() -> None:
     """From now on the process has five seconds left to end.
 
-    The end of a process may wait for its GPU's work, which may wait for a PE that is lost. A signal comes through there.
+    The end of a process may wait for its GPU's work, and that for a PE that is lost. A signal comes through there.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -63,6 +63,9 @@ def limit_exit() -> None:
 
 
 def _user_line(frames: traceback.StackSummary) -> str:
-    users = [f for f in frames if not f.filename.startswith((_PACKAGE, "<frozen", *_LIBRARIES))]
-    frame = (users or list(frames) or [None])[-1]
-    return "its end" if frame is None else f"{frame.filename}:{frame.lineno}, in {frame.name}"
+    libraries = (_PACKAGE, "<frozen", *_LIBRARIES)
+    users = [f for f in frames if not f.filename.startswith(libraries) and "/site-packages/" not in f.filename]
+    if not frames:
+        return "its end"
+    frame = (users or frames)[-1]
+    return f"{frame.filename}:{frame.lineno}, in {frame.name}"

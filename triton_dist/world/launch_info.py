@@ -1,4 +1,4 @@
-"""How this process was started, and with whom: asked of torch.distributed or the launcher, then checked with the others."""
+"""How this process was started, and with whom: asked of torch.distributed or the launcher, checked with the others."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def discover(group: Any = None, comm: Any = None) -> Launch:
         start = mpi.from_communicator(comm)
     else:
         start = process_group.find() or launchers.find()
-    if start.meet is None:
-        return Launch(0, 1, 0, 1, None, start.launcher)
+    if start.n_pes == 1:
+        return Launch(0, 1, *(start.local or (0, 1)), None, start.launcher)
     return _meet(start, environment.get("TRITON_DIST_INIT_TIMEOUT"))
 
 

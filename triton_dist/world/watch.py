@@ -1,8 +1,8 @@
 """Who is still there: every PE is connected to PE 0 by TCP, and the operating system tells when a connection ends.
 
-A process that is killed or crashes cannot say so, but its kernel closes its connections at once, and a host that is gone
-is noticed by keep-alive probes. PE 0 tells the others. So the loss of a PE is known everywhere within milliseconds, or
-within ten seconds when a host dies, and watching costs no processor time: one thread a PE, which sleeps in the kernel.
+A process that is killed or crashes cannot say so, but its kernel closes its connections at once, and a host that is
+gone is noticed by keep-alive probes. PE 0 tells the others. So the loss of a PE is known everywhere in milliseconds, or
+within ten seconds when a host dies; and watching costs no processor time: one thread a PE, which sleeps.
 
 Whoever waits for a lost PE in Python asks :meth:`Watch.raise_trouble`. Whoever waits in a kernel, or in a library,
 cannot raise: the watch leaves the process some seconds to end by itself, then says which PE is lost and where this one

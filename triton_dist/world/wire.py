@@ -1,4 +1,4 @@
-"""Lines of JSON over TCP, for what few and small things PEs tell each other directly: who I am, who is lost, good-bye."""
+"""Lines of JSON over TCP, for the few small things that PEs tell each other directly: who I am, who is lost, bye."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import triton_dist
-from triton_dist import World
+from triton_dist import World, environment
 
 Check = Callable[[World], None]
 
@@ -28,8 +28,8 @@ def check(function: Check | None = None, *, gpu_only: bool = False) -> Any:
 
 
 def rounds(gpu: int, cpu: int) -> int:
-    """How often to repeat: interpreted programs are some thousand times slower."""
-    return gpu if GPU else cpu
+    """How often to repeat: interpreted programs are some thousand times slower, as are PEs that take turns on a GPU."""
+    return gpu if GPU and not environment.get("TRITON_DIST_ALLOW_SHARED_GPU") else cpu
 
 
 def random_bytes(n: int, seed: int) -> torch.Tensor:

@@ -45,8 +45,8 @@ def _check_one_machine(launch: Launch) -> None:
         mine = launch.members[launch.pe]
         if member.kernel_identity != mine.kernel_identity:
             raise RuntimeError(
-                f"PE {launch.pe} is on {mine.host} and PE {member.pe} on {member.host}: a CPU world shares memory, so it"
-                " lives on one machine, in one container"
+                f"PE {launch.pe} is on {mine.host} and PE {member.pe} on {member.host}: a CPU world shares memory, so"
+                " it lives on one machine, in one container"
             )
 
 

@@ -1,7 +1,7 @@
 """How processes are started, one launcher a file: each says which PE this is, and where the PEs can meet.
 
-:func:`find` asks them in turn. A launcher inside another one wins, since its word is the later one: torchrun's variables
-stand over mpirun's, and mpirun's over those of the Slurm step that mpirun started its daemons in.
+:func:`find` asks them in turn. A launcher inside another one wins, since its word is the later one: torchrun's
+variables stand over mpirun's, and mpirun's over those of the Slurm step that mpirun started its daemons in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def find() -> Start:
     Raises:
         RuntimeError: it says only half of what is needed, or contradicts itself.
     """
-    for launcher in (torchrun, mpi, slurm):
-        if (start := launcher.find()) is not None:
-            return start
-    return Start("python", 0, 1)
+    start = torchrun.find() or mpi.find() or slurm.find()
+    if start is None:
+        mpi.refuse_unknown()
+    return start or Start("python", 0, 1)

@@ -1,7 +1,7 @@
 """mpirun of Open MPI, of MPICH and of their relatives, and communicators of mpi4py.
 
-Where mpi4py has started MPI, its COMM_WORLD is asked. Without it, what mpirun sets in the environment says which PE this
-is, and on one host that is enough to meet.
+Where mpi4py has started MPI, its COMM_WORLD is asked. Without it, what mpirun sets in the environment says which PE
+this is, and on one host that is enough to meet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from triton_dist.world.launchers.start import Start, check_range, integer
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-__all__ = ["find", "from_communicator"]
+__all__ = ["find", "from_communicator", "refuse_unknown"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,17 @@ def find() -> Start | None:
     return Start(str(family), pe, n_pes, meet, local, "mpi")
 
 
+def refuse_unknown() -> None:
+    """RuntimeError if some launcher says that there are more PEs, but not in a way that is understood."""
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        if os.environ.get(name, "1") != "1":
+            raise RuntimeError(
+                f"{name}={os.environ[name]}: an MPI launcher started this process, but which of the PEs it is could not"
+                " be told from the environment. Start it with torchrun, Open MPI's or MPICH's mpirun or Slurm's srun,"
+                " or call triton_dist.init(comm=mpi4py.MPI.COMM_WORLD)"
+            )
+
+
 def from_communicator(communicator: Any) -> Start:
     """The PEs are the ranks of an mpi4py communicator.
 
@@ -138,6 +149,6 @@ def _started_mpi() -> Any:
 def _other_mpi(mpi: Any, family: _Mpirun, n_pes: int) -> str:
     library = mpi.Get_library_version().split(",")[0].strip("\0 \n")
     return (
-        f"{family} started {n_pes} PEs, but mpi4py sees a world of {mpi.COMM_WORLD.Get_size()}: it was built for another"
-        f" MPI ({library}). Start the program with that one's mpirun, or install mpi4py for this one"
+        f"{family} started {n_pes} PEs, but mpi4py sees a world of {mpi.COMM_WORLD.Get_size()}: it was built for"
+        f" another MPI ({library}). Start the program with that one's mpirun, or install mpi4py for this one"
     )

@@ -59,4 +59,4 @@ def first_host(nodelist: str) -> str:
 def _port(job: str, step: str) -> int:
     """One that all PEs of a step work out alike, and that two steps rarely share."""
     number = sum(97**i * int(re.sub(r"\D", "", part) or 0) for i, part in enumerate((step, job)))
-    return _PORTS[number % len(_PORTS)]
+    return int(_PORTS[number % len(_PORTS)])

@@ -35,7 +35,7 @@ def find() -> Start | None:
         local = integer("LOCAL_RANK"), integer("LOCAL_WORLD_SIZE")
 
     def meet(seconds: float) -> Store:
-        # torchrun's agent has a store already; started by hand, PE 0 makes it, and torch.distributed may share it later.
+        # torchrun's agent has a store already; started by hand, PE 0 makes it, for torch.distributed, too.
         serves = pe == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
         return tcp.store(os.environ["MASTER_ADDR"], integer("MASTER_PORT"), seconds, serves=serves)
 
