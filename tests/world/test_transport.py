@@ -10,6 +10,7 @@ import pytest
 from triton_dist.world import p2p
 from triton_dist.world.base import Launch
 from triton_dist.world.gpu import _choose_transport, _why_not_p2p
+from triton_dist.world.gpu_choice import why_not_nvshmem
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = Launch(0, 1, 0, 1, None)
@@ -45,6 +46,17 @@ def test_p2p_that_cannot_be_had_names_the_pes() -> None:
 def test_a_transport_for_other_gpus_is_refused() -> None:
     with pytest.raises(RuntimeError, match="rocshmem is for AMD GPUs: set it to auto, p2p or nvshmem"):
         _choose_transport("rocshmem", "", ALONE)
+
+
+def test_nvshmem_on_a_shared_gpu_needs_mps() -> None:
+    lacks = why_not_nvshmem(True, 3)
+    assert "MPS" in lacks
+    assert why_not_nvshmem(False, 2) == why_not_nvshmem(True, 4) == ""
+    with pytest.raises(RuntimeError, match=r"nvshmem cannot be had: several PEs share a GPU.* Set it to auto or p2p"):
+        _choose_transport("nvshmem", "", ALONE, lacks)
+    with pytest.raises(RuntimeError, match=r"no transport connects the PEs\. p2p: PE 0 .*\. nvshmem: several"):
+        _choose_transport("auto", LACKS, ALONE, lacks)
+    assert _choose_transport("auto", "", ALONE, lacks) == "p2p"
 
 
 def test_pes_that_ask_for_different_transports_are_told() -> None:

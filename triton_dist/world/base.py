@@ -161,7 +161,12 @@ class World(ABC):
         """End the world: its heap is gone afterwards. *Collective*; a second call does nothing."""
         if not self.finalized:
             self.finalized = True
-            self._close()
+            try:
+                self._close()
+            except BaseException as error:
+                if self._launch.watch is not None:
+                    self._launch.watch.fail(last_words.of(error))
+                raise
             if self._launch.watch is not None:
                 self._launch.watch.end()
 
