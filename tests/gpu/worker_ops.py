@@ -14,6 +14,7 @@ from ops import (  # noqa: F401
     collectives,
     copies,
     elements,
+    kernel_collectives,
     kernels_mixed,
     litmus,
     memory,

@@ -1,0 +1,70 @@
+"""Draw what a benchmark saved: one plot for each kind of comparison, the sides by size.
+
+python benchmarks/plots.py benchmarks/results/collectives.json docs/images
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["draw"]
+
+
+def draw(saved: str | Path, folder: str | Path) -> list[Path]:
+    """One SVG for each first word of the titles ("all_gather 8 KB a PE"), with bars: our time and that of each peer.
+
+    Each side's bar is its time divided by the best peer's, so that all sizes fit; below 1 is faster than the best peer.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    data = json.loads(Path(saved).read_text())
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for entry in data["entries"]:
+        groups.setdefault(entry["title"].split()[0], []).append(entry)
+    written = []
+    for name, entries in groups.items():
+        peers = [side for entry in entries for side in entry["timings"] if not side.startswith("ours")]
+        sides = ["ours", *dict.fromkeys(peers)]
+        figure, axes = plt.subplots(figsize=(9, 3.6), constrained_layout=True)
+        width = 0.8 / len(sides)
+        for i, side in enumerate(sides):
+            for at, entry in enumerate(entries):
+                times = {key: value["median"] for key, value in entry["timings"].items()}
+                others = [value for key, value in times.items() if not key.startswith("ours")]
+                if side not in times or not others:
+                    continue
+                place, height = at + (i - (len(sides) - 1) / 2) * width, times[side] / min(others)
+                bar = axes.bar(place, height, width, color=f"C{i}", label=side if at == 0 else None)
+                axes.bar_label(bar, [f"{times[side]:.3g}"], fontsize=6, rotation=90, padding=2)
+        axes.axhline(1, color="black", linewidth=0.8)
+        axes.set_xticks(range(len(entries)), [entry["title"].removeprefix(f"{name} ") for entry in entries])
+        axes.set_ylabel("time / best peer's")
+        axes.margins(y=0.15)
+        machine = data["machine"]
+        axes.set_title(
+            f"{name}, µs on the bars; {machine['gpus']}, driver {machine['driver']}, torch {machine['torch']}, NCCL"
+            f" {machine['nccl']}, {machine['date']}",
+            fontsize=8,
+        )
+        axes.legend(fontsize=7, ncols=len(sides))
+        file = Path(folder) / f"{Path(saved).stem}-{name}.svg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file)
+        plt.close(figure)
+        written.append(file)
+    return written
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("saved", help="the JSON that a benchmark wrote")
+    parser.add_argument("folder", help="where the plots go")
+    args = parser.parse_args()
+    for file in draw(args.saved, args.folder):
+        print(file)

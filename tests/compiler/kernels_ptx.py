@@ -1,0 +1,49 @@
+"""Compile the collectives for an H200 and print their PTX as JSON, by module and name. Started by test_kernels.py.
+
+A process of its own: device functions that call others are compiled only where ``triton.jit`` does not interpret.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+import triton_dist.kernels  # noqa: F401
+from triton_dist.compiler import transport
+
+MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "N_PES": 4}
+SUMMED = MOVED | {"output": "*bf16", "input": "*bf16"}
+LARGE = {"meeting_room": "*i32", "BLOCK": 4096}
+SMALL = {"mail": "*i64", "BLOCK": 512}
+SUM_OF_WORDS = {"part": "i32", "DTYPE": tl.bfloat16, "PAIRS": True}
+KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
+    ("all_gather", "_push"): (MOVED | LARGE, 8),
+    ("all_to_all", "_push"): (MOVED | LARGE, 8),
+    ("reduce_scatter", "_pull"): (SUMMED | LARGE, 8),
+    ("all_reduce", "_direct"): (SUMMED | LARGE | {"part": "i32"}, 8),
+    ("all_gather", "_exchange"): (MOVED | SMALL, 4),
+    ("all_reduce", "_two_shot"): (MOVED | SMALL | SUM_OF_WORDS, 8),
+    ("meeting", "_meeting"): (MOVED | LARGE, 4),
+}
+
+
+def ptx_of(module: str, name: str, arguments: dict[str, Any], num_warps: int) -> str:
+    kernel = getattr(sys.modules[f"triton_dist.kernels.{module}"], name)
+    chosen = {key: arguments[key] for key in kernel.arg_names}
+    signature = {key: value if isinstance(value, str) else "constexpr" for key, value in chosen.items()}
+    constants = {key: value for key, value in chosen.items() if not isinstance(value, str)}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, value in enumerate(chosen.values()) if isinstance(value, str)}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
+    ptx: str = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps}).asm["ptx"]
+    return ptx
+
+
+if __name__ == "__main__":
+    with transport.using("p2p"):
+        print(json.dumps({f"{module}.{name}": ptx_of(module, name, *how) for (module, name), how in KERNELS.items()}))

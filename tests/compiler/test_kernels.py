@@ -1,0 +1,53 @@
+"""The collectives' machine code: words move 16 bytes at a time, and nothing is spilled to local memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LARGE = ["all_gather._push", "all_to_all._push", "reduce_scatter._pull", "all_reduce._direct"]
+SMALL = ["all_gather._exchange", "all_reduce._two_shot"]
+
+
+@pytest.fixture(scope="module")
+def ptx(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    cache = str(tmp_path_factory.mktemp("cache"))
+    env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(path)}
+    script = Path(__file__).with_name("kernels_ptx.py")
+    run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    compiled: dict[str, str] = json.loads(run.stdout)
+    return compiled
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_ones_move_16_bytes_at_a_time(ptx: dict[str, str], name: str) -> None:
+    assert "ld.global.v4.b32" in ptx[name] and "st.global.v4.b32" in ptx[name]
+    # What is left is the counter, twice: of the meeting before and of the one after.
+    assert len(re.findall(r"ld\.global\.b\d+", ptx[name])) == 2
+    assert len(re.findall(r"st\.global\.b\d+", ptx[name])) == 2
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_messages_are_stored_and_awaited_16_bytes_at_a_time(ptx: dict[str, str], name: str) -> None:
+    assert "st.global.v2.b64" in ptx[name] and "ld.volatile.global.v2.b64" in ptx[name]
+    assert "ld.volatile.global.b64" not in ptx[name]
+    assert len(re.findall(r"st\.global\.b64", ptx[name])) == 1, "the counter alone is no vector"
+
+
+def test_a_meeting_releases_once_and_acquires(ptx: dict[str, str]) -> None:
+    pattern = r"bar\.sync.*?atom\.global\.sys\.release\.exch.*?atom\.global\.sys\.acquire\.add.*?bar\.sync"
+    assert len(re.findall(pattern, ptx["meeting._meeting"], re.DOTALL)) == 1
+
+
+@pytest.mark.parametrize("name", [*LARGE, *SMALL])
+def test_nothing_lies_in_local_memory(ptx: dict[str, str], name: str) -> None:
+    assert ".local" not in ptx[name]

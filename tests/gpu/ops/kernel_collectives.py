@@ -1,0 +1,139 @@
+"""The collectives of triton_dist.kernels on GPUs: all algorithms and sizes, without a pause, and in CUDA graphs."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+
+import torch
+
+import triton_dist
+from ops.harness import check
+from triton_dist import World, kernels
+
+SIZES = (1, 37, 4096, 100_001, 3_000_000)  # elements of a part
+SMALL = 40_000  # what fits into mailboxes
+MOVED = (torch.uint8, torch.bfloat16, torch.int64)
+SUMMED = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def numbers(numel: int, dtype: torch.dtype, pe: int, seed: int) -> torch.Tensor:
+    """Small integers that every PE can make again on its GPU; sums of them are exact."""
+    generator = torch.Generator("cuda").manual_seed(100 * seed + pe)
+    return torch.randint(0, 8, (numel,), generator=generator, device="cuda").to(dtype)
+
+
+def algorithms(name: str) -> list[str]:
+    return [*sys.modules[f"triton_dist.kernels.{name}"]._ALGORITHMS, "auto"]
+
+
+def is_small(algorithm: str) -> bool:
+    return algorithm in ("low_latency", "one_shot", "two_shot")
+
+
+class Case:
+    """Symmetric memory that all cases share, and one collective's call and expected result."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.input = triton_dist.empty(8 * max(SIZES) * world.n_pes, dtype=torch.uint8)
+        self.output = triton_dist.empty(8 * max(SIZES) * world.n_pes, dtype=torch.uint8)
+
+    def __call__(self, n: int, dtype: torch.dtype, algorithm: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fill the input on the current stream, launch, and return the result beside what it should be."""
+        n_pes, me = self.world.n_pes, self.world.pe
+        whole = n if self.name in ("all_gather", "broadcast") else n * n_pes
+        input = self.input.view(dtype)[:whole]
+        everybody = [numbers(whole, dtype, pe, seed) for pe in range(n_pes)]
+        input.copy_(everybody[me])
+        if self.name == "all_gather":
+            output = self.output.view(dtype)[: n * n_pes]
+            return kernels.all_gather(output, input, algorithm=algorithm), torch.cat(everybody)
+        if self.name == "all_to_all":
+            output = self.output.view(dtype)[: n * n_pes]
+            expected = torch.cat([other.view(n_pes, n)[me] for other in everybody])
+            return kernels.all_to_all(output, input, algorithm=algorithm), expected
+        if self.name == "reduce_scatter":
+            output = self.output.view(dtype)[:n]
+            expected = torch.stack(everybody).float().sum(0).view(n_pes, n)[me].to(dtype)
+            return kernels.reduce_scatter(output, input, algorithm=algorithm), expected
+        if self.name == "all_reduce":
+            out = self.output.view(dtype)[:whole] if seed % 2 else None
+            return kernels.all_reduce(input, out=out, algorithm=algorithm), torch.stack(everybody).float().sum(0).to(
+                dtype
+            )
+        return kernels.broadcast(input, seed % n_pes, algorithm=algorithm), everybody[seed % n_pes]
+
+    def free(self) -> None:
+        triton_dist.barrier_all()
+        triton_dist.free(self.input)
+        triton_dist.free(self.output)
+
+
+def _each(name: str) -> Callable[[World], None]:
+    def collective(world: World) -> None:
+        """Launched one after the other with nothing in between but PyTorch's own kernels."""
+        case = Case(world, name)
+        dtypes = SUMMED if "reduce" in name else MOVED
+        wrong = []
+        for seed, (n, dtype, algorithm) in enumerate(itertools.product(SIZES, dtypes, algorithms(name))):
+            if is_small(algorithm) and n * dtype.itemsize > SMALL:
+                continue
+            found, expected = case(n, dtype, algorithm, seed)
+            wrong.append(((found != expected).sum(), f"{name} of {n} {dtype} by {algorithm}"))
+        for count, what in wrong:
+            assert count.item() == 0, f"{what}: {count.item()} elements differ"
+        case.free()
+
+    collective.__name__ = f"kernels_{name}"
+    return collective
+
+
+for name in kernels.__all__:
+    check(_each(name), gpu_only=True)
+
+
+@check(gpu_only=True)
+def kernels_in_graphs(world: World) -> None:
+    """Every replay works on new data, while eager launches use the same workspace in between."""
+    n, n_pes = 5_000, world.n_pes
+    ours = triton_dist.zeros(n)
+    gathered, shuffled = triton_dist.zeros(n * n_pes), triton_dist.zeros(n * n_pes)
+
+    def work() -> None:
+        ours.add_(1 + world.pe)
+        kernels.all_gather(gathered, ours, algorithm="low_latency")
+        kernels.all_to_all(shuffled, gathered, algorithm="push")
+        kernels.all_reduce(shuffled, algorithm="two_shot")
+
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    for _ in range(200):
+        graph.replay()
+        kernels.all_reduce(ours.clone(), algorithm="one_shot")
+    torch.cuda.synchronize()
+    rounds = 201
+    # Part q of everybody's gathered tensor is rounds * (1 + q); PE p keeps part p of each PE, and all add that up.
+    expected = torch.full((n_pes * n,), float(rounds * sum(1 + pe for pe in range(n_pes))), device=world.device)
+    assert torch.equal(shuffled, expected), f"{shuffled.unique().tolist()}, expected {expected[0].item()}"
+    triton_dist.barrier_all()
+
+
+@check(gpu_only=True)
+def kernels_give_the_same_bits_every_time(world: World) -> None:
+    for numel, algorithm in ((20_000, "one_shot"), (200_000, "two_shot"), (5_000_000, "direct")):
+        input = triton_dist.empty(numel, dtype=torch.bfloat16)
+        input.copy_(torch.randn(numel, generator=torch.Generator("cuda").manual_seed(world.pe), device="cuda"))
+        out = triton_dist.empty(numel, dtype=torch.bfloat16)
+        first = kernels.all_reduce(input, out=out, algorithm=algorithm).clone()
+        everywhere = triton_dist.from_tensor(first)
+        for _ in range(20):
+            assert torch.equal(kernels.all_reduce(input, out=out, algorithm=algorithm), first)
+        assert torch.equal(triton_dist.peer(everywhere, (world.pe + 1) % world.n_pes), first), "PEs differ"
+        triton_dist.barrier_all()
+        for tensor in (input, out, everywhere):
+            triton_dist.free(tensor)
