@@ -19,14 +19,15 @@ from harness import Bench, Side, session
 
 import triton_dist
 from triton_dist import kernels
+from triton_dist.kernels.low_latency import fits
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 64 * MIB)
 ROWS = (1024, 32768)  # of 7168 bfloat16, what a mixture of experts sends
 ALGORITHMS = {
     "all_gather": ("low_latency", "push", "copy_engine"),
-    "reduce_scatter": ("low_latency", "pull"),
-    "all_reduce": ("one_shot", "two_shot", "direct"),
+    "reduce_scatter": ("low_latency", "push", "pull"),
+    "all_reduce": ("one_shot", "two_shot", "push", "direct"),
     "all_to_all": ("low_latency", "push", "copy_engine"),
     "broadcast": ("low_latency", "push", "scatter"),
 }
@@ -76,11 +77,13 @@ def summed(result: torch.Tensor, terms: list[torch.Tensor]) -> str | None:
     return None if excess <= 1 else f"an error is {excess:.2f} times what rounding allows"
 
 
-def ours(name: str, call: Callable[..., torch.Tensor]) -> dict[str, Side]:
-    """Our function as it chooses by itself, and each of its algorithms."""
+def ours(name: str, mailed: int, call: Callable[..., torch.Tensor]) -> dict[str, Side]:
+    """Our function as it chooses by itself, and its algorithms; those that use mailboxes if ``mailed`` bytes fit."""
     sides: dict[str, Side] = {"ours": lambda i: call(i, algorithm="auto")}
     for algorithm in ALGORITHMS[name]:
-        sides[f"ours {algorithm}"] = partial(call, algorithm=algorithm)
+        words = {"low_latency": mailed, "one_shot": mailed, "two_shot": mailed / triton_dist.n_pes()}.get(algorithm, 0)
+        if fits(int(words) // 4, triton_dist.n_pes()):
+            sides[f"ours {algorithm}"] = partial(call, algorithm=algorithm)
     return sides
 
 
@@ -109,6 +112,35 @@ class Registered:
         self._pools.append(pool)
         return tensor
 
+    def close(self) -> None:
+        """Before the communicator is gone, which the memory refers to."""
+        torch.cuda.synchronize()
+        for pool in self._pools:
+            self._backend.deregister_mem_pool(pool)
+        self._pools.clear()
+
+
+def beside_nccl(
+    b: Buffers, registered: Registered, call: Callable[[torch.Tensor, torch.Tensor], Any], *, symmetric: bool = True
+) -> dict[str, Side]:
+    """NCCL's ``call(output, input)``, on ordinary memory and on memory that is registered with it."""
+    sides: dict[str, Side] = {}
+
+    def add(name: str, inputs: torch.Tensor, outputs: torch.Tensor) -> None:
+        inputs.copy_(b.inputs)
+
+        def side(i: int) -> torch.Tensor:
+            call(outputs[i], inputs[i])
+            return outputs[i]
+
+        sides[name] = side
+
+    add("NCCL", torch.empty_like(b.inputs), torch.empty_like(b.outputs))
+    if symmetric and not registered.problem:
+        inputs, outputs = (registered.empty(like.numel(), b.dtype).view_as(like) for like in (b.inputs, b.outputs))
+        add("NCCL, symmetric memory", inputs, outputs)
+    return sides
+
 
 def torch_symmetric(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor of torch's symmetric memory."""
@@ -122,23 +154,10 @@ def torch_symmetric(shape: tuple[int, ...], dtype: torch.dtype, device: torch.de
 def all_gather(bench: Bench, nbytes: int, rate: float, registered: Registered) -> None:
     n_pes = bench.world.n_pes
     b = Buffers(bench, nbytes // 2, nbytes // 2 * n_pes, torch.bfloat16)
-    sides = ours("all_gather", lambda i, algorithm: kernels.all_gather(b.outputs[i], b.inputs[i], algorithm=algorithm))
-
-    def nccl(i: int) -> torch.Tensor:
-        dist.all_gather_into_tensor(b.outputs[i], b.inputs[i])
-        return b.outputs[i]
-
-    sides["NCCL"] = nccl
-    if not registered.problem:
-        inputs, outputs = registered.empty(b.inputs.numel(), b.dtype), registered.empty(b.outputs.numel(), b.dtype)
-        inputs.copy_(b.inputs.view(-1))
-        source, target = inputs.view_as(b.inputs), outputs.view_as(b.outputs)
-
-        def nccl_symmetric(i: int) -> torch.Tensor:
-            dist.all_gather_into_tensor(target[i], source[i])
-            return target[i]
-
-        sides["NCCL, symmetric memory"] = nccl_symmetric
+    sides = ours(
+        "all_gather", nbytes, lambda i, algorithm: kernels.all_gather(b.outputs[i], b.inputs[i], algorithm=algorithm)
+    )
+    sides |= beside_nccl(b, registered, dist.all_gather_into_tensor)
     bench.compare(
         f"all_gather {label(nbytes)} a PE",
         sides,
@@ -153,24 +172,11 @@ def reduce_scatter(bench: Bench, nbytes: int, rate: float, registered: Registere
     n_pes = bench.world.n_pes
     b = Buffers(bench, nbytes // 2, nbytes // 2 // n_pes, torch.bfloat16)
     sides = ours(
-        "reduce_scatter", lambda i, algorithm: kernels.reduce_scatter(b.outputs[i], b.inputs[i], algorithm=algorithm)
+        "reduce_scatter",
+        nbytes // n_pes,
+        lambda i, algorithm: kernels.reduce_scatter(b.outputs[i], b.inputs[i], algorithm=algorithm),
     )
-
-    def nccl(i: int) -> torch.Tensor:
-        dist.reduce_scatter_tensor(b.outputs[i], b.inputs[i])
-        return b.outputs[i]
-
-    sides["NCCL"] = nccl
-    if not registered.problem:
-        inputs, outputs = registered.empty(b.inputs.numel(), b.dtype), registered.empty(b.outputs.numel(), b.dtype)
-        inputs.copy_(b.inputs.view(-1))
-        source, target = inputs.view_as(b.inputs), outputs.view_as(b.outputs)
-
-        def nccl_symmetric(i: int) -> torch.Tensor:
-            dist.reduce_scatter_tensor(target[i], source[i])
-            return target[i]
-
-        sides["NCCL, symmetric memory"] = nccl_symmetric
+    sides |= beside_nccl(b, registered, dist.reduce_scatter_tensor)
     bench.compare(
         f"reduce_scatter {label(nbytes)} a PE",
         sides,
@@ -185,7 +191,9 @@ def all_reduce(bench: Bench, nbytes: int, rate: float, registered: Registered) -
     n_pes, group = bench.world.n_pes, dist.group.WORLD.group_name
     b = Buffers(bench, nbytes // 2, nbytes // 2, torch.bfloat16)
     sides = ours(
-        "all_reduce", lambda i, algorithm: kernels.all_reduce(b.inputs[i], out=b.outputs[i], algorithm=algorithm)
+        "all_reduce",
+        nbytes,
+        lambda i, algorithm: kernels.all_reduce(b.inputs[i], out=b.outputs[i], algorithm=algorithm),
     )
     in_place: list[torch.Tensor] = []  # what each peer that works in place works on
 
@@ -240,13 +248,12 @@ def all_reduce(bench: Bench, nbytes: int, rate: float, registered: Registered) -
 def all_to_all(bench: Bench, nbytes: int, rate: float, registered: Registered) -> None:
     n_pes = bench.world.n_pes
     b = Buffers(bench, nbytes // 2, nbytes // 2, torch.bfloat16)
-    sides = ours("all_to_all", lambda i, algorithm: kernels.all_to_all(b.outputs[i], b.inputs[i], algorithm=algorithm))
-
-    def nccl(i: int) -> torch.Tensor:
-        dist.all_to_all_single(b.outputs[i], b.inputs[i])
-        return b.outputs[i]
-
-    sides["NCCL"] = nccl
+    sides = ours(
+        "all_to_all",
+        nbytes // n_pes,
+        lambda i, algorithm: kernels.all_to_all(b.outputs[i], b.inputs[i], algorithm=algorithm),
+    )
+    sides |= beside_nccl(b, registered, dist.all_to_all_single)
     rows = nbytes // (7168 * 2)
     bench.compare(
         f"all_to_all {f'{rows} × 7168' if rows * 7168 * 2 == nbytes else label(nbytes)}",
@@ -260,17 +267,16 @@ def all_to_all(bench: Bench, nbytes: int, rate: float, registered: Registered) -
 
 def broadcast(bench: Bench, nbytes: int, rate: float, registered: Registered) -> None:
     b = Buffers(bench, nbytes // 2, nbytes // 2, torch.bfloat16)
-    if b.world.pe == 0:
-        b.outputs.copy_(b.inputs)
-
-    def fresh() -> None:
-        b.outputs.copy_(b.inputs)  # of which only the root's count
-
-    sides = ours("broadcast", lambda i, algorithm: kernels.broadcast(b.outputs[i], algorithm=algorithm))
+    sides = ours("broadcast", nbytes, lambda i, algorithm: kernels.broadcast(b.outputs[i], algorithm=algorithm))
+    plain = torch.empty_like(b.outputs)
 
     def nccl(i: int) -> torch.Tensor:
-        dist.broadcast(b.outputs[i], 0)
-        return b.outputs[i]
+        dist.broadcast(plain[i], 0)
+        return plain[i]
+
+    def fresh() -> None:  # of which only the root's count
+        b.outputs.copy_(b.inputs)
+        plain.copy_(b.inputs)
 
     sides["NCCL"] = nccl
     bench.compare(
@@ -307,6 +313,7 @@ def main() -> int:
         for name in args.only:
             for nbytes in sizes[name]:
                 globals()[name](bench, nbytes, rate, registered)
+        registered.close()
         if args.save:
             bench.save(args.save)
     return 0

@@ -8,6 +8,8 @@ by all. ``copy_engine``: the same with a copy for each peer between the meetings
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -16,8 +18,18 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels import model
 from triton_dist.kernels.arguments import check_algorithm, check_part, check_tensors, need_symmetric, words
-from triton_dist.kernels.low_latency import block_of, exchange_begin, exchange_end, fits, mailbox, receive, send
-from triton_dist.kernels.meet import meet
+from triton_dist.kernels.copies import beside, copy_blocks
+from triton_dist.kernels.low_latency import (
+    block_of,
+    exchange_begin,
+    exchange_end,
+    fits,
+    mailbox,
+    receive,
+    send,
+    warps_of,
+)
+from triton_dist.kernels.meet import arrive, meet, wait
 from triton_dist.kernels.meeting import meeting
 from triton_dist.kernels.workspace import is_symmetric, room
 
@@ -44,17 +56,19 @@ def _push(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constex
     program = tl.program_id(0)
     me = dl.my_pe()
     mine = output + me.to(tl.int64) * n
-    meet(meeting_room, program, N_PES)
+    number = arrive(meeting_room, program, N_PES)
+    copy_blocks(mine, input, n, BLOCK)  # what is for this PE need not wait for the others
+    wait(meeting_room, program, number, N_PES)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets)
-        for i in tl.static_range(N_PES):
+        for i in tl.static_range(1, N_PES):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets, mask=offsets < n)
-        for i in tl.static_range(N_PES):
+        for i in tl.static_range(1, N_PES):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words, mask=offsets < n)
     meet(meeting_room, program, N_PES)
 
@@ -107,7 +121,7 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
         raise ValueError(f"all_gather: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
     _exchange[(triton.cdiv(n, block),)](
-        output, input, mailbox(n_pes), n, n_pes, block, num_warps=num_warps or max(1, block // 128)
+        output, input, mailbox(n_pes), n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -122,10 +136,11 @@ def push(
 def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
     me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
     mine = output[me * input.numel() : (me + 1) * input.numel()]
-    meeting()
-    for i in range(1, n_pes + 1):
-        triton_dist.peer(mine, (me + i) % n_pes).copy_(input)
-    meeting()
+    with beside(lambda: mine.copy_(input)):
+        meeting()
+        for i in range(1, n_pes):
+            triton_dist.peer(mine, (me + i) % n_pes).copy_(input)
+        meeting()
 
 
-_ALGORITHMS = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}
+_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}

@@ -9,6 +9,8 @@ that both directions of the links are busy; PEs meet again. Nobody but PE i touc
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -26,9 +28,11 @@ from triton_dist.kernels.low_latency import (
     receive,
     send,
     send_rows,
+    warps_of,
 )
 from triton_dist.kernels.meet import meet
 from triton_dist.kernels.reduce_scatter import load_sum
+from triton_dist.kernels.staging import meetings_so_far, plan, push_round, staging, staging_room, sum_of_block
 from triton_dist.kernels.sums import sum_of_rows
 from triton_dist.kernels.workspace import is_symmetric, room
 
@@ -89,6 +93,45 @@ def _direct(output, input, meeting_room, n, part, N_PES: tl.constexpr, BLOCK: tl
     meet(meeting_room, program, N_PES)
 
 
+@triton.jit
+def _push(
+    output,
+    input,
+    memory,
+    meeting_room,
+    n,
+    part,
+    rounds,
+    N_PES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PER_ROUND: tl.constexpr,
+    SLOT: tl.constexpr,
+):
+    program = tl.program_id(0)
+    half = meetings_so_far(meeting_room, program)
+    me = dl.my_pe()
+    start = me.to(tl.int64) * part
+    for round in range(rounds + 1):
+        if round < rounds:
+            push_round(memory, half + round, input, n, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
+        if round > 0:
+            for j in range(PER_ROUND):
+                block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
+                offsets = block * BLOCK + tl.arange(0, BLOCK)
+                if (block + 1) * BLOCK <= tl.minimum(n - start, part):
+                    total = sum_of_block(memory, half + round - 1, input + start, j, offsets, None, N_PES, BLOCK, SLOT)
+                    for i in tl.static_range(1, N_PES + 1):
+                        there = dl.symm_at(output + start, (me + i) % N_PES)
+                        tl.store(there + offsets, total.to(output.dtype.element_ty))
+                else:
+                    used = (offsets < part) & (start + offsets < n)
+                    total = sum_of_block(memory, half + round - 1, input + start, j, offsets, used, N_PES, BLOCK, SLOT)
+                    for i in tl.static_range(1, N_PES + 1):
+                        there = dl.symm_at(output + start, (me + i) % N_PES)
+                        tl.store(there + offsets, total.to(output.dtype.element_ty), mask=used)
+        meet(meeting_room, program, N_PES)
+
+
 def all_reduce(
     tensor: torch.Tensor, op: str = "sum", out: torch.Tensor | None = None, *, algorithm: str = "auto"
 ) -> torch.Tensor:
@@ -147,7 +190,7 @@ def one_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
         raise ValueError(f"all_reduce: {n} words are too many for algorithm one_shot")
     block = block or block_of(n, n_pes)
     _one_shot[(triton.cdiv(n, block),)](
-        to, source, mailbox(n_pes), n, n_pes, dtype, pairs, block, num_warps=num_warps or max(1, block // 128)
+        to, source, mailbox(n_pes), n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -160,7 +203,7 @@ def two_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
         raise ValueError(f"all_reduce: {n} words are too many for algorithm two_shot")
     block = block or block_of(part, n_pes)
     _two_shot[(triton.cdiv(part, block),)](
-        to, source, mailbox(n_pes), n, part, n_pes, dtype, pairs, block, num_warps=num_warps or max(1, block // 128)
+        to, source, mailbox(n_pes), n, part, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -172,9 +215,34 @@ def direct(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, bloc
     _direct[(programs,)](output.view(-1), input.view(-1), room(), n, part, n_pes, block, num_warps=num_warps)
 
 
+def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tuning: int) -> None:
+    n, n_pes = input.numel(), triton_dist.n_pes()
+    part = _part(n, n_pes)
+    cut = plan(part, n_pes, input.element_size(), **tuning)
+    _push[(cut.programs,)](
+        output.view(-1),
+        input.view(-1),
+        staging(n_pes, input.dtype),
+        staging_room(),
+        n,
+        part,
+        cut.rounds,
+        n_pes,
+        cut.block,
+        cut.per_round,
+        cut.slot,
+        num_warps=num_warps,
+    )
+
+
 def _part(n: int, n_pes: int) -> int:
     """How many of ``n`` each PE adds up: a multiple of 16, so that parts are as well aligned as the whole is."""
     return -(-n // (16 * n_pes)) * 16
 
 
-_ALGORITHMS = {"one_shot": one_shot, "two_shot": two_shot, "direct": direct}
+_ALGORITHMS: dict[str, Callable[..., None]] = {
+    "one_shot": one_shot,
+    "two_shot": two_shot,
+    "push": push,
+    "direct": direct,
+}

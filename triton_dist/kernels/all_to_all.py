@@ -7,6 +7,8 @@ with another peer. ``copy_engine``: the same with a copy for each peer between t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -15,8 +17,18 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels import model
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
-from triton_dist.kernels.low_latency import block_of, exchange_begin, exchange_end, fits, mailbox, receive, send_rows
-from triton_dist.kernels.meet import meet
+from triton_dist.kernels.copies import beside, copy_blocks
+from triton_dist.kernels.low_latency import (
+    block_of,
+    exchange_begin,
+    exchange_end,
+    fits,
+    mailbox,
+    receive,
+    send_rows,
+    warps_of,
+)
+from triton_dist.kernels.meet import arrive, meet, wait
 from triton_dist.kernels.meeting import meeting
 from triton_dist.kernels.workspace import is_symmetric, room
 
@@ -41,19 +53,23 @@ def _push(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constex
     program = tl.program_id(0)
     me = dl.my_pe()
     mine = output + me.to(tl.int64) * n
-    meet(meeting_room, program, N_PES)
+    number = arrive(meeting_room, program, N_PES)
+    copy_blocks(mine, input + me.to(tl.int64) * n, n, BLOCK)  # what stays here need not wait for the others
+    wait(meeting_room, program, number, N_PES)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
-        for i in tl.static_range(1, N_PES + 1):
-            pe = (me + i) % N_PES
-            tl.store(dl.symm_at(mine, pe) + offsets, tl.load(input + pe.to(tl.int64) * n + offsets))
+        words = ()
+        for i in tl.static_range(1, N_PES):  # all loads are under way before the first store
+            words = words + (tl.load(input + ((me + i) % N_PES).to(tl.int64) * n + offsets),)  # type: ignore[assignment]  # noqa: RUF005
+        for i in tl.static_range(1, N_PES):
+            tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words[i - 1])
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
-        for i in tl.static_range(1, N_PES + 1):
+        for i in tl.static_range(1, N_PES):
             pe = (me + i) % N_PES
-            words = tl.load(input + pe.to(tl.int64) * n + offsets, mask=offsets < n)
-            tl.store(dl.symm_at(mine, pe) + offsets, words, mask=offsets < n)
+            few = tl.load(input + pe.to(tl.int64) * n + offsets, mask=offsets < n)
+            tl.store(dl.symm_at(mine, pe) + offsets, few, mask=offsets < n)
     meet(meeting_room, program, N_PES)
 
 
@@ -111,7 +127,7 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
         raise ValueError(f"all_to_all: {n} words a part are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
     _exchange[(triton.cdiv(n, block),)](
-        output, input, mailbox(n_pes), n, n_pes, block, num_warps=num_warps or max(1, block // 128)
+        output, input, mailbox(n_pes), n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -128,11 +144,12 @@ def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
     me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
     n = input.numel() // n_pes
     mine = output[me * n : (me + 1) * n]
-    meeting()
-    for i in range(1, n_pes + 1):
-        pe = (me + i) % n_pes
-        triton_dist.peer(mine, pe).copy_(input[pe * n : (pe + 1) * n])
-    meeting()
+    with beside(lambda: mine.copy_(input[me * n : (me + 1) * n])):
+        meeting()
+        for i in range(1, n_pes):
+            pe = (me + i) % n_pes
+            triton_dist.peer(mine, pe).copy_(input[pe * n : (pe + 1) * n])
+        meeting()
 
 
-_ALGORITHMS = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}
+_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}

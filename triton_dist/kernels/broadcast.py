@@ -8,6 +8,8 @@ the root already sends the next round; then the root's link carries everything o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -16,7 +18,16 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels import model
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
-from triton_dist.kernels.low_latency import block_of, exchange_begin, exchange_end, fits, mailbox, receive, send
+from triton_dist.kernels.low_latency import (
+    block_of,
+    exchange_begin,
+    exchange_end,
+    fits,
+    mailbox,
+    receive,
+    send,
+    warps_of,
+)
 from triton_dist.kernels.meet import meet
 from triton_dist.kernels.workspace import is_symmetric, room
 
@@ -137,7 +148,7 @@ def low_latency(tensor: torch.Tensor, root: int, *, block: int = 0, num_warps: i
         raise ValueError(f"broadcast: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
     _exchange[(triton.cdiv(n, block),)](
-        tensor, mailbox(n_pes), root, n, n_pes, block, num_warps=num_warps or max(1, block // 128)
+        tensor, mailbox(n_pes), root, n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -169,4 +180,4 @@ def scatter(
     _scatter[(programs,)](tensor, room(), root, n, rounds, per_round, n_pes, block, num_warps=num_warps)
 
 
-_ALGORITHMS = {"low_latency": low_latency, "push": push, "scatter": scatter}
+_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "scatter": scatter}

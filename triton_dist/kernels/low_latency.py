@@ -34,6 +34,7 @@ __all__ = [
     "receive",
     "send",
     "send_rows",
+    "warps_of",
 ]
 
 LL_PROGRAMS = 128
@@ -50,7 +51,12 @@ def block_of(n_words: int, n_pes: int) -> int:
     """How many words each program should exchange, out of ``n_words`` for each PE."""
     if triton_dist.kind() == "cpu":  # where a wait for more is taken for a walk through memory (world/cpu/builder.py)
         return 512 // int(triton.next_power_of_2(n_pes))
-    return 512 if n_words <= LL_PROGRAMS * 512 else LL_WORDS
+    return 256 if n_words <= 32 * 256 else 512 if n_words <= LL_PROGRAMS * 512 else LL_WORDS
+
+
+def warps_of(block: int) -> int:
+    """With how many warps a program exchanges ``block`` words fastest."""
+    return 2 if block <= 256 else 8
 
 
 def fits(n_words: int, n_pes: int) -> bool:

@@ -20,7 +20,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 
-__all__ = ["PROGRAMS", "ROW", "meet", "pointers_everywhere"]
+__all__ = ["PROGRAMS", "ROW", "arrive", "meet", "pointers_everywhere", "wait"]
 
 ROW = 128
 """int32 words for each program: a flag from each PE (at most 72, see world/p2p.py), and, last, the counter."""
@@ -42,6 +42,35 @@ def pointers_everywhere(ptr, N_PES: tl.constexpr):
 
 
 @triton.jit
+def arrive(room, program, N_PES: tl.constexpr):
+    """Tell all PEs that this program has come, and what it has stored is there; the first half of :func:`meet`.
+
+    Returns:
+        the number of the meeting, for :func:`wait`.
+    """
+    row = room + program * _ROW
+    pes = tl.arange(0, triton.next_power_of_2(N_PES))
+    number = tl.load(row + (_ROW - 1)) + 1
+    tl.debug_barrier()  # what other threads of the program stored comes before the release, too
+    tl.store(row + (_ROW - 1), number)
+    flags = pointers_everywhere(row + dl.my_pe(), N_PES)
+    tl.atomic_xchg(flags, number, mask=pes < N_PES, sem="release", scope="sys")
+    return number
+
+
+@triton.jit
+def wait(room, program, number, N_PES: tl.constexpr):
+    """Wait until this program of every PE has arrived; the second half of :func:`meet`."""
+    row = room + program * _ROW
+    pes = tl.arange(0, triton.next_power_of_2(N_PES))
+    missing = True
+    while missing:
+        seen = tl.atomic_add(row + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
+        missing = tl.min(tl.where(pes < N_PES, seen - number, 0)) < 0
+    tl.debug_barrier()  # nobody goes on before the thread that acquired has
+
+
+@triton.jit
 def meet(room, program, N_PES: tl.constexpr):
     """Wait until program ``program`` of every PE is here; then what each had stored before is visible to this one.
 
@@ -51,16 +80,4 @@ def meet(room, program, N_PES: tl.constexpr):
             run at the same time on one PE may name the same.
         N_PES: how many PEs the world has.
     """
-    row = room + program * _ROW
-    pes = tl.arange(0, triton.next_power_of_2(N_PES))
-    here = pes < N_PES
-    counter = row + (_ROW - 1)
-    now = tl.load(counter) + 1
-    tl.debug_barrier()  # what other threads of the program stored comes before the release, too
-    tl.atomic_xchg(pointers_everywhere(row + dl.my_pe(), N_PES), now, mask=here, sem="release", scope="sys")
-    missing = True
-    while missing:
-        seen = tl.atomic_add(row + pes, 0, mask=here, sem="acquire", scope="sys")
-        missing = tl.min(tl.where(here, seen - now, 0)) < 0
-    tl.store(counter, now)
-    tl.debug_barrier()  # and nobody goes on before the thread that acquired has
+    wait(room, program, arrive(room, program, N_PES), N_PES)

@@ -10,22 +10,22 @@ __all__ = ["copy_engine", "direct", "fastest", "low_latency"]
 
 _US = 1e-6
 _WIRE = 350e9  # bytes/s that stores of a kernel send
-_COPY_ENGINE = 375e9
+_COPY_ENGINE = 385e9
 
 
 def low_latency(nbytes: float, hops: int = 1) -> float:
     """Seconds to send ``nbytes`` from each PE as words with numbers, ``hops`` exchanges one after the other."""
-    return hops * 2.5 * _US + 2.5 * _US + 2 * nbytes / _WIRE
+    return (1.3 + 2.1 * hops) * _US + 2 * nbytes / _WIRE
 
 
 def direct(nbytes: float) -> float:
     """Seconds to meet, send ``nbytes`` from each PE straight to their place, and meet."""
-    return 8 * _US + nbytes / _WIRE
+    return 7 * _US + nbytes / _WIRE
 
 
 def copy_engine(nbytes: float, copies: int) -> float:
     """Seconds to meet, have the copy engine send ``nbytes`` in so many copies, and meet."""
-    return (12 + 2 * copies) * _US + nbytes / _COPY_ENGINE
+    return (20 + 5 * copies) * _US + nbytes / _COPY_ENGINE
 
 
 def fastest(estimates: dict[str, float]) -> str:

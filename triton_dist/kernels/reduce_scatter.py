@@ -7,6 +7,8 @@ meet again, so that the inputs may be overwritten. PEs begin with different peer
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -22,8 +24,18 @@ from triton_dist.kernels.arguments import (
     need_symmetric,
     sum_words,
 )
-from triton_dist.kernels.low_latency import block_of, exchange_begin, exchange_end, fits, mailbox, receive, send_rows
+from triton_dist.kernels.low_latency import (
+    block_of,
+    exchange_begin,
+    exchange_end,
+    fits,
+    mailbox,
+    receive,
+    send_rows,
+    warps_of,
+)
 from triton_dist.kernels.meet import meet
+from triton_dist.kernels.staging import meetings_so_far, plan, push_round, staging, staging_room, sum_of_block
 from triton_dist.kernels.sums import sum_of_rows
 from triton_dist.kernels.workspace import is_symmetric, room
 
@@ -70,6 +82,40 @@ def _pull(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constex
         total = load_sum(mine, offsets, offsets < n, N_PES)
         tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     meet(meeting_room, program, N_PES)
+
+
+@triton.jit
+def _push(
+    output,
+    input,
+    memory,
+    meeting_room,
+    part,
+    rounds,
+    N_PES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PER_ROUND: tl.constexpr,
+    SLOT: tl.constexpr,
+):
+    program = tl.program_id(0)
+    half = meetings_so_far(meeting_room, program)
+    mine = input + dl.my_pe().to(tl.int64) * part
+    for round in range(rounds + 1):
+        if round < rounds:
+            push_round(memory, half + round, input, N_PES * part, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
+        if round > 0:
+            for j in range(PER_ROUND):
+                block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
+                offsets = block * BLOCK + tl.arange(0, BLOCK)
+                if (block + 1) * BLOCK <= part:
+                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, None, N_PES, BLOCK, SLOT)
+                    tl.store(output + offsets, total.to(output.dtype.element_ty))
+                else:
+                    there = offsets < part
+                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, there, N_PES, BLOCK, SLOT)
+                    tl.store(output + offsets, total.to(output.dtype.element_ty), mask=there)
+        if round < rounds:
+            meet(meeting_room, program, N_PES)
 
 
 def reduce_scatter(
@@ -125,7 +171,7 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
         raise ValueError(f"reduce_scatter: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
     _exchange[(triton.cdiv(n, block),)](
-        to, source, mailbox(n_pes), n, n_pes, dtype, pairs, block, num_warps=num_warps or max(1, block // 128)
+        to, source, mailbox(n_pes), n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -136,4 +182,22 @@ def pull(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block:
     _pull[(programs,)](output.view(-1), input.view(-1), room(), n, n_pes, block, num_warps=num_warps)
 
 
-_ALGORITHMS = {"low_latency": low_latency, "pull": pull}
+def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tuning: int) -> None:
+    part, n_pes = output.numel(), triton_dist.n_pes()
+    cut = plan(part, n_pes, output.element_size(), **tuning)
+    _push[(cut.programs,)](
+        output.view(-1),
+        input.view(-1),
+        staging(n_pes, output.dtype),
+        staging_room(),
+        part,
+        cut.rounds,
+        n_pes,
+        cut.block,
+        cut.per_round,
+        cut.slot,
+        num_warps=num_warps,
+    )
+
+
+_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "pull": pull}

@@ -72,7 +72,7 @@ def check_all_gather(world: Any) -> None:
 
 def check_reduce_scatter(world: Any) -> None:
     @together
-    @given(SIZES, st.sampled_from(SUMMED), each("low_latency", "pull", "auto"))
+    @given(SIZES, st.sampled_from(SUMMED), each("low_latency", "push", "pull", "auto"))
     def example(n: int, dtype: torch.dtype, algorithm: str) -> None:
         n = min(n, 1000) if algorithm == "low_latency" else n
         input = place("input", n * world.n_pes, dtype)
@@ -89,7 +89,7 @@ def check_reduce_scatter(world: Any) -> None:
 
 def check_all_reduce(world: Any) -> None:
     @together
-    @given(SIZES, st.sampled_from(SUMMED), each("one_shot", "two_shot", "direct", "auto"), st.booleans())
+    @given(SIZES, st.sampled_from(SUMMED), each("one_shot", "two_shot", "push", "direct", "auto"), st.booleans())
     def example(n: int, dtype: torch.dtype, algorithm: str, in_place: bool) -> None:
         n = min(n, 1000) if algorithm in ("one_shot", "two_shot") else n
         tensor, look = guarded("input", n, dtype)
@@ -106,7 +106,7 @@ def check_all_reduce(world: Any) -> None:
 def check_sums_are_rounded_once(world: Any) -> None:
     """What bfloat16 could not hold in between, and what float32 can."""
     parts = [256.0, 1.0, 1.0, 1.0][: world.n_pes]
-    for algorithm in ("one_shot", "two_shot", "direct"):
+    for algorithm in ("one_shot", "two_shot", "push", "direct"):
         tensor = triton_dist.full((33,), parts[world.pe], dtype=torch.bfloat16)
         kernels.all_reduce(tensor, algorithm=algorithm)
         same(tensor, torch.full((33,), sum(parts)).bfloat16())
@@ -142,15 +142,26 @@ def check_broadcast(world: Any) -> None:
     example()
 
 
-def check_many_rounds_of_a_scatter(world: Any) -> None:
-    from triton_dist.kernels.broadcast import scatter
+def check_many_rounds(world: Any) -> None:
+    """With few programs, so that they need several rounds, and use halves of the staging memory in turn."""
+    from triton_dist.kernels import all_reduce, broadcast, reduce_scatter
 
-    tensor = place("input", 1500, torch.int32)
-    for root in range(world.n_pes):
-        tensor.copy_(noise(1500, torch.int32, world.pe))
+    modules = {function.__module__: inspect.getmodule(function) for function in (all_reduce, broadcast, reduce_scatter)}
+    all_reduce, broadcast, reduce_scatter = modules.values()
+    for times, programs in enumerate((3, 2, 3)):
+        tensor, part = place("input", 1500 * world.n_pes, torch.float32), place("output", 1500, torch.float32)
+        tensor.copy_(numbers(tensor.numel(), torch.float32, world.pe + times))
+        total = sum(numbers(tensor.numel(), torch.float32, pe + times) for pe in range(world.n_pes))
+        reduce_scatter.push(part, tensor, programs=programs)
+        same(part, total.view(world.n_pes, -1)[world.pe])
+        all_reduce.push(tensor, tensor, programs=programs)
+        same(tensor, total)
         triton_dist.barrier_all()
-        scatter(tensor, root, programs=3, rounds=3, block=64)
-        same(tensor, noise(1500, torch.int32, root))
+        root = times % world.n_pes
+        tensor.copy_(noise(tensor.numel(), torch.float32, world.pe))
+        triton_dist.barrier_all()
+        broadcast.scatter(tensor, root, programs=programs, rounds=3, block=64)
+        same(tensor, noise(tensor.numel(), torch.float32, root))
         triton_dist.barrier_all()
 
 
@@ -186,7 +197,7 @@ def check_mistakes(world: Any) -> None:
         kernels.all_reduce(small, "max")
     with raises(ValueError, "sums are of torch.float16, .* got torch.int64"):
         kernels.all_reduce(torch.zeros(8, dtype=torch.int64))
-    with raises(ValueError, "algorithm must be auto, low_latency, pull, got 'ring'"):
+    with raises(ValueError, "algorithm must be auto, low_latency, push, pull, got 'ring'"):
         kernels.reduce_scatter(small, symmetric, algorithm="ring")
     with raises(ValueError, rf"root {n} is out of range \[0, {n}\)"):
         kernels.broadcast(symmetric, n)
