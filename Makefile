@@ -18,7 +18,7 @@ PYTEST_ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 CLANG_FORMAT ?= clang-format-22
-EXTRAS := dev $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda13)
+EXTRAS := dev $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda13 bench)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 
 .PHONY: demo test lint format bench docs build clean
