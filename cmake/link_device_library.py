@@ -30,8 +30,8 @@ def _generic_line(line: str) -> str:
         line = re.sub(r' "[^"]*"(="[^"]*")?', "", line)  # target-cpu, target-features, …
         return re.sub(r" noinline\b", "", line)  # it kept the library small; kernels may inline all
     if line.startswith(f"@{STATE} "):
-        # The host fills it: its zeros are no constants.
-        return re.sub(r" addrspace\(4\) global ", " addrspace(4) externally_initialized global ", line)
+        # The host fills it before the first launch: its zeros are no values, but no kernel sees it change.
+        return re.sub(r" addrspace\(4\) global ", " addrspace(4) externally_initialized constant ", line)
     # The callers that our lowering makes do not widen small integers.
     return re.sub(r"\b(zeroext|signext) ", "", line)
 

@@ -13,10 +13,10 @@ using namespace triton_dist::device;
 
 #define DEFINE_COPIES(SCOPE, SUFFIX, NBI)                                                                              \
   void triton_dist_putmem##NBI##SUFFIX(char *dst, const char *src, size_t nbytes, int32_t pe) {                        \
-    copy<SCOPE>(onPe(dst, pe), global(src), nbytes);                                                                   \
+    copy<SCOPE>(bytesOnPe(dst, pe), bytesHere(src), nbytes);                                                           \
   }                                                                                                                    \
   void triton_dist_getmem##NBI##SUFFIX(char *dst, const char *src, size_t nbytes, int32_t pe) {                        \
-    copy<SCOPE>(global(dst), onPe(src, pe), nbytes);                                                                   \
+    copy<SCOPE>(bytesHere(dst), bytesOnPe(src, pe), nbytes);                                                           \
   }
 
 extern "C" {

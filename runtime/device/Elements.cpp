@@ -10,8 +10,9 @@ using namespace triton_dist::device;
 
 template <typename Scope, typename T>
 static void copyStrided(Global<T> *dst, const Global<T> *src, ptrdiff_t dstStride, ptrdiff_t srcStride, size_t nelems) {
+  uint32_t step = Scope::size();
 #pragma unroll 4
-  for (size_t i = Scope::rank(); i < nelems; i += Scope::size())
+  for (size_t i = Scope::rank(); i < nelems; i += step)
     dst[(ptrdiff_t)i * dstStride] = src[(ptrdiff_t)i * srcStride];
 }
 

@@ -19,7 +19,7 @@ static int32_t broadcast(int32_t handle, char *dst, const char *src, size_t nbyt
   int32_t rootPe = worldPe(members, root);
   syncTeam<Scope>(handle);
   if (rootPe != myPe() || dst != src)
-    copy<Scope>(global(dst), onPe(src, rootPe), nbytes);
+    copy<Scope>(bytesHere(dst), bytesOnPe(src, rootPe), nbytes);
   syncTeam<Scope>(handle);
   return 0;
 }
@@ -36,7 +36,7 @@ static int32_t exchangeBlocks(int32_t handle, char *dst, const char *src, size_t
     int32_t member = me + i < members.size ? me + i : me + i - members.size;
     const char *block = src + member * stride;
     if (member != me || there != block)
-      copy<Scope>(onPe(there, worldPe(members, member)), global(block), nbytes);
+      copy<Scope>(bytesOnPe(there, worldPe(members, member)), bytesHere(block), nbytes);
   }
   syncTeam<Scope>(handle);
   return 0;

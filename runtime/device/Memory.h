@@ -18,7 +18,14 @@ template <typename T> void storeRelaxed(Global<T> *at, T value) {
                           __MEMORY_SCOPE_SYSTEM);
 }
 
-/// What this thread did and saw before comes before what it does after, for whoever sees the latter.
+/// What this thread did and saw before comes before what it writes after, for whoever sees the latter.
+inline void fenceRelease() { __scoped_atomic_thread_fence(__ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM); }
+
+/// What others published with what this thread has read before, it and those that it meets see after. Waits for
+/// nothing.
+inline void fenceAcquire() { __scoped_atomic_thread_fence(__ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM); }
+
+/// Both.
 inline void fence() { __scoped_atomic_thread_fence(__ATOMIC_ACQ_REL, __MEMORY_SCOPE_SYSTEM); }
 
 /// A fence that also comes before later loads: they see nothing older.

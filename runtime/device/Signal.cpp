@@ -26,10 +26,10 @@ static void signal(Global<uint64_t> *at, uint64_t value, int32_t update) {
 template <typename Scope>
 static void putWithSignal(char *dst, const char *src, size_t nbytes, uint64_t *signalAt, uint64_t value, int32_t update,
                           int32_t pe) {
-  copy<Scope>(onPe(dst, pe), global(src), nbytes);
+  copy<Scope>(bytesOnPe(dst, pe), bytesHere(src), nbytes);
   Scope::sync();
   if (Scope::rank() == 0) {
-    fence(); // it covers what the other threads wrote before they met
+    fenceRelease(); // it covers what the other threads wrote before they met
     signal(onPe(signalAt, pe), value, update);
   }
 }

@@ -23,13 +23,13 @@ template <typename Scope> TRITON_DIST_OUTLINED void syncTeam(int32_t handle) {
     int32_t pe = worldPe(members, i);
     if (pe == me)
       continue;
-    fence();
+    fenceRelease();
     storeRelaxed(onPe(&area->arrived[me], pe), epoch);
   }
   for (int32_t i = Scope::rank(); i < members.size; i += Scope::size())
     if (int32_t pe = worldPe(members, i); pe != me)
       waitUntil(global(&area->arrived[pe]), kGe, epoch);
-  fence();
+  fenceAcquire();
   if (Scope::rank() == 0)
     *global(&area->epoch) = epoch;
   Scope::sync(); // what one of them has seen, all of them see

@@ -16,6 +16,12 @@
 #ifndef TRITON_DIST_DEVICE_TARGET_H
 #define TRITON_DIST_DEVICE_TARGET_H
 
+#include <stdint.h>
+
+/// How many threads a program has. The lowering defines it in every kernel, so that what is computed from it is
+/// constant there. Of a warp-specialised kernel's threads, a program's are those outside of the regions.
+extern "C" __attribute__((const)) uint32_t triton_dist_program_threads();
+
 #if defined(__NVPTX__)
 #include "target/Nvptx.h"
 #elif defined(__AMDGCN__)

@@ -6,6 +6,8 @@
 #include "State.h"
 #include "Target.h"
 
+#include <stddef.h>
+
 /// Filled by the host before the first launch: it finds the symbol in the loaded module.
 extern "C" TRITON_DIST_CONSTANT triton_dist::device::State triton_dist_p2p_state;
 
@@ -16,6 +18,20 @@ inline int32_t myPe() { return triton_dist_p2p_state.pe; }
 /// The copy on `pe` of the symmetric object at `pointer`. By way of an integer: to C++ it is another object.
 template <typename T> Global<T> *onPe(T *pointer, int32_t pe) {
   return (Global<T> *)((uintptr_t)pointer + triton_dist_p2p_state.distance[pe]);
+}
+
+/// Bytes on a PE by where this PE's copy lies and how far away that PE's is. Heaps are mapped at pages' boundaries, so
+/// the former alone tells how they are aligned, and nobody need wait until the latter is loaded.
+struct Bytes {
+  uintptr_t here;
+  int64_t away;
+
+  Global<char> *at(size_t offset) const { return (Global<char> *)(here + away + offset); }
+};
+
+inline Bytes bytesHere(const void *pointer) { return {(uintptr_t)pointer, 0}; }
+inline Bytes bytesOnPe(const void *pointer, int32_t pe) {
+  return {(uintptr_t)pointer, triton_dist_p2p_state.distance[pe]};
 }
 
 /// A team by its handle; one of size 0 where the handle names none.

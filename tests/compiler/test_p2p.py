@@ -12,7 +12,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import triton.language as tl
+from triton._C.libtriton import llvm
 from triton.backends.compiler import GPUTarget
+from triton.language.extra import libdevice
 
 import triton_dist.language as dl
 from triton_dist.compiler import transport
@@ -74,7 +77,8 @@ def test_a_put_is_inlined(compile_kernel: Compile) -> None:
     ptx = compiled.asm["ptx"]
     assert ".func" not in ptx
     assert re.search("ld.global.v4.b32.*" * 8 + "st.global.v4.b32.*" * 8, ptx, flags=re.DOTALL)
-    assert re.search(r"bar\.sync \t0;.*fence\.acq_rel\.sys;.*atom\.sys\.add\.u64", ptx, flags=re.DOTALL)
+    assert re.search(r"bar\.sync \t0;.*fence\.release\.sys;.*atom\.sys\.add\.u64", ptx, flags=re.DOTALL)
+    assert len(re.findall(r"fence|membar", ptx)) == 1, "one fence is what a put with a signal needs"
     assert "st.relaxed" not in ptx, "the other kind of signal is still there"
 
 
@@ -90,13 +94,43 @@ def test_the_state_is_what_the_world_looks_for(compile_kernel: Compile) -> None:
     )
 
 
-def test_the_size_of_a_program_is_known_on_amd(compile_kernel: Compile) -> None:
-    """Copies divide the work by it, and it is a hidden argument of the kernel."""
+def test_the_size_of_a_program_is_a_constant(compile_kernel: Compile) -> None:
+    """Copies divide the work by it. Known, it makes addresses a register and a number."""
 
     def kernel(dst, src, n, pe):
         dl.putmem(dst, src, n, pe)
 
     signature = {"dst": "*u8", "src": "*u8", "n": "i64", "pe": "i32"}
+    for warps in (1, 8):
+        ptx = compile_kernel(kernel, signature, num_warps=warps).asm["ptx"]
+        assert f"add.s64 \t%rd{{}}, {warps * 32 * 16};" in re.sub(r"add.s64 \t%rd\d+, %rd\d+,", "add.s64 \t%rd{},", ptx)
+        assert "%ntid" not in ptx
+        assert "program_threads" not in ptx, "the function is still there"
     compiled = compile_kernel(kernel, signature, target=TARGETS["gfx942"])
-    assert "hidden_group_size_x" in compiled.asm["amdgcn"]
     assert "global_load_dwordx4" in compiled.asm["amdgcn"]
+    assert not re.search(r"hidden_group_size_x|program_threads", compiled.asm["amdgcn"])
+
+
+def test_libdevice_is_linked_where_it_is_called(compile_kernel: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton would parse all of it for every kernel that calls anything."""
+    linked: list[list[str]] = []
+    link = llvm.link_extern_libs
+    monkeypatch.setattr(
+        llvm,
+        "link_extern_libs",
+        lambda module, paths: linked.append([Path(p).name for p in paths]) or link(module, paths),
+    )
+
+    def plain(x, pe):
+        dl.putmem(x, x, 16, pe)
+
+    def mathematical(x, pe):
+        tl.store(x, libdevice.tgamma(tl.load(x)))
+        dl.putmem(x, x, 16, pe)
+
+    signature = {"x": "*fp32", "pe": "i32"}
+    compile_kernel(plain, signature)
+    assert linked == [["p2p.bc"]]
+    ptx = compile_kernel(mathematical, signature).asm["ptx"]
+    assert linked[1:] == [["libdevice.10.bc", "p2p.bc"]]
+    assert "__nv_tgammaf" not in re.sub(r"//.*", "", ptx), "not linked"

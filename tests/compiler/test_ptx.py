@@ -16,7 +16,7 @@ Compile = Callable[..., Any]
 
 ELECTION = r"mov\.u32 \t(%r\d+), %tid\.x;.*?bar\.sync \t0;.*?setp\.ne\.b32 \t(%p\d+), \1, 0;.*?@\2 bra "
 BARRIER = r"bar\.sync \t0;"
-FENCE = r"fence\.acq_rel\.sys;"
+RELEASE, ACQUIRE = r"fence\.release\.sys;", r"fence\.acquire\.sys;"
 
 
 def body(compiled: Any) -> str:
@@ -36,9 +36,12 @@ def test_signal_op_is_elected_and_published(compile_kernel: Compile) -> None:
         dl.signal_op(sig, 1, dl.SIGNAL_ADD, pe)
 
     ptx = body(compile_kernel(kernel, {"x": "*fp32", "sig": "*i64", "pe": "i32"}))
-    assert_in_order(ptx, r"st\.global", BARRIER, r"@%p\d+ bra", FENCE, r"atom\.sys\.add\.u64 \t%rd\d+, \[%rd\d+\], 1;")
-    assert_in_order(ptx, ELECTION, FENCE, r"atom\.sys\.add", BARRIER)
+    assert_in_order(
+        ptx, r"st\.global", BARRIER, r"@%p\d+ bra", RELEASE, r"atom\.sys\.add\.u64 \t%rd\d+, \[%rd\d+\], 1;"
+    )
+    assert_in_order(ptx, ELECTION, RELEASE, r"atom\.sys\.add", BARRIER)
     assert ptx.count("atom.sys") == 1
+    assert "acq_rel" not in ptx, "acquiring drops what the SM has cached"
 
 
 def test_wait_acquires_for_every_thread(compile_kernel: Compile) -> None:
@@ -49,10 +52,11 @@ def test_wait_acquires_for_every_thread(compile_kernel: Compile) -> None:
 
     compiled = compile_kernel(kernel, {"x": "*i64", "y": "*i64", "sig": "*i64"})
     # One thread polls, fences, and hands on what it saw; the others read both behind the barrier.
-    assert_in_order(body(compiled), ELECTION, r"ld\.volatile\.global\.b64", FENCE, r"st\.shared\.b64")
+    assert_in_order(body(compiled), ELECTION, r"ld\.volatile\.global\.b64", ACQUIRE, r"st\.shared\.b64")
     assert_in_order(body(compiled), r"st\.shared\.b64", BARRIER, r"ld\.shared\.b64")
     assert_in_order(body(compiled), r"st\.shared\.b64", BARRIER, r"ld\.global")
     assert compiled.metadata.shared == 16
+    assert "release" not in body(compiled), "it would wait for all stores of the program"
 
 
 def test_result_slot_lies_behind_the_kernels_own_shared_memory(compile_kernel: Compile) -> None:
@@ -92,7 +96,7 @@ def test_block_collective_publishes_and_acquires_on_all_threads(compile_kernel: 
         tl.store(y + i, tl.load(x + i))
 
     ptx = body(compile_kernel(kernel, {"x": "*fp32", "y": "*fp32"}))
-    assert_in_order(ptx, r"st\.global", BARRIER, FENCE, r"nvshmemi_", FENCE, BARRIER, r"ld\.global")
+    assert_in_order(ptx, r"st\.global", BARRIER, RELEASE, r"nvshmemi_", ACQUIRE, BARRIER, r"ld\.global")
 
 
 @pytest.mark.parametrize(("dtype", "vector"), [("fp32", "v4.b32"), ("fp16", "v4.b32"), ("i8", "v4.b32")])

@@ -205,14 +205,14 @@ llvm.func @relaxed_sys(%p: !llvm.ptr<1>, %v: i32, %pe: i32) {
 llvm.func @acquire_sys(%p: !llvm.ptr<1>, %v: i32, %pe: i32) {
   // CHECK-NOT: llvm.fence
   // CHECK:     llvm.call @
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   shmem.atomic_add acquire sys i32 %p, %v, %pe : !llvm.ptr<1>, i32
   llvm.return
 }
 
 // CHECK-LABEL: llvm.func @release_gpu(
 llvm.func @release_gpu(%p: !llvm.ptr<1>, %v: i32, %pe: i32) {
-  // CHECK:     llvm.fence syncscope("device") acq_rel
+  // CHECK:     llvm.fence syncscope("device") release
   // CHECK:     llvm.call @
   // CHECK-NOT: llvm.fence
   shmem.atomic_add release gpu i32 %p, %v, %pe : !llvm.ptr<1>, i32
@@ -221,9 +221,9 @@ llvm.func @release_gpu(%p: !llvm.ptr<1>, %v: i32, %pe: i32) {
 
 // CHECK-LABEL: llvm.func @acq_rel_cta(
 llvm.func @acq_rel_cta(%p: !llvm.ptr<1>, %v: i32, %pe: i32) {
-  // CHECK:     llvm.fence syncscope("block") acq_rel
+  // CHECK:     llvm.fence syncscope("block") release
   // CHECK:     llvm.call @
-  // CHECK-NEXT: llvm.fence syncscope("block") acq_rel
+  // CHECK-NEXT: llvm.fence syncscope("block") acquire
   shmem.atomic_add acq_rel cta i32 %p, %v, %pe : !llvm.ptr<1>, i32
   llvm.return
 }

@@ -6,9 +6,9 @@
 llvm.func @barrier_all() {
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK-NOT:  llvm.cond_br
-// CHECK:      llvm.fence acq_rel
+// CHECK:      llvm.fence release
 // CHECK:      llvm.call @nvshmemx_barrier_all_block()
-// CHECK-NEXT: llvm.fence acq_rel
+// CHECK-NEXT: llvm.fence acquire
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK:      llvm.return
   shmem.barrier_all block

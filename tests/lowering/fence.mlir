@@ -10,7 +10,7 @@ llvm.func @fence() {
 // CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "ult" %[[TID]], %[[ONE]]
 // CHECK-NEXT: llvm.cond_br %[[ELECTED]], ^[[THEN:.*]], ^[[JOINED:.*]]
 // CHECK:      ^[[THEN]]:
-// CHECK-NEXT: llvm.fence acq_rel
+// CHECK-NEXT: llvm.fence release
 // CHECK-NEXT: llvm.call @nvshmem_fence()
 // CHECK-NEXT: llvm.br ^[[JOINED]]
 // CHECK:      ^[[JOINED]]:

@@ -8,7 +8,7 @@ llvm.func @getmem(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i64, %pe: i32
 // CHECK-NOT:  llvm.cond_br
 // CHECK-NOT:  llvm.fence
 // CHECK:      llvm.call @nvshmemx_getmem_block(%{{.*}}, %{{.*}}, %arg2, %arg3) : (!llvm.ptr, !llvm.ptr, i64, i32)
-// CHECK-NEXT: llvm.fence acq_rel
+// CHECK-NEXT: llvm.fence acquire
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK:      llvm.return
   shmem.getmem block %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>

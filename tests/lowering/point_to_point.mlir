@@ -8,11 +8,11 @@ llvm.mlir.global external @global_smem() {addr_space = 3 : i32, alignment = 16 :
 llvm.func @elements_i16(%p: !llvm.ptr<1>, %n: i64, %v: i16) {
   // NVSHMEM: llvm.call @nvshmem_short_wait_until({{.*}}) : (!llvm.ptr, i32, i16) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_i16({{.*}}) : (!llvm.ptr, i32, i16) -> ()
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %w = shmem.wait_until i16 %p, ge %v : !llvm.ptr<1>, i16, i64
   // NVSHMEM: llvm.call @nvshmem_short_test({{.*}}) : (!llvm.ptr, i32, i16) -> i32
   // P2P:     llvm.call @triton_dist_test_i16({{.*}}) : (!llvm.ptr, i32, i16) -> i32
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %t = shmem.test i16 %p, ge %v : !llvm.ptr<1>, i16, i32
   // NVSHMEM: llvm.call @nvshmem_short_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_i16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
@@ -57,11 +57,11 @@ llvm.func @elements_i16(%p: !llvm.ptr<1>, %n: i64, %v: i16) {
 llvm.func @elements_u16(%p: !llvm.ptr<1>, %n: i64, %v: i16) {
   // NVSHMEM: llvm.call @nvshmem_ushort_wait_until({{.*}}) : (!llvm.ptr, i32, i16) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_u16({{.*}}) : (!llvm.ptr, i32, i16) -> ()
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %w = shmem.wait_until u16 %p, ge %v : !llvm.ptr<1>, i16, i64
   // NVSHMEM: llvm.call @nvshmem_ushort_test({{.*}}) : (!llvm.ptr, i32, i16) -> i32
   // P2P:     llvm.call @triton_dist_test_u16({{.*}}) : (!llvm.ptr, i32, i16) -> i32
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %t = shmem.test u16 %p, ge %v : !llvm.ptr<1>, i16, i32
   // NVSHMEM: llvm.call @nvshmem_ushort_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_u16({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i16) -> ()
@@ -106,11 +106,11 @@ llvm.func @elements_u16(%p: !llvm.ptr<1>, %n: i64, %v: i16) {
 llvm.func @elements_i32(%p: !llvm.ptr<1>, %n: i64, %v: i32) {
   // NVSHMEM: llvm.call @nvshmem_int32_wait_until({{.*}}) : (!llvm.ptr, i32, i32) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_i32({{.*}}) : (!llvm.ptr, i32, i32) -> ()
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %w = shmem.wait_until i32 %p, ge %v : !llvm.ptr<1>, i32, i64
   // NVSHMEM: llvm.call @nvshmem_int32_test({{.*}}) : (!llvm.ptr, i32, i32) -> i32
   // P2P:     llvm.call @triton_dist_test_i32({{.*}}) : (!llvm.ptr, i32, i32) -> i32
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %t = shmem.test i32 %p, ge %v : !llvm.ptr<1>, i32, i32
   // NVSHMEM: llvm.call @nvshmem_int32_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i32) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_i32({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i32) -> ()
@@ -155,11 +155,11 @@ llvm.func @elements_i32(%p: !llvm.ptr<1>, %n: i64, %v: i32) {
 llvm.func @elements_u32(%p: !llvm.ptr<1>, %n: i64, %v: i32) {
   // NVSHMEM: llvm.call @nvshmem_uint32_wait_until({{.*}}) : (!llvm.ptr, i32, i32) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_u32({{.*}}) : (!llvm.ptr, i32, i32) -> ()
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %w = shmem.wait_until u32 %p, ge %v : !llvm.ptr<1>, i32, i64
   // NVSHMEM: llvm.call @nvshmem_uint32_test({{.*}}) : (!llvm.ptr, i32, i32) -> i32
   // P2P:     llvm.call @triton_dist_test_u32({{.*}}) : (!llvm.ptr, i32, i32) -> i32
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %t = shmem.test u32 %p, ge %v : !llvm.ptr<1>, i32, i32
   // NVSHMEM: llvm.call @nvshmem_uint32_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i32) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_u32({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i32) -> ()
@@ -204,11 +204,11 @@ llvm.func @elements_u32(%p: !llvm.ptr<1>, %n: i64, %v: i32) {
 llvm.func @elements_i64(%p: !llvm.ptr<1>, %n: i64, %v: i64) {
   // NVSHMEM: llvm.call @nvshmem_int64_wait_until({{.*}}) : (!llvm.ptr, i32, i64) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_i64({{.*}}) : (!llvm.ptr, i32, i64) -> ()
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %w = shmem.wait_until i64 %p, ge %v : !llvm.ptr<1>, i64, i64
   // NVSHMEM: llvm.call @nvshmem_int64_test({{.*}}) : (!llvm.ptr, i32, i64) -> i32
   // P2P:     llvm.call @triton_dist_test_i64({{.*}}) : (!llvm.ptr, i32, i64) -> i32
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %t = shmem.test i64 %p, ge %v : !llvm.ptr<1>, i64, i32
   // NVSHMEM: llvm.call @nvshmem_int64_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i64) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_i64({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i64) -> ()
@@ -253,11 +253,11 @@ llvm.func @elements_i64(%p: !llvm.ptr<1>, %n: i64, %v: i64) {
 llvm.func @elements_u64(%p: !llvm.ptr<1>, %n: i64, %v: i64) {
   // NVSHMEM: llvm.call @nvshmem_uint64_wait_until({{.*}}) : (!llvm.ptr, i32, i64) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_u64({{.*}}) : (!llvm.ptr, i32, i64) -> ()
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %w = shmem.wait_until u64 %p, ge %v : !llvm.ptr<1>, i64, i64
   // NVSHMEM: llvm.call @nvshmem_uint64_test({{.*}}) : (!llvm.ptr, i32, i64) -> i32
   // P2P:     llvm.call @triton_dist_test_u64({{.*}}) : (!llvm.ptr, i32, i64) -> i32
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   %t = shmem.test u64 %p, ge %v : !llvm.ptr<1>, i64, i32
   // NVSHMEM: llvm.call @nvshmem_uint64_wait_until_all({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i64) -> ()
   // P2P:     llvm.call @triton_dist_wait_until_all_u64({{.*}}) : (!llvm.ptr, i64, !llvm.ptr, i32, i64) -> ()

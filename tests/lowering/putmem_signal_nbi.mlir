@@ -7,7 +7,7 @@ llvm.func @putmem_signal_nbi(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i6
 // CHECK:      %[[ADD:.*]] = llvm.mlir.constant(10 : i32)
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"
 // CHECK-NOT:  llvm.cond_br
-// CHECK:      llvm.fence acq_rel
+// CHECK:      llvm.fence release
 // CHECK:      llvm.call @nvshmemx_putmem_signal_nbi_block(%{{.*}}, %{{.*}}, %arg2, %{{.*}}, %arg4, %[[ADD]], %arg5)
 // CHECK-NOT:  llvm.fence
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"

@@ -10,9 +10,9 @@ llvm.func @quiet() {
 // CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "ult" %[[TID]], %[[ONE]]
 // CHECK-NEXT: llvm.cond_br %[[ELECTED]], ^[[THEN:.*]], ^[[JOINED:.*]]
 // CHECK:      ^[[THEN]]:
-// CHECK-NEXT: llvm.fence acq_rel
+// CHECK-NEXT: llvm.fence release
 // CHECK-NEXT: llvm.call @nvshmem_quiet()
-// CHECK-NEXT: llvm.fence acq_rel
+// CHECK-NEXT: llvm.fence acquire
 // CHECK-NEXT: llvm.br ^[[JOINED]]
 // CHECK:      ^[[JOINED]]:
 // CHECK:      llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"

@@ -10,7 +10,7 @@ llvm.func @signal_op(%sig: !llvm.ptr<1>, %signal: i64, %pe: i32) {
 // CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "ult" %[[TID]], %[[ONE]]
 // CHECK-NEXT: llvm.cond_br %[[ELECTED]], ^[[THEN:.*]], ^[[JOINED:.*]]
 // CHECK:      ^[[THEN]]:
-// CHECK-NEXT: llvm.fence acq_rel
+// CHECK-NEXT: llvm.fence release
 // CHECK-NEXT: llvm.call @nvshmemx_signal_op(%{{.*}}, %arg1, %{{.*}}, %arg2)
 // CHECK-NEXT: llvm.br ^[[JOINED]]
 // CHECK:      ^[[JOINED]]:

@@ -15,7 +15,7 @@ llvm.func @signal_wait_until(%sig: !llvm.ptr<1>, %value: i64) -> i64 {
 // CHECK-NEXT: llvm.cond_br %[[ELECTED]], ^[[THEN:.*]], ^[[JOINED:.*]]
 // CHECK:      ^[[THEN]]:
 // CHECK-NEXT: %[[SEEN:.*]] = llvm.call @nvshmem_signal_wait_until(%{{.*}}, %{{.*}}, %arg1)
-// CHECK-NEXT: llvm.fence acq_rel
+// CHECK-NEXT: llvm.fence acquire
 // CHECK:      llvm.getelementptr %{{.*}}[272]
 // CHECK-NEXT: llvm.store %[[SEEN]], %{{.*}} : i64, !llvm.ptr<3>
 // CHECK-NEXT: llvm.br ^[[JOINED]]

@@ -88,11 +88,33 @@ def _with_shmem(plain: _Stage, backend: Any, options: Any, capability: Any) -> _
         routines = _planned_routines(module, name)
         library = device_library.find(name, architecture)
         bitcode = _linked_bitcode(library, routines)
-        linked = dataclasses.replace(options, extern_libs=(*options.extern_libs, (library.link_name, str(bitcode))))
+        linked = dataclasses.replace(options)
+        ours = (library.link_name, str(bitcode))
+        object.__setattr__(linked, "extern_libs", _Libraries(options.extern_libs, ours, module))
         with _conversion_in(type(backend), name):
             return backend.make_llir(module, metadata, linked, *arguments)
 
     return make_llir
+
+
+class _Libraries(tuple[tuple[str, str], ...]):
+    """Names and files of what a kernel with shmem ops is linked with: Triton's own libraries only if it calls them.
+
+    Triton links all of its libraries into a kernel that calls any function, and to read libdevice takes longer than all
+    else that an op costs. Whether it is needed is known when our conversion has run, which is when Triton iterates.
+    """
+
+    _needed: Callable[[], bool]
+    _ours: tuple[str, str]
+
+    def __new__(cls, tritons: tuple[tuple[str, str], ...], ours: tuple[str, str], module: Any) -> _Libraries:
+        libraries = super().__new__(cls, (*tritons, ours))
+        libraries._needed = lambda: module.get_operation().get_bool_attr("shmem.calls_others")
+        libraries._ours = ours
+        return libraries
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return super().__iter__() if self._needed() else iter((self._ours,))
 
 
 def _has_shmem_ops(module: Any) -> bool:

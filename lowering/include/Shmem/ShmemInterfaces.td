@@ -32,6 +32,8 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
     InterfaceMethod<
       "Whether the program's later reads see what the op has seen published.",
       "bool", "isAcquire">,
+    StaticInterfaceMethod<"Whether a transport's routine does this ordering, so that no fence is needed around it.",
+      "bool", "ordersItself", (ins "::triton_dist::shmem::Transport":$transport)>,
   ];
 }
 

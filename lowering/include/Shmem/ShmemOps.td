@@ -61,6 +61,7 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
   Shmem_Returns returns = Shmem_Result;
   bit release = 0;
   bit acquire = 0;
+  bit p2pFences = 0; // our own routine does all the ordering that the two above ask for
   bit wait = 0; // ends when somebody else acts: see shmem.always
 
   list<string> signature = !foldl([]<string>, !range(!size(arguments)), names, i,
@@ -84,6 +85,8 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
       "::triton_dist::shmem::Caller getCaller() { return ::triton_dist::shmem::callerOf(*this, " # caller.cppValue # "); }\n" #
       "bool isRelease() { return ::triton_dist::shmem::isRelease(*this, " # release # "); }\n" #
       "bool isAcquire() { return ::triton_dist::shmem::isAcquire(*this, " # acquire # "); }\n" #
+      "static bool ordersItself(::triton_dist::shmem::Transport transport) {\n" #
+      "  return " # p2pFences # " && transport == ::triton_dist::shmem::Transport::P2p;\n}\n" #
       "static ::llvm::ArrayRef<::llvm::StringRef> getCallSignature() {\n" #
       "  static const ::std::array<::llvm::StringRef, " # !size(signature) # "> names = {" #
       !interleave(signature, ", ") # "};\n  return names;\n}\n";
@@ -344,6 +347,7 @@ class Shmem_PutmemSignalBase<string mnemonic> : Shmem_BlockOp<mnemonic> {
   let rocshmem =
       "void rocshmem_" # mnemonic # "$scope(void *, const void *, size_t, uint64_t *, uint64_t, int, int)";
   let release = 1;
+  let p2pFences = 1;
 }
 
 def Shmem_PutmemSignalOp : Shmem_PutmemSignalBase<"putmem_signal"> {
@@ -673,6 +677,7 @@ def Shmem_FenceOp : Shmem_ElectedOp<"fence"> {
   let nvshmem = "nvshmem_fence";
   let rocshmem = "void rocshmem_fence()";
   let release = 1;
+  let p2pFences = 1;
 }
 
 def Shmem_QuietOp : Shmem_ElectedOp<"quiet"> {
@@ -686,6 +691,7 @@ def Shmem_QuietOp : Shmem_ElectedOp<"quiet"> {
   let rocshmem = "void rocshmem_quiet()";
   let release = 1;
   let acquire = 1;
+  let p2pFences = 1;
 }
 
 //===--------------------------------------------------------------------===//
@@ -695,6 +701,7 @@ def Shmem_QuietOp : Shmem_ElectedOp<"quiet"> {
 class Shmem_Collective<string mnemonic> : Shmem_BlockOp<mnemonic> {
   let release = 1;
   let acquire = 1;
+  let p2pFences = 1;
 }
 
 class Shmem_WorldCollective<string mnemonic> : Shmem_Collective<mnemonic> {

@@ -52,7 +52,7 @@ def ConvertShmemToLLVM : Pass<"convert-shmem-to-llvm", "::mlir::ModuleOp"> {
     llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"(%c0)
     llvm.cond_br %is_thread_zero, ^elected, ^joined
     ^elected:
-      llvm.fence acq_rel
+      llvm.fence release
       llvm.call @nvshmemx_signal_op(%sig_generic, %one, %add, %pe)
       llvm.br ^joined
     ^joined:

@@ -10,10 +10,12 @@
 //   warp           barrier, warp 0: { [release fence], call, [acquire fence] }, barrier
 //   elected        barrier, thread 0: { [release fence], call, [acquire fence] }, barrier
 //
-// Fences are at system scope unless an op says less. Causality is cumulative (on AMD
+// Our own library (p2p) knows which of its threads signal and which poll, and fences there.
+// Fences are at system scope unless an op says less, and no stronger than needed: on
+// NVIDIA's GPUs one that only acquires waits for nothing. Causality is cumulative (on AMD
 // with the help of what each thread does before it meets the others: publish):
 // what other threads wrote before the barrier is covered by the fence of a thread
-// behind it. Every thread that takes part in a call fences, because the library
+// behind it. Every thread that takes part in a call fences, because a foreign library
 // does not say which of them will write or poll a flag.
 //
 //===----------------------------------------------------------------------===//
@@ -26,6 +28,8 @@
 
 #include "mlir/IR/Builders.h"
 
+#include "llvm/ADT/StringSet.h"
+
 using namespace mlir;
 
 namespace triton_dist::shmem {
@@ -35,6 +39,12 @@ namespace triton_dist::shmem {
 
 using namespace triton_dist;
 using namespace triton_dist::shmem;
+
+/// For whoever links the module: it calls functions that no library of ours has (Triton's device library, printf).
+static constexpr StringLiteral kCallsOthers = "shmem.calls_others";
+
+/// What our own library asks a kernel (runtime/device/Target.h).
+static constexpr StringLiteral kProgramThreads = "triton_dist_program_threads";
 
 namespace {
 
@@ -56,8 +66,8 @@ public:
 
   void barrier() { target.barrier(builder, loc); }
 
-  void fence(MemScope scope) {
-    LLVM::FenceOp::create(builder, loc, LLVM::AtomicOrdering::acq_rel, target.syncScope(scope));
+  void fence(LLVM::AtomicOrdering ordering, MemScope scope) {
+    LLVM::FenceOp::create(builder, loc, ordering, target.syncScope(scope));
   }
 
   /// Runs `body` on the first `count` threads alone; the insertion point ends up behind it. Barriers are the caller's.
@@ -167,6 +177,29 @@ public:
     op->erase();
   }
 
+  /// Tells our own library how many threads the program has: a function of the kernel's module, for LLVM to inline.
+  void defineProgramThreads() {
+    auto warps = module->getAttrOfType<IntegerAttr>("ttg.num-warps");
+    if (!warps)
+      return; // no kernel of Triton's
+    // Triton's AMD backend takes the first function for the kernel.
+    OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+    auto type = LLVM::LLVMFunctionType::get(builder.getI32Type(), {});
+    auto function =
+        LLVM::LLVMFuncOp::create(builder, module.getLoc(), kProgramThreads, type, LLVM::Linkage::LinkonceODR);
+    builder.setInsertionPointToStart(function.addEntryBlock(builder));
+    Value threads = LLVM::ConstantOp::create(builder, module.getLoc(), builder.getI32Type(), warps.getInt() * warpSize);
+    LLVM::ReturnOp::create(builder, module.getLoc(), threads);
+  }
+
+  /// Whether the module also calls functions that no library of ours has.
+  bool callsOthers() {
+    return llvm::any_of(module.getOps<LLVM::LLVMFuncOp>(), [&](LLVM::LLVMFuncOp function) {
+      return function.isExternal() && !routines.contains(function.getName()) &&
+             !function.getName().starts_with("llvm.");
+    });
+  }
+
 private:
   /// Emits the call with what surrounds it; the value that replaces the op's result.
   Value lowerCall(LibraryCall op) {
@@ -182,12 +215,13 @@ private:
 
     auto memScope = op->getAttrOfType<MemScopeAttr>("mem_scope");
     MemScope scope = memScope ? memScope.getValue() : MemScope::Sys;
+    bool fences = !op.ordersItself(transport);
     auto orderedCall = [&] {
-      if (op.isRelease())
-        b.fence(scope);
+      if (fences && op.isRelease())
+        b.fence(LLVM::AtomicOrdering::release, scope);
       Value result = call(b, op, arguments);
-      if (op.isAcquire())
-        b.fence(scope);
+      if (fences && op.isAcquire())
+        b.fence(LLVM::AtomicOrdering::acquire, scope);
       return result;
     };
 
@@ -245,10 +279,11 @@ private:
 
   /// What the routine returned, if anything.
   Value callRoutine(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
+    std::string name = routineOf(op, transport);
+    routines.insert(name);
     if (isRocshmem(transport))
       return rocshmem::call(*b, op, transport, arguments);
-    LLVM::LLVMFuncOp routine =
-        declare(module, routineOf(op, transport), returnType(op), ValueRange(arguments).getTypes());
+    LLVM::LLVMFuncOp routine = declare(module, name, returnType(op), ValueRange(arguments).getTypes());
     auto called = LLVM::CallOp::create(*b, b.getLoc(), routine, arguments);
     return called.getNumResults() ? called.getResult() : Value();
   }
@@ -291,6 +326,7 @@ private:
   const Target &target;
   ResultSlot slot;
   int32_t warpSize;
+  llvm::StringSet<> routines; // called so far
 };
 
 //===----------------------------------------------------------------------===//
@@ -322,6 +358,11 @@ struct ConvertShmemToLLVM : triton_dist::shmem::impl::ConvertShmemToLLVMBase<Con
       }
       lowering.lower(op);
     }
+
+    if (*chosen == Transport::P2p && !ops.empty())
+      lowering.defineProgramThreads();
+    if (lowering.callsOthers())
+      module->setAttr(kCallsOthers, BoolAttr::get(module.getContext(), true));
 
     // Conversions to Triton's pointer type that only our operands used.
     module.walk([](UnrealizedConversionCastOp conversion) {

@@ -8,12 +8,14 @@
 #define TRITON_DIST_GLOBAL __attribute__((address_space(1)))
 #define TRITON_DIST_CONSTANT __attribute__((address_space(4)))
 
+#include "PlainAccess.h"
 #include "ScopedAtomics.h"
+#include "Vector.h"
 
 namespace triton_dist::device {
 
 inline uint32_t threadInBlock() { return __builtin_amdgcn_workitem_id_x(); }
-inline uint32_t threadsInBlock() { return __builtin_amdgcn_workgroup_size_x(); }
+inline uint32_t threadsInBlock() { return triton_dist_program_threads(); }
 
 /// s_barrier makes threads meet; the fences make visible what they wrote. Released for the whole GPU: what is released
 /// for the work-group, other waves see, but cannot publish, as a fence waits for the stores of its own wave only

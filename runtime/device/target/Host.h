@@ -13,7 +13,9 @@
 #define TRITON_DIST_GLOBAL
 #define TRITON_DIST_CONSTANT thread_local
 
+#include "PlainAccess.h"
 #include "ScopedAtomics.h"
+#include "Vector.h"
 
 extern "C" int sched_yield(void) noexcept;
 

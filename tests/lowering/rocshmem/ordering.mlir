@@ -15,7 +15,7 @@ llvm.func @elected() {
 // CHECK-NEXT: %[[ONE:.*]] = llvm.mlir.constant(1 : i32) : i32
 // CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "ult" %[[THREAD]], %[[ONE]]
 // CHECK-NEXT: llvm.cond_br %[[ELECTED]]
-// CHECK:      llvm.fence acq_rel
+// CHECK:      llvm.fence release
 // CHECK-NEXT: llvm.call @_ZN8rocshmem14rocshmem_fenceEv() : () -> ()
 // CHECK-NEXT: llvm.br
 // CHECK:      llvm.fence syncscope("workgroup") release
@@ -51,10 +51,10 @@ llvm.func @wait(%signal: !llvm.ptr<1>, %value: i64) {
 // CHECK-LABEL: llvm.func @scopes(
 llvm.func @scopes(%dst: !llvm.ptr<1>, %pe: i32, %value: i32) {
 // CHECK: llvm.cond_br
-// CHECK: llvm.fence syncscope("agent") acq_rel
+// CHECK: llvm.fence syncscope("agent") release
 // CHECK: llvm.call @_ZN8rocshmem26rocshmem_uint32_atomic_setEPjji(
   shmem.atomic_set release gpu u32 %dst, %value, %pe : !llvm.ptr<1>, i32
-// CHECK: llvm.fence acq_rel
+// CHECK: llvm.fence release
 // CHECK: llvm.call @_ZN8rocshmem26rocshmem_uint32_atomic_setEPjji(
   shmem.atomic_set release sys u32 %dst, %value, %pe : !llvm.ptr<1>, i32
   llvm.return

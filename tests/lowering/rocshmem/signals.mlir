@@ -16,7 +16,7 @@ llvm.func @signals(%signal: !llvm.ptr<1>, %value: i64, %pe: i32) -> i64 {
   // CHECK:      %[[GE:.*]] = llvm.mlir.constant(3 : i32) : i32
   // CHECK:      llvm.call @_ZN8rocshmem25rocshmem_ulong_wait_untilEPmim(%[[SIGNAL:.*]], %[[GE]], %arg1)
   // CHECK-NEXT: %[[SEEN:.*]] = llvm.load %[[SIGNAL]] atomic monotonic
-  // CHECK-NEXT: llvm.fence acq_rel
+  // CHECK-NEXT: llvm.fence acquire
   // CHECK:      llvm.store %[[SEEN]], %{{.*}} : i64, !llvm.ptr<3>
   %seen = shmem.signal_wait_until %signal, ge %value : !llvm.ptr<1>
   %both = llvm.add %now, %seen : i64
