@@ -16,6 +16,7 @@ from triton.compiler import ASTSource
 
 import triton_dist.kernels  # noqa: F401
 from triton_dist.compiler import transport
+from triton_dist.kernels.trace import SEND, clock, note
 
 MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "N_PES": 4}
 SUMMED = MOVED | {"output": "*bf16", "input": "*bf16"}
@@ -33,8 +34,19 @@ KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
 }
 
 
-def ptx_of(module: str, name: str, arguments: dict[str, Any], num_warps: int) -> str:
-    kernel = getattr(sys.modules[f"triton_dist.kernels.{module}"], name)
+@triton.jit
+def traced(output, input, trace, TRACE: tl.constexpr):
+    began = clock(TRACE)
+    tl.store(output, tl.load(input))
+    note(trace, SEND, 0, began, TRACE)
+
+
+@triton.jit
+def untraced(output, input, trace, TRACE: tl.constexpr):
+    tl.store(output, tl.load(input))
+
+
+def ptx_of(kernel: Any, arguments: dict[str, Any], num_warps: int) -> str:
     chosen = {key: arguments[key] for key in kernel.arg_names}
     signature = {key: value if isinstance(value, str) else "constexpr" for key, value in chosen.items()}
     constants = {key: value for key, value in chosen.items() if not isinstance(value, str)}
@@ -46,4 +58,10 @@ def ptx_of(module: str, name: str, arguments: dict[str, Any], num_warps: int) ->
 
 if __name__ == "__main__":
     with transport.using("p2p"):
-        print(json.dumps({f"{module}.{name}": ptx_of(module, name, *how) for (module, name), how in KERNELS.items()}))
+        found = {
+            f"{module}.{name}": ptx_of(getattr(sys.modules[f"triton_dist.kernels.{module}"], name), *how)
+            for (module, name), how in KERNELS.items()
+        }
+        for name, kernel, on in (("traced", traced, True), ("trace off", traced, False), ("untraced", untraced, False)):
+            found[name] = ptx_of(kernel, {"output": "*i32", "input": "*i32", "trace": "*i64", "TRACE": on}, 4)
+        print(json.dumps(found))

@@ -51,3 +51,12 @@ def test_a_meeting_releases_once_and_acquires(ptx: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", [*LARGE, *SMALL])
 def test_nothing_lies_in_local_memory(ptx: dict[str, str], name: str) -> None:
     assert ".local" not in ptx[name]
+
+
+def test_a_trace_that_is_off_costs_nothing(ptx: dict[str, str]) -> None:
+    def instructions(text: str) -> list[str]:
+        body = text[text.index(".reqntid") :].replace("untraced", "traced").splitlines()
+        return [line.strip() for line in body if line.startswith("\t") and not line.strip().startswith((".", "//"))]
+
+    assert "%globaltimer" in ptx["traced"]
+    assert instructions(ptx["trace off"]) == instructions(ptx["untraced"]) != instructions(ptx["traced"])

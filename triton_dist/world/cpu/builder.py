@@ -10,6 +10,7 @@ import numpy as np
 from triton_dist.world.cpu.accesses import may_touch
 from triton_dist.world.cpu.bfloat16 import Bfloat16Builder
 from triton_dist.world.cpu.ops import IMPLEMENTATIONS, intention
+from triton_dist.world.cpu.processor import ProcessorBuilder
 from triton_dist.world.cpu.schedule import Access
 from triton_dist.world.cpu.scheduler import running
 from triton_dist.world.cpu.world import current
@@ -20,7 +21,7 @@ _POLLABLE = 4096
 """Bytes: a volatile load or an atomic of more than this is data, not something that a program spins on."""
 
 
-class CpuBuilder(Bfloat16Builder):
+class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
     """The class of ``triton.runtime.interpreter.interpreter_builder`` in the CPU world."""
 
     def shmem_op(self, name: str, operands: Sequence[Any], attributes: Sequence[int]) -> int | float | None:
