@@ -36,6 +36,7 @@ FORBIDDEN = {
     "compiler": ("triton_dist.world", "triton_dist.language", "triton_dist.testing", "triton_dist._C._runtime"),
     "kernels": ("triton_dist.compiler", "triton_dist.testing", "triton_dist._C", "triton_dist.world.cpu", "nvshmem"),
     "world": ("triton_dist.kernels",),
+    "check": ("triton_dist.world", "triton_dist.language", "triton_dist.compiler", "triton_dist._C", "torch", "triton"),
     "testing": ("triton_dist.language", "triton_dist.compiler"),
     "environment.py": ("triton_dist", "torch", "triton"),
     "world/base.py": ("triton_dist.world.api", "triton_dist.world.cpu", "triton_dist.world.gpu", "triton"),

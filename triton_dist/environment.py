@@ -125,6 +125,14 @@ VARIABLES: dict[str, Variable] = {
             "round-robin, random:<seed> or adversarial",
         ),
         Variable(
+            "TRITON_DIST_CHECK",
+            _flag,
+            False,
+            "CPU world: look for races, deadlocks and misuse of symmetric memory, report them at the end and exit with "
+            "status 1. triton-dist-check sets it.",
+            "flag",
+        ),
+        Variable(
             "TRITON_DIST_DISABLE_PLUGIN",
             _flag,
             False,

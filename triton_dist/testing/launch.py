@@ -18,13 +18,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
-__all__ = ["PEResult", "Result", "launch"]
+__all__ = ["PEResult", "Result", "launch", "run"]
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,53 @@ def launch(
 
     After ``timeout`` seconds the PEs and whatever they started are killed; :attr:`Result.timed_out` tells.
     """
+    with ExitStack() as stack:
+        outputs = [tuple(stack.enter_context(_scratch()) for _ in ("stdout", "stderr")) for _ in range(n_pes)]
+        begin, processes = stack.enter_context(_started(args, n_pes, env, timeout, outputs))
+        ends = _wait(processes, begin + timeout)
+        timed_out = len(ends) < n_pes
+        _kill(processes)
+        seconds = time.monotonic() - begin
+        pes = tuple(
+            PEResult(pe, process.returncode, _text(stdout), _text(stderr), ends.get(pe, begin + seconds) - begin)
+            for pe, (process, (stdout, stderr)) in enumerate(zip(processes, outputs, strict=True))
+        )
+    return Result(pes, seconds, timed_out)
+
+
+def run(
+    args: Sequence[str | os.PathLike[str]],
+    n_pes: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120.0,
+) -> list[int] | None:
+    """Like :func:`launch`, but what the PEs print goes where this process's output goes. Their exit statuses.
+
+    None: the time limit was hit, and they were killed.
+    """
+    with _started(args, n_pes, env, timeout, [(None, None)] * n_pes) as (begin, processes):
+        ended = _wait(processes, begin + timeout)
+        return [process.returncode for process in processes] if len(ended) == n_pes else None
+
+
+@contextmanager
+def _started(
+    args: Sequence[str | os.PathLike[str]],
+    n_pes: int,
+    env: Mapping[str, str] | None,
+    timeout: float,
+    outputs: Sequence[tuple[IO[str] | None, ...]],
+) -> Iterator[tuple[float, list[subprocess.Popen[str]]]]:
+    """When they were started, and the processes, which are killed at the end of the block."""
     if n_pes < 1:
         raise ValueError(f"n_pes is {n_pes}: a launch needs at least one PE")
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # here, since it takes a second
 
     store = TCPStore("127.0.0.1", 0, n_pes, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
     begin = time.monotonic()
-    with ExitStack() as stack:
-        outputs = [[stack.enter_context(_scratch()) for _ in ("stdout", "stderr")] for _ in range(n_pes)]
-        processes: list[subprocess.Popen[str]] = []
-        stack.callback(_kill, processes)
+    processes: list[subprocess.Popen[str]] = []
+    try:
         for pe, (stdout, stderr) in enumerate(outputs):
             processes.append(
                 subprocess.Popen(
@@ -110,15 +147,9 @@ def launch(
                     preexec_fn=_die_with_launcher,
                 )
             )
-        ends = _wait(processes, begin + timeout)
-        timed_out = len(ends) < n_pes
+        yield begin, processes
+    finally:
         _kill(processes)
-        seconds = time.monotonic() - begin
-        pes = tuple(
-            PEResult(pe, process.returncode, _text(stdout), _text(stderr), ends.get(pe, begin + seconds) - begin)
-            for pe, (process, (stdout, stderr)) in enumerate(zip(processes, outputs, strict=True))
-        )
-    return Result(pes, seconds, timed_out)
 
 
 def _environment(pe: int, n_pes: int, port: int) -> dict[str, str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["ALIGNMENT", "FirstFit"]
+__all__ = ["ALIGNMENT", "CHECKED_GAP", "FirstFit"]
 
 ALIGNMENT = 512
 """Of every piece, in bytes: what CUDA allocators give, so kernels may assume as much in both worlds."""
+
+
+CHECKED_GAP = 512
+"""Bytes between the pieces of a heap that is checked: running past the end of one is not running into the next."""
 
 
 class FirstFit:
@@ -19,8 +23,10 @@ class FirstFit:
     512
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, gap: int = 0) -> None:
+        """``gap``: bytes to leave free behind each piece, a multiple of ``ALIGNMENT``."""
         self.size = size
+        self._gap = gap
         self._free = [(0, size)]  # (offset, length), by offset; no two adjoin
         self._used: dict[int, int] = {}
 
@@ -36,7 +42,7 @@ class FirstFit:
 
     def allocate(self, nbytes: int) -> int | None:
         """The offset of a fresh piece; None when none is large enough. A piece of no bytes has its own place, too."""
-        needed = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
+        needed = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT + self._gap
         for i, (offset, length) in enumerate(self._free):
             if length >= needed:
                 self._free[i : i + 1] = [(offset + needed, length - needed)] if length > needed else []

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from triton_dist.world.cpu import effects
 from triton_dist.world.cpu.accesses import may_touch
 from triton_dist.world.cpu.bfloat16 import Bfloat16Builder
 from triton_dist.world.cpu.ops import IMPLEMENTATIONS, intention
 from triton_dist.world.cpu.processor import ProcessorBuilder
+from triton_dist.world.cpu.recorder import Recorder
 from triton_dist.world.cpu.schedule import Access
 from triton_dist.world.cpu.scheduler import running
 from triton_dist.world.cpu.world import current
@@ -26,10 +28,15 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
 
     def shmem_op(self, name: str, operands: Sequence[Any], attributes: Sequence[int]) -> int | float | None:
         """Do one op of the dialect; see :mod:`triton_dist.world.cpu.ops`."""
-        world = current()
+        world, arguments = current(), (*(operand.data.item() for operand in operands), *attributes)
         if world is not None and world.turns is not None and (access := intention(name)) is not Access.NOTHING:
             running().may_be_interrupted(world.turns, access)
-        result: int | float | None = IMPLEMENTATIONS[name](*(operand.data.item() for operand in operands), *attributes)
+        recorder = None if world is None else world.recorder
+        if world is not None and recorder is not None:
+            effects.before(name, recorder, world, arguments)
+        result: int | float | None = IMPLEMENTATIONS[name](*arguments)
+        if world is not None and recorder is not None:
+            effects.after(name, recorder, world, arguments)
         return result
 
     # ---- a program that sees again and again what it saw before waits for somebody: let that one run
@@ -38,6 +45,9 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
         self, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: bool
     ) -> Any:
         _touching(Access.READ, ptrs)
+        if recorder := _recorder(ptrs):
+            how, what = ("volatile", "volatile tl.load") if is_volatile else ("plain", "tl.load")
+            recorder.block(what, ptrs.data, mask.data, _size(ptrs), False, how)
         loaded = super().create_masked_load(ptrs, mask, other, cache_modifier, eviction_policy, is_volatile)
         if is_volatile:
             _polled("volatile tl.load", ptrs, loaded)
@@ -45,13 +55,17 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         _touching(Access.PUBLISH, ptr)
+        finish = _recorded_atomic(f"tl.atomic_{rmwOp.name.lower()}", ptr, mask.data, sem, scope)
         before = super().create_atomic_rmw(rmwOp, ptr, val, mask, sem, scope)
+        finish()
         _polled(f"tl.atomic_{rmwOp.name.lower()}", ptr, before)
         return before
 
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
         _touching(Access.PUBLISH, ptr)
+        finish = _recorded_atomic("tl.atomic_cas", ptr, np.array(True), sem, scope)
         before = super().create_atomic_cas(ptr, cmp, val, sem, scope)
+        finish()
         if np.array_equal(before.data, np.broadcast_to(cmp.data, before.data.shape)):
             running().steps += 1  # it has what it wanted
         else:
@@ -60,6 +74,8 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
         _touching(Access.WRITE, ptrs)
+        if recorder := _recorder(ptrs):
+            recorder.block("tl.store", ptrs.data, mask.data, _size(ptrs), True, "plain")
         running().steps += 1
         return super().create_masked_store(ptrs, value, mask, cache_modifier, eviction_policy)
 
@@ -68,6 +84,31 @@ def _touching(access: Access, pointers: Any) -> None:
     world = current()
     if world is not None and world.turns is not None and may_touch(world.heap, world.n_pes, pointers.data):
         running().may_be_interrupted(world.turns, access)
+
+
+def _recorder(pointers: Any) -> Recorder | None:
+    world = current()
+    return None if world is None or not pointers.data.size else world.recorder
+
+
+def _size(pointers: Any) -> int:
+    return max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
+
+
+_SEMS = {"RELAXED": "relaxed", "ACQUIRE": "acquire", "RELEASE": "release", "ACQUIRE_RELEASE": "acq_rel"}
+_SCOPES = {"CTA": "cta", "GPU": "gpu", "SYSTEM": "sys"}
+
+
+def _recorded_atomic(what: str, pointers: Any, mask: Any, sem: Any, scope: Any) -> Callable[[], None]:
+    """Record what goes before the operation; the function notes what comes after it."""
+    recorder = _recorder(pointers)
+    if recorder is None:
+        return lambda: None
+    order, observers = _SEMS[sem.name], _SCOPES[scope.name]
+    words = recorder.atomic_block(what, pointers.data, mask, _size(pointers), order, observers, True)
+    if not words or order not in ("acquire", "acq_rel"):
+        return lambda: None
+    return lambda: recorder.acquire(what, words, observers)
 
 
 def _polled(op: str, pointers: Any, seen: Any) -> None:

@@ -17,7 +17,8 @@ from triton.runtime.errors import InterpreterError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_dist.world.cpu import language_patch, location
-from triton_dist.world.cpu.scheduler import CannotGoOnError, Program, Scheduler
+from triton_dist.world.cpu.recorder import OutsideError
+from triton_dist.world.cpu.scheduler import CannotGoOnError, Program, Scheduler, running
 from triton_dist.world.cpu.world import BrokenWorldError, current
 
 __all__ = ["Executor", "KernelError"]
@@ -56,9 +57,18 @@ class Executor(stock.GridExecutor):  # type: ignore[misc]
         builder.set_grid_dim(*grid)
 
         def body(index: tuple[int, int, int]) -> None:
+            recorder = None if world is None else world.recorder
             try:
+                if recorder is not None:
+                    recorder.started(running(), self.fn.__name__)
                 with np.errstate(all="ignore"):  # as silent as a GPU; set here, because coroutines do not inherit it
                     self.fn(**arguments)
+                if recorder is not None:
+                    recorder.ended(running())
+            except OutsideError:
+                assert world is not None
+                world.abort("touched memory of no symmetric tensor")  # which reports
+                raise SystemExit(1) from None
             except Exception as error:
                 raise self._failure(error, index) from error
 
@@ -71,6 +81,8 @@ class Executor(stock.GridExecutor):  # type: ignore[misc]
         try:
             with contextlib.nullcontext() if world is None else world.turn(self._where()):
                 Scheduler(enter, world).run(programs)
+                if world is not None and world.recorder is not None:
+                    world.recorder.launch_ended()
         except (CannotGoOnError, BrokenWorldError) as error:
             failure = KernelError(f"{self._where()}: {error}")
             if world is not None and isinstance(error, CannotGoOnError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -9,7 +10,7 @@ from types import FrameType, TracebackType
 import numpy
 import triton
 
-__all__ = ["of_error", "of_frame"]
+__all__ = ["line_of_frame", "of_error", "of_frame"]
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -27,14 +28,16 @@ _MACHINERY = tuple(
 
 def of_frame(frame: FrameType | None) -> str:
     """``file:line`` of the kernel code that a suspended program is in."""
+    return _shown(line_of_frame(frame))
 
-    def outwards() -> Iterator[tuple[str, int]]:
-        at = frame
-        while at is not None:
-            yield at.f_code.co_filename, at.f_lineno
-            at = at.f_back
 
-    return _pick(outwards())
+def line_of_frame(frame: FrameType | None) -> tuple[str, int] | None:
+    """The same, as file and line."""
+    while frame is not None:
+        if not _is_machinery(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
 
 
 def of_error(error: BaseException) -> str:
@@ -46,11 +49,13 @@ def of_error(error: BaseException) -> str:
             yield at.tb_frame.f_code.co_filename, at.tb_lineno
             at = at.tb_next
 
-    return _pick(reversed(list(inwards())))
+    return _shown(next((line for line in reversed(list(inwards())) if not _is_machinery(line[0])), None))
 
 
-def _pick(innermost_first: Iterator[tuple[str, int]]) -> str:
-    for file, line in innermost_first:
-        if not file.startswith(_MACHINERY):
-            return f"{file}:{line}"
-    return "an unknown place"
+@functools.cache
+def _is_machinery(file: str) -> bool:
+    return file.startswith(_MACHINERY)
+
+
+def _shown(line: tuple[str, int] | None) -> str:
+    return "{}:{}".format(*line) if line else "an unknown place"

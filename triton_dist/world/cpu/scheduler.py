@@ -56,6 +56,12 @@ class Wait:
     describe: Callable[[], str]
     """The op, the address, what is expected and what is there; called when a report is made."""
 
+    words: tuple[tuple[int, int], ...] = ()
+    """What would have to change, if it is known: PEs and offsets in their heaps."""
+
+    pes: tuple[int, ...] = ()
+    """Who would have to come, if it is a barrier."""
+
 
 _INTERRUPTED = Wait(lambda: True, lambda: "nothing: it was interrupted")
 
@@ -69,6 +75,8 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
     """Grows with everything the program does that may bring it, or another one, forward."""
     intention: Access = Access.NOTHING
     """What it is about to do, if it let others go first."""
+    recorded: int = -1
+    """Its number in the recorder's log, if there is one."""
     tried: int = -1
     """The step of the world at which it last found nothing new in memory that it polls."""
 
@@ -91,9 +99,15 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
             self.suspend(_INTERRUPTED)
             self.intention = Access.NOTHING
 
-    def wait_until(self, ready: Callable[[], bool], describe: Callable[[], str]) -> None:
+    def wait_until(
+        self,
+        ready: Callable[[], bool],
+        describe: Callable[[], str],
+        words: tuple[tuple[int, int], ...] = (),
+        pes: tuple[int, ...] = (),
+    ) -> None:
         if not ready():
-            self.suspend(Wait(ready, describe))
+            self.suspend(Wait(ready, describe, words, pes))
         self.steps += 1
 
     def poll(self, what: object, seen: bytes, describe: Callable[[], str]) -> None:
@@ -216,11 +230,20 @@ class Scheduler:
         assert program.wait is not None
         return program.tried != turns.now if program.wait.ready is None else program.wait.ready()
 
+    def record_waits(self) -> None:
+        """Have the recorder note who waits for what."""
+        assert self._world is not None and self._world.recorder is not None
+        for program in self._waiting:
+            self._world.recorder.stuck(program)
+
     def _let_others_go_on(self, turns: Turns) -> None:
         polls = any(program.wait is not None and program.wait.ready is None for program in self._waiting)
         try:
             turns.blocked(polls=polls)
-        except DeadlockError:
+        except DeadlockError as deadlock:
+            if self._world is not None and self._world.checking is not None:
+                self.record_waits()
+                self._world.checking.give_up(first=deadlock.first)
             raise CannotGoOnError(f"no PE can go on: all wait for each other\n{self._report()}") from None
         except BrokenWorldError as error:
             raise BrokenWorldError(f"{error}\n{self._report()}") from None

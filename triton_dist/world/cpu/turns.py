@@ -21,6 +21,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 import numpy as np
 
@@ -40,11 +41,15 @@ _ASLEEP_SECONDS = 1.0
 _FRUITLESS = 200
 """How often all look again before those that poll memory in loops of their own count as stuck."""
 
-_TURN, _STEP, _FRUITLESS_ROUNDS, _EVENTS, _PER_PE = range(5)
+_TURN, _STEP, _FRUITLESS_ROUNDS, _EVENTS, _STUCK, _VERDICT, _PER_PE = range(7)
 
 
 class DeadlockError(RuntimeError):
-    """No PE can go on."""
+    """No PE can go on. All that wait for a turn get it; ``first`` says whether this PE has found it out."""
+
+    def __init__(self, *, first: bool) -> None:
+        super().__init__("no PE can go on")
+        self.first = first
 
 
 class _State(enum.IntEnum):
@@ -86,6 +91,8 @@ class Turns:
         self._turn_address = int(self._words.ctypes.data) + 8 * _TURN
         self._states, self._tried, self._intentions = self._words[_PER_PE:].reshape(3, self._n_pes)
         self._depth = 0
+        self.before_passing: Callable[[], None] = lambda: None
+        """Called before another PE may have the turn."""
 
     # ---- taking and giving
 
@@ -136,7 +143,7 @@ class Turns:
         self._tried[self._pe] = self.now
         if not self._candidates() and not (self._states == _State.AWAY).any():
             if not (self._states == _State.POLLS).any() or self._words[_FRUITLESS_ROUNDS] >= _FRUITLESS:
-                raise DeadlockError
+                self._declare_stuck()
             self._words[_FRUITLESS_ROUNDS] += 1
             self._words[_STEP] += 1
         self._pass_on()
@@ -146,6 +153,24 @@ class Turns:
         """Something has changed: whoever could not go on may look again."""
         self._words[_STEP] += 1
         self._words[_FRUITLESS_ROUNDS] = 0
+
+    def gave_up(self) -> None:
+        """After a DeadlockError: this PE has nothing more to say."""
+        self._states[self._pe] = _State.GONE
+
+    def all_gave_up(self) -> bool:
+        waiting = (self._states >= _State.READY) & (self._states <= _State.POLLS)
+        return not waiting.any()
+
+    @property
+    def verdict(self) -> int:
+        """What a check of the run has come to, zero before; shared by all PEs."""
+        return int(self._words[_VERDICT])
+
+    @verdict.setter
+    def verdict(self, value: int) -> None:
+        self._words[_VERDICT] = value
+        self.step()
 
     @property
     def now(self) -> int:
@@ -185,7 +210,14 @@ class Turns:
     def _pass_on(self) -> None:
         self._offer(self._choose())
 
+    def _declare_stuck(self) -> NoReturn:
+        self._words[_STUCK] = 1
+        for pe in range(self._n_pes):
+            self._ring(pe)
+        raise DeadlockError(first=True)
+
     def _offer(self, pe: int) -> None:
+        self.before_passing()
         seen = load64(self._turn_address, order=Order.ACQUIRE)
         new = ((seen >> 17) + 1) << 17 | pe
         store64(self._turn_address, new, order=Order.RELEASE)
@@ -210,11 +242,14 @@ class Turns:
             rung, _, _ = select.select([self._bell], [], [], _LOOK_SECONDS)
             if rung:
                 self._hear()
-                continue
+                if not self._words[_STUCK]:
+                    continue
             self._trouble()
+            if self._words[_STUCK]:
+                raise DeadlockError(first=False)
             if owner == _NOBODY:
                 if time.monotonic() - asleep_since > self._limit:
-                    raise DeadlockError
+                    self._declare_stuck()
             elif not held and self._states[owner] in (_State.HOST, _State.GONE):
                 seen = (_activity(self._pids[owner]), turn)
                 if seen != last or not seen[0].startswith("S"):

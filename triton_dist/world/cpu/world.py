@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,9 +19,12 @@ from triton_dist._C import _runtime
 from triton_dist._C._runtime import Caller
 from triton_dist.world.base import BrokenWorldError, Launch, World
 from triton_dist.world.cpu import schedule
-from triton_dist.world.cpu.allocator import FirstFit
+from triton_dist.world.cpu.allocator import CHECKED_GAP, FirstFit
 from triton_dist.world.cpu.bootstrap import join
 from triton_dist.world.cpu.turns import DeadlockError, Turns
+
+if TYPE_CHECKING:
+    from triton_dist.world.cpu.checking import Checking
 
 __all__ = ["BrokenWorldError", "CpuWorld", "current"]
 
@@ -61,12 +66,18 @@ class CpuWorld(World):
         super().__init__(launch)
         self.device = torch.device("cpu")
         self.heap, self.control = join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"))
-        self._allocator = FirstFit(self.heap.size)
+        self._allocator = FirstFit(self.heap.size, CHECKED_GAP if environment.get("TRITON_DIST_CHECK") else 0)
         self._allocations: dict[int, _Allocation] = {}
         self._rounds = {Caller.HOST: 0, Caller.KERNEL: 0}
         self._next_look = 0.0
         self._kernel_call: str | None = None
         self.turns = self._take_turns(launch)
+        self.checking: Checking | None = None
+        if environment.get("TRITON_DIST_CHECK"):
+            from triton_dist.world.cpu.checking import Checking  # which looks at programs, and so at worlds
+
+            self.checking = Checking(launch, self)
+        self.recorder = None if self.checking is None else self.checking.recorder
         self._process = os.getpid()
         if launch.watch is not None:
             launch.watch.on_trouble = lambda trouble: self.control.abort(trouble.pe, trouble.what)
@@ -89,6 +100,9 @@ class CpuWorld(World):
                 "TRITON_DIST_SYMMETRIC_SIZE sets its size"
             )
         self._allocations[offset] = wanted
+        if self.recorder is not None:
+            self.recorder.allocated(offset, wanted.nbytes, str(wanted))
+            self._record_allocations()
         return self._tensor(self.pe, offset, wanted.nbytes, dtype).view(wanted.shape)
 
     def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
@@ -109,7 +123,14 @@ class CpuWorld(World):
         if offset is None or not known:
             raise ValueError("this tensor does not start an allocation of the symmetric heap (or it was freed before)")
         del self._allocations[offset]
+        if self.recorder is not None:
+            self.recorder.freed(offset)
+            self._record_allocations()
         self._allocator.release(offset)
+
+    def _record_allocations(self) -> None:
+        assert self.recorder is not None
+        self.recorder.allocations([(offset, known.nbytes) for offset, known in self._allocations.items()])
 
     def _tensor(self, pe: int, offset: int, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
         # Never of no bytes: torch then forgets the address. Allocations are aligned and padded, so there is room.
@@ -150,6 +171,9 @@ class CpuWorld(World):
     def _close(self) -> None:
         try:
             self._collective("finalize()")
+            if self.checking is not None:
+                with self.turn("the check"):
+                    self.checking.finish()
         except BaseException:
             self._leave()
             raise
@@ -168,12 +192,16 @@ class CpuWorld(World):
         with self.turn(f"PE {self.pe} cannot complete {call}"):
             number = self._announce(Caller.HOST, call)
             ticket = barrier.arrive()
+            if self.recorder is not None:
+                self.recorder.host_arrives(call)
             if self.turns is None:
                 # Short waits, so that a Ctrl-C gets through.
                 self.wait(lambda: barrier.wait(ticket, _LOOK_SECONDS / 2), call, needs_all=True)
             else:
                 self._wait_in_turns(lambda: barrier.passed(ticket), call)
             self._compare(Caller.HOST, number)
+            if self.recorder is not None:
+                self.recorder.host_leaves()
 
     def _announce(self, caller: Caller, call: str) -> int:
         """Tell the other PEs what this one comes to do together; the number of the round."""
@@ -220,10 +248,14 @@ class CpuWorld(World):
     # ---- one PE at a time
 
     def _take_turns(self, launch: Launch) -> Turns | None:
-        text = environment.get("TRITON_DIST_SCHEDULE")
-        if len(set(launch.exchange("schedule", text))) > 1:
-            raise RuntimeError("set TRITON_DIST_SCHEDULE alike on all PEs")
-        return None if text == "round-robin" else Turns(launch, schedule.of(text, launch.pe), self._check_trouble)
+        text, checked = environment.get("TRITON_DIST_SCHEDULE"), environment.get("TRITON_DIST_CHECK")
+        if len(set(launch.exchange("schedule", f"{text} {checked}"))) > 1:
+            raise RuntimeError("set TRITON_DIST_SCHEDULE and TRITON_DIST_CHECK alike on all PEs")
+        return (
+            None
+            if text == "round-robin" and not checked
+            else Turns(launch, schedule.of(text, launch.pe), self._check_trouble)
+        )
 
     @contextmanager
     def turn(self, failing: str) -> Iterator[None]:
@@ -256,7 +288,10 @@ class CpuWorld(World):
                 self.turns.blocked(polls=False)
         except BrokenWorldError as error:
             raise BrokenWorldError(f"PE {self.pe} cannot complete {call}: {error}") from None
-        except DeadlockError:
+        except DeadlockError as deadlock:
+            if self.checking is not None:
+                self.checking.recorder.host_stuck(call)
+                self.checking.give_up(first=deadlock.first)
             reason = f"waits in {call}, which not all PEs have entered, and no PE can go on"
             self.abort(reason)
             raise BrokenWorldError(f"PE {self.pe} {reason}") from None
@@ -282,12 +317,23 @@ class CpuWorld(World):
                     pid = self.control.pid(pe)
                     self.control.abort(pe, f"is lost: its process {pid} was killed, crashed or just ended")
                 elif state == _runtime.State.LEFT and needs_all:
+                    self._end_if_reported()
                     return f"PE {pe} has left the world"
         broken = self.control.aborted()
+        if broken:
+            self._end_if_reported()
         return f"PE {broken[0]} {broken[1]}" if broken else None
+
+    def _end_if_reported(self) -> None:
+        """In a checked run whoever finds something says it; the others have nothing to add."""
+        if self.checking is not None and self.checking.has_reported:
+            raise SystemExit(1)
 
     def abort(self, reason: str) -> None:
         """Break the world; the others' waits end with ``PE <this one> <reason>``. Only the first failure counts."""
+        if self.checking is not None and self.control.aborted() is None:
+            self.checking.recorder.failed(reason)
+            self.checking.fail()
         if self._launch.watch is not None:
             self._launch.watch.fail(reason)
         else:
@@ -297,7 +343,17 @@ class CpuWorld(World):
         # A program may end without finalize(): nobody need wait for it, nor it for others. The heap outlives it.
         if os.getpid() == self._process and not self.finalized:
             self.finalized = True
+            if self.checking is not None and self.control.aborted() is None:
+                self._finish_at_exit()
             self._leave()
+
+    def _finish_at_exit(self) -> None:
+        """A checked program that ends without finalize(): what it did is looked at all the same."""
+        try:
+            self._close()
+        except SystemExit as found:
+            sys.stdout.flush()
+            os._exit(int(str(found)))  # too late for an exit status to come about in any other way
 
     def _leave(self, *, politely: bool = False) -> None:
         if self.turns is not None:

@@ -43,4 +43,6 @@ def meet(world: CpuWorld, call: str) -> None:
     """Wait for one program of each PE, which does the same ``call``. What each wrote before, all see after."""
     quiet()
     with world.kernel_barrier(call) as passed:
-        scheduler.running().wait_until(passed, lambda: f"{call}: not all {world.n_pes} PEs have come")
+        scheduler.running().wait_until(
+            passed, lambda: f"{call}: not all {world.n_pes} PEs have come", pes=tuple(range(world.n_pes))
+        )

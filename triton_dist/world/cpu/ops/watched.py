@@ -71,6 +71,11 @@ class Watched:
         """What is there now."""
         return self.element.word.load(self.begin + index * self.element.size, order=Order.ACQUIRE)
 
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """PE and offset of each."""
+        first = self.begin - self.world.heap.base(self.world.pe)
+        return tuple((self.world.pe, first + index * self.element.size) for index in self.indices)
+
     def accepts(self, index: int, word: int) -> bool:
         return _COMPARISONS[self.cmp][1](self.element.number(word), self.expected[index])
 

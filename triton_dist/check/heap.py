@@ -1,0 +1,48 @@
+"""The tensors of a run's symmetric heap, to name what lies at an offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_dist.check.log import Place
+
+__all__ = ["Heap", "Tensor"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    offset: int
+    nbytes: int
+    text: str
+    """Shape and dtype."""
+    place: Place
+    """Where it was allocated."""
+
+
+class Heap:
+    """What is allocated, as PE 0 has it: all do the same."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, Tensor] = {}
+
+    def at(self, offset: int) -> Tensor | None:
+        """The tensor that an offset lies in."""
+        near = self.before(offset)
+        return near if near and offset < near.offset + max(near.nbytes, 1) else None
+
+    def before(self, offset: int) -> Tensor | None:
+        """The last tensor that begins at ``offset`` or before."""
+        begins = [begin for begin in self.tensors if begin <= offset]
+        return self.tensors[max(begins)] if begins else None
+
+    def name(self, space: int, begin: int, end: int) -> str:
+        if space < 0:
+            return f"{end - begin} bytes of PE {-1 - space}'s own memory"
+        tensor = self.at(begin)
+        if tensor is None:
+            return f"offset {begin} of PE {space}'s heap"
+        first = begin - tensor.offset
+        return (
+            f"bytes {first} to {end - tensor.offset} of the symmetric tensor ({tensor.text}) on PE {space}, "
+            f"allocated at {tensor.place}"
+        )

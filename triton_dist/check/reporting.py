@@ -1,0 +1,38 @@
+"""Findings as text, in the manner of a compiler's errors."""
+
+from __future__ import annotations
+
+import linecache
+import os
+
+from triton_dist.check.findings import CLASSES, Finding
+
+__all__ = ["report"]
+
+
+def report(findings: list[Finding], events: int, n_pes: int, schedule: str) -> str:
+    """All findings, and a line that says how many there are."""
+    how = f"{n_pes} PE{'s' * (n_pes > 1)}, schedule {schedule}, {events} events"
+    if not findings:
+        return f"triton-dist-check: nothing found ({how})"
+    count = f"{len(findings)} problem{'s' * (len(findings) > 1)}"
+    return "\n".join([*(_one(finding) for finding in findings), f"triton-dist-check: {count} ({how})"])
+
+
+def _one(finding: Finding) -> str:
+    lines = [f"error: {CLASSES[finding.kind]} [{finding.kind}]"]
+    for side in finding.sides:
+        lines.append(f"  {_path(side.place.file)}:{side.place.line}: PE {side.pe}, {side.who}: {side.does}")
+        code = linecache.getline(side.place.file, side.place.line).strip()
+        if code:
+            lines.append(f"      {code}")
+    lines += [f"  note: {note}" for note in finding.notes]
+    if finding.count > 1:
+        lines.append(f"  note: {finding.count} times on these lines")
+    return "\n".join(lines) + "\n"
+
+
+def _path(file: str) -> str:
+    """As short as it is unambiguous."""
+    below = os.path.relpath(file)
+    return file if below.startswith("..") else below

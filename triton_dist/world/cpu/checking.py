@@ -1,0 +1,89 @@
+"""A checked run (``TRITON_DIST_CHECK``): every PE writes down what it does, and at the end one looks through all of it.
+
+The end is ``finalize()``, or the moment when no PE can go on, or when one touches memory it must not touch or fails.
+Whoever finds that out reports; the others wait for the report and end with the same exit status. Analysis and report
+are triton_dist.check's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from triton_dist import check, environment
+from triton_dist.check.log import Log
+from triton_dist.world.base import Launch
+from triton_dist.world.cpu.recorder import Recorder
+from triton_dist.world.cpu.shared import create_file, open_file
+
+if TYPE_CHECKING:
+    from triton_dist.world.cpu.world import CpuWorld
+
+__all__ = ["Checking"]
+
+_STATUS = 1
+_PATIENCE = 60.0
+"""Seconds to wait for another PE's report."""
+
+
+class Checking:
+    """This PE's part. Made by all PEs together."""
+
+    def __init__(self, launch: Launch, world: CpuWorld) -> None:
+        assert world.turns is not None
+        self._pe, self._turns = launch.pe, world.turns
+        fd = create_file("log")
+        cards = [json.loads(card) for card in launch.exchange("log", json.dumps([os.getpid(), fd]))]
+        self._logs = [fd if pe == launch.pe else open_file(*card) for pe, card in enumerate(cards)]
+        self.recorder = Recorder(world, Log(fd))
+        self._turns.before_passing = self.recorder.flush
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether somebody has reported problems."""
+        return self._turns.verdict == _FOUND
+
+    def finish(self) -> None:
+        """All PEs are done, and come here together, each with the turn: SystemExit if there is something to report."""
+        if self._pe == 0:
+            self._report()
+        self._turns.wait(lambda: self._turns.verdict != 0)
+        if self.has_reported:
+            raise SystemExit(_STATUS)
+
+    def fail(self) -> None:
+        """The run cannot go on, and this PE knows first. Reports."""
+        self._report()
+
+    def give_up(self, *, first: bool) -> None:
+        """No PE can go on; all come here, and the ``first`` one reports when the others have written down why."""
+        self.recorder.flush()
+        self._turns.gave_up()
+        deadline = time.monotonic() + _PATIENCE
+        if first:
+            self._await(self._turns.all_gave_up, min(deadline, time.monotonic() + 5))
+            self._report()
+        else:
+            self._await(lambda: self._turns.verdict != 0, deadline)
+        raise SystemExit(_STATUS)
+
+    def _report(self) -> None:
+        if self._turns.verdict != 0:
+            return
+        self.recorder.flush()
+        findings, events = check.analyse(self._logs)
+        schedule = environment.get("TRITON_DIST_SCHEDULE")
+        print(check.report(findings, events, len(self._logs), schedule), file=sys.stderr, flush=True)
+        self._turns.verdict = _FOUND if findings else _CLEAN
+
+    @staticmethod
+    def _await(done: Callable[[], bool], deadline: float) -> None:
+        while not done() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+_CLEAN, _FOUND = 1, 2
