@@ -22,11 +22,13 @@ MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "N_PES": 4}
 SUMMED = MOVED | {"output": "*bf16", "input": "*bf16"}
 LARGE = {"meeting_room": "*i32", "BLOCK": 4096}
 SMALL = {"mail": "*i64", "BLOCK": 512}
+STAGED = {"memory": "*bf16", "part": "i32", "rounds": "i32", "PER_ROUND": 4, "SLOT": 16384}
 SUM_OF_WORDS = {"part": "i32", "DTYPE": tl.bfloat16, "PAIRS": True}
 KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("all_gather", "_push"): (MOVED | LARGE, 8),
     ("all_to_all", "_push"): (MOVED | LARGE, 8),
-    ("reduce_scatter", "_pull"): (SUMMED | LARGE, 8),
+    ("reduce_scatter", "_push"): (SUMMED | LARGE | STAGED, 16),
+    ("all_reduce", "_push"): (SUMMED | LARGE | STAGED, 16),
     ("all_reduce", "_direct"): (SUMMED | LARGE | {"part": "i32"}, 8),
     ("all_gather", "_exchange"): (MOVED | SMALL, 4),
     ("all_reduce", "_two_shot"): (MOVED | SMALL | SUM_OF_WORDS, 8),

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGE = ["all_gather._push", "all_to_all._push", "reduce_scatter._pull", "all_reduce._direct"]
+LARGE = ["all_gather._push", "all_to_all._push", "all_reduce._direct"]
+STAGED = ["reduce_scatter._push", "all_reduce._push"]
 SMALL = ["all_gather._exchange", "all_reduce._two_shot"]
 
 
@@ -44,11 +45,23 @@ def test_messages_are_stored_and_awaited_16_bytes_at_a_time(ptx: dict[str, str],
 
 
 def test_a_meeting_releases_once_and_acquires(ptx: dict[str, str]) -> None:
-    pattern = r"bar\.sync.*?atom\.global\.sys\.release\.exch.*?atom\.global\.sys\.acquire\.add.*?bar\.sync"
+    steps = [
+        "bar.sync",
+        "atom.global.sys.release.exch",
+        "ld.volatile.global",
+        "atom.global.sys.acquire.add",
+        "bar.sync",
+    ]
+    pattern = ".*?".join(map(re.escape, steps))
     assert len(re.findall(pattern, ptx["meeting._meeting"], re.DOTALL)) == 1
 
 
-@pytest.mark.parametrize("name", [*LARGE, *SMALL])
+@pytest.mark.parametrize("name", STAGED)
+def test_what_is_staged_moves_16_bytes_at_a_time(ptx: dict[str, str], name: str) -> None:
+    assert ptx[name].count("ld.global.v4.b32") >= 10 and ptx[name].count("st.global.v4.b32") >= 6
+
+
+@pytest.mark.parametrize("name", [*LARGE, *STAGED, *SMALL])
 def test_nothing_lies_in_local_memory(ptx: dict[str, str], name: str) -> None:
     assert ".local" not in ptx[name]
 

@@ -18,7 +18,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels import model
 from triton_dist.kernels.arguments import check_algorithm, check_part, check_tensors, need_symmetric, words
-from triton_dist.kernels.copies import beside, copy_blocks
+from triton_dist.kernels.copies import copied_beside
 from triton_dist.kernels.low_latency import (
     block_of,
     exchange_begin,
@@ -29,7 +29,7 @@ from triton_dist.kernels.low_latency import (
     send,
     warps_of,
 )
-from triton_dist.kernels.meet import arrive, meet, wait
+from triton_dist.kernels.meet import meet
 from triton_dist.kernels.meeting import meeting
 from triton_dist.kernels.workspace import is_symmetric, room
 
@@ -56,19 +56,17 @@ def _push(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constex
     program = tl.program_id(0)
     me = dl.my_pe()
     mine = output + me.to(tl.int64) * n
-    number = arrive(meeting_room, program, N_PES)
-    copy_blocks(mine, input, n, BLOCK)  # what is for this PE need not wait for the others
-    wait(meeting_room, program, number, N_PES)
+    meet(meeting_room, program, N_PES)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets)
-        for i in tl.static_range(1, N_PES):
+        for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets, mask=offsets < n)
-        for i in tl.static_range(1, N_PES):
+        for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words, mask=offsets < n)
     meet(meeting_room, program, N_PES)
 
@@ -125,18 +123,19 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     )
 
 
-def push(
-    output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 4096, num_warps: int = 8
-) -> None:
+def push(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 0, num_warps: int = 0) -> None:
     n, n_pes = input.numel(), triton_dist.n_pes()
-    programs = programs or min(128, max(1, triton.cdiv(n, block)))
+    large = n >= 1 << 18
+    block = block or (8192 if large else 2048)
+    num_warps = num_warps or (16 if large else 8)
+    programs = programs or min(128 if large else 64, max(1, triton.cdiv(n, block)))
     _push[(programs,)](output, input, room(), n, n_pes, block, num_warps=num_warps)
 
 
 def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
     me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
     mine = output[me * input.numel() : (me + 1) * input.numel()]
-    with beside(lambda: mine.copy_(input)):
+    with copied_beside(mine, input):
         meeting()
         for i in range(1, n_pes):
             triton_dist.peer(mine, (me + i) % n_pes).copy_(input)

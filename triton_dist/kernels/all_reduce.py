@@ -2,9 +2,10 @@
 
 ``one_shot``, for the smallest: every PE sends all of its tensor to every mailbox, as words that carry a number, and
 adds up what it received; one latency. ``two_shot``, for those a little larger: PE i adds up part i only, and sends the
-sum round; two latencies, but a share of the bytes. ``direct``, for large ones: two-shot without mailboxes. PEs meet,
-every program loads its blocks of this PE's part from all tensors, and stores their sum into all of them at once, so
-that both directions of the links are busy; PEs meet again. Nobody but PE i touches part i, so it may be done in place.
+sum round; two latencies, but a share of the bytes. ``direct``, for medium ones: PEs meet, every program loads its
+blocks of this PE's part from all tensors and stores their sum into all of them, and PEs meet again. ``push``, for large
+ones: parts go to staging memory of the PEs that add them up, round by round, since stores are faster than loads, and
+every PE stores its sums into all tensors. Both may be done in place.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from triton_dist.kernels.low_latency import (
     warps_of,
 )
 from triton_dist.kernels.meet import meet
-from triton_dist.kernels.reduce_scatter import load_sum
 from triton_dist.kernels.staging import meetings_so_far, plan, push_round, staging, staging_room, sum_of_block
 from triton_dist.kernels.sums import sum_of_rows
 from triton_dist.kernels.workspace import is_symmetric, room
@@ -73,6 +73,16 @@ def _two_shot(
 
 
 @triton.jit
+def _load_sum(ptr, offsets, mask, N_PES: tl.constexpr):
+    """The sum over all PEs of a block of a symmetric tensor, in float32, this PE's own added last."""
+    me = dl.my_pe()
+    total = tl.zeros(offsets.shape, tl.float32)
+    for i in tl.static_range(1, N_PES + 1):
+        total += tl.load(dl.symm_at(ptr, (me + i) % N_PES) + offsets, mask=mask).to(tl.float32)
+    return total
+
+
+@triton.jit
 def _direct(output, input, meeting_room, n, part, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     me = dl.my_pe()
@@ -82,12 +92,12 @@ def _direct(output, input, meeting_room, n, part, N_PES: tl.constexpr, BLOCK: tl
     whole = (mine // BLOCK).to(tl.int32)
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
-        total = load_sum(input + start, offsets, None, N_PES).to(output.dtype.element_ty)
+        total = _load_sum(input + start, offsets, None, N_PES).to(output.dtype.element_ty)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
-        total = load_sum(input + start, offsets, offsets < mine, N_PES).to(output.dtype.element_ty)
+        total = _load_sum(input + start, offsets, offsets < mine, N_PES).to(output.dtype.element_ty)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total, mask=offsets < mine)
     meet(meeting_room, program, N_PES)
@@ -144,8 +154,8 @@ def all_reduce(
         tensor: contiguous, float16, bfloat16 or float32; of the same shape on all PEs.
         op: ``"sum"``.
         out: like ``tensor``, which it may not overlap; by default the result replaces ``tensor``.
-        algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that) or ``direct``, for which
-            both tensors must be symmetric; ``auto`` chooses by size.
+        algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``push``, for which
+            ``out`` must be symmetric, or ``direct``, for which both must; ``auto`` chooses by size.
 
     Returns:
         where the result is.
@@ -162,8 +172,10 @@ def all_reduce(
     if tensor.numel():
         if algorithm == "auto":
             algorithm = _choose(out, tensor)
+        if algorithm in ("push", "direct"):
+            need_symmetric("all_reduce", algorithm, out=out)
         if algorithm == "direct":
-            need_symmetric("all_reduce", algorithm, tensor=tensor, out=out)
+            need_symmetric("all_reduce", algorithm, tensor=tensor)
         _ALGORITHMS[algorithm](out, tensor)
     return out
 
@@ -177,8 +189,10 @@ def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
         estimates["one_shot"] = model.low_latency(nbytes * (n_pes - 1))
     if fits(triton.cdiv(nbytes, 4 * n_pes), n_pes):
         estimates["two_shot"] = model.low_latency(2 * share, hops=2)
-    if not estimates or (is_symmetric(input) and is_symmetric(output)):
-        estimates["direct"] = model.direct(2 * share)
+    if not estimates or is_symmetric(output):
+        estimates["push"] = model.staged(2 * share, meetings=2)
+        if is_symmetric(input):
+            estimates["direct"] = model.pulled(2 * share)
     return model.fastest(estimates)
 
 
@@ -209,9 +223,9 @@ def two_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
 
 def direct(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 0, num_warps: int = 8) -> None:
     n, n_pes = input.numel(), triton_dist.n_pes()
-    block = block or 8192 // input.element_size()
+    block = block or 4096 // input.element_size()
     part = _part(n, n_pes)
-    programs = programs or min(128, max(1, triton.cdiv(part, block)))
+    programs = programs or min(64, max(1, triton.cdiv(part, block)))
     _direct[(programs,)](output.view(-1), input.view(-1), room(), n, part, n_pes, block, num_warps=num_warps)
 
 

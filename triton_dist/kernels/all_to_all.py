@@ -17,7 +17,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels import model
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
-from triton_dist.kernels.copies import beside, copy_blocks
+from triton_dist.kernels.copies import copied_beside
 from triton_dist.kernels.low_latency import (
     block_of,
     exchange_begin,
@@ -28,7 +28,7 @@ from triton_dist.kernels.low_latency import (
     send_rows,
     warps_of,
 )
-from triton_dist.kernels.meet import arrive, meet, wait
+from triton_dist.kernels.meet import meet
 from triton_dist.kernels.meeting import meeting
 from triton_dist.kernels.workspace import is_symmetric, room
 
@@ -53,20 +53,18 @@ def _push(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constex
     program = tl.program_id(0)
     me = dl.my_pe()
     mine = output + me.to(tl.int64) * n
-    number = arrive(meeting_room, program, N_PES)
-    copy_blocks(mine, input + me.to(tl.int64) * n, n, BLOCK)  # what stays here need not wait for the others
-    wait(meeting_room, program, number, N_PES)
+    meet(meeting_room, program, N_PES)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         words = ()
-        for i in tl.static_range(1, N_PES):  # all loads are under way before the first store
+        for i in tl.static_range(1, N_PES + 1):  # all loads are under way before the first store
             words = words + (tl.load(input + ((me + i) % N_PES).to(tl.int64) * n + offsets),)  # type: ignore[assignment]  # noqa: RUF005
-        for i in tl.static_range(1, N_PES):
+        for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words[i - 1])
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
-        for i in tl.static_range(1, N_PES):
+        for i in tl.static_range(1, N_PES + 1):
             pe = (me + i) % N_PES
             few = tl.load(input + pe.to(tl.int64) * n + offsets, mask=offsets < n)
             tl.store(dl.symm_at(mine, pe) + offsets, few, mask=offsets < n)
@@ -132,7 +130,7 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
 
 
 def push(
-    output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 2048, num_warps: int = 8
+    output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 4096, num_warps: int = 16
 ) -> None:
     n_pes = triton_dist.n_pes()
     n = input.numel() // n_pes
@@ -144,7 +142,7 @@ def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
     me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
     n = input.numel() // n_pes
     mine = output[me * n : (me + 1) * n]
-    with beside(lambda: mine.copy_(input[me * n : (me + 1) * n])):
+    with copied_beside(mine, input[me * n : (me + 1) * n]):
         meeting()
         for i in range(1, n_pes):
             pe = (me + i) % n_pes

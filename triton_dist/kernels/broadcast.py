@@ -134,7 +134,7 @@ def _choose(tensor: torch.Tensor) -> str:
     nbytes = tensor.numel() * tensor.element_size()
     estimates = {"push": model.direct(nbytes * (n_pes - 1))}
     if n_pes > 2:
-        estimates["scatter"] = model.direct(nbytes) + (_ROUNDS + 1) * model.direct(nbytes / _ROUNDS) / 4
+        estimates["scatter"] = 2 * model.direct(0) + 1.2 * (model.direct(nbytes) - model.direct(0))
     if fits(tensor.numel(), n_pes):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
         if not is_symmetric(tensor):

@@ -64,9 +64,10 @@ def wait(room, program, number, N_PES: tl.constexpr):
     row = room + program * _ROW
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
     missing = True
-    while missing:
-        seen = tl.atomic_add(row + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
+    while missing:  # looking is cheaper than acquiring, which is done once
+        seen = tl.load(row + pes, mask=pes < N_PES, other=0, volatile=True)
         missing = tl.min(tl.where(pes < N_PES, seen - number, 0)) < 0
+    tl.atomic_add(row + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
     tl.debug_barrier()  # nobody goes on before the thread that acquired has
 
 

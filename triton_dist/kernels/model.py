@@ -6,10 +6,11 @@ measured with ``benchmarks/collectives.py``. They need not be exact, only cross 
 
 from __future__ import annotations
 
-__all__ = ["copy_engine", "direct", "fastest", "low_latency"]
+__all__ = ["copy_engine", "direct", "fastest", "low_latency", "pulled", "staged"]
 
 _US = 1e-6
 _WIRE = 350e9  # bytes/s that stores of a kernel send
+_PULL = 320e9  # bytes/s where loads from peers take part
 _COPY_ENGINE = 385e9
 
 
@@ -21,6 +22,16 @@ def low_latency(nbytes: float, hops: int = 1) -> float:
 def direct(nbytes: float) -> float:
     """Seconds to meet, send ``nbytes`` from each PE straight to their place, and meet."""
     return 7 * _US + nbytes / _WIRE
+
+
+def pulled(nbytes: float) -> float:
+    """Seconds to meet, load and send ``nbytes`` together, and meet."""
+    return 7 * _US + nbytes / _PULL
+
+
+def staged(nbytes: float, meetings: int) -> float:
+    """Seconds to send ``nbytes`` from each PE through staging memory, which takes so many meetings."""
+    return (2.2 + 2.7 * meetings) * _US + nbytes / _WIRE
 
 
 def copy_engine(nbytes: float, copies: int) -> float:

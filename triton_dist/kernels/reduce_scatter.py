@@ -1,8 +1,8 @@
 """Reduce-scatter: PE i gets the sum of everybody's part i. Sums are made in float32 and rounded once.
 
-``low_latency``, for small inputs: every PE sends part i to PE i's mailbox, as words that carry a number. ``pull``, for
-larger ones: PEs meet, every program loads its blocks of this PE's part from all inputs and stores their sum, and PEs
-meet again, so that the inputs may be overwritten. PEs begin with different peers, so that no one is read by all.
+``low_latency``, for small inputs: every PE sends part i to PE i's mailbox, as words that carry a number. ``push``, for
+larger ones: every program stores blocks of part i to PE i's staging memory, programs meet, and add up what has come. No
+tensor need be symmetric.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from triton_dist.kernels.arguments import (
     check_op,
     check_part,
     check_tensors,
-    need_symmetric,
     sum_words,
 )
 from triton_dist.kernels.low_latency import (
@@ -37,9 +36,8 @@ from triton_dist.kernels.low_latency import (
 from triton_dist.kernels.meet import meet
 from triton_dist.kernels.staging import meetings_so_far, plan, push_round, staging, staging_room, sum_of_block
 from triton_dist.kernels.sums import sum_of_rows
-from triton_dist.kernels.workspace import is_symmetric, room
 
-__all__ = ["load_sum", "reduce_scatter"]
+__all__ = ["reduce_scatter"]
 
 
 @triton.jit
@@ -56,32 +54,6 @@ def _exchange(
     total = sum_of_rows(receive(slice, number, BLOCK, N_PES), N_PES, DTYPE, PAIRS)
     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     exchange_end(slice, number)
-
-
-@triton.jit
-def load_sum(ptr, offsets, mask, N_PES: tl.constexpr):
-    """The sum over all PEs of a block of a symmetric tensor, in float32, this PE's own added last."""
-    me = dl.my_pe()
-    total = tl.zeros(offsets.shape, tl.float32)
-    for i in tl.static_range(1, N_PES + 1):
-        total += tl.load(dl.symm_at(ptr, (me + i) % N_PES) + offsets, mask=mask).to(tl.float32)
-    return total
-
-
-@triton.jit
-def _pull(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
-    program = tl.program_id(0)
-    mine = input + dl.my_pe().to(tl.int64) * n
-    meet(meeting_room, program, N_PES)
-    whole = n // BLOCK
-    for block in range(program, whole, tl.num_programs(0)):
-        offsets = block * BLOCK + tl.arange(0, BLOCK)
-        tl.store(output + offsets, load_sum(mine, offsets, None, N_PES).to(output.dtype.element_ty))
-    if program == whole % tl.num_programs(0):  # the rest, less than a block
-        offsets = whole * BLOCK + tl.arange(0, BLOCK)
-        total = load_sum(mine, offsets, offsets < n, N_PES)
-        tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
-    meet(meeting_room, program, N_PES)
 
 
 @triton.jit
@@ -127,11 +99,10 @@ def reduce_scatter(
     overwritten. It may be captured in a CUDA graph after it has run once. Equal inputs give equal results.
 
     Args:
-        output: contiguous, float16, bfloat16 or float32; it need not be symmetric, and may not overlap ``input``.
-        input: contiguous, with ``n_pes`` times the elements of ``output`` and its dtype; symmetric, except for
-            ``low_latency``.
+        output: contiguous, float16, bfloat16 or float32; it may not overlap ``input``.
+        input: contiguous, with ``n_pes`` times the elements of ``output`` and its dtype.
         op: ``"sum"``.
-        algorithm: ``low_latency`` (up to 256 KiB a part or so) or ``pull``; ``auto`` chooses by size.
+        algorithm: ``low_latency`` (up to 256 KiB a part or so) or ``push``; ``auto`` chooses by size.
 
     Returns:
         ``output``.
@@ -145,21 +116,17 @@ def reduce_scatter(
     check_algorithm("reduce_scatter", algorithm, tuple(_ALGORITHMS))
     if output.numel():
         if algorithm == "auto":
-            algorithm = _choose(output, input)
-        if algorithm != "low_latency":
-            need_symmetric("reduce_scatter", algorithm, input=input)
+            algorithm = _choose(output)
         _ALGORITHMS[algorithm](output, input)
     return output
 
 
-def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
+def _choose(output: torch.Tensor) -> str:
     n_pes = triton_dist.n_pes()
     nbytes = output.numel() * output.element_size()
-    estimates = {"pull": model.direct(nbytes * (n_pes - 1))}
+    estimates = {"push": model.staged(nbytes * (n_pes - 1), meetings=1)}
     if fits(triton.cdiv(nbytes, 4), n_pes):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
-        if not is_symmetric(input):
-            return "low_latency"
     return model.fastest(estimates)
 
 
@@ -175,16 +142,9 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     )
 
 
-def pull(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 0, num_warps: int = 8) -> None:
-    n, n_pes = output.numel(), triton_dist.n_pes()
-    block = block or 8192 // output.element_size()
-    programs = programs or min(128, max(1, triton.cdiv(n, block)))
-    _pull[(programs,)](output.view(-1), input.view(-1), room(), n, n_pes, block, num_warps=num_warps)
-
-
-def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tuning: int) -> None:
+def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 16, **tuning: int) -> None:
     part, n_pes = output.numel(), triton_dist.n_pes()
-    cut = plan(part, n_pes, output.element_size(), **tuning)
+    cut = plan(part, n_pes, output.element_size(), **{"block_bytes": 8192} | tuning)
     _push[(cut.programs,)](
         output.view(-1),
         input.view(-1),
@@ -200,4 +160,4 @@ def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tun
     )
 
 
-_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "pull": pull}
+_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push}

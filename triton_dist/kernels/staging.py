@@ -63,7 +63,7 @@ class Plan(NamedTuple):
     """Elements that a program can receive from one PE in a round."""
 
 
-def plan(part: int, n_pes: int, itemsize: int, programs: int = 0, block_bytes: int = 8192) -> Plan:
+def plan(part: int, n_pes: int, itemsize: int, programs: int = 0, block_bytes: int = 4096) -> Plan:
     """How to cut parts of so many elements."""
     slot = _slot_bytes(n_pes)
     block = min(block_bytes, slot) // itemsize
