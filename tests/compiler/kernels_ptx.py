@@ -1,4 +1,4 @@
-"""Compile the collectives for an H200 and print their PTX as JSON, by module and name. Started by test_kernels.py.
+"""Compile the collectives for an H200 and print their PTX as JSON, by module and name. Started by test_kernels_code.py.
 
 A process of its own: device functions that call others are compiled only where ``triton.jit`` does not interpret.
 """

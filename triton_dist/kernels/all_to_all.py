@@ -28,7 +28,7 @@ from triton_dist.kernels.low_latency import (
     send_rows,
     warps_of,
 )
-from triton_dist.kernels.meet import meet
+from triton_dist.kernels.meet import arrive, meet, wait
 from triton_dist.kernels.meeting import meeting
 from triton_dist.kernels.workspace import is_symmetric, room
 
@@ -53,15 +53,19 @@ def _push(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constex
     program = tl.program_id(0)
     me = dl.my_pe()
     mine = output + me.to(tl.int64) * n
-    meet(meeting_room, program, N_PES)
+    number = arrive(meeting_room, program, N_PES)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         words = ()
         for i in tl.static_range(1, N_PES + 1):  # all loads are under way before the first store
             words = words + (tl.load(input + ((me + i) % N_PES).to(tl.int64) * n + offsets),)  # type: ignore[assignment]  # noqa: RUF005
+        if block == program:  # the first loads need not wait for other PEs
+            wait(meeting_room, program, number, N_PES)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words[i - 1])
+    if program >= whole:
+        wait(meeting_room, program, number, N_PES)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         for i in tl.static_range(1, N_PES + 1):

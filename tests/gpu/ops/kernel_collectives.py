@@ -12,10 +12,13 @@ import triton_dist
 from ops.harness import check
 from triton_dist import World, kernels
 
-SIZES = (1, 37, 4096, 100_001, 3_000_000)  # elements of a part
-SMALL = 40_000  # what fits into mailboxes
-MOVED = (torch.uint8, torch.bfloat16, torch.int64)
-SUMMED = (torch.float16, torch.bfloat16, torch.float32)
+LARGEST = 3_000_000  # elements of a part
+SMALL = 40_000  # bytes of a part that fit into mailboxes
+MOVED = ((1, torch.int64), (37, torch.uint8), (4096, torch.bfloat16), (100_001, torch.uint8), (LARGEST, torch.bfloat16))
+SUMMED = (
+    *((1, torch.float32), (37, torch.float16), (4096, torch.bfloat16), (4096, torch.float32)),
+    *((100_001, torch.float16), (LARGEST, torch.bfloat16)),
+)
 
 
 def numbers(numel: int, dtype: torch.dtype, pe: int, seed: int) -> torch.Tensor:
@@ -37,8 +40,8 @@ class Case:
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
-        self.input = triton_dist.empty(8 * max(SIZES) * world.n_pes, dtype=torch.uint8)
-        self.output = triton_dist.empty(8 * max(SIZES) * world.n_pes, dtype=torch.uint8)
+        self.input = triton_dist.empty(2 * LARGEST * world.n_pes, dtype=torch.uint8)
+        self.output = triton_dist.empty(2 * LARGEST * world.n_pes, dtype=torch.uint8)
 
     def __call__(self, n: int, dtype: torch.dtype, algorithm: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Fill the input on the current stream, launch, and return the result beside what it should be."""
@@ -75,9 +78,9 @@ def _each(name: str) -> Callable[[World], None]:
     def collective(world: World) -> None:
         """Launched one after the other with nothing in between but PyTorch's own kernels."""
         case = Case(world, name)
-        dtypes = SUMMED if "reduce" in name else MOVED
+        cases = SUMMED if "reduce" in name else MOVED
         wrong = []
-        for seed, (n, dtype, algorithm) in enumerate(itertools.product(SIZES, dtypes, algorithms(name))):
+        for seed, ((n, dtype), algorithm) in enumerate(itertools.product(cases, algorithms(name))):
             if is_small(algorithm) and n * dtype.itemsize > SMALL:
                 continue
             found, expected = case(n, dtype, algorithm, seed)

@@ -21,7 +21,7 @@ from triton_dist.kernels.workspace import room
 def steps(x, trace, meeting_room, n, N_PES: tl.constexpr, TRACE: tl.constexpr):
     for step in range(n):
         began = clock(TRACE)
-        for i in range(1000):
+        for _ in range(1000):
             tl.store(x + tl.program_id(0), tl.load(x + tl.program_id(0), volatile=True) + 1)
         note(trace, COMPUTE, step, began, TRACE)
         began = clock(TRACE)
