@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import operator
+import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import torch
 
 from triton_dist.world import last_words
-from triton_dist.world.base import Launch, World
+from triton_dist.world.base import BrokenWorldError, Launch, World
 from triton_dist.world.kind import kind
 from triton_dist.world.launch_info import discover
 
@@ -262,4 +264,14 @@ def _end(world: World) -> None:
         world.finalize()
     else:
         world.abandon(last_words.of(error))
+        if isinstance(error, BrokenWorldError):
+            _fail_at_exit(error)
         last_words.limit_exit()
+
+
+def _fail_at_exit(error: BaseException) -> NoReturn:
+    """The program has run to its end, and has failed all the same: that can be told by its exit status only so."""
+    last_words.say(f"triton_dist: {error}")
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    os._exit(1)

@@ -6,6 +6,7 @@ does not come, two that think they are the same, different ideas of how many the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -77,11 +78,19 @@ def check_in(store: Store, me: Member, seconds: float) -> tuple[Member, ...]:
         return _check_in(store, me, seconds)
     except RuntimeError as error:
         if type(error) is RuntimeError:  # ours
+            _spread(store, me, str(error))
             raise
         raise RuntimeError(
             f"PE {me.pe} lost the store through which the PEs meet: the process that holds it has ended"
             f" ({str(error).splitlines()[0]})"
         ) from None
+
+
+def _spread(store: Store, me: Member, verdict: str) -> None:
+    """Let all fail with the same words. PE 0, which may hold the store, leaves them a moment to read them."""
+    with contextlib.suppress(RuntimeError):
+        if store.compare_set("verdict", "", verdict).decode() == verdict and me.pe == 0:
+            time.sleep(2 * _LOOK_SECONDS)
 
 
 def _check_in(store: Store, me: Member, seconds: float) -> tuple[Member, ...]:
@@ -98,6 +107,8 @@ def _check_in(store: Store, me: Member, seconds: float) -> tuple[Member, ...]:
             members[pe] = Member.of(store.get(f"member/{pe}").decode())
             _compare(me, members[pe])
         missing = [pe for pe in missing if pe not in members]
+        if missing and store.check(["verdict"]):
+            raise RuntimeError(store.get("verdict").decode())
         for member in members.values():
             if missing and member.is_seen_dead:
                 raise RuntimeError(f"PE {member.pe} is lost: its {member} ended before all PEs had come")

@@ -32,12 +32,20 @@ def store(name: str, pe: int, seconds: float) -> Store:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     address = f"\0triton_dist/{os.getuid()}/{name}"
-    limit = timedelta(seconds=seconds)
     if pe == 0:
-        opened = TCPStore("127.0.0.1", 0, None, True, limit, wait_for_workers=False)
+        opened = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=seconds), wait_for_workers=False)
         _tell(address, opened.port)
         return opened
-    return TCPStore("127.0.0.1", _ask(address, seconds), None, False, limit, wait_for_workers=False)
+    server, port = _ask(address, seconds)
+    while True:
+        try:
+            opened = TCPStore("127.0.0.1", port, None, False, timedelta(seconds=2), wait_for_workers=False)
+        except RuntimeError:
+            if not server.is_running():
+                raise RuntimeError(f"PE 0 is lost: its process {server.pid} ended before all PEs had come") from None
+        else:
+            opened.set_timeout(timedelta(seconds=seconds))
+            return opened
 
 
 def launching_process(variable: str) -> Process:
@@ -68,21 +76,23 @@ def _tell(address: str, port: int) -> None:
         while True:
             client, _ = server.accept()
             with client:
-                if _user(client) in (os.getuid(), 0):
+                if _process_and_user(client)[1] in (os.getuid(), 0):
                     client.sendall(struct.pack("!I", port))
 
     threading.Thread(target=answer, name="triton_dist meeting point", daemon=True).start()
 
 
-def _ask(address: str, seconds: float) -> int:
+def _ask(address: str, seconds: float) -> tuple[Process, int]:
+    """PE 0's process, and the port of its store."""
     deadline = time.monotonic() + seconds
     while True:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(max(0.1, deadline - time.monotonic()))
             try:
                 client.connect(address)
-                if _user(client) in (os.getuid(), 0) and len(answer := client.recv(4, socket.MSG_WAITALL)) == 4:
-                    return int(struct.unpack("!I", answer)[0])
+                pid, user = _process_and_user(client)
+                if user in (os.getuid(), 0) and len(answer := client.recv(4, socket.MSG_WAITALL)) == 4:
+                    return Process.find(pid) or Process(pid, 0), int(struct.unpack("!I", answer)[0])
             except OSError:
                 pass  # nobody is there yet
         if time.monotonic() > deadline:
@@ -93,7 +103,8 @@ def _ask(address: str, seconds: float) -> int:
         time.sleep(0.02)
 
 
-def _user(peer: socket.socket) -> int:
+def _process_and_user(peer: socket.socket) -> tuple[int, int]:
     """Who is at the other end of a Unix socket: anyone may bind an abstract name."""
     credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[1])
+    pid, user, _ = struct.unpack("3i", credentials)
+    return int(pid), int(user)
