@@ -11,13 +11,22 @@ Importing this package makes sure that Triton has the compiler plugin, and prepa
 this process will be in (:func:`kind`); it starts nothing else.
 """
 
+import sys
+
 import _triton_dist_loader
 
-_triton_dist_loader.check()
+try:
+    _triton_dist_loader.check()
+except ImportError:
+    if sys.argv[:1] == ["-m"] and "triton_dist.info" in sys.orig_argv:  # python -m imports this package first
+        import _triton_dist_info
 
-from triton_dist.compat.jit import jit  # noqa: E402
-from triton_dist.world import World, interprets, kind  # noqa: E402
-from triton_dist.world.api import (  # noqa: E402
+        sys.exit(_triton_dist_info.main(sys.orig_argv[sys.orig_argv.index("triton_dist.info") + 1 :]))
+    raise
+
+from triton_dist.compat.jit import jit
+from triton_dist.world import World, interprets, kind
+from triton_dist.world.api import (
     barrier_all,
     empty,
     finalize,

@@ -1,0 +1,300 @@
+"""``triton-dist-info``: what is installed here, which world and transport programs would get, and what to fix.
+
+It stands beside the package, not in it, because it must work where the package cannot be imported: what needs the
+package is asked of a process of its own, whose failure, even by a crash, is one of the answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["collect", "main"]
+
+_SECONDS = 120
+_PACKAGES = (
+    "triton-dist",
+    "triton",
+    "torch",
+    "numpy",
+    "greenlet",
+    "nvshmem4py-cu13",
+    "nvidia-nvshmem-cu13",
+    "cuda-bindings",
+    "cuda-core",
+    "mpi4py",
+)
+_PREFIXES = ("TRITON_", "NVSHMEM_", "ROCSHMEM_", "CUDA_", "SLURM_STEP", "OMPI_COMM_WORLD", "PMI_", "NCCL_")
+_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID")
+
+# What only the package can say. Printed as JSON, behind whatever else is printed.
+_ASK_THE_PACKAGE = """
+import json
+answers = {}
+import triton_dist
+from triton_dist import environment
+from triton_dist.world import interprets, kind, launchers
+def ask(name, function):
+    try:
+        answers[name] = function()
+    except Exception as error:
+        answers[name + " error"] = f"{type(error).__name__}: {error}"
+ask("kind", kind)
+ask("interprets", interprets)
+for name in environment.VARIABLES:
+    ask(name, lambda: environment.get(name))
+ask("launcher", lambda: (lambda start: [start.launcher, start.pe, start.n_pes])(launchers.find()))
+if kind() == "gpu":
+    from triton_dist.compiler.device_library import find, nvshmem_bitcode
+    ask("nvshmem device", lambda: [str(part) for part in nvshmem_bitcode()])
+    ask("p2p library", lambda: str(find("p2p", "sm_90").path))
+    def binding():
+        import nvshmem.core
+        return nvshmem.core.get_version().libnvshmem_version
+    ask("nvshmem host", binding)
+else:
+    def runtime():
+        from triton_dist._C import _runtime
+        return _runtime.__file__
+    ask("runtime", runtime)
+print("\\n=====" + json.dumps(answers))
+"""
+
+_ASK_TORCH = """
+import json, warnings
+warnings.simplefilter("ignore")
+import torch
+answers = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip, "gpus": [], "peers": []}
+if torch.cuda.is_available():
+    count = torch.cuda.device_count()
+    for i in range(count):
+        gpu = torch.cuda.get_device_properties(i)
+        answers["gpus"].append({"name": gpu.name, "architecture": f"sm_{gpu.major}{gpu.minor}",
+                                "memory": gpu.total_memory, "multiprocessors": gpu.multi_processor_count})
+    answers["peers"] = [[i == j or torch.cuda.can_device_access_peer(i, j) for j in range(count)] for i in range(count)]
+print("\\n=====" + json.dumps(answers))
+"""
+
+
+def collect() -> dict[str, Any]:
+    """All that there is to say: ``versions, gpus, peers, links, world, launch, environment`` and ``problems``."""
+    problems: list[dict[str, str]] = []
+
+    def problem(what: str, fix: str = "") -> None:
+        problems.append({"what": what, "fix": fix})
+
+    versions: dict[str, Any] = {
+        "python": platform.python_version(),
+        "system": f"{platform.platform()} {_distribution()}".strip(),
+    }
+    for package in _PACKAGES:
+        versions[package] = _installed(package)
+    plugin = _plugin()
+    versions["plugin"] = plugin
+    versions["LLVM of the plugin"] = plugin.get("llvm") if plugin else None
+    versions["NVSHMEM host library"] = _nvshmem_host()
+    versions["driver"] = _driver()
+    torch = _answers(_ASK_TORCH)
+    if "failure" in torch:
+        problem(f"PyTorch cannot be used: {torch['failure']}", "pip install torch")
+    versions["CUDA of PyTorch"] = torch.get("cuda") or (torch.get("hip") and f"HIP {torch['hip']}")
+    package = _answers(_ASK_THE_PACKAGE)
+    if "failure" in package:
+        problem(f"triton_dist cannot be imported: {package['failure']}", "see docs/loading.md")
+    for name, value in package.items():
+        if name.endswith(" error"):
+            problem(f"{name.removesuffix(' error')}: {value}", _fix(name, versions))
+    device = package.get("nvshmem device")
+    versions["NVSHMEM device library"] = device and f"{device[1]} ({device[0]})"
+    host = package.get("nvshmem host") or versions["NVSHMEM host library"]
+    if device and host and device[1] != host:
+        problem(
+            f"NVSHMEM's host library has version {host}, its device library {device[1]} ({device[0]})",
+            "install one version of both, and see that NVSHMEM_HOME points to it",
+        )
+    gpus, peers = torch.get("gpus", []), torch.get("peers", [])
+    if versions["driver"] and not gpus and "failure" not in torch:
+        problem(
+            f"there is a GPU driver ({versions['driver']}), but PyTorch sees no GPU",
+            "install a PyTorch that is built for GPUs and not newer than the driver; see CUDA_VISIBLE_DEVICES",
+        )
+    launcher = package.get("launcher")
+    return {
+        "versions": versions,
+        "gpus": gpus,
+        "peers": peers,
+        "links": _links() if gpus else None,
+        "world": _world(package, gpus, peers),
+        "launch": launcher and {"launcher": launcher[0], "pe": launcher[1], "n_pes": launcher[2]},
+        "environment": {
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES) or name in _NAMES
+        },
+        "problems": problems,
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print it; the exit status is 1 when there is something to fix."""
+    parser = argparse.ArgumentParser(prog="triton-dist-info", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    found = collect()
+    print(json.dumps(found, indent=2) if options.json else _page(found))
+    return 1 if found["problems"] else 0
+
+
+def _page(found: dict[str, Any]) -> str:
+    lines = ["Versions"]
+    for name, value in found["versions"].items():
+        if name == "plugin" and value:
+            value = f"{value['version']} for Triton {value['triton']}, {value['sha256'][:12]} ({value['path']})"
+        lines.append(f"  {name:24} {value or '–'}")
+    lines.append("GPUs" if found["gpus"] else "GPUs: PyTorch sees none")
+    for i, gpu in enumerate(found["gpus"]):
+        memory, reach = gpu["memory"] / 2**30, found["peers"][i]
+        others = [str(j) for j, yes in enumerate(reach) if yes and j != i]
+        seen = f"reaches {', '.join(others)}" if others else "reaches no other"
+        lines.append(f"  {i}: {gpu['name']}, {gpu['architecture']}, {memory:.0f} GiB, {seen} by load and store")
+    if found["links"]:
+        lines += ["Links (nvidia-smi topo -m)", textwrap.indent(found["links"], "  ")]
+    world = found["world"]
+    lines.append(f"World: {world['kind'] or 'none'} ({world['why']})")
+    if world["transport"]:
+        lines.append(f"Transport: {world['transport']} ({world['why transport']})")
+    if found["launch"]:
+        lines.append("Launch: {launcher}, PE {pe} of {n_pes}".format(**found["launch"]))
+    lines.append("Environment" if found["environment"] else "Environment: none of the variables that matter is set")
+    lines += [f"  {name}={value}" for name, value in found["environment"].items()]
+    lines.append("To fix" if found["problems"] else "To fix: nothing found")
+    for problem in found["problems"]:
+        lines.append(textwrap.fill(problem["what"], 116, initial_indent="  * ", subsequent_indent="    "))
+        if problem["fix"]:
+            lines.append(textwrap.fill(problem["fix"], 116, initial_indent="    → ", subsequent_indent="      "))
+    return "\n".join(lines)
+
+
+def _world(package: dict[str, Any], gpus: list[Any], peers: list[list[bool]]) -> dict[str, Any]:
+    """Which world and transport ``init()`` would give PEs on this host's GPUs, and why."""
+    kind = package.get("kind")
+    world: dict[str, Any] = {"kind": kind, "why": "see below", "transport": None, "why transport": None}
+    if kind is None:
+        return world
+    if package.get("TRITON_DIST_WORLD"):
+        world["why"] = f"TRITON_DIST_WORLD={package['TRITON_DIST_WORLD']}"
+    else:
+        world["why"] = f"PyTorch sees {len(gpus)} GPU{'s' if len(gpus) != 1 else ''}"
+    if kind == "cpu":
+        return world
+    asked = package.get("TRITON_DIST_TRANSPORT", "auto")
+    apart = [(i, j) for i, row in enumerate(peers) for j, yes in enumerate(row) if not yes]
+    if asked != "auto":
+        world |= {"transport": asked, "why transport": f"TRITON_DIST_TRANSPORT={asked}"}
+    elif apart:
+        why = f"GPU {apart[0][0]} cannot reach GPU {apart[0][1]} by load and store"
+        world |= {"transport": "nvshmem", "why transport": why}
+    else:
+        why = "every GPU of this host reaches every other; with several hosts it is nvshmem"
+        world |= {"transport": "p2p", "why transport": why}
+    return world
+
+
+def _fix(name: str, versions: dict[str, Any]) -> str:
+    if name.startswith("nvshmem"):
+        cuda = str(versions.get("CUDA of PyTorch") or "13").split(".")[0]
+        return f"pip install 'triton-dist[cuda{cuda}]', or set TRITON_DIST_WORLD=cpu to do without GPUs"
+    if name.startswith(("runtime", "p2p")):
+        return "build it for this Python: make build, or install the wheel for it"
+    return "the message says what was expected" if name.startswith("TRITON_DIST") else ""
+
+
+def _answers(program: str) -> dict[str, Any]:
+    """What a program says in a process of its own; ``failure``: why it could not."""
+    try:
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"failure": str(error)}
+    _, mark, answer = done.stdout.rpartition("\n=====")
+    if mark and done.returncode == 0:
+        found: dict[str, Any] = json.loads(answer)
+        return found
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    if done.returncode < 0:
+        return {"failure": f"the process ended by signal {-done.returncode}: {' '.join(lines[:2])}"}
+    return {"failure": lines[-1] if lines else f"exit status {done.returncode}"}
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _plugin() -> dict[str, str] | None:
+    folder = Path(__file__).resolve().parent / "triton_dist" / "_C"
+    try:
+        return {**json.loads((folder / "plugin_info.json").read_text()), "path": str(folder)}
+    except (OSError, ValueError):
+        return None
+
+
+def _nvshmem_host() -> str | None:
+    """The version that NVSHMEM's host library tells; None when it is not installed or does not load."""
+    homes = [Path(home) for home in (os.environ.get("NVSHMEM_HOME"),) if home]
+    try:
+        package = importlib.util.find_spec("nvidia.nvshmem")
+    except ModuleNotFoundError:
+        package = None
+    homes += [Path(place) for place in (package.submodule_search_locations or ())] if package else []
+    parts = [ctypes.c_int() for _ in range(3)]
+    for file in (file for home in homes for file in sorted((home / "lib").glob("libnvshmem_host.so*"))):
+        try:
+            ctypes.CDLL(str(file)).nvshmemx_vendor_get_version_info(*map(ctypes.byref, parts))
+        except (OSError, AttributeError):
+            continue
+        return ".".join(str(part.value) for part in parts)
+    return None
+
+
+def _driver() -> str | None:
+    version = Path("/proc/driver/nvidia/version")
+    if version.exists():
+        found = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", version.read_text())
+        return f"NVIDIA {found[1]}" if found else "NVIDIA"
+    amd = Path("/sys/module/amdgpu/version")
+    return f"AMD {amd.read_text().strip()}" if amd.exists() else None
+
+
+def _links() -> str | None:
+    return _output(["nvidia-smi", "topo", "-m"], lambda text: re.sub(r"\x1b\[\d*m", "", text).split("\n\n")[0].rstrip())
+
+
+def _output(command: list[str], read: Callable[[str], str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return read(done.stdout) if done.returncode == 0 else None
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
