@@ -97,10 +97,9 @@ def collect() -> dict[str, Any]:
 
     versions: dict[str, Any] = {
         "python": platform.python_version(),
-        "system": f"{platform.platform()} {_distribution()}".strip(),
+        "system": f"{platform.platform()} {_system()}".strip(),
     }
-    for package in _PACKAGES:
-        versions[package] = _installed(package)
+    versions |= {name: _installed(name) for name in _PACKAGES}
     plugin = _plugin()
     versions["plugin"] = plugin
     versions["LLVM of the plugin"] = plugin.get("llvm") if plugin else None
@@ -289,7 +288,7 @@ def _output(command: list[str], read: Callable[[str], str]) -> str | None:
     return read(done.stdout) if done.returncode == 0 else None
 
 
-def _distribution() -> str:
+def _system() -> str:
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME", "")
     except OSError:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -64,19 +65,12 @@ class Launch:
         if self.store is None:
             return [value]
         keys = [f"{key}/{pe}" for pe in range(self.n_pes)]
-        try:
+        with self._using_store(f"exchange {key}"):
             self.store.set(keys[self.pe], value)
             self.await_keys(keys, f"exchange {key}")
             if self.store.has_extended_api():  # type: ignore[attr-defined]
                 return [found.decode() for found in self.store.multi_get(keys)]
             return [self.store.get(name).decode() for name in keys]
-        except RuntimeError as error:
-            if type(error) in (RuntimeError, BrokenWorldError):  # our own
-                raise
-            self.check("exchange " + key)
-            raise BrokenWorldError(
-                f"PE {self.pe} lost the store of this launch: the process that holds it has ended ({error})"
-            ) from None
 
     def await_keys(self, keys: Iterable[str], doing: str, seconds: float | None = None) -> None:
         """Wait until other PEs have set ``keys`` in the store.
@@ -88,12 +82,29 @@ class Launch:
         keys = list(keys)
         deadline = None if seconds is None else time.monotonic() + seconds
         pause = _SHORTEST_PAUSE
-        while not self.store.check(keys):  # its wait() would be deaf to the watch, and warns when it ends in vain
-            self.check(doing)
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"PE {self.pe} cannot {doing}: not all PEs came within {seconds:g} s")
-            time.sleep(pause)
-            pause = min(1.5 * pause, _LONGEST_PAUSE)
+        with self._using_store(doing):
+            while not self.store.check(keys):  # its wait() would be deaf to the watch, and warns when it ends in vain
+                self.check(doing)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(f"PE {self.pe} cannot {doing}: not all PEs came within {seconds:g} s")
+                time.sleep(pause)
+                pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+    @contextmanager
+    def _using_store(self, doing: str) -> Iterator[None]:
+        """Where torch raises an error of the store, say whose end that is."""
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, BrokenWorldError):
+                raise
+            for _ in range(25):  # a PE's store, perhaps, of whose end the watch will tell in a moment
+                self.check(doing)
+                time.sleep(_LONGEST_PAUSE)
+            raise BrokenWorldError(
+                f"PE {self.pe} cannot {doing}: the store of this launch is gone, the process that held it has ended"
+                f" ({str(error).splitlines()[0]})"
+            ) from None
 
     def check(self, doing: str) -> None:
         """BrokenWorldError when a PE has failed, so that ``doing`` something with all is in vain."""

@@ -67,8 +67,8 @@ class Member:
         return Member(**{**fields, "watch": tuple(fields["watch"])})
 
 
-def check_in(store: Store, me: Member, seconds: float) -> tuple[Member, ...]:
-    """All members, by PE, once all have come. *Collective.*
+def check_in(store: Store, me: Member, seconds: float, holder: str) -> tuple[Member, ...]:
+    """All members, by PE, once all have come. *Collective.* ``holder`` is whose process holds the store, for messages.
 
     Raises:
         RuntimeError: a PE did not come in time, has ended, or comes with another number of PEs; or two say that they
@@ -81,8 +81,7 @@ def check_in(store: Store, me: Member, seconds: float) -> tuple[Member, ...]:
             _spread(store, me, str(error))
             raise
         raise RuntimeError(
-            f"PE {me.pe} lost the store through which the PEs meet: the process that holds it has ended"
-            f" ({str(error).splitlines()[0]})"
+            f"PE {me.pe} lost the store through which the PEs meet: {holder} has ended ({str(error).splitlines()[0]})"
         ) from None
 
 

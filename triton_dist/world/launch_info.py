@@ -52,17 +52,17 @@ def _meet(start: launchers.Start, seconds: float) -> Launch:
     from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
     assert start.meet is not None
-    generation = _worlds[start.key]
-    _worlds[start.key] += 1
-    store = _stores.get(start.key) if start.key else None
-    if store is None:
-        store = start.meet(seconds)
-        if start.key:
-            _stores[start.key] = store
-    store = PrefixStore(f"triton_dist/{start.key}/{generation}", store)
+    store: Store
+    if start.key:
+        if start.key not in _stores:
+            _stores[start.key] = start.meet(seconds)
+        _worlds[start.key] += 1
+        store = PrefixStore(f"triton_dist/{start.key}/{_worlds[start.key]}", _stores[start.key])
+    else:
+        store = start.meet(seconds)  # for this world alone
     watch = Watch(start.pe)
     try:
-        members = check_in(store, Member.self(start.pe, start.n_pes, watch.address), seconds)
+        members = check_in(store, Member.self(start.pe, start.n_pes, watch.address), seconds, start.holder)
         watch.begin(members)
     except BaseException:
         watch.end()

@@ -66,7 +66,7 @@ def find() -> Start | None:
         if started.COMM_WORLD.Get_size() != n_pes:
             raise RuntimeError(_other_mpi(started, family, n_pes))
         found = from_communicator(started.COMM_WORLD)
-        return Start(f"{family}, mpi4py", found.pe, found.n_pes, found.meet, local, found.key)
+        return Start(f"{family}, mpi4py", found.pe, found.n_pes, found.meet, local, key=found.key)
 
     def meet(seconds: float) -> Store:
         if local[1] == n_pes:
@@ -88,7 +88,7 @@ def find() -> Start | None:
             " or MASTER_ADDR, the host of PE 0, and MASTER_PORT, a free port there, set for all of them"
         )
 
-    return Start(str(family), pe, n_pes, meet, local, "mpi")
+    return Start(str(family), pe, n_pes, meet, local, key="mpi")
 
 
 def refuse_unknown() -> None:
@@ -124,7 +124,7 @@ def from_communicator(communicator: Any) -> Start:
         address, port = communicator.bcast(place, root=0)
         return opened or tcp.store(address, port, seconds, serves=False)
 
-    return Start("mpi4py", pe, n_pes, meet if n_pes > 1 else None, None, "mpi")
+    return Start("mpi4py", pe, n_pes, meet if n_pes > 1 else None)
 
 
 def _own_address() -> str:

@@ -38,5 +38,6 @@ def from_group(group: Any) -> Start:
         group.size(),
         None if store is None else lambda seconds: store,
         None,
+        "the process that holds it",
         f"group/{group.group_name}",
     )

@@ -42,7 +42,7 @@ def find() -> Start | None:
         port = integer("MASTER_PORT") if os.environ.get("MASTER_PORT") else _port(job, step)
         return tcp.store(address, port, seconds, serves=pe == 0)
 
-    return Start("Slurm's srun", pe, n_pes, meet, None, f"slurm/{job}/{step}")
+    return Start("Slurm's srun", pe, n_pes, meet, key=f"slurm/{job}/{step}")
 
 
 def first_host(nodelist: str) -> str:

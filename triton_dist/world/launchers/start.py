@@ -26,8 +26,11 @@ class Start:
     local: tuple[int, int] | None = None
     """Which of how many PEs of this host, if the launcher tells."""
 
+    holder: str = "PE 0"
+    """Whose process holds that store, for messages."""
+
     key: str = ""
-    """Tells apart the users of one store (its launches and groups), the same on all PEs."""
+    """Tells apart the users of a store that serves several worlds, the same on all PEs. Empty: one store, one world."""
 
 
 def integer(name: str, environment: Mapping[str, str] = os.environ) -> int:

@@ -34,10 +34,13 @@ def find() -> Start | None:
     if "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ:
         local = integer("LOCAL_RANK"), integer("LOCAL_WORLD_SIZE")
 
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+
     def meet(seconds: float) -> Store:
         # torchrun's agent has a store already; started by hand, PE 0 makes it, for torch.distributed, too.
-        serves = pe == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+        serves = pe == 0 and not agent
         return tcp.store(os.environ["MASTER_ADDR"], integer("MASTER_PORT"), seconds, serves=serves)
 
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # the agent's store outlives a failed attempt
-    return Start("torchrun", pe, n_pes, meet, local, f"torchrun/{attempt}")
+    holder = "torchrun's agent" if agent else "PE 0"
+    return Start("torchrun", pe, n_pes, meet, local, holder, f"torchrun/{attempt}")

@@ -1,0 +1,32 @@
+"""A small world, however it was launched: one line that says who this PE is, after all have met and talked."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+import triton_dist
+
+arguments = {}
+if "comm" in sys.argv:
+    from mpi4py import MPI
+
+    arguments = {"comm": MPI.COMM_WORLD.Split(0, -MPI.COMM_WORLD.Get_rank())}  # the other way round
+if "mpi4py" in sys.argv:
+    from mpi4py import MPI
+if "group" in sys.argv:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    arguments = {"group": groups[dist.get_rank() % 2]}
+for turn in range(2):
+    with triton_dist.init(**arguments) as world:
+        mine = triton_dist.full((1,), world.pe, dtype=torch.int64)
+        there = [int(triton_dist.peer(mine, pe)) for pe in range(world.n_pes)]
+        assert there == list(range(world.n_pes)), there
+        triton_dist.barrier_all()
+        launch = world._launch
+        position = f"{launch.local_pe} of {launch.n_local_pes}"
+    print(f"turn {turn}: PE {world.pe} of {world.n_pes}, here {position}, by {launch.launcher}", flush=True)

@@ -1,0 +1,111 @@
+"""What is wrong with a launch is said within seconds, by every PE that came, and is never a hang."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from checking import ENVIRONMENT
+from torch.distributed import Store, TCPStore
+
+from triton_dist.testing import launch
+from triton_dist.world.check_in import Member, check_in
+from triton_dist.world.process import Process
+
+
+@pytest.fixture
+def store() -> Store:
+    return TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
+
+
+def together(store: Store, members: list[Member], seconds: float = 1.0) -> list[object]:
+    """What the check-in of each gives, or the message of its error, when they come at the same time."""
+    results: list[object] = [None] * len(members)
+
+    def one(i: int, connection: Store) -> None:
+        try:
+            results[i] = check_in(connection, members[i], seconds, "PE 0")
+        except RuntimeError as error:
+            results[i] = str(error)
+
+    threads = [threading.Thread(target=one, args=(i, store.clone())) for i in range(len(members))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return results
+
+
+def test_all_come(store: Store) -> None:
+    members = [Member.self(pe, 3) for pe in range(3)]
+    assert together(store, members) == [tuple(members)] * 3
+
+
+def test_a_missing_pe_is_named(store: Store) -> None:
+    begin = time.monotonic()
+    results = together(store, [Member.self(pe, 4) for pe in (0, 2)])
+    assert time.monotonic() - begin < 5
+    for result in results:
+        assert "PE 1, PE 3 did not come to triton_dist.init() within 1 s (TRITON_DIST_INIT_TIMEOUT)" in str(result)
+
+
+def test_different_numbers_of_pes(store: Store) -> None:
+    begin = time.monotonic()
+    results = together(store, [Member.self(0, 2), Member.self(1, 3)], 30.0)
+    assert time.monotonic() - begin < 5, "found only when the time was over"
+    for result in results:
+        assert re.search(r"as one of [23] PEs, and PE [01] \(process \d+\) as one of [23]: start all of", str(result))
+
+
+def test_two_that_are_the_same(store: Store) -> None:
+    other = replace(Member.self(1, 2), pid=1, host="elsewhere", host_identity="another")
+    results = together(store, [Member.self(0, 2), Member.self(1, 2), other], 30.0)
+    assert "two processes say that they are PE 1: process 1 on elsewhere and process" in "".join(map(str, results)) or (
+        "and process 1 on elsewhere" in "".join(map(str, results))
+    )
+
+
+def test_one_that_came_and_ended(store: Store) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    process = Process.find(ended.pid)
+    assert process is not None and process.is_running()
+    ended.wait()
+    assert not process.is_running()
+    dead = replace(Member.self(1, 3), pid=process.pid, started=process.started)
+    store.set("member/1", dead.text())
+    [result] = together(store, [Member.self(0, 3)], 30.0)
+    assert result == f"PE 1 is lost: its process {process.pid} ended before all PEs had come"
+
+
+def test_the_store_is_lost() -> None:
+    program = "from torch.distributed import TCPStore; import sys; s = TCPStore('127.0.0.1', 0, None, True,"
+    program += " wait_for_workers=False); print(s.port, flush=True); sys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    store = TCPStore("127.0.0.1", int(holder.stdout.readline()), None, False, wait_for_workers=False)
+    threading.Timer(0.5, holder.kill).start()
+    with pytest.raises(RuntimeError, match="PE 1 lost the store through which the PEs meet: PE 0 has ended"):
+        check_in(store, Member.self(1, 2), 30.0, "PE 0")
+    holder.wait()
+
+
+def test_a_pe_that_was_not_started() -> None:
+    env = {**ENVIRONMENT, "WORLD_SIZE": "3", "TRITON_DIST_INIT_TIMEOUT": "4"}
+    result = launch(["-c", "import triton_dist; triton_dist.init()"], 2, env=env, timeout=60)
+    assert [pe.returncode for pe in result] == [1, 1], result.report
+    for pe in result:
+        assert "PE 2 did not come to triton_dist.init() within 4 s" in pe.stderr, result.report
+
+
+def test_pes_with_different_heaps() -> None:
+    program = "import os, triton_dist\nos.environ['TRITON_DIST_SYMMETRIC_SIZE'] = os.environ['RANK'] + '1M'\n"
+    result = launch(["-c", program + "triton_dist.init()"], 2, env=ENVIRONMENT, timeout=60)
+    assert [pe.returncode for pe in result] == [1, 1], result.report
+    for pe in result:
+        assert "set TRITON_DIST_SYMMETRIC_SIZE alike on all PEs" in pe.stderr, result.report

@@ -1,0 +1,208 @@
+"""Every launcher makes the same world: torchrun and the mpiruns where they are installed, Slurm by its variables."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from checking import HERE
+
+from triton_dist.testing import launch
+from triton_dist.world import launchers
+from triton_dist.world.launchers.slurm import first_host
+
+PROGRAM = HERE / "launched.py"
+CPU = {
+    "TRITON_DIST_WORLD": "cpu",
+    "TRITON_DIST_SYMMETRIC_SIZE": "16M",
+    "TRITON_DIST_INIT_TIMEOUT": "60",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(HERE.parents[1]),
+}
+MPIRUNS = {
+    "openmpi": ("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe"], "Open MPI's mpirun"),
+    "mpich": ("mpirun.mpich", [], "MPICH's mpirun"),
+}
+
+
+def mpirun(which: str) -> tuple[list[str], str]:
+    """The command, and by which name it is known to us; skips where it is not installed."""
+    command, arguments, name = MPIRUNS[which]
+    if shutil.which(command) is None:
+        pytest.skip(f"{command} is not installed")
+    return [command, *arguments], name
+
+
+def run(commands: Sequence[Sequence[str | Path]], environment: Mapping[str, str] | None = None) -> list[str]:
+    """The output of programs that run at the same time, each of which must succeed."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "SLURM_", "MPI_"))}
+    programs = [
+        subprocess.Popen(command, env=clean | CPU | dict(environment or {}), stdout=subprocess.PIPE, text=True)
+        for command in commands
+    ]
+    outputs = [program.communicate(timeout=120)[0] for program in programs]
+    assert [program.returncode for program in programs] == [0] * len(programs), outputs
+    return outputs
+
+
+def assert_worlds(output: str, n_pes: int, launcher: str, turns: int = 2) -> None:
+    expected = {
+        f"turn {turn}: PE {pe} of {n_pes}, here {pe} of {n_pes}, by {launcher}"
+        for turn in range(turns)
+        for pe in range(n_pes)
+    }
+    assert set(output.splitlines()) == expected, output
+
+
+def test_alone() -> None:
+    [output] = run([[sys.executable, PROGRAM]])
+    assert_worlds(output, 1, "python")
+
+
+def test_torchrun() -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    [output] = run([[*torchrun, PROGRAM]])
+    assert_worlds(output, 2, "torchrun")
+
+
+@pytest.mark.parametrize("which", MPIRUNS)
+def test_mpirun(which: str) -> None:
+    """Two at once: neither may meet the other's PEs."""
+    command, name = mpirun(which)
+    for output in run([[*command, "-n", "2", sys.executable, PROGRAM]] * 2):
+        assert_worlds(output, 2, name)
+
+
+@pytest.mark.parametrize("how", ["mpi4py", "comm"])
+def test_mpi4py(how: str) -> None:
+    command, name = mpirun("openmpi")
+    if importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("mpi4py is not installed")
+    [output] = run([[*command, "-n", "2", sys.executable, PROGRAM, how]], {"MPI4PY_MPIABI": "openmpi"})
+    assert_worlds(output, 2, "mpi4py" if how == "comm" else f"{name}, mpi4py")
+
+
+def test_groups_of_torch_distributed() -> None:
+    """Two worlds at once, each of some of the ranks."""
+    result = launch([PROGRAM, "group"], 4, env=CPU, timeout=120).check()
+    for rank, pe in enumerate(result):
+        me = rank // 2
+        expected = [f"turn {turn}: PE {me} of 2, here {me} of 2, by torch.distributed" for turn in range(2)]
+        assert pe.stdout.splitlines() == expected
+
+
+def test_slurm() -> None:
+    """What srun sets on one node; PE 0 is where the others find it by job and step."""
+    tasks = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM],
+            env=os.environ
+            | CPU
+            | {
+                "SLURM_JOB_ID": f"{os.getpid()}",
+                "SLURM_STEP_ID": "3",
+                "SLURM_PROCID": str(task),
+                "SLURM_LOCALID": str(task),
+                "SLURM_STEP_NUM_TASKS": "2",
+                "SLURM_NTASKS": "4",  # the job's
+                "SLURM_STEP_NUM_NODES": "1",
+                "SLURM_STEP_NODELIST": "node[07-09]",
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for task in range(2)
+    ]
+    assert_worlds("".join(task.communicate(timeout=120)[0] for task in tasks), 2, "Slurm's srun")
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in tuple(os.environ):
+        if re.match("RANK|WORLD_SIZE|LOCAL_|MASTER_|OMPI_|PMI|MPI_|SLURM_|TORCHELASTIC", name):
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def found(variables: pytest.MonkeyPatch, **values: object) -> tuple[str, int, int, tuple[int, int] | None]:
+    for name, value in values.items():
+        variables.setenv(name, str(value))
+    start = launchers.find()
+    return start.launcher, start.pe, start.n_pes, start.local
+
+
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": 3,
+    "OMPI_COMM_WORLD_SIZE": 8,
+    "OMPI_COMM_WORLD_LOCAL_RANK": 1,
+    "OMPI_COMM_WORLD_LOCAL_SIZE": 2,
+}
+HYDRA = {"PMI_RANK": 2, "PMI_SIZE": 4, "MPI_LOCALRANKID": 0, "MPI_LOCALNRANKS": 2}
+SLURM = {"SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0, "SLURM_PROCID": 1, "SLURM_STEP_NUM_TASKS": 2}
+TORCHRUN = {
+    "RANK": 5,
+    "WORLD_SIZE": 6,
+    "MASTER_ADDR": "there",
+    "MASTER_PORT": 1,
+    "LOCAL_RANK": 1,
+    "LOCAL_WORLD_SIZE": 2,
+}
+
+
+def test_the_innermost_launcher_is_believed(variables: pytest.MonkeyPatch) -> None:
+    assert found(variables) == ("python", 0, 1, None)
+    assert found(variables, **SLURM) == ("Slurm's srun", 1, 2, None)
+    assert found(variables, PMI_RANK=1, PMI_SIZE=2) == ("Slurm's srun", 1, 2, None), "srun --mpi=pmi2"
+    assert found(variables, **HYDRA) == ("MPICH's mpirun", 2, 4, (0, 2))
+    assert found(variables, **OPEN_MPI) == ("Open MPI's mpirun", 3, 8, (1, 2))
+    assert found(variables, **TORCHRUN) == ("torchrun", 5, 6, (1, 2))
+
+
+def test_a_batch_script_is_alone(variables: pytest.MonkeyPatch) -> None:
+    assert found(variables, SLURM_JOB_ID=7, SLURM_PROCID=0, SLURM_NTASKS=4) == ("python", 0, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": 8}, r"OMPI_COMM_WORLD_RANK=8 is out of range \[0, 8\)"),
+        ({**HYDRA, "PMI_SIZE": "many"}, "PMI_SIZE='many' is not a number"),
+        ({**SLURM, "SLURM_PROCID": 2}, r"SLURM_PROCID=2 is out of range \[0, 2\)"),
+        ({"SLURM_STEP_ID": 0, "SLURM_PROCID": 0}, "SLURM_STEP_NUM_TASKS or SLURM_NTASKS must be set"),
+        ({"PMI_SIZE": 4}, "PMI_SIZE=4: an MPI launcher started this process"),
+    ],
+)
+def test_variables_that_make_no_sense(variables: pytest.MonkeyPatch, values: dict[str, object], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        found(variables, **values)
+
+
+def test_several_hosts_without_mpi4py_say_what_they_need(variables: pytest.MonkeyPatch) -> None:
+    for name, value in OPEN_MPI.items():
+        variables.setenv(name, str(value))
+    variables.setattr(importlib.util, "find_spec", lambda name: None)
+    meet = launchers.find().meet
+    assert meet is not None
+    with pytest.raises(RuntimeError, match=r"8 PEs on several hosts: .* mpi4py .* or MASTER_ADDR"):
+        meet(1.0)
+
+
+@pytest.mark.parametrize(
+    ("nodelist", "first"),
+    [
+        ("node7", "node7"),
+        ("a1,a2", "a1"),
+        ("node[03-05,9],gpu7", "node03"),
+        ("r[1-2]n[07-09]-ib", "r1n07-ib"),
+        ("x[5,7-9]", "x5"),
+    ],
+)
+def test_first_host_of_a_slurm_list(nodelist: str, first: str) -> None:
+    assert first_host(nodelist) == first
