@@ -75,6 +75,7 @@ def test_the_source_distribution_holds_what_the_build_needs(sources: Path) -> No
 def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     assert {
+        "_triton_dist_info.py",
         "_triton_dist_loader.py",
         "triton_dist.pth",
         "triton_dist/_C/libtriton_dist_plugin.so",
@@ -88,6 +89,7 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
         "triton_dist/py.typed",
     } <= held
     assert {name.partition("/")[0].partition("-")[0] for name in held} == {
+        "_triton_dist_info.py",
         "_triton_dist_loader.py",
         "triton_dist.pth",
         "triton_dist",

@@ -38,7 +38,8 @@ class Environment:
             package.mkdir()
             for source in (REPOSITORY / "triton_dist").iterdir():
                 (package / source.name).symlink_to(binaries if source.name == "_C" else source)
-        (self.site_packages / "_triton_dist_loader.py").symlink_to(REPOSITORY / "_triton_dist_loader.py")
+        for module in ("_triton_dist_info.py", "_triton_dist_loader.py"):
+            (self.site_packages / module).symlink_to(REPOSITORY / module)
         if hook:
             (self.site_packages / "triton_dist.pth").symlink_to(REPOSITORY / "triton_dist.pth")
 

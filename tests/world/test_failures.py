@@ -73,6 +73,44 @@ def test_a_kernel_that_cannot_go_on_fails_all_pes() -> None:
     assert re.search(r"PE 0 cannot complete barrier_all\(\): PE 1 gave up. " + report, result[0].stderr), result.report
 
 
+def test_a_ctrl_c_is_one_line_a_pe() -> None:
+    """The terminal sends it to all PEs; each says where it was, and nobody prints a traceback."""
+    program = """
+import os, signal, threading, time, triton_dist
+world = triton_dist.init()
+triton_dist.barrier_all()
+if world.pe == 0:
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+triton_dist.empty(1) if world.pe == 2 else time.sleep(60)
+"""
+    result = launch(["-c", program], 3, env=ENVIRONMENT, timeout=60)
+    assert [pe.returncode for pe in result] == [-2, 1, 1], result.report
+    assert re.fullmatch(r"PE 0: interrupted at <string>:7, in <module>\n", result[0].stderr), result.report
+    sleeps = (
+        r"PE 1: PE 0 was interrupted \(Ctrl-C\)\. So this process, which is at <string>:7, in <module> and does .*\n"
+    )
+    assert re.fullmatch(sleeps, result[1].stderr), result.report
+    waits = r"PE 2: ends at <string>:7, in <module>, because PE 0 was interrupted \(Ctrl-C\)\n"
+    assert re.fullmatch(waits, result[2].stderr), result.report
+    assert all(pe.seconds - result[0].seconds < 10 for pe in result), result.report
+
+
+def test_a_ctrl_c_that_python_cannot_see() -> None:
+    """The main thread is in a library, as in a wait for a GPU: here it locks a mutex twice, which no signal interrupts."""
+    program = """
+import ctypes, os, signal, threading, triton_dist
+world = triton_dist.init()
+triton_dist.barrier_all()
+threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+mutex = ctypes.create_string_buffer(64)
+for turn in range(2): ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+    result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=60)
+    assert [pe.returncode for pe in result] == [130, 130], result.report
+    for pe in result:
+        assert "interrupted (Ctrl-C). This process, which is at <string>:7, in <module> and" in pe.stderr, result.report
+
+
 def test_nothing_is_left_after_a_kill() -> None:
     """The launcher's time limit kills all PEs in the middle of their work."""
     before = set(Path("/dev/shm").iterdir())

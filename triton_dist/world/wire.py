@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -79,9 +80,13 @@ def lines(connection: socket.socket) -> Iterator[list[Any] | None]:
 
 def own_addresses() -> list[str]:
     """Addresses by which other hosts may reach this one, the likeliest first."""
-    found = [os.environ.get("MASTER_ADDR", ""), socket.gethostname()]
+    found = [os.environ.get("MASTER_ADDR", "")]
     for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((somewhere, 9))  # sends nothing; only asks which of our addresses leads outside
             found.append(probe.getsockname()[0])
+    found.append(socket.gethostname())
+    with contextlib.suppress(OSError), open("/proc/net/fib_trie", encoding="ascii") as file:
+        local = re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", file.read())
+        found += [address for address in local if not address.startswith("127.")]
     return list(dict.fromkeys(filter(None, found)))

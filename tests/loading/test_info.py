@@ -1,0 +1,77 @@
+"""triton-dist-info: right where all is well, and helpful where nothing is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from python_environment import REPOSITORY, Environment
+
+import _triton_dist_info
+
+
+def run(*arguments: str, python: object = sys.executable) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(python), "-m", "triton_dist.info", *arguments], capture_output=True, text=True, cwd=REPOSITORY, timeout=120
+    )
+
+
+def test_a_sound_installation() -> None:
+    done = run("--json")
+    found = json.loads(done.stdout)
+    assert found["problems"] == [] and done.returncode == 0, done.stdout
+    assert found["versions"]["triton"] == found["versions"]["plugin"]["triton"]
+    assert found["versions"]["LLVM of the plugin"] and found["world"]["kind"] in ("cpu", "gpu")
+    assert found["launch"] == {"launcher": "python", "pe": 0, "n_pes": 1}
+
+
+def test_another_triton(environment: Environment) -> None:
+    """Neither triton_dist nor PyTorch can be imported here."""
+    environment.add_triton_dist()
+    environment.add_fake_triton("3.0.0")
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TRITON", "PYTHON"))}
+    command = [environment.python, "-m", "triton_dist.info"]
+    done = subprocess.run(command, capture_output=True, text=True, env=inherited, cwd=environment.folder, timeout=120)
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    assert "Triton 3.0.0 is installed" in done.stdout.replace("\n    ", " "), done.stdout
+    assert "To fix" in done.stdout and "PyTorch cannot be used" in done.stdout
+    assert done.returncode == 1
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, **package: Any) -> dict[str, Any]:
+    """What is found where the package and PyTorch on two GPUs say this."""
+    torch = {
+        "cuda": "13.0",
+        "gpus": [{"name": "H200", "architecture": "sm_90", "memory": 1 << 37, "multiprocessors": 132}] * 2,
+        "peers": package.pop("peers", [[True, True], [True, True]]),
+    }
+    said = {"kind": "gpu", "TRITON_DIST_TRANSPORT": "auto", "launcher": ["python", 0, 1], **package}
+    monkeypatch.setattr(
+        _triton_dist_info, "_answers", lambda program: torch if program == _triton_dist_info._ASK_TORCH else said
+    )
+    return _triton_dist_info.collect()
+
+
+def test_transport_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = answers(monkeypatch)["world"]
+    assert world["transport"] == "p2p" and "reaches every other" in world["why transport"]
+    world = answers(monkeypatch, peers=[[True, False], [False, True]])["world"]
+    assert world["transport"] == "nvshmem" and "GPU 0 cannot reach GPU 1" in world["why transport"]
+    world = answers(monkeypatch, TRITON_DIST_TRANSPORT="nvshmem")["world"]
+    assert world["why transport"] == "TRITON_DIST_TRANSPORT=nvshmem"
+
+
+def test_two_versions_of_nvshmem(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = answers(monkeypatch, **{"nvshmem device": ["/lib/x.bc", "3.8.0"], "nvshmem host": "3.4.5"})
+    assert "host library has version 3.4.5, its device library 3.8.0" in found["problems"][0]["what"]
+    page = _triton_dist_info._page(found)
+    assert "NVSHMEM's host library has version 3.4.5" in page and "NVSHMEM_HOME" in page
+
+
+def test_what_is_missing_can_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = answers(monkeypatch, **{"nvshmem host error": "ModuleNotFoundError: No module named 'nvshmem'"})
+    assert found["problems"][0]["fix"].startswith("pip install 'triton-dist[cuda13]'")

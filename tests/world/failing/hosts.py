@@ -1,0 +1,17 @@
+"""Say which PE of its host this is; then, if asked to, PE 0 waits for the others, who sleep."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import triton_dist
+
+with triton_dist.init() as world:
+    launch = world._launch
+    triton_dist.barrier_all()
+    print(f"here {launch.local_pe} of {launch.n_local_pes}", flush=True)
+    if len(sys.argv) > 1:
+        if world.pe == 0:
+            launch.exchange("never", "")
+        time.sleep(100)

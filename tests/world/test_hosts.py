@@ -1,0 +1,116 @@
+"""Several hosts, as far as one machine shows: processes in network namespaces of their own, with a cable between them.
+
+Each namespace is a host to us: another address, no common loopback. (Their processes see each other's memory all the
+same, which is how a CPU world can span them.)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from checking import HERE
+
+PROGRAM = HERE / "failing" / "hosts.py"
+_SUBNET = "198.18.77"  # kept for tests of networks
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[str]]:
+    """Two namespaces, joined by a cable."""
+    tag = uuid.uuid4().hex[:6]
+    names = [f"td{tag}{side}" for side in "ab"]
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"network namespaces cannot be made here: {getattr(error, 'stderr', error)}".strip())
+    try:
+        cable = [f"v{tag}{side}" for side in "ab"]
+        _ip("link", "add", cable[0], "type", "veth", "peer", "name", cable[1])
+        for i, (name, end) in enumerate(zip(names, cable, strict=True), 1):
+            _ip("link", "set", end, "netns", name)
+            _ip("-n", name, "addr", "add", f"{_SUBNET}.{i}/24", "dev", end)
+            _ip("-n", name, "link", "set", end, "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+def start(host: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    common = {
+        "TRITON_DIST_WORLD": "cpu",
+        "TRITON_DIST_SYMMETRIC_SIZE": "16M",
+        "TRITON_DIST_INIT_TIMEOUT": "60",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(HERE.parents[1]),
+        "PYTHONUNBUFFERED": "1",
+    }
+    clean = {k: v for k, v in os.environ.items() if not re.match("LOCAL_|TORCHELASTIC", k)}
+    return subprocess.Popen(
+        ["ip", "netns", "exec", host, sys.executable, PROGRAM, *arguments],
+        env=clean | common | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def by_hand(pe: int, n_pes: int) -> dict[str, str]:
+    """RANK and so on, with PE 0 on the first host, which nobody else's agent helps."""
+    return {"RANK": str(pe), "WORLD_SIZE": str(n_pes), "MASTER_ADDR": f"{_SUBNET}.1", "MASTER_PORT": "29511"}
+
+
+def by_slurm(pe: int, n_pes: int) -> dict[str, str]:
+    return {
+        "SLURM_JOB_ID": "1001",
+        "SLURM_STEP_ID": "2",
+        "SLURM_PROCID": str(pe),
+        "SLURM_STEP_NUM_TASKS": str(n_pes),
+        "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_STEP_NODELIST": f"{_SUBNET}.[1-2]",  # names that need no name service
+    }
+
+
+@pytest.mark.parametrize("launcher", [by_hand, by_slurm])
+def test_pes_of_two_hosts_meet(hosts: list[str], launcher: object) -> None:
+    assert callable(launcher)
+    pes = [start(host, launcher(pe, 3)) for pe, host in enumerate([hosts[0], hosts[0], hosts[1]])]
+    outputs = [pe.communicate(timeout=90) for pe in pes]
+    assert [pe.returncode for pe in pes] == [0, 0, 0], outputs
+    assert [out for out, _ in outputs] == ["here 0 of 2\n", "here 1 of 2\n", "here 0 of 1\n"]
+
+
+@pytest.mark.parametrize("what", ["kill", "cut the cable"])
+def test_the_other_host_is_lost(hosts: list[str], what: str) -> None:
+    """PE 0 is in a wait of the host, PE 1, on the other host, in nothing that it could be roused from."""
+    pes = [start(host, by_hand(pe, 2), "wait", "sleep") for pe, host in enumerate(hosts)]
+    assert all(pe.stdout is not None and pe.stdout.readline().startswith("here") for pe in pes)
+    begin = time.monotonic()
+    if what == "kill":
+        pes[1].send_signal(signal.SIGKILL)
+    else:
+        _ip("-n", hosts[1], "link", "set", "v" + hosts[1].removeprefix("td"), "down")
+    _, error = pes[0].communicate(timeout=40)
+    seconds = time.monotonic() - begin
+    assert pes[0].returncode == 1, error
+    assert re.search(r"PE 0 cannot .*: PE 1 is lost: its process \d+", error), error
+    assert seconds < 11, error
+    if what != "kill":
+        _, error = pes[1].communicate(timeout=10)
+        assert pes[1].returncode == 1, error
+        assert "PE 1: PE 0 is lost" in error and "sleeps here" not in error, error
+    pes[1].communicate()
