@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
+from forking import Forker
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,3 +32,10 @@ def n_gpus(request: pytest.FixtureRequest) -> int:
     if request.param == 0 and torch.cuda.device_count() == 2:
         pytest.skip("all GPUs are two, which is tested already")
     return request.param or torch.cuda.device_count()
+
+
+@pytest.fixture(scope="session")
+def forker() -> Iterator[Forker]:
+    """Starts PEs of the CPU world quickly."""
+    with Forker() as forker:
+        yield forker

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ BUGS = {
     "early_read_store": "early-read",
     "reuse": "reuse",
     "race": "race",
+    "host_reset": "race",
     "source_of_nbi": "missing-quiet",
     "destination_of_nbi": "missing-quiet",
     "nbi_and_signal": "missing-quiet",
@@ -40,12 +40,6 @@ SCHEDULES = {"reuse": "adversarial"}
 def test_the_table_is_complete() -> None:
     assert {file.stem for file in PLANTED.glob("*.py")} == set(BUGS)
     assert set(BUGS.values()) == set(CLASSES)
-
-
-@pytest.fixture(scope="module")
-def forker() -> Iterator[Forker]:
-    with Forker() as forker:
-        yield forker
 
 
 def line_of(file: Path, mark: str) -> int | None:

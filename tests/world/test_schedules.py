@@ -3,46 +3,47 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from checking import ENVIRONMENT, HERE
+from forking import Forker, Outcome
 
 from triton_dist import environment
-from triton_dist.testing import Result, launch
 
 
-def run(program: str, schedule: str, n_pes: int = 3) -> Result:
-    return launch([HERE / program], n_pes, env={**ENVIRONMENT, "TRITON_DIST_SCHEDULE": schedule}, timeout=60)
+def run(forker: Forker, program: str, schedule: str, n_pes: int = 3) -> Outcome:
+    return forker.run(HERE / program, n_pes=n_pes, **ENVIRONMENT, TRITON_DIST_SCHEDULE=schedule)
 
 
-def printed(result: Result) -> list[str]:
-    return [pe.stdout for pe in result.check()]
+def printed(outcome: Outcome) -> list[str]:
+    assert set(outcome.statuses) == {0}, outcome.output
+    return sorted(outcome.output.splitlines())
 
 
-def test_a_seed_gives_the_same_run_again_and_another_seed_another_one() -> None:
-    first, again, other = (printed(run("failing/order.py", f"random:{seed}")) for seed in (3, 3, 4))
+def test_a_seed_gives_the_same_run_again_and_another_seed_another_one(forker: Forker) -> None:
+    first, again, other = (printed(run(forker, "failing/order.py", f"random:{seed}")) for seed in (3, 3, 4))
     assert first == again != other
-    tickets = [int(n) for text in first for n in re.findall(r"\d+", text.splitlines()[0])]
+    tickets = [int(n) for line in first for n in re.findall(r"\d+", line.partition("tickets")[2])]
     assert sorted(tickets) == list(range(36))
 
 
-def test_an_adversary_delays_puts_and_hastens_signals() -> None:
+def test_an_adversary_delays_puts_and_hastens_signals(forker: Forker) -> None:
     """PE 1 sees neither the put, since no fence precedes the signal, nor what the source held, since no quiet did."""
-    adversarial, round_robin = (printed(run("failing/order.py", how))[1] for how in ("adversarial", "round-robin"))
-    assert "seen 0 in the end 2" in adversarial
-    assert "seen 1 in the end 1" in round_robin
+    assert "1 seen 0 in the end 2" in printed(run(forker, "failing/order.py", "adversarial"))
+    assert "1 seen 1 in the end 1" in printed(run(forker, "failing/order.py", "round-robin"))
 
 
 @pytest.mark.parametrize(("checks", "schedule"), [("collectives.py", "random:1"), ("signals.py", "adversarial")])
-def test_right_programs_run_under_every_schedule(checks: str, schedule: str) -> None:
-    assert "passed" in printed(run(f"checks/{checks}", schedule, 2))[0]
+def test_right_programs_run_under_every_schedule(forker: Forker, checks: str, schedule: str) -> None:
+    assert "passed" in "\n".join(printed(run(forker, f"checks/{checks}", schedule, 2)))
 
 
-def test_a_deadlock_is_known_at_once() -> None:
-    result = run("failing/deadlock.py", "random:1", 2)
-    assert not result.ok and result.seconds < 15, result.report
-    text = result[0].stderr + result[1].stderr
-    assert "no PE can go on" in text and "seen 3" in text, result.report
+def test_a_deadlock_is_known_at_once(forker: Forker) -> None:
+    begin = time.monotonic()
+    outcome = run(forker, "failing/deadlock.py", "random:1", 2)
+    assert outcome.statuses == [1, 1] and time.monotonic() - begin < 15, outcome.output
+    assert "no PE can go on" in outcome.output and "seen 3" in outcome.output
 
 
 @pytest.mark.parametrize("text", ["random", "random:x", "random:-1", "round", "adversarial:3", ""])

@@ -156,6 +156,8 @@ class _Analysis:
         listed = (waits or barriers)[:_LISTED] + ([] if not waits else barriers[:_LISTED])
         sides = [self._waiting(stuck) for stuck in listed]
         notes = [note for stuck in listed for note in self._who_could(stuck)]
+        if waits:
+            notes.append(f"nobody is left who could: {'; '.join(map(self._where, range(self._run.n_pes)))}")
         if len(self._stuck) > len(listed):
             notes.append(f"and {len(self._stuck) - len(listed)} programs more wait")
         self.findings.add(Finding("deadlock" if waits else "barrier", sides, list(dict.fromkeys(notes))))
@@ -182,6 +184,13 @@ class _Analysis:
             else:
                 notes.append(f"{me}, waits for what never came: nobody updated its {which}, nor any of that tensor")
         return notes
+
+    def _where(self, pe: int) -> str:
+        """What has become of a PE when nobody can go on."""
+        places = [self._run.places[pe][stuck.place] for stuck in self._stuck if stuck.pe == pe]
+        if not places:
+            return f"PE {pe} has left the world"
+        return f"PE {pe} waits in " + " and ".join(dict.fromkeys(f"{place.what} at {place}" for place in places))
 
     def _updater(self, pe: int, program: int, place: int) -> str:
         side = Side.of(self._run, pe, program, place, "")

@@ -10,11 +10,11 @@ from triton_dist.check.findings import CLASSES, Finding
 __all__ = ["report"]
 
 
-def report(findings: list[Finding], events: int, n_pes: int, schedule: str) -> str:
-    """All findings, and a line that says how many there are."""
+def report(findings: list[Finding], events: int, n_pes: int, schedule: str, *, complete: bool = True) -> str:
+    """All findings, and a line that says how many there are. ``complete``: the run came to its end."""
     how = f"{n_pes} PE{'s' * (n_pes > 1)}, schedule {schedule}, {events} events"
     if not findings:
-        return f"triton-dist-check: nothing found ({how})"
+        return f"triton-dist-check: nothing found {'' if complete else 'until the error '}({how})"
     count = f"{len(findings)} problem{'s' * (len(findings) > 1)}"
     return "\n".join([*(_one(finding) for finding in findings), f"triton-dist-check: {count} ({how})"])
 

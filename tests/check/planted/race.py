@@ -23,3 +23,5 @@ def kernel(tensor, OWN_PLACE: tl.constexpr):
 with triton_dist.init() as world:
     tensor = triton_dist.zeros(2, dtype=torch.int32)
     kernel[(1,)](tensor, 0 if BUG else 1)
+    triton_dist.barrier_all()
+    assert "and fail" not in sys.argv, "and fail"

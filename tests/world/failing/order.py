@@ -35,11 +35,11 @@ with triton_dist.init() as world:
     counter, signal = triton_dist.zeros(1, dtype=torch.int64), triton_dist.zeros(1, dtype=torch.int64)
     tickets = torch.zeros(4, 3, dtype=torch.int64)
     queue[(4,)](counter, tickets, 3)
-    print("tickets", tickets.flatten().tolist())
+    print(world.pe, "tickets", tickets.flatten().tolist())
     inbox = triton_dist.zeros(1, dtype=torch.int64)
     outbox = triton_dist.full((1,), 1, dtype=torch.int64)
     seen = torch.full((1,), -1, dtype=torch.int64)
     if world.pe < 2:
         careless[(1,)](inbox, outbox, signal, seen)
     triton_dist.barrier_all()
-    print("seen", seen.item(), "in the end", inbox.item())
+    print(world.pe, "seen", seen.item(), "in the end", inbox.item())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from triton_dist import check, environment
 from triton_dist.check.log import Log
 from triton_dist.world.base import Launch
+from triton_dist.world.cpu.host_accesses import HostAccesses
 from triton_dist.world.cpu.recorder import Recorder
 from triton_dist.world.cpu.shared import create_file, open_file
 
@@ -41,23 +42,31 @@ class Checking:
         self._logs = [fd if pe == launch.pe else open_file(*card) for pe, card in enumerate(cards)]
         self.recorder = Recorder(world, Log(fd))
         self._turns.before_passing = self.recorder.flush
+        self._host = HostAccesses(self.recorder)
+        self._host.start()
+
+    def end(self) -> None:
+        """The world ends; nothing is recorded any more."""
+        self._host.stop()
 
     @property
     def has_reported(self) -> bool:
-        """Whether somebody has reported problems."""
+        """Whether somebody has reported problems; who is about to is waited for."""
+        self._await(lambda: self._turns.verdict != _PENDING, time.monotonic() + _PATIENCE)
         return self._turns.verdict == _FOUND
 
     def finish(self) -> None:
         """All PEs are done, and come here together, each with the turn: SystemExit if there is something to report."""
         if self._pe == 0:
             self._report()
-        self._turns.wait(lambda: self._turns.verdict != 0)
+        self._turns.wait(lambda: self._turns.verdict not in (0, _PENDING))
         if self.has_reported:
             raise SystemExit(_STATUS)
 
-    def fail(self) -> None:
+    def fail(self, why: str) -> None:
         """The run cannot go on, and this PE knows first. Reports."""
-        self._report()
+        self.recorder.failed(why)
+        self._report(complete=False)
 
     def give_up(self, *, first: bool) -> None:
         """No PE can go on; all come here, and the ``first`` one reports when the others have written down why."""
@@ -68,16 +77,17 @@ class Checking:
             self._await(self._turns.all_gave_up, min(deadline, time.monotonic() + 5))
             self._report()
         else:
-            self._await(lambda: self._turns.verdict != 0, deadline)
+            self._await(lambda: self._turns.verdict not in (0, _PENDING), deadline)
         raise SystemExit(_STATUS)
 
-    def _report(self) -> None:
-        if self._turns.verdict != 0:
-            return
+    def _report(self, *, complete: bool = True) -> None:
         self.recorder.flush()
+        if not self._turns.claim_verdict(_PENDING):
+            return
         findings, events = check.analyse(self._logs)
         schedule = environment.get("TRITON_DIST_SCHEDULE")
-        print(check.report(findings, events, len(self._logs), schedule), file=sys.stderr, flush=True)
+        text = check.report(findings, events, len(self._logs), schedule, complete=complete)
+        print(text, file=sys.stderr, flush=True)
         self._turns.verdict = _FOUND if findings else _CLEAN
 
     @staticmethod
@@ -86,4 +96,4 @@ class Checking:
             time.sleep(0.01)
 
 
-_CLEAN, _FOUND = 1, 2
+_CLEAN, _FOUND, _PENDING = 1, 2, 3

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 import numpy
+import torch
 import triton
 
 __all__ = ["line_of_frame", "of_error", "of_frame"]
@@ -20,6 +21,7 @@ _MACHINERY = tuple(
     for directory in (
         Path(triton.__file__).parent,
         Path(numpy.__file__).parent,
+        Path(torch.__file__).parent,
         _PACKAGE / "language",
         _PACKAGE / "world",
     )

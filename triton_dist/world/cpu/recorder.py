@@ -67,6 +67,15 @@ class Recorder:
         """What is allocated now: offsets and sizes."""
         self._bounds = np.array([(begin, begin + size) for begin, size in sorted(spans)], np.int64).reshape(-1, 2).T
 
+    def is_symmetric(self, address: int) -> bool:
+        return self._world.heap.find(address) is not None
+
+    def host_block(self, what: str, addresses: NDArray[np.int64], size: int, writes: bool) -> None:
+        """Host code reads or writes ``size`` bytes at each of these addresses."""
+        for ranges in of_pointers(self._world.heap, self._world.n_pes, addresses, np.array(True), size):
+            plain = (ranges.pe, ranges.begins, ranges.ends)
+            self._add(Kind.ACCESS, HOST, self._place(what), writes, "plain", plain)
+
     def host_arrives(self, call: str) -> None:
         self._private.clear()
         self._add(Kind.ARRIVE, HOST, self._place(call), call, tuple(range(self._world.n_pes)), True)

@@ -26,7 +26,7 @@ from typing import NoReturn
 import numpy as np
 
 from triton_dist import environment
-from triton_dist._C._runtime import Order, compare_swap64, load64, store64
+from triton_dist._C._runtime import Order, compare_swap64, fetch_add64, load64, store64
 from triton_dist.world.base import Launch
 from triton_dist.world.cpu.schedule import Access, Schedule
 from triton_dist.world.cpu.shared import create_file, open_file, words
@@ -172,6 +172,11 @@ class Turns:
         self._words[_VERDICT] = value
         self.step()
 
+    def claim_verdict(self, claimed: int) -> bool:
+        """Make it ``claimed`` if nobody has made it anything; whether this PE has."""
+        address = self._turn_address + 8 * (_VERDICT - _TURN)
+        return compare_swap64(address, 0, claimed, order=Order.ACQUIRE_RELEASE) == 0
+
     @property
     def now(self) -> int:
         """The number of the last step."""
@@ -179,8 +184,8 @@ class Turns:
 
     def next_event(self) -> int:
         """A number for something that happens now, larger than all before."""
-        self._words[_EVENTS] += 1
-        return int(self._words[_EVENTS])
+        # Atomic, since host code runs while others have the turn.
+        return fetch_add64(self._turn_address + 8 * (_EVENTS - _TURN), 1, order=Order.ACQUIRE_RELEASE) + 1
 
     # ---- whose turn it is
 

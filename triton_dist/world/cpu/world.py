@@ -180,6 +180,8 @@ class CpuWorld(World):
         self._leave(politely=True)
 
     def _drop(self) -> None:
+        if self.checking is not None:
+            self.checking.fail("gave up its world after an error")
         self._leave()
 
     def _check_live(self) -> None:
@@ -332,8 +334,7 @@ class CpuWorld(World):
     def abort(self, reason: str) -> None:
         """Break the world; the others' waits end with ``PE <this one> <reason>``. Only the first failure counts."""
         if self.checking is not None and self.control.aborted() is None:
-            self.checking.recorder.failed(reason)
-            self.checking.fail()
+            self.checking.fail(reason)
         if self._launch.watch is not None:
             self._launch.watch.fail(reason)
         else:
@@ -343,12 +344,16 @@ class CpuWorld(World):
         # A program may end without finalize(): nobody need wait for it, nor it for others. The heap outlives it.
         if os.getpid() == self._process and not self.finalized:
             self.finalized = True
-            if self.checking is not None and self.control.aborted() is None:
+            if self.checking is not None:
                 self._finish_at_exit()
             self._leave()
 
     def _finish_at_exit(self) -> None:
         """A checked program that ends without finalize(): what it did is looked at all the same."""
+        assert self.checking is not None
+        if self.control.aborted() is not None:
+            self.checking.fail("ended after an error")
+            return
         try:
             self._close()
         except SystemExit as found:
@@ -356,6 +361,8 @@ class CpuWorld(World):
             os._exit(int(str(found)))  # too late for an exit status to come about in any other way
 
     def _leave(self, *, politely: bool = False) -> None:
+        if self.checking is not None:
+            self.checking.end()
         if self.turns is not None:
             self.turns.leave(waiting=politely)
         self.control.leave(self.pe)

@@ -1,0 +1,55 @@
+"""Right programs give no alarm, whichever way they are scheduled; and what the command says and returns."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from forking import ROOT, Forker
+
+from triton_dist.check.__main__ import main
+
+PLANTED = Path(__file__).parent / "planted"
+EXAMPLES = sorted((ROOT / "examples").glob("0*.py"))
+
+
+@pytest.mark.parametrize("schedule", ["round-robin", "random:5", "adversarial"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_examples(forker: Forker, example: Path, schedule: str) -> None:
+    outcome = forker.run(example, n_pes=4, TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE=schedule)
+    assert outcome.statuses == [0] * 4, outcome.output
+    assert re.search(rf"nothing found \(4 PEs, schedule {schedule}, \d+ events\)", outcome.output), outcome.output
+
+
+def test_a_failing_seed_replays_exactly(forker: Forker) -> None:
+    def run() -> str:
+        file = PLANTED / "put_and_signal.py"
+        return forker.run(file, "bug", TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE="random:11").output
+
+    assert run() == run()
+
+
+def test_a_report_comes_before_the_error_that_ends_a_run(forker: Forker) -> None:
+    """A race often shows as a wrong result first; the assertion's traceback alone would not help."""
+    outcome = forker.run(PLANTED / "race.py", "bug", "and fail", TRITON_DIST_CHECK="1")
+    assert outcome.statuses == [1, 1] and "[race]" in outcome.output, outcome.output
+    assert "AssertionError: and fail" in outcome.output, outcome.output
+
+
+def test_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    script = str(PLANTED / "race.py")
+    assert main([script, "--pes", "2", "bug", "--schedule", "random:1"]) == 1
+    text = capfd.readouterr().err
+    assert "error: data race [race]" in text and "1 problem (2 PEs, schedule random:1, " in text, text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["no_such.py"], "no_such.py: no such file"), ([sys.argv[0], "--pes", "0"], "--pes 0: at least one is needed")],
+)
+def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2 and message in capsys.readouterr().err
