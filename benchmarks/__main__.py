@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ALONE = ["compile_time.py"]
-ON_ALL_GPUS = ["put_bandwidth.py", "signal_latency.py", "collectives.py"]
+ON_ALL_GPUS = ["put_bandwidth.py", "signal_latency.py", "collectives.py", "products.py"]
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from ops import (  # noqa: F401
     copies,
     elements,
     kernel_collectives,
+    kernel_products,
     kernel_traces,
     kernels_mixed,
     litmus,

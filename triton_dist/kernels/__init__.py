@@ -1,4 +1,5 @@
-"""Collectives as kernels on symmetric tensors: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast.
+"""Kernels on symmetric tensors: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, and matrix
+products whose communication goes on while they are computed.
 
 They work on the current stream, without the host, and may be captured in CUDA graphs once they have run. Every PE of
 the world calls them in the same order, on one stream at a time: they share a workspace.
@@ -8,6 +9,19 @@ from triton_dist.kernels.all_gather import all_gather
 from triton_dist.kernels.all_reduce import all_reduce
 from triton_dist.kernels.all_to_all import all_to_all
 from triton_dist.kernels.broadcast import broadcast
+from triton_dist.kernels.gemm.all_gather import all_gather_gemm
+from triton_dist.kernels.gemm.all_scatter import gemm_all_scatter
+from triton_dist.kernels.gemm.reduce import gemm_all_reduce, gemm_reduce_scatter
 from triton_dist.kernels.reduce_scatter import reduce_scatter
 
-__all__ = ["all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
+__all__ = [
+    "all_gather",
+    "all_gather_gemm",
+    "all_reduce",
+    "all_to_all",
+    "broadcast",
+    "gemm_all_reduce",
+    "gemm_all_scatter",
+    "gemm_reduce_scatter",
+    "reduce_scatter",
+]

@@ -1,0 +1,210 @@
+"""Matrix products with communication against cuBLAS with NCCL and torch's fused operators.
+
+    torchrun --nproc-per-node 4 benchmarks/products.py [--only gemm_all_scatter …] [--patterns] [--save FILE]
+
+The bound of each is the time of cuBLAS for the product alone, or that in which a copy engine sends the bytes that a PE
+must send, whichever is longer; the efficiency is the bound by the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+os.environ.setdefault("TRITON_DIST_SYMMETRIC_SIZE", "12G")
+
+import torch
+import torch.distributed as dist
+from harness import Bench, Side, session
+
+import triton_dist
+from triton_dist import kernels
+
+BF16 = torch.bfloat16
+# For 4 PEs; N of the first, N of the second and K of the others are shared by them.
+FEW = (16, 64, 128)
+SHAPES = {
+    "gemm_all_scatter": ((4096, 8192, 8192), (8192, 4608, 36864), (8192, 8192, 30720), (8192, 36864, 4608)),
+    "all_gather_gemm": (
+        (4096, 57344, 8192),
+        (8192, 57344, 8192),
+        (8192, 28672, 4096),
+        *((m, 57344, 8192) for m in FEW),
+    ),
+    "gemm_reduce_scatter": ((4096, 8192, 28672), (8192, 8192, 28672), *((m, 8192, 28672) for m in FEW)),
+    "gemm_all_reduce": ((4096, 8192, 28672), (8192, 8192, 28672), *((m, 8192, 28672) for m in FEW)),
+}
+
+
+def random(*shape: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randn(*shape, generator=generator, device="cuda", dtype=BF16)
+
+
+def compared(result: torch.Tensor, exact: torch.Tensor, k: int, roundings: int) -> str | None:
+    """What is wrong with a product, of normally distributed numbers, that was rounded so many times on its way."""
+    allowed = roundings * torch.finfo(BF16).eps * (exact.abs() + 4 * k**0.5)
+    excess = ((result.reshape(exact.shape).float() - exact).abs() / allowed).max().item()
+    return None if excess <= 1 else f"an error is {excess:.2f} times what rounding allows"
+
+
+def exact_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a.float() @ b.float()
+
+
+def symmetric_of_torch(bench: Bench) -> str:
+    """The process group's name, with torch's symmetric memory on it."""
+    import torch.distributed._symmetric_memory as symm_mem
+
+    group = dist.group.WORLD.group_name
+    symm_mem.enable_symm_mem_for_group(group)
+    return str(group)
+
+
+def patterns(function: Callable[..., torch.Tensor], names: Any, wanted: bool, *args: Any) -> dict[str, Side]:
+    """Our function as it chooses by itself and, if wanted, each of its patterns."""
+    sides: dict[str, Side] = {"ours": lambda i: function(*args)}
+    for name in names if wanted else ():
+        sides[f"ours, {name}"] = partial(lambda name, i: function(*args, pattern=name), name)
+    return sides
+
+
+def gemm_all_scatter(bench: Bench, m: int, n: int, k: int, rate: float, wanted: bool) -> None:
+    from triton_dist.kernels.gemm.all_scatter import PATTERNS
+
+    pe, n_pes = bench.world.pe, bench.world.n_pes
+    a, b = random(m, k, seed=0), random(k, n // n_pes, seed=1 + pe)
+    out, gathered = triton_dist.zeros(m, n, dtype=BF16), torch.empty(n_pes, m, n // n_pes, dtype=BF16, device="cuda")
+    exact = torch.cat([exact_product(a, random(k, n // n_pes, seed=1 + other)) for other in range(n_pes)], 1)
+
+    def nccl(i: int) -> torch.Tensor:
+        dist.all_gather_into_tensor(gathered, a @ b)
+        return gathered.permute(1, 0, 2)
+
+    sides = {"NCCL + cuBLAS": nccl, **patterns(kernels.gemm_all_scatter, PATTERNS, wanted, a, b, out)}
+    wire = m * (n // n_pes) * 2 * (n_pes - 1) / rate
+    bound = max(bench.time_alone(lambda: a @ b), wire)
+    bench.compare(
+        f"gemm_all_scatter M={m} N={n} K={k}",
+        sides,
+        check=lambda r, i: compared(r, exact, k, 1),
+        calls=calls_for(bound),
+        bound=bound,
+    )
+    triton_dist.free(out)
+
+
+def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: bool) -> None:
+    from triton_dist.kernels.gemm.all_gather import PATTERNS
+
+    pe, n_pes = bench.world.pe, bench.world.n_pes
+    group = symmetric_of_torch(bench)
+    a, b = random(m // n_pes, k, seed=1 + pe), random(k, n // n_pes, seed=100 + pe)
+    whole = torch.cat([random(m // n_pes, k, seed=1 + other) for other in range(n_pes)])
+    out, gathered = torch.empty(m, n // n_pes, dtype=BF16, device="cuda"), torch.empty_like(whole)
+    exact = exact_product(whole, b)
+
+    def nccl(i: int) -> torch.Tensor:
+        dist.all_gather_into_tensor(gathered, a)
+        return gathered @ b
+
+    def torch_fused(i: int) -> torch.Tensor:
+        return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)[1][0]
+
+    names = [name for name in PATTERNS if possible(name, m // n_pes, m)]
+    sides = {"NCCL + cuBLAS": nccl, "torch fused": torch_fused}
+    sides |= patterns(kernels.all_gather_gemm, names, wanted, a, b, out)
+    bound = max(bench.time_alone(lambda: whole @ b), m // n_pes * k * 2 * (n_pes - 1) / rate)
+    bench.compare(
+        f"all_gather_gemm M={m} K={k} N/PE={n // n_pes}",
+        sides,
+        check=lambda r, i: compared(r, exact, k, 1),
+        calls=calls_for(bound),
+        bound=bound,
+    )
+
+
+def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: float, wanted: bool) -> None:
+    from triton_dist.kernels.gemm.reduce import PATTERNS
+
+    pe, n_pes = bench.world.pe, bench.world.n_pes
+    group = symmetric_of_torch(bench)
+    factors = [(random(m, k // n_pes, seed=1 + p), random(k // n_pes, n, seed=100 + p)) for p in range(n_pes)]
+    a, b = factors[pe]
+    exact = sum(exact_product(*pair) for pair in factors)
+    mine = slice(pe * m // n_pes, (pe + 1) * m // n_pes)
+    part = torch.empty(m // n_pes, n, dtype=BF16, device="cuda")
+
+    def nccl(i: int) -> torch.Tensor:
+        product = a @ b
+        if all_reduce:
+            dist.all_reduce(product)
+            return product
+        dist.reduce_scatter_tensor(part, product)
+        return part
+
+    def torch_fused(i: int) -> torch.Tensor:
+        return torch.ops.symm_mem.fused_matmul_reduce_scatter(a, b, "sum", 0, group)
+
+    sides: dict[str, Side] = {"NCCL + cuBLAS": nccl}
+    if not all_reduce:
+        sides["torch fused"] = torch_fused
+    names = [name for name in PATTERNS if possible(name, m // n_pes, m)]
+    function = kernels.gemm_all_reduce if all_reduce else kernels.gemm_reduce_scatter
+    out = triton_dist.zeros(m, n, dtype=BF16) if all_reduce else torch.empty_like(part)
+    sides |= patterns(function, names, wanted, a, b, out)
+    wire = m // n_pes * n * 2 * (n_pes - 1) * (2 if all_reduce else 1) / rate
+    bound = max(bench.time_alone(lambda: a @ b), wire)
+    expected = exact if all_reduce else exact[mine]
+    bench.compare(
+        f"{function.__name__} M={m} K/PE={k // n_pes} N={n}",
+        sides,
+        check=lambda r, i: compared(r, expected, k, n_pes),
+        calls=calls_for(bound),
+        bound=bound,
+    )
+    if all_reduce:
+        triton_dist.free(out)
+
+
+def possible(pattern: str, rows: int, all_rows: int) -> bool:
+    """Whether a pattern can be asked for with so many rows on each PE, and in all."""
+    if pattern in ("ring", "copy_engine"):
+        return rows % 128 == 0
+    return pattern != "fused" or all_rows <= 128
+
+
+def calls_for(seconds: float) -> int:
+    """A graph long enough that its launch does not count."""
+    return max(2, min(16, int(2e-3 / seconds)))
+
+
+BENCHMARKS: dict[str, Callable[..., None]] = {
+    "gemm_all_scatter": gemm_all_scatter,
+    "all_gather_gemm": all_gather_gemm,
+    "gemm_reduce_scatter": partial(gemm_reduce, False),
+    "gemm_all_reduce": partial(gemm_reduce, True),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=tuple(BENCHMARKS), default=tuple(BENCHMARKS))
+    parser.add_argument("--patterns", action="store_true", help="also each of our patterns")
+    parser.add_argument("--save", help="write JSON to this file")
+    args = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    with session("products", total=sum(len(SHAPES[name]) for name in args.only)) as bench:
+        rate = bench.copy_engine_rate()
+        for name in args.only:
+            for shape in SHAPES[name]:
+                BENCHMARKS[name](bench, *shape, rate, args.patterns)
+        if args.save:
+            bench.save(args.save)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The matrix products of triton_dist.kernels on GPUs: all patterns, sizes that fit no tile, and CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+import triton_dist
+from ops.harness import check
+from triton_dist import World, kernels
+from triton_dist.kernels.gemm.all_gather import PATTERNS as GATHER
+from triton_dist.kernels.gemm.all_scatter import PATTERNS as SCATTER
+from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
+
+
+def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
+    """Small integers: products and sums of them are exact."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").to(dtype)
+
+
+def by_columns(b: torch.Tensor) -> torch.Tensor:
+    return b.t().contiguous().t()
+
+
+def again_and_in_graphs(call: Callable[[], torch.Tensor], out: torch.Tensor, expected: torch.Tensor) -> None:
+    """Direct calls without a pause, then replays of a graph of two; the result is looked at after each kind."""
+    for _ in range(3):
+        out.fill_(77)
+        triton_dist.barrier_all()
+        for _ in range(4):
+            call()
+        torch.cuda.synchronize()
+        wrong = (out.float() != expected).sum().item()
+        assert wrong == 0, f"{wrong} of {out.numel()} elements are wrong"
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+        call()
+    out.fill_(77)
+    triton_dist.barrier_all()
+    for _ in range(5):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out.float(), expected), "wrong after replays of a graph"
+    triton_dist.barrier_all()
+
+
+@check(gpu_only=True)
+def gemm_all_scatter_patterns(world: World) -> None:
+    for m, n, k, dtype in ((1024, 640, 512, torch.bfloat16), (3000, 1160, 328, torch.float16)):
+        a, parts = matrix(m, k, 1, dtype), [matrix(k, n, 2 + pe, dtype) for pe in range(world.n_pes)]
+        expected = (a.float() @ torch.cat(parts, 1).float()).to(dtype).float()
+        out = triton_dist.empty(m, n * world.n_pes, dtype=dtype)
+        for b in (parts[world.pe], by_columns(parts[world.pe])):
+            for pattern in (*SCATTER, "auto"):
+                again_and_in_graphs(partial(kernels.gemm_all_scatter, a, b, out, pattern=pattern), out, expected)
+        triton_dist.free(out)
+
+
+@check(gpu_only=True)
+def all_gather_gemm_patterns(world: World) -> None:
+    for rows, n, k, dtype in (
+        (256, 1160, 512, torch.bfloat16),
+        (100, 640, 328, torch.float16),
+        (32, 2048, 1024, torch.bfloat16),
+        (4, 2048, 1024, torch.bfloat16),
+    ):
+        parts = [matrix(rows, k, 1 + pe, dtype) for pe in range(world.n_pes)]
+        b = matrix(k, n, 50 + world.pe, dtype)
+        expected = (torch.cat(parts).float() @ b.float()).to(dtype).float()
+        out = torch.empty(rows * world.n_pes, n, dtype=dtype, device=world.device)
+        for factor in (b, by_columns(b)):
+            for pattern in (*GATHER, "auto"):
+                if (pattern == "copy_engine" and rows % 128) or (pattern == "fused" and rows * world.n_pes > 128):
+                    continue
+                call = partial(kernels.all_gather_gemm, parts[world.pe], factor, out, pattern=pattern)
+                again_and_in_graphs(call, out, expected)
+
+
+@check(gpu_only=True)
+def gemm_reduce_patterns(world: World) -> None:
+    for rows, n, k, dtype in ((256, 1160, 512, torch.bfloat16), (100, 640, 328, torch.float16)):
+        m = rows * world.n_pes
+        factors = [(matrix(m, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(world.n_pes)]
+        expected = torch.stack([a.float() @ b.float() for a, b in factors]).sum(0).to(dtype).float()
+        assert expected.abs().max() < 2 ** (8 if dtype == torch.bfloat16 else 11), "sums are not exact"
+        a, b = factors[world.pe]
+        part = torch.empty(rows, n, dtype=dtype, device=world.device)
+        whole = triton_dist.empty(m, n, dtype=dtype)
+        mine = expected[rows * world.pe : rows * (world.pe + 1)]
+        for factor in (b, by_columns(b)):
+            for pattern in (*REDUCE, "auto"):
+                if pattern == "ring" and rows % 128:
+                    continue
+                scatter = partial(kernels.gemm_reduce_scatter, a, factor, part, pattern=pattern)
+                again_and_in_graphs(scatter, part, mine)
+                reduce = partial(kernels.gemm_all_reduce, a, factor, whole, pattern=pattern)
+                again_and_in_graphs(reduce, whole, expected)
+        triton_dist.free(whole)

@@ -1,0 +1,154 @@
+"""All-gather and GEMM: C = A · B with A split by rows over the PEs, and B this PE's own.
+
+- ``bulk_synchronous``: all of A is gathered, then multiplied (by cuBLAS).
+- ``copy_engine``: the copy engine sends this PE's rows to one PE after the other, while the product begins with
+  them; it goes on with the next PE's, which are here by then. PE p's order is p, p + 1, …, and its rows go to p - 1
+  first: who needs them next has them next.
+- ``fused``: for few rows, where the product waits for B to come from memory: every program first stores its share of
+  this PE's rows to everybody, and multiplies when all of A is here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import triton
+
+import triton_dist
+from triton_dist.kernels.all_gather import all_gather
+from triton_dist.kernels.gemm import portable, streams
+from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
+from triton_dist.kernels.gemm.config import choose
+from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.gemm.measure import fastest
+from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+
+__all__ = ["all_gather_gemm"]
+
+FEW_ROWS = 128
+
+
+def all_gather_gemm(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, pattern: str = "auto"
+) -> torch.Tensor:
+    """C = A · B, where A is every PE's ``a``, one after the other. *Collective*, on the current stream; may be captured
+    in a graph.
+
+    When it ends on a PE, as far as its stream is concerned, its ``out`` is complete, and ``a`` and ``b`` may be
+    overwritten. The result is the same whenever it is run with the same pattern.
+
+    Args:
+        a: [M / n_pes, K], this PE's rows; bfloat16, float16 or float32, with contiguous rows. The same shape on every
+            PE; it need not be symmetric.
+        b: [K, N], with contiguous rows or columns.
+        out: [M, N], contiguous; by default a new one.
+        pattern: how communication is overlapped (see the module), or ``auto``: the fastest of those that can be had
+            here, as measured when a shape is first used. All but ``bulk_synchronous`` need a Hopper GPU, and
+            ``copy_engine`` a multiple of 128 rows on each PE, ``fused`` at most 128 in all.
+
+    Returns:
+        ``out``. Sums are accumulated in float32.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message says which and how.
+        RuntimeError: in the capture of a graph, before a first run of the same shape.
+    """
+    check_factors("all_gather_gemm", ("a", "b"), a, b)
+    check_choice("all_gather_gemm", "pattern", pattern, ("auto", *PATTERNS))
+    rows = a.shape[0] * triton_dist.n_pes()
+    c = result("all_gather_gemm", out, (rows, b.shape[1]), a.dtype, symmetric=False)
+    possible = _possible(a, b, c)
+    if pattern == "auto":
+        key = ("all_gather_gemm", *_key(a, b), b.stride(1) == 1, tuple(possible))
+        pattern = fastest(key, {name: partial(PATTERNS[name], a, b, c) for name in possible})
+    elif pattern not in possible:
+        raise ValueError(
+            f"all_gather_gemm: pattern {pattern} is not for these matrices or this world, of {', '.join(PATTERNS)}"
+            f" there {'is' if len(possible) == 1 else 'are'} {', '.join(possible)}"
+        )
+    PATTERNS[pattern](a, b, c)
+    return c
+
+
+def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
+    from triton_dist.kernels.gemm.hopper.launch import fits
+
+    if triton_dist.kind() == "cpu" or not fits(a, b, c):
+        return ["bulk_synchronous"]
+    config = choose(c.shape[0], c.shape[1], portable.programs())
+    names = ["bulk_synchronous"]
+    if a.shape[0] % config.block_m == 0:
+        names.append("copy_engine")
+    if c.shape[0] <= FEW_ROWS and a.is_contiguous():
+        names.append("fused")
+    return names
+
+
+def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    gathered = _gathered(a)
+    all_gather(gathered, a.contiguous())
+    portable.alone(gathered, b, c)
+
+
+def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    from triton_dist.kernels.gemm.hopper.launch import Launcher
+    from triton_dist.kernels.gemm.hopper.words import ENTERED, GATHERED
+
+    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+
+    def make() -> tuple[Launcher, torch.cuda.Stream]:
+        config = choose(c.shape[0], c.shape[1], portable.programs())
+        each, columns = a.shape[0] // config.block_m, range(triton.cdiv(c.shape[1], config.block_n))
+        tiles = [
+            Tile(row, column, pe)
+            for pe in ((me + i) % n_pes for i in range(n_pes))
+            for row, column in grouped(range(pe * each, (pe + 1) * each), columns)
+        ]
+        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
+        return Launcher(schedule, config, "local", "chunks", len(columns)), torch.cuda.Stream()
+
+    launcher, beside = kept(("chunks of a", *_key(a, b)), make)
+    gathered = _gathered(a)
+    here = torch.cuda.current_stream()
+    beside.wait_stream(here)
+    launcher(gathered, b, c, a_own=a)
+    mine = gathered[me * a.shape[0] : (me + 1) * a.shape[0]]
+    for i in range(1, n_pes):
+        pe = (me - i) % n_pes
+        streams.take(beside, launcher.flags.data_ptr() + 4 * (ENTERED.value + pe))
+        streams.copy(beside, triton_dist.peer(mine, pe), a)
+        streams.give(beside, triton_dist.peer(launcher.flags, pe).data_ptr() + 4 * (GATHERED.value + me))
+    here.wait_stream(beside)
+
+
+def _fused(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    from triton_dist.kernels.gemm.hopper.launch import Launcher
+
+    def make() -> Launcher:
+        config = choose(c.shape[0], c.shape[1], portable.programs())
+        rows, columns = (
+            range(triton.cdiv(n, size)) for n, size in zip(c.shape, (config.block_m, config.block_n), strict=True)
+        )
+        tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns)]
+        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
+        return Launcher(schedule, config, "local", "rows", len(columns))
+
+    halves = kept(
+        ("rows of a", *_key(a, b)),
+        lambda: triton_dist.zeros(2 * c.shape[0], a.shape[1], dtype=a.dtype),  # for launches of even and odd number
+    )
+    kept(("rows", *_key(a, b)), make)(halves, b, c, rows=a)
+
+
+PATTERNS = {"bulk_synchronous": _bulk_synchronous, "copy_engine": _copy_engine, "fused": _fused}
+
+
+def _gathered(a: torch.Tensor) -> torch.Tensor:
+    """Room for all of A, on every PE."""
+    shape = (a.shape[0] * triton_dist.n_pes(), a.shape[1])
+    return kept(("gathered", *shape, a.dtype), lambda: triton_dist.empty(*shape, dtype=a.dtype))
+
+
+def _key(a: torch.Tensor, b: torch.Tensor) -> tuple[object, ...]:
+    return (a.shape[0], *b.shape, a.dtype)

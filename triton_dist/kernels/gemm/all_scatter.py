@@ -1,0 +1,252 @@
+"""GEMM and all-scatter: C = A · B with B split by columns over the PEs, and all of C on every PE.
+
+Five patterns, the taxonomy of Iris (Awad et al., "Iris: First-Class Multi-GPU Programming Experience in Triton", 2025),
+and one more:
+
+- ``bulk_synchronous``: the product, then its tiles are sent. Nothing overlaps.
+- ``producer_consumer``: two kernels on two streams; the product's has most of the GPU and raises a flag for each tile,
+  the other waits for the flags and sends.
+- ``copy_engine``: the same, but the GPU's copy engines are the consumer, so that all processors compute.
+- ``fused_sequential``: one kernel; a program sends each tile that it has computed, then computes the next.
+- ``fused_producer_consumer``: one kernel; some programs send what the others compute.
+- ``warp_specialized``: one kernel; in every program one warp sends a tile while the others compute the next.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import triton
+
+import triton_dist
+from triton_dist.kernels.gemm import portable, streams
+from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
+from triton_dist.kernels.gemm.config import LARGE, Config, choose
+from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.gemm.measure import fastest
+from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.meeting import meeting
+
+__all__ = ["PATTERNS", "gemm_all_scatter"]
+
+SENDERS = 16
+"""Programs, or multiprocessors, that send where some do nothing else: enough for most of an H200's NVLink."""
+
+WIRE = 390e9
+FLOPS = 700e12
+"""What an H200 sends (bytes) and computes in a second; it decides only how many programs send."""
+
+
+def gemm_all_scatter(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, pattern: str = "auto"
+) -> torch.Tensor:
+    """C = A · B on every PE, from B's columns on each. *Collective*, on the current stream; may be captured in a graph.
+
+    When it ends on a PE, as far as its stream is concerned, its ``out`` is complete, and ``a`` and ``b`` may be
+    overwritten. The result is the same whenever it is run with the same pattern.
+
+    Args:
+        a: [M, K], the same on every PE; bfloat16, float16 or float32, with contiguous rows.
+        b: [K, N / n_pes], this PE's columns, with contiguous rows or columns. The same shape on every PE.
+        out: [M, N], contiguous and symmetric; by default a new one, which is *collective* and not for graphs.
+        pattern: how communication is overlapped (see the module), or ``auto``: the fastest of those that can be had
+            here, as measured when a shape is first used. ``warp_specialized`` and ``copy_engine`` need a Hopper GPU,
+            and rows that are multiples of 16 bytes.
+
+    Returns:
+        ``out``. Sums are accumulated in float32.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message says which and how.
+        RuntimeError: in the capture of a graph, before a first run of the same shape.
+    """
+    check_factors("gemm_all_scatter", ("a", "b"), a, b)
+    check_choice("gemm_all_scatter", "pattern", pattern, ("auto", *PATTERNS))
+    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    m, n = a.shape[0], b.shape[1]
+    c = result("gemm_all_scatter", out, (m, n * n_pes), a.dtype, symmetric=True)
+    mine = c[:, me * n : (me + 1) * n]
+    possible = _possible(a, b, mine)
+    if pattern == "auto":
+        key = ("gemm_all_scatter", m, n, a.shape[1], a.dtype, b.stride(1) == 1, tuple(possible))
+        pattern = fastest(key, {name: partial(PATTERNS[name], a, b, mine) for name in possible})
+    elif pattern not in possible:
+        raise ValueError(
+            f"gemm_all_scatter: pattern {pattern} needs a Hopper GPU, up to 8 PEs, 16-bit floats, and rows (of out:"
+            " each PE's share, too) that begin at multiples of 16 bytes. Take another one, or auto"
+        )
+    PATTERNS[pattern](a, b, mine)
+    return c
+
+
+def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
+    from triton_dist.kernels.gemm.hopper.launch import fits
+
+    if triton_dist.kind() == "cpu":
+        return ["fused_sequential", "bulk_synchronous", "producer_consumer", "fused_producer_consumer"]
+    return list(PATTERNS) if fits(a, b, c) else [name for name in PATTERNS if name not in _HOPPER]
+
+
+def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    meeting()
+    portable.alone(a, b, c)
+    portable.send(c, None, portable.programs())
+    meeting()
+
+
+def _producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    flags = _flags(c)
+    grid = portable.programs()
+    senders = min(SENDERS, grid // 2)
+    meeting()
+    if triton_dist.kind() == "cpu":  # one kernel at a time
+        portable.local(a, b, c, flags)
+        portable.send(c, flags, senders)
+    else:
+        here = torch.cuda.current_stream()
+        beside = kept("gemm_all_scatter stream", torch.cuda.Stream)
+        beside.wait_stream(here)
+        portable.local(a, b, c, flags, grid - senders)
+        with torch.cuda.stream(beside):
+            portable.send(c, flags, senders)
+        here.wait_stream(beside)
+    meeting()
+
+
+def _fused_sequential(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    meeting()
+    portable.scatter(a, b, c)
+    meeting()
+
+
+def _fused_producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    from triton_dist.kernels.gemm.hopper.launch import fits
+
+    if fits(a, b, c) and b.stride(1) == 1:
+        _senders(a, b, c, _how_many_send(a, c))
+        return
+    meeting()
+    portable.scatter_by_programs(a, b, c, _flags(c), min(SENDERS, portable.programs() // 2))
+    meeting()
+
+
+def _how_many_send(a: torch.Tensor, c: torch.Tensor) -> int:
+    """More, where a product of this depth is computed faster than it can be sent."""
+    sent = c.numel() * c.element_size() * (triton_dist.n_pes() - 1) / WIRE
+    computed = 2 * c.numel() * a.shape[1] / FLOPS
+    return SENDERS if sent < computed else 2 * SENDERS
+
+
+def _senders(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, senders: int) -> None:
+    from triton_dist.kernels.gemm.hopper.launch import Launcher
+    from triton_dist.kernels.gemm.hopper.words import CHUNKS
+
+    def make() -> Launcher:
+        config, programs = LARGE, portable.programs() - senders
+        rows, columns = _tiles(c, config)
+        places = list(grouped(rows, columns))
+        # A tile has a word of state, which its program raises for the sender. In the end nobody computes any more who
+        # could be disturbed: the last round's tiles go to everybody straight from the programs that computed them.
+        last = len(places) - programs
+        tiles = [Tile(row, column, CHUNKS.value + i if i < last else -1) for i, (row, column) in enumerate(places)]
+        sent = [tile for tile in tiles if tile.pe >= 0]
+        k_steps = triton.cdiv(a.shape[1], config.block_k)
+        schedule = make_schedule(tiles, k_steps, programs, passed_on=[sent[i::senders] for i in range(senders)])
+        return Launcher(schedule, config, "senders", "none", len(columns), state_words=len(tiles), senders=senders)
+
+    launcher = kept(("senders", senders, *_key(a, b)), make)
+    launcher(a, b, c, everywhere=_everywhere(c))
+
+
+def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    from triton_dist.kernels.gemm.hopper.launch import Launcher
+
+    def make() -> Launcher:
+        config = choose(c.shape[0], c.shape[1], portable.programs())
+        rows, columns = _tiles(c, config)
+        tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns)]
+        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
+        return Launcher(schedule, config, "scatter", "none", len(columns))
+
+    kept(("scatter", *_key(a, b)), make)(a, b, c, everywhere=_everywhere(c))
+
+
+def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    from triton_dist.kernels.gemm.hopper.launch import Launcher
+    from triton_dist.kernels.gemm.hopper.words import DONE, ENTERED
+
+    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+
+    def make() -> tuple[Launcher, list[tuple[slice, slice]], list[torch.cuda.Stream]]:
+        config = choose(c.shape[0], c.shape[1], portable.programs())
+        rows, columns = _tiles(c, config)
+        tiles: list[Tile] = []
+        chunks: list[tuple[slice, slice]] = []
+        sizes: list[int] = []
+        for first in range(0, len(rows), 8):
+            group = rows[first : first + 8]
+            # About a round of all programs each: soon on their way, and long enough for a copy engine.
+            parts = max(1, round(len(group) * len(columns) / portable.programs()))
+            for part in range(parts):
+                some = columns[len(columns) * part // parts : len(columns) * (part + 1) // parts]
+                tiles += [Tile(row, column, len(chunks)) for row, column in grouped(group, some)]
+                chunks.append((_extent(group, config.block_m), _extent(some, config.block_n)))
+                sizes.append(len(group) * len(some))
+        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
+        launcher = Launcher(schedule, config, "chunks", "none", len(columns), chunk_sizes=sizes)
+        return launcher, chunks, [torch.cuda.Stream() for _ in range(n_pes - 1)]
+
+    launcher, chunks, beside = kept(("chunks", *_key(a, b)), make)
+    here = torch.cuda.current_stream()
+    flags, there = launcher.flags.data_ptr(), _everywhere(launcher.flags)
+    peers = _everywhere(c)
+    for stream in beside:
+        stream.wait_stream(here)
+    launcher(a, b, c)
+    for i, stream in enumerate(beside):
+        pe = (me + 1 + i) % n_pes
+        streams.take(stream, flags + 4 * (ENTERED.value + pe))
+        for number, part in enumerate(chunks):
+            streams.take(stream, launcher.chunk_flags.data_ptr() + 4 * (number * (n_pes - 1) + i))
+            streams.copy(stream, peers[1 + i][part], c[part])
+        streams.give(stream, there[1 + i].data_ptr() + 4 * (DONE.value + me))
+        here.wait_stream(stream)
+    for i in range(1, n_pes):
+        streams.take(here, flags + 4 * (DONE.value + (me + i) % n_pes))
+
+
+PATTERNS = {
+    "bulk_synchronous": _bulk_synchronous,
+    "producer_consumer": _producer_consumer,
+    "copy_engine": _copy_engine,
+    "fused_sequential": _fused_sequential,
+    "fused_producer_consumer": _fused_producer_consumer,
+    "warp_specialized": _warp_specialized,
+}
+
+_HOPPER = ("copy_engine", "warp_specialized")
+
+
+def _key(a: torch.Tensor, b: torch.Tensor) -> tuple[object, ...]:
+    return (a.shape[0], *b.shape, a.dtype)
+
+
+def _tiles(c: torch.Tensor, config: Config) -> tuple[range, range]:
+    return range(triton.cdiv(c.shape[0], config.block_m)), range(triton.cdiv(c.shape[1], config.block_n))
+
+
+def _extent(tiles: range, block: int) -> slice:
+    return slice(tiles[0] * block, (tiles[-1] + 1) * block)
+
+
+def _everywhere(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """A symmetric tensor as it lies on this PE, the next, and so on."""
+    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    return [triton_dist.peer(tensor, (me + i) % n_pes) for i in range(n_pes)]
+
+
+def _flags(c: torch.Tensor) -> torch.Tensor:
+    size = portable.blocks(c.dtype)
+    tiles = triton.cdiv(c.shape[0], size["BLOCK_M"]) * triton.cdiv(c.shape[1], size["BLOCK_N"])
+    return kept(("tile flags", tiles), lambda: torch.zeros(tiles, dtype=torch.int32, device=c.device))

@@ -1,0 +1,71 @@
+"""Checking the matrices that a caller hands to a product."""
+
+from __future__ import annotations
+
+import torch
+
+from triton_dist.kernels.workspace import is_symmetric
+from triton_dist.world.api import _current
+
+__all__ = ["check_choice", "check_factors", "check_rows", "result"]
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def check_factors(function: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> None:
+    """Two matrices on this PE's device that can be multiplied, with contiguous rows; of ``b``, columns may be, too."""
+    device = _current().device
+    for name, matrix in zip(names, (a, b), strict=True):
+        if not isinstance(matrix, torch.Tensor):
+            raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(matrix).__name__}")
+        if matrix.dim() != 2:
+            raise ValueError(f"{function}: {name} must be a matrix, got shape {tuple(matrix.shape)}")
+        if matrix.device != device:
+            raise ValueError(f"{function}: {name} is on {matrix.device}, and this PE's device is {device}")
+        if matrix.dtype not in DTYPES:
+            raise ValueError(f"{function}: products are of {', '.join(map(str, DTYPES))}, got {name} of {matrix.dtype}")
+        if matrix.numel() == 0:
+            raise ValueError(f"{function}: {name} has no elements: its shape is {tuple(matrix.shape)}")
+    if a.dtype != b.dtype:
+        raise ValueError(f"{function}: {names[0]} is of {a.dtype}, and {names[1]} of {b.dtype}")
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"{function}: {names[0]} of shape {tuple(a.shape)} cannot be multiplied by {names[1]} of shape"
+            f" {tuple(b.shape)}: {a.shape[1]} columns, and {b.shape[0]} rows"
+        )
+    if a.stride(1) != 1:
+        raise ValueError(f"{function}: {names[0]} must have contiguous rows, got strides {a.stride()}")
+    if 1 not in b.stride():
+        raise ValueError(f"{function}: {names[1]} must have contiguous rows or columns, got strides {b.stride()}")
+
+
+def check_rows(function: str, name: str, rows: int) -> int:
+    """The rows of each PE, of so many that all PEs have together."""
+    n_pes = _current().n_pes
+    if rows % n_pes:
+        raise ValueError(f"{function}: {name} has {rows} rows, which {n_pes} PEs cannot share equally")
+    return rows // n_pes
+
+
+def check_choice(function: str, name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{function}: {name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
+
+
+def result(
+    function: str, out: torch.Tensor | None, shape: tuple[int, int], dtype: torch.dtype, *, symmetric: bool
+) -> torch.Tensor:
+    """``out`` if it is one that the product can be stored in, or else a new one."""
+    world = _current()
+    if out is None:
+        return world.empty(shape, dtype) if symmetric else torch.empty(shape, dtype=dtype, device=world.device)
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"{function}: out must be a torch.Tensor, got {type(out).__name__}")
+    if tuple(out.shape) != shape or out.dtype != dtype or out.device != world.device or not out.is_contiguous():
+        raise ValueError(
+            f"{function}: out must be contiguous, of shape {shape} and {dtype}, on {world.device}; got shape"
+            f" {tuple(out.shape)} with strides {out.stride()}, {out.dtype}, on {out.device}"
+        )
+    if symmetric and not is_symmetric(out):
+        raise ValueError(f"{function}: out must be symmetric: allocate it with triton_dist.empty")
+    return out

@@ -1,0 +1,40 @@
+"""Flags between programs and PEs, where one warp acts for its program.
+
+(The ops of ``triton_dist.language`` act once for a whole program, which a partition of a warp-specialised one is not.)
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+__all__ = ["acquire", "after_generic", "raise_at", "stores_complete"]
+
+
+@gluon.jit
+def acquire(flag, number, scope: gl.constexpr):
+    """Wait until ``flag`` is at least ``number``; what was stored before it was raised is visible then."""
+    while gl.atomic_add(flag, 0, sem="acquire", scope=scope) < number:
+        pass
+
+
+@gluon.jit
+def raise_at(flag, distance, number):
+    """Store ``number`` to a symmetric flag ``distance`` bytes from here, after all that this warp knows of."""
+    there = (flag.to(gl.int64) + distance).to(gl.pointer_type(gl.int32))
+    gl.atomic_xchg(there, number, sem="release", scope="sys")
+
+
+@gluon.jit
+def stores_complete():
+    """Wait until this warp's TMA stores are in memory, wherever that is; ``tma.store_wait`` says only that they are
+    read."""
+    gl.inline_asm_elementwise(
+        "cp.async.bulk.wait_group 0; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def after_generic():
+    """Let TMA loads see what an acquire has made visible to ordinary ones."""
+    gl.inline_asm_elementwise("fence.proxy.async; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)

@@ -1,0 +1,160 @@
+"""The host's side of the kernel: the memory that its launches keep, and their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+import triton_dist
+from triton_dist.kernels.gemm.config import Config
+from triton_dist.kernels.gemm.hopper import words
+from triton_dist.kernels.gemm.hopper.kernel import multiply
+from triton_dist.kernels.gemm.schedule import Schedule
+
+__all__ = ["REGISTERS", "Launcher", "fits"]
+
+_TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+REGISTERS = {1: 232, 2: 168}
+"""Registers of a thread, by groups: all that a multiprocessor has."""
+
+
+def fits(*matrices: torch.Tensor) -> bool:
+    """Whether the kernel takes these: a Hopper GPU, few PEs, 16-bit floats, and rows that TMA can address."""
+    if triton_dist.kind() != "gpu" or torch.cuda.get_device_capability() != (9, 0):
+        return False
+    if triton_dist.n_pes() > words.MAX_PES.value:
+        return False
+    return all(_addressable(matrix) or _addressable(matrix.t()) for matrix in matrices)
+
+
+def _addressable(matrix: torch.Tensor) -> bool:
+    step, one = matrix.stride()
+    return (
+        matrix.dtype in _TYPES
+        and one == 1
+        and step * matrix.element_size() % 16 == 0
+        and step >= matrix.shape[1]
+        and matrix.data_ptr() % 16 == 0
+        and matrix.numel() > 0
+    )
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """One schedule of one operation on this world. *Collective* to make, because it has symmetric flags.
+
+    Attributes:
+        out, gather: see ``hopper/send.py`` and ``hopper/load.py``.
+        tile_columns: tiles beside each other in C.
+        ring_tiles: how many tiles have flags of their own on the next PE.
+        state_words: how many words of state the schedule names beyond the first ones.
+        chunk_sizes: tiles of each chunk, where copy engines send.
+        senders: programs that pass on what the others compute.
+    """
+
+    schedule: Schedule
+    config: Config
+    out: str
+    gather: str
+    tile_columns: int
+    ring_tiles: int = 0
+    state_words: int = 0
+    chunk_sizes: Sequence[int] = ()
+    senders: int = 0
+
+    def __post_init__(self) -> None:
+        self.flags  # noqa: B018 (made now, by all PEs together)
+
+    @cached_property
+    def flags(self) -> torch.Tensor:
+        return triton_dist.zeros(words.TILES.value + self.ring_tiles, dtype=torch.int32)
+
+    @cached_property
+    def distances(self) -> torch.Tensor:
+        """Bytes from a symmetric object here to the same on each PE."""
+        here = self.flags.data_ptr()
+        there = [triton_dist.peer(self.flags, pe).data_ptr() for pe in range(triton_dist.n_pes())]
+        return self._here([address - here for address in there], torch.int64)
+
+    @cached_property
+    def state(self) -> torch.Tensor:
+        return self._zeros(words.CHUNKS.value + max(self.state_words, len(self.chunk_sizes)))
+
+    @cached_property
+    def chunk_flags(self) -> torch.Tensor:
+        return self._zeros(max(1, len(self.chunk_sizes) * (triton_dist.n_pes() - 1)))
+
+    @cached_property
+    def _tables(self) -> tuple[torch.Tensor, ...]:
+        tile = self.config.block_m * self.config.block_n
+        return (
+            self._here(self.schedule.units, torch.int32),
+            self._here(self.schedule.starts, torch.int32),
+            torch.empty(max(1, self.schedule.slots) * tile, dtype=torch.float32, device=self.flags.device),
+            self._zeros(max(1, self.schedule.slots * self.config.groups)),
+            self._here(self.chunk_sizes or [0], torch.int32),
+        )
+
+    def __call__(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        *,
+        a_own: torch.Tensor | None = None,
+        everywhere: Sequence[torch.Tensor] = (),
+        following: torch.Tensor | None = None,
+        staging: torch.Tensor | None = None,
+        rows: torch.Tensor | None = None,
+    ) -> None:
+        """Launch on the current stream.
+
+        Args:
+            a, b, c: the matrices [M, K], [K, N] and [M, N], as this PE sees them.
+            a_own: this PE's rows of A, where ``a`` gathers.
+            everywhere: C on all PEs, this one first.
+            following, staging: where sums of a ring leave to, and come in.
+            rows: this PE's rows of A, to be sent to all.
+        """
+        config = self.config
+        by_columns = b.stride(1) != 1
+        part_m = config.block_m // config.groups
+        a_block, c_block = [part_m, config.block_k], [part_m, config.block_n]
+        a_map, c_map = _map(a, a_block), _map(c, c_block)
+        peers = [_map(there, c_block) for there in everywhere]
+        peers += [c_map] * (words.MAX_PES.value - len(peers))
+        b_map = (
+            _map(b.t(), [config.block_n, config.block_k]) if by_columns else _map(b, [config.block_k, config.block_n])
+        )
+        units, starts, slots, slot_flags, sizes = self._tables
+        sent = a if rows is None else rows
+        multiply[(len(self.schedule.starts) - 1,)](
+            a_map,
+            a_map if a_own is None else _map(a_own, a_block),
+            b_map,
+            c_map,
+            *peers,
+            c_map if following is None else _map(following, c_block),
+            c_map if staging is None else _map(staging, c_block),
+            units, starts, slots, slot_flags, self.state, self.flags, self.distances, sizes, self.chunk_flags,
+            sent, a, sent.numel(), b, b.stride(0), triton_dist.my_pe(), self.tile_columns,
+            config.block_m, config.block_n, config.block_k, config.stages, config.groups, triton_dist.n_pes(),
+            self.out, self.gather, self.schedule.slots > 0, by_columns, self.senders,
+            num_warps=4, maxnreg=REGISTERS[config.groups],
+        )  # fmt: skip
+
+    def _here(self, values: Sequence[object], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor(values, dtype=dtype, device=self.flags.device)
+
+    def _zeros(self, n: int) -> torch.Tensor:
+        return torch.zeros(n, dtype=torch.int32, device=self.flags.device)
+
+
+def _map(matrix: torch.Tensor, block: list[int]) -> TensorDescriptor:
+    layout = gl.NVMMASharedLayout.get_default_for(block, _TYPES[matrix.dtype])
+    return TensorDescriptor.from_tensor(matrix, block, layout)

@@ -1,0 +1,39 @@
+"""The warp that fetches what the PE before this one in the ring has summed of a tile."""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic
+from triton_dist.kernels.gemm.hopper.words import EPOCH, PE, SLOT, TILE_COLUMN, TILE_ROW, TILES, UNIT
+
+__all__ = ["receive_tiles"]
+
+
+@gluon.jit
+def receive_tiles(
+    staging, incoming, schedule, state, flags, pes, tiles_n,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUPS: gl.constexpr,
+):  # fmt: skip
+    p_blocks, p_ready, p_empty = incoming
+    units, starts = schedule
+    me, n_pes = pes
+    ROWS: gl.constexpr = BLOCK_M // GROUPS
+    program = gl.program_id(0)
+    now = gl.load(state + EPOCH) + 1
+    phase = 1
+    for unit in range(gl.load(starts + program), gl.load(starts + program + 1)):
+        finishes = gl.load(units + unit * UNIT + SLOT) < 0
+        if finishes and gl.load(units + unit * UNIT + PE) != (me + n_pes - 1) % n_pes:
+            row = gl.load(units + unit * UNIT + TILE_ROW)
+            column = gl.load(units + unit * UNIT + TILE_COLUMN)
+            acquire(flags + TILES + row * tiles_n + column, now, "sys")
+            after_generic()
+            mbarrier.wait(p_empty, phase)
+            mbarrier.expect(p_ready, GROUPS * staging.block_type.nbytes)
+            for group in gl.static_range(GROUPS):
+                place = [row * BLOCK_M + group * ROWS, column * BLOCK_N]
+                tma.async_copy_global_to_shared(staging, place, p_ready, p_blocks.index(group))
+            phase ^= 1

@@ -1,0 +1,187 @@
+"""The warp that sends finished tiles on their way, by TMA, while the others work on the next: to this PE's own memory,
+to the next PE of a ring, or to everybody."""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+from triton_dist.kernels.gemm.hopper.flags import acquire, raise_at, stores_complete
+from triton_dist.kernels.gemm.hopper.words import (
+    ARRIVED,
+    CHUNKS,
+    DONE,
+    ENTERED,
+    EPOCH,
+    GATHERED,
+    PE,
+    SLOT,
+    TILE_COLUMN,
+    TILE_ROW,
+    TILES,
+    UNIT,
+)
+
+__all__ = ["send_tiles"]
+
+_IN_FLIGHT = gl.constexpr(3)  # blocks that a sending program has under way
+
+
+@gluon.jit
+def send_tiles(
+    c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes, tiles_n, rows_to_send,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, N_PES: gl.constexpr,
+    OUT: gl.constexpr, GATHER: gl.constexpr, SENDERS: gl.constexpr,
+):  # fmt: skip
+    """OUT: "local": to ``c``. "chunks": also, and a chunk's last tile raises its flags, which copy engines await.
+    "senders": also, and each tile raises its flag, which the last ``SENDERS`` programs await to send it to all;
+    or the tile has no flag, and goes to all from here.
+    "scatter": to all. "ring": to the next PE's staging, and the PE's own to ``c``. "ring_all": but its own to all."""
+    TO_PEERS: gl.constexpr = OUT == "scatter" or OUT == "senders" or OUT == "ring" or OUT == "ring_all"
+    TO_ALL: gl.constexpr = OUT == "scatter" or OUT == "senders" or OUT == "ring_all"
+    c_blocks, c_ready, c_empty = outgoing
+    units, starts = schedule
+    me, _ = pes
+    ROWS: gl.constexpr = BLOCK_M // GROUPS
+    program = gl.program_id(0)
+    epoch = gl.load(state + EPOCH)
+    now = epoch + 1
+    first, last = gl.load(starts + program), gl.load(starts + program + 1)
+
+    if GATHER == "rows":
+        send_rows(rows_to_send, epoch, flags, distances, me, N_PES)
+    elif program == 0:
+        # Peers may store here, now that all that this PE did with the memory before is over.
+        for i in range(1, N_PES):
+            pe = (me + i) % N_PES
+            raise_at(flags + ENTERED + me, gl.load(distances + pe), now if TO_PEERS else 1)
+
+    if SENDERS > 0 and program >= gl.num_programs(0) - SENDERS:
+        pass_on(everywhere, ring, units, first, last, flags, now, me, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES)
+    else:
+        phase = 0
+        welcome = False
+        for unit in range(first, last):
+            if gl.load(units + unit * UNIT + SLOT) < 0:
+                tile_row = gl.load(units + unit * UNIT + TILE_ROW)
+                tile_column = gl.load(units + unit * UNIT + TILE_COLUMN)
+                pe = gl.load(units + unit * UNIT + PE)
+                if TO_PEERS:
+                    if not welcome and (OUT != "senders" or pe < 0):
+                        await_peers(flags + ENTERED, now, me, N_PES)
+                        welcome = True
+                for group in gl.static_range(GROUPS):
+                    mbarrier.wait(c_ready.index(group), phase)
+                    place = [tile_row * BLOCK_M + group * ROWS, tile_column * BLOCK_N]
+                    block = c_blocks.index(group)
+                    if OUT == "scatter":
+                        for i in gl.static_range(N_PES):
+                            tma.async_copy_shared_to_global(everywhere[i], place, block)
+                    elif OUT == "ring" or OUT == "ring_all":
+                        if pe != me:
+                            tma.async_copy_shared_to_global(following, place, block)
+                        elif OUT == "ring":
+                            own = [place[0] % c.shape[0], place[1]]
+                            tma.async_copy_shared_to_global(c, own, block)
+                        else:
+                            for i in gl.static_range(N_PES):
+                                tma.async_copy_shared_to_global(everywhere[i], place, block)
+                    else:
+                        tma.async_copy_shared_to_global(c, place, block)
+                        if OUT == "senders":
+                            if pe < 0:
+                                for i in gl.static_range(1, N_PES):
+                                    tma.async_copy_shared_to_global(everywhere[i], place, block)
+                tma.store_wait(0)
+                for group in gl.static_range(GROUPS):
+                    mbarrier.arrive(c_empty.index(group))
+                phase ^= 1
+                if OUT == "ring" or OUT == "ring_all":
+                    if pe != me:
+                        stores_complete()
+                        flag = flags + TILES + tile_row * tiles_n + tile_column
+                        raise_at(flag, gl.load(distances + (me + 1) % N_PES), now)
+                elif OUT == "senders":
+                    if pe >= 0:
+                        stores_complete()
+                        gl.atomic_xchg(state + pe, now, sem="release", scope="gpu")
+                elif OUT == "chunks":
+                    stores_complete()
+                    finish_chunk_tile(pe, chunks, state, N_PES)
+    stores_complete()
+
+    # The last program to come here speaks for all.
+    if gl.atomic_add(state + ARRIVED, 1, sem="acq_rel", scope="gpu") == gl.num_programs(0) - 1:
+        gl.store(state + ARRIVED, 0)
+        gl.store(state + EPOCH, now)
+        if GATHER == "chunks":
+            for pe in range(N_PES):
+                gl.store(flags + GATHERED + pe, 0)
+        if TO_ALL:
+            for i in range(1, N_PES):
+                pe = (me + i) % N_PES
+                raise_at(flags + DONE + me, gl.load(distances + pe), now)
+            await_peers(flags + DONE, now, me, N_PES)
+
+
+@gluon.jit
+def await_peers(flags, now, me, N_PES: gl.constexpr):
+    for i in range(1, N_PES):
+        acquire(flags + (me + i) % N_PES, now, "sys")
+
+
+@gluon.jit
+def finish_chunk_tile(chunk, chunks, state, N_PES: gl.constexpr):
+    """One more tile of a chunk is in memory; if it is the last, tell the copies to each peer."""
+    sizes, copies = chunks
+    if gl.atomic_add(state + CHUNKS + chunk, 1, sem="acq_rel", scope="gpu") == gl.load(sizes + chunk) - 1:
+        gl.store(state + CHUNKS + chunk, 0)
+        for i in gl.static_range(N_PES - 1):
+            gl.atomic_xchg(copies + chunk * (N_PES - 1) + i, 1, sem="release", scope="sys")
+
+
+@gluon.jit
+def pass_on(
+    everywhere, ring, units, first, last, flags, now, me,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, N_PES: gl.constexpr,
+):  # fmt: skip
+    """In a sending program: what ``load_tiles`` has fetched of C, to all peers (``everywhere`` begins with this PE)."""
+    _, b_blocks, ready, empty = ring
+    ROWS: gl.constexpr = BLOCK_M // GROUPS
+    step = 0
+    if first < last:
+        await_peers(flags + ENTERED, now, me, N_PES)
+    for unit in range(first, last):
+        row = gl.load(units + unit * UNIT + TILE_ROW) * BLOCK_M
+        column = gl.load(units + unit * UNIT + TILE_COLUMN) * BLOCK_N
+        for group in gl.static_range(GROUPS):
+            stage = step % STAGES
+            mbarrier.wait(ready.index(stage), step // STAGES & 1)
+            for i in gl.static_range(1, N_PES):
+                tma.async_copy_shared_to_global(everywhere[i], [row + group * ROWS, column], b_blocks.index(stage))
+            tma.store_wait((_IN_FLIGHT - 1) * (N_PES - 1))
+            done = (step + STAGES - (_IN_FLIGHT - 1)) % STAGES
+            mbarrier.arrive(empty.index(done), count=GROUPS, pred=step >= _IN_FLIGHT - 1)
+            step += 1
+
+
+@gluon.jit
+def send_rows(rows_to_send, epoch, flags, distances, me, N_PES: gl.constexpr):
+    """This program's share of the PE's rows of A, to everybody's half for this launch."""
+    rows, gathered, numel = rows_to_send
+    layout: gl.constexpr = gl.BlockedLayout([8], [32], [1], [0])
+    BLOCK: gl.constexpr = 512
+    own = gathered + ((epoch & 1) * N_PES + me).to(gl.int64) * numel
+    for start in range(gl.program_id(0) * BLOCK, numel, gl.num_programs(0) * BLOCK):
+        offsets = start + gl.arange(0, BLOCK, layout)
+        values = gl.load(rows + offsets, mask=offsets < numel)
+        for i in gl.static_range(N_PES):
+            distance = gl.load(distances + (me + i) % N_PES)
+            there = (own.to(gl.int64) + distance).to(own.dtype)
+            gl.store(gl.multiple_of(there, 16) + offsets, values, mask=offsets < numel)
+    gl.barrier()
+    for i in range(N_PES):
+        flag = flags + GATHERED + me
+        there = (flag.to(gl.int64) + gl.load(distances + (me + i) % N_PES)).to(gl.pointer_type(gl.int32))
+        gl.atomic_add(there, 1, sem="release", scope="sys")

@@ -1,0 +1,50 @@
+"""Choosing by measurement: each way of doing the same is timed when a shape is first used, and the fastest is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import torch
+
+import triton_dist
+from triton_dist.kernels.gemm.kept import kept
+from triton_dist.world.api import _current
+
+__all__ = ["fastest"]
+
+RUNS = 5
+
+
+def fastest(key: Hashable, ways: dict[str, Callable[[], None]]) -> str:
+    """The name of the fastest of ``ways``, on the slowest PE. *Collective* the first time for ``key``.
+
+    In the CPU world, where times mean nothing, the first.
+    """
+    if triton_dist.kind() == "cpu" or len(ways) == 1:
+        return next(iter(ways))
+    return kept(("fastest", key), lambda: _measure(ways))
+
+
+def _measure(ways: dict[str, Callable[[], None]]) -> str:
+    times = torch.zeros(len(ways), device=_current().device)
+    for i, run in enumerate(ways.values()):
+        run()  # compiles, and makes what has to be kept
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()  # the host's share does not count: where it matters, users capture, too
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            for _ in range(RUNS):
+                run()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        triton_dist.barrier_all()
+        graph.replay()
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        triton_dist.barrier_all()
+        times[i] = begin.elapsed_time(end)
+    shared = triton_dist.from_tensor(times)
+    slowest = torch.stack([triton_dist.peer(shared, pe).cpu() for pe in range(triton_dist.n_pes())]).amax(0)
+    triton_dist.barrier_all()
+    triton_dist.free(shared)
+    return list(ways)[int(slowest.argmin())]

@@ -1,0 +1,197 @@
+"""Products in plain Triton, for any GPU, any size and the CPU world, tile by tile; and how tiles get to other PEs."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+
+__all__ = ["alone", "blocks", "local", "programs", "scatter", "scatter_by_programs", "send"]
+
+_GROUP = tl.constexpr(8)
+
+
+@triton.jit
+def _place(tile, tiles_m, tiles_n):
+    """Row and column of a tile: column by column in groups of rows, so that neighbours share what they load."""
+    width = _GROUP * tiles_n
+    first = tile // width * _GROUP
+    rows = tl.minimum(tiles_m - first, _GROUP)
+    return first + (tile % width) % rows, (tile % width) // rows
+
+
+@triton.jit
+def _compute(
+    a, b, row, column, M, N, K, a_step, b_row, b_column,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
+    if not WHOLE:  # behind the end are the first ones once more, which need no mask: what they give is not stored
+        rows, columns = rows % M, columns % N
+    inner = tl.arange(0, BLOCK_K)
+    a_at = a + rows.to(tl.int64)[:, None] * a_step + inner[None, :]
+    b_at = b + columns.to(tl.int64)[None, :] * b_column + inner.to(tl.int64)[:, None] * b_row
+    sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for _ in range(K // BLOCK_K):
+        sums = tl.dot(tl.load(a_at), tl.load(b_at), sums, input_precision="ieee")
+        a_at += BLOCK_K
+        b_at += BLOCK_K * b_row
+    rest = K % BLOCK_K
+    if rest != 0:
+        x = tl.load(a_at, mask=(inner < rest)[None, :], other=0.0)
+        y = tl.load(b_at, mask=(inner < rest)[:, None], other=0.0)
+        sums = tl.dot(x, y, sums, input_precision="ieee")
+    return sums
+
+
+@triton.jit
+def _spot(row, column, M, N, step, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Offsets of a tile's elements in a matrix whose rows are ``step`` elements apart, and which of them exist."""
+    rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
+    return rows.to(tl.int64)[:, None] * step + columns[None, :], (rows < M)[:, None] & (columns < N)[None, :]
+
+
+@triton.jit
+def _local(
+    a, b, c, flags, M, N, K, a_step, b_row, b_column, c_step,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
+    FLAGS: tl.constexpr,
+):  # fmt: skip
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+        row, column = _place(tile, tiles_m, tiles_n)
+        sums = _compute(a, b, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE)
+        offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
+        tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
+        if FLAGS:
+            tl.debug_barrier()
+            tl.atomic_xchg(flags + tile, 1, sem="release", scope="gpu")
+
+
+@triton.jit
+def _pass_on(
+    c, flags, first, step, M, N, c_step,
+    N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
+):  # fmt: skip
+    """Tiles that are in this PE's C, when they are, to all others."""
+    me = dl.my_pe()
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in range(first, tiles_m * tiles_n, step):
+        row, column = _place(tile, tiles_m, tiles_n)
+        if FLAGS:
+            while tl.atomic_cas(flags + tile, 1, 0, sem="acquire", scope="gpu") == 0:
+                pass
+            tl.debug_barrier()
+        offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
+        values = tl.load(c + offsets, mask=exist)
+        for i in tl.static_range(1, N_PES):
+            tl.store(dl.symm_at(c, (me + i) % N_PES) + offsets, values, mask=exist)
+
+
+@triton.jit
+def _send(
+    c, flags, M, N, c_step, N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr
+):
+    _pass_on(c, flags, tl.program_id(0), tl.num_programs(0), M, N, c_step, N_PES, BLOCK_M, BLOCK_N, FLAGS)
+
+
+@triton.jit
+def _scatter(
+    a, b, c, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    me = dl.my_pe()
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+        row, column = _place(tile, tiles_m, tiles_n)
+        sums = _compute(a, b, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE)
+        offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
+        for i in tl.static_range(N_PES):
+            tl.store(dl.symm_at(c, (me + i) % N_PES) + offsets, sums.to(c.dtype.element_ty), mask=exist)
+
+
+@triton.jit
+def _scatter_by_programs(
+    a, b, c, flags, senders, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    # Programs with low numbers send: they are resident whenever those that they wait for are.
+    program = tl.program_id(0)
+    if program < senders:
+        _pass_on(c, flags, program, senders, M, N, c_step, N_PES, BLOCK_M, BLOCK_N, True)
+    else:
+        tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+        for tile in range(program - senders, tiles_m * tiles_n, tl.num_programs(0) - senders):
+            row, column = _place(tile, tiles_m, tiles_n)
+            sums = _compute(a, b, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE)
+            offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
+            tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
+            tl.debug_barrier()
+            tl.atomic_xchg(flags + tile, 1, sem="release", scope="gpu")
+
+
+def programs() -> int:
+    """How many programs of a product run at the same time: one for each multiprocessor."""
+    if triton_dist.kind() == "cpu":
+        return 4
+    return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+
+
+def blocks(dtype: torch.dtype) -> dict[str, int]:
+    if triton_dist.kind() == "cpu":
+        return {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32}
+    narrow = dtype.itemsize > 2
+    return {"BLOCK_M": 128, "BLOCK_N": 64 if narrow else 128, "BLOCK_K": 32 if narrow else 64}
+
+
+def _tile(c: torch.Tensor) -> dict[str, int | bool]:
+    size = blocks(c.dtype)
+    return {**size, "WHOLE": c.shape[0] % size["BLOCK_M"] == 0 and c.shape[1] % size["BLOCK_N"] == 0}
+
+
+def _sizes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[int, ...]:
+    return (*c.shape, a.shape[1], a.stride(0), *b.stride(), c.stride(0))
+
+
+def local(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, flags: torch.Tensor | None = None, grid: int | None = None
+) -> None:
+    """c = a · b here; a tile's flag, if there are any, is raised when it is stored."""
+    given = c if flags is None else flags
+    _local[(grid or programs(),)](
+        a, b, c, given, *_sizes(a, b, c), **_tile(c), FLAGS=flags is not None, num_warps=8, num_stages=3
+    )
+
+
+def alone(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    """c = a · b here, with nothing beside it: by cuBLAS (or rocBLAS), unsurpassed where nothing overlaps."""
+    if triton_dist.kind() == "cpu":
+        local(a, b, c)
+    else:
+        torch.mm(a, b, out=c)
+
+
+def send(c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:
+    """``c``, columns of a symmetric matrix, to all others; each tile when its flag is raised, which is lowered."""
+    size = blocks(c.dtype)
+    _send[(grid,)](
+        c, c if flags is None else flags, *c.shape, c.stride(0), triton_dist.n_pes(),
+        BLOCK_M=size["BLOCK_M"], BLOCK_N=size["BLOCK_N"], FLAGS=flags is not None, num_warps=8,
+    )  # fmt: skip
+
+
+def scatter(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    """c = a · b on all PEs, each tile stored by the program that computed it."""
+    _scatter[(programs(),)](a, b, c, *_sizes(a, b, c), triton_dist.n_pes(), **_tile(c), num_warps=8, num_stages=3)
+
+
+def scatter_by_programs(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, flags: torch.Tensor, senders: int) -> None:
+    """c = a · b on all PEs; of one grid, ``senders`` programs send what the others have computed."""
+    _scatter_by_programs[(programs(),)](
+        a, b, c, flags, senders, *_sizes(a, b, c), triton_dist.n_pes(), **_tile(c), num_warps=8, num_stages=3
+    )

@@ -1,0 +1,153 @@
+"""GEMM and reduce-scatter, GEMM and all-reduce: C = the sum over PEs of A · B, with K split over the PEs.
+
+- ``bulk_synchronous``: the product (cuBLAS's), then the collective.
+- ``ring``: one kernel. A PE computes the rows of C that the PE before it shall have first, then those of the PE
+  before that, and its own last. It adds to each tile what the PE before it in the ring has sent of it, and sends the
+  sum to the next: a tile of PE p's rows begins at PE p + 1, and has all PEs' sums when it ends at PE p. Every program
+  works on a tile while a warp sends the one before and another fetches what has to be added. For the all-reduce, a
+  PE's own tiles then go to everybody instead of to its own result alone.
+
+Partial sums travel in the matrices' type and are added in float32, in the ring's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import triton
+
+import triton_dist
+from triton_dist.kernels.all_reduce import all_reduce
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.arguments import check_choice, check_factors, check_rows, result
+from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.gemm.measure import fastest
+from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.reduce_scatter import reduce_scatter
+
+__all__ = ["gemm_all_reduce", "gemm_reduce_scatter"]
+
+PATTERNS = ("bulk_synchronous", "ring")
+
+
+def gemm_reduce_scatter(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, pattern: str = "auto"
+) -> torch.Tensor:
+    """This PE's rows of the sum over all PEs of A · B. *Collective*, on the current stream; may be captured in a graph.
+
+    When it ends on a PE, as far as its stream is concerned, its ``out`` is complete, and ``a`` and ``b`` may be
+    overwritten. The result is the same whenever it is run with the same pattern.
+
+    Args:
+        a: [M, K / n_pes], this PE's columns of A; bfloat16, float16 or float32, with contiguous rows. M is a multiple
+            of the number of PEs.
+        b: [K / n_pes, N], this PE's rows of B, with contiguous rows or columns.
+        out: [M / n_pes, N], contiguous; by default a new one. PE p gets rows p · M / n_pes and on.
+        pattern: how communication is overlapped (see the module), or ``auto``: the faster of those that can be had
+            here, as measured when a shape is first used. ``ring`` needs a Hopper GPU, and a multiple of 128 rows for
+            each PE.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message says which and how.
+        RuntimeError: in the capture of a graph, before a first run of the same shape.
+    """
+    check_factors("gemm_reduce_scatter", ("a", "b"), a, b)
+    check_choice("gemm_reduce_scatter", "pattern", pattern, ("auto", *PATTERNS))
+    rows = check_rows("gemm_reduce_scatter", "a", a.shape[0])
+    c = result("gemm_reduce_scatter", out, (rows, b.shape[1]), a.dtype, symmetric=False)
+
+    def bulk_synchronous() -> None:
+        whole = _room("product", a, b)
+        portable.alone(a, b, whole)
+        reduce_scatter(c, whole)
+
+    _run(
+        "gemm_reduce_scatter", pattern, a, b, c, {"bulk_synchronous": bulk_synchronous, "ring": lambda: _ring(a, b, c)}
+    )
+    return c
+
+
+def gemm_all_reduce(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, pattern: str = "auto"
+) -> torch.Tensor:
+    """The sum over all PEs of A · B, on every PE. *Collective*, on the current stream; may be captured in a graph.
+
+    Args:
+        a, b, pattern: as of :func:`gemm_reduce_scatter`, except that ``bulk_synchronous`` takes any M.
+        out: [M, N], contiguous and symmetric; by default a new one, which is *collective* and not for graphs.
+
+    Returns:
+        ``out``, equal on all PEs.
+
+    Raises:
+        as :func:`gemm_reduce_scatter`.
+    """
+    check_factors("gemm_all_reduce", ("a", "b"), a, b)
+    check_choice("gemm_all_reduce", "pattern", pattern, ("auto", *PATTERNS))
+    c = result("gemm_all_reduce", out, (a.shape[0], b.shape[1]), a.dtype, symmetric=True)
+
+    def bulk_synchronous() -> None:
+        whole = _room("product", a, b)
+        portable.alone(a, b, whole)
+        all_reduce(whole, out=c)
+
+    ways = {"bulk_synchronous": bulk_synchronous, "ring": lambda: _ring(a, b, c, to_all=True)}
+    _run("gemm_all_reduce", pattern, a, b, c, ways)
+    return c
+
+
+def _run(
+    function: str, pattern: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, ways: dict[str, Callable[[], None]]
+) -> None:
+    from triton_dist.kernels.gemm.hopper.launch import fits
+
+    each, rest = divmod(a.shape[0], triton_dist.n_pes())
+    ring = triton_dist.kind() == "gpu" and rest == 0 and each % LARGE.block_m == 0 and fits(a, b, c)
+    if pattern == "ring" and not ring:
+        raise ValueError(
+            f"{function}: pattern ring needs a Hopper GPU, up to 8 PEs, 16-bit floats in rows that begin at multiples"
+            f" of 16 bytes, and a multiple of {LARGE.block_m} rows for each PE, got a of shape {tuple(a.shape)} and"
+            f" {a.dtype}. Take bulk_synchronous, or auto"
+        )
+    possible = {name: way for name, way in ways.items() if name != "ring" or ring}
+    if pattern == "auto":
+        pattern = fastest((function, *_key(a, b), b.stride(1) == 1, tuple(possible)), possible)
+    possible[pattern]()
+
+
+def _ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool = False) -> None:
+    from triton_dist.kernels.gemm.hopper.launch import Launcher
+
+    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+
+    def make() -> Launcher:
+        each, columns = a.shape[0] // n_pes // LARGE.block_m, range(triton.cdiv(b.shape[1], LARGE.block_n))
+        tiles = [
+            Tile(row, column, pe)
+            for pe in ((me - 1 - i) % n_pes for i in range(n_pes))
+            for row, column in grouped(range(pe * each, (pe + 1) * each), columns)
+        ]
+        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], LARGE.block_k), portable.programs())
+        out = "ring_all" if to_all else "ring"
+        return Launcher(schedule, LARGE, out, "none", len(columns), ring_tiles=len(tiles))
+
+    staging = _room("ring", a, b)
+    following = triton_dist.peer(staging, (me + 1) % n_pes)
+    everywhere = [triton_dist.peer(c, (me + i) % n_pes) for i in range(n_pes)] if to_all else []
+    launcher = kept(("ring", to_all, *_key(a, b)), make)
+    launcher(a, b, c, everywhere=everywhere, following=following, staging=staging)
+
+
+def _room(name: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Room for a whole product, on every PE."""
+    shape = (a.shape[0], b.shape[1])
+    return kept((name, *shape, a.dtype), lambda: triton_dist.empty(*shape, dtype=a.dtype))
+
+
+def _key(a: torch.Tensor, b: torch.Tensor) -> tuple[object, ...]:
+    return (a.shape[0], *b.shape, a.dtype)

@@ -1,0 +1,81 @@
+"""Who computes which tile of a product, and in which order: a list for each program, made on the host.
+
+The order is the policy of an operation: tiles that must travel first come first, tiles whose operands arrive last come
+last. Neighbours in time share rows of A and columns of B, which then come from the L2 cache. The kernel only follows.
+
+Tiles that do not fill the last round of all programs may be split along K, so that no program idles while others work
+a whole tile. Parts of a tile are of equal length and run at the same time, in step with those of its neighbours: else
+they would find nothing of each other's in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Schedule", "Tile", "grouped", "make_schedule"]
+
+MIN_STEPS = 8  # of a part of a tile: less would cost more to add up than it saves
+MAX_PARTS = 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of the product: its place, in tiles, and a number whose meaning is the operation's (``words.PE``)."""
+
+    row: int
+    column: int
+    pe: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Units of work, eight integers each (``hopper/words.py``), program after program.
+
+    Program p has units ``starts[p]`` to ``starts[p + 1]``; ``slots`` partial sums have to be kept.
+    """
+
+    units: list[tuple[int, ...]]
+    starts: list[int]
+    slots: int
+
+
+def grouped(rows: range, columns: range, group: int = 8) -> Iterator[tuple[int, int]]:
+    """All places, column by column in groups of rows: a round of programs works on something nearly square."""
+    for first in range(rows.start, rows.stop, group):
+        for column in columns:
+            for row in range(first, min(first + group, rows.stop)):
+                yield row, column
+
+
+def make_schedule(
+    tiles: Sequence[Tile], k_steps: int, programs: int, *, split: bool = True, passed_on: Sequence[Sequence[Tile]] = ()
+) -> Schedule:
+    """Deal ``tiles`` out to ``programs`` in rounds.
+
+    Args:
+        k_steps: how many blocks along K a tile has.
+        split: whether the last round's tiles may be split along K.
+        passed_on: for each of the programs behind, which compute nothing, the tiles that it sends.
+    """
+    lists: list[list[tuple[int, ...]]] = [[] for _ in range(programs)]
+    rest = len(tiles) % programs
+    parts = min(programs // rest, k_steps // MIN_STEPS, MAX_PARTS) if rest and split else 1
+    whole = len(tiles) - rest if parts > 1 else len(tiles)
+    for i, tile in enumerate(tiles[:whole]):
+        lists[i % programs].append((tile.row, tile.column, 0, k_steps, -1, 0, 0, tile.pe))
+    slots = 0
+    for i, tile in enumerate(tiles[whole:]):
+        first = slots
+        for part in range(parts):
+            begin, end = k_steps * part // parts, k_steps * (part + 1) // parts
+            # The first part's program adds up. Programs that are neighbours get the same part of neighbouring tiles.
+            place = (-1, parts - 1, first) if part == 0 else (slots, 0, 0)
+            slots += part > 0
+            lists[part * rest + i].append((tile.row, tile.column, begin, end, *place, tile.pe))
+    for sent in passed_on:
+        lists.append([(tile.row, tile.column, 0, 0, -1, 0, 0, tile.pe) for tile in sent])
+    starts = [0]
+    for units in lists:
+        starts.append(starts[-1] + len(units))
+    return Schedule([unit for units in lists for unit in units], starts, slots)
