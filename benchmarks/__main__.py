@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ALONE = ["compile_time.py"]
-ON_ALL_GPUS = ["put_bandwidth.py", "signal_latency.py", "collectives.py", "products.py"]
+ALONE = ["compile_time.py", "transports.py"]
+ON_ALL_GPUS = ["collectives.py", "products.py"]
 
 
 def main() -> int:

@@ -1,87 +1,102 @@
-"""Timing on several GPUs that compares like with like.
+"""Timing of transports that compares like with like, also where there is no world of ours.
 
-Everything to be compared runs in one process and one run: warmed up together (clocks start low), then in turns, so that
-what disturbs the machine disturbs all of them. A round's time is that of its slowest PE; the median of the rounds
-counts.
+What one process group can run is compared in one run: warmed up together (clocks start low), then in turns whose order
+rotates, so that what disturbs the machine disturbs all. A round's time is that of its slowest PE; the median of the
+rounds counts.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 
-import triton_dist
-from triton_dist import World
+__all__ = ["SIZES", "Split", "compare", "random_bytes", "split"]
 
-__all__ = ["compare", "gpus_or_exit"]
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = [8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
+SMALLEST_PIECE, LARGEST_PIECE = 4 * KIB, 256 * KIB
 
 WARM_UP_SECONDS = 0.15
 ROUNDS = 9
 
 
-def gpus_or_exit(n_pes: int, what: str) -> None:
-    """End the program, with status 0, unless this is a GPU world that can have that many PEs."""
-    if triton_dist.kind() == "cpu":
-        print(f"{what}: not measured. The CPU world interprets kernels; its times say nothing about GPUs.")
-        sys.exit(0)
-    if torch.cuda.device_count() < n_pes:
-        print(f"{what}: not measured. It needs {n_pes} GPUs, and PyTorch sees {torch.cuda.device_count()}.")
-        sys.exit(0)
+@dataclass(frozen=True)
+class Split:
+    """How the programs of a kernel share a copy: pieces, dealt out in turn.
 
-
-def compare(world: World, steps: dict[str, Callable[[], None]], iterations: int = 1) -> dict[str, float]:
-    """Median seconds of one iteration of each step, every PE running the same step at the same time. *Collective.*
-
-    A step must be something that a CUDA graph can capture: it is launched as one, so that the host's time does not
-    count.
+    Neighbouring programs then work on neighbouring memory. One large share for each would have them march through the
+    memory a power of two apart, which costs every transport a tenth of its bandwidth.
     """
-    graphs = {name: _capture(step, iterations) for name, step in steps.items()}
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    _warm_up(world, graphs)
-    names = list(steps)
+
+    programs: int
+    piece: int
+    """Bytes, the same number of pieces for every program as far as that goes."""
+    warps: int
+    repeats: int
+    """How often the copy is made in one kernel, so that what is timed is the copy and not the launch."""
+
+
+def split(nbytes: int, programs: int) -> Split:
+    share = max(SMALLEST_PIECE, -(-nbytes // programs))
+    rounds = -(-share // LARGEST_PIECE)
+    piece = -(-share // (rounds * 128)) * 128
+    repeats = max(4, min(2000, (512 << 20) // nbytes))
+    return Split(min(programs, -(-nbytes // piece)), piece, 8 if piece > 4 * SMALLEST_PIECE else 4, repeats)
+
+
+def random_bytes(nbytes: int, pe: int, device: torch.device) -> torch.Tensor:
+    """A PE's data, which every PE can make again."""
+    generator = torch.Generator(device).manual_seed(1 + pe)
+    return torch.randint(
+        -(2**31), 2**31, (-(-nbytes // 4),), dtype=torch.int32, device=device, generator=generator
+    ).view(torch.uint8)[:nbytes]
+
+
+def compare(steps: dict[str, Callable[[], None]], *, as_graphs: bool = True) -> dict[str, float]:
+    """Median seconds of each step on the slowest PE, every PE running the same step at the same time. *Collective.*
+
+    Args:
+        steps: each has run once already, so that it is compiled.
+        as_graphs: launch each as a CUDA graph, so that the host's time does not count.
+    """
+    launches = {name: _capture(step).replay if as_graphs else step for name, step in steps.items()}
+    names = list(launches)
+    begin, warm = time.perf_counter(), False
+    while not warm:
+        for launch in launches.values():
+            meet()
+            launch()
+        torch.cuda.synchronize()
+        shortest = torch.tensor(time.perf_counter() - begin)
+        dist.all_reduce(shortest, op=dist.ReduceOp.MIN)  # all PEs stop after the same round
+        warm = shortest.item() > WARM_UP_SECONDS
+    times = torch.zeros(len(names), ROUNDS, dtype=torch.float64)
     for round_ in range(ROUNDS):
-        turn = round_ % len(names)
-        for name in names[turn:] + names[:turn]:
-            triton_dist.barrier_all()
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            graphs[name].replay()
-            end.record()
-            end.synchronize()
-            times[name].append(begin.elapsed_time(end) * 1e-3 / iterations)
-    triton_dist.barrier_all()
-    slowest = _gather(world, torch.tensor([times[name] for name in names], dtype=torch.float64)).amax(dim=0)
-    return dict(zip(names, slowest.median(dim=1).values.tolist(), strict=True))
+        for turn in range(len(names)):
+            index = (round_ + turn) % len(names)
+            begin_event, end_event = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            meet()
+            begin_event.record()
+            launches[names[index]]()
+            end_event.record()
+            end_event.synchronize()
+            times[index, round_] = begin_event.elapsed_time(end_event) * 1e-3
+    dist.all_reduce(times, op=dist.ReduceOp.MAX)
+    return dict(zip(names, times.median(dim=1).values.tolist(), strict=True))
 
 
-def _capture(step: Callable[[], None], iterations: int) -> torch.cuda.CUDAGraph:
-    step()  # compiles and loads, which a capture must not do
-    triton_dist.barrier_all()
+def meet() -> None:
+    """All PEs are here, and their GPUs idle."""
+    torch.cuda.synchronize()
+    dist.barrier()
+
+
+def _capture(step: Callable[[], None]) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(iterations):
-            step()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        step()
     return graph
-
-
-def _warm_up(world: World, graphs: dict[str, torch.cuda.CUDAGraph]) -> None:
-    begin = time.perf_counter()
-    while True:
-        for graph in graphs.values():
-            graph.replay()
-            triton_dist.barrier_all()
-        done = torch.tensor([float(time.perf_counter() - begin > WARM_UP_SECONDS)])
-        if _gather(world, done).all():  # all PEs stop after the same replay
-            return
-
-
-def _gather(world: World, values: torch.Tensor) -> torch.Tensor:
-    """``values`` of every PE, stacked in PE order."""
-    mine = triton_dist.from_tensor(values)
-    gathered = torch.stack([triton_dist.peer(mine, pe).cpu() for pe in range(world.n_pes)])
-    triton_dist.barrier_all()
-    triton_dist.free(mine)
-    return gathered

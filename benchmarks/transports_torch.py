@@ -1,0 +1,135 @@
+"""One process group's part of transports.py: torch's own Triton helper for NVSHMEM. Started by torchrun.
+
+It has NVSHMEM to itself, so it cannot run in a world of ours. The kernels are transports_ours.py's in its words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+import triton
+import triton.language as tl
+from measure import SIZES, compare, meet, random_bytes, split
+from torch.distributed._symmetric_memory import _nvshmem_triton as nvshmem
+
+ROUND_TRIPS = 3000
+SIGNAL_SET = tl.constexpr(9)
+CMP_GE = tl.constexpr(3)
+
+
+@nvshmem.requires_nvshmem
+@triton.jit(do_not_specialize=["nbytes", "piece", "repeats", "pe"])
+def put_of_torch(dst, src, nbytes, piece, repeats, pe):
+    for _ in range(repeats):
+        for start in range(tl.program_id(0) * piece, nbytes, tl.num_programs(0) * piece):
+            nvshmem.put(dst + start, src + start, tl.minimum(piece, nbytes - start), pe)
+    nvshmem.quiet()
+
+
+@nvshmem.requires_nvshmem
+@triton.jit(do_not_specialize=["nbytes", "piece", "repeats", "pe"])
+def get_of_torch(dst, src, nbytes, piece, repeats, pe):
+    for _ in range(repeats):
+        for start in range(tl.program_id(0) * piece, nbytes, tl.num_programs(0) * piece):
+            nvshmem.get(dst + start, src + start, tl.minimum(piece, nbytes - start), pe)
+
+
+@nvshmem.requires_nvshmem
+@triton.jit(do_not_specialize=["before", "n", "me", "other"])
+def signals_of_torch(flag, before, n, me, other):
+    for i in range(n):
+        value = (before + i + 1).to(tl.int64)
+        if me == 0:
+            nvshmem.signal_op(flag.to(tl.int64), value, SIGNAL_SET, other)
+            nvshmem.signal_wait_until(flag, CMP_GE, value)
+        else:
+            nvshmem.signal_wait_until(flag, CMP_GE, value)
+            nvshmem.signal_op(flag.to(tl.int64), value, SIGNAL_SET, other)
+
+
+def symmetric(nbytes: int, device: torch.device) -> torch.Tensor:
+    tensor = symm_mem.empty(nbytes, dtype=torch.uint8, device=device)
+    symm_mem.rendezvous(tensor, dist.group.WORLD.group_name)
+    return tensor
+
+
+def bandwidths(device: torch.device, programs: list[int]) -> dict[str, dict[str, dict[int, float]]]:
+    """Bytes per second, by "put" or "get", side and size."""
+    pe, n_pes = dist.get_rank(), dist.get_world_size()
+    source, target = symmetric(SIZES[-1], device), symmetric(SIZES[-1], device)
+    found: dict[str, dict[str, dict[int, float]]] = {"put": {}, "get": {}}
+    for nbytes in SIZES:
+        source[:nbytes].copy_(random_bytes(nbytes, pe, device))
+        for what, kernel, sender in (("put", put_of_torch, pe - 1), ("get", get_of_torch, pe + 1)):
+            steps, repeats = {}, {}
+            for count in programs:
+                how = split(nbytes, count)
+                arguments = (target, source, nbytes, how.piece, how.repeats, (pe + 1) % n_pes)
+                name = f"torch ×{count}"
+                repeats[name] = how.repeats
+                steps[name] = lambda how=how, kernel=kernel, arguments=arguments: kernel[(how.programs,)](
+                    *arguments, num_warps=how.warps
+                )
+                target.zero_()
+                meet()
+                steps[name]()
+                meet()
+                wrong = torch.tensor(not torch.equal(target[:nbytes], random_bytes(nbytes, sender % n_pes, device)))
+                dist.all_reduce(wrong, op=dist.ReduceOp.MAX)
+                if wrong.item():
+                    raise SystemExit(f"{what} of {nbytes} bytes by {name} is wrong")
+            for name, seconds in compare(steps).items():
+                found[what].setdefault(name, {})[nbytes] = nbytes * repeats[name] / seconds
+            if pe == 0:
+                rates = ", ".join(f"{name} {rates[nbytes] / 1e9:.2f}" for name, rates in found[what].items())
+                print(f"{what:>4} {nbytes:>10} bytes: {rates} GB/s", flush=True)
+    return found
+
+
+def round_trip(device: torch.device) -> float:
+    """Seconds of a signal from PE 0 to PE 1 and back."""
+    pe, done = dist.get_rank(), 0
+    flag = symmetric(8, device).view(torch.int64)
+    flag.zero_()
+
+    def launch() -> None:
+        nonlocal done
+        if pe < 2:
+            signals_of_torch[(1,)](flag, done, ROUND_TRIPS, pe, 1 - pe)
+        done += ROUND_TRIPS
+
+    meet()
+    launch()
+    meet()
+    if pe < 2 and flag.item() != done:
+        raise SystemExit(f"torch's signals: the flag is {flag.item()}, not {done}")
+    return compare({"torch": launch}, as_graphs=False)["torch"] / ROUND_TRIPS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", type=int, nargs="+", required=True)
+    parser.add_argument("--save", type=Path, required=True)
+    args = parser.parse_args()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    # NCCL's is what torch's symmetric memory knows groups by; ours meet by way of the CPU.
+    dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
+    symm_mem.set_backend("NVSHMEM")
+    found = {"signal": {"torch signals": round_trip(device)}} | bandwidths(device, args.programs)
+    if dist.get_rank() == 0:
+        args.save.write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
