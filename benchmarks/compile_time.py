@@ -1,10 +1,10 @@
-"""Seconds to compile a kernel with one shmem op, and the same kernel without it, from empty caches. Needs no GPU.
+"""Seconds to compile kernels with shmem ops, and the same kernels without them, for each transport. Needs no GPU.
 
     python benchmarks/compile_time.py
 
-Each compilation has a process and a cache directory of its own. `first ever` also takes from NVSHMEM's device library
-the part that kernels are linked with, which happens once per NVSHMEM version; `later` finds it in the cache, as every
-further kernel does.
+Each transport has a process with an empty cache of its own. `first` also takes from the device library the part that
+the kernel is linked with, which happens once for all kernels that call the same routines; `later` finds it in the
+cache, as every further kernel does. With and without ops are compiled in turns.
 """
 
 from __future__ import annotations
@@ -15,78 +15,132 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-
-PROGRAM = """
-import sys, time
-import triton, triton.language as tl
-import triton_dist, triton_dist.language as dl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
-@triton.jit
-def kernel(dst, src, n, OP: tl.constexpr, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(dst + offsets, tl.load(src + offsets) + 1)
-    if OP:
-        dl.putmem(dst, src, n, dl.my_pe() + 1)
-
-@triton.jit
-def warm(dst):
-    tl.store(dst, 1)
-
-def compile(fn, **constants):
-    names = {"dst": "*fp32", "src": "*fp32", "n": "i32"} if fn is kernel else {"dst": "*fp32"}
-    signature = names | dict.fromkeys(constants, "constexpr")
-    source = ASTSource(fn=fn, signature=signature, constexprs=constants)
-    begin = time.perf_counter()
-    triton.compile(source, target=GPUTarget("cuda", 90, 32))
-    return time.perf_counter() - begin
-
-compile(warm)  # what a process pays once, with or without us: imports, the compiler's own start
-op, earlier = (argument == "True" for argument in sys.argv[1:])
-if earlier:
-    compile(kernel, OP=True, BLOCK=128)
-print(compile(kernel, OP=op, BLOCK=1024))
-"""
+TRANSPORTS = ("p2p", "nvshmem")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    cases = {
-        "without an op": (False, False),
-        "with dl.putmem, first ever": (True, False),
-        "with dl.putmem, later": (True, True),
-    }
-    times: dict[str, list[float]] = {name: [] for name in cases}
-    for _ in range(rounds):
-        for name, (op, earlier) in cases.items():
-            times[name].append(_compile_in_new_process(op, earlier))
-    print(f"seconds to compile for sm_90, median of {rounds}")
-    for name, found in times.items():
-        print(f"{name:>28} {statistics.median(found):6.2f}  ({min(found):.2f} to {max(found):.2f})", flush=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--transport", choices=TRANSPORTS, help=argparse.SUPPRESS)  # the process of one transport
+    args = parser.parse_args()
+    if args.transport:
+        measure(args.transport, args.rounds)
+        return 0
+    print(f"seconds to compile for sm_90, medians of {args.rounds}")
+    print(f"{'':>36} {'transport':>10} {'without':>8} {'first':>8} {'later':>8} {'ratio':>6}", flush=True)
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    for transport in TRANSPORTS:
+        with tempfile.TemporaryDirectory() as cache:
+            environment = {
+                "TRITON_CACHE_DIR": cache,
+                "TRITON_DIST_WORLD": "gpu",
+                "TRITON_INTERPRET": "0",
+                "TRITON_DIST_TRANSPORT": transport,
+                "PYTHONPATH": os.pathsep.join(path),
+            }
+            command = [sys.executable, __file__, "--transport", transport, "--rounds", str(args.rounds)]
+            if (status := subprocess.run(command, env=os.environ | environment).returncode) != 0:
+                return status
     return 0
 
 
-def _compile_in_new_process(op: bool, earlier: bool) -> float:
-    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with tempfile.TemporaryDirectory() as cache:
-        script = Path(cache, "one_kernel.py")
-        script.write_text(PROGRAM)
-        environment = {"TRITON_CACHE_DIR": cache, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(path)}
-        run = subprocess.run(
-            [sys.executable, str(script), str(op), str(earlier)],
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-        )
-    if run.returncode != 0:
-        raise SystemExit(run.stderr)
-    return float(run.stdout)
+def measure(transport: str, rounds: int) -> None:
+    """Print the times of all kernels for one transport, in this process."""
+    kernels = _kernels()
+    _compile(kernels["plain"], VARIANT=0)  # what a process pays once: the compiler's own start
+    for title, kernel in list(kernels.items())[1:]:
+        first = _compile(kernel, OP=True, VARIANT=0)
+        without, later = [], []
+        for variant in range(1, rounds + 1):
+            without.append(_compile(kernel, OP=False, VARIANT=variant))
+            later.append(_compile(kernel, OP=True, VARIANT=variant))
+        times = (statistics.median(without), first, statistics.median(later))
+        cells = "".join(f" {seconds:8.3f}" for seconds in times)
+        print(f"{title:>36} {transport:>10}{cells} {times[2] / times[0]:6.2f}", flush=True)
+
+
+def _compile(kernel: Any, **constants: Any) -> float:
+    """Seconds; a kernel that differs in ``VARIANT``, which it does not use, is compiled anew."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    types = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "sig": "*i64", "n": "i32"}
+    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if name in types}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
+    begin = time.perf_counter()
+    triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8})
+    return time.perf_counter() - begin
+
+
+def _kernels() -> dict[str, Any]:
+    import triton
+    import triton.language as tl
+
+    import triton_dist.language as dl
+
+    @triton.jit
+    def plain(a, VARIANT: tl.constexpr):
+        tl.store(a, 1.0)
+
+    @triton.jit
+    def a_put(a, c, n, OP: tl.constexpr, VARIANT: tl.constexpr):
+        offsets = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+        tl.store(c + offsets, tl.load(a + offsets) + 1)
+        if OP:
+            dl.putmem(c, a, n, dl.my_pe() + 1)
+
+    @triton.jit
+    def a_signal(a, c, sig, OP: tl.constexpr, VARIANT: tl.constexpr):
+        offsets = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+        tl.store(c + offsets, tl.load(a + offsets) + 1)
+        if OP:
+            dl.signal_op(sig, 1, dl.SIGNAL_ADD, dl.my_pe() + 1)
+            dl.signal_wait_until(sig, dl.CMP_GE, 1)
+
+    @triton.jit
+    def gemm(a, b, n):
+        """A tile of examples/03_gemm_all_scatter.py."""
+        rows = tl.program_id(0) * 128 + tl.arange(0, 128)
+        columns = tl.program_id(1) * 128 + tl.arange(0, 128)
+        inner = tl.arange(0, 64)
+        tile = tl.zeros((128, 128), dtype=tl.float32)
+        for k in range(0, n, 64):
+            a_tile = tl.load(a + rows[:, None] * n + (k + inner)[None, :])
+            b_tile = tl.load(b + (k + inner)[:, None] * n + columns[None, :])
+            tile = tl.dot(a_tile, b_tile, tile)
+        return tile, rows[:, None] * n + columns[None, :]
+
+    @triton.jit
+    def gemm_all_scatter(a, b, c, n, OP: tl.constexpr, VARIANT: tl.constexpr):
+        tile, offsets = gemm(a, b, n)
+        if OP:
+            for i in range(dl.n_pes()):
+                tl.store(dl.symm_at(c, (dl.my_pe() + i) % dl.n_pes()) + offsets, tile.to(tl.float16))
+        else:
+            tl.store(c + offsets, tile.to(tl.float16))
+
+    @triton.jit
+    def gemm_put_signal(a, b, c, sig, n, OP: tl.constexpr, VARIANT: tl.constexpr):
+        tile, offsets = gemm(a, b, n)
+        tl.store(c + offsets, tile.to(tl.float16))
+        if OP:
+            mine = c + tl.program_id(0) * 128 * n
+            dl.putmem_signal(mine, mine, 128 * n * 2, sig, 1, dl.SIGNAL_ADD, dl.my_pe() + 1)
+
+    return {
+        "plain": plain,
+        "add, putmem": a_put,
+        "add, signal_op, signal_wait_until": a_signal,
+        "GEMM, tiles stored to all PEs": gemm_all_scatter,
+        "GEMM, rows by putmem_signal": gemm_put_signal,
+    }
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-__all__ = ["SIZES", "Split", "compare", "random_bytes", "split"]
+__all__ = ["SIZES", "WARPS", "Split", "compare", "meet", "random_bytes", "split"]
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
 SMALLEST_PIECE, LARGEST_PIECE = 4 * KIB, 256 * KIB
+WARPS = 8
 
-WARM_UP_SECONDS = 0.15
+WARM_UP_SECONDS = 0.12
 ROUNDS = 9
 
 
@@ -35,7 +36,6 @@ class Split:
     programs: int
     piece: int
     """Bytes, the same number of pieces for every program as far as that goes."""
-    warps: int
     repeats: int
     """How often the copy is made in one kernel, so that what is timed is the copy and not the launch."""
 
@@ -45,7 +45,7 @@ def split(nbytes: int, programs: int) -> Split:
     rounds = -(-share // LARGEST_PIECE)
     piece = -(-share // (rounds * 128)) * 128
     repeats = max(4, min(2000, (512 << 20) // nbytes))
-    return Split(min(programs, -(-nbytes // piece)), piece, 8 if piece > 4 * SMALLEST_PIECE else 4, repeats)
+    return Split(min(programs, -(-nbytes // piece)), piece, repeats)
 
 
 def random_bytes(nbytes: int, pe: int, device: torch.device) -> torch.Tensor:

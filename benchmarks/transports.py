@@ -6,8 +6,9 @@ engine.
 
 GB/s out of, or into, each GPU; every PE to the next, all at once; the slowest PE counts. Small copies are repeated
 inside one kernel, or one graph of copies, always to the same place: rates above the link's are the caches'. Data is
-random, and compared before anything is timed. torch's helper needs NVSHMEM to itself, so it runs right after the others
-in processes of its own, by the same rules (see measure.py).
+random, and compared before anything is timed. On fewer GPUs than the most that are asked for, the others idle. torch's
+helper needs NVSHMEM to itself, so it runs right after the others in processes of its own, by the same rules
+(measure.py).
 """
 
 from __future__ import annotations
@@ -40,36 +41,37 @@ def main() -> int:
         print(f"transports: not measured. It needs two GPUs, and there are {present}.")
         return 0
     programs = args.programs or [torch.cuda.get_device_properties(0).multi_processor_count, 32]
-    results, failed = [], False
-    for n_pes in args.gpus or sorted({2, present}):
-        result: dict[str, Any] = {"put": {}, "get": {}, "signal": {}}
-        for part in PARTS:
-            found = _run(part, n_pes, programs)
-            if found is None:
-                failed = failed or part == PARTS[0]
-                print(f"{part} on {n_pes} GPUs: failed, see above", flush=True)
-                continue
-            result["machine"] = found.get("machine", result.get("machine"))
-            for what in ("put", "get", "signal"):
-                result[what] |= found[what]
-        results.append(result)
-        print(table(result), flush=True)
+    gpus = args.gpus or sorted({2, present})
+    results: dict[str, Any] = {"signal": {}} | {str(n_pes): {"put": {}, "get": {}} for n_pes in gpus}
+    failed = False
+    for part in PARTS:
+        found = _run(part, gpus, programs)
+        if found is None:
+            failed = True
+            print(f"{part}: failed, see above", flush=True)
+            continue
+        results["machine"] = found.get("machine", results.get("machine"))
+        results["signal"] |= found["signal"]
+        for n_pes in map(str, gpus):
+            for what in ("put", "get"):
+                results[n_pes][what] |= found[n_pes][what]
+    print(table(results), flush=True)
     if args.save:
         args.save.parent.mkdir(parents=True, exist_ok=True)
         args.save.write_text(json.dumps(results, indent=1))
     return 1 if failed else 0
 
 
-def _run(part: str, n_pes: int, programs: list[int]) -> dict[str, Any] | None:
-    """What a part found on so many GPUs; None when it failed."""
+def _run(part: str, gpus: list[int], programs: list[int]) -> dict[str, Any] | None:
+    """What a part found; None when it failed."""
     path = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     if bitcode := _nvshmem_bitcode():  # torch looks beside itself only
         environment.setdefault("NVSHMEM_LIB_DIR", str(bitcode.parent))
     with tempfile.TemporaryDirectory() as directory:
         save = Path(directory, "found.json")
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_pes)]
-        arguments = ["--programs", *map(str, programs), "--save", str(save)]
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(max(gpus))]
+        arguments = ["--gpus", *map(str, gpus), "--programs", *map(str, programs), "--save", str(save)]
         command = [sys.executable, *launcher, str(HERE / part), *arguments]
         try:
             subprocess.run(command, env=environment, timeout=TIMEOUT)
@@ -87,20 +89,20 @@ def _nvshmem_bitcode() -> Path | None:
         return None
 
 
-def table(result: dict[str, Any]) -> str:
-    """All figures of one number of GPUs, as text."""
-    machine = result["machine"] or {}
+def table(results: dict[str, Any]) -> str:
+    """All figures as text."""
+    machine = results.get("machine") or {}
     lines = [", ".join(f"{key} {value}" for key, value in machine.items() if value is not None)]
-    for what in ("put", "get"):
-        sides = result[what]
-        sizes = sorted({int(size) for rates in sides.values() for size in rates})
-        lines.append(f"\n{what}, GB/s\n{'bytes':>10}" + "".join(f"{name:>{_width(name)}}" for name in sides))
-        for size in sizes:
-            rates = ((name, by_size.get(str(size))) for name, by_size in sides.items())
-            cells = (f"{'-' if rate is None else f'{rate / 1e9:.2f}':>{_width(name)}}" for name, rate in rates)
-            lines.append(f"{size:>10}" + "".join(cells))
+    for n_pes in filter(str.isdecimal, results):
+        for what, sides in results[n_pes].items():
+            sizes = sorted({int(size) for rates in sides.values() for size in rates})
+            lines.append(f"\n{what} on {n_pes} GPUs, GB/s")
+            lines.append(f"{'bytes':>10}" + "".join(f"{name:>{_width(name)}}" for name in sides))
+            for size in sizes:
+                cells = (f"{rates[str(size)] / 1e9:>{_width(name)}.2f}" for name, rates in sides.items())
+                lines.append(f"{size:>10}" + "".join(cells))
     lines.append("\nsignal there and back, µs")
-    lines += [f"{name:>18} {1e6 * seconds:6.2f}" for name, seconds in result["signal"].items()]
+    lines += [f"{name:>18} {1e6 * seconds:6.2f}" for name, seconds in results["signal"].items()]
     return "\n".join(lines) + "\n"
 
 

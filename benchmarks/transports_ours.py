@@ -1,6 +1,6 @@
 """One process group's part of transports.py: everything that runs in a world of ours. Started by torchrun.
 
-Each PE puts to the next one, or gets from it, all at once.
+Each PE puts to the next one, or gets from it, all at once; of fewer PEs than there are, the others look on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 from harness import machine
-from measure import SIZES, compare, meet, random_bytes, split
+from measure import SIZES, WARPS, compare, meet, random_bytes, split
 
 import triton_dist
 import triton_dist.language as dl
@@ -28,27 +28,24 @@ BLOCK = 8192  # bytes of one store
 ROUND_TRIPS = 3000
 
 
-@triton.jit(do_not_specialize=["nbytes", "piece", "repeats"])
-def put(dst, src, nbytes, piece, repeats):
-    to = (dl.my_pe() + 1) % dl.n_pes()
+@triton.jit(do_not_specialize=["nbytes", "piece", "repeats", "pe"])
+def put(dst, src, nbytes, piece, repeats, pe):
     for _ in range(repeats):
         for start in range(tl.program_id(0) * piece, nbytes, tl.num_programs(0) * piece):
-            dl.putmem(dst + start, src + start, tl.minimum(piece, nbytes - start), to)
+            dl.putmem(dst + start, src + start, tl.minimum(piece, nbytes - start), pe)
     dl.quiet()
 
 
-@triton.jit(do_not_specialize=["nbytes", "piece", "repeats"])
-def get(dst, src, nbytes, piece, repeats):
-    of = (dl.my_pe() + 1) % dl.n_pes()
+@triton.jit(do_not_specialize=["nbytes", "piece", "repeats", "pe"])
+def get(dst, src, nbytes, piece, repeats, pe):
     for _ in range(repeats):
         for start in range(tl.program_id(0) * piece, nbytes, tl.num_programs(0) * piece):
-            dl.getmem(dst + start, src + start, tl.minimum(piece, nbytes - start), of)
+            dl.getmem(dst + start, src + start, tl.minimum(piece, nbytes - start), pe)
 
 
-@triton.jit(do_not_specialize=["n", "piece", "repeats"])
-def copy(dst, src, n, piece, repeats, PUSH: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["n", "piece", "repeats", "pe"])
+def copy(dst, src, n, piece, repeats, pe, PUSH: tl.constexpr, BLOCK: tl.constexpr):
     """The same in Triton's own loads and stores, of int32."""
-    pe = (dl.my_pe() + 1) % dl.n_pes()
     to = dl.symm_at(dst, pe) if PUSH else dst
     of = src if PUSH else dl.symm_at(src, pe)
     for _ in range(repeats):
@@ -88,14 +85,14 @@ def atomics(flag, before, n):
 
 
 class Copies:
-    """Buffers of one size, and every way to copy between them, with the number of copies that one launch makes."""
+    """Buffers of one size, and every way to copy between them, each with how many copies one launch makes."""
 
     def __init__(
-        self, world: triton_dist.World, source: torch.Tensor, target: torch.Tensor, programs: list[int]
+        self, world: triton_dist.World, n_pes: int, source: torch.Tensor, target: torch.Tensor, programs: list[int]
     ) -> None:
-        self.world, self.source, self.target, self.programs = world, source, target, programs
+        self.world, self.n_pes, self.source, self.target, self.programs = world, n_pes, source, target, programs
         self.nbytes = source.numel()
-        self.next = (world.pe + 1) % world.n_pes
+        self.next = (world.pe + 1) % n_pes
 
     def sides(self, push: bool) -> dict[str, tuple[Callable[[], None], int]]:
         sides: dict[str, tuple[Callable[[], None], int]] = {}
@@ -105,11 +102,15 @@ class Copies:
         for count in self.programs:
             sides[f"{'stores' if push else 'loads'} ×{count}"] = self._by_triton(push, count)
         sides["copy engine"] = self._by_copy_engine(push)
+        if self.world.pe >= self.n_pes:
+            return {name: (lambda: None, times) for name, (_, times) in sides.items()}
         return sides
 
     def check(self, push: bool) -> str:
         """What is wrong with the target, or nothing."""
-        pe = (self.world.pe - 1) % self.world.n_pes if push else self.next
+        if self.world.pe >= self.n_pes:
+            return ""
+        pe = (self.world.pe - 1) % self.n_pes if push else self.next
         return (
             "" if torch.equal(self.target, random_bytes(self.nbytes, pe, self.world.device)) else f"not PE {pe}'s data"
         )
@@ -120,8 +121,8 @@ class Copies:
         def launch() -> None:
             with transport.using(name):
                 kernel = put if push else get
-                arguments = (self.target, self.source, self.nbytes, how.piece, how.repeats)
-                kernel[(how.programs,)](*arguments, num_warps=how.warps)
+                arguments = (self.target, self.source, self.nbytes, how.piece, how.repeats, self.next)
+                kernel[(how.programs,)](*arguments, num_warps=WARPS)
 
         return launch, how.repeats
 
@@ -130,8 +131,8 @@ class Copies:
         target, source = self.target.view(torch.int32), self.source.view(torch.int32)
 
         def launch() -> None:
-            arguments = (target, source, self.nbytes // 4, how.piece // 4, how.repeats, push, BLOCK // 4)
-            copy[(how.programs,)](*arguments, num_warps=8)
+            arguments = (target, source, self.nbytes // 4, how.piece // 4, how.repeats, self.next, push, BLOCK // 4)
+            copy[(how.programs,)](*arguments, num_warps=WARPS)
 
         return launch, how.repeats
 
@@ -147,25 +148,32 @@ class Copies:
         return launch, times
 
 
-def bandwidths(world: triton_dist.World, programs: list[int]) -> dict[str, dict[str, dict[int, float]]]:
+def bandwidths(
+    world: triton_dist.World, n_pes: int, source: torch.Tensor, target: torch.Tensor, programs: list[int]
+) -> dict[str, dict[str, dict[int, float]]]:
     """Bytes per second, by "put" or "get", side and size."""
-    source = triton_dist.empty(SIZES[-1], dtype=torch.uint8)
-    target = triton_dist.empty(SIZES[-1], dtype=torch.uint8)
     found: dict[str, dict[str, dict[int, float]]] = {"put": {}, "get": {}}
     for nbytes in SIZES:
-        copies = Copies(world, source[:nbytes], target[:nbytes], programs)
+        copies = Copies(world, n_pes, source[:nbytes], target[:nbytes], programs)
         copies.source.copy_(random_bytes(nbytes, world.pe, world.device))
         for what, push in (("put", True), ("get", False)):
             sides = copies.sides(push)
+            problems = []
             for name, (step, _) in sides.items():
                 copies.target.zero_()
                 meet()
                 step()
                 meet()
-                agree(f"{what} of {nbytes} bytes, {name}", copies.check(push))
+                if problem := copies.check(push):
+                    problems.append(f"{name} of {nbytes} bytes: {problem}")
+            agree(what, "; ".join(problems))
             for name, seconds in compare({name: step for name, (step, _) in sides.items()}).items():
                 found[what].setdefault(name, {})[nbytes] = nbytes * sides[name][1] / seconds
-            say(world, f"{what:>4} {nbytes:>10} bytes: " + line({n: rates[nbytes] for n, rates in found[what].items()}))
+            say(
+                world,
+                f"{n_pes} PEs, {what} {nbytes:>10} bytes: "
+                + line({n: rates[nbytes] for n, rates in found[what].items()}),
+            )
     return found
 
 
@@ -215,6 +223,7 @@ def say(world: triton_dist.World, text: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpus", type=int, nargs="+", required=True)
     parser.add_argument("--programs", type=int, nargs="+", required=True)
     parser.add_argument("--save", type=Path, required=True)
     args = parser.parse_args()
@@ -222,7 +231,10 @@ def main() -> int:
     dist.init_process_group("gloo")
     with triton_dist.init() as world:
         found: dict[str, Any] = {"machine": machine(world), "signal": round_trips(world)}
-        found |= bandwidths(world, args.programs)
+        source = triton_dist.empty(SIZES[-1], dtype=torch.uint8)
+        target = triton_dist.empty(SIZES[-1], dtype=torch.uint8)
+        for n_pes in args.gpus:
+            found[str(n_pes)] = bandwidths(world, n_pes, source, target, args.programs)
         if world.pe == 0:
             args.save.write_text(json.dumps(found))
     dist.destroy_process_group()

@@ -19,6 +19,7 @@ from triton.language.extra import libdevice
 
 import triton_dist.language as dl
 from triton_dist.compiler import transport
+from triton_dist.compiler.hooks import ShmemCompilationError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
@@ -109,6 +110,45 @@ def test_the_size_of_a_program_is_a_constant(compile_kernel: Compile) -> None:
     compiled = compile_kernel(kernel, signature, target=TARGETS["gfx942"])
     assert "global_load_dwordx4" in compiled.asm["amdgcn"]
     assert not re.search(r"hidden_group_size_x|program_threads", compiled.asm["amdgcn"])
+
+
+def test_a_program_beside_partitions_meets_without_them(compile_kernel: Compile) -> None:
+    """The threads of a warp-specialised kernel's partitions wait elsewhere: a barrier of all threads would hang."""
+
+    def kernel(a, c, sig, K):
+        tiles = tl.make_tensor_descriptor(a, [128, K], [K, 1], [128, 64])
+        total = tl.zeros((128, 128), dtype=tl.float32)
+        for k in tl.range(0, K, 64, warp_specialize=True):
+            tile = tiles.load([0, k])
+            total = tl.dot(tile, tile.T, total)
+        tl.store(c + tl.arange(0, 128)[:, None] * 128 + tl.arange(0, 128)[None, :], total)
+        dl.putmem_signal(c, c, 128 * 128 * 4, sig, 1, dl.SIGNAL_ADD, 1)
+
+    signature = {"a": "*fp16!", "c": "*fp32!", "sig": "*i64", "K": "i32!"}
+    compiled = compile_kernel(kernel, signature, target=GPUTarget("cuda", 100, 32), num_stages=3)
+    assert "ttg.warp_specialize" in compiled.asm["ttgir"]
+    assert set(re.findall(r"bar\.sync \t0(.*?);", compiled.asm["ptx"])) == {", 128"}
+    with transport.using("nvshmem"), pytest.raises(ShmemCompilationError, match="warp-specialised kernel: nvshmem's"):
+        compile_kernel(kernel, signature, target=GPUTarget("cuda", 100, 32), num_stages=3)
+
+
+def test_puts_in_a_gemm_are_no_function_calls(compile_kernel: Compile) -> None:
+    """Around calls, ptxas lets no multiplication run behind another (wgmma)."""
+
+    def kernel(a, c, n, sig):
+        i = tl.arange(0, 64)
+        total = tl.zeros((64, 64), dtype=tl.float32)
+        for k in range(0, n, 64):
+            tile = tl.load(a + i[:, None] * 64 + i[None, :] + k)
+            total = tl.dot(tile, tile, total)
+        tl.store(c + i[:, None] * 64 + i[None, :], total)
+        for pe in tl.static_range(4):
+            dl.putmem(c, c, 64 * 64 * 4, pe)
+            dl.putmem_signal(c, c, n, sig, 1, dl.SIGNAL_ADD, pe)
+
+    ptx = compile_kernel(kernel, {"a": "*fp16!", "c": "*fp32!", "n": "i32!", "sig": "*i64"}).asm["ptx"]
+    assert "wgmma" in ptx
+    assert not re.search(r"^\s*call", ptx, flags=re.MULTILINE)
 
 
 def test_libdevice_is_linked_where_it_is_called(compile_kernel: Compile, monkeypatch: pytest.MonkeyPatch) -> None:

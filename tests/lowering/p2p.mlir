@@ -56,3 +56,19 @@ module {
   }
 }
 // CHECK: llvm.call @triton_dist_fence
+
+// -----
+
+// In a warp-specialised kernel the program is those threads that are no partition's: they meet without the others.
+module attributes {"ttg.num-warps" = 4 : i32, "ttg.total-num-warps" = 12 : i32, "ttg.threads-per-warp" = 32 : i32} {
+  // CHECK-LABEL: llvm.func @beside_partitions(
+  llvm.func @beside_partitions() {
+    // CHECK: %[[THREADS:.*]] = llvm.mlir.constant(128 : i32)
+    // CHECK-NEXT: llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.count"(%{{.*}}, %[[THREADS]])
+    // CHECK: llvm.call @triton_dist_fence
+    shmem.fence
+    llvm.return
+  }
+  // CHECK: llvm.func linkonce_odr @triton_dist_program_threads() -> i32 {
+  // CHECK-NEXT: llvm.mlir.constant(128 : i32)
+}

@@ -36,3 +36,22 @@ tt.func @partition() {
   tt.return
 }
 }
+
+// -----
+
+// NVSHMEM's routine for all threads waits for all that were launched, of which the partition's never come.
+module attributes {"ttg.num-warps" = 4 : i32, "ttg.num-ctas" = 1 : i32} {
+tt.func @beside_a_partition(%p: !tt.ptr<i64>, %n: i64, %pe: i32) {
+  ttg.warp_specialize()
+  default {
+    ttg.warp_yield
+  }
+  partition0() num_warps(4) {
+    ttg.warp_return
+  } : () -> ()
+  shmem.putmem warp %p, %p, %n, %pe : !tt.ptr<i64>, !tt.ptr<i64>
+  // CHECK: shmem.error = "{{.*}}:[[#@LINE+1]]:{{[0-9]+}}: shmem.putmem in a warp-specialised kernel: nvshmem's routine would wait
+  shmem.putmem block %p, %p, %n, %pe : !tt.ptr<i64>, !tt.ptr<i64>
+  tt.return
+}
+}

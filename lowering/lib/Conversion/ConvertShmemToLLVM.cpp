@@ -55,7 +55,9 @@ namespace {
 /// Emits code at one op on behalf of the whole program.
 class ProgramBuilder {
 public:
-  ProgramBuilder(Operation *op, const Target &target) : builder(op), loc(op->getLoc()), target(target) {}
+  /// `threads`: see Target::barrier.
+  ProgramBuilder(Operation *op, const Target &target, int32_t threads)
+      : builder(op), loc(op->getLoc()), target(target), threads(threads) {}
 
   OpBuilder &operator*() { return builder; }
   OpBuilder *operator->() { return &builder; }
@@ -64,7 +66,7 @@ public:
   Value constant(Type type, int64_t value) { return LLVM::ConstantOp::create(builder, loc, type, value); }
   Value i32(int32_t value) { return constant(builder.getI32Type(), value); }
 
-  void barrier() { target.barrier(builder, loc); }
+  void barrier() { target.barrier(builder, loc, threads); }
 
   void fence(LLVM::AtomicOrdering ordering, MemScope scope) {
     LLVM::FenceOp::create(builder, loc, ordering, target.syncScope(scope));
@@ -89,6 +91,7 @@ private:
   OpBuilder builder;
   Location loc;
   const Target &target;
+  int32_t threads;
 };
 
 //===----------------------------------------------------------------------===//
@@ -161,6 +164,10 @@ public:
       : module(module), transport(transport), target(Target::of(module)), slot(module) {
     auto threads = module->getAttrOfType<IntegerAttr>("ttg.threads-per-warp");
     warpSize = threads ? threads.getInt() : target.warpSize();
+    auto warps = module->getAttrOfType<IntegerAttr>("ttg.num-warps");
+    auto launched = module->getAttrOfType<IntegerAttr>("ttg.total-num-warps");
+    programThreads = warps ? warps.getInt() * warpSize : 0;
+    meetingThreads = warps && launched && launched.getInt() > warps.getInt() ? programThreads : 0;
   }
 
   void lower(Operation *op) {
@@ -169,7 +176,7 @@ public:
       result = lowerCall(libraryCall);
     } else {
       // What Triton's passes must not know, LLVM may: the token is zero, the condition true.
-      ProgramBuilder b(op, target);
+      ProgramBuilder b(op, target, meetingThreads);
       result = b.constant(op->getResult(0).getType(), isa<AlwaysOp>(op) ? 1 : 0);
     }
     if (result)
@@ -179,8 +186,7 @@ public:
 
   /// Tells our own library how many threads the program has: a function of the kernel's module, for LLVM to inline.
   void defineProgramThreads() {
-    auto warps = module->getAttrOfType<IntegerAttr>("ttg.num-warps");
-    if (!warps)
+    if (!programThreads)
       return; // no kernel of Triton's
     // Triton's AMD backend takes the first function for the kernel.
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
@@ -188,7 +194,7 @@ public:
     auto function =
         LLVM::LLVMFuncOp::create(builder, module.getLoc(), kProgramThreads, type, LLVM::Linkage::LinkonceODR);
     builder.setInsertionPointToStart(function.addEntryBlock(builder));
-    Value threads = LLVM::ConstantOp::create(builder, module.getLoc(), builder.getI32Type(), warps.getInt() * warpSize);
+    Value threads = LLVM::ConstantOp::create(builder, module.getLoc(), builder.getI32Type(), programThreads);
     LLVM::ReturnOp::create(builder, module.getLoc(), threads);
   }
 
@@ -203,7 +209,7 @@ public:
 private:
   /// Emits the call with what surrounds it; the value that replaces the op's result.
   Value lowerCall(LibraryCall op) {
-    ProgramBuilder b(op, target);
+    ProgramBuilder b(op, target, meetingThreads);
 
     SmallVector<Value> arguments;
     if (asksAboutHeap(op))
@@ -326,6 +332,8 @@ private:
   const Target &target;
   ResultSlot slot;
   int32_t warpSize;
+  int32_t programThreads;     // 0 where the module does not say
+  int32_t meetingThreads;     // see Target::barrier
   llvm::StringSet<> routines; // called so far
 };
 

@@ -19,15 +19,17 @@ using namespace triton_dist::shmem;
 namespace {
 
 /// Triton's headers are no part of its wheel, so its ops are known by name.
+bool isPartitioned(Operation *op) { return op->getName().getStringRef().starts_with("ttg.warp_specialize"); }
+
 bool isInWarpSpecializedRegion(Operation *op) {
   for (Operation *parent = op->getParentOp(); parent; parent = parent->getParentOp())
-    if (parent->getName().getStringRef().starts_with("ttg.warp_specialize"))
+    if (isPartitioned(parent))
       return true;
   return false;
 }
 
 /// What is wrong with `op`; empty when nothing is.
-std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas) {
+std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas, bool hasPartitions) {
   StringRef name = op->getName().getStringRef();
   if (std::string why = whyUnavailable(op, transport); !why.empty())
     return llvm::formatv("{0} {1} on transport {2}", name, why, stringify(transport));
@@ -37,6 +39,11 @@ std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas) {
     return llvm::formatv("{0} stands in a warp-specialised region: it needs every warp of the program, and a "
                          "partition has only some of them; move it out of the loop, or drop warp_specialize=True",
                          name);
+  if (hasPartitions && transport != Transport::P2p && op.getCaller() == Caller::Block)
+    return llvm::formatv(
+        "{0} in a warp-specialised kernel: {1}'s routine would wait for the partitions' warps, too; give "
+        "it scope=\"warp\" or \"thread\", or use transport p2p",
+        name, stringify(transport));
   if (numCtas > 1)
     return llvm::formatv("{0} in a kernel with num_ctas={1}: it would act once per CTA instead of once per program; "
                          "use num_ctas=1",
@@ -70,11 +77,14 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
     std::optional<Transport> chosen = parseTransport(transport);
     if (!chosen)
       return signalPassFailure();
+    bool hasPartitions =
+        module.walk([](Operation *op) { return isPartitioned(op) ? WalkResult::interrupt() : WalkResult::advance(); })
+            .wasInterrupted();
     auto numCtas = module->getAttrOfType<IntegerAttr>("ttg.num-ctas");
     llvm::MapVector<StringAttr, std::string> symbols;
     std::string error, warnings;
     module.walk([&](LibraryCall op) {
-      std::string mistake = findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1);
+      std::string mistake = findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1, hasPartitions);
       if (!mistake.empty()) {
         error = sourceLine(op->getLoc()) + ": " + mistake;
         return WalkResult::interrupt();

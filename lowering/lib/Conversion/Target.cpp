@@ -23,8 +23,12 @@ Value callI32(OpBuilder &builder, Location loc, StringRef intrinsic) {
 
 class Nvidia : public Target {
   void publish(OpBuilder &, Location) const override {} // PTX causality is cumulative
-  void barrier(OpBuilder &builder, Location loc) const override {
-    callVoid(builder, loc, "llvm.nvvm.barrier.cta.sync.aligned.all", i32(builder, loc, 0));
+  void barrier(OpBuilder &builder, Location loc, int32_t threads) const override {
+    Value barrier = i32(builder, loc, 0); // Triton's own, too
+    if (threads)
+      callVoid(builder, loc, "llvm.nvvm.barrier.cta.sync.aligned.count", {barrier, i32(builder, loc, threads)});
+    else
+      callVoid(builder, loc, "llvm.nvvm.barrier.cta.sync.aligned.all", barrier);
   }
   Value threadId(OpBuilder &builder, Location loc) const override {
     return callI32(builder, loc, "llvm.nvvm.read.ptx.sreg.tid.x");
@@ -50,7 +54,7 @@ class Amd : public Target {
     LLVM::FenceOp::create(builder, loc, LLVM::AtomicOrdering::release, syncScope(MemScope::Gpu));
   }
   /// s_barrier makes threads meet, and the fences around it what they wrote visible, as HIP's __syncthreads does.
-  void barrier(OpBuilder &builder, Location loc) const override {
+  void barrier(OpBuilder &builder, Location loc, int32_t) const override {
     LLVM::FenceOp::create(builder, loc, LLVM::AtomicOrdering::release, syncScope(MemScope::Cta));
     callVoid(builder, loc, "llvm.amdgcn.s.barrier");
     LLVM::FenceOp::create(builder, loc, LLVM::AtomicOrdering::acquire, syncScope(MemScope::Cta));

@@ -20,8 +20,9 @@ public:
   /// What a thread must do before the program meets, so that a fence of another thread behind the meeting covers what
   /// this one wrote.
   virtual void publish(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
-  /// All threads of the program meet, and see what the others wrote before.
-  virtual void barrier(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
+  /// All threads of the program meet, and see what the others wrote before. `threads` is how many they are, or 0 for
+  /// all that were launched: a warp-specialised kernel has more, which do not come.
+  virtual void barrier(mlir::OpBuilder &builder, mlir::Location loc, int32_t threads) const = 0;
   /// Number of the calling thread in the program, an i32.
   virtual mlir::Value threadId(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
   /// LLVM's name of a synchronisation scope.
