@@ -27,6 +27,7 @@ def state(pe: int, distances: Sequence[int], sync: int) -> bytes:
     layout = _layout()
     n_pes = len(distances)
     assert n_pes <= layout["max_pes"], f"{n_pes} PEs are more than {layout['max_pes']}"
+    assert not any(distance % 4096 for distance in distances), "heaps lie at pages' boundaries, as copies suppose"
     data = bytearray(layout["state_bytes"])
 
     def put(offset: int, value: int, nbytes: int) -> None:
