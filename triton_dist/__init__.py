@@ -25,7 +25,7 @@ except ImportError:
     raise
 
 from triton_dist.compat.jit import jit
-from triton_dist.world import World, interprets, kind
+from triton_dist.world import BrokenWorldError, World, interprets, kind
 from triton_dist.world.api import (
     barrier_all,
     empty,
@@ -42,6 +42,7 @@ from triton_dist.world.api import (
 )
 
 __all__ = [
+    "BrokenWorldError",
     "World",
     "barrier_all",
     "empty",

@@ -68,11 +68,9 @@ def initialize_distributed(seed: int | None = None, initialize_shmem: bool = Tru
 
 
 def init_nvshmem_by_torch_process_group(pg: dist.ProcessGroup) -> None:
-    """Start a world whose PEs are the ranks of ``pg``, which must be all there are."""
+    """Start a world whose PEs are the ranks of ``pg``."""
     global _group
-    if pg.size() != dist.get_world_size():
-        raise ValueError(f"a world has all ranks: the group has {pg.size()} of {dist.get_world_size()}")
-    triton_dist.init()
+    triton_dist.init(group=pg)
     _group = pg
 
 

@@ -96,7 +96,7 @@ triton_dist.empty(1) if world.pe == 2 else time.sleep(60)
 
 
 def test_a_ctrl_c_that_python_cannot_see() -> None:
-    """The main thread is in a library, as in a wait for a GPU: here it locks a mutex twice, which no signal interrupts."""
+    """The main thread is in a library, as in a wait for a GPU: here it locks a mutex twice, which no signal ends."""
     program = """
 import ctypes, os, signal, threading, triton_dist
 world = triton_dist.init()

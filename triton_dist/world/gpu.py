@@ -142,6 +142,7 @@ class GpuWorld(World):
     def _check_open(self) -> None:
         if self.finalized:
             raise RuntimeError("this world is finalized")
+        self._launch.check("go on")
 
 
 _keep_until_exit: list[Any] = []  # nvshmem4py objects to the loss of a buffer that was not freed

@@ -57,9 +57,7 @@ class Watch:
 
     def __init__(self, pe: int) -> None:
         self.pe = pe
-        self.on_trouble: Callable[[Trouble], None] = lambda trouble: None
-        """Called once, from whichever thread, when the world is broken by whomever."""
-
+        self._on_trouble: Callable[[Trouble], None] | None = None
         self._token = secrets.token_hex(16)
         self._listener = wire.listen() if pe == 0 else None
         self._members: tuple[Member, ...] = ()
@@ -130,6 +128,14 @@ class Watch:
         if self.trouble is not None:
             raise BrokenWorldError(f"PE {self.pe} cannot {doing}: {self.trouble}")
 
+    def on_trouble(self, tell: Callable[[Trouble], None]) -> None:
+        """Have ``tell`` called once, from whichever thread, when the world is broken, by whomever, or is already."""
+        with self._lock:
+            self._on_trouble = tell
+            trouble = self.trouble
+        if trouble is not None:
+            tell(trouble)
+
     def fail(self, what: str) -> None:
         """This PE gives up. The others hear of it a little later, so that its traceback is out before theirs."""
         with self._lock:
@@ -170,7 +176,9 @@ class Watch:
             for pe, peer in self._peers.items():
                 if pe != trouble.pe:
                     wire.say(peer, "broken", trouble.pe, trouble.what)
-        self.on_trouble(trouble)
+            tell = self._on_trouble
+        if tell is not None:
+            tell(trouble)
 
     def _hear(self, pe: int, connection: socket.socket, messages: Iterator[list[Any] | None]) -> None:
         for words in messages:

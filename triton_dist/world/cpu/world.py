@@ -80,7 +80,7 @@ class CpuWorld(World):
         self.recorder = None if self.checking is None else self.checking.recorder
         self._process = os.getpid()
         if launch.watch is not None:
-            launch.watch.on_trouble = lambda trouble: self.control.abort(trouble.pe, trouble.what)
+            launch.watch.on_trouble(lambda trouble: self.control.abort(trouble.pe, trouble.what))
         atexit.register(self._on_exit)
         self._collective("init()")
         global _current
