@@ -67,6 +67,8 @@ EXAMPLES = {
     "test_some_vector": "count = dl.test_some_vector(counters, n, indices, None, dl.CMP_GE, counters + n)",
     "fence": "dl.fence()",
     "quiet": "dl.quiet()",
+    "pe_fence": "dl.pe_fence(pe)",
+    "pe_quiet": "dl.pe_quiet(pe)",
     "barrier_all": "dl.barrier_all()",
     "sync_all": "dl.sync_all()",
     "barrier": "dl.barrier(dl.TEAM_WORLD)",

@@ -25,12 +25,13 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from generate_op_docs import FUNCTIONS, functions  # noqa: E402
 from op_examples import EXAMPLES, SIGNATURE  # noqa: E402
-from op_table import Op, ops  # noqa: E402
+from op_table import TRANSPORTS, Op, ops  # noqa: E402
 
 INTERNAL = {"always"}
 """Ops that the language emits beside others, and that mean nothing to an interpreter."""
 
 each_op = pytest.mark.parametrize("op", ops(), ids=lambda op: op.name)
+each_transport = pytest.mark.parametrize("transport", ["nvshmem", "p2p"])
 each_call = pytest.mark.parametrize("op", [op for op in ops() if op.calls], ids=lambda op: op.name)
 
 
@@ -63,20 +64,45 @@ def test_op_has_an_implementation_in_the_cpu_world(op: Op) -> None:
 
 
 @each_op
-def test_op_has_a_lit_test(op: Op) -> None:
-    assert op.name in _tested(), f"no file of tests/lowering has shmem.{op.name}"
+@each_transport
+def test_op_has_a_lit_test(op: Op, transport: str) -> None:
+    assert op.name in _lowered()[transport], f"no file of tests/lowering lowers shmem.{op.name} for {transport}"
+
+
+@each_op
+@each_transport
+def test_op_has_a_lit_test_of_what_is_rejected(op: Op, transport: str) -> None:
+    assert op.name in _rejected()[transport], f"no case of tests/lowering rejects shmem.{op.name} for {transport}"
 
 
 @each_call
-@pytest.mark.parametrize("transport", ["nvshmem", "p2p"])
+@each_transport
 def test_op_has_a_routine(op: Op, transport: str) -> None:
     assert op.routines[transport]
 
 
-def _tested() -> set[str]:
-    """The ops that stand in the IR, not in the comments, of lit tests."""
-    lines = [line for file in (ROOT / "tests/lowering").glob("*.mlir") for line in file.read_text().splitlines()]
-    return {name for line in lines for name in re.findall(r"\bshmem\.(\w+)", line.partition("//")[0])}
+def _lowered() -> dict[str, set[str]]:
+    """By transport, the ops that lit tests lower."""
+    return _cases(lambda case: "error: " not in case)
+
+
+def _rejected() -> dict[str, set[str]]:
+    """By transport, the ops of cases in which an error is expected."""
+    return _cases(lambda case: "error: " in case)
+
+
+def _cases(wanted: Callable[[str], bool]) -> dict[str, set[str]]:
+    """The ops that stand in the IR, not in the comments, of wanted cases of lit tests, by transport."""
+    ops: dict[str, set[str]] = {transport: set() for transport in TRANSPORTS}
+    for file in (ROOT / "tests/lowering").glob("*.mlir"):
+        commands, *rest = re.split(r"^(?!// RUN:)", file.read_text(), maxsplit=1, flags=re.MULTILINE)
+        lines = [line for line in commands.splitlines() if "--pass convert-shmem-to-llvm" in line]
+        transports = {found[1] if (found := re.search(r"--transport ([\w-]+)", line)) else "nvshmem" for line in lines}
+        for case in filter(wanted, "".join(rest).split("// -----")):
+            code = "\n".join(line.partition("//")[0] for line in case.splitlines())
+            for transport in transports:
+                ops[transport] |= set(re.findall(r"\bshmem\.(\w+)", code))
+    return ops
 
 
 # ---- nothing else

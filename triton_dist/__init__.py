@@ -71,10 +71,11 @@ def _prepare_triton() -> None:
         interpreter.install()
     else:
         from triton_dist.compiler import hooks
-        from triton_dist.world import module_state
+        from triton_dist.world import launch_check, module_state
 
         hooks.install()
         module_state.install()
+        launch_check.install()
 
 
 _prepare_triton()

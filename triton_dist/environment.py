@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["VARIABLES", "Variable", "get"]
+__all__ = ["VARIABLES", "Variable", "get", "size"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def _schedule(text: str) -> str:
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
+    """Bytes of ``"512M"``; K, M, G and T are powers of 1024."""
     digits = text.strip().upper().removesuffix("B").removesuffix("I")
     unit = digits[-1:] if digits[-1:] in _UNITS else ""
     value = int(float(digits.removesuffix(unit)) * _UNITS[unit])
@@ -89,7 +90,7 @@ VARIABLES: dict[str, Variable] = {
         ),
         Variable(
             "TRITON_DIST_SYMMETRIC_SIZE",
-            _size,
+            size,
             1 << 30,
             "Size of each PE's symmetric heap, in bytes; K, M, G and T are powers of 1024.",
             "size",
@@ -130,6 +131,14 @@ VARIABLES: dict[str, Variable] = {
             False,
             "CPU world: look for races, deadlocks and misuse of symmetric memory, report them at the end and exit with "
             "status 1. triton-dist-check sets it.",
+            "flag",
+        ),
+        Variable(
+            "TRITON_DIST_LAUNCH_CHECKS",
+            _flag,
+            True,
+            "GPU world: before a kernel with shmem ops is launched, look at what it needs: a grid that is resident if "
+            "it has collectives, and symmetric tensors where ops need them. Read when a kernel is loaded.",
             "flag",
         ),
         Variable(

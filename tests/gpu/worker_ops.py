@@ -18,6 +18,7 @@ from ops import (  # noqa: F401
     kernel_products,
     kernel_traces,
     kernels_mixed,
+    launches,
     litmus,
     memory,
     ordering,

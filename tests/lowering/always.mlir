@@ -1,4 +1,5 @@
 // RUN: not %triton-dist-opt %s --split-input-file --pass convert-shmem-to-llvm 2>&1 | FileCheck %s
+// RUN: not %triton-dist-opt %s --split-input-file --pass convert-shmem-to-llvm --transport p2p 2>&1 | FileCheck %s
 // True, and Triton's own passes cannot know.
 
 // CHECK-LABEL: llvm.func @always(

@@ -1,5 +1,5 @@
-// RUN: %triton-dist-opt %s --pass convert-shmem-to-llvm --transport nvshmem | FileCheck %s --check-prefixes=CHECK,NVSHMEM
-// RUN: %triton-dist-opt %s --pass convert-shmem-to-llvm --transport p2p | FileCheck %s --check-prefixes=CHECK,P2P
+// RUN: %triton-dist-opt %s --pass convert-shmem-to-llvm --transport nvshmem | FileCheck %s --check-prefixes=CHECK,NVSHMEM --implicit-check-not=@triton_dist_
+// RUN: %triton-dist-opt %s --pass convert-shmem-to-llvm --transport p2p | FileCheck %s --check-prefixes=CHECK,P2P --implicit-check-not=nvshmem
 // `sem` and `mem_scope` place the fences around the call.
 
 llvm.mlir.global external @global_smem() {addr_space = 3 : i32, alignment = 16 : i64} : !llvm.array<0 x i8>
@@ -228,3 +228,27 @@ llvm.func @acq_rel_cta(%p: !llvm.ptr<1>, %v: i32, %pe: i32) {
   llvm.return
 }
 
+
+// Floats. NVSHMEM's swap of a double converts the bits that it finds as if they were a number: the bits travel as such.
+// CHECK-LABEL: llvm.func @atomics_on_floats(
+llvm.func @atomics_on_floats(%p: !llvm.ptr<1>, %v: f32, %w: f64, %pe: i32) {
+  // NVSHMEM: llvm.call @nvshmem_float_atomic_fetch({{.*}}) : (!llvm.ptr, i32) -> f32
+  // P2P:     llvm.call @triton_dist_atomic_fetch_f32({{.*}}) : (!llvm.ptr, i32) -> f32
+  %fetch = shmem.atomic_fetch acq_rel sys f32 %p, %pe : !llvm.ptr<1>, f32
+  // NVSHMEM: llvm.call @nvshmem_float_atomic_set({{.*}}) : (!llvm.ptr, f32, i32) -> ()
+  // P2P:     llvm.call @triton_dist_atomic_set_f32({{.*}}) : (!llvm.ptr, f32, i32) -> ()
+  shmem.atomic_set acq_rel sys f32 %p, %v, %pe : !llvm.ptr<1>, f32
+  // NVSHMEM: llvm.call @nvshmem_float_atomic_swap({{.*}}) : (!llvm.ptr, f32, i32) -> f32
+  // P2P:     llvm.call @triton_dist_atomic_swap_f32({{.*}}) : (!llvm.ptr, f32, i32) -> f32
+  %swap = shmem.atomic_swap acq_rel sys f32 %p, %v, %pe : !llvm.ptr<1>, f32, f32
+  // NVSHMEM-NOT: nvshmem_double_atomic_swap
+  // NVSHMEM: %[[BITS:.*]] = llvm.bitcast %arg2 : f64 to i64
+  // NVSHMEM: %[[FOUND:.*]] = llvm.call @nvshmem_uint64_atomic_swap(%{{.*}}, %[[BITS]], %arg3) : (!llvm.ptr, i64, i32) -> i64
+  // NVSHMEM: llvm.bitcast %[[FOUND]] : i64 to f64
+  // P2P:     llvm.call @triton_dist_atomic_swap_f64(%{{.*}}, %arg2, %arg3) : (!llvm.ptr, f64, i32) -> f64
+  %swap64 = shmem.atomic_swap acq_rel sys f64 %p, %w, %pe : !llvm.ptr<1>, f64, f64
+  // NVSHMEM: llvm.call @nvshmem_double_atomic_fetch({{.*}}) : (!llvm.ptr, i32) -> f64
+  // P2P:     llvm.call @triton_dist_atomic_fetch_f64({{.*}}) : (!llvm.ptr, i32) -> f64
+  %fetch64 = shmem.atomic_fetch acq_rel sys f64 %p, %pe : !llvm.ptr<1>, f64
+  llvm.return
+}

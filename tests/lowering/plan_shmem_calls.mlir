@@ -39,6 +39,43 @@ tt.func @partition() {
 
 // -----
 
+// What a launch needs: a grid that is resident, memory for what is scattered, symmetric arguments. A pointer that may be
+// one of two arguments is not followed, nor a size that is computed.
+// CHECK: shmem.collective = "{{[^"]*}}plan_shmem_calls.mlir:[[#@LINE+14]]:{{[0-9]+}}: shmem.reducescatter"
+// CHECK-SAME: shmem.scratch = "1000\098\09{{[^"]*}}mlir:[[#@LINE+13]]:{{[0-9]+}}: shmem.reducescatter\0Am\094\09{{[^"]*}}mlir:[[#@LINE+17]]:{{[0-9]+}}: shmem.reducescatter\0A"
+// CHECK-SAME: shmem.symmetric = "box\09{{[^"]*}}mlir:[[#@LINE+8]]:{{[0-9]+}}: shmem.putmem, dst\0Aflag\09{{[^"]*}}mlir:[[#@LINE+14]]:{{[0-9]+}}: shmem.signal_op, sig_addr\0A"
+tt.func public @launched(%box: !tt.ptr<f32> loc("box"), %draft: !tt.ptr<f32> loc("draft"), %flag: !tt.ptr<i64> loc("flag"),
+                         %other: !tt.ptr<i64> loc("other"), %n: i64 loc("n"), %m: i32 loc("m"), %pe: i32 loc("pe")) {
+  %zero = arith.constant 0 : i32
+  %thousand = arith.constant 1000 : i64
+  %which = arith.cmpi slt, %pe, %m : i32
+  scf.for %i = %zero to %m step %pe iter_args(%at = %box) -> (!tt.ptr<f32>) : i32 {
+    %next = tt.addptr %at, %pe : !tt.ptr<f32>, i32
+    shmem.putmem block %next, %draft, %n, %pe : !tt.ptr<f32>, !tt.ptr<f32>
+    scf.yield %next : !tt.ptr<f32>
+  }
+  %either = arith.select %which, %flag, %other : !tt.ptr<i64>
+  shmem.reducescatter block sum f64 %zero, %either, %either, %thousand : !tt.ptr<i64>, !tt.ptr<i64>
+  %element = tt.addptr %flag, %pe : !tt.ptr<i64>, i32
+  shmem.signal_op %element, set %n, %pe : !tt.ptr<i64>
+  %elements = arith.extsi %m : i32 to i64
+  shmem.reducescatter block sum f32 %zero, %either, %either, %elements : !tt.ptr<i64>, !tt.ptr<i64>
+  %twice = arith.addi %elements, %elements : i64
+  shmem.reducescatter block sum f32 %zero, %either, %either, %twice : !tt.ptr<i64>, !tt.ptr<i64>
+  tt.return
+}
+
+// -----
+
+// A function that a kernel calls has arguments of its own.
+tt.func private @called(%box: !tt.ptr<f32> loc("box"), %n: i64, %pe: i32) {
+  // CHECK-NOT: shmem.symmetric
+  shmem.putmem block %box, %box, %n, %pe : !tt.ptr<f32>, !tt.ptr<f32>
+  tt.return
+}
+
+// -----
+
 // NVSHMEM's routine for all threads waits for all that were launched, of which the partition's never come.
 module attributes {"ttg.num-warps" = 4 : i32, "ttg.num-ctas" = 1 : i32} {
 tt.func @beside_a_partition(%p: !tt.ptr<i64>, %n: i64, %pe: i32) {

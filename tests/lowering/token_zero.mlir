@@ -1,4 +1,5 @@
 // RUN: not %triton-dist-opt %s --split-input-file --pass convert-shmem-to-llvm 2>&1 | FileCheck %s
+// RUN: not %triton-dist-opt %s --split-input-file --pass convert-shmem-to-llvm --transport p2p 2>&1 | FileCheck %s
 // Zero, once nothing may be reordered by it any more.
 
 // CHECK-LABEL: llvm.func @token_zero(

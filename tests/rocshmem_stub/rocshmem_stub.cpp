@@ -58,6 +58,7 @@ DEVICE int rocshmem_my_pe() { return act<int>(); }
 DEVICE int rocshmem_n_pes() { return act<int>(); }
 DEVICE void *rocshmem_ptr(const void *dest, int pe) { return act<void *>(dest, pe); }
 DEVICE void rocshmem_fence() { act(1); }
+DEVICE void rocshmem_fence(int pe) { act(pe); }
 DEVICE void rocshmem_quiet() { act(2); }
 DEVICE int rocshmem_team_translate_pe(rocshmem_team_t src_team, int src_pe, rocshmem_team_t dest_team) {
   return act<int>(src_team, src_pe, dest_team);

@@ -85,9 +85,11 @@ def _with_shmem(plain: _Stage, backend: Any, options: Any, capability: Any) -> _
             return plain(module, metadata)
         name = transport.current(backend.target.backend)
         architecture = f"sm_{capability}" if capability is not None else backend.target.arch
-        routines = _planned_routines(module, name)
+        plan = _plan(module, name)
+        if plan.launch:
+            metadata["shmem"] = plan.launch
         library = device_library.find(name, architecture)
-        bitcode = _linked_bitcode(library, routines)
+        bitcode = _linked_bitcode(library, plan.routines)
         linked = dataclasses.replace(options)
         ours = (library.link_name, str(bitcode))
         object.__setattr__(linked, "extern_libs", _Libraries(options.extern_libs, ours, module))
@@ -128,8 +130,17 @@ def _has_shmem_ops(module: Any) -> bool:
     return found
 
 
-def _planned_routines(module: Any, name: str) -> dict[str, str]:
-    """The routines that the module will call, each with the line and the op that calls it first."""
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What is known of a module before it is lowered."""
+
+    routines: dict[str, str]
+    """What it will call, each with the line and the op that calls it first."""
+    launch: dict[str, Any]
+    """What must hold when it is launched, for triton_dist.world.launch_check; kept in the kernel's metadata."""
+
+
+def _plan(module: Any, name: str) -> _Plan:
     manager = ir.pass_manager(module.context)
     passes.plugin.shmem_plan(manager, [name, str(transport.n_pes())])
     manager.run(module, "shmem_plan")
@@ -138,7 +149,18 @@ def _planned_routines(module: Any, name: str) -> dict[str, str]:
         raise ShmemCompilationError(mistake)
     for doubt in (plan.get_str_attr("shmem.warnings") or "").splitlines():
         warnings.warn(doubt, stacklevel=2)
-    return dict(line.split("\t") for line in plan.get_str_attr("shmem.routines").splitlines())
+    launch: dict[str, Any] = {}
+    if collective := plan.get_str_attr("shmem.collective"):
+        launch["collective"] = collective
+    if symmetric := _pairs(plan.get_str_attr("shmem.symmetric")):
+        launch["symmetric"] = symmetric
+    if scratch := plan.get_str_attr("shmem.scratch"):
+        launch["scratch"] = [line.split("\t") for line in scratch.splitlines()]
+    return _Plan(_pairs(plan.get_str_attr("shmem.routines")), launch)
+
+
+def _pairs(lines: str | None) -> dict[str, str]:
+    return dict(line.split("\t") for line in (lines or "").splitlines())
 
 
 def _linked_bitcode(library: device_library.DeviceLibrary, routines: dict[str, str]) -> Path:

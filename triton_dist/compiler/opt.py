@@ -19,11 +19,11 @@ import triton_dist  # noqa: F401  # loads the plugin
 __all__ = ["main"]
 
 _PASSES = {
-    "plan-shmem-calls": lambda manager, transport: passes.plugin.shmem_plan(manager, [transport]),
-    "convert-shmem-to-llvm": lambda manager, transport: passes.plugin.shmem_to_llvm(manager, [transport]),
-    "canonicalize": lambda manager, transport: passes.common.add_canonicalizer(manager),
-    "cse": lambda manager, transport: passes.common.add_cse(manager),
-    "inline": lambda manager, transport: passes.common.add_inliner(manager),
+    "plan-shmem-calls": lambda manager, options: passes.plugin.shmem_plan(manager, [options.transport, options.n_pes]),
+    "convert-shmem-to-llvm": lambda manager, options: passes.plugin.shmem_to_llvm(manager, [options.transport]),
+    "canonicalize": lambda manager, options: passes.common.add_canonicalizer(manager),
+    "cse": lambda manager, options: passes.common.add_cse(manager),
+    "inline": lambda manager, options: passes.common.add_inliner(manager),
 }
 
 
@@ -38,11 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--split-input-file", action="store_true", help="take what stands between lines `// -----` as separate modules"
     )
     parser.add_argument("--transport", default="nvshmem", choices=["nvshmem", "rocshmem", "rocshmem-6", "p2p"])
+    parser.add_argument("--n-pes", default="0", help="how many PEs there are, for plan-shmem-calls")
     options = parser.parse_args(arguments)
     failed = False
     for source in _sources(options.file, options.split_input_file):
         try:
-            print(_transformed(source, options.file.name, options.passes, options.transport), flush=True)
+            print(_transformed(source, options.file.name, options), flush=True)
         except RuntimeError as error:
             print(f"triton-dist-opt: {error}", file=sys.stderr, flush=True)
             failed = True
@@ -61,7 +62,7 @@ def _sources(file: Path, split: bool) -> list[str]:
     return sources
 
 
-def _transformed(source: str, name: str, passes_to_run: list[str], transport: str) -> str:
+def _transformed(source: str, name: str, options: argparse.Namespace) -> str:
     context = ir.context()
     ir.load_dialects(context)
     nvidia.load_dialects(context)
@@ -70,8 +71,8 @@ def _transformed(source: str, name: str, passes_to_run: list[str], transport: st
         copy.write_text(source)
         module = ir.parse_mlir_module(str(copy), context)
     manager = ir.pass_manager(context)
-    for pass_name in passes_to_run:
-        _PASSES[pass_name](manager, transport)
+    for pass_name in options.passes:
+        _PASSES[pass_name](manager, options)
     manager.run(module, "triton-dist-opt")
     return str(module.str_nodebug())
 

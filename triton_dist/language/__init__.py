@@ -60,6 +60,8 @@ from triton_dist.language.constants import (
 from triton_dist.language.distributed_ops import notify, num_ranks, rank, wait
 from triton_dist.language.ordering import (
     fence,
+    pe_fence,
+    pe_quiet,
     quiet,
 )
 from triton_dist.language.point_to_point import (
@@ -171,6 +173,8 @@ __all__ = [
     "or_reduce",
     "or_reducescatter",
     "p",
+    "pe_fence",
+    "pe_quiet",
     "prod_reduce",
     "prod_reducescatter",
     "put",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import triton.language as tl
+
+from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 
-__all__ = ["fence", "quiet"]
+__all__ = ["fence", "pe_fence", "pe_quiet", "quiet"]
 
 
 @builtin
@@ -26,3 +29,27 @@ def quiet(_semantic: Any = None) -> None:
     OpenSHMEM 1.5, 9.11.2.
     """
     emit(_semantic, "quiet")
+
+
+@builtin
+def pe_fence(pe: tl.tensor, _semantic: Any = None) -> None:
+    """``fence`` for one PE: order the program's earlier puts, signals and remote stores to it before its later ones.
+
+    Never less than that, and no more where the library can tell PEs apart.
+
+    Args:
+        pe: an integer in ``[0, n_pes())``.
+    """
+    emit(_semantic, "pe_fence", [_check.pe_number("pe_fence", "pe", pe, _semantic)])
+
+
+@builtin
+def pe_quiet(pe: tl.tensor, _semantic: Any = None) -> None:
+    """``quiet`` for one PE: complete the program's outstanding operations on ``pe``.
+
+    Never less than that, and no more where the library can tell PEs apart.
+
+    Args:
+        pe: an integer in ``[0, n_pes())``.
+    """
+    emit(_semantic, "pe_quiet", [_check.pe_number("pe_quiet", "pe", pe, _semantic)])

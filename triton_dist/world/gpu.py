@@ -11,18 +11,25 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from typing import Any
 
 import torch
 
 from triton_dist import environment
-from triton_dist.world import last_words, module_state, p2p
+from triton_dist.world import last_words, launch_check, module_state, p2p
 from triton_dist.world.base import Launch, World
 from triton_dist.world.gpu_choice import choose_device, why_not_nvshmem
 from triton_dist.world.gpu_heap import GpuHeap, rounded
 from triton_dist.world.nvshmem_calls import let_threads_run
 
 __all__ = ["GpuWorld"]
+
+REDUCE_SCRATCH = "NVSHMEM_REDUCE_SCRATCH_SIZE"
+REDUCE_SCRATCH_SIZE = 2 << 20
+"""Bytes that NVSHMEM keeps of each PE's GPU memory for reductions, for each of 128 teams. What a device reducescatter
+takes from all PEs must fit into a half, else it ends in a device assertion; NVSHMEM's own 512 KiB are soon too little.
+"""
 
 
 class GpuWorld(World):
@@ -63,6 +70,14 @@ class GpuWorld(World):
         fill = {name: how for name, how in fill.items() if name not in lacking}
         self.transports = tuple(fill)
         module_state.bind(self.device.index, fill, lacking)
+        scratch = environment.size(os.environ[REDUCE_SCRATCH])
+        launch_check.bind(
+            launch_check.SymmetricMemory(
+                contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
+                owner=f"PE {self.pe}",
+                scatter_limit=scratch // 2 // self.n_pes if self.n_pes > 1 else sys.maxsize,
+            )
+        )
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         self._check_open()
@@ -97,6 +112,7 @@ class GpuWorld(World):
         self._heap.close()
         self._nvshmem.free(self._sync)
         _compile_for(None)
+        launch_check.unbind()
         for module in module_state.unbind():
             if module.transport == "nvshmem":
                 self._bindings.cumodule_finalize(module.handle)
@@ -104,6 +120,7 @@ class GpuWorld(World):
 
     def _drop(self) -> None:
         _compile_for(None)
+        launch_check.unbind()
         module_state.unbind()
         self._heap.abandon()
         _keep_until_exit.append(self._sync)
@@ -216,6 +233,7 @@ def _start_nvshmem(nvshmem: Any, bindings: Any, launch: Launch, device: torch.de
     from cuda.core import Device
 
     os.environ["NVSHMEM_SYMMETRIC_SIZE"] = str(capacity)
+    os.environ.setdefault(REDUCE_SCRATCH, str(REDUCE_SCRATCH_SIZE))
     gpu = Device(device.index)
     gpu.set_current()
     unique_id = nvshmem.get_unique_id(empty=launch.pe != 0)

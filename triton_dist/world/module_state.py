@@ -18,7 +18,7 @@ from typing import Any
 
 from triton_dist.world import p2p
 
-__all__ = ["Module", "bind", "install", "unbind", "write"]
+__all__ = ["Module", "bind", "cuda_driver", "install", "unbind", "write"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def unbind() -> list[Module]:
 
 def write(module: Module, symbol: str, data: bytes) -> None:
     """Copy ``data`` to a global of a module."""
-    driver = _cuda_driver()
+    driver = cuda_driver()
     assert driver is not None, "a module that was loaded without a driver"
     found = _global(module.handle, symbol)
     if found is None or found[1] != len(data):
@@ -153,7 +153,7 @@ def _transport(module: int) -> str | None:
 
 def _global(module: int, symbol: str) -> tuple[int, int] | None:
     """Address and size of a global of a module."""
-    driver = _cuda_driver()
+    driver = cuda_driver()
     if driver is None:
         return None
     address, size = ctypes.c_uint64(), ctypes.c_size_t()
@@ -170,7 +170,7 @@ def _current_device() -> int:
 
 
 @functools.cache
-def _cuda_driver() -> ctypes.CDLL | None:
+def cuda_driver() -> ctypes.CDLL | None:
     """The CUDA driver, which has loaded the module, or None on AMD GPUs, where there is nothing to fill yet."""
     try:
         return ctypes.CDLL("libcuda.so.1")

@@ -22,6 +22,11 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
       The routine's arguments in order: an attribute's name where the argument is
       that attribute, an empty string where it is the next operand.
     }], "::llvm::ArrayRef<::llvm::StringRef>", "getCallSignature">,
+    StaticInterfaceMethod<"Whether every PE of a team must call it.", "bool", "isCollective">,
+    StaticInterfaceMethod<[{
+      For each operand its name where it is a pointer into the symmetric heap, else
+      an empty string.
+    }], "::llvm::ArrayRef<::llvm::StringRef>", "getSymmetricOperands">,
     InterfaceMethod<"The PE that the op acts on, if it names one.",
       "::mlir::Value", "getPeOperand">,
     InterfaceMethod<"Who of the program's threads makes the call.",

@@ -20,8 +20,13 @@ include "Shmem/ShmemInterfaces.td"
 
 // Triton's pointers until its conversion to LLVM, LLVM's afterwards. Triton's
 // headers are no part of its wheel, so its type is known by name.
-def Shmem_Ptr : Type<
-    CPred<"::triton_dist::shmem::isScalarPointer($_self)">, "scalar pointer">;
+class Shmem_Pointer<bit symmetric_> : Type<
+    CPred<"::triton_dist::shmem::isScalarPointer($_self)">, "scalar pointer"> {
+  bit symmetric = symmetric_;
+}
+def Shmem_Ptr : Shmem_Pointer<0>;
+// Names an object on other PEs, too, so that it must lie in the symmetric heap.
+def Shmem_SymmetricPtr : Shmem_Pointer<1>;
 
 // A value of one of the element types that routines take in registers.
 def Shmem_Value : AnyTypeOf<[I8, I16, I32, I64, F32, F64]>;
@@ -63,6 +68,7 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
   bit acquire = 0;
   bit p2pFences = 0; // our own routine does all the ordering that the two above ask for
   bit wait = 0; // ends when somebody else acts: see shmem.always
+  bit collective = 0; // every PE of a team must call it
 
   list<string> signature = !foldl([]<string>, !range(!size(arguments)), names, i,
       !if(!isa<Shmem_PlanEnum>(!getdagarg<Constraint>(arguments, i)), names,
@@ -72,6 +78,11 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
   list<string> attributes = !foldl([]<string>, !range(!size(arguments)), names, i,
       !if(!isa<Attr>(!getdagarg<Constraint>(arguments, i)),
           !listconcat(names, ["\"" # !getdagname(arguments, i) # "\""]), names));
+  list<string> symmetric = !foldl([]<string>, !range(!size(arguments)), names, i,
+      !if(!isa<Attr>(!getdagarg<Constraint>(arguments, i)), names,
+          !listconcat(names, [!if(!isa<Shmem_Pointer>(!getdagarg<Constraint>(arguments, i)),
+              !if(!cast<Shmem_Pointer>(!getdagarg<Constraint>(arguments, i)).symmetric,
+                  "\"" # !getdagname(arguments, i) # "\"", "\"\""), "\"\"")])));
   bit hasPe = !foldl(0, !range(!size(arguments)), found, i, !or(found, !eq(!getdagname(arguments, i), "pe")));
   let extraClassDeclaration =
       "::mlir::Value getPeOperand() { return " # !if(hasPe, "getPe()", "::mlir::Value()") # "; }\n" #
@@ -82,6 +93,10 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
       "  return ::triton_dist::shmem::pickRoutine(transport, \"" # nvshmem # "\", \"" # rocshmem # "\", \"" # p2p # "\");\n}\n" #
       "static ::triton_dist::shmem::Returns getReturns() { return " # returns.cppValue # "; }\n" #
       "static constexpr bool isWait() { return " # wait # "; }\n" #
+      "static bool isCollective() { return " # collective # "; }\n" #
+      "static ::llvm::ArrayRef<::llvm::StringRef> getSymmetricOperands() {\n" #
+      "  static const ::std::array<::llvm::StringRef, " # !size(symmetric) # "> names = {" #
+      !interleave(symmetric, ", ") # "};\n  return names;\n}\n" #
       "::triton_dist::shmem::Caller getCaller() { return ::triton_dist::shmem::callerOf(*this, " # caller.cppValue # "); }\n" #
       "bool isRelease() { return ::triton_dist::shmem::isRelease(*this, " # release # "); }\n" #
       "bool isAcquire() { return ::triton_dist::shmem::isAcquire(*this, " # acquire # "); }\n" #
@@ -191,7 +206,7 @@ def Shmem_SymmOffsetOp : Shmem_Query<"symm_offset"> {
     %d = shmem.symm_offset %ptr, %pe {tt.divisibility = dense<4096> : tensor<1xi32>} : !tt.ptr<f32>
     ```
   }];
-  let arguments = (ins Shmem_Ptr:$ptr, I32:$pe);
+  let arguments = (ins Shmem_SymmetricPtr:$ptr, I32:$pe);
   let results = (outs I64:$result);
   let assemblyFormat = "$ptr `,` $pe attr-dict `:` type($ptr)";
   let nvshmem = "nvshmem_ptr";
@@ -228,15 +243,15 @@ def Shmem_IsReachableOp : Shmem_Query<"is_reachable"> {
 // Remote memory access
 //===--------------------------------------------------------------------===//
 
-class Shmem_RmaOp<string mnemonic> : Shmem_BlockOp<mnemonic> {
-  let arguments = (ins Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, I32:$pe, Shmem_ThreadScope:$scope);
+class Shmem_RmaOp<string mnemonic, Shmem_Pointer dst, Shmem_Pointer src> : Shmem_BlockOp<mnemonic> {
+  let arguments = (ins dst:$dst, src:$src, I64:$nbytes, I32:$pe, Shmem_ThreadScope:$scope);
   let assemblyFormat =
       "$scope $dst `,` $src `,` $nbytes `,` $pe attr-dict `:` type($dst) `,` type($src)";
   let nvshmem = "nvshmem_" # mnemonic # "$scope";
   let rocshmem = "void rocshmem_" # mnemonic # "$scope(void *, const void *, size_t, int)";
 }
 
-def Shmem_PutmemOp : Shmem_RmaOp<"putmem"> {
+def Shmem_PutmemOp : Shmem_RmaOp<"putmem", Shmem_SymmetricPtr, Shmem_Ptr> {
   let summary = "copy bytes to a symmetric object on a PE";
   let description = [{
     C: `void shmem_putmem(void *dst, const void *src, size_t nbytes, int pe)`
@@ -249,7 +264,7 @@ def Shmem_PutmemOp : Shmem_RmaOp<"putmem"> {
   }];
 }
 
-def Shmem_PutmemNbiOp : Shmem_RmaOp<"putmem_nbi"> {
+def Shmem_PutmemNbiOp : Shmem_RmaOp<"putmem_nbi", Shmem_SymmetricPtr, Shmem_Ptr> {
   let summary = "start copying bytes to a symmetric object on a PE";
   let description = [{
     C: `void shmem_putmem_nbi(void *dst, const void *src, size_t nbytes, int pe)`
@@ -257,7 +272,7 @@ def Shmem_PutmemNbiOp : Shmem_RmaOp<"putmem_nbi"> {
   }];
 }
 
-def Shmem_GetmemOp : Shmem_RmaOp<"getmem"> {
+def Shmem_GetmemOp : Shmem_RmaOp<"getmem", Shmem_Ptr, Shmem_SymmetricPtr> {
   let summary = "copy bytes from a symmetric object on a PE";
   let description = [{
     C: `void shmem_getmem(void *dst, const void *src, size_t nbytes, int pe)`
@@ -267,7 +282,7 @@ def Shmem_GetmemOp : Shmem_RmaOp<"getmem"> {
   let acquire = 1;
 }
 
-def Shmem_GetmemNbiOp : Shmem_RmaOp<"getmem_nbi"> {
+def Shmem_GetmemNbiOp : Shmem_RmaOp<"getmem_nbi", Shmem_Ptr, Shmem_SymmetricPtr> {
   let summary = "start copying bytes from a symmetric object on a PE";
   let description = [{
     C: `void shmem_getmem_nbi(void *dst, const void *src, size_t nbytes, int pe)`
@@ -275,8 +290,8 @@ def Shmem_GetmemNbiOp : Shmem_RmaOp<"getmem_nbi"> {
   }];
 }
 
-class Shmem_StridedOp<string mnemonic> : Shmem_BlockOp<mnemonic> {
-  let arguments = (ins Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$dst_stride, I64:$src_stride, I64:$nelems,
+class Shmem_StridedOp<string mnemonic, Shmem_Pointer dst, Shmem_Pointer src> : Shmem_BlockOp<mnemonic> {
+  let arguments = (ins dst:$dst, src:$src, I64:$dst_stride, I64:$src_stride, I64:$nelems,
                        I32:$pe, Shmem_ElementType:$type, Shmem_ThreadScope:$scope);
   let assemblyFormat = [{
     $scope $type $dst `,` $src `,` $dst_stride `,` $src_stride `,` $nelems `,` $pe attr-dict
@@ -286,7 +301,7 @@ class Shmem_StridedOp<string mnemonic> : Shmem_BlockOp<mnemonic> {
   let nameSuffix = "_$type$scope";
 }
 
-def Shmem_IputOp : Shmem_StridedOp<"iput"> {
+def Shmem_IputOp : Shmem_StridedOp<"iput", Shmem_SymmetricPtr, Shmem_Ptr> {
   let summary = "copy elements at a stride to a symmetric object on a PE";
   let description = [{
     C: `void shmem_TYPENAME_iput(TYPE *dst, const TYPE *src, ptrdiff_t dst_stride,
@@ -295,7 +310,7 @@ def Shmem_IputOp : Shmem_StridedOp<"iput"> {
   }];
 }
 
-def Shmem_IgetOp : Shmem_StridedOp<"iget"> {
+def Shmem_IgetOp : Shmem_StridedOp<"iget", Shmem_Ptr, Shmem_SymmetricPtr> {
   let summary = "copy elements at a stride from a symmetric object on a PE";
   let description = [{
     C: `void shmem_TYPENAME_iget(TYPE *dst, const TYPE *src, ptrdiff_t dst_stride,
@@ -309,7 +324,7 @@ def Shmem_POp : Shmem_ElectedOp<"p"> {
   let description = [{
     C: `void shmem_TYPENAME_p(TYPE *dst, TYPE value, int pe)` (OpenSHMEM 1.5, 9.5.2).
   }];
-  let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type);
+  let arguments = (ins Shmem_SymmetricPtr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type);
   let assemblyFormat = "$type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value)";
   let nvshmem = "nvshmem_$type_p";
   string rocshmemTypes = Rocshmem_CTypes;
@@ -322,7 +337,7 @@ def Shmem_GOp : Shmem_ElectedOp<"g"> {
   let description = [{
     C: `TYPE shmem_TYPENAME_g(const TYPE *src, int pe)` (OpenSHMEM 1.5, 9.5.5).
   }];
-  let arguments = (ins Shmem_Ptr:$src, I32:$pe, Shmem_ElementType:$type);
+  let arguments = (ins Shmem_SymmetricPtr:$src, I32:$pe, Shmem_ElementType:$type);
   let results = (outs Shmem_Value:$result);
   let assemblyFormat = "$type $src `,` $pe attr-dict `:` type($src) `,` type($result)";
   let nvshmem = "nvshmem_$type_g";
@@ -337,7 +352,7 @@ def Shmem_GOp : Shmem_ElectedOp<"g"> {
 //===--------------------------------------------------------------------===//
 
 class Shmem_PutmemSignalBase<string mnemonic> : Shmem_BlockOp<mnemonic> {
-  let arguments = (ins Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, Shmem_Ptr:$sig_addr,
+  let arguments = (ins Shmem_SymmetricPtr:$dst, Shmem_Ptr:$src, I64:$nbytes, Shmem_SymmetricPtr:$sig_addr,
                        I64:$signal, Shmem_SignalUpdate:$sig_op, I32:$pe, Shmem_ThreadScope:$scope);
   let assemblyFormat = [{
     $scope $dst `,` $src `,` $nbytes `,` $sig_addr `,` $sig_op $signal `,` $pe attr-dict
@@ -384,7 +399,7 @@ def Shmem_SignalOpOp : Shmem_ElectedOp<"signal_op"> {
     shmem.signal_op %sig, add %one, %pe : !tt.ptr<i64>
     ```
   }];
-  let arguments = (ins Shmem_Ptr:$sig_addr, I64:$signal, Shmem_SignalUpdate:$sig_op, I32:$pe);
+  let arguments = (ins Shmem_SymmetricPtr:$sig_addr, I64:$signal, Shmem_SignalUpdate:$sig_op, I32:$pe);
   let assemblyFormat = "$sig_addr `,` $sig_op $signal `,` $pe attr-dict `:` type($sig_addr)";
   let nvshmem = "nvshmemx_signal_op";
   let rocshmem = "void rocshmem_uint64_atomic_$sig_op(uint64_t *, uint64_t, int)";
@@ -441,7 +456,7 @@ class Shmem_AtomicOp<string mnemonic, string what, string signature_, string sec
 
 class Shmem_AtomicFetchBase<string mnemonic, string what, string signature_, string section>
     : Shmem_AtomicOp<mnemonic, what, signature_, section> {
-  let arguments = (ins Shmem_Ptr:$dst, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
+  let arguments = (ins Shmem_SymmetricPtr:$dst, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
   let results = (outs Shmem_Value:$result);
   let assemblyFormat = "$sem $mem_scope $type $dst `,` $pe attr-dict `:` type($dst) `,` type($result)";
   let rocshmem = "$type rocshmem_$type_atomic_" # mnemonic # "($type *, int)" # rocshmemTypes;
@@ -449,7 +464,7 @@ class Shmem_AtomicFetchBase<string mnemonic, string what, string signature_, str
 
 class Shmem_AtomicUpdateBase<string mnemonic, string what, string signature_, string section>
     : Shmem_AtomicOp<mnemonic, what, signature_, section> {
-  let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem,
+  let arguments = (ins Shmem_SymmetricPtr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem,
                        Shmem_MemScope:$mem_scope);
   let assemblyFormat = "$sem $mem_scope $type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value)";
   let rocshmem = "void rocshmem_$type_atomic_" # mnemonic # "($type *, $type, int)" # rocshmemTypes;
@@ -474,7 +489,7 @@ def Shmem_AtomicSetOp : Shmem_AtomicUpdateBase<"set", "write an element on a PE"
 }
 def Shmem_AtomicIncOp : Shmem_AtomicOp<"inc", "increment an element on a PE",
     "void shmem_TYPENAME_atomic_inc(TYPE *dst, int pe)", "9.7.1.6"> {
-  let arguments = (ins Shmem_Ptr:$dst, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
+  let arguments = (ins Shmem_SymmetricPtr:$dst, I32:$pe, Shmem_ElementType:$type, Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
   let assemblyFormat = "$sem $mem_scope $type $dst `,` $pe attr-dict `:` type($dst)";
   let rocshmem = "void rocshmem_$type_atomic_inc($type *, int)" # rocshmemTypes;
 }
@@ -502,7 +517,7 @@ def Shmem_AtomicSwapOp : Shmem_AtomicFetchUpdateBase<"swap", "exchange an elemen
 }
 def Shmem_AtomicCompareSwapOp : Shmem_AtomicOp<"compare_swap", "exchange an element on a PE if it has a value",
     "TYPE shmem_TYPENAME_atomic_compare_swap(TYPE *dst, TYPE cond, TYPE value, int pe)", "9.7.1.3"> {
-  let arguments = (ins Shmem_Ptr:$dst, Shmem_Value:$cond, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type,
+  let arguments = (ins Shmem_SymmetricPtr:$dst, Shmem_Value:$cond, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type,
                        Shmem_Sem:$sem, Shmem_MemScope:$mem_scope);
   let results = (outs Shmem_Value:$result);
   let assemblyFormat = [{
@@ -694,11 +709,56 @@ def Shmem_QuietOp : Shmem_ElectedOp<"quiet"> {
   let p2pFences = 1;
 }
 
+// For one PE. OpenSHMEM 1.5 has no such routines, and NVSHMEM up to 3.4 and our
+// own library neither: where there is none the routine for all PEs stands in,
+// which promises more (see lowering/lib/Conversion/ConvertShmemToLLVM.cpp).
+
+def Shmem_PeFenceOp : Shmem_ElectedOp<"pe_fence"> {
+  let summary = "order the program's earlier puts to a PE before its later ones to it";
+  let description = [{
+    `fence` for one PE. C: `void rocshmem_fence(int pe)`. The other libraries order
+    the puts to every PE. (NVSHMEM's `nvshmemx_qp_fence`, which came after 3.4.5, is
+    not used.)
+
+    ```mlir
+    shmem.pe_fence %pe
+    ```
+  }];
+  let arguments = (ins I32:$pe);
+  let assemblyFormat = "$pe attr-dict";
+  let nvshmem = "nvshmem_fence";
+  let rocshmem = "void rocshmem_fence(int)";
+  let p2p = "triton_dist_fence";
+  let release = 1;
+  let p2pFences = 1;
+}
+
+def Shmem_PeQuietOp : Shmem_ElectedOp<"pe_quiet"> {
+  let summary = "complete the program's outstanding operations on a PE";
+  let description = [{
+    `quiet` for one PE. The libraries complete those on every PE: more than is asked
+    for. (NVSHMEM's `nvshmemx_qp_quiet`, which came after 3.4.5, is not used.)
+
+    ```mlir
+    shmem.pe_quiet %pe
+    ```
+  }];
+  let arguments = (ins I32:$pe);
+  let assemblyFormat = "$pe attr-dict";
+  let nvshmem = "nvshmem_quiet";
+  let rocshmem = "void rocshmem_quiet()";
+  let p2p = "triton_dist_quiet";
+  let release = 1;
+  let acquire = 1;
+  let p2pFences = 1;
+}
+
 //===--------------------------------------------------------------------===//
 // Collectives
 //===--------------------------------------------------------------------===//
 
 class Shmem_Collective<string mnemonic> : Shmem_BlockOp<mnemonic> {
+  let collective = 1;
   let release = 1;
   let acquire = 1;
   let p2pFences = 1;
@@ -755,7 +815,7 @@ def Shmem_BroadcastOp : Shmem_DataCollective<"broadcast"> {
     C: `int shmem_broadcastmem(shmem_team_t team, void *dst, const void *src,
     size_t nbytes, int root)` (OpenSHMEM 1.5, 9.10.5); `root` counts in the team.
   }];
-  let arguments = (ins I32:$team, Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, I32:$root, Shmem_ThreadScope:$scope);
+  let arguments = (ins I32:$team, Shmem_SymmetricPtr:$dst, Shmem_SymmetricPtr:$src, I64:$nbytes, I32:$root, Shmem_ThreadScope:$scope);
   let assemblyFormat =
       "$scope $team `,` $dst `,` $src `,` $nbytes `,` $root attr-dict `:` type($dst) `,` type($src)";
   let nvshmem = "nvshmem_broadcastmem$scope";
@@ -763,7 +823,7 @@ def Shmem_BroadcastOp : Shmem_DataCollective<"broadcast"> {
 }
 
 class Shmem_Exchange<string mnemonic> : Shmem_DataCollective<mnemonic> {
-  let arguments = (ins I32:$team, Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nbytes, Shmem_ThreadScope:$scope);
+  let arguments = (ins I32:$team, Shmem_SymmetricPtr:$dst, Shmem_SymmetricPtr:$src, I64:$nbytes, Shmem_ThreadScope:$scope);
   let assemblyFormat = "$scope $team `,` $dst `,` $src `,` $nbytes attr-dict `:` type($dst) `,` type($src)";
   let nvshmem = "nvshmem_" # mnemonic # "mem$scope";
   let rocshmem =
@@ -787,7 +847,7 @@ def Shmem_AlltoallOp : Shmem_Exchange<"alltoall"> {
 }
 
 class Shmem_Reduce<string mnemonic> : Shmem_DataCollective<mnemonic> {
-  let arguments = (ins I32:$team, Shmem_Ptr:$dst, Shmem_Ptr:$src, I64:$nelems, Shmem_Reduction:$op,
+  let arguments = (ins I32:$team, Shmem_SymmetricPtr:$dst, Shmem_SymmetricPtr:$src, I64:$nelems, Shmem_Reduction:$op,
                        Shmem_ElementType:$type, Shmem_ThreadScope:$scope);
   let assemblyFormat =
       "$scope $op $type $team `,` $dst `,` $src `,` $nelems attr-dict `:` type($dst) `,` type($src)";
@@ -810,6 +870,8 @@ def Shmem_ReducescatterOp : Shmem_Reduce<"reducescatter"> {
   let description = [{
     C: `int nvshmem_TYPENAME_OP_reducescatter(nvshmem_team_t team, TYPE *dst,
     const TYPE *src, size_t nelems)`; `src` has `nelems` elements for each PE.
+    NVSHMEM takes up to half of `NVSHMEM_REDUCE_SCRATCH_SIZE` bytes from all PEs
+    together ([more](world.md#gpu-world)).
   }];
 }
 

@@ -22,10 +22,22 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
       of `n-pes` PEs does not have. No mistake, for a branch on the number of PEs
       may stand around it.
 
+    - `shmem.collective`: the first collective, with its source line: what launches
+      with more programs than can run at a time must not have;
+    - `shmem.scratch`: reductions that NVSHMEM keeps in memory of a fixed size, one
+      per line: how many elements each PE contributes (a number or the name of the
+      kernel's argument), the bytes of one, the source line and the op;
+    - `shmem.symmetric`: arguments of the kernel that reach an op as a pointer into
+      the symmetric heap, one per line, each with the source line, the op and the
+      operand. Pointers that come from elsewhere, or from one of several arguments,
+      are not followed.
+
     Mistakes are
     - an op that the transport has no routine for;
     - an op inside a warp-specialised region: it needs all threads of the program,
       and a partition has only some of them, so the kernel would hang;
+    - an op by a block in a kernel that has such a region, but on p2p: Triton adds
+      warps to run its partitions, and the libraries count them as the program's;
     - an op in a kernel with `num_ctas > 1`: it would act once per CTA of the
       cluster instead of once per program.
   }];

@@ -289,10 +289,31 @@ private:
     routines.insert(name);
     if (isRocshmem(transport))
       return rocshmem::call(*b, op, transport, arguments);
-    LLVM::LLVMFuncOp routine = declare(module, name, returnType(op), ValueRange(arguments).getTypes());
+    if (isForAllPes(op))
+      arguments = {};
+    if (takesBits(op, transport))
+      return callWithBits(b, op, name, arguments);
+    return callC(b, name, returnType(op), arguments);
+  }
+
+  /// A routine that takes and returns a float as an integer of its bits.
+  Value callWithBits(ProgramBuilder &b, LibraryCall op, StringRef name, ArrayRef<Value> arguments) {
+    Type real = op->getResult(0).getType();
+    Type bits = b->getIntegerType(real.getIntOrFloatBitWidth());
+    SmallVector<Value> passed;
+    for (Value argument : arguments)
+      passed.push_back(argument.getType() == real ? LLVM::BitcastOp::create(*b, b.getLoc(), bits, argument) : argument);
+    return LLVM::BitcastOp::create(*b, b.getLoc(), real, callC(b, name, bits, passed));
+  }
+
+  Value callC(ProgramBuilder &b, StringRef name, Type result, ArrayRef<Value> arguments) {
+    LLVM::LLVMFuncOp routine = declare(module, name, result, ValueRange(arguments).getTypes());
     auto called = LLVM::CallOp::create(*b, b.getLoc(), routine, arguments);
     return called.getNumResults() ? called.getResult() : Value();
   }
+
+  /// An op for one PE whose routine does the same for all, and takes none.
+  static bool isForAllPes(LibraryCall op) { return isa<PeFenceOp, PeQuietOp>(op.getOperation()); }
 
   Type returnType(LibraryCall op) {
     MLIRContext *context = module.getContext();

@@ -51,16 +51,67 @@ std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas, bo
   return {};
 }
 
+std::optional<int64_t> constantOf(Value value) {
+  auto constant = value ? value.getDefiningOp<arith::ConstantOp>() : nullptr;
+  auto number = constant ? dyn_cast<IntegerAttr>(constant.getValue()) : IntegerAttr();
+  return number ? std::optional(number.getInt()) : std::nullopt;
+}
+
 /// What looks wrong with `op` in a world of `nPes` PEs (0: not known); empty when nothing does.
 std::string findDoubt(LibraryCall op, int32_t nPes) {
-  Value pe = op.getPeOperand();
-  auto constant = pe ? pe.getDefiningOp<arith::ConstantOp>() : nullptr;
-  if (nPes == 0 || !constant)
+  std::optional<int64_t> pe = constantOf(op.getPeOperand());
+  if (nPes == 0 || !pe || (*pe >= 0 && *pe < nPes))
     return {};
-  int64_t value = cast<IntegerAttr>(constant.getValue()).getInt();
-  if (value >= 0 && value < nPes)
+  return llvm::formatv("{0}: pe {1} is out of range [0, {2})", op->getName().getStringRef(), *pe, nPes);
+}
+
+/// The name of the kernel's argument that `value` is; empty when it is none.
+StringRef argumentName(Value value) {
+  auto argument = dyn_cast<BlockArgument>(value);
+  if (!argument || !argument.getOwner()->isEntryBlock())
     return {};
-  return llvm::formatv("{0}: pe {1} is out of range [0, {2})", op->getName().getStringRef(), value, nPes);
+  Operation *function = argument.getOwner()->getParentOp();
+  auto visibility = function->getAttrOfType<StringAttr>("sym_visibility");
+  auto name = argument.getLoc()->findInstanceOf<NameLoc>();
+  bool isKernel = function->getName().getStringRef() == "tt.func" && visibility && visibility == "public";
+  return isKernel && name ? name.getName().strref() : StringRef();
+}
+
+/// The name of the kernel's argument that `pointer` is an offset from; empty when it may be something else. A loop that
+/// carries a pointer begins with one.
+StringRef argumentBehind(Value pointer) {
+  while (true) {
+    Operation *op = pointer.getDefiningOp();
+    if (op && (op->getName().getStringRef() == "tt.addptr" || op->getName().getStringRef() == "tt.bitcast")) {
+      pointer = op->getOperand(0);
+      continue;
+    }
+    auto carried = dyn_cast<BlockArgument>(pointer);
+    Operation *loop = carried ? carried.getOwner()->getParentOp() : nullptr;
+    if (!loop || loop->getName().getStringRef() != "scf.for" || carried.getArgNumber() == 0)
+      return argumentName(pointer);
+    pointer = loop->getOperand(carried.getArgNumber() + 2); // behind the bounds and the step
+  }
+}
+
+/// How many elements each PE contributes, as a number or the name of the kernel's argument; empty when neither is it.
+std::string numberOfElements(Value nelems) {
+  if (std::optional<int64_t> constant = constantOf(nelems))
+    return std::to_string(*constant);
+  if (auto extended = nelems.getDefiningOp<arith::ExtSIOp>())
+    nelems = extended.getIn();
+  return argumentName(nelems).str();
+}
+
+/// NVSHMEM's reducescatter keeps what all PEs send it in memory of a fixed size, and ends in a device assertion when it
+/// does not fit (nvshmemi_reducescatter_allpush_threadgroup, device/coll/reducescatter.cuh): who launches `op` should
+/// know how much it is. Empty where there is no such limit, or the size is not known.
+std::string scratchNeeded(LibraryCall op, Transport transport) {
+  auto scattering = dyn_cast<ReducescatterOp>(op.getOperation());
+  if (!scattering || transport != Transport::Nvshmem || constantOf(scattering.getTeam()) != 0)
+    return {};
+  std::string nelems = numberOfElements(scattering.getNelems());
+  return nelems.empty() ? "" : llvm::formatv("{0}\t{1}", nelems, elementBytes(scattering.getType())).str();
 }
 
 std::string sourceLine(Location loc) {
@@ -82,7 +133,8 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
             .wasInterrupted();
     auto numCtas = module->getAttrOfType<IntegerAttr>("ttg.num-ctas");
     llvm::MapVector<StringAttr, std::string> symbols;
-    std::string error, warnings;
+    std::string error, warnings, collective, scratch;
+    llvm::MapVector<StringRef, std::string> symmetric;
     module.walk([&](LibraryCall op) {
       std::string mistake = findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1, hasPartitions);
       if (!mistake.empty()) {
@@ -92,6 +144,13 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
       if (std::string doubt = findDoubt(op, nPes); !doubt.empty())
         warnings += sourceLine(op->getLoc()) + ": " + doubt + "\n";
       std::string use = sourceLine(op->getLoc()) + ": " + op->getName().getStringRef().str();
+      if (std::string needed = scratchNeeded(op, *chosen); !needed.empty())
+        scratch += needed + "\t" + use + "\n";
+      if (op.isCollective() && collective.empty())
+        collective = use;
+      for (auto [operand, name] : llvm::zip_equal(op->getOperands(), op.getSymmetricOperands()))
+        if (StringRef argument = name.empty() ? StringRef() : argumentBehind(operand); !argument.empty())
+          symmetric.insert({argument, use + ", " + name.str()});
       symbols.insert({StringAttr::get(module.getContext(), routineOf(op, *chosen)), use});
       for (const std::string &variable : variablesOf(op, *chosen))
         symbols.insert({StringAttr::get(module.getContext(), variable), use});
@@ -102,12 +161,22 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
       module->setAttr("shmem.error", StringAttr::get(module.getContext(), error));
       return;
     }
-    if (!warnings.empty())
-      module->setAttr("shmem.warnings", StringAttr::get(module.getContext(), warnings));
+    setLines("shmem.warnings", warnings);
+    setLines("shmem.collective", collective);
+    setLines("shmem.scratch", scratch);
     std::string lines;
+    for (auto &[argument, use] : symmetric)
+      lines += (argument + "\t" + use + "\n").str();
+    setLines("shmem.symmetric", lines);
+    lines.clear();
     for (auto &[symbol, use] : symbols)
       lines += (symbol.getValue() + "\t" + use + "\n").str();
     module->setAttr("shmem.routines", StringAttr::get(module.getContext(), lines));
+  }
+
+  void setLines(StringRef name, StringRef lines) {
+    if (!lines.empty())
+      getOperation()->setAttr(name, StringAttr::get(&getContext(), lines));
   }
 };
 

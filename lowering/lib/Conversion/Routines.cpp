@@ -76,6 +76,8 @@ StringRef nvshmemTypeName(ElementType type) {
 StringRef typeName(LibraryCall op, ElementType type, Transport transport) {
   if (transport == Transport::P2p)
     return stringifyElementType(type);
+  if (takesBits(op, transport))
+    return nvshmemTypeName(ElementType::U64);
   bool adds = isa<AtomicAddOp, AtomicFetchAddOp, AtomicIncOp, AtomicFetchIncOp>(op);
   if (adds && type == ElementType::I64)
     return "long";
@@ -132,6 +134,35 @@ std::string shmem::routineOf(LibraryCall op, Transport transport) {
       replace(name, "nvshmem_", "nvshmemx_");
   }
   return name;
+}
+
+/// NVSHMEM's swap of a double finds the right bits, and then converts them to a double as if they were a number (3.4.5,
+/// NVSHMEM_TYPE_SWAP_CAST in device/nvshmem_defines.h; mended in 3.8.0).
+bool shmem::takesBits(LibraryCall op, Transport transport) {
+  auto type = op->getAttrOfType<ElementTypeAttr>("type");
+  return transport == Transport::Nvshmem && isa<AtomicSwapOp>(op.getOperation()) && type.getValue() == ElementType::F64;
+}
+
+unsigned shmem::elementBytes(ElementType type) {
+  switch (type) {
+  case ElementType::I8:
+  case ElementType::U8:
+    return 1;
+  case ElementType::I16:
+  case ElementType::U16:
+  case ElementType::F16:
+  case ElementType::BF16:
+    return 2;
+  case ElementType::I32:
+  case ElementType::U32:
+  case ElementType::F32:
+    return 4;
+  case ElementType::I64:
+  case ElementType::U64:
+  case ElementType::F64:
+    return 8;
+  }
+  llvm_unreachable("an element type without a size");
 }
 
 SmallVector<std::string> shmem::variablesOf(LibraryCall op, Transport transport) {

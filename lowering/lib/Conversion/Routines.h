@@ -26,6 +26,12 @@ std::string routineOf(LibraryCall op, Transport transport);
 /// The library's variables that the call of `op` reads.
 llvm::SmallVector<std::string> variablesOf(LibraryCall op, Transport transport);
 
+/// Whether the routine that `op` calls takes and returns the bits of its float as an integer.
+bool takesBits(LibraryCall op, Transport transport);
+
+/// The bytes of an element.
+unsigned elementBytes(ElementType type);
+
 /// The attribute `name` of `op` as the library's C int.
 int64_t libraryValue(mlir::Operation *op, llvm::StringRef name, Transport transport);
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy
 import torch
 import triton
@@ -14,7 +16,6 @@ from ops.copies import GUARD_BYTE
 from ops.element_types import expect_bits, random_bits, random_values
 from ops.harness import GPU, check, expect_equal, rounds
 from triton_dist import World
-from triton_dist.compiler import transport
 
 SIZES = [1, 3, 33, 1000, 4097, 100_001] if GPU else [1, 33, 1000]
 GUARD = 5
@@ -27,26 +28,7 @@ UFUNCS = {
     "or": numpy.bitwise_or,
     "xor": numpy.bitwise_xor,
 }
-REDUCE = {
-    "sum": dl.sum_reduce,
-    "prod": dl.prod_reduce,
-    "min": dl.min_reduce,
-    "max": dl.max_reduce,
-    "and": dl.and_reduce,
-    "or": dl.or_reduce,
-    "xor": dl.xor_reduce,
-}
-REDUCESCATTER = {
-    "sum": dl.sum_reducescatter,
-    "prod": dl.prod_reducescatter,
-    "min": dl.min_reducescatter,
-    "max": dl.max_reducescatter,
-    "and": dl.and_reducescatter,
-    "or": dl.or_reducescatter,
-    "xor": dl.xor_reducescatter,
-}
-# Every operation and every type. With NVSHMEM no more is tried: by a block and on 32 or 64 bits, one reduction of its
-# takes 12 s to compile.
+# Every operation and every type, and all three scopes.
 SAMPLE = (
     ("sum", torch.float32, "block"),
     ("xor", torch.int32, "warp"),
@@ -74,9 +56,41 @@ def exchange(dst, src, n, root, how, SCOPE: tl.constexpr):
         dl.alltoall(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
 
 
+# The operation as a name: a function would be part of the kernel's cache key with its address, another in each process.
 @triton.jit(do_not_specialize=["n"])
-def reduce(dst, src, n, REDUCE: tl.constexpr, SCOPE: tl.constexpr):
-    REDUCE(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+def reduce(dst, src, n, OP: tl.constexpr, SCOPE: tl.constexpr):
+    if OP == "sum":
+        dl.sum_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "prod":
+        dl.prod_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "min":
+        dl.min_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "max":
+        dl.max_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "and":
+        dl.and_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "or":
+        dl.or_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    else:
+        dl.xor_reduce(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+
+
+@triton.jit(do_not_specialize=["n"])
+def reducescatter(dst, src, n, OP: tl.constexpr, SCOPE: tl.constexpr):
+    if OP == "sum":
+        dl.sum_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "prod":
+        dl.prod_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "min":
+        dl.min_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "max":
+        dl.max_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "and":
+        dl.and_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    elif OP == "or":
+        dl.or_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
+    else:
+        dl.xor_reducescatter(dl.TEAM_WORLD, dst, src, n, scope=SCOPE)
 
 
 @triton.jit
@@ -198,10 +212,10 @@ def _check_reduction(world: World, op: str, dtype: torch.dtype, scope: str, *, s
         target.view(torch.uint8).fill_(GUARD_BYTE)
         triton_dist.barrier_all()
         result = source if in_place else target
-        routine = (REDUCESCATTER if scatter else REDUCE)[op]
-        reduce[(1,)](result, source, n, REDUCE=routine, SCOPE=scope)
+        kernel = reducescatter if scatter else reduce
+        kernel[(1,)](result, source, n, OP=op, SCOPE=scope)
         # No barrier: a reduction that returned is done here, and its source is free, whatever the others do.
-        what = f"{routine.__name__} of {n} {dtype}{', in place' * in_place}, scope {scope}"
+        what = f"{op} {kernel.__name__} of {n} {dtype}{', in place' * in_place}, scope {scope}"
         _expect_reduced(result[:n], mine, op, what)
         if not in_place:
             rest = target[n:].view(torch.uint8)
@@ -212,31 +226,32 @@ def _check_reduction(world: World, op: str, dtype: torch.dtype, scope: str, *, s
     triton_dist.free(target)
 
 
-def _compiling_takes_long() -> bool:
-    return GPU and transport.current() == "nvshmem"
+def _every_operation_on(*dtypes: torch.dtype) -> Iterator[tuple[str, torch.dtype, str]]:
+    for dtype in dtypes:
+        for op in list(UFUNCS)[: 4 if dtype in element_types.FLOATS else 7]:
+            yield op, dtype, "block"
 
 
-def _every_operation_on(dtype: torch.dtype) -> list[str]:
-    return list(UFUNCS)[: 4 if dtype in element_types.FLOATS else 7]
+def reductions_to_check() -> list[tuple[str, torch.dtype, str]]:
+    dtypes = element_types.ALL if GPU else (torch.int32, torch.bfloat16)
+    return list(dict.fromkeys([*SAMPLE, *_every_operation_on(*dtypes)]))
+
+
+def reducescatters_to_check() -> list[tuple[str, torch.dtype, str]]:
+    by_block = _every_operation_on(torch.int32, torch.bfloat16, torch.float64)
+    return [*by_block, ("sum", torch.float32, "warp"), ("max", torch.uint16, "thread")]
 
 
 @check
 def reductions(world: World) -> None:
-    for op, dtype, scope in SAMPLE:
+    for op, dtype, scope in reductions_to_check():
         _check_reduction(world, op, dtype, scope)
-    if not _compiling_takes_long():
-        for dtype in element_types.ALL if GPU else (torch.int32, torch.bfloat16):
-            for op in _every_operation_on(dtype):
-                _check_reduction(world, op, dtype, "block")
 
 
 @check
 def reducescatters(world: World) -> None:
-    for dtype in (torch.int32, torch.bfloat16, torch.float64):
-        for op in _every_operation_on(dtype):
-            _check_reduction(world, op, dtype, "block", scatter=True)
-    _check_reduction(world, "sum", torch.float32, "warp", scatter=True)
-    _check_reduction(world, "max", torch.uint16, "thread", scatter=True)
+    for op, dtype, scope in reducescatters_to_check():
+        _check_reduction(world, op, dtype, scope, scatter=True)
 
 
 @check

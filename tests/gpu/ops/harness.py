@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import triton_dist
+from ops import record
 from triton_dist import World, environment
 
 Check = Callable[[World], None]
@@ -59,12 +62,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", help="run only checks whose name contains this")
     parser.add_argument("--list", action="store_true", help="print the names of the checks")
+    parser.add_argument("--results", type=Path, help="a JSON file to write: what ran, with which ops, and how it went")
     args = parser.parse_args()
     chosen = {name: entry for name, entry in _checks.items() if (args.only or "") in name}
     if args.list:
         print("\n".join(chosen))
         return 0
-    failed = 0
+    failed, results = 0, []
+    record.start(GPU)
     with triton_dist.init() as world:
         for name, (function, gpu_only) in chosen.items():
             if gpu_only and not GPU:
@@ -73,8 +78,13 @@ def main() -> int:
             begin = time.perf_counter()
             error = _run(function, world)
             failed += not error.startswith("PASS")
-            _say(world, f"{error} ({time.perf_counter() - begin:.2f} s)")
+            seconds = time.perf_counter() - begin
+            _say(world, f"{error} ({seconds:.2f} s)")
+            results.append({"check": name, "passed": error.startswith("PASS"), "ops": record.take()})
         _say(world, f"{len(chosen) - failed} of {len(chosen)} without failure on {world.n_pes} PEs")
+        if args.results and world.pe == 0:
+            where = {"transport": world.transport if GPU else "cpu", "pes": world.n_pes}
+            args.results.write_text(json.dumps(where | {"checks": results}, indent=1))
     return 1 if failed else 0
 
 

@@ -12,7 +12,7 @@ from ops.harness import check, expect_equal, random_bytes, rounds
 from triton_dist import World
 
 BLOCK = 2048
-PUT_FENCE_SIGNAL, PUT_NBI_QUIET_SIGNAL, STORE_SIGNAL, STORE_FENCE_STORE = range(4)
+PUT_FENCE_SIGNAL, PUT_NBI_QUIET_SIGNAL, STORE_SIGNAL, STORE_FENCE_STORE, PUT_PE_FENCE, PUT_NBI_PE_QUIET = range(6)
 
 
 @triton.jit
@@ -37,9 +37,15 @@ def message_rounds(box, draft, sent, taken, wrong, n_rounds, HOW: tl.constexpr, 
                 if HOW == 0:
                     dl.putmem(box, draft, BLOCK * 4, to)
                     dl.fence()
+                elif HOW == 4:
+                    dl.putmem(box, draft, BLOCK * 4, to)
+                    dl.pe_fence(to)
                 else:
                     dl.putmem_nbi(box, draft, BLOCK * 4, to)
-                    dl.quiet()
+                    if HOW == 5:
+                        dl.pe_quiet(to)
+                    else:
+                        dl.quiet()
                     tl.store(draft + offsets, -values)  # quiet: the source is free again
                 dl.signal_op(sent, i, dl.SIGNAL_SET, to)
             dl.signal_wait_until(taken, dl.CMP_GE, i)
@@ -115,6 +121,16 @@ def fence_orders_put_and_signal(world: World) -> None:
 @check
 def quiet_completes_put_nbi(world: World) -> None:
     _check_messages(world, PUT_NBI_QUIET_SIGNAL)
+
+
+@check
+def pe_fence_orders_put_and_signal(world: World) -> None:
+    _check_messages(world, PUT_PE_FENCE)
+
+
+@check
+def pe_quiet_completes_put_nbi(world: World) -> None:
+    _check_messages(world, PUT_NBI_PE_QUIET)
 
 
 @check

@@ -33,8 +33,12 @@ class Outstanding:
         """``make`` makes the copy. ``pe`` is the target of a put, None for a get."""
         self._copies.append(_Copy(pe, make))
 
-    def fence(self) -> None:
-        self._copies = [replace(copy, fenced=copy.pe is not None) for copy in self._copies]
+    def fence(self, pe: int | None = None) -> None:
+        """What the program does from now on, to PE ``pe`` or to any (None), comes behind its puts there."""
+        self._copies = [
+            replace(copy, fenced=copy.fenced or (copy.pe is not None and pe in (None, copy.pe)))
+            for copy in self._copies
+        ]
 
     def before_update(self, pe: int) -> None:
         """The program is about to change memory of PE ``pe`` with something that does not wait."""
@@ -43,8 +47,10 @@ class Outstanding:
         for copy in due:
             copy.make()
 
-    def arrive(self) -> None:
-        """Make all; those without a fence in between in the order that is the least expected."""
-        copies, self._copies = self._copies, []
+    def arrive(self, pe: int | None = None) -> None:
+        """Make all, or all puts to PE ``pe`` and the gets; those without a fence in between in the order that is the
+        least expected."""
+        copies = [copy for copy in self._copies if pe is None or copy.pe in (None, pe)]
+        self._copies = [copy for copy in self._copies if copy not in copies]
         for copy in [*(copy for copy in copies if copy.fenced), *reversed([c for c in copies if not c.fenced])]:
             copy.make()

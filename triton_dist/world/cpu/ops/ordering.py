@@ -8,7 +8,7 @@ from triton_dist.world.cpu.ops.places import the_world
 from triton_dist.world.cpu.ops.query import the_team
 from triton_dist.world.cpu.world import CpuWorld
 
-__all__ = ["barrier", "barrier_all", "fence", "meet", "quiet", "sync", "sync_all"]
+__all__ = ["barrier", "barrier_all", "fence", "meet", "pe_fence", "pe_quiet", "quiet", "sync", "sync_all"]
 
 
 def fence() -> None:
@@ -20,6 +20,16 @@ def fence() -> None:
 def quiet() -> None:
     the_world()
     scheduler.running().outstanding.arrive()
+    _runtime.fence()
+
+
+def pe_fence(pe: int) -> None:
+    scheduler.running().outstanding.fence(the_world().check_pe(pe))
+    _runtime.fence()
+
+
+def pe_quiet(pe: int) -> None:
+    scheduler.running().outstanding.arrive(the_world().check_pe(pe))
     _runtime.fence()
 
 

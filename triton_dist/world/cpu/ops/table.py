@@ -62,6 +62,8 @@ IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "test_some_vector": sync.test_some_vector,
     "fence": ordering.fence,
     "quiet": ordering.quiet,
+    "pe_fence": ordering.pe_fence,
+    "pe_quiet": ordering.pe_quiet,
     "barrier_all": ordering.barrier_all,
     "sync_all": ordering.sync_all,
     "barrier": ordering.barrier,

@@ -1,0 +1,42 @@
+"""Which ops of the table were really used: seen in every kernel that is loaded, or in every op that is interpreted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["start", "take"]
+
+_seen: set[str] = set()
+
+
+def start(gpu: bool) -> None:
+    """Take notes from now on."""
+    if gpu:
+        from triton import knobs
+
+        knobs.runtime.kernel_load_end_hook.add(_loaded)
+        return
+    from triton_dist.world.cpu.builder import CpuBuilder
+
+    plain = CpuBuilder.shmem_op
+
+    def shmem_op(builder: Any, name: str, *arguments: Any) -> Any:
+        _seen.add(name)
+        return plain(builder, name, *arguments)
+
+    CpuBuilder.shmem_op = shmem_op  # type: ignore[method-assign]
+
+
+def take() -> list[str]:
+    """The ops used since the last call. A kernel counts where it is loaded first."""
+    ops = sorted(_seen)
+    _seen.clear()
+    return ops
+
+
+def _loaded(module: int, function: int, name: str, metadata_group: Mapping[str, str], key: str) -> None:
+    source = next(path for file, path in metadata_group.items() if file.endswith(".ttir"))
+    _seen.update(re.findall(r"\bshmem\.(\w+)", Path(source).read_text()))

@@ -1,0 +1,183 @@
+"""What is looked at before a kernel is launched, with launchers and memory that are not there."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, CompiledKernel
+from triton.runtime.jit import JITFunction
+
+import triton_dist.language as dl
+from triton_dist.compiler import hooks, transport
+from triton_dist.world import launch_check
+from triton_dist.world.launch_check import CheckedLauncher, Requirements, SymmetricMemory
+
+HIDDEN = ("stream", "function", "packed", None, None, None)
+
+
+class Launcher:
+    """Stands for Triton's: remembers the grids that got through."""
+
+    num_ctas = 1
+
+    def __init__(self) -> None:
+        self.grids: list[tuple[int, ...]] = []
+
+    def __call__(self, grid_x: int, grid_y: int, grid_z: int, *arguments: Any) -> None:
+        assert arguments[: len(HIDDEN)] == HIDDEN
+        self.grids.append((grid_x, grid_y, grid_z))
+
+
+@pytest.fixture
+def memory() -> Iterator[SymmetricMemory]:
+    """4096 symmetric bytes, and a count of how often somebody asked whether an address is one."""
+    heap = torch.zeros(1024, dtype=torch.int32)
+    begin, end = heap.data_ptr(), heap.data_ptr() + 4096
+    asked: list[int] = []
+
+    def contains(address: int) -> bool:
+        asked.append(address)
+        return begin <= address < end
+
+    memory = SymmetricMemory(contains, "PE 3", scatter_limit=1000)
+    memory.heap, memory.asked = heap, asked  # type: ignore[attr-defined]
+    launch_check.bind(memory)
+    yield memory
+    launch_check.unbind()
+
+
+def test_a_grid_beyond_what_is_resident_is_refused() -> None:
+    launcher = Launcher()
+    checked = CheckedLauncher(launcher, Requirements("meet", "file.py:7:4: shmem.barrier_all", resident=264))
+    for grid in ((264, 1, 1), (2, 66, 2), (1, 1, 1)):
+        checked(*grid, *HIDDEN)
+    for grid in ((265, 1, 1), (132, 2, 2), (1 << 16, 1 << 16, 1 << 16)):
+        with pytest.raises(RuntimeError) as caught:
+            checked(*grid, *HIDDEN)
+        message = str(caught.value)
+        assert "kernel meet has a collective (file.py:7:4: shmem.barrier_all)" in message
+        assert f"grid {grid}" in message and "runs 264 of them at a time" in message
+    assert launcher.grids == [(264, 1, 1), (2, 66, 2), (1, 1, 1)]
+    assert checked.num_ctas == 1, "what else Triton's launcher has is still there"
+
+
+def test_an_argument_outside_of_the_heap_is_refused(memory: Any) -> None:
+    launcher = Launcher()
+    needs = Requirements("put", symmetric={1: ("dst", "file.py:3:4: shmem.putmem, dst")})
+    checked = CheckedLauncher(launcher, needs)
+    plain = torch.zeros(8)
+    for first in (256, 0, 100, 9, 900):
+        checked(1, 1, 1, *HIDDEN, plain, memory.heap[first:], 5)
+    checked(1, 1, 1, *HIDDEN, plain, torch.zeros(0), 5)
+    assert len(launcher.grids) == 6
+    assert len(memory.asked) == 3, "what lies between two symmetric addresses needs no question"
+    message = r"kernel put: argument dst, a tensor of shape \(8,\) and torch\.float32 at 0x\w+, is not in the symmetric"
+    with pytest.raises(ValueError, match=message + r" heap of PE 3, and must be \(file\.py:3:4: shmem\.putmem, dst\)"):
+        checked(1, 1, 1, *HIDDEN, memory.heap, plain, 5)
+    launch_check.unbind()  # a launch without a world is refused elsewhere (module_state)
+    checked(1, 1, 1, *HIDDEN, memory.heap, plain, 5)
+
+
+def test_a_reducescatter_beyond_nvshmem_s_memory_is_refused(memory: Any) -> None:
+    launcher = Launcher()
+    by_argument = CheckedLauncher(launcher, Requirements("scatter", scatters=((1, 8, "line 3"),)))
+    by_argument(1, 1, 1, *HIDDEN, memory.heap, 125)
+    with pytest.raises(RuntimeError, match=r"of 1008 bytes for each PE \(line 3\) .*, 1000: set NVSHMEM_REDUCE_S"):
+        by_argument(1, 1, 1, *HIDDEN, memory.heap, 126)
+    CheckedLauncher(launcher, Requirements("scatter", largest_scatter=(1000, "line 4")))(1, 1, 1, *HIDDEN)
+    with pytest.raises(RuntimeError, match=r"1001 bytes for each PE \(line 4\)"):
+        CheckedLauncher(launcher, Requirements("scatter", largest_scatter=(1001, "line 4")))(1, 1, 1, *HIDDEN)
+    assert len(launcher.grids) == 2
+
+
+def test_looking_costs_less_than_two_microseconds(memory: Any) -> None:
+    def plain(*arguments: Any) -> None:
+        pass
+
+    symmetric = dict.fromkeys(range(3), ("x", ""))
+    checked = CheckedLauncher(plain, Requirements("k", "barrier", 132, symmetric, ((3, 4, ""),)))
+    arguments = (1, 1, 1, *HIDDEN, *[memory.heap[256:]] * 3, 10)
+
+    def microseconds(launch: Any) -> float:
+        begin = time.perf_counter()
+        for _ in range(1000):
+            launch(*arguments)
+        return (time.perf_counter() - begin) * 1e3
+
+    assert min(microseconds(checked) - microseconds(plain) for _ in range(20)) < 2
+
+
+# ---- from a kernel to its launcher
+
+
+def meet(box, flag, n, N: tl.constexpr):
+    dl.putmem(box + 4, flag, 8, 1)
+    dl.sum_reducescatter(dl.TEAM_WORLD, box, box, n)
+    dl.max_reducescatter(dl.TEAM_WORLD, box, box, N)
+    dl.barrier_all()
+
+
+def plain_kernel(box, flag, n, N: tl.constexpr):
+    tl.store(box, 1.0)
+
+
+@pytest.fixture
+def load(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``load(kernel)``: compiled as in a process with a GPU, and loaded where 33 programs are resident."""
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
+    monkeypatch.setattr(launch_check, "_resident_programs", lambda kernel: 33)
+    launcher = Launcher()
+
+    def init_handles(kernel: Any) -> None:
+        kernel.module, kernel._run = 1, launcher
+
+    monkeypatch.setattr(CompiledKernel, "_init_handles", init_handles)
+    hooks.install()
+    launch_check.install()
+    launch_check.install()  # changes nothing
+
+    def load(function: Any) -> Any:
+        types = {"box": "*fp32", "flag": "*i64", "n": "i32", "N": "constexpr"}
+        source = ASTSource(fn=JITFunction(function), signature=types, constexprs={"N": 100})
+        kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+        return SimpleNamespace(run=kernel.run, launcher=launcher)
+
+    return load
+
+
+def test_what_a_kernel_needs_is_read_off_it(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with transport.using("nvshmem"):
+        for _ in ("compiled", "from the disk cache"):
+            needs = load(meet).run._needs
+            assert needs.kernel == "meet" and needs.resident == 33
+            assert re.search(r"test_launch_check\.py:\d+:\d+: shmem\.reducescatter$", needs.collective)
+            assert needs.symmetric.keys() == {0} and needs.symmetric[0][0] == "box"
+            assert re.search(r"test_launch_check\.py:\d+:\d+: shmem\.putmem, dst$", needs.symmetric[0][1])
+            assert [scatter[:2] for scatter in needs.scatters] == [(2, 4)]
+            assert needs.largest_scatter[0] == 400
+        with monkeypatch.context() as context:
+            context.setenv("TRITON_DIST_LAUNCH_CHECKS", "0")
+            loaded = load(meet)
+            assert loaded.run is loaded.launcher
+
+
+def test_without_a_limit_of_the_library_there_is_none(load: Any) -> None:
+    with transport.using("p2p"):
+        needs = load(meet).run._needs
+    assert needs.collective and needs.symmetric
+    assert not needs.scatters and needs.largest_scatter == (0, "")
+
+
+def test_the_launcher_of_a_plain_kernel_is_triton_s_own(load: Any) -> None:
+    loaded = load(plain_kernel)
+    assert loaded.run is loaded.launcher
