@@ -212,11 +212,11 @@ class Scheduler:
                 if not _arrive([*self._waiting, *ended], turns):
                     self._let_others_go_on(turns)
                 continue
-            polls, steps = program.wait is not None and program.wait.ready is None, program.steps
+            steps = program.steps
             self._switch_to(program)
-            if not polls or program.dead or program.steps != steps:
+            if program.dead or program.steps != steps:
                 turns.step()
-            else:
+            else:  # it has only looked, which changes nothing for anybody
                 program.tried = turns.now
             if program.dead and program.outstanding:
                 ended.append(program)
