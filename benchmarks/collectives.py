@@ -314,9 +314,9 @@ def main() -> int:
         for name in args.only:
             for nbytes in sizes[name]:
                 globals()[name](bench, nbytes, rate, registered)
+                if args.save:
+                    bench.save(args.save)
         registered.close()
-        if args.save:
-            bench.save(args.save)
     return 0
 
 
