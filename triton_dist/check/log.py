@@ -74,7 +74,9 @@ class Place:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        """As short as it is unambiguous."""
+        below = os.path.relpath(self.file)
+        return f"{self.file if below.startswith('..') else below}:{self.line}"
 
 
 @dataclass(frozen=True)

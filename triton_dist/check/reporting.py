@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import os
 
 from triton_dist.check.findings import CLASSES, Finding
 
@@ -22,7 +21,7 @@ def report(findings: list[Finding], events: int, n_pes: int, schedule: str, *, c
 def _one(finding: Finding) -> str:
     lines = [f"error: {CLASSES[finding.kind]} [{finding.kind}]"]
     for side in finding.sides:
-        lines.append(f"  {_path(side.place.file)}:{side.place.line}: PE {side.pe}, {side.who}: {side.does}")
+        lines.append(f"  {side.place}: PE {side.pe}, {side.who}: {side.does}")
         code = linecache.getline(side.place.file, side.place.line).strip()
         if code:
             lines.append(f"      {code}")
@@ -30,9 +29,3 @@ def _one(finding: Finding) -> str:
     if finding.count > 1:
         lines.append(f"  note: {finding.count} times on these lines")
     return "\n".join(lines) + "\n"
-
-
-def _path(file: str) -> str:
-    """As short as it is unambiguous."""
-    below = os.path.relpath(file)
-    return file if below.startswith("..") else below
