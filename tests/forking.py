@@ -87,7 +87,7 @@ def _fork(script: str, args: Sequence[str], env: dict[str, str], output: Any) ->
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
         sys.argv[:] = [script, *args]
-        sys.path.insert(0, str(Path(script).parent))
+        sys.path[:0] = [str(Path(script).parent), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
         runpy.run_path(script, run_name="__main__")
         status = 0
     except SystemExit as end:

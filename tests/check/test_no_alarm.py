@@ -23,6 +23,15 @@ def test_examples(forker: Forker, example: Path, schedule: str) -> None:
     assert re.search(rf"nothing found \(4 PEs, schedule {schedule}, \d+ events\)", outcome.output), outcome.output
 
 
+@pytest.mark.parametrize("checks", ["collectives", "products"])
+def test_kernels(forker: Forker, checks: str) -> None:
+    """triton_dist.kernels, by the programs that test them."""
+    file = ROOT / "tests" / "kernels" / "checks" / f"{checks}.py"
+    where = str(ROOT / "tests" / "world" / "checks")
+    outcome = forker.run(file, TRITON_DIST_CHECK="1", TRITON_DIST_SYMMETRIC_SIZE="64M", PYTHONPATH=where)
+    assert outcome.statuses == [0, 0] and "nothing found" in outcome.output, outcome.output
+
+
 def test_a_failing_seed_replays_exactly(forker: Forker) -> None:
     def run() -> str:
         file = PLANTED / "put_and_signal.py"

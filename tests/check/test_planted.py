@@ -24,6 +24,7 @@ BUGS = {
     "nbi_and_signal": "missing-quiet",
     "put_and_signal": "missing-fence",
     "narrow_atomic": "early-read",
+    "local_flag": "early-read",
     "deadlock": "deadlock",
     "wrong_word": "deadlock",
     "barrier": "barrier",

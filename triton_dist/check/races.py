@@ -24,7 +24,7 @@ from triton_dist.check.shadow import Conflict, Shadow, Who
 __all__ = ["Segment"]
 
 _HOW = {"plain": 0, "atomic": 1, "volatile": 2}
-_GETS = -1
+_GETS = -(1 << 30)
 """In place of the PE that puts go to: the program's non-blocking gets."""
 
 Word = tuple[int, int]

@@ -136,6 +136,10 @@ class Recorder:
             for begin, end in zip(ranges.begins, ranges.ends, strict=True)
             for offset in range(begin, end, size)
         ]
+        chosen = _addresses(pointers, mask)
+        first, last = self._world.heap.base(0), self._world.heap.base(self._world.n_pes - 1) + self._world.heap.size
+        private = (chosen < first) | (chosen >= last)  # programs of one PE may well be ordered by other memory
+        words += [(-1 - self._world.pe, int(address)) for address in np.unique(chosen[private])]
         if words and writes and sem in ("release", "acq_rel"):
             self.release(what, words, sets=False, scope=scope)
         return words
@@ -244,8 +248,7 @@ class Recorder:
     def _check_guard(self, what: str, pointers: NDArray[Any], mask: NDArray[Any]) -> None:
         """Nothing lies between the heaps."""
         heap = self._world.heap
-        shape = np.broadcast_shapes(pointers.shape, mask.shape)
-        addresses = np.broadcast_to(pointers, shape)[np.broadcast_to(mask, shape)]
+        addresses = _addresses(pointers, mask)
         for pe in range(self._world.n_pes):
             end = heap.base(pe) + heap.size
             between = (addresses >= end) & (addresses < end + _GUARD)
@@ -262,8 +265,7 @@ class Recorder:
         self, what: str, pointers: NDArray[Any], mask: NDArray[Any], size: int, writes: bool, how: str
     ) -> None:
         """Memory of this process that no other PE can see, but a copy that is under way."""
-        shape = np.broadcast_shapes(pointers.shape, mask.shape)
-        addresses = np.broadcast_to(pointers, shape)[np.broadcast_to(mask, shape)].astype(np.int64)
+        addresses = _addresses(pointers, mask)
         if not addresses.size:
             return
         low, high = int(addresses.min()), int(addresses.max()) + size
@@ -273,6 +275,13 @@ class Recorder:
 
 
 _GUARD = 1 << 20
+
+
+def _addresses(pointers: NDArray[Any], mask: NDArray[Any]) -> NDArray[np.int64]:
+    """The pointers where ``mask`` is true."""
+    shape = np.broadcast_shapes(pointers.shape, mask.shape)
+    chosen: NDArray[np.int64] = np.broadcast_to(pointers, shape)[np.broadcast_to(mask, shape)].astype(np.int64)
+    return chosen
 
 
 def _plain(ranges: Ranges | None) -> tuple[int, Any, Any] | None:
