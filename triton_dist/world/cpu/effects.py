@@ -262,6 +262,8 @@ _BEFORE: dict[str, _Effect] = {
     **dict.fromkeys(_ATOMICS, _atomic_before),
     "fence": lambda op, rec, world: rec.fence(None),
     "quiet": lambda op, rec, world: rec.quiet(None),
+    "pe_fence": lambda op, rec, world, pe: rec.fence(pe),
+    "pe_quiet": lambda op, rec, world, pe: rec.quiet(pe),
     "barrier_all": _arrives(True),
     "barrier": _arrives(True),
     "sync_all": _arrives(False),

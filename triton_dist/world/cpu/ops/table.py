@@ -81,7 +81,7 @@ IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
 
 _QUIET_MODULES = (query, token)
 _READS = ("getmem", "getmem_nbi", "iget", "g", "signal_fetch")
-_WRITES = ("putmem", "putmem_nbi", "iput", "fence")
+_WRITES = ("putmem", "putmem_nbi", "iput", "fence", "pe_fence")
 
 
 def intention(op: str) -> Access:
