@@ -4,7 +4,11 @@
 
 clang marks what it compiles for one machine: the processor and its features, how arguments are widened, versions of
 conventions. LLVM refuses to inline a function into one with other marks, or to link two modules that differ in them,
-and Triton's kernels have marks of their own. All of them are taken off; the kernel's compiler then knows best.
+and Triton's kernels have marks of their own. All of them are taken off.
+
+What a kernel calls, it gets inlined, before anything else is done with it. LLVM would optimise each function first by
+itself and then again wherever it is inlined, which takes twice the time; and what it left as a call would cost: around
+calls ptxas lets no two of Hopper's matrix multiplications overlap.
 """
 
 from __future__ import annotations
@@ -19,16 +23,20 @@ STATE = "triton_dist_p2p_state"
 
 
 def generic(ir: str) -> str:
-    """LLVM IR (text) without what ties it to one machine."""
-    return "".join(_generic_line(line) for line in ir.splitlines(keepends=True))
+    """LLVM IR (text) without what ties it to one machine, and all of its functions to be inlined."""
+    defining = set(re.findall(r"^define .* (#\d+) ", ir, flags=re.MULTILINE))
+    return "".join(_generic_line(line, defining) for line in ir.splitlines(keepends=True))
 
 
-def _generic_line(line: str) -> str:
+def _generic_line(line: str, defining: set[str]) -> str:
     if line.startswith(("!llvm.module.flags", "!llvm.ident", "!llvm.errno")):
         return ""
     if line.startswith("attributes #"):
         line = re.sub(r' "[^"]*"(="[^"]*")?', "", line)  # target-cpu, target-features, …
-        return re.sub(r" noinline\b", "", line)  # it kept the library small; kernels may inline all
+        line = re.sub(r" noinline\b", "", line)  # it kept the library small
+        if line.split()[1] in defining:
+            line = line.replace("{", "{ alwaysinline", 1)
+        return line
     if line.startswith(f"@{STATE} "):
         # The host fills it before the first launch: its zeros are no values, but no kernel sees it change.
         return re.sub(r" addrspace\(4\) global ", " addrspace(4) externally_initialized constant ", line)

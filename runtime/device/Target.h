@@ -30,8 +30,8 @@ extern "C" __attribute__((const)) uint32_t triton_dist_program_threads();
 #include "target/Host.h"
 #endif
 
-/// A function that stays one in the library, which so remains small. Whether a kernel inlines it, is decided when that
-/// is compiled.
+/// A function that stays one in the library, which so remains small. Kernels inline it, as they do all of the library
+/// (cmake/link_device_library.py).
 #define TRITON_DIST_OUTLINED __attribute__((noinline)) static
 
 namespace triton_dist::device {

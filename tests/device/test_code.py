@@ -105,6 +105,10 @@ def test_it_fits_any_kernel(target: str) -> None:
         assert mark not in text
     assert re.search(r"@triton_dist_p2p_state = .*addrspace\(4\) externally_initialized constant", text)
     assert "nounwind" in text
+    groups = dict(re.findall(r"^attributes (#\d+) = \{(.*)\}$", text, flags=re.MULTILINE))
+    defining = set(re.findall(r"^define .* (#\d+) ", text, flags=re.MULTILINE))
+    assert defining
+    assert all("alwaysinline" in groups[group] for group in defining), "calls would remain in kernels"
 
 
 # ---- NVIDIA
