@@ -63,9 +63,11 @@ def limit_exit() -> None:
 
 
 def _user_line(frames: traceback.StackSummary) -> str:
-    libraries = (_PACKAGE, "<frozen", *_LIBRARIES)
-    users = [f for f in frames if not f.filename.startswith(libraries) and "/site-packages/" not in f.filename]
+    """The innermost line of the user's own: below it are libraries, or we, who call libraries, wherever they lie."""
     if not frames:
         return "its end"
+    ours = next((i for i, frame in enumerate(frames) if frame.filename.startswith(_PACKAGE)), len(frames))
+    libraries = ("<frozen", *_LIBRARIES)
+    users = [f for f in frames[:ours] if not f.filename.startswith(libraries) and "/site-packages/" not in f.filename]
     frame = (users or frames)[-1]
     return f"{frame.filename}:{frame.lineno}, in {frame.name}"

@@ -1,0 +1,77 @@
+"""Who gets which GPU, who may share one, and which NVSHMEM is refused: decided without any GPU here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from triton_dist.world import gpu
+from triton_dist.world.base import Launch
+from triton_dist.world.gpu_choice import choose_device
+
+
+class FakeLaunch(Launch):
+    """PE 1 of two on a host; PE 0 says what ``other`` is."""
+
+    other = ""
+
+    def exchange(self, key: str, value: str) -> list[str]:
+        return [self.other, value]
+
+
+def launch(other: str) -> Launch:
+    made = FakeLaunch(1, 2, 1, 2, torch.distributed.HashStore())
+    object.__setattr__(made, "other", other)
+    return made
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """As many as ``count`` says, whose UUIDs are their numbers."""
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"GPU-{device.index}"))
+    monkeypatch.delenv("TRITON_DIST_ALLOW_SHARED_GPU", raising=False)
+    return monkeypatch
+
+
+def test_each_its_own(gpus: pytest.MonkeyPatch) -> None:
+    gpus.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device(launch("GPU-0 0")) == (torch.device("cuda", 1), False)
+
+
+def test_the_only_one_that_the_launcher_shows(gpus: pytest.MonkeyPatch) -> None:
+    assert choose_device(launch("GPU-elsewhere 0")) == (torch.device("cuda", 0), False)
+
+
+def test_two_on_one_are_refused(gpus: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match=r"PEs 0, 1 would share one.* TRITON_DIST_ALLOW_SHARED_GPU=1 to share it"):
+        choose_device(launch("GPU-0 0"))
+
+
+def test_two_on_one_with_leave(gpus: pytest.MonkeyPatch) -> None:
+    gpus.setenv("TRITON_DIST_ALLOW_SHARED_GPU", "1")
+    assert choose_device(launch("GPU-0 1")) == (torch.device("cuda", 0), True)
+
+
+def test_leave_that_only_one_has(gpus: pytest.MonkeyPatch) -> None:
+    gpus.setenv("TRITON_DIST_ALLOW_SHARED_GPU", "1")
+    with pytest.raises(RuntimeError, match="TRITON_DIST_ALLOW_SHARED_GPU is not set on PE 0: set it alike on all PEs"):
+        choose_device(launch("GPU-0 0"))
+
+
+def test_no_gpu(gpus: pytest.MonkeyPatch) -> None:
+    gpus.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(RuntimeError, match="PyTorch sees no GPU: set TRITON_DIST_WORLD=cpu"):
+        choose_device(launch("GPU-0 0"))
+
+
+def test_two_versions_of_nvshmem() -> None:
+    pytest.importorskip("nvidia.nvshmem")
+    host = SimpleNamespace(get_version=lambda: SimpleNamespace(libnvshmem_version="3.99.0"))
+    with pytest.raises(
+        RuntimeError, match=r"host library has version 3\.99\.0, but its device library \S+ has version 3"
+    ):
+        gpu._check_versions(host)
