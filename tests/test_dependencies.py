@@ -41,7 +41,10 @@ FORBIDDEN = {
     "environment.py": ("triton_dist", "torch", "triton"),
     "world/base.py": ("triton_dist.world.api", "triton_dist.world.cpu", "triton_dist.world.gpu", "triton"),
     "world/gpu.py": ("triton_dist._C", "triton_dist.world.cpu", "triton_dist.language"),
-    "world/gpu_heap.py": ("triton_dist._C", "triton_dist.world.cpu", "triton_dist.language"),
+    **{
+        f"world/{file}": ("triton_dist._C", "triton_dist.world.cpu", "triton_dist.language")
+        for file in ("gpu_heap.py", "gpu_host_ops.py", "gpu_register.py", "gpu_teams.py")
+    },
     "world/cpu": ("triton_dist.world.gpu", "triton_dist.world.module_state", "triton_dist.compiler", "nvshmem", "cuda"),
 }
 

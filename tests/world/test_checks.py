@@ -12,6 +12,8 @@ RUNS = {
     "waits.py": (2, 4),
     "collectives.py": (1, 2, 4),
     "memory.py": (2,),
+    "heap.py": (3,),
+    "teams.py": (2, 4),
     "mistakes.py": (2,),
     "programs.py": (1,),
     "numerics.py": (1,),

@@ -133,6 +133,24 @@ def test_a_module_of_a_transport_that_the_world_lacks_is_not_launched() -> None:
         launch(DIRECT)
 
 
+def test_modules_are_filled_again_when_their_state_has_changed() -> None:
+    module_state.refill("p2p")  # without a world, nothing
+    filled: list[int] = []
+    load(DIRECT)
+    bind(lambda module: filled.append(module.handle))
+    load(SHMEM)
+    filled.clear()
+    module_state.refill("p2p")
+    assert filled == [DIRECT]
+    on_other_gpu.append(True)
+    load(55)
+    TRANSPORTS[55] = "p2p"
+    load(55)
+    filled.clear()
+    module_state.refill("p2p")
+    assert filled == [DIRECT], "a module of another GPU has no state"
+
+
 def test_installing_twice_fills_once() -> None:
     module_state.install()
     filled: list[module_state.Module] = []

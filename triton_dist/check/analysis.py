@@ -83,13 +83,13 @@ class _Analysis:
         segment: list[Event] = []
         met = False
         for pe, event in self._run.events:
-            if event[1] == Kind.LEAVE and event[2] == HOST:
+            if event[1] == Kind.LEAVE and event[2] == HOST and len(event[3]) == self._run.n_pes:
                 if not met:
                     self._analyse(segment)
                     segment = []
                 met = True
                 continue
-            if event[1] == Kind.ARRIVE and event[2] == HOST:
+            if event[1] == Kind.ARRIVE and event[2] == HOST and len(event[5]) == self._run.n_pes:
                 met = False
                 continue
             self._note(pe, event)

@@ -245,22 +245,20 @@ class Segment:
                 thread.clock.learn(actor, thread.issued.get(actor, 0))
 
     def _arrive(self, pe: int, program: int, place: int, what: str, pes: tuple[int, ...], completes: bool) -> None:
-        if program == HOST:
-            return  # the end of the segment
         if completes:
             self._quiet(pe, program, None)
         thread = self._thread(pe, program)
-        meeting = (pes, self._pe_rounds[pe, pes])
-        self._pe_rounds[pe, pes] += 1
+        of_hosts = program == HOST  # of a team: one of all hosts ends the segment
+        meeting = (pes, of_hosts, self._pe_rounds[pe, pes, of_hosts])
+        self._pe_rounds[pe, pes, of_hosts] += 1
         self._rounds.setdefault(meeting, Clock.zero(len(self._actors))).join(thread.clock)
-        thread.rounds[pes] = meeting[1]
+        thread.rounds[pes] = meeting[-1]
         thread.go_on()
 
     def _leave(self, pe: int, program: int, pes: tuple[int, ...]) -> None:
-        if program != HOST:
-            thread = self._thread(pe, program)
-            thread.clock.join(self._rounds[pes, thread.rounds[pes]])
-            thread.waited = True
+        thread = self._thread(pe, program)
+        thread.clock.join(self._rounds[pes, program == HOST, thread.rounds[pes]])
+        thread.waited = True
 
     # ---- what is wrong with two accesses
 

@@ -12,23 +12,35 @@ from typing import Any, NoReturn
 
 import torch
 
-from triton_dist.world import last_words
+from triton_dist.world import host_ops, last_words, teams
 from triton_dist.world.base import BrokenWorldError, Launch, World
 from triton_dist.world.kind import kind
 from triton_dist.world.launch_info import discover
 
 __all__ = [
+    "alltoall",
+    "barrier",
     "barrier_all",
+    "broadcast",
+    "collect",
     "empty",
+    "fcollect",
     "finalize",
     "free",
     "from_tensor",
     "full",
+    "get",
     "init",
     "is_initialized",
     "my_pe",
     "n_pes",
     "peer",
+    "put",
+    "reduce",
+    "reducescatter",
+    "register_tensor",
+    "team_from_group",
+    "team_world",
     "zeros",
 ]
 
@@ -125,12 +137,13 @@ def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torc
         dtype: any torch dtype; by default ``torch.get_default_dtype()``.
 
     Returns:
-        a contiguous tensor on this PE's device, aligned to at least 16 bytes. It lives until :func:`free` or
-        :func:`finalize`.
+        a contiguous tensor on this PE's device, aligned to at least 16 bytes. Its memory stays while any tensor on it
+        lives on any PE, also a view or a peer's, until :func:`free` or :func:`finalize`. What all PEs have dropped is
+        given back at a later collective call of the hosts, when no device works any more on what was started before.
 
     Raises:
         RuntimeError: there is no world, or PEs ask for different shapes or dtypes.
-        MemoryError: the heap is full (its size: ``TRITON_DIST_SYMMETRIC_SIZE``).
+        MemoryError: the heap is full, also without what has been dropped (its size: ``TRITON_DIST_SYMMETRIC_SIZE``).
         TypeError, ValueError: the shape is not one.
     """
     return _current().empty(_check_shape(shape), _check_dtype(dtype))
@@ -167,23 +180,175 @@ def from_tensor(tensor: torch.Tensor) -> torch.Tensor:
 def peer(tensor: torch.Tensor, pe: int) -> torch.Tensor:
     """``tensor``, a symmetric tensor or a view of one, as it lies on ``pe``: load and store there at will.
 
+    On GPUs, ``tensor`` may also be one of torch's symmetric memory with the NVSHMEM backend.
+
     Reading what a peer writes, and the other way round, needs an order: :func:`barrier_all`, or signals in kernels.
 
     Raises:
-        ValueError: the tensor is not in the symmetric heap, or ``pe`` is out of range.
+        ValueError: the tensor is not in the symmetric heap or was freed, or ``pe`` is out of range.
         RuntimeError: there is no world, or ``pe`` cannot be reached by load and store.
     """
     return _current().peer(tensor, pe)
 
 
 def free(tensor: torch.Tensor) -> None:
-    """Give a symmetric tensor's memory back; neither it nor a view of it may be used again. *Collective.*
+    """Give a symmetric tensor's memory back now; neither it nor a view of it may be used again. *Collective.*
+
+    It waits for all that was started on the devices. A tensor that is merely dropped need not be freed.
 
     Raises:
         ValueError: it is not a tensor as :func:`empty`, :func:`zeros`, :func:`full` or :func:`from_tensor` returned it.
         RuntimeError: there is no world, or PEs free different tensors.
     """
     _current().free(tensor)
+
+
+def collect() -> int:
+    """Give back, now, what all PEs have dropped; returns how many tensors that was. *Collective.*
+
+    Every collective call of the hosts over all PEs does so, but for :func:`barrier_all` in a GPU world, so this is
+    rarely needed. It runs Python's garbage collector first, for tensors in cycles of references.
+    """
+    return _current().collect()
+
+
+def register_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A symmetric tensor on existing memory, where the library allows it. *Collective*, with equal sizes.
+
+    NVSHMEM takes GPU memory of CUDA's virtual memory management: the whole of what one ``cuMemCreate`` made, with a
+    handle that other processes can open, in pieces of NVSHMEM's granularity. That is 512 MiB unless
+    ``NVSHMEM_CUMEM_GRANULARITY`` says otherwise when the world is made; 2 MiB will do.
+
+    Returns:
+        a tensor with the shape, strides and dtype of ``tensor`` on the same memory, at another address: what is written
+        to one is read from the other. Pass this one to :func:`peer` and to kernels. It keeps ``tensor`` alive, and is
+        unregistered when all PEs have dropped it, or by :func:`free`.
+
+    Raises:
+        ValueError: the memory is not of that kind, on some PE; the message says what is wrong.
+        RuntimeError: there is no world; it is a CPU world, which can register nothing; PEs pass different sizes.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
+    return _current().register(tensor)
+
+
+# ---- teams
+
+
+def team_world() -> teams.Team:
+    """The team of all PEs, to split others from: see :class:`Team`."""
+    return _current().team_world
+
+
+def team_from_group(group: Any, mesh_dim: str | int | None = None) -> teams.Team | None:
+    """The team of a ``torch.distributed`` process group's ranks. *Collective* over all PEs of the world.
+
+    Args:
+        group: this PE's ``ProcessGroup``, or a ``DeviceMesh``; None where this PE is in no group. Other PEs may pass
+            other groups that share no rank with it, as the rows of a mesh do.
+        mesh_dim: for a mesh of several dimensions, which one's group, as ``DeviceMesh.get_group`` takes it.
+
+    Returns:
+        the team, in the group's order of ranks; None where ``group`` is.
+
+    Raises:
+        ValueError: a group's ranks do not ascend at equal distances, which is what teams are (on every PE).
+        RuntimeError: ``torch.distributed`` is not initialised; a rank is no PE, or passes another group.
+    """
+    return teams.from_group(_current(), group, mesh_dim)
+
+
+# ---- operations on streams
+
+
+def put(dst: torch.Tensor, src: torch.Tensor, pe: int, *, stream: Any = None) -> None:
+    """Copy ``src`` to ``dst`` on ``pe``.
+
+    Args:
+        dst: a symmetric tensor, or a view of one: where it lies on ``pe`` is written.
+        src: any tensor on this PE's device, of the same shape and dtype.
+        stream: the ``torch.cuda.Stream`` in whose order it is done, by default the current one. The host does not wait.
+            None in the CPU world, where it is done when the call returns. So for all functions that take a stream; all
+            of them can be captured in a CUDA graph.
+
+    Raises:
+        ValueError, TypeError: the operands do not fit; ``dst`` is not symmetric or was freed; there is no such ``pe``.
+        RuntimeError: there is no world; ``pe`` cannot be reached by load and store, and a tensor is not contiguous.
+
+    The peer sees it after a :func:`barrier` behind it on the stream. NVSHMEM's ``putmem_on_stream``.
+    """
+    host_ops.put(_current(), dst, src, pe, stream)
+
+
+def get(dst: torch.Tensor, src: torch.Tensor, pe: int, *, stream: Any = None) -> None:
+    """Copy ``src``, a symmetric tensor or a view of one, as it lies on ``pe``, to ``dst`` here. Else like :func:`put`.
+
+    NVSHMEM's ``getmem_on_stream``.
+    """
+    host_ops.get(_current(), dst, src, pe, stream)
+
+
+def barrier(team: teams.Team | None = None, *, stream: Any = None) -> None:
+    """Wait, on the stream, for all PEs of ``team`` (by default all of the world) to come here on theirs. *Collective.*
+
+    What was put or stored to a peer before it, on the stream, is visible there behind it.
+    """
+    host_ops.barrier(_current(), team, stream)
+
+
+def broadcast(
+    dst: torch.Tensor, src: torch.Tensor, root: int = 0, *, team: teams.Team | None = None, stream: Any = None
+) -> None:
+    """Copy ``src`` of the team's PE ``root`` to every member's ``dst``. *Collective* over the team, and on the stream.
+
+    So for all collectives below: ``dst`` and ``src`` are symmetric, contiguous and of one dtype; they may be the same
+    where their sizes are, and else do not overlap. Members call them in the same order with the same sizes (the CPU
+    world checks that). OpenSHMEM 1.5, 9.10.5.
+
+    Raises:
+        ValueError, TypeError: the operands do not fit; one is not symmetric or was freed; this PE is not in the team.
+        RuntimeError: there is no world; the team was destroyed; in the CPU world, members call different things.
+    """
+    host_ops.broadcast(_current(), dst, src, root, team, stream)
+
+
+def fcollect(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = None, stream: Any = None) -> None:
+    """All-gather: every member's ``src``, one after the other in the team's order, in everybody's ``dst``.
+
+    ``dst`` has as many elements as all the ``src`` together. Otherwise like :func:`broadcast`. OpenSHMEM 1.5, 9.10.7.
+    """
+    host_ops.fcollect(_current(), dst, src, team, stream)
+
+
+def alltoall(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = None, stream: Any = None) -> None:
+    """Part ``i`` of ``src`` goes to member ``i``, as the part of its ``dst`` with this member's number.
+
+    ``dst`` and ``src`` have as many equal parts as the team has members. Otherwise like :func:`broadcast`.
+    OpenSHMEM 1.5, 9.10.8.
+    """
+    host_ops.alltoall(_current(), dst, src, team, stream)
+
+
+def reduce(
+    dst: torch.Tensor, src: torch.Tensor, op: str = "sum", *, team: teams.Team | None = None, stream: Any = None
+) -> None:
+    """All-reduce: combine all members' ``src``, element by element, into everybody's ``dst``.
+
+    ``op`` is ``"sum"``, ``"min"`` or ``"max"``; dtypes are integers and floats, no bool or complex numbers. Otherwise
+    like :func:`broadcast`. OpenSHMEM 1.5, 9.10.9.
+    """
+    host_ops.reduce(_current(), dst, src, op, team, stream)
+
+
+def reducescatter(
+    dst: torch.Tensor, src: torch.Tensor, op: str = "sum", *, team: teams.Team | None = None, stream: Any = None
+) -> None:
+    """As :func:`reduce`, but member ``i`` gets part ``i`` of the result: ``src`` is as large as all ``dst`` together.
+
+    NVSHMEM's ``reducescatter``.
+    """
+    host_ops.reducescatter(_current(), dst, src, op, team, stream)
 
 
 def _current() -> World:

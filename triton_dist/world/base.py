@@ -6,26 +6,33 @@ same order, which each PE can name on every other. Nothing here knows how a heap
 
 from __future__ import annotations
 
+import gc
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from triton_dist.world import last_words
+from triton_dist.world.ledger import Allocation, Ledger
+from triton_dist.world.teams import Team
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed import Store  # type: ignore[attr-defined]
 
     from triton_dist.world.check_in import Member
+    from triton_dist.world.host_ops import HostOps
     from triton_dist.world.watch import Watch
 
-__all__ = ["BrokenWorldError", "Launch", "World"]
+__all__ = ["BrokenWorldError", "Launch", "World", "check_same_calls"]
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 2e-2  # seconds between two looks of a wait for other PEs
+
+_TEXT_BYTES = 480
+"""What PEs can tell each other at a time; the CPU world's control block takes 511 bytes."""
 
 
 class BrokenWorldError(RuntimeError):
@@ -54,19 +61,20 @@ class Launch:
         assert 0 <= self.local_pe < self.n_local_pes, f"local pe {self.local_pe}: out of range [0, {self.n_local_pes})"
         assert self.store is not None or self.n_pes == 1, f"{self.n_pes} PEs need a store to find each other"
 
-    def exchange(self, key: str, value: str) -> list[str]:
-        """What every PE passed as ``value`` under ``key``, in PE order. *Collective*; a key serves once.
+    def exchange(self, key: str, value: str, pes: Sequence[int] | None = None) -> list[str]:
+        """What each of ``pes`` (by default all) passed as ``value`` under ``key``, in that order; a key serves once.
 
-        This is for rare, small things (who are you, what shape do you want): it costs a round trip or two.
+        *Collective* over ``pes``. This is for rare, small things (who are you, what shape do you want): it costs a
+        round trip or two.
 
         Raises:
             BrokenWorldError: a PE has failed, so that it will never tell.
         """
         if self.store is None:
             return [value]
-        keys = [f"{key}/{pe}" for pe in range(self.n_pes)]
+        keys = [f"{key}/{pe}" for pe in (range(self.n_pes) if pes is None else pes)]
         with self._using_store(f"exchange {key}"):
-            self.store.set(keys[self.pe], value)
+            self.store.set(f"{key}/{self.pe}", value)
             self.await_keys(keys, f"exchange {key}")
             if self.store.has_extended_api():  # type: ignore[attr-defined]
                 return [found.decode() for found in self.store.multi_get(keys)]
@@ -134,12 +142,25 @@ class World(ABC):
     finalized: bool = False
     """Whether the world has ended."""
 
+    team_world: Team
+    """The team of all PEs."""
+
+    teams: dict[int, Team]
+    """This PE's teams, by their handles."""
+
+    host_ops: HostOps
+    """The operations that hosts start; see :mod:`triton_dist.world.host_ops`."""
+
     def __init__(self, launch: Launch) -> None:
         self.pe = launch.pe
         self.n_pes = launch.n_pes
         self._launch = launch
+        self.ledger = Ledger()
+        self.team_world = Team(self, "world", 0, range(launch.n_pes))
+        self.teams = {0: self.team_world}
 
-    @abstractmethod
+    # ---- symmetric tensors
+
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A contiguous symmetric tensor with unspecified contents, aligned to at least 16 bytes. *Collective.*
 
@@ -147,26 +168,134 @@ class World(ABC):
             RuntimeError: PEs ask for different shapes or dtypes; the message holds both. MemoryError: the heap is full;
                 the message holds what was asked for, what is free and the variable that sets the size.
         """
+        call = f"empty({tuple(shape)}, {dtype})"
+        self.together(self.team_world, call)
+        tensor = self._allocate(tuple(shape), dtype)
+        if tensor is None:
+            gc.collect()  # tensors in cycles of references are still there
+            while tensor is None and self._collect_again(call):
+                tensor = self._allocate(tuple(shape), dtype)
+        if tensor is None:
+            raise MemoryError(self._full(tuple(shape), dtype))
+        return tensor
 
-    @abstractmethod
-    def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
-        """``tensor``, a symmetric tensor or a view of one, as it lies on ``pe``: same shape, strides and dtype.
-
-        Raises:
-            ValueError: ``tensor`` is not in the symmetric heap, or there is no such ``pe``.
-        """
-
-    @abstractmethod
     def free(self, tensor: torch.Tensor) -> None:
         """Give an allocation of :meth:`empty` back. Neither it nor a view of it may be used again. *Collective.*
 
         Raises:
             ValueError: ``tensor`` does not start an allocation of this world's heap.
         """
+        allocation = None if self.finalized else self._started_by(tensor)
+        # What cannot be freed here is announced, too: the other PEs must not wait for a call that never comes.
+        call = f"free(tensor {allocation.number}: {allocation})" if allocation else "free(no allocation)"
+        self._finish_work()
+        self.together(self.team_world, call)
+        if allocation is None:
+            raise ValueError(
+                "this tensor does not start an allocation of the symmetric heap, or it was freed before: free takes"
+                " what empty, zeros, full or from_tensor returned, once"
+            )
+        if allocation in self.ledger:
+            self._give_back(allocation)
+
+    @abstractmethod
+    def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
+        """``tensor``, a symmetric tensor or a view of one, as it lies on ``pe``: same shape, strides and dtype.
+
+        Raises:
+            ValueError: ``tensor`` is not in the symmetric heap, was freed, or there is no such ``pe``.
+        """
+
+    @abstractmethod
+    def check_symmetric(self, tensor: torch.Tensor, name: str = "the tensor") -> None:
+        """ValueError if ``tensor``, the argument ``name``, is not this PE's own symmetric memory, or was freed."""
+
+    @abstractmethod
+    def register(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A symmetric tensor on the memory of ``tensor``. *Collective.* See :func:`triton_dist.register_tensor`."""
+
+    @property
+    @abstractmethod
+    def heap_free(self) -> int:
+        """Bytes of the symmetric heap that are not allocated. Dropped tensors count until they are collected."""
+
+    def collect(self) -> int:
+        """Give back what was dropped on all PEs; how many tensors that was. *Collective.*
+
+        Other collective calls that the hosts make do so, too: this is for those who want it now, and runs Python's
+        garbage collector first.
+        """
+        gc.collect()
+        before = len(self.ledger)
+        self.together(self.team_world, "collect()")
+        return before - len(self.ledger)
+
+    def _collect_again(self, call: str) -> bool:
+        """Whether something more could be given back. All PEs find the same."""
+        before = len(self.ledger)
+        self.together(self.team_world, f"{call}, when memory is full")
+        return len(self.ledger) < before
+
+    @abstractmethod
+    def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        """A tensor, entered in the ledger; None when the heap is too full. Called by all PEs at the same time."""
+
+    @abstractmethod
+    def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
+        """What to say when the heap cannot hold such a tensor."""
+
+    @abstractmethod
+    def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
+        """The allocation that ``tensor`` starts, if it starts one."""
+
+    @abstractmethod
+    def _give_back(self, allocation: Allocation) -> None:
+        """End an allocation. Called by all PEs at the same time, when no device works on it any more."""
+
+    def _finish_work(self) -> None:  # noqa: B027 (a world may have no device that works by itself)
+        """Wait until this PE's device has done all that was started."""
+
+    # ---- doing things together
 
     @abstractmethod
     def barrier_all(self) -> None:
         """Wait until every PE is here and the work that each had started on its device is complete. *Collective.*"""
+
+    def together(self, team: Team, call: str, value: str = "") -> list[str]:
+        """Meet the other members of ``team`` in ``call``; what each passed as ``value``, in the team's order.
+
+        *Collective* over the team. Where all PEs meet, what they have all dropped is given back.
+
+        Raises:
+            RuntimeError: members call different things; the message has what each called. Or the world is finalized.
+        """
+        self.check_live()
+        of_all = team is self.team_world
+        dropped = self.ledger.dropped(_TEXT_BYTES - len(call) - len(value)) if of_all else ""
+        texts = self._exchange(team, call, "\n".join((call, value, dropped)))
+        calls, values, drops = zip(*((*text.split("\n"), "", "")[:3] for text in texts), strict=True)
+        check_same_calls(team, calls)
+        if of_all and (unused := self.ledger.unused(drops)):
+            self._finish_work()
+            for allocation in unused:
+                self._give_back(allocation)
+        return list(values)
+
+    @abstractmethod
+    def _exchange(self, team: Team, call: str, text: str) -> list[str]:
+        """What each member of the team says, in the team's order; ``call`` is for messages. *Collective* over it."""
+
+    @abstractmethod
+    def make_team(self, parent: Team, team: Team) -> int:
+        """The handle of the new ``team``, some PEs of ``parent``; -1 on the others. *Collective* over ``parent``.
+
+        Raises:
+            RuntimeError: there are as many teams as there can be.
+        """
+
+    @abstractmethod
+    def unmake_team(self, team: Team) -> None:
+        """Its handle may be used for another team from now on. *Collective* over the team."""
 
     def finalize(self) -> None:
         """End the world: its heap is gone afterwards. *Collective*; a second call does nothing."""
@@ -196,6 +325,11 @@ class World(ABC):
     def _drop(self) -> None:  # noqa: B027 (a world may have nothing to let go of)
         """Let go of what can be let go without waiting for other PEs. Called once, by :meth:`abandon`."""
 
+    def check_live(self) -> None:
+        """RuntimeError if the world has ended."""
+        if self.finalized:
+            raise RuntimeError("this world is finalized")
+
     def check_pe(self, pe: int) -> int:
         """``pe`` as an int, if there is such a PE.
 
@@ -219,3 +353,10 @@ class World(ABC):
 
     def __repr__(self) -> str:
         return f"<{self.kind} world: PE {self.pe} of {self.n_pes} on {self.device}>"
+
+
+def check_same_calls(team: Team, calls: Sequence[str]) -> None:
+    """RuntimeError if the members of a team call different things."""
+    if len(set(calls)) > 1:
+        listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in zip(team.pes, calls, strict=True))
+        raise RuntimeError(f"the PEs call different collectives: {listed}")

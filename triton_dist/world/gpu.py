@@ -12,16 +12,23 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections import Counter
 from typing import Any
 
 import torch
 
 from triton_dist import environment
 from triton_dist.world import last_words, launch_check, module_state, p2p
-from triton_dist.world.base import Launch, World
+from triton_dist.world.base import Launch, World, check_same_calls
 from triton_dist.world.gpu_choice import choose_device, why_not_nvshmem
 from triton_dist.world.gpu_heap import GpuHeap, rounded
+from triton_dist.world.gpu_host_ops import GpuHostOps
+from triton_dist.world.gpu_register import obstacle
+from triton_dist.world.gpu_teams import GpuTeams
+from triton_dist.world.ledger import Allocation
 from triton_dist.world.nvshmem_calls import let_threads_run
+from triton_dist.world.raw_tensor import bytes_at
+from triton_dist.world.teams import Team
 
 __all__ = ["GpuWorld"]
 
@@ -45,7 +52,7 @@ class GpuWorld(World):
 
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
-        self._collectives = 0
+        self._rounds: Counter[str] = Counter()
         capacity = environment.get("TRITON_DIST_SYMMETRIC_SIZE")
         asked = environment.get("TRITON_DIST_TRANSPORT")
         self.device, shared = choose_device(launch)
@@ -54,16 +61,17 @@ class GpuWorld(World):
         torch.cuda.set_device(self.device)
         meeting_place = rounded(p2p.sync_bytes())  # beside what users may allocate
         _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, capacity + meeting_place)
-        self._heap = GpuHeap(self._nvshmem, self.device, self.pe, capacity)
-        self._sync = self._nvshmem.buffer(meeting_place)
+        self._heap = GpuHeap(self._bindings, self.device, self.pe, capacity, self.ledger)
+        self._sync = bytes_at(self._bindings.malloc(meeting_place), p2p.sync_bytes(), self.device)
         try:
-            self._p2p_state, p2p_lacks = self._prepare_p2p()
+            self._distances, p2p_lacks = self._prepare_p2p()
             nvshmem_lacks = why_not_nvshmem(shared, self._bindings.init_status())
             self.transport = _choose_transport(asked, p2p_lacks, launch, nvshmem_lacks)
         except BaseException:
-            self._nvshmem.free(self._sync)
             self._nvshmem.finalize()
             raise
+        self.host_ops = GpuHostOps(self._bindings, self._heap, self.device, mapped=not p2p_lacks, lacks=nvshmem_lacks)
+        self._teams = GpuTeams(None if nvshmem_lacks else self._bindings, self._sync)
         _compile_for(self.transport, self.n_pes)
         lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", nvshmem_lacks)) if why}
         fill = {"nvshmem": self._fill_nvshmem, "p2p": self._fill_p2p}
@@ -79,38 +87,85 @@ class GpuWorld(World):
             )
         )
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        self._check_open()
-        self._agree(f"empty({shape}, {dtype})")
-        return self._heap.empty(shape, dtype, self._collectives)
-
     def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
-        self._check_open()
-        return self._heap.peer(tensor, self.check_pe(pe))
-
-    def free(self, tensor: torch.Tensor) -> None:
-        self._check_open()
-        allocation = self._heap.starting_at(tensor)
-        # What cannot be freed here is announced, too: the other PEs must not wait for a call that never comes.
-        self._agree(f"free({f'allocation {allocation.number}' if allocation else 'no allocation'})")
-        if allocation is None:
-            raise ValueError(
-                "the tensor does not start an allocation of the symmetric heap: free takes what empty, zeros, full or"
-                " from_tensor returned, once"
+        self.check_live()
+        there = self._heap.peer(tensor, self.check_pe(pe))
+        if there is None:
+            raise RuntimeError(
+                f"PE {self.pe} cannot reach the memory of PE {pe} by load and store: it can be put to and got from only"
             )
+        return there
+
+    def check_symmetric(self, tensor: torch.Tensor, name: str = "the tensor") -> None:
+        self._heap.owner(tensor, name)
+
+    def register(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.check_live()
+        nbytes = tensor.untyped_storage().nbytes()
+        obstacles = self.together(self.team_world, f"register_tensor({nbytes} bytes)", obstacle(tensor, self.device))
+        if any(obstacles):
+            listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(obstacles) if theirs)
+            raise ValueError(f"this memory cannot be registered. {listed}")
+        try:
+            return self._heap.register(tensor)
+        except RuntimeError:
+            self.abandon()  # NVSHMEM has taken its heap down
+            raise
+
+    @property
+    def heap_free(self) -> int:
+        return self._heap.free_bytes
+
+    def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        return self._heap.allocate(shape, dtype)
+
+    def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
+        return self._heap.full(shape, dtype)
+
+    def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
+        return self._heap.started_by(tensor)
+
+    def _give_back(self, allocation: Allocation) -> None:
+        self._heap.give_back(allocation)
+
+    def check_live(self) -> None:
+        super().check_live()
+        self._launch.check("go on")
+
+    def _finish_work(self) -> None:
         torch.cuda.synchronize(self.device)
-        self._heap.free(allocation)
 
     def barrier_all(self) -> None:
-        self._check_open()
-        torch.cuda.synchronize(self.device)
+        self.check_live()
+        self._finish_work()
         self._bindings.barrier_all()
 
+    def make_team(self, parent: Team, team: Team) -> int:
+        self._finish_work()
+        handle = self._teams.make(parent, team)
+        self._tell_modules()
+        handles = self.together(parent, "making a team", str(handle))  # only now may kernels of members meet
+        known = {theirs for pe, theirs in zip(parent.pes, handles, strict=True) if pe in team.pes}
+        if len(known) != 1:
+            raise RuntimeError(f"NVSHMEM calls {team} by different numbers on its PEs: {', '.join(sorted(known))}")
+        return handle
+
+    def unmake_team(self, team: Team) -> None:
+        self._teams.unmake(team)
+        self._tell_modules()
+
+    def _exchange(self, team: Team, call: str, text: str) -> list[str]:
+        self._rounds[team.name] += 1
+        return self._launch.exchange(f"{team.name}/{self._rounds[team.name]}", text, team.pes)
+
     def _close(self) -> None:
-        torch.cuda.synchronize(self.device)
-        self._bindings.barrier_all()
+        self._finish_work()
+        check_same_calls(
+            self.team_world,
+            [text.split("\n")[0] for text in self._exchange(self.team_world, "finalize()", "finalize()")],
+        )
         self._heap.close()
-        self._nvshmem.free(self._sync)
+        self._bindings.free(self._sync.data_ptr())
         _compile_for(None)
         launch_check.unbind()
         for module in module_state.unbind():
@@ -122,47 +177,31 @@ class GpuWorld(World):
         _compile_for(None)
         launch_check.unbind()
         module_state.unbind()
-        self._heap.abandon()
-        _keep_until_exit.append(self._sync)
         atexit.register(last_words.limit_exit)
 
-    def _prepare_p2p(self) -> tuple[bytes, str]:
-        """The state of kernels that load and store, or why there is none, the same on every PE. *Collective.*"""
-        sync = torch.utils.dlpack.from_dlpack(self._sync)
-        sync.zero_()
-        torch.cuda.synchronize(self.device)
-        here = sync.data_ptr()
+    def _prepare_p2p(self) -> tuple[list[int], str]:
+        """How far each PE's heap is mapped from this one's, or why not all are, the same on every PE. *Collective.*"""
+        self._sync.zero_()
+        self._finish_work()
+        here = self._sync.data_ptr()
         there = [self._bindings.ptr(here, pe) for pe in range(self.n_pes)]  # 0 where nothing is mapped
         missing = [str(pe) for pe, address in enumerate(there) if not address]
         lists = self._launch.exchange("unreachable", ", ".join(missing))  # by now all have zeroed theirs
-        if lacks := _why_not_p2p(lists):
-            return b"", lacks
-        return p2p.state(self.pe, [address - here for address in there], here), ""
+        return [address - here for address in there], _why_not_p2p(lists)
 
     def _fill_p2p(self, module: module_state.Module) -> None:
-        module_state.write(module, p2p.state_symbol(), self._p2p_state)
+        state = p2p.state(self.pe, self._distances, self._sync.data_ptr(), self._teams.table)
+        module_state.write(module, p2p.state_symbol(), state)
+
+    def _tell_modules(self) -> None:
+        """Loaded modules learn of teams. No kernel may run. (NVSHMEM's find theirs in memory, which it keeps.)"""
+        module_state.refill("p2p")
 
     def _fill_nvshmem(self, module: module_state.Module) -> None:
         """Copy NVSHMEM's state into a module, so that its kernels know the PEs and the heap."""
         status = self._bindings.cumodule_init(module.handle)
         if status != 0:
             raise RuntimeError(f"NVSHMEM could not initialise the module of kernel {module.kernel}: status {status}")
-
-    def _agree(self, call: str) -> None:
-        """Make sure that every PE makes the same collective call: NVSHMEM would hang or corrupt the heap."""
-        self._collectives += 1
-        calls = self._launch.exchange(f"collective/{self._collectives}", call)
-        if len(set(calls)) > 1:
-            listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(calls))
-            raise RuntimeError(f"the PEs call different collectives: {listed}")
-
-    def _check_open(self) -> None:
-        if self.finalized:
-            raise RuntimeError("this world is finalized")
-        self._launch.check("go on")
-
-
-_keep_until_exit: list[Any] = []  # nvshmem4py objects to the loss of a buffer that was not freed
 
 
 def _why_not_p2p(unreachable: list[str]) -> str:

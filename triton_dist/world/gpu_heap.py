@@ -1,104 +1,111 @@
 """The symmetric heap of a GPU world: NVSHMEM's, in the GPUs' memory.
 
-Tensors are bytes of it with a torch dtype and shape on top; a peer's tensor is the same offset in the peer's bytes,
-mapped into this process.
+A tensor lies at an address of this process; NVSHMEM tells where a peer's copy of an address is mapped. That is so for
+everything on NVSHMEM's heap, also for what torch's symmetric memory or another user of the same library put there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
+
+from triton_dist.world.ledger import Allocation, Ledger
+from triton_dist.world.raw_tensor import elsewhere, start_of, tensor_at
 
 __all__ = ["GpuHeap", "rounded"]
 
 ALIGNMENT = 512  # what NVSHMEM aligns allocations to; sizes are counted in the same steps
 
 
-@dataclass(frozen=True)
-class Allocation:
-    """One allocation: its number, the same on every PE, and NVSHMEM's buffer, which outlives the tensors on it."""
-
-    number: int
-    buffer: Any
-    address: int
-    nbytes: int
-
-
 class GpuHeap:
-    """What users have of NVSHMEM's heap. All calls that allocate or free are collective; the caller sees to that."""
+    """What users have of NVSHMEM's heap. All calls that allocate or free are collective; the caller sees to that.
 
-    def __init__(self, nvshmem: Any, device: torch.device, pe: int, capacity: int) -> None:
-        self._nvshmem = nvshmem
+    ``bindings`` are nvshmem4py's; ``ledger`` holds addresses.
+    """
+
+    def __init__(self, bindings: Any, device: torch.device, pe: int, capacity: int, ledger: Ledger) -> None:
+        self._bindings = bindings
         self._device = device
         self._pe = pe
         self._capacity = capacity
-        self._allocations: dict[int, Allocation] = {}
+        self._used = 0
+        self._ledger = ledger
+        self._registered: set[int] = set()  # numbers of allocations that are somebody else's memory
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, number: int) -> torch.Tensor:
-        nbytes = prod(shape) * dtype.itemsize
-        size = max(rounded(nbytes), ALIGNMENT)
-        free = self._capacity - sum(allocation.nbytes for allocation in self._allocations.values())
-        if size > free:
-            raise MemoryError(self._full(shape, dtype, size, free))
-        try:
-            buffer = self._nvshmem.buffer(size)
-        except self._nvshmem.NvshmemError as error:
-            raise MemoryError(self._full(shape, dtype, size, free)) from error
-        storage = torch.utils.dlpack.from_dlpack(buffer)
-        allocation = Allocation(number, buffer, storage.data_ptr(), size)
-        self._allocations[allocation.address] = allocation
-        return storage[:nbytes].view(dtype).view(shape)
+    @property
+    def free_bytes(self) -> int:
+        return self._capacity - self._used
 
-    def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
-        allocation, offset = self._find(tensor)
-        if pe == self._pe:
-            return tensor
-        try:
-            buffer = self._nvshmem.get_peer_buffer(allocation.buffer, pe)
-        except self._nvshmem.NvshmemError as error:
-            raise RuntimeError(
-                f"PE {self._pe} cannot reach the memory of PE {pe} by load and store: it can be put to and got from"
-                " only"
-            ) from error
-        storage = torch.utils.dlpack.from_dlpack(buffer).untyped_storage()
-        view = torch.empty(0, dtype=tensor.dtype, device=self._device)
-        return view.set_(storage, offset // tensor.element_size(), tensor.shape, tensor.stride())
+    def allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        size = _size(shape, dtype)
+        address = self._bindings.malloc(size) if size <= self.free_bytes else 0
+        if not address:
+            return None
+        self._used += size
+        _, use = self._ledger.enter(address, size, shape, dtype)
+        return tensor_at(address, shape, dtype, self._device, use)
 
-    def starting_at(self, tensor: torch.Tensor) -> Allocation | None:
-        """The allocation that a tensor starts, if it starts one."""
-        return self._allocations.get(_address(tensor))
-
-    def free(self, allocation: Allocation) -> None:
-        del self._allocations[allocation.address]
-        self._nvshmem.free(allocation.buffer)
+    def give_back(self, allocation: Allocation) -> None:
+        """No device may work on it any more, on this PE; for the others NVSHMEM waits."""
+        self._ledger.remove(allocation)
+        if allocation.number in self._registered:
+            self._registered.remove(allocation.number)
+            self._bindings.buffer_unregister_symmetric(allocation.begin, allocation.size)
+        else:
+            self._used -= allocation.size
+            self._bindings.free(allocation.begin)
 
     def close(self) -> None:
         """Give everything back."""
-        for allocation in tuple(self._allocations.values()):
-            self.free(allocation)
+        for allocation in self._ledger.all():
+            self.give_back(allocation)
 
-    def abandon(self) -> None:
-        """Give nothing back, since that is collective."""
-        _keep_until_exit.append(self._allocations)
+    def register(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor`` in the heap, on its memory, which has no :func:`~triton_dist.world.gpu_register.obstacle`."""
+        storage = tensor.untyped_storage()
+        address = self._bindings.buffer_register_symmetric(storage.data_ptr(), storage.nbytes(), 0)
+        if not address:
+            raise RuntimeError(f"NVSHMEM could not register {storage.nbytes()} bytes at {storage.data_ptr():#x}")
+        allocation, use = self._ledger.enter(address, storage.nbytes(), (storage.nbytes(),), torch.uint8)
+        self._registered.add(allocation.number)
+        return elsewhere(tensor.detach(), address - storage.data_ptr(), self._device, use, tensor)
 
-    def _find(self, tensor: torch.Tensor) -> tuple[Allocation, int]:
-        """The allocation that a tensor lies in, and how many bytes into it the tensor starts."""
-        address = _address(tensor)
-        for allocation in self._allocations.values():
-            if allocation.address <= address < allocation.address + allocation.nbytes:
-                return allocation, address - allocation.address
+    def started_by(self, tensor: torch.Tensor) -> Allocation | None:
+        """The allocation that a tensor starts, if it starts one."""
+        allocation = self._ledger.find(start_of(tensor))
+        return allocation if allocation and allocation.begin == start_of(tensor) else None
+
+    def peer(self, tensor: torch.Tensor, pe: int, name: str = "the tensor") -> torch.Tensor | None:
+        """``tensor`` as it lies on ``pe``; None if that is not mapped into this process."""
+        keep = self.owner(tensor, name)
+        if pe == self._pe:
+            return tensor.detach()
+        address = tensor.untyped_storage().data_ptr()
+        there = self._bindings.ptr(address, pe)
+        return elsewhere(tensor, there - address, self._device, keep) if there else None
+
+    def owner(self, tensor: torch.Tensor, name: str) -> object:
+        """What keeps the memory of a symmetric tensor. ValueError if it is none, or was freed."""
+        what = f"{name}, of shape {tuple(tensor.shape)} on {tensor.device},"
+        address = tensor.untyped_storage().data_ptr()
+        if allocation := self._ledger.find(address):
+            return allocation.use()
+        if self._ledger.was_freed(address):
+            raise ValueError(f"{what} is a symmetric tensor that was freed")
+        if tensor.device == self._device and self._bindings.ptr(address, self._pe):
+            return tensor  # somebody else's on the same heap
         raise ValueError(
-            f"a tensor of shape {tuple(tensor.shape)} on {tensor.device} is not in the symmetric heap: allocate it with"
-            " triton_dist.empty, zeros, full or from_tensor"
+            f"{what} is not in the symmetric heap: allocate it with triton_dist.empty, zeros, full or from_tensor (and"
+            " pass this PE's own one, not a peer's)"
         )
 
-    def _full(self, shape: tuple[int, ...], dtype: torch.dtype, size: int, free: int) -> str:
+    def full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
         return (
-            f"the symmetric heap is full: a tensor of shape {shape} and {dtype} needs {size} bytes, and {free} of"
-            f" {self._capacity} are free; set TRITON_DIST_SYMMETRIC_SIZE to a larger size, such as 4G"
+            f"the symmetric heap is full: a tensor of shape {shape} and {dtype} needs {_size(shape, dtype)} bytes, and"
+            f" {self.free_bytes} of {self._capacity} are free; set TRITON_DIST_SYMMETRIC_SIZE to a larger size, such as"
+            " 4G"
         )
 
 
@@ -107,9 +114,5 @@ def rounded(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def _address(tensor: torch.Tensor) -> int:
-    """Where a tensor starts, also when it has no elements (``data_ptr`` is 0 then)."""
-    return tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
-
-
-_keep_until_exit: list[Any] = []  # nvshmem4py objects to the loss of a buffer that was not freed
+def _size(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    return max(rounded(prod(shape) * dtype.itemsize), ALIGNMENT)

@@ -18,7 +18,7 @@ from typing import Any
 
 from triton_dist.world import p2p
 
-__all__ = ["Module", "bind", "cuda_driver", "install", "unbind", "write"]
+__all__ = ["Module", "bind", "cuda_driver", "install", "refill", "unbind", "write"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,13 @@ def unbind() -> list[Module]:
     _waiting.update(_modules)
     _place_guard()
     return filled
+
+
+def refill(transport: str) -> None:
+    """The state of a transport has changed: its modules that are filled are filled again. No kernel may run."""
+    for function, module in tuple(_modules.items()):
+        if _world is not None and module.transport == transport and function not in _waiting:
+            _world.fill[transport](module)
 
 
 def write(module: Module, symbol: str, data: bytes) -> None:

@@ -17,6 +17,16 @@ _CALLS: dict[str, tuple[str, Any, list[Any]]] = {
     "free": ("nvshmem_free", None, [ctypes.c_void_p]),
     "hostlib_finalize": ("nvshmemx_hostlib_finalize", None, []),
     "team_destroy": ("nvshmem_team_destroy", None, [ctypes.c_int32]),
+    "buffer_register_symmetric": (
+        "nvshmemx_buffer_register_symmetric",
+        ctypes.c_void_p,
+        [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
+    ),
+    "buffer_unregister_symmetric": (
+        "nvshmemx_buffer_unregister_symmetric",
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_size_t],
+    ),
 }
 
 

@@ -7,22 +7,24 @@ knows an offset.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import _triton_dist_loader
 
-__all__ = ["max_pes", "state", "state_symbol", "sync_bytes"]
+__all__ = ["max_pes", "max_teams", "state", "state_symbol", "sync_bytes"]
 
 
-def state(pe: int, distances: Sequence[int], sync: int) -> bytes:
+def state(pe: int, distances: Sequence[int], sync: int, teams: Mapping[int, range] = MappingProxyType({})) -> bytes:
     """The state of PE ``pe``.
 
     Args:
         distances: bytes from this PE's symmetric heap to each PE's, as both are mapped in this process.
-        sync: address of this PE's symmetric ``sync_bytes()`` bytes, which were zero when the world began.
+        sync: address of this PE's symmetric ``sync_bytes()`` bytes, of which those of a team were zero when it began.
+        teams: the PEs of this PE's teams, by handle; that of all need not be among them.
     """
     layout = _layout()
     n_pes = len(distances)
@@ -39,8 +41,11 @@ def state(pe: int, distances: Sequence[int], sync: int) -> bytes:
     put(offsets["sync"], sync, 8)
     for other, distance in enumerate(distances):
         put(offsets["distance"] + 8 * other, distance, 8)
-    for name, value in (("start", 0), ("stride", 1), ("size", n_pes)):  # team 0: the world
-        put(offsets["teams"] + team[name], value, 4)
+    for handle, pes in {0: range(n_pes), **teams}.items():
+        assert 0 <= handle < max_teams(), f"team {handle}"
+        at = offsets["teams"] + handle * layout["team_bytes"]
+        for name, value in (("start", pes.start), ("stride", pes.step), ("size", len(pes))):
+            put(at + team[name], value, 4)
     return bytes(data)
 
 
@@ -52,6 +57,11 @@ def state_symbol() -> str:
 def max_pes() -> int:
     """How many PEs a world of this transport may have."""
     return int(_layout()["max_pes"])
+
+
+def max_teams() -> int:
+    """How many teams a PE may have, with that of all."""
+    return int(_layout()["max_teams"])
 
 
 def sync_bytes() -> int:

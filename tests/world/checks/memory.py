@@ -56,15 +56,17 @@ def check_free_and_reuse(world: Any) -> None:
         triton_dist.free(tensor)
     with raises(ValueError, "freed before"):
         triton_dist.free(c)
-    free = world._allocator.free
+    triton_dist.collect()
+    free = world.heap_free
     for _ in range(100):  # it can go on for ever
         triton_dist.free(triton_dist.empty(1 << 20, dtype=torch.uint8))
-    assert world._allocator.free == free
+    assert world.heap_free == free
 
 
 def check_full_heap(world: Any) -> None:
     half = triton_dist.empty(40 << 20, dtype=torch.uint8)
-    free = world._allocator.free
+    triton_dist.collect()
+    free = world.heap_free
     with raises(MemoryError, r"\b41943040 bytes\b", f"{free} are free", "TRITON_DIST_SYMMETRIC_SIZE"):
         triton_dist.empty(10 << 20, dtype=torch.float32)
     half.fill_(world.pe + 1)
@@ -73,12 +75,13 @@ def check_full_heap(world: Any) -> None:
 
 
 def check_different_shapes(world: Any) -> None:
-    before = world._allocator.free
+    triton_dist.collect()
+    before = world.heap_free
     with raises(RuntimeError, r"PE 0: empty\(\(4, 1\), torch.float32\)", r"PE 1: empty\(\(4, 2\), torch.float32\)"):
         triton_dist.empty(4, world.pe + 1)
     with raises(RuntimeError, "torch.int32", "torch.int64"):
         triton_dist.empty(4, dtype=(torch.int32, torch.int64)[world.pe])
-    assert world._allocator.free == before
+    assert world.heap_free == before
     assert triton_dist.full((4,), 3).sum() == 12
 
 
@@ -198,11 +201,16 @@ def check_nothing_after_finalize(world: Any) -> None:
     with raises(RuntimeError, "call triton_dist.init"):
         triton_dist.empty(3)
     for use in (lambda: world.empty((3,), torch.float32), world.barrier_all, lambda: world.peer(tensor, 0)):
-        with raises(RuntimeError, "has been finalized"):
+        with raises(RuntimeError, "is finalized"):
             use()
     with raises(RuntimeError, r"call triton_dist.init\(\) first", line_of(put, "dl.putmem")):
-        put[(1,)](tensor, tensor, 4, 0)
+        put[(1,)](torch.zeros(4), torch.zeros(4), 4, 0)
+    for stale in (tensor, mirrored[10:]):
+        with raises(RuntimeError, "argument dst, of shape .* of a world that is finalized"):
+            put[(1,)](stale, torch.zeros(4), 4, 0)
     again = triton_dist.init()
+    with raises(RuntimeError, "the tensor, of shape .* of a world that is finalized"):
+        triton_dist.peer(tensor, 0)
     assert again is not world and triton_dist.full((4,), 1.0).sum() == 4
     assert tensor.sum() == 1000 * world.pe and math.isfinite(mirrored.sum())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ALIGNMENT", "CHECKED_GAP", "FirstFit"]
+__all__ = ["ALIGNMENT", "CHECKED_GAP", "FirstFit", "padded"]
 
 ALIGNMENT = 512
 """Of every piece, in bytes: what CUDA allocators give, so kernels may assume as much in both worlds."""
@@ -10,6 +10,11 @@ ALIGNMENT = 512
 
 CHECKED_GAP = 512
 """Bytes between the pieces of a heap that is checked: running past the end of one is not running into the next."""
+
+
+def padded(nbytes: int) -> int:
+    """How large the piece for ``nbytes`` bytes is."""
+    return max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
 
 
 class FirstFit:
@@ -42,7 +47,7 @@ class FirstFit:
 
     def allocate(self, nbytes: int) -> int | None:
         """The offset of a fresh piece; None when none is large enough. A piece of no bytes has its own place, too."""
-        needed = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT + self._gap
+        needed = padded(nbytes) + self._gap
         for i, (offset, length) in enumerate(self._free):
             if length >= needed:
                 self._free[i : i + 1] = [(offset + needed, length - needed)] if length > needed else []

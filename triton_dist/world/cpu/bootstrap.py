@@ -12,15 +12,17 @@ from triton_dist.world.base import BrokenWorldError, Launch
 __all__ = ["join"]
 
 
-def join(launch: Launch, size: int) -> tuple[_runtime.SymmetricHeap, _runtime.ControlBlock]:
+def join(launch: Launch, size: int, reserved: int) -> tuple[_runtime.SymmetricHeap, _runtime.ControlBlock]:
     """Make this PE's heap, map the others', and open the control block that PE 0 makes.
+
+    The heap has room for ``size`` bytes, which users ask for, and ``reserved`` bytes more.
 
     None may end before all have joined, since a heap can be opened only while its owner lives: the caller's first
     barrier sees to it.
     """
     _check_one_machine(launch)
     pe, n_pes = launch.pe, launch.n_pes
-    heap = _runtime.SymmetricHeap(pe, n_pes, size)
+    heap = _runtime.SymmetricHeap(pe, n_pes, size + reserved)
     control = _runtime.ControlBlock.create(n_pes) if pe == 0 else None
     mine = {"size": size, "heap": heap.fd, "control": control.fd if control else -1}
     cards = [json.loads(card) for card in launch.exchange("heap", json.dumps(mine))]

@@ -190,33 +190,35 @@ def _looks_at_many(op: str, rec: Recorder, world: CpuWorld, ivars: int, nelems: 
 # ---- all together
 
 
-def _team_of(world: CpuWorld, arguments: tuple[Any, ...]) -> tuple[int, ...]:
-    return tuple(range(world.n_pes))
+def _team_of(world: CpuWorld, op: str, arguments: tuple[Any, ...]) -> tuple[int, ...]:
+    """The PEs of the team that an op names, or of all, if it names none or one that is not there."""
+    team = None if op in ("barrier_all", "sync_all") else world.teams.get(arguments[0])
+    return tuple((team or world.team_world).pes)
 
 
 def _arrives(completes: bool) -> _Effect:
     def effect(op: str, rec: Recorder, world: CpuWorld, *arguments: Any) -> None:
-        rec.arrive(op, _team_of(world, arguments), completes=completes)
+        rec.arrive(op, _team_of(world, op, arguments), completes=completes)
 
     return effect
 
 
 def _leaves(op: str, rec: Recorder, world: CpuWorld, *arguments: Any) -> None:
-    rec.leave(_team_of(world, arguments))
+    rec.leave(_team_of(world, op, arguments))
 
 
 def _collective(sizes: Callable[..., tuple[int, int]]) -> tuple[_Effect, _Effect]:
     """``sizes`` gives the bytes of ``src`` and of ``dst``, from the number of PEs and the arguments."""
 
     def begin(op: str, rec: Recorder, world: CpuWorld, team: int, dst: int, src: int, *more: Any) -> None:
-        pes = _team_of(world, (team, *more))
+        pes = _team_of(world, op, (team, *more))
         place, nbytes = _offset(world, src), sizes(len(pes), *more)[0]
         if place is not None and nbytes > 0:
             rec.plain(op, rec.span(op, world.pe, place, nbytes), writes=False)
         rec.arrive(op, pes, completes=True)
 
     def end(op: str, rec: Recorder, world: CpuWorld, team: int, dst: int, src: int, *more: Any) -> None:
-        pes = _team_of(world, (team, *more))
+        pes = _team_of(world, op, (team, *more))
         rec.leave(pes)
         place, nbytes = _offset(world, dst), sizes(len(pes), *more)[1]
         if place is not None and nbytes > 0:

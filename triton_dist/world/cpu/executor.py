@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 import triton
 import triton.language as tl
 from triton.runtime import interpreter as stock
@@ -19,7 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from triton_dist.world.cpu import language_patch, location
 from triton_dist.world.cpu.recorder import OutsideError
 from triton_dist.world.cpu.scheduler import CannotGoOnError, Program, Scheduler, running
-from triton_dist.world.cpu.world import BrokenWorldError, current
+from triton_dist.world.cpu.world import BrokenWorldError, current, refuse_stale
 
 __all__ = ["Executor", "KernelError"]
 
@@ -45,6 +46,8 @@ class Executor(stock.GridExecutor):  # type: ignore[misc]
             hook(*args_hst, **kwargs_hst)
         bound = inspect.getcallargs(self.fn, *args_hst, **kwargs_hst)
         grid = self.grid(bound) if callable(self.grid) else self.grid
+        for name, arg in bound.items():
+            _refuse_stale(name, arg)
         with language_patch.applied(self.fn.__globals__):
             self._run(
                 _three(grid),
@@ -134,6 +137,17 @@ def _on_host(arg: Any) -> bool:
     if isinstance(arg, TensorDescriptor):
         return _on_host(arg.base)
     return not hasattr(arg, "data_ptr") or arg.device.type == "cpu"
+
+
+def _refuse_stale(name: str, arg: Any) -> None:
+    """Errors for an argument on symmetric memory that was given back: it would be read, or overwrite something else."""
+    if isinstance(arg, tuple):
+        for part in arg:
+            _refuse_stale(name, part)
+    elif isinstance(arg, TensorDescriptor):
+        _refuse_stale(name, arg.base)
+    elif isinstance(arg, torch.Tensor) and arg.device.type == "cpu":
+        refuse_stale(f"argument {name}", arg)
 
 
 def _to_tensor(arg: Any) -> Any:

@@ -76,15 +76,16 @@ class Recorder:
             plain = (ranges.pe, ranges.begins, ranges.ends)
             self._add(Kind.ACCESS, HOST, self._place(what), writes, "plain", plain)
 
-    def host_arrives(self, call: str) -> None:
-        self._private.clear()
-        self._add(Kind.ARRIVE, HOST, self._place(call), call, tuple(range(self._world.n_pes)), True)
+    def host_arrives(self, call: str, pes: tuple[int, ...]) -> None:
+        if len(pes) == self._world.n_pes:
+            self._private.clear()
+        self._add(Kind.ARRIVE, HOST, self._place(call), call, pes, True)
 
-    def host_leaves(self) -> None:
-        self._add(Kind.LEAVE, HOST, tuple(range(self._world.n_pes)))
+    def host_leaves(self, pes: tuple[int, ...]) -> None:
+        self._add(Kind.LEAVE, HOST, pes)
 
-    def host_stuck(self, call: str) -> None:
-        self._add(Kind.STUCK, HOST, self._place(call), call, None, tuple(range(self._world.n_pes)))
+    def host_stuck(self, call: str, pes: tuple[int, ...]) -> None:
+        self._add(Kind.STUCK, HOST, self._place(call), call, None, pes)
 
     def launch_ended(self) -> None:
         self._add(Kind.LAUNCHED)

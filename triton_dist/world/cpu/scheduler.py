@@ -262,7 +262,7 @@ class Scheduler:
     def _check_world(self) -> None:
         """Whoever waits, though others here can go on, may wait for a PE that has failed."""
         if self._waiting and self._world is not None:
-            trouble = self._world.trouble(needs_all=False)
+            trouble = self._world.trouble()
             if trouble is not None:
                 raise BrokenWorldError(f"{trouble}\n{self._report()}")
 

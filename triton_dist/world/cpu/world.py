@@ -7,9 +7,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,21 +17,31 @@ import torch
 from triton_dist import environment
 from triton_dist._C import _runtime
 from triton_dist._C._runtime import Caller
-from triton_dist.world.base import BrokenWorldError, Launch, World
+from triton_dist.world.base import BrokenWorldError, Launch, World, check_same_calls
 from triton_dist.world.cpu import schedule
-from triton_dist.world.cpu.allocator import CHECKED_GAP, FirstFit
+from triton_dist.world.cpu.allocator import CHECKED_GAP, FirstFit, padded
 from triton_dist.world.cpu.bootstrap import join
+from triton_dist.world.cpu.host_ops import CpuHostOps
+from triton_dist.world.cpu.meeting import PLACE_BYTES, MeetingPlace
 from triton_dist.world.cpu.turns import DeadlockError, Turns
+from triton_dist.world.ledger import Allocation
+from triton_dist.world.raw_tensor import elsewhere, start_of, tensor_at
+from triton_dist.world.teams import Team, agree_on_handle
 
 if TYPE_CHECKING:
     from triton_dist.world.cpu.checking import Checking
 
-__all__ = ["BrokenWorldError", "CpuWorld", "current"]
+__all__ = ["MAX_TEAMS", "BrokenWorldError", "CpuWorld", "current", "refuse_stale"]
+
+MAX_TEAMS = 32
+"""With the team of all; as many as NVSHMEM has by default, and the p2p device library."""
 
 _LOOK_SECONDS = 0.1
 """How often a wait looks whether the awaited PEs still run."""
 
 _current: CpuWorld | None = None
+_ended: weakref.WeakSet[_runtime.SymmetricHeap] = weakref.WeakSet()
+"""Heaps of worlds that have ended while tensors on them live."""
 
 
 def current() -> CpuWorld | None:
@@ -39,17 +49,20 @@ def current() -> CpuWorld | None:
     return _current
 
 
-@dataclass(frozen=True)
-class _Allocation:
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+def refuse_stale(name: str, tensor: torch.Tensor) -> None:
+    """Errors for ``tensor``, an argument called ``name``, if it is symmetric and its memory was given back.
 
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def __str__(self) -> str:
-        return f"{self.shape}, {self.dtype}"
+    Raises:
+        ValueError: the tensor, of this world or on a peer, was freed. RuntimeError: its world is finalized.
+    """
+    address = tensor.untyped_storage().data_ptr()
+    if _current is not None and (place := _current.heap.find(address)) is not None:
+        if _current.ledger.find(place[1]) is None:
+            raise ValueError(f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor that was freed")
+    elif any(heap.find(address) is not None for heap in _ended):
+        raise RuntimeError(
+            f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor of a world that is finalized"
+        )
 
 
 class CpuWorld(World):
@@ -65,12 +78,16 @@ class CpuWorld(World):
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
         self.device = torch.device("cpu")
-        self.heap, self.control = join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"))
+        self.host_ops = CpuHostOps(self)
+        reserved = MAX_TEAMS * len(Caller.__members__) * PLACE_BYTES
+        self.heap, self.control = join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"), reserved)
         self._allocator = FirstFit(self.heap.size, CHECKED_GAP if environment.get("TRITON_DIST_CHECK") else 0)
-        self._allocations: dict[int, _Allocation] = {}
+        self._allocator.allocate(reserved)  # at offset 0: where teams meet
+        self._places: dict[int, dict[Caller, MeetingPlace]] = {}
+        self._free_handles = set(range(1, MAX_TEAMS))
         self._rounds = {Caller.HOST: 0, Caller.KERNEL: 0}
         self._next_look = 0.0
-        self._kernel_call: str | None = None
+        self._kernel_calls: dict[int, str] = {}
         self.turns = self._take_turns(launch)
         self.checking: Checking | None = None
         if environment.get("TRITON_DIST_CHECK"):
@@ -82,72 +99,87 @@ class CpuWorld(World):
         if launch.watch is not None:
             launch.watch.on_trouble(lambda trouble: self.control.abort(trouble.pe, trouble.what))
         atexit.register(self._on_exit)
-        self._collective("init()")
+        self.together(self.team_world, "init()")
         global _current
         _current = self
 
     # ---- symmetric tensors
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        self._check_live()
-        wanted = _Allocation(tuple(shape), dtype)
-        self._collective(f"empty({wanted})")
-        offset = self._allocator.allocate(wanted.nbytes)
-        if offset is None:
-            raise MemoryError(
-                f"the symmetric heap cannot hold {wanted.nbytes} bytes more ({wanted}): of its {self._allocator.size} "
-                f"bytes {self._allocator.free} are free, at most {self._allocator.largest} in one piece; "
-                "TRITON_DIST_SYMMETRIC_SIZE sets its size"
-            )
-        self._allocations[offset] = wanted
-        if self.recorder is not None:
-            self.recorder.allocated(offset, wanted.nbytes, str(wanted))
-            self._record_allocations()
-        return self._tensor(self.pe, offset, wanted.nbytes, dtype).view(wanted.shape)
-
     def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
-        self._check_live()
+        self.check_live()
         pe = self.check_pe(pe)
-        offset = self._own_offset(tensor)
-        nbytes = tensor.untyped_storage().nbytes()
-        whole = self._tensor(pe, offset, nbytes - nbytes % tensor.itemsize, tensor.dtype)
-        return whole.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        allocation = self._allocation_of(tensor, "the tensor")
+        distance = self.heap.base(pe) - self.heap.base(self.pe)
+        return elsewhere(tensor, distance, self.device, allocation.use(), self.heap)
 
-    def free(self, tensor: torch.Tensor) -> None:
-        self._check_live()
-        place = self.heap.find(tensor.untyped_storage().data_ptr()) if tensor.device == self.device else None
-        offset = place[1] if place and place[0] == self.pe and tensor.storage_offset() == 0 else None
-        known = offset in self._allocations
-        # What cannot be freed here is announced too: the other PEs must not wait for a call that never comes.
-        self._collective(f"free(the tensor at offset {offset} of the heap)" if known else "free(no allocation)")
-        if offset is None or not known:
-            raise ValueError("this tensor does not start an allocation of the symmetric heap (or it was freed before)")
-        del self._allocations[offset]
+    def check_symmetric(self, tensor: torch.Tensor, name: str = "the tensor") -> None:
+        self._allocation_of(tensor, name)
+
+    def register(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.check_live()
+        raise RuntimeError(
+            "the CPU world cannot register memory: its PEs are processes, and reach only what they map of each other,"
+            " which is the symmetric heap. triton_dist.from_tensor(tensor) gives a symmetric copy, in both worlds"
+        )
+
+    @property
+    def heap_free(self) -> int:
+        return self._allocator.free
+
+    def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        nbytes = math.prod(shape) * dtype.itemsize
+        offset = self._allocator.allocate(nbytes)
+        if offset is None:
+            return None
+        allocation, use = self.ledger.enter(offset, padded(nbytes), shape, dtype)
         if self.recorder is not None:
-            self.recorder.freed(offset)
+            self.recorder.allocated(offset, nbytes, str(allocation))
             self._record_allocations()
-        self._allocator.release(offset)
+        return tensor_at(self.heap.base(self.pe) + offset, shape, dtype, self.device, use, self.heap)
+
+    def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
+        return (
+            f"the symmetric heap cannot hold {math.prod(shape) * dtype.itemsize} bytes more ({shape}, {dtype}): of its "
+            f"{self._allocator.size} bytes {self._allocator.free} are free, at most {self._allocator.largest} in one "
+            "piece; TRITON_DIST_SYMMETRIC_SIZE sets its size"
+        )
+
+    def _give_back(self, allocation: Allocation) -> None:
+        self.ledger.remove(allocation)
+        self._allocator.release(allocation.begin)
+        if self.recorder is not None:
+            self.recorder.freed(allocation.begin)
+            self._record_allocations()
 
     def _record_allocations(self) -> None:
         assert self.recorder is not None
-        self.recorder.allocations([(offset, known.nbytes) for offset, known in self._allocations.items()])
+        self.recorder.allocations([(allocation.begin, allocation.nbytes) for allocation in self.ledger.all()])
 
-    def _tensor(self, pe: int, offset: int, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
-        # Never of no bytes: torch then forgets the address. Allocations are aligned and padded, so there is room.
-        count = max(nbytes, dtype.itemsize)
-        raw = torch.frombuffer(self.heap.memory(pe), dtype=torch.uint8, count=count, offset=offset)
-        return raw.view(dtype)[: nbytes // dtype.itemsize]
+    def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
+        place = self._place_of(tensor, start_of(tensor))
+        if place is None or place[0] != self.pe:
+            return None
+        allocation = self.ledger.find(place[1])
+        return allocation if allocation and allocation.begin == place[1] else None
 
-    def _own_offset(self, tensor: torch.Tensor) -> int:
-        """Where in this PE's heap the tensor's storage begins."""
-        place = self.heap.find(tensor.untyped_storage().data_ptr()) if tensor.device == self.device else None
+    def _place_of(self, tensor: torch.Tensor, address: int) -> tuple[int, int] | None:
+        """The PE and the offset in its heap of an address of a tensor."""
+        return self.heap.find(address) if tensor.device == self.device else None
+
+    def _allocation_of(self, tensor: torch.Tensor, name: str) -> Allocation:
+        """The allocation of this PE's that a tensor lies in."""
+        what = f"{name}, of shape {tuple(tensor.shape)} on {tensor.device},"
+        place = self._place_of(tensor, tensor.untyped_storage().data_ptr())
         if place is None:
-            raise ValueError(f"the tensor of shape {tuple(tensor.shape)} on {tensor.device} is not symmetric")
-        if place[0] != self.pe:
-            raise ValueError(
-                f"the tensor of shape {tuple(tensor.shape)} lies on PE {place[0]}: pass PE {self.pe}'s own one"
-            )
-        return place[1]
+            refuse_stale(name, tensor)
+            raise ValueError(f"{what} is not symmetric: allocate it with triton_dist.empty, zeros, full or from_tensor")
+        pe, offset = place
+        if pe != self.pe:
+            raise ValueError(f"{what} lies on PE {pe}: pass PE {self.pe}'s own one")
+        allocation = self.ledger.find(offset)
+        if allocation is None:
+            raise ValueError(f"{what} is a symmetric tensor that was freed")
+        return allocation
 
     def describe(self, address: int) -> str:
         """What lies at an address, for messages."""
@@ -155,22 +187,22 @@ class CpuWorld(World):
         if place is None:
             return f"{address:#x} (not symmetric)"
         pe, offset = place
-        base = max((begin for begin in self._allocations if begin <= offset), default=None)
-        if base is not None and offset - base < self._allocations[base].nbytes:
-            index, rest = divmod(offset - base, self._allocations[base].dtype.itemsize)
+        allocation = self.ledger.find(offset)
+        if allocation is not None and offset - allocation.begin < allocation.nbytes:
+            index, rest = divmod(offset - allocation.begin, allocation.dtype.itemsize)
             inside = f"element {index}" + (f" + {rest} bytes" if rest else "")
-            return f"{address:#x} ({inside} of the symmetric tensor ({self._allocations[base]}) on PE {pe})"
+            return f"{address:#x} ({inside} of the symmetric tensor ({allocation}) on PE {pe})"
         return f"{address:#x} (offset {offset} of PE {pe}'s heap, in no tensor)"
 
     # ---- doing things together
 
     def barrier_all(self) -> None:
-        self._check_live()
-        self._collective("barrier_all()")
+        self.together(self.team_world, "barrier_all()")
 
     def _close(self) -> None:
         try:
-            self._collective("finalize()")
+            texts = self._exchange(self.team_world, "finalize()", "finalize()")
+            check_same_calls(self.team_world, [text.split("\n")[0] for text in texts])
             if self.checking is not None:
                 with self.turn("the check"):
                     self.checking.finish()
@@ -184,68 +216,96 @@ class CpuWorld(World):
             self.checking.fail("gave up its world after an error")
         self._leave()
 
-    def _check_live(self) -> None:
-        if self.finalized:
-            raise RuntimeError("this world has been finalized")
-
-    def _collective(self, call: str) -> None:
-        """Wait for all PEs, and make sure that all do the same."""
-        barrier = self.control.host_barrier
+    def _exchange(self, team: Team, call: str, text: str) -> list[str]:
         with self.turn(f"PE {self.pe} cannot complete {call}"):
-            number = self._announce(Caller.HOST, call)
-            ticket = barrier.arrive()
-            if self.recorder is not None:
-                self.recorder.host_arrives(call)
-            if self.turns is None:
+            if team is self.team_world:
+                number = self._announce(Caller.HOST, text)
+                barrier = self.control.host_barrier
+                ticket = barrier.arrive()
                 # Short waits, so that a Ctrl-C gets through.
-                self.wait(lambda: barrier.wait(ticket, _LOOK_SECONDS / 2), call, needs_all=True)
+                self._come(team, call, lambda: barrier.passed(ticket), lambda: barrier.wait(ticket, _LOOK_SECONDS / 2))
+                texts = self._announced(Caller.HOST, number)
             else:
-                self._wait_in_turns(lambda: barrier.passed(ticket), call)
-            self._compare(Caller.HOST, number)
+                place = self._places[team.handle][Caller.HOST]
+                ticket = place.arrive(text)
+                self._come(team, call, lambda: place.passed(ticket), lambda: place.wait(ticket, _LOOK_SECONDS / 2))
+                texts = place.said(ticket)
             if self.recorder is not None:
-                self.recorder.host_leaves()
+                self.recorder.host_leaves(tuple(team.pes))
+            return texts
 
-    def _announce(self, caller: Caller, call: str) -> int:
-        """Tell the other PEs what this one comes to do together; the number of the round."""
+    def _come(self, team: Team, call: str, passed: Callable[[], bool], wait: Callable[[], bool]) -> None:
+        """Return when all members of ``team`` have come to ``call``: now, or within a short time."""
+        if self.recorder is not None:
+            self.recorder.host_arrives(call, tuple(team.pes))
+        if self.turns is None:
+            self.wait(wait, call, needs=team.pes)
+        else:
+            self._wait_in_turns(passed, call, team)
+
+    def _announce(self, caller: Caller, text: str) -> int:
+        """Tell all other PEs what this one comes to do together; the number of the round."""
         number = self._rounds[caller]
         self._rounds[caller] += 1
-        self.control.announce(caller, self.pe, number, call)
+        self.control.announce(caller, self.pe, number, text)
         return number
 
-    def _compare(self, caller: Caller, number: int) -> None:
-        """Once all have come: RuntimeError if they came to do different things."""
-        calls = [self.control.announced(caller, pe, number) for pe in range(self.n_pes)]
-        if len(set(calls)) > 1:
-            listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(calls))
-            raise RuntimeError(f"the PEs call different collectives: {listed}")
+    def _announced(self, caller: Caller, number: int) -> list[str]:
+        """What all told, once all have come."""
+        return [self.control.announced(caller, pe, number) for pe in range(self.n_pes)]
 
-    def wait(self, done: Callable[[], bool], what: str, *, needs_all: bool) -> None:
-        """Return when ``done()`` is true; BrokenWorldError when that cannot be hoped for."""
+    def wait(self, done: Callable[[], bool], what: str, *, needs: Container[int]) -> None:
+        """Return when ``done()`` is true; BrokenWorldError when that cannot be hoped for. ``needs``: as of trouble."""
         while not done():
-            trouble = self.trouble(needs_all=needs_all)
+            trouble = self.trouble(needs=needs)
             if trouble and not done():  # the others may have come, and gone, in between
                 raise BrokenWorldError(f"PE {self.pe} cannot complete {what}: {trouble}")
 
     @contextmanager
-    def kernel_barrier(self, call: str) -> Iterator[Callable[[], bool]]:
-        """Arrive at the barrier of the kernels for ``call``; the function given tells whether all have.
+    def kernel_barrier(self, team: Team, call: str) -> Iterator[Callable[[], bool]]:
+        """Arrive where the kernels of a team meet for ``call``; the function given tells whether all have come.
 
         One user at a time. RuntimeError, when all have come, if they call different things.
         """
-        if self._kernel_call is not None:
+        if team.handle in self._kernel_calls:
             raise RuntimeError(
-                f"another program of this PE is already waiting for all PEs in {self._kernel_call}: "
+                f"another program of this PE is already waiting for all PEs in {self._kernel_calls[team.handle]}: "
                 "collectives are for one program of each PE at a time"
             )
-        number = self._announce(Caller.KERNEL, call)
-        barrier = self.control.kernel_barrier
-        ticket = barrier.arrive()
-        self._kernel_call = call
+        of_all = team is self.team_world
+        if of_all:
+            number = self._announce(Caller.KERNEL, call)
+            barrier = self.control.kernel_barrier
+            ticket = barrier.arrive()
+        else:
+            place = self._places[team.handle][Caller.KERNEL]
+            ticket = place.arrive(call)
+        self._kernel_calls[team.handle] = call
         try:
-            yield lambda: barrier.passed(ticket)
+            yield lambda: barrier.passed(ticket) if of_all else place.passed(ticket)
         finally:
-            self._kernel_call = None
-        self._compare(Caller.KERNEL, number)
+            del self._kernel_calls[team.handle]
+        check_same_calls(team, self._announced(Caller.KERNEL, number) if of_all else place.said(ticket))
+
+    # ---- teams
+
+    def make_team(self, parent: Team, team: Team) -> int:
+        handle = agree_on_handle(parent, team, self._free_handles, MAX_TEAMS)
+        if self.pe in team.pes:
+            self._free_handles.remove(handle)
+            self._places[handle] = {
+                caller: MeetingPlace(
+                    self.heap, self.pe, team.pes, (2 * handle + (caller == Caller.KERNEL)) * PLACE_BYTES
+                )
+                for caller in (Caller.HOST, Caller.KERNEL)
+            }
+        self.together(parent, "making a team: done")  # only now may members meet there
+        return handle if self.pe in team.pes else -1
+
+    def unmake_team(self, team: Team) -> None:
+        handle = team.handle
+        del self._places[handle]
+        self._free_handles.add(handle)
 
     # ---- one PE at a time
 
@@ -279,12 +339,12 @@ class CpuWorld(World):
         """Whether copies are to arrive as late as they may."""
         return self.turns is not None and self.turns.schedule.delays_puts
 
-    def _wait_in_turns(self, done: Callable[[], bool], call: str) -> None:
+    def _wait_in_turns(self, done: Callable[[], bool], call: str, team: Team) -> None:
         assert self.turns is not None
         self.turns.step()  # others may have waited for this PE to come
         try:
             while not done():
-                trouble = self.trouble(needs_all=True)
+                trouble = self.trouble(needs=team.pes)
                 if trouble and not done():
                     raise BrokenWorldError(trouble)
                 self.turns.blocked(polls=False)
@@ -292,21 +352,21 @@ class CpuWorld(World):
             raise BrokenWorldError(f"PE {self.pe} cannot complete {call}: {error}") from None
         except DeadlockError as deadlock:
             if self.checking is not None:
-                self.checking.recorder.host_stuck(call)
+                self.checking.recorder.host_stuck(call, tuple(team.pes))
                 self.checking.give_up(first=deadlock.first)
             reason = f"waits in {call}, which not all PEs have entered, and no PE can go on"
             self.abort(reason)
             raise BrokenWorldError(f"PE {self.pe} {reason}") from None
 
     def _check_trouble(self) -> None:
-        trouble = self.trouble(needs_all=False)
+        trouble = self.trouble()
         if trouble is not None:
             raise BrokenWorldError(trouble)
 
     # ---- when a PE fails
 
-    def trouble(self, *, needs_all: bool) -> str | None:
-        """Why waiting is in vain, if it is: the world is broken, or, if all are needed, a PE has left it.
+    def trouble(self, *, needs: Container[int] = ()) -> str | None:
+        """Why waiting is in vain, if it is: the world is broken, or one of the PEs that it ``needs`` has left it.
 
         Cheap enough for a waiting loop: processes are looked at every now and then only.
         """
@@ -318,7 +378,7 @@ class CpuWorld(World):
                 if state == _runtime.State.LOST:
                     pid = self.control.pid(pe)
                     self.control.abort(pe, f"is lost: its process {pid} was killed, crashed or just ended")
-                elif state == _runtime.State.LEFT and needs_all:
+                elif state == _runtime.State.LEFT and pe in needs:
                     self._end_if_reported()
                     return f"PE {pe} has left the world"
         broken = self.control.aborted()
@@ -365,6 +425,7 @@ class CpuWorld(World):
             self.checking.end()
         if self.turns is not None:
             self.turns.leave(waiting=politely)
+        _ended.add(self.heap)
         self.control.leave(self.pe)
         atexit.unregister(self._on_exit)
         global _current

@@ -6,7 +6,7 @@ from triton_dist._C import _runtime
 from triton_dist.world.cpu import scheduler
 from triton_dist.world.cpu.ops.places import the_world
 from triton_dist.world.cpu.ops.query import the_team
-from triton_dist.world.cpu.world import CpuWorld
+from triton_dist.world.teams import Team
 
 __all__ = ["barrier", "barrier_all", "fence", "meet", "pe_fence", "pe_quiet", "quiet", "sync", "sync_all"]
 
@@ -34,11 +34,11 @@ def pe_quiet(pe: int) -> None:
 
 
 def barrier_all(scope: int) -> None:
-    meet(the_world(), "barrier_all")
+    meet(the_world().team_world, "barrier_all")
 
 
 def sync_all(scope: int) -> None:
-    meet(the_world(), "sync_all")
+    meet(the_world().team_world, "sync_all")
 
 
 def barrier(team: int, scope: int) -> None:
@@ -49,10 +49,10 @@ def sync(team: int, scope: int) -> None:
     meet(the_team("team", team), "sync")
 
 
-def meet(world: CpuWorld, call: str) -> None:
-    """Wait for one program of each PE, which does the same ``call``. What each wrote before, all see after."""
+def meet(team: Team, call: str) -> None:
+    """Wait for one program of each PE of ``team``, which does the same. What each wrote before, all see after."""
     quiet()
-    with world.kernel_barrier(call) as passed:
+    with the_world().kernel_barrier(team, call) as passed:
         scheduler.running().wait_until(
-            passed, lambda: f"{call}: not all {world.n_pes} PEs have come", pes=tuple(range(world.n_pes))
+            passed, lambda: f"{call}: not all {team.n_pes} PEs have come", pes=tuple(team.pes)
         )

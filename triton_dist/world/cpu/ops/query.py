@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triton_dist.world.cpu.ops.places import offset, the_world
-from triton_dist.world.cpu.world import CpuWorld
+from triton_dist.world.teams import Team
 
 __all__ = [
     "heap_distance",
@@ -17,14 +17,16 @@ __all__ = [
     "the_team",
 ]
 
-_TEAM_WORLD = 0
 
-
-def the_team(name: str, team: int) -> CpuWorld:
-    """The world, which is the only team there is here."""
-    if team != _TEAM_WORLD:
-        raise ValueError(f"{name} is {team}: the CPU world has one team, TEAM_WORLD ({_TEAM_WORLD})")
-    return the_world()
+def the_team(name: str, handle: int) -> Team:
+    """The team that a kernel calls ``handle``."""
+    world = the_world()
+    team = world.teams.get(handle)
+    if team is None:
+        raise ValueError(
+            f"{name} is {handle}: PE {world.pe} has no such team; pass the handle of one that it is in, or TEAM_WORLD"
+        )
+    return team
 
 
 def my_pe() -> int:
@@ -36,7 +38,7 @@ def n_pes() -> int:
 
 
 def team_my_pe(team: int) -> int:
-    return the_team("team", team).pe
+    return the_team("team", team).my_pe
 
 
 def team_n_pes(team: int) -> int:
@@ -45,8 +47,7 @@ def team_n_pes(team: int) -> int:
 
 def team_translate_pe(src_team: int, src_pe: int, dest_team: int) -> int:
     """-1, as the standard has it, for a PE that is not there."""
-    the_team("dest_team", dest_team)
-    return src_pe if 0 <= src_pe < the_team("src_team", src_team).n_pes else -1
+    return the_team("src_team", src_team).translate_pe(src_pe, the_team("dest_team", dest_team))
 
 
 def symm_offset(ptr: int, pe: int) -> int:

@@ -1,0 +1,75 @@
+"""Tensors of torch's symmetric memory with the NVSHMEM backend, in our world: one PE's part. For GPUs.
+
+    torchrun --nproc-per-node 2 tests/gpu/worker_symm_mem.py [torch|ours]
+
+The argument says who starts NVSHMEM. Both use one library in the process, so what the other allocates is found.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed._symmetric_memory as symm_mem
+import triton
+from torch import distributed
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.compiler import transport
+
+N = 1024
+
+
+@triton.jit
+def put_next(dst, src, nbytes):
+    dl.putmem(dst, src, nbytes, (dl.my_pe() + 1) % dl.n_pes())
+
+
+def main() -> int:
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    distributed.init_process_group("nccl", device_id=device)
+    symm_mem.set_backend("NVSHMEM")
+    theirs = symm_mem.empty(N, dtype=torch.int32, device=device) if sys.argv[1:] == ["torch"] else None
+    world = triton_dist.init()
+    if theirs is None:
+        theirs = symm_mem.empty(N, dtype=torch.int32, device=device)
+    handle = symm_mem.rendezvous(theirs, group=distributed.group.WORLD.group_name)
+    ours = triton_dist.full(N, world.pe + 1, dtype=torch.int32)
+    before = (world.pe - 1) % world.n_pes
+    for name in world.transports:
+        theirs.zero_()
+        triton_dist.barrier_all()
+        with transport.using(name):
+            put_next[(1,)](theirs, ours, 4 * N)
+        triton_dist.barrier_all()
+        assert (theirs == before + 1).all(), f"{name}: {theirs[:4].tolist()}"
+    mirrored = triton_dist.peer(theirs, before)
+    assert torch.equal(mirrored, handle.get_buffer(before, (N,), torch.int32))
+    triton_dist.barrier_all()
+    triton_dist.reduce(theirs, ours)
+    torch.cuda.synchronize()
+    assert (theirs == world.n_pes * (world.n_pes + 1) // 2).all()
+    triton_dist.put(theirs[: N // 2], ours[: N // 2], before)
+    triton_dist.barrier()
+    torch.cuda.synchronize()
+    assert (theirs[: N // 2] == (world.pe + 1) % world.n_pes + 1).all()
+    libraries = set(re.findall(r"\S*libnvshmem_host\S*", Path("/proc/self/maps").read_text()))
+    assert len(libraries) == 1, f"two NVSHMEMs in one process: {libraries}"
+    with pytest.raises(ValueError, match="not in the symmetric heap"):
+        triton_dist.peer(torch.zeros(4, device=device), 0)
+    triton_dist.finalize()
+    if world.pe == 0:
+        print("symm_mem: passed", flush=True)
+    distributed.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # torch's NVSHMEM objects are not always taken down cleanly at exit
+
+
+if __name__ == "__main__":
+    sys.exit(main())

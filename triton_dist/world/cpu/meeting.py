@@ -1,0 +1,62 @@
+"""Where the members of a team meet in a CPU world, and tell each other what for: a few words in each one's heap.
+
+Each member counts its own calls and announces them in its own heap; the others look. Whoever waits for call n leaves
+when all counts are n or greater. What was announced for n stays until call n + 2, and nobody can come to that before
+all have left n: nothing is ever reset while the team lives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+
+from triton_dist._C import _runtime
+from triton_dist._C._runtime import Order
+
+__all__ = ["PLACE_BYTES", "MeetingPlace"]
+
+_TEXT_BYTES = 512
+_FIRST_TEXT = 64  # behind the count, on a cache line of its own
+PLACE_BYTES = _FIRST_TEXT + 2 * _TEXT_BYTES
+"""What a meeting place takes of each member's heap."""
+
+
+class MeetingPlace:
+    """A team's, at the same ``offset`` of each member's heap. One user on a PE at a time."""
+
+    def __init__(self, heap: _runtime.SymmetricHeap, pe: int, pes: Sequence[int], offset: int) -> None:
+        """The members must meet elsewhere before the first of them arrives: an earlier team may have met here."""
+        self._mine = heap.base(pe) + offset
+        self._places = [heap.base(member) + offset for member in pes]
+        self._count = 0
+        _runtime.store64(self._mine, 0, order=Order.RELEASE)
+
+    def arrive(self, text: str) -> int:
+        """This PE comes, and says ``text``; its ticket. What it wrote before is seen by whoever finds all have come."""
+        self._count += 1
+        said = text.encode()[: _TEXT_BYTES - 1] + b"\0"
+        ctypes.memmove(self._text(self._mine, self._count), said, len(said))
+        _runtime.store64(self._mine, self._count, order=Order.RELEASE)
+        return self._count
+
+    def passed(self, ticket: int) -> bool:
+        """Whether all have come."""
+        return all(_runtime.load64(place, order=Order.ACQUIRE) >= ticket for place in self._places)
+
+    def wait(self, ticket: int, seconds: float) -> bool:
+        """Wait for all to come, at most ``seconds``; whether they have."""
+        deadline, backoff = time.monotonic() + seconds, _runtime.Backoff()
+        while not self.passed(ticket):
+            if time.monotonic() > deadline:
+                return False
+            backoff.pause()
+        return True
+
+    def said(self, ticket: int) -> list[str]:
+        """What each said, in the team's order. Only once all have come, and before the next call of this PE."""
+        return [ctypes.string_at(self._text(place, ticket)).decode(errors="ignore") for place in self._places]
+
+    @staticmethod
+    def _text(place: int, ticket: int) -> int:
+        return place + _FIRST_TEXT + ticket % 2 * _TEXT_BYTES

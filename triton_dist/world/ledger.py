@@ -1,0 +1,123 @@
+"""What was allocated on the symmetric heap, and what of it nobody on this PE uses any more.
+
+Memory is given back by all PEs together, but a tensor is dropped on each PE by itself, whenever Python collects it. So
+dropping only makes a note. PEs tell each other their notes at calls that they make together anyway, and each finds out
+alone, from what all have said, which allocations nobody uses: the same on all.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+
+__all__ = ["Allocation", "Ledger"]
+
+
+class _Use:
+    """Held by every tensor on an allocation, of this PE or a peer; gone when they are."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """One allocation: its number, the same on every PE, and what of memory it takes: ``[begin, begin + size)``."""
+
+    number: int
+    begin: int
+    size: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    use: weakref.ref[_Use] = field(repr=False, compare=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that were asked for."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.shape}, {self.dtype}"
+
+
+class Ledger:
+    """The allocations of this PE. Places are numbers: addresses, or offsets in a heap."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._by_number: dict[int, Allocation] = {}
+        self._begins: list[tuple[int, int]] = []  # (begin, number), sorted
+        self._dropped: set[int] = set()
+        self._freed: list[Allocation] = []  # though tensors on them live
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def __contains__(self, allocation: Allocation) -> bool:
+        return self._by_number.get(allocation.number) is allocation
+
+    def enter(self, begin: int, size: int, shape: Sequence[int], dtype: torch.dtype) -> tuple[Allocation, object]:
+        """A new allocation, and what its tensors have to hold: when it is gone, the allocation is dropped here."""
+        use, number = _Use(), self._next
+        self._next += 1
+        allocation = Allocation(number, begin, size, tuple(shape), dtype, weakref.ref(use))
+        self._by_number[number] = allocation
+        insort(self._begins, (begin, number))
+        weakref.finalize(use, self._dropped.add, number).atexit = False
+        return allocation, use
+
+    def remove(self, allocation: Allocation) -> None:
+        """It is given back."""
+        del self._by_number[allocation.number]
+        self._begins.remove((allocation.begin, allocation.number))
+        self._dropped.discard(allocation.number)
+        self._freed = [freed for freed in [*self._freed, allocation] if freed.use() is not None]
+
+    def find(self, place: int) -> Allocation | None:
+        """The allocation in which ``place`` lies."""
+        after = bisect_right(self._begins, place, key=lambda entry: entry[0])
+        if after == 0:
+            return None
+        allocation = self._by_number[self._begins[after - 1][1]]
+        return allocation if place < allocation.begin + allocation.size else None
+
+    def was_freed(self, place: int) -> bool:
+        """Whether a tensor at ``place`` is on memory that was freed, as far as one knows."""
+        return any(freed.begin <= place < freed.begin + freed.size for freed in self._freed if freed.use() is not None)
+
+    def all(self) -> list[Allocation]:
+        """Every allocation, by number."""
+        return sorted(self._by_number.values(), key=lambda allocation: allocation.number)
+
+    # ---- what nobody uses
+
+    def dropped(self, room: int) -> str:
+        """The numbers of what was dropped here, as ``2-5,7``: as many of the oldest as ``room`` characters take."""
+        numbers = sorted(number for number in tuple(self._dropped) if number in self._by_number)
+        text = ""
+        while numbers:
+            first = last = numbers.pop(0)
+            while numbers and numbers[0] == last + 1:
+                last = numbers.pop(0)
+            part = f"{first}-{last}" if last > first else f"{first}"
+            if len(text) + len(part) + 1 > room:
+                break
+            text += f",{part}" if text else part
+        return text
+
+    def unused(self, dropped: Iterable[str]) -> list[Allocation]:
+        """The allocations that are dropped on all PEs, by number; ``dropped`` is what each said."""
+        everywhere = set.intersection(*map(_numbers, dropped))
+        return [self._by_number[number] for number in sorted(everywhere)]
+
+
+def _numbers(text: str) -> set[int]:
+    numbers: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers

@@ -1,0 +1,106 @@
+"""Ordinary torch tensors over memory that torch did not allocate.
+
+DLPack is the one way into torch that lets us name the device (memory of a peer is mapped here: its pointer alone would
+say that it is the peer's) and that tells us when the last tensor on the memory is gone: whatever torch makes of it,
+views, numpy arrays, gradients, shares one storage, and the storage calls back once when it dies. The structures are
+DLPack 0.x's, which every torch takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from math import prod
+from typing import Any
+
+import torch
+
+__all__ = ["bytes_at", "elsewhere", "start_of", "tensor_at"]
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int32), ("id", ctypes.c_int32))
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+_DEVICES = {"cpu": 1, "cuda": 2}  # DLDeviceType
+_UINT8 = (1, 8, 1)  # DLDataType: kDLUInt of 8 bits, one lane
+
+_in_use: dict[int, tuple[Any, ...]] = {}
+"""What lives as long as torch uses it, by the address of its structure."""
+
+_deleter_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@_deleter_type  # type: ignore[untyped-decorator]
+def _delete(managed: int, in_use: dict[int, tuple[Any, ...]] = _in_use) -> None:
+    """torch calls this from any thread, and while the interpreter ends."""
+    in_use.pop(managed, None)
+
+
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))  # a storage may outlive this module
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+
+
+def bytes_at(address: int, nbytes: int, device: torch.device, *keep: object) -> torch.Tensor:
+    """The ``nbytes`` (at least one) at ``address``, as a tensor of uint8 on ``device``.
+
+    ``keep`` is held until the last tensor that shares the storage is gone. Nothing else is: whoever calls this sees to
+    it that the memory stays while ``keep`` does.
+    """
+    assert nbytes > 0, "torch forgets the address of a tensor of no bytes"
+    managed, shape = _Managed(), (ctypes.c_int64 * 1)(nbytes)
+    managed.tensor.data = address
+    managed.tensor.device = _Device(_DEVICES[device.type], device.index or 0)
+    managed.tensor.ndim = 1
+    managed.tensor.dtype = _DataType(*_UINT8)
+    managed.tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+    managed.deleter = ctypes.cast(_delete, ctypes.c_void_p)
+    where = ctypes.addressof(managed)
+    _in_use[where] = (managed, shape, *keep)
+    tensor: torch.Tensor = torch.utils.dlpack.from_dlpack(_new_capsule(where, b"dltensor", None))
+    return tensor
+
+
+def tensor_at(
+    address: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, *keep: object
+) -> torch.Tensor:
+    """A contiguous tensor at ``address``. Its memory has room for one element at least, also if the tensor has none."""
+    count = prod(shape)
+    whole = bytes_at(address, max(count, 1) * dtype.itemsize, device, *keep)
+    return whole.view(dtype)[:count].view(shape)
+
+
+def elsewhere(tensor: torch.Tensor, distance: int, device: torch.device, *keep: object) -> torch.Tensor:
+    """``tensor`` with its storage moved by ``distance`` bytes: same sizes, strides and dtype over other memory."""
+    storage = tensor.untyped_storage()
+    count = storage.nbytes() // tensor.itemsize
+    whole = bytes_at(storage.data_ptr() + distance, max(storage.nbytes(), 1), device, *keep)
+    elements = whole[: count * tensor.itemsize].view(tensor.dtype)
+    return elements.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def start_of(tensor: torch.Tensor) -> int:
+    """The address of a tensor's first element, also when it has none (``data_ptr`` is 0 then)."""
+    return int(tensor.untyped_storage().data_ptr()) + int(tensor.storage_offset()) * tensor.element_size()
