@@ -21,6 +21,7 @@ def draw(saved: str | Path, folder: str | Path) -> list[Path]:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
     import matplotlib.pyplot as plt
 
     data = json.loads(Path(saved).read_text())
@@ -34,13 +35,14 @@ def draw(saved: str | Path, folder: str | Path) -> list[Path]:
         figure, axes = plt.subplots(figsize=(9, 3.6), constrained_layout=True)
         width = 0.8 / len(sides)
         for i, side in enumerate(sides):
+            axes.bar(0, 0, color=f"C{i}", label=side)
             for at, entry in enumerate(entries):
                 times = {key: value["median"] for key, value in entry["timings"].items()}
                 others = [value for key, value in times.items() if not key.startswith("ours")]
                 if side not in times or not others:
                     continue
                 place, height = at + (i - (len(sides) - 1) / 2) * width, times[side] / min(others)
-                bar = axes.bar(place, height, width, color=f"C{i}", label=side if at == 0 else None)
+                bar = axes.bar(place, height, width, color=f"C{i}")
                 axes.bar_label(bar, [f"{times[side]:.3g}"], fontsize=6, rotation=90, padding=2)
         axes.axhline(1, color="black", linewidth=0.8)
         axes.set_xticks(range(len(entries)), [entry["title"].removeprefix(f"{name} ") for entry in entries])

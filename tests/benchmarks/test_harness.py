@@ -1,0 +1,72 @@
+"""What a comparison says of its sides, and what benchmarks do where there is nothing to measure."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import harness
+
+    return harness
+
+
+@pytest.fixture
+def entry(harness: object) -> object:
+    times = {"ours": 5.0, "ours push": 4.0, "NCCL": 10.0, "torch": 8.0}
+    timings = {name: harness.Timing(time, time - 1, time + 1) for name, time in times.items()}  # type: ignore[attr-defined]
+    absent = {"copy engine": "RuntimeError: no"}
+    return harness.Entry("all_gather 8 KB a PE", 2.0, timings, absent)  # type: ignore[attr-defined]
+
+
+def test_the_side_called_ours_is_held_against_the_best_peer(entry: object) -> None:
+    assert (entry.best(ours=True), entry.best(ours=False)) == ("ours push", "torch")
+    assert entry.ratio == 5 / 8
+    assert entry.efficiency("NCCL") == 0.2
+    del entry.timings["ours"]
+    assert entry.ratio == 4 / 8
+    del entry.timings["ours push"]
+    assert entry.ratio is None
+
+
+def test_a_comparison_prints_every_side_and_why_one_is_missing(entry: object) -> None:
+    text = str(entry)
+    assert "bound 2.0 µs ours/best peer 0.62" in text
+    assert "torch                                      8.0 µs           (7.0 to 9.0)  efficiency 0.25" in text
+    assert "copy engine                          RuntimeError: no" in text
+
+
+def test_collectives_are_not_measured_in_the_cpu_world() -> None:
+    run = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "collectives.py")],
+        env=os.environ | {"TRITON_DIST_WORLD": "cpu", "PYTHONPATH": str(BENCHMARKS.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("collectives: not measured. The CPU world interprets kernels")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib draws the plots (extra bench)")
+def test_plots_are_drawn_of_what_was_saved(entry: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from plots import draw
+
+    machine = {"gpus": "4 × none", "driver": None, "torch": "2", "nccl": "2", "date": "today"}
+    saved = tmp_path / "run.json"
+    saved.write_text(json.dumps({"machine": machine, "entries": [asdict(entry)]}))  # type: ignore[call-overload]
+    (plot,) = draw(saved, tmp_path / "images")
+    assert plot.name == "run-all_gather.svg" and "8 KB a PE" in plot.read_text()
