@@ -70,3 +70,18 @@ def test_plots_are_drawn_of_what_was_saved(entry: object, monkeypatch: pytest.Mo
     saved.write_text(json.dumps({"machine": machine, "entries": [asdict(entry)]}))  # type: ignore[call-overload]
     (plot,) = draw(saved, tmp_path / "images")
     assert plot.name == "run-all_gather.svg" and "8 KB a PE" in plot.read_text()
+
+
+def test_a_table_is_made_of_what_was_saved(entry: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from tables import table
+
+    saved = tmp_path / "run.json"
+    saved.write_text(json.dumps({"machine": {"gpus": "none"}, "entries": [asdict(entry)]}))  # type: ignore[call-overload]
+    assert table(saved).splitlines() == [
+        "gpus none",
+        "",
+        "| µs | ours | NCCL | torch | ours / best peer | of the bound |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| all_gather 8 KB a PE | 5.0 | 10.0 | 8.0 | 0.62 | 0.40 |",
+    ]
