@@ -1,6 +1,9 @@
-"""Compile the kernels that take long, in parallel, into Triton's cache, so that the PEs of a test find them there.
+"""Compile the kernels of the checks, in parallel, into Triton's cache, so that the PEs of a test find them there.
 
-One of NVSHMEM's reductions takes 10 to 20 s to compile, and a PE compiles one kernel after the other.
+    python tests/gpu/warm_cache.py p2p nvshmem
+
+A PE compiles one kernel after the other, and one of NVSHMEM's reductions takes 10 to 30 s. Here each GPU runs its part of
+the checks alone, and the reductions are compiled by as many processes as there are cores.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -15,7 +19,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 
 
 def jobs() -> list[tuple[str, str, tuple[object, ...], dict[str, object]]]:
@@ -45,7 +50,8 @@ def compile_one(module: str, kernel: str, arguments: tuple[object, ...], constan
     return time.perf_counter() - begin
 
 
-def main() -> None:
+def compile_reductions() -> None:
+    """For the transport that ``TRITON_DIST_TRANSPORT`` names."""
     wanted = jobs()
     begin = time.perf_counter()
     spawn = multiprocessing.get_context("spawn")
@@ -53,6 +59,28 @@ def main() -> None:
         seconds = list(pool.map(compile_one, *zip(*wanted, strict=True)))
     wall = time.perf_counter() - begin
     print(f"compiled {len(wanted)} kernels in {wall:.1f} s, up to {max(seconds):.1f} s each", flush=True)
+
+
+def run_alone(transport: str, part: int, parts: int) -> subprocess.Popen[bytes]:
+    """One part of the checks in a world of one PE on a GPU: what they launch is compiled, whatever comes out."""
+    here = {"CUDA_VISIBLE_DEVICES": str(part), "TRITON_DIST_TRANSPORT": transport, "TRITON_DIST_WORLD": "gpu"}
+    command = [sys.executable, str(HERE / "worker_ops.py"), "--part", f"{part}/{parts}", "--without", "reduc"]
+    return subprocess.Popen(command, env=os.environ | here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def main() -> None:
+    begin = time.perf_counter()
+    gpus = torch.cuda.device_count()
+    alone = [run_alone(transport, part, gpus) for transport in sys.argv[1:] for part in range(gpus)]
+    if "nvshmem" in sys.argv[1:]:
+        os.environ["TRITON_DIST_TRANSPORT"] = "nvshmem"
+        compile_reductions()
+    for process in alone:
+        try:
+            process.wait(max(1.0, begin + 100 - time.perf_counter()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+    print(f"warm after {time.perf_counter() - begin:.1f} s: {[process.poll() for process in alone]}", flush=True)
 
 
 if __name__ == "__main__":
