@@ -35,7 +35,7 @@ def scatter(x, y, n):
 
 @triton.jit
 def scatter_constant(x, y, N: tl.constexpr):
-    dl.sum_reducescatter(dl.TEAM_WORLD, y, x, N)
+    dl.sum_reducescatter(dl.TEAM_WORLD, y, x, N, scope="thread")
 
 
 def _error(kind: type[Exception], launch: object, *arguments: object, **named: object) -> str:
