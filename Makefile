@@ -4,7 +4,7 @@
 #   make demo     run the examples, checked against PyTorch: on the GPUs that are here, else as four processes on the CPU
 #   make test     run the tests (those that need GPUs say so and skip)        PYTEST_ARGS="-k ring -x"
 #   make lint     ruff, mypy, clang-format            make format   let ruff and clang-format rewrite
-#   make bench    run the benchmarks                  make docs     write docs/ops.md anew from the op table
+#   make bench    run the benchmarks                  make docs     write docs/ops.md and tested.md anew
 #   make build    build the plugin and the runtime into triton_dist/_C         CMAKE_ARGS="-DTRITON_DIR=… -DMLIR_DIR=…"
 #   make clean    remove what was built (not .venv)
 #
@@ -35,6 +35,7 @@ bench: build
 
 docs: build
 	@$(PY) scripts/generate_op_docs.py
+	@$(PY) scripts/op_coverage.py > docs/tested.md
 
 lint: build/build.ninja # which also puts the extension module's types where mypy finds them
 	$(PY) -m ruff check

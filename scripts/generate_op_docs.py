@@ -41,6 +41,7 @@ _INTRODUCTION = """\
 This page is made from the [op table](../lowering/include/Shmem/ShmemOps.td) and the language's functions by
 `make docs`. [The language](language.md) introduces them in the order of a story, with the rules that hold for all:
 an operation acts once per program, and is ordered with the program's own accesses.
+[What was run where](tested.md) is a table of these operations, too.
 
 In routines, `TYPE` and `OP` stand for the element type and the operator as that library spells them, and a routine that
 exists for several scopes is listed with each of its suffixes. `—` means that a library has no such routine: the op is

@@ -128,6 +128,11 @@ def test_the_reference_is_up_to_date() -> None:
     assert run.returncode == 0, run.stderr
 
 
+def test_the_table_of_what_was_run_is_up_to_date() -> None:
+    run = subprocess.run([sys.executable, str(ROOT / "scripts/op_coverage.py")], capture_output=True, text=True)
+    assert run.stdout == (ROOT / "docs/tested.md").read_text(), "docs/tested.md is stale: run `make docs`"
+
+
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """A module with a kernel for each example of the reference."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,10 @@ import pytest
 from triton_dist.testing import launch
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "scripts"))
+
+from op_table import ops  # noqa: E402
+
 CPU = {"TRITON_DIST_WORLD": "cpu"}
 
 pytestmark = pytest.mark.skipif(
@@ -19,9 +25,12 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("n_pes", [1, 2, 3])
-def test_ops(n_pes: int) -> None:
-    result = launch([HERE / "worker_ops.py"], n_pes, env=CPU, timeout=200).check()
+def test_ops(n_pes: int, tmp_path: Path) -> None:
+    report = tmp_path / "results.json"
+    result = launch([HERE / "worker_ops.py", "--results", report], n_pes, env=CPU, timeout=200).check()
     assert result[0].stdout.count("PASS") > 60, "checks are missing"
+    used = {op for check in json.loads(report.read_text())["checks"] for op in check["ops"]}
+    assert {op.name for op in ops()} - used == {"always"}, "ops that no check between PEs uses"
 
 
 def test_lifecycle() -> None:

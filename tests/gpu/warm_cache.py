@@ -2,8 +2,8 @@
 
     python tests/gpu/warm_cache.py p2p nvshmem
 
-A PE compiles one kernel after the other, and one of NVSHMEM's reductions takes 10 to 30 s. Here each GPU runs its part of
-the checks alone, and the reductions are compiled by as many processes as there are cores.
+A PE compiles one kernel after the other, and one of NVSHMEM's reductions takes 10 to 30 s. Here each GPU runs its part
+of the checks alone, and the reductions are compiled by as many processes as there are cores.
 """
 
 from __future__ import annotations

@@ -1,0 +1,84 @@
+"""Print which op of the table was run where: docs/tested.md, from what the checks between PEs wrote down.
+
+torchrun --nproc-per-node 2 tests/gpu/worker_ops.py --results p2p-2.json    # in each world to be shown
+python scripts/op_coverage.py --add "H200, CUDA 13" p2p-2.json …            # into benchmarks/results
+python scripts/op_coverage.py > docs/tested.md                              # what `make docs` does
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from op_table import Op, ops
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/op-checks.json"
+PAGE = Path(__file__).resolve().parents[1] / "docs/tested.md"
+
+_INTRODUCTION = """\
+# What was run where
+
+Every operation of the [op table](ops.md), and in how many checks of
+[`tests/gpu/worker_ops.py`](../tests/gpu/worker_ops.py) a kernel with it was launched: between 2 and 4 PEs, each against
+a reference, all passed unless said otherwise. A kernel that several checks launch counts in the first. This page
+is made by `scripts/op_coverage.py` from [what those runs wrote down](../benchmarks/results/op-checks.json).
+
+ROCSHMEM was compiled for gfx942 and gfx950 and never run ([amd.md](amd.md)); — means that it has no such routine.
+"""
+
+
+def page() -> Iterator[str]:
+    runs = json.loads(RESULTS.read_text())
+    yield _INTRODUCTION
+    yield "| run | where | checks | failed |"
+    yield "| --- | --- | --- | --- |"
+    for run in runs:
+        failed = [check["check"] for check in run["checks"] if not check["passed"]]
+        yield f"| {_title(run)} | {run['where']} | {len(run['checks'])} | {', '.join(failed) or '0'} |"
+    yield ""
+    yield "| op | " + " | ".join(map(_title, runs)) + " | rocshmem |"
+    yield "| --- |" + " --- |" * (len(runs) + 1)
+    for op in ops():
+        cells = [_cell(run, op) for run in runs]
+        yield f"| [`{op.name}`](ops.md#{op.name}) | {' | '.join(cells)} | {_rocshmem(op)} |"
+
+
+def _title(run: Any) -> str:
+    return f"{run['transport']}, {run['pes']} PEs" if run["transport"] != "cpu" else f"CPU world, {run['pes']} PEs"
+
+
+def _cell(run: Any, op: Op) -> str:
+    checks = [check for check in run["checks"] if op.name in check["ops"]]
+    failed = sum(not check["passed"] for check in checks)
+    if run["transport"] == "cpu" and op.name == "always":
+        return "not needed"
+    return "not run" if not checks else f"{len(checks) - failed}" + (f", {failed} failed" if failed else "")
+
+
+def _rocshmem(op: Op) -> str:
+    return "compiled" if op.routines["rocshmem"] or not op.calls else "—"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--add", help="where the results that are named were made; they replace those of the same world"
+    )
+    parser.add_argument("results", nargs="*", type=Path)
+    arguments = parser.parse_args()
+    if arguments.add:
+        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+        runs = {(run["transport"], run["pes"]): run for run in known}
+        for file in arguments.results:
+            run = json.loads(file.read_text())
+            runs[run["transport"], run["pes"]] = {"where": arguments.add} | run
+        RESULTS.write_text(json.dumps([runs[key] for key in sorted(runs, reverse=True)], indent=1) + "\n")
+    else:
+        print("\n".join(page()))
+
+
+if __name__ == "__main__":
+    main()

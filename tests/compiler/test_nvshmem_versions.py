@@ -1,0 +1,58 @@
+"""Every op with the NVSHMEM of ``NVSHMEM_HOME``, where that is another version than the one that is installed with us.
+
+NVSHMEM_HOME=/path/to/nvidia/nvshmem pytest tests/compiler/test_nvshmem_versions.py
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from triton_dist.compiler import device_library, transport
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from op_examples import EXAMPLES, SIGNATURE
+
+pytestmark = pytest.mark.skipif(
+    "NVSHMEM_HOME" not in os.environ, reason="NVSHMEM_HOME names no other NVSHMEM (3.8.0 was tried)"
+)
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The examples of the reference, each as a kernel."""
+    lines = ["import triton.language as tl", "import triton_dist.language as dl"]
+    for name, example in EXAMPLES.items():
+        lines += [f"def {name}({', '.join(SIGNATURE)}):", f"    {example}"]
+    file = tmp_path_factory.mktemp("kernels") / "kernels.py"
+    file.write_text("\n".join(lines))
+    spec = importlib.util.spec_from_file_location("kernels", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_library_is_of_the_architecture() -> None:
+    path, version = device_library.nvshmem_bitcode("sm_90")
+    assert str(path).startswith(os.environ["NVSHMEM_HOME"])
+    by_architecture = tuple(map(int, version.split(".")[:2])) >= (3, 7)
+    assert path.name == ("libnvshmem_device_sm_90.bc" if by_architecture else "libnvshmem_device.bc")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_op_compiles_to_machine_code(name: str, kernels: ModuleType, compile_kernel: Callable[..., Any]) -> None:
+    with transport.using("nvshmem"):
+        compiled = compile_kernel(getattr(kernels, name), SIGNATURE)
+    assert compiled.asm["cubin"]
+    undefined = {line for line in compiled.asm["ptx"].splitlines() if line.startswith(".extern .func")}
+    assert not [line for line in undefined if not re.search("__assertfail|vprintf", line)], "not CUDA's own"
