@@ -47,7 +47,7 @@ def test_pes_that_share_a_gpu_without_leave() -> None:
 
 @pytest.mark.parametrize("n_pes", [2, 4])
 def test_ops_on_a_shared_gpu(n_pes: int) -> None:
-    env = GPU | {"CUDA_VISIBLE_DEVICES": "0", "TRITON_DIST_ALLOW_SHARED_GPU": "1"}
+    env = GPU | {"CUDA_VISIBLE_DEVICES": "0", "TRITON_DIST_ALLOW_SHARED_GPU": "1", "TRITON_DIST_SYMMETRIC_SIZE": "8G"}
     result = launch([ROOT / "tests/gpu/worker_ops.py"], n_pes, env=env, timeout=400)
     print(result.report)
     assert result.ok, result.report

@@ -119,3 +119,24 @@ def test_a_pe_that_fails_keeps_nobody_at_exit() -> None:
     assert not result.timed_out, result.report
     assert result.seconds < 25, result.report
     assert "PE 1 fails" in result[1].stderr
+
+
+def test_a_forked_child_has_no_part_in_the_world() -> None:
+    """It ends as any process does, and the world goes on; a PE that is killed while its child lives is lost, too."""
+    program = """
+import os, signal, sys, time, triton_dist
+world = triton_dist.init()
+if (child := os.fork()) == 0:
+    sys.exit(0) if world.pe == 0 else time.sleep(20)
+if world.pe == 0:
+    os.waitpid(child, 0)
+triton_dist.barrier_all()
+print("after the fork", flush=True)
+if world.pe == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(60)
+"""
+    result = launch(["-c", program], 2, timeout=60)
+    assert [pe.returncode for pe in result] == [1, -9], result.report
+    assert [pe.stdout for pe in result] == ["after the fork\n"] * 2, result.report
+    assert "PE 1 is lost" in result[0].stderr and result[0].seconds - result[1].seconds < 10, result.report

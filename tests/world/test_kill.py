@@ -10,25 +10,27 @@ import uuid
 from pathlib import Path
 
 import psutil
+import pytest
 from checking import HERE
 
-KILLS = int(os.environ.get("KILLS", "12"))  # KILLS=50 for more of them
+KILLS = int(os.environ.get("KILLS", "12"))  # in the CPU world; KILLS=50 for more of them
 SECONDS = 10
 
 
-def test_a_kill_at_any_moment() -> None:
+@pytest.mark.parametrize(("world", "kills"), [("cpu", KILLS), pytest.param("gpu", 5, marks=pytest.mark.gpu(3))])
+def test_a_kill_at_any_moment(world: str, kills: int) -> None:
     mark = uuid.uuid4().hex
     segments = set(Path("/dev/shm").iterdir())
     environment = os.environ | {
-        "TRITON_DIST_WORLD": "cpu",
-        "TRITON_DIST_SYMMETRIC_SIZE": "16M",
+        "TRITON_DIST_WORLD": world,
+        "TRITON_DIST_SYMMETRIC_SIZE": "64M",
         "TRITON_DIST_INIT_TIMEOUT": "6",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(HERE.parents[1]),
         "MARK": mark,
     }
-    program = [sys.executable, HERE / "failing" / "kill.py", str(KILLS), mark]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=20 * KILLS + 60)
+    program = [sys.executable, HERE / "failing" / "kill.py", str(kills), mark]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=20 * kills + 60)
     assert done.returncode == 0, done.stderr
     runs = [json.loads(line) for line in done.stdout.splitlines()]
     for run in runs:
@@ -43,7 +45,7 @@ def test_a_kill_at_any_moment() -> None:
             # Without a failure only where the program had ended: then all of them have ended so.
             assert pe == victim or status == 1 or run["statuses"].count(0) == 3 - killed, told
             assert pe == victim or status == 0 or f"PE {victim}" in output, told
-    assert sum(run["victim"] >= 0 and run["statuses"][run["victim"]] == -9 for run in runs) == KILLS
+    assert sum(run["victim"] >= 0 and run["statuses"][run["victim"]] == -9 for run in runs) == kills
     assert set(Path("/dev/shm").iterdir()) <= segments
     assert mark not in Path("/proc/net/unix").read_text(), "a meeting point is left"
     assert not [process for process in psutil.process_iter() if _has(process, mark)]

@@ -48,7 +48,7 @@ EXIT_SECONDS = 30.0  # for peers of a program that ends without finalize() to do
 
 _world: World | None = None
 _launch: Launch | None = None
-_leaves = False
+_process = 0  # which has arranged for its end; a child that it forks has no part in the world
 
 
 def init(*, group: Any = None, comm: Any = None) -> World:
@@ -73,15 +73,15 @@ def init(*, group: Any = None, comm: Any = None) -> World:
         TypeError: ``group`` or ``comm`` is none.
         ImportError: the GPU world's ``nvshmem4py`` is not installed.
     """
-    global _world, _launch, _leaves
+    global _world, _launch, _process
     if is_initialized():
         raise RuntimeError("triton_dist is initialised already: call triton_dist.finalize() before a second init()")
     if _launch is not None and _launch.watch is not None:
         _launch.watch.end()
     _launch = launch = discover(group, comm)
-    if not _leaves:
+    if _process != os.getpid():
         atexit.register(_leave)
-        _leaves = True
+        _process = os.getpid()
     try:
         _check_same_kind(launch)
         world: World = _world_class()(launch)
@@ -408,6 +408,8 @@ def _check_dtype(dtype: torch.dtype | None) -> torch.dtype:
 def _leave() -> None:
     """At exit without finalize(): finalise if the others end as well, and never wait for one that failed."""
     global _world
+    if _process != os.getpid():
+        return
     world, _world = _world, None
     if world is not None and not world.finalized:
         _end(world)

@@ -278,6 +278,7 @@ class Watch:
         """In a child of fork()."""
         if not self._ended:
             self._ended = self._ending = True
+            self._interrupts.stop()
             for peer in (*self._peers.values(), *filter(None, [self._listener])):
                 with contextlib.suppress(OSError):
                     socket.close(peer.detach())
