@@ -16,6 +16,7 @@ PLANTED = Path(__file__).parent / "planted"
 BUGS = {
     "early_read": "early-read",
     "early_read_store": "early-read",
+    "torch_barrier": "early-read",
     "reuse": "reuse",
     "race": "race",
     "host_reset": "race",
@@ -31,6 +32,7 @@ BUGS = {
     "unawaited_signal": "unawaited-signal",
     "put_outside": "outside",
     "store_outside": "outside",
+    "leak": "leak",
 }
 
 

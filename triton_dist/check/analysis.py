@@ -78,19 +78,20 @@ class _Analysis:
         self._signals = _Signals()
         self._stuck: list[_Stuck] = []
         self._failed = False
+        self._dropped: dict[int, set[int]] = defaultdict(set)
+        """By offset: the PEs that have dropped the tensor there."""
 
     def go(self) -> None:
         segment: list[Event] = []
-        met = False
+        barriers = [0] * self._run.n_pes
         for pe, event in self._run.events:
             if event[1] == Kind.LEAVE and event[2] == HOST and len(event[3]) == self._run.n_pes:
-                if not met:
+                barriers[pe] += 1
+                if barriers[pe] == max(barriers) and barriers.count(barriers[pe]) == 1:  # the first to leave it
                     self._analyse(segment)
                     segment = []
-                met = True
                 continue
             if event[1] == Kind.ARRIVE and event[2] == HOST and len(event[5]) == self._run.n_pes:
-                met = False
                 continue
             self._note(pe, event)
             segment.append((pe, event))
@@ -98,6 +99,7 @@ class _Analysis:
         self._deadlocks()
         if not self.findings.found and not self._failed:  # an error leaves waits undone
             self._unawaited_signals()
+            self._leaks()
 
     def _analyse(self, events: list[Event]) -> None:
         if events:
@@ -117,6 +119,8 @@ class _Analysis:
             self._stuck.append(_Stuck(pe, program, place, text, tuple(words or ()), tuple(pes or ())))
         elif kind == Kind.OUTSIDE:
             self._outside(pe, *items)
+        elif kind == Kind.DROPPED:
+            self._dropped[items[1]].add(pe)
         elif kind == Kind.FAILED:
             self._failed = True
         elif kind == Kind.RELEASE:
@@ -231,3 +235,19 @@ class _Analysis:
                 name = self._heap.name(word[0], word[1], word[1] + 8)
                 note = "no kernel waits for it, tests it or reads it: a wait is missing, or the signal goes elsewhere"
                 self.findings.add(Finding("unawaited-signal", [side], [f"at {name}", note]))
+
+    # ---- allocations
+
+    def _leaks(self) -> None:
+        for offset, pes in self._dropped.items():
+            tensor = self._heap.at(offset)
+            holding = [pe for pe in range(self._run.n_pes) if pe not in pes]
+            if tensor is None or not holding:  # all have dropped it: given back at the next collective call
+                continue
+            side = Side(min(pes), "host", tensor.place, f"allocates ({tensor.text})")
+            notes = [
+                f"dropped by PE {', '.join(map(str, sorted(pes)))} and still held by PE {', '.join(map(str, holding))} "
+                "at the end: its memory could not be used again",
+                "drop it on all PEs, or free() it together",
+            ]
+            self.findings.add(Finding("leak", [side], notes))

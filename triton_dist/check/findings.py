@@ -18,6 +18,7 @@ CLASSES = {
     "barrier": "barrier not entered by all",
     "unawaited-signal": "signal that no one waits for",
     "outside": "access outside of a symmetric tensor",
+    "leak": "leaked allocation",
 }
 """By the name that a report shows in brackets: a headline."""
 

@@ -57,6 +57,8 @@ class Kind(enum.IntEnum):
     """``place, offset, bytes, text``"""
     FREE = enum.auto()
     """``place, offset``"""
+    DROPPED = enum.auto()
+    """``place, offset``: when the world ends, a tensor that this PE does not hold any more, and that was not freed."""
     STUCK = enum.auto()
     """``program, place, waits for (text), words or None, PEs of a barrier or None``"""
     OUTSIDE = enum.auto()

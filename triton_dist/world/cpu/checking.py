@@ -20,6 +20,7 @@ from triton_dist.world.base import Launch
 from triton_dist.world.cpu.host_accesses import HostAccesses
 from triton_dist.world.cpu.recorder import Recorder
 from triton_dist.world.cpu.shared import create_file, open_file
+from triton_dist.world.cpu.torch_barriers import TorchBarriers
 
 if TYPE_CHECKING:
     from triton_dist.world.cpu.world import CpuWorld
@@ -42,12 +43,14 @@ class Checking:
         self._logs = [fd if pe == launch.pe else open_file(*card) for pe, card in enumerate(cards)]
         self.recorder = Recorder(world, Log(fd))
         self._turns.before_passing = self.recorder.flush
-        self._host = HostAccesses(self.recorder)
-        self._host.start()
+        self._host = (HostAccesses(self.recorder), TorchBarriers(self.recorder, launch.n_pes))
+        for watching in self._host:
+            watching.start()
 
     def end(self) -> None:
         """The world ends; nothing is recorded any more."""
-        self._host.stop()
+        for watching in self._host:
+            watching.stop()
 
     @property
     def has_reported(self) -> bool:

@@ -82,7 +82,7 @@ class Executor(stock.GridExecutor):  # type: ignore[misc]
         x, y, z = map(range, grid)
         programs = (Program(index, functools.partial(body, index)) for index in itertools.product(x, y, z))
         try:
-            with contextlib.nullcontext() if world is None else world.turn(self._where()):
+            with contextlib.nullcontext() if world is None else world.turn():
                 Scheduler(enter, world).run(programs)
                 if world is not None and world.recorder is not None:
                     world.recorder.launch_ended()

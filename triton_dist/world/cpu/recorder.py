@@ -63,6 +63,9 @@ class Recorder:
     def freed(self, offset: int) -> None:
         self._host(Kind.FREE, "free", offset)
 
+    def dropped(self, offset: int) -> None:
+        self._host(Kind.DROPPED, "end of the world", offset)
+
     def allocations(self, spans: Sequence[tuple[int, int]]) -> None:
         """What is allocated now: offsets and sizes."""
         self._bounds = np.array([(begin, begin + size) for begin, size in sorted(spans)], np.int64).reshape(-1, 2).T

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import math
 import os
 import sys
@@ -155,6 +156,14 @@ class CpuWorld(World):
         assert self.recorder is not None
         self.recorder.allocations([(allocation.begin, allocation.nbytes) for allocation in self.ledger.all()])
 
+    def _record_dropped(self) -> None:
+        """What this PE has dropped, and has not been given back because others have not."""
+        assert self.recorder is not None
+        gc.collect()
+        for allocation in self.ledger.all():
+            if allocation.use() is None:
+                self.recorder.dropped(allocation.begin)
+
     def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
         place = self._place_of(tensor, start_of(tensor))
         if place is None or place[0] != self.pe:
@@ -201,6 +210,8 @@ class CpuWorld(World):
 
     def _close(self) -> None:
         try:
+            if self.recorder is not None:
+                self._record_dropped()
             texts = self._exchange(self.team_world, "finalize()", "finalize()")
             check_same_calls(self.team_world, [text.split("\n")[0] for text in texts])
             if self.checking is not None:
@@ -320,15 +331,15 @@ class CpuWorld(World):
         )
 
     @contextmanager
-    def turn(self, failing: str) -> Iterator[None]:
-        """Do something while the other PEs wait, if PEs take turns. Errors begin with ``failing``."""
+    def turn(self, failing: str | None = None) -> Iterator[None]:
+        """Do something while the other PEs wait, if PEs take turns. ``failing`` begins the error of a broken world."""
         if self.turns is None:
             yield
             return
         try:
             self.turns.take()
         except BrokenWorldError as error:
-            raise BrokenWorldError(f"{failing}: {error}") from None
+            raise BrokenWorldError(f"{failing}: {error}" if failing else str(error)) from None
         try:
             yield
         finally:
