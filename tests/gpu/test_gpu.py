@@ -56,6 +56,24 @@ def test_ops(n_gpus: int, transport: str) -> None:
     assert run.stdout.count("\nPASS") > 75, "checks are missing"
 
 
+def test_heap_teams_and_host_operations(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_heap.py", env=GPU)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("\nPASS") == 6 and "FAIL" not in run.stdout, run.stdout
+
+
+@pytest.mark.parametrize("first", ["torch", "ours"])
+def test_torch_s_symmetric_memory(first: str) -> None:
+    run = torchrun(2, "tests/gpu/worker_symm_mem.py", first, env=GPU, timeout=120)
+    assert "symm_mem: passed" in run.stdout, run.stdout
+
+
+def test_registered_memory() -> None:
+    run = torchrun(2, "tests/gpu/worker_register.py", env=GPU, timeout=120)
+    assert run.returncode == 0, run.stdout
+    assert "register: passed" in run.stdout
+
+
 def test_lifecycle(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_lifecycle.py", env=GPU)
     assert run.returncode == 0, run.stdout

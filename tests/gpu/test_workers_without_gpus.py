@@ -33,6 +33,11 @@ def test_ops(n_pes: int, tmp_path: Path) -> None:
     assert {op.name for op in ops()} - used == {"always"}, "ops that no check between PEs uses"
 
 
+def test_heap_teams_and_host_operations() -> None:
+    result = launch([HERE / "worker_heap.py"], 4, env=CPU, timeout=100).check()
+    assert result[0].stdout.count("PASS") == 4, "checks are missing"
+
+
 def test_lifecycle() -> None:
     result = launch([HERE / "worker_lifecycle.py"], 2, env=CPU, timeout=100).check()
     assert "lifecycle: passed" in result[0].stdout
