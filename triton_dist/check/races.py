@@ -103,6 +103,7 @@ class Segment:
         self._rounds: dict[Any, Clock] = {}
         self._pe_rounds: dict[Any, int] = defaultdict(int)
         self._ended: dict[int, list[_Thread]] = defaultdict(list)
+        self._launched_before: dict[int, list[_Thread]] = defaultdict(list)
         self._issue: dict[int, tuple[_Thread, int]] = {}
         """By event: who started a copy, and its own number then."""
         self._had_waited: dict[int, bool] = {}
@@ -157,6 +158,7 @@ class Segment:
     def _launched(self, pe: int) -> None:
         for thread in self._ended.pop(pe, []):
             self._threads[pe, HOST].clock.join(thread.clock)
+            self._launched_before[pe].append(thread)
 
     def _thread(self, pe: int, program: int) -> _Thread:
         return self._threads[pe, program]
@@ -249,6 +251,10 @@ class Segment:
             self._quiet(pe, program, None)
         thread = self._thread(pe, program)
         of_hosts = program == HOST  # of a team: one of all hosts ends the segment
+        if of_hosts:  # which waits for all that its kernels started
+            for ended in self._launched_before.pop(pe, []):
+                for actor in ended.copies.values():
+                    thread.clock.learn(actor, ended.issued.get(actor, 0))
         meeting = (pes, of_hosts, self._pe_rounds[pe, pes, of_hosts])
         self._pe_rounds[pe, pes, of_hosts] += 1
         self._rounds.setdefault(meeting, Clock.zero(len(self._actors))).join(thread.clock)
