@@ -14,37 +14,19 @@ namespace triton_dist::device {
 /// decide over the bandwidth of a program.
 constexpr uint32_t kInFlight = 8;
 
-/// Loads or stores Begin to End of a round. Those that a small copy does not have are jumped over by groups, and where
-/// its end falls into a group are left out one by one.
-template <uint32_t Begin, uint32_t End>
-inline void loadSome(Vector *vectors, const Global<char> *src, uint32_t stride, size_t left) {
-  if (left <= Begin * stride)
-    return;
-#pragma unroll
-  for (uint32_t i = Begin; i < End; ++i)
-    loadIf(i == Begin || i * stride < left, vectors[i], (const Global<Vector> *)(src + i * stride));
-}
-template <uint32_t Begin, uint32_t End>
-inline void storeSome(Global<char> *dst, const Vector *vectors, uint32_t stride, size_t left) {
-  if (left <= Begin * stride)
-    return;
-#pragma unroll
-  for (uint32_t i = Begin; i < End; ++i)
-    storeIf(i == Begin || i * stride < left, (Global<Vector> *)(dst + i * stride), vectors[i]);
-}
-
 /// Copies `nbytes`, a multiple of 16, between aligned addresses. The last round differs from others by its missing
-/// loads only: one piece of code serves all sizes.
+/// loads and stores only: one piece of code, without branches, serves all sizes.
 template <typename Scope> inline void copyVectors(Global<char> *dst, const Global<char> *src, size_t nbytes) {
   uint32_t stride = Scope::size() * sizeof(Vector);
   for (size_t at = Scope::rank() * sizeof(Vector); at < nbytes; at += kInFlight * stride) {
+    size_t left = nbytes - at;
     Vector vectors[kInFlight];
-    loadSome<0, 1>(vectors, src + at, stride, nbytes - at);
-    loadSome<1, 4>(vectors, src + at, stride, nbytes - at);
-    loadSome<4, 8>(vectors, src + at, stride, nbytes - at);
-    storeSome<0, 1>(dst + at, vectors, stride, nbytes - at);
-    storeSome<1, 4>(dst + at, vectors, stride, nbytes - at);
-    storeSome<4, 8>(dst + at, vectors, stride, nbytes - at);
+#pragma unroll
+    for (uint32_t i = 0; i < kInFlight; ++i)
+      loadIf(i * stride < left, vectors[i], (const Global<Vector> *)(src + at + i * stride));
+#pragma unroll
+    for (uint32_t i = 0; i < kInFlight; ++i)
+      storeIf(i * stride < left, (Global<Vector> *)(dst + at + i * stride), vectors[i]);
   }
 }
 
@@ -70,21 +52,26 @@ template <typename Scope> inline void copyShifted(Global<char> *dst, const Globa
 /// Copies bytes between addresses of any alignment. All threads of the scope call it; each has done its part when it
 /// returns.
 template <typename Scope> TRITON_DIST_OUTLINED void copy(Bytes dst, Bytes src, size_t nbytes) {
-  // Whole vectors or words in the middle, single bytes before and behind.
-  bool isApart = (dst.here ^ src.here) % sizeof(Vector) != 0;
-  uint32_t unit = isApart ? sizeof(uint64_t) : sizeof(Vector);
-  uint32_t before = -(uint32_t)dst.here & (unit - 1);
-  before = before < nbytes ? before : nbytes;
-  uint32_t rest = before + ((uint32_t)(nbytes - before) & (unit - 1));
-  size_t middle = nbytes - rest;
-  if (isApart)
-    copyShifted<Scope>(dst.at(before), src.at(before), middle / sizeof(uint64_t));
-  else
-    copyVectors<Scope>(dst.at(before), src.at(before), middle);
-  for (uint32_t i = Scope::rank(); i < rest; i += Scope::size()) {
-    size_t at = i < before ? i : i + middle;
-    *dst.at(at) = *src.at(at);
+  size_t begin = 0, vectors = nbytes;
+  // Mostly all is whole vectors, and a small copy is as fast as this is found out.
+  if ((dst.here | src.here | nbytes) % sizeof(Vector)) {
+    // Whole vectors or words in the middle, single bytes before and behind.
+    bool isApart = (dst.here ^ src.here) % sizeof(Vector) != 0;
+    uint32_t unit = isApart ? sizeof(uint64_t) : sizeof(Vector);
+    uint32_t before = -(uint32_t)dst.here & (unit - 1);
+    before = before < nbytes ? before : nbytes;
+    uint32_t rest = before + ((uint32_t)(nbytes - before) & (unit - 1));
+    size_t middle = nbytes - rest;
+    for (uint32_t i = Scope::rank(); i < rest; i += Scope::size()) {
+      size_t at = i < before ? i : i + middle;
+      *dst.at(at) = *src.at(at);
+    }
+    if (isApart)
+      copyShifted<Scope>(dst.at(before), src.at(before), middle / sizeof(uint64_t));
+    begin = before;
+    vectors = isApart ? 0 : middle;
   }
+  copyVectors<Scope>(dst.at(begin), src.at(begin), vectors);
 }
 
 } // namespace triton_dist::device
