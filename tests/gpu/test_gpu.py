@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -38,15 +39,15 @@ def test_example_alone(example: Path) -> None:
     assert f"PASS {example.stem}: gpu world, 1 PE," in run.stdout
 
 
-@pytest.fixture(scope="session")
-def warm_cache() -> None:
+@functools.cache
+def warm_cache(transport: str) -> None:
     """The checks' kernels are compiled by all cores at once. What fails here, fails in the test as well."""
-    subprocess.run([sys.executable, ROOT / "tests/gpu/warm_cache.py", "p2p", "nvshmem"], env=os.environ | CHECKS)
+    subprocess.run([sys.executable, ROOT / "tests/gpu/warm_cache.py", transport], env=os.environ | CHECKS)
 
 
 @each_transport
-@pytest.mark.usefixtures("warm_cache")
 def test_ops(n_gpus: int, transport: str) -> None:
+    warm_cache(transport)
     env = CHECKS | {"TRITON_DIST_TRANSPORT": transport}
     run = torchrun(n_gpus, "tests/gpu/worker_ops.py", env=env, timeout=600)
     print(run.stdout)
