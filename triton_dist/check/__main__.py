@@ -34,7 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.schedule is not None:
         env["TRITON_DIST_SCHEDULE"] = options.schedule
     script_arguments = [argument for i, argument in enumerate(rest) if argument != "--" or "--" in rest[:i]]
-    statuses = run([options.script, *script_arguments], options.pes, env=env, timeout=options.timeout)
+    try:
+        statuses = run([options.script, *script_arguments], options.pes, env=env, timeout=options.timeout)
+    except KeyboardInterrupt:
+        return 130
     if statuses is None:
         print(f"triton-dist-check: ended after {options.timeout:g} s (--timeout)", file=sys.stderr)
         return 1
