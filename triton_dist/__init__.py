@@ -15,18 +15,16 @@ import sys
 
 import _triton_dist_loader
 
-try:
-    _triton_dist_loader.check()
-except ImportError:
-    if sys.argv[:1] == ["-m"] and "triton_dist.info" in sys.orig_argv:  # python -m imports this package first
-        import _triton_dist_info
+if sys.argv[:1] == ["-m"] and "triton_dist.info" in sys.orig_argv:  # which must work where this package does not
+    import _triton_dist_info
 
-        sys.exit(_triton_dist_info.main(sys.orig_argv[sys.orig_argv.index("triton_dist.info") + 1 :]))
-    raise
+    sys.exit(_triton_dist_info.main(sys.orig_argv[sys.orig_argv.index("triton_dist.info") + 1 :]))
 
-from triton_dist.compat.jit import jit
-from triton_dist.world import BrokenWorldError, World, interprets, kind
-from triton_dist.world.api import (
+_triton_dist_loader.check()
+
+from triton_dist.compat.jit import jit  # noqa: E402
+from triton_dist.world import BrokenWorldError, World, interprets, kind  # noqa: E402
+from triton_dist.world.api import (  # noqa: E402
     alltoall,
     barrier,
     barrier_all,
@@ -52,7 +50,7 @@ from triton_dist.world.api import (
     team_world,
     zeros,
 )
-from triton_dist.world.teams import Team
+from triton_dist.world.teams import Team  # noqa: E402
 
 __all__ = [
     "BrokenWorldError",

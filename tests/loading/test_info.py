@@ -42,6 +42,24 @@ def test_another_triton(environment: Environment) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TRITON_DIST_WORLD", "moon", "TRITON_DIST_WORLD='moon': expected one of cpu, gpu"),
+        ("TRITON_DIST_DISABLE_PLUGIN", "1", "switched off: unset TRITON_DIST_DISABLE_PLUGIN"),
+        ("TRITON_DIST_WAIT_TIMEOUT", "-3", "expected a positive number of seconds"),
+        ("PMI_SIZE", "4", "an MPI launcher started this process"),
+    ],
+)
+def test_wrong_variables(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str) -> None:
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(_triton_dist_info, "_ASK_TORCH", "print('=====')")  # PyTorch is not what this is about
+    found = _triton_dist_info.collect()
+    assert said in " ".join(problem["what"] for problem in found["problems"]), found["problems"]
+    assert found["environment"][variable] == value
+
+
 def answers(monkeypatch: pytest.MonkeyPatch, **package: Any) -> dict[str, Any]:
     """What is found where the package and PyTorch on two GPUs say this."""
     torch = {
