@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
 from triton_dist.compiler import hooks, transport
-from triton_dist.world import launch_check
+from triton_dist.world import gpu, launch_check, module_state
 from triton_dist.world.launch_check import CheckedLauncher, Requirements, SymmetricMemory
 
 HIDDEN = ("stream", "function", "packed", None, None, None)
@@ -99,6 +100,18 @@ def test_a_reducescatter_beyond_nvshmem_s_memory_is_refused(memory: Any) -> None
     assert len(launcher.grids) == 2
 
 
+def test_what_nvshmem_has_for_reductions_is_the_user_s_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVSHMEM_REDUCE_SCRATCH_SIZE", "")  # so that it is put back
+    monkeypatch.delenv("NVSHMEM_REDUCE_SCRATCH_SIZE")
+    assert gpu._reduce_scratch() == 2 << 20
+    assert os.environ["NVSHMEM_REDUCE_SCRATCH_SIZE"] == str(2 << 20), "NVSHMEM reads it there"
+    monkeypatch.setenv("NVSHMEM_REDUCE_SCRATCH_SIZE", "16M")
+    assert gpu._reduce_scratch() == 16 << 20
+    monkeypatch.setenv("NVSHMEM_REDUCE_SCRATCH_SIZE", "much")
+    with pytest.raises(ValueError, match="NVSHMEM_REDUCE_SCRATCH_SIZE='much'"):
+        gpu._reduce_scratch()
+
+
 def test_looking_costs_less_than_two_microseconds(memory: Any) -> None:
     def plain(*arguments: Any) -> None:
         pass
@@ -176,6 +189,34 @@ def test_without_a_limit_of_the_library_there_is_none(load: Any) -> None:
         needs = load(meet).run._needs
     assert needs.collective and needs.symmetric
     assert not needs.scatters and needs.largest_scatter == (0, "")
+
+
+def test_how_many_programs_are_resident_is_the_driver_s_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, int]] = []
+    status = [0]
+
+    def occupancy(blocks: Any, function: Any, threads: Any, shared: Any) -> int:
+        asked.append((function.value, threads.value, shared.value))
+        blocks._obj.value = 3
+        return status[0]
+
+    class Driver:
+        utils = SimpleNamespace(get_device_properties=lambda device: {"multiprocessor_count": 132 + device})
+
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("cuda", 90, 32)
+
+        def get_current_device(self) -> int:
+            return 0
+
+    cuda = SimpleNamespace(cuOccupancyMaxActiveBlocksPerMultiprocessor=occupancy)
+    monkeypatch.setattr(module_state, "cuda_driver", lambda: cuda)
+    monkeypatch.setattr(type(triton.runtime.driver), "active", Driver())
+    kernel = SimpleNamespace(function=77, metadata=SimpleNamespace(num_warps=8, shared=1024))
+    assert launch_check._resident_programs(kernel) == 3 * 132
+    assert asked == [(77, 256, 1024)]
+    status[0] = 1
+    assert launch_check._resident_programs(kernel) == 0, "not known"
 
 
 def test_the_launcher_of_a_plain_kernel_is_triton_s_own(load: Any) -> None:

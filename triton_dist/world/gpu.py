@@ -55,6 +55,7 @@ class GpuWorld(World):
         self._rounds: Counter[str] = Counter()
         capacity = environment.get("TRITON_DIST_SYMMETRIC_SIZE")
         asked = environment.get("TRITON_DIST_TRANSPORT")
+        reduce_scratch = _reduce_scratch()
         self.device, shared = choose_device(launch)
         self._nvshmem, self._bindings = _import_nvshmem()
         _check_versions(self._nvshmem)
@@ -78,12 +79,11 @@ class GpuWorld(World):
         fill = {name: how for name, how in fill.items() if name not in lacking}
         self.transports = tuple(fill)
         module_state.bind(self.device.index, fill, lacking)
-        scratch = environment.size(os.environ[REDUCE_SCRATCH])
         launch_check.bind(
             launch_check.SymmetricMemory(
                 contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
                 owner=f"PE {self.pe}",
-                scatter_limit=scratch // 2 // self.n_pes if self.n_pes > 1 else sys.maxsize,
+                scatter_limit=reduce_scratch // 2 // self.n_pes if self.n_pes > 1 else sys.maxsize,
             )
         )
 
@@ -239,6 +239,15 @@ def _compile_for(transport: str | None, n_pes: int = 0) -> None:
     choose(transport, n_pes)
 
 
+def _reduce_scratch() -> int:
+    """Bytes of NVSHMEM's memory for reductions: what the user wants, or else what we set for it."""
+    text = os.environ.setdefault(REDUCE_SCRATCH, str(REDUCE_SCRATCH_SIZE))
+    try:
+        return environment.size(text)
+    except ValueError as error:
+        raise ValueError(f"{REDUCE_SCRATCH}={text!r}: {error}") from None
+
+
 def _import_nvshmem() -> tuple[Any, Any]:
     try:
         import nvshmem.bindings
@@ -272,7 +281,6 @@ def _start_nvshmem(nvshmem: Any, bindings: Any, launch: Launch, device: torch.de
     from cuda.core import Device
 
     os.environ["NVSHMEM_SYMMETRIC_SIZE"] = str(capacity)
-    os.environ.setdefault(REDUCE_SCRATCH, str(REDUCE_SCRATCH_SIZE))
     gpu = Device(device.index)
     gpu.set_current()
     unique_id = nvshmem.get_unique_id(empty=launch.pe != 0)
