@@ -114,7 +114,7 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
     def torch_fused(i: int) -> torch.Tensor:
         return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)[1][0]
 
-    names = [name for name in PATTERNS if possible(name, m // n_pes, m)]
+    names = [name for name in PATTERNS if possible(name, m // n_pes)]
     sides = {"NCCL + cuBLAS": nccl, "torch fused": torch_fused}
     sides |= patterns(kernels.all_gather_gemm, names, wanted, a, b, out)
     bound = max(bench.time_alone(lambda: whole @ b), m // n_pes * k * 2 * (n_pes - 1) / rate)
@@ -152,7 +152,7 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
     sides: dict[str, Side] = {"NCCL + cuBLAS": nccl}
     if not all_reduce:
         sides["torch fused"] = torch_fused
-    names = [name for name in PATTERNS if possible(name, m // n_pes, m)]
+    names = [name for name in PATTERNS if possible(name, m // n_pes)]
     function = kernels.gemm_all_reduce if all_reduce else kernels.gemm_reduce_scatter
     out = triton_dist.zeros(m, n, dtype=BF16) if all_reduce else torch.empty_like(part)
     sides |= patterns(function, names, wanted, a, b, out)
@@ -170,11 +170,9 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
         triton_dist.free(out)
 
 
-def possible(pattern: str, rows: int, all_rows: int) -> bool:
-    """Whether a pattern can be asked for with so many rows on each PE, and in all."""
-    if pattern in ("ring", "copy_engine"):
-        return rows % 128 == 0
-    return pattern != "fused" or all_rows <= 128
+def possible(pattern: str, rows: int) -> bool:
+    """Whether a pattern can be asked for with so many rows on each PE."""
+    return pattern == "bulk_synchronous" or rows % 128 == 0
 
 
 def calls_for(seconds: float) -> int:

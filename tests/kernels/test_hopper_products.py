@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from triton_dist.kernels.gemm.config import FLAT, LARGE, Config
+from triton_dist.kernels.gemm.config import LARGE, Config
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.hopper.launch import REGISTERS
 
@@ -32,11 +32,10 @@ def compiled(config: Config, **options: Any) -> Any:
     types |= {"b": descriptor(config.block_k, config.block_n)}
     tiles = ["c", *(f"c{i}" for i in range(8)), "following", "staging"]
     types |= dict.fromkeys(tiles, descriptor(part, config.block_n))
-    types |= {"slots": "*fp32", "distances": "*i64", "rows": "*bf16", "gathered": "*bf16", "b_values": "*bf16"}
-    types |= dict.fromkeys(("rows_numel", "b_step", "me", "tiles_n"), "i32")
+    types |= {"slots": "*fp32", "distances": "*i64", "me": "i32", "tiles_n": "i32"}
     constants: dict[str, Any] = {
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "STAGES": config.stages,
-        "GROUPS": config.groups, "N_PES": 4, "OUT": "local", "GATHER": "none", "SPLIT": False, "B_BY_COLUMNS": False,
+        "GROUPS": config.groups, "N_PES": 4, "OUT": "local", "GATHER": False, "SPLIT": False, "B_BY_COLUMNS": False,
         "SENDERS": 0,
     } | options  # fmt: skip
     types |= dict.fromkeys(constants, "constexpr")
@@ -51,7 +50,7 @@ def compiled(config: Config, **options: Any) -> Any:
     [
         pytest.param(LARGE, {"OUT": "senders", "SENDERS": 16}, id="senders"),
         pytest.param(LARGE, {"OUT": "ring_all", "SPLIT": True}, id="ring_all"),
-        pytest.param(FLAT, {"GATHER": "rows"}, id="rows"),
+        pytest.param(LARGE, {"GATHER": True}, id="gather"),
     ],
 )
 def test_it_fits_and_does_not_spill_where_it_multiplies(

@@ -87,7 +87,7 @@ def check_mistakes(world: Any) -> None:
     with raises(ValueError, "needs a Hopper GPU"):
         kernels.gemm_all_scatter(a, b, pattern="warp_specialized")
     with raises(ValueError, "there is bulk_synchronous"):
-        kernels.all_gather_gemm(a, b, pattern="fused")
+        kernels.all_gather_gemm(a, b, pattern="copy_engine")
     with raises(ValueError, "pattern ring needs a Hopper GPU"):
         kernels.gemm_reduce_scatter(a, b, pattern="ring")
     with raises(ValueError, "a is of torch.float32, and b of torch.float16"):

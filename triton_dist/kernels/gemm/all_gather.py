@@ -4,8 +4,6 @@
 - ``copy_engine``: the copy engine sends this PE's rows to one PE after the other, while the product begins with
   them; it goes on with the next PE's, which are here by then. PE p's order is p, p + 1, …, and its rows go to p - 1
   first: who needs them next has them next.
-- ``fused``: for few rows, where the product waits for B to come from memory: every program first stores its share of
-  this PE's rows to everybody, and multiplies when all of A is here.
 """
 
 from __future__ import annotations
@@ -26,8 +24,6 @@ from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 
 __all__ = ["all_gather_gemm"]
 
-FEW_ROWS = 128
-
 
 def all_gather_gemm(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, pattern: str = "auto"
@@ -44,8 +40,8 @@ def all_gather_gemm(
         b: [K, N], with contiguous rows or columns.
         out: [M, N], contiguous; by default a new one.
         pattern: how communication is overlapped (see the module), or ``auto``: the fastest of those that can be had
-            here, as measured when a shape is first used. All but ``bulk_synchronous`` need a Hopper GPU, and
-            ``copy_engine`` a multiple of 128 rows on each PE, ``fused`` at most 128 in all.
+            here, as measured when a shape is first used. ``copy_engine`` needs a Hopper GPU and a multiple of 128 rows
+            on each PE.
 
     Returns:
         ``out``. Sums are accumulated in float32.
@@ -80,8 +76,6 @@ def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
     names = ["bulk_synchronous"]
     if a.shape[0] % config.block_m == 0:
         names.append("copy_engine")
-    if c.shape[0] <= FEW_ROWS and a.is_contiguous():
-        names.append("fused")
     return names
 
 
@@ -106,7 +100,7 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
             for row, column in grouped(range(pe * each, (pe + 1) * each), columns)
         ]
         schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
-        return Launcher(schedule, config, "local", "chunks", len(columns)), torch.cuda.Stream()
+        return Launcher(schedule, config, "local", True, len(columns)), torch.cuda.Stream()
 
     launcher, beside = kept(("chunks of a", *_key(a, b)), make)
     gathered = _gathered(a)
@@ -122,26 +116,7 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     here.wait_stream(beside)
 
 
-def _fused(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    from triton_dist.kernels.gemm.hopper.launch import Launcher
-
-    def make() -> Launcher:
-        config = choose(c.shape[0], c.shape[1], portable.programs())
-        rows, columns = (
-            range(triton.cdiv(n, size)) for n, size in zip(c.shape, (config.block_m, config.block_n), strict=True)
-        )
-        tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns)]
-        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
-        return Launcher(schedule, config, "local", "rows", len(columns))
-
-    halves = kept(
-        ("rows of a", *_key(a, b)),
-        lambda: triton_dist.zeros(2 * c.shape[0], a.shape[1], dtype=a.dtype),  # for launches of even and odd number
-    )
-    kept(("rows", *_key(a, b)), make)(halves, b, c, rows=a)
-
-
-PATTERNS = {"bulk_synchronous": _bulk_synchronous, "copy_engine": _copy_engine, "fused": _fused}
+PATTERNS = {"bulk_synchronous": _bulk_synchronous, "copy_engine": _copy_engine}
 
 
 def _gathered(a: torch.Tensor) -> torch.Tensor:

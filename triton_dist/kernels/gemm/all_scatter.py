@@ -153,7 +153,7 @@ def _senders(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, senders: int) ->
         sent = [tile for tile in tiles if tile.pe >= 0]
         k_steps = triton.cdiv(a.shape[1], config.block_k)
         schedule = make_schedule(tiles, k_steps, programs, passed_on=[sent[i::senders] for i in range(senders)])
-        return Launcher(schedule, config, "senders", "none", len(columns), state_words=len(tiles), senders=senders)
+        return Launcher(schedule, config, "senders", False, len(columns), state_words=len(tiles), senders=senders)
 
     launcher = kept(("senders", senders, *_key(a, b)), make)
     launcher(a, b, c, everywhere=_everywhere(c))
@@ -167,7 +167,7 @@ def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None
         rows, columns = _tiles(c, config)
         tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns)]
         schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
-        return Launcher(schedule, config, "scatter", "none", len(columns))
+        return Launcher(schedule, config, "scatter", False, len(columns))
 
     kept(("scatter", *_key(a, b)), make)(a, b, c, everywhere=_everywhere(c))
 
@@ -194,7 +194,7 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
                 chunks.append((_extent(group, config.block_m), _extent(some, config.block_n)))
                 sizes.append(len(group) * len(some))
         schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
-        launcher = Launcher(schedule, config, "chunks", "none", len(columns), chunk_sizes=sizes)
+        launcher = Launcher(schedule, config, "chunks", False, len(columns), chunk_sizes=sizes)
         return launcher, chunks, [torch.cuda.Stream() for _ in range(n_pes - 1)]
 
     launcher, chunks, beside = kept(("chunks", *_key(a, b)), make)

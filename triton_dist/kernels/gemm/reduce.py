@@ -134,7 +134,7 @@ def _ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool = F
         ]
         schedule = make_schedule(tiles, triton.cdiv(a.shape[1], LARGE.block_k), portable.programs())
         out = "ring_all" if to_all else "ring"
-        return Launcher(schedule, LARGE, out, "none", len(columns), ring_tiles=len(tiles))
+        return Launcher(schedule, LARGE, out, False, len(columns), ring_tiles=len(tiles))
 
     staging = _room("ring", a, b)
     following = triton_dist.peer(staging, (me + 1) % n_pes)

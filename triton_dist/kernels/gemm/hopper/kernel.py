@@ -18,7 +18,7 @@ __all__ = ["multiply"]
 def multiply(
     a, a_own, b, c, c0, c1, c2, c3, c4, c5, c6, c7, following, staging,
     units, starts, slots, slot_flags, state, flags, distances, chunk_sizes, chunk_flags,
-    rows, gathered, rows_numel, b_values, b_step, me, tiles_n,
+    me, tiles_n,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
     N_PES: gl.constexpr, OUT: gl.constexpr, GATHER: gl.constexpr, SPLIT: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
     SENDERS: gl.constexpr,
@@ -56,7 +56,6 @@ def multiply(
     pes = (me, N_PES)
     sums = (slots, slot_flags)
     chunks = (chunk_sizes, chunk_flags)
-    to_send = (rows, gathered, rows_numel)
     # (Tuples of arguments must stand here: in a variable, what is constexpr in them would no longer be.)
     # fmt: off
     if GROUPS == 1:
@@ -64,10 +63,10 @@ def multiply(
         gl.warp_specialize([
             (multiply_tiles, (ring, outgoing, incoming, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (load_tiles, (a, a_own, b, c, b_values, b_step, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
+            (load_tiles, (a, a_own, b, c, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
             (send_tiles, (c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes,
-                          tiles_n, to_send, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS)),
+                          tiles_n, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS)),
         ], [1, 1], [24, 48])
     elif RING:
         gl.warp_specialize([
@@ -75,10 +74,10 @@ def multiply(
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
             (multiply_tiles, (ring, outgoing, incoming, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (load_tiles, (a, a_own, b, c, b_values, b_step, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
+            (load_tiles, (a, a_own, b, c, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
             (send_tiles, (c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes,
-                          tiles_n, to_send, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS)),
+                          tiles_n, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS)),
             (receive_tiles, (staging, incoming, schedule, state, flags, pes, tiles_n, BLOCK_M, BLOCK_N, GROUPS)),
         ], [4, 1, 1, 1], [232, 24, 24, 24])
     else:
@@ -87,9 +86,9 @@ def multiply(
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
             (multiply_tiles, (ring, outgoing, incoming, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (load_tiles, (a, a_own, b, c, b_values, b_step, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
+            (load_tiles, (a, a_own, b, c, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
             (send_tiles, (c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes,
-                          tiles_n, to_send, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS)),
+                          tiles_n, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS)),
         ], [4, 1, 1], [232, 24, 24])
     # fmt: on

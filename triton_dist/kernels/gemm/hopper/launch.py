@@ -60,7 +60,7 @@ class Launcher:
     schedule: Schedule
     config: Config
     out: str
-    gather: str
+    gather: bool
     tile_columns: int
     ring_tiles: int = 0
     state_words: int = 0
@@ -110,7 +110,6 @@ class Launcher:
         everywhere: Sequence[torch.Tensor] = (),
         following: torch.Tensor | None = None,
         staging: torch.Tensor | None = None,
-        rows: torch.Tensor | None = None,
     ) -> None:
         """Launch on the current stream.
 
@@ -119,7 +118,6 @@ class Launcher:
             a_own: this PE's rows of A, where ``a`` gathers.
             everywhere: C on all PEs, this one first.
             following, staging: where sums of a ring leave to, and come in.
-            rows: this PE's rows of A, to be sent to all.
         """
         config = self.config
         by_columns = b.stride(1) != 1
@@ -132,7 +130,6 @@ class Launcher:
             _map(b.t(), [config.block_n, config.block_k]) if by_columns else _map(b, [config.block_k, config.block_n])
         )
         units, starts, slots, slot_flags, sizes = self._tables
-        sent = a if rows is None else rows
         multiply[(len(self.schedule.starts) - 1,)](
             a_map,
             a_map if a_own is None else _map(a_own, a_block),
@@ -142,7 +139,7 @@ class Launcher:
             c_map if following is None else _map(following, c_block),
             c_map if staging is None else _map(staging, c_block),
             units, starts, slots, slot_flags, self.state, self.flags, self.distances, sizes, self.chunk_flags,
-            sent, a, sent.numel(), b, b.stride(0), triton_dist.my_pe(), self.tile_columns,
+            triton_dist.my_pe(), self.tile_columns,
             config.block_m, config.block_n, config.block_k, config.stages, config.groups, triton_dist.n_pes(),
             self.out, self.gather, self.schedule.slots > 0, by_columns, self.senders,
             num_warps=4, maxnreg=REGISTERS[config.groups],

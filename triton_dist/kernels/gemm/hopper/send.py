@@ -30,7 +30,7 @@ _IN_FLIGHT = gl.constexpr(3)  # blocks that a sending program has under way
 
 @gluon.jit
 def send_tiles(
-    c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes, tiles_n, rows_to_send,
+    c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes, tiles_n,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, N_PES: gl.constexpr,
     OUT: gl.constexpr, GATHER: gl.constexpr, SENDERS: gl.constexpr,
 ):  # fmt: skip
@@ -45,13 +45,10 @@ def send_tiles(
     me, _ = pes
     ROWS: gl.constexpr = BLOCK_M // GROUPS
     program = gl.program_id(0)
-    epoch = gl.load(state + EPOCH)
-    now = epoch + 1
+    now = gl.load(state + EPOCH) + 1
     first, last = gl.load(starts + program), gl.load(starts + program + 1)
 
-    if GATHER == "rows":
-        send_rows(rows_to_send, epoch, flags, distances, me, N_PES)
-    elif program == 0:
+    if program == 0:
         # Peers may store here, now that all that this PE did with the memory before is over.
         for i in range(1, N_PES):
             pe = (me + i) % N_PES
@@ -115,7 +112,7 @@ def send_tiles(
     if gl.atomic_add(state + ARRIVED, 1, sem="acq_rel", scope="gpu") == gl.num_programs(0) - 1:
         gl.store(state + ARRIVED, 0)
         gl.store(state + EPOCH, now)
-        if GATHER == "chunks":
+        if GATHER:
             for pe in range(N_PES):
                 gl.store(flags + GATHERED + pe, 0)
         if TO_ALL:
@@ -164,24 +161,3 @@ def pass_on(
             done = (step + STAGES - (_IN_FLIGHT - 1)) % STAGES
             mbarrier.arrive(empty.index(done), count=GROUPS, pred=step >= _IN_FLIGHT - 1)
             step += 1
-
-
-@gluon.jit
-def send_rows(rows_to_send, epoch, flags, distances, me, N_PES: gl.constexpr):
-    """This program's share of the PE's rows of A, to everybody's half for this launch."""
-    rows, gathered, numel = rows_to_send
-    layout: gl.constexpr = gl.BlockedLayout([8], [32], [1], [0])
-    BLOCK: gl.constexpr = 512
-    own = gathered + ((epoch & 1) * N_PES + me).to(gl.int64) * numel
-    for start in range(gl.program_id(0) * BLOCK, numel, gl.num_programs(0) * BLOCK):
-        offsets = start + gl.arange(0, BLOCK, layout)
-        values = gl.load(rows + offsets, mask=offsets < numel)
-        for i in gl.static_range(N_PES):
-            distance = gl.load(distances + (me + i) % N_PES)
-            there = (own.to(gl.int64) + distance).to(own.dtype)
-            gl.store(gl.multiple_of(there, 16) + offsets, values, mask=offsets < numel)
-    gl.barrier()
-    for i in range(N_PES):
-        flag = flags + GATHERED + me
-        there = (flag.to(gl.int64) + gl.load(distances + (me + i) % N_PES)).to(gl.pointer_type(gl.int32))
-        gl.atomic_add(there, 1, sem="release", scope="sys")

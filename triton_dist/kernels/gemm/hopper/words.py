@@ -49,5 +49,5 @@ CHUNKS = gl.constexpr(2)  # from here on: finished tiles of each chunk
 # Symmetric int32 words: a flag of each PE, then one for each tile.
 ENTERED = gl.constexpr(0)  # the PE's launch has begun: what it had before may be overwritten
 DONE = gl.constexpr(8)  # all that it stores here has arrived
-GATHERED = gl.constexpr(16)  # its rows of A are here: 1, until the launch ends; or how many programs have sent theirs
+GATHERED = gl.constexpr(16)  # its rows of A are here: 1, until the launch ends
 TILES = gl.constexpr(24)
