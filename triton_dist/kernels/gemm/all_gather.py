@@ -1,6 +1,6 @@
 """All-gather and GEMM: C = A · B with A split by rows over the PEs, and B this PE's own.
 
-- ``bulk_synchronous``: all of A is gathered, then multiplied (by cuBLAS).
+- ``bulk_synchronous``: all of A is gathered, then multiplied.
 - ``copy_engine``: the copy engine sends this PE's rows to one PE after the other, while the product begins with
   them; it goes on with the next PE's, which are here by then. PE p's order is p, p + 1, …, and its rows go to p - 1
   first: who needs them next has them next.
@@ -16,6 +16,7 @@ import triton
 import triton_dist
 from triton_dist.kernels.all_gather import all_gather
 from triton_dist.kernels.gemm import portable, streams
+from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
 from triton_dist.kernels.gemm.config import choose
 from triton_dist.kernels.gemm.kept import kept
@@ -82,7 +83,7 @@ def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
 def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     gathered = _gathered(a)
     all_gather(gathered, a.contiguous())
-    portable.alone(gathered, b, c)
+    alone(gathered, b, c)
 
 
 def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:

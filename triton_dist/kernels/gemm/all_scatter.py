@@ -21,6 +21,7 @@ import triton
 
 import triton_dist
 from triton_dist.kernels.gemm import portable, streams
+from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
 from triton_dist.kernels.gemm.config import LARGE, Config, choose
 from triton_dist.kernels.gemm.kept import kept
@@ -90,7 +91,7 @@ def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
 
 def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     meeting()
-    portable.alone(a, b, c)
+    alone(a, b, c)
     portable.send(c, None, portable.programs())
     meeting()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 
 import torch
 
@@ -15,7 +15,7 @@ __all__ = ["fastest"]
 RUNS = 5
 
 
-def fastest(key: Hashable, ways: dict[str, Callable[[], None]]) -> str:
+def fastest(key: Hashable, ways: Mapping[str, Callable[[], object]]) -> str:
     """The name of the fastest of ``ways``, on the slowest PE. *Collective* the first time for ``key``.
 
     In the CPU world, where times mean nothing, the first.
@@ -25,7 +25,7 @@ def fastest(key: Hashable, ways: dict[str, Callable[[], None]]) -> str:
     return kept(("fastest", key), lambda: _measure(ways))
 
 
-def _measure(ways: dict[str, Callable[[], None]]) -> str:
+def _measure(ways: Mapping[str, Callable[[], object]]) -> str:
     times = torch.zeros(len(ways), device=_current().device)
     for i, run in enumerate(ways.values()):
         run()  # compiles, and makes what has to be kept

@@ -9,7 +9,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 
-__all__ = ["alone", "blocks", "local", "programs", "scatter", "scatter_by_programs", "send"]
+__all__ = ["blocks", "local", "programs", "scatter", "scatter_by_programs", "send"]
 
 _GROUP = tl.constexpr(8)
 
@@ -166,14 +166,6 @@ def local(
     _local[(grid or programs(),)](
         a, b, c, given, *_sizes(a, b, c), **_tile(c), FLAGS=flags is not None, num_warps=8, num_stages=3
     )
-
-
-def alone(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    """c = a · b here, with nothing beside it: by cuBLAS (or rocBLAS), unsurpassed where nothing overlaps."""
-    if triton_dist.kind() == "cpu":
-        local(a, b, c)
-    else:
-        torch.mm(a, b, out=c)
 
 
 def send(c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:

@@ -1,6 +1,6 @@
 """GEMM and reduce-scatter, GEMM and all-reduce: C = the sum over PEs of A · B, with K split over the PEs.
 
-- ``bulk_synchronous``: the product (cuBLAS's), then the collective.
+- ``bulk_synchronous``: the product, then the collective.
 - ``ring``: one kernel. A PE computes the rows of C that the PE before it shall have first, then those of the PE
   before that, and its own last. It adds to each tile what the PE before it in the ring has sent of it, and sends the
   sum to the next: a tile of PE p's rows begins at PE p + 1, and has all PEs' sums when it ends at PE p. Every program
@@ -20,6 +20,7 @@ import triton
 import triton_dist
 from triton_dist.kernels.all_reduce import all_reduce
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, check_rows, result
 from triton_dist.kernels.gemm.config import LARGE
 from triton_dist.kernels.gemm.kept import kept
@@ -63,7 +64,7 @@ def gemm_reduce_scatter(
 
     def bulk_synchronous() -> None:
         whole = _room("product", a, b)
-        portable.alone(a, b, whole)
+        alone(a, b, whole)
         reduce_scatter(c, whole)
 
     _run(
@@ -93,7 +94,7 @@ def gemm_all_reduce(
 
     def bulk_synchronous() -> None:
         whole = _room("product", a, b)
-        portable.alone(a, b, whole)
+        alone(a, b, whole)
         all_reduce(whole, out=c)
 
     ways = {"bulk_synchronous": bulk_synchronous, "ring": lambda: _ring(a, b, c, to_all=True)}
