@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("transports_ours.py", "transports_torch.py")
+OURS, TORCHS = "transports_ours.py", "transports_torch.py"
 TIMEOUT = 300  # seconds of one part
 
 
@@ -44,11 +44,11 @@ def main() -> int:
     gpus = args.gpus or sorted({2, present})
     results: dict[str, Any] = {"signal": {}} | {str(n_pes): {"put": {}, "get": {}} for n_pes in gpus}
     failed = False
-    for part in PARTS:
+    for part in (OURS, TORCHS):
         found = _run(part, gpus, programs)
         if found is None:
-            failed = True
-            print(f"{part}: failed, see above", flush=True)
+            failed = failed or part == OURS  # a peer that cannot run is left out
+            print(f"{part}: not measured, see above", flush=True)
             continue
         results["machine"] = found.get("machine", results.get("machine"))
         results["signal"] |= found["signal"]
