@@ -33,7 +33,7 @@ def offset_of(world: Any, tensor: torch.Tensor) -> int:
 def check_any_order(world: Any) -> None:
     """Allocations, frees and drops at random, each PE dropping in an order of its own."""
 
-    @settings(together, max_examples=15)
+    @settings(together, max_examples=10)
     @given(
         st.lists(
             st.tuples(st.sampled_from(("empty", "free", "drop", "view", "barrier")), st.integers(0, 1 << 19)),

@@ -69,7 +69,7 @@ def kernels_on(world: Any, team: Any, n: int, root: int) -> None:
 
 def check_split_strided(world: Any) -> None:
     # All PEs draw alike, whichever teams they are in.
-    @settings(together, max_examples=20)
+    @settings(together, max_examples=12)
     @given(st.lists(st.tuples(*[st.integers(0, 59)] * 3), max_size=3))
     def example(triples: list[tuple[int, int, int]]) -> None:
         parent, made = world.team_world, []
@@ -166,7 +166,7 @@ def check_host_ops_of_gpus(world: Any) -> None:
 
 
 def host_ops(world: Any) -> None:
-    @settings(together, max_examples=20)
+    @settings(together, max_examples=12)
     @given(st.sampled_from(DTYPES), SIZES, st.booleans(), st.data())
     def example(dtype: torch.dtype, n: int, halves: bool, data: st.DataObject) -> None:
         team = world.team_world
