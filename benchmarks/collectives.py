@@ -298,12 +298,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS), help="which collectives")
     parser.add_argument("--sizes", nargs="+", type=int, help="bytes of one PE's input")
-    parser.add_argument("--max", type=int, default=1 << 40, help="leave larger sizes out")
+    parser.add_argument("--largest", type=int, default=1 << 40, help="leave larger sizes out")
     parser.add_argument("--no-nccl-symmetric", action="store_true", help="leave NCCL on symmetric memory out")
     parser.add_argument("--save", help="where to write the figures, as JSON")
     args = parser.parse_args()
     os.environ.setdefault("TRITON_DIST_SYMMETRIC_SIZE", "8G")
-    sizes: dict[str, list[int]] = {name: [n for n in args.sizes or SIZES if n <= args.max] for name in ALGORITHMS}
+    sizes: dict[str, list[int]] = {name: [n for n in args.sizes or SIZES if n <= args.largest] for name in ALGORITHMS}
     if not args.sizes:
         sizes["all_to_all"] = [rows * 7168 * 2 for rows in ROWS]
     with session("collectives", total=sum(len(sizes[name]) for name in args.only)) as bench:
