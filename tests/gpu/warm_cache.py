@@ -61,17 +61,18 @@ def compile_reductions() -> None:
     print(f"compiled {len(wanted)} kernels in {wall:.1f} s, up to {max(seconds):.1f} s each", flush=True)
 
 
-def run_alone(transport: str, part: int, parts: int) -> subprocess.Popen[bytes]:
+def run_alone(transport: str, gpu: str, part: int, parts: int) -> subprocess.Popen[bytes]:
     """One part of the checks in a world of one PE on a GPU: what they launch is compiled, whatever comes out."""
-    here = {"CUDA_VISIBLE_DEVICES": str(part), "TRITON_DIST_TRANSPORT": transport, "TRITON_DIST_WORLD": "gpu"}
+    here = {"CUDA_VISIBLE_DEVICES": gpu, "TRITON_DIST_TRANSPORT": transport, "TRITON_DIST_WORLD": "gpu"}
     command = [sys.executable, str(HERE / "worker_ops.py"), "--part", f"{part}/{parts}", "--without", "reduc"]
     return subprocess.Popen(command, env=os.environ | here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:
     begin = time.perf_counter()
-    gpus = torch.cuda.device_count()
-    alone = [run_alone(transport, part, gpus) for transport in sys.argv[1:] for part in range(gpus)]
+    parts = torch.cuda.device_count()
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(parts)))).split(",")[:parts]
+    alone = [run_alone(transport, gpu, i, parts) for transport in sys.argv[1:] for i, gpu in enumerate(gpus)]
     if "nvshmem" in sys.argv[1:]:
         os.environ["TRITON_DIST_TRANSPORT"] = "nvshmem"
         compile_reductions()
