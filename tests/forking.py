@@ -86,6 +86,7 @@ def _fork(script: str, args: Sequence[str], env: dict[str, str], output: Any) ->
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)  # lines of several PEs stay whole
         sys.argv[:] = [script, *args]
         sys.path[:0] = [str(Path(script).parent), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
         runpy.run_path(script, run_name="__main__")

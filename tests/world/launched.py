@@ -32,6 +32,8 @@ for turn in range(2):
         triton_dist.barrier_all()
         launch = world._launch
         position = f"{launch.local_pe} of {launch.n_local_pes}"
-    print(f"turn {turn}: PE {world.pe} of {world.n_pes}, here {position}, by {launch.launcher}", flush=True)
+    # In one piece, because PEs share a pipe.
+    sys.stdout.write(f"turn {turn}: PE {world.pe} of {world.n_pes}, here {position}, by {launch.launcher}\n")
+    sys.stdout.flush()
     if "comm" in sys.argv:
         arguments = {}
