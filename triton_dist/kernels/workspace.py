@@ -16,7 +16,7 @@ from triton_dist.kernels.meet import PROGRAMS, ROW
 from triton_dist.world import World
 from triton_dist.world.api import _current
 
-__all__ = ["is_symmetric", "room", "scratch"]
+__all__ = ["is_symmetric", "refuse_in_capture", "room", "scratch"]
 
 _places: weakref.WeakKeyDictionary[World, dict[str, torch.Tensor]] = weakref.WeakKeyDictionary()
 
@@ -34,16 +34,18 @@ def scratch(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Te
     places = _places.setdefault(_current(), {})
     found = places.get(name)
     if found is None or found.numel() < numel:
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            raise RuntimeError(
-                f"the kernels' symmetric workspace {name!r} does not exist yet, and cannot be made while a CUDA graph"
-                " is captured: run the same call once before"
-            )
+        refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
         if found is not None:
             places.setdefault(f"{name}, {found.numel()} elements", found)
         found = places[name] = triton_dist.zeros(numel, dtype=dtype)
     assert found.dtype == dtype, f"{name} is of {found.dtype}, and {dtype} is asked for"
     return found
+
+
+def refuse_in_capture(what: str) -> None:
+    """RuntimeError, beginning with ``what``, if a CUDA graph is being captured: memory cannot be made then."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(f"{what}, and cannot be made while a CUDA graph is captured: run the same call once before")
 
 
 def room(name: str = "") -> torch.Tensor:

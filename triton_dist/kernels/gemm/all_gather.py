@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-import triton
 
 import triton_dist
 from triton_dist.kernels.all_gather import all_gather
@@ -19,7 +18,7 @@ from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
 from triton_dist.kernels.gemm.config import choose
-from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.gemm.kept import kept, room, shape_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 
@@ -57,7 +56,7 @@ def all_gather_gemm(
     c = result("all_gather_gemm", out, (rows, b.shape[1]), a.dtype, symmetric=False)
     possible = _possible(a, b, c)
     if pattern == "auto":
-        key = ("all_gather_gemm", *_key(a, b), b.stride(1) == 1, tuple(possible))
+        key = ("all_gather_gemm", *shape_of(a, b), b.stride(1) == 1, tuple(possible))
         pattern = fastest(key, {name: partial(PATTERNS[name], a, b, c) for name in possible})
     elif pattern not in possible:
         raise ValueError(
@@ -71,7 +70,7 @@ def all_gather_gemm(
 def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
     from triton_dist.kernels.gemm.hopper.launch import fits
 
-    if triton_dist.kind() == "cpu" or not fits(a, b, c):
+    if not fits(a, b, c):
         return ["bulk_synchronous"]
     config = choose(c.shape[0], c.shape[1], portable.programs())
     names = ["bulk_synchronous"]
@@ -94,16 +93,16 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
 
     def make() -> tuple[Launcher, torch.cuda.Stream]:
         config = choose(c.shape[0], c.shape[1], portable.programs())
-        each, columns = a.shape[0] // config.block_m, range(triton.cdiv(c.shape[1], config.block_n))
+        each, (_, columns) = a.shape[0] // config.block_m, config.tiles(c)
         tiles = [
             Tile(row, column, pe)
             for pe in ((me + i) % n_pes for i in range(n_pes))
             for row, column in grouped(range(pe * each, (pe + 1) * each), columns)
         ]
-        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
+        schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
         return Launcher(schedule, config, "local", True, len(columns)), torch.cuda.Stream()
 
-    launcher, beside = kept(("chunks of a", *_key(a, b)), make)
+    launcher, beside = kept(("chunks of a", *shape_of(a, b)), make)
     gathered = _gathered(a)
     here = torch.cuda.current_stream()
     beside.wait_stream(here)
@@ -122,9 +121,4 @@ PATTERNS = {"bulk_synchronous": _bulk_synchronous, "copy_engine": _copy_engine}
 
 def _gathered(a: torch.Tensor) -> torch.Tensor:
     """Room for all of A, on every PE."""
-    shape = (a.shape[0] * triton_dist.n_pes(), a.shape[1])
-    return kept(("gathered", *shape, a.dtype), lambda: triton_dist.empty(*shape, dtype=a.dtype))
-
-
-def _key(a: torch.Tensor, b: torch.Tensor) -> tuple[object, ...]:
-    return (a.shape[0], *b.shape, a.dtype)
+    return room("gathered", a.shape[0] * triton_dist.n_pes(), a.shape[1], a.dtype)

@@ -23,8 +23,8 @@ import triton_dist
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
-from triton_dist.kernels.gemm.config import LARGE, Config, choose
-from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.gemm.config import LARGE, choose
+from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 from triton_dist.kernels.meeting import meeting
@@ -70,7 +70,7 @@ def gemm_all_scatter(
     mine = c[:, me * n : (me + 1) * n]
     possible = _possible(a, b, mine)
     if pattern == "auto":
-        key = ("gemm_all_scatter", m, n, a.shape[1], a.dtype, b.stride(1) == 1, tuple(possible))
+        key = ("gemm_all_scatter", *shape_of(a, b), b.stride(1) == 1, tuple(possible))
         pattern = fastest(key, {name: partial(PATTERNS[name], a, b, mine) for name in possible})
     elif pattern not in possible:
         raise ValueError(
@@ -140,48 +140,41 @@ def _how_many_send(a: torch.Tensor, c: torch.Tensor) -> int:
 
 
 def _senders(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, senders: int) -> None:
-    from triton_dist.kernels.gemm.hopper.launch import Launcher
+    from triton_dist.kernels.gemm.hopper.launch import Launcher, everywhere
     from triton_dist.kernels.gemm.hopper.words import CHUNKS
 
     def make() -> Launcher:
         config, programs = LARGE, portable.programs() - senders
-        rows, columns = _tiles(c, config)
+        rows, columns = config.tiles(c)
         places = list(grouped(rows, columns))
         # A tile has a word of state, which its program raises for the sender. In the end nobody computes any more who
         # could be disturbed: the last round's tiles go to everybody straight from the programs that computed them.
         last = len(places) - programs
         tiles = [Tile(row, column, CHUNKS.value + i if i < last else -1) for i, (row, column) in enumerate(places)]
         sent = [tile for tile in tiles if tile.pe >= 0]
-        k_steps = triton.cdiv(a.shape[1], config.block_k)
-        schedule = make_schedule(tiles, k_steps, programs, passed_on=[sent[i::senders] for i in range(senders)])
+        sent_by = [sent[i::senders] for i in range(senders)]
+        schedule = make_schedule(tiles, config.k_steps(a), programs, passed_on=sent_by)
         return Launcher(schedule, config, "senders", False, len(columns), state_words=len(tiles), senders=senders)
 
-    launcher = kept(("senders", senders, *_key(a, b)), make)
-    launcher(a, b, c, everywhere=_everywhere(c))
+    launcher = kept(("senders", senders, *shape_of(a, b)), make)
+    launcher(a, b, c, everywhere=everywhere(c))
 
 
 def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    from triton_dist.kernels.gemm.hopper.launch import Launcher
+    from triton_dist.kernels.gemm.hopper.launch import all_tiles, everywhere
 
-    def make() -> Launcher:
-        config = choose(c.shape[0], c.shape[1], portable.programs())
-        rows, columns = _tiles(c, config)
-        tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns)]
-        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
-        return Launcher(schedule, config, "scatter", False, len(columns))
-
-    kept(("scatter", *_key(a, b)), make)(a, b, c, everywhere=_everywhere(c))
+    kept(("scatter", *shape_of(a, b)), partial(all_tiles, a, c, "scatter"))(a, b, c, everywhere=everywhere(c))
 
 
 def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    from triton_dist.kernels.gemm.hopper.launch import Launcher
+    from triton_dist.kernels.gemm.hopper.launch import Launcher, everywhere
     from triton_dist.kernels.gemm.hopper.words import DONE, ENTERED
 
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
 
     def make() -> tuple[Launcher, list[tuple[slice, slice]], list[torch.cuda.Stream]]:
         config = choose(c.shape[0], c.shape[1], portable.programs())
-        rows, columns = _tiles(c, config)
+        rows, columns = config.tiles(c)
         tiles: list[Tile] = []
         chunks: list[tuple[slice, slice]] = []
         sizes: list[int] = []
@@ -194,14 +187,14 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
                 tiles += [Tile(row, column, len(chunks)) for row, column in grouped(group, some)]
                 chunks.append((_extent(group, config.block_m), _extent(some, config.block_n)))
                 sizes.append(len(group) * len(some))
-        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
+        schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
         launcher = Launcher(schedule, config, "chunks", False, len(columns), chunk_sizes=sizes)
         return launcher, chunks, [torch.cuda.Stream() for _ in range(n_pes - 1)]
 
-    launcher, chunks, beside = kept(("chunks", *_key(a, b)), make)
+    launcher, chunks, beside = kept(("chunks", *shape_of(a, b)), make)
     here = torch.cuda.current_stream()
-    flags, there = launcher.flags.data_ptr(), _everywhere(launcher.flags)
-    peers = _everywhere(c)
+    flags, there = launcher.flags.data_ptr(), everywhere(launcher.flags)
+    peers = everywhere(c)
     for stream in beside:
         stream.wait_stream(here)
     launcher(a, b, c)
@@ -229,22 +222,8 @@ PATTERNS = {
 _HOPPER = ("copy_engine", "warp_specialized")
 
 
-def _key(a: torch.Tensor, b: torch.Tensor) -> tuple[object, ...]:
-    return (a.shape[0], *b.shape, a.dtype)
-
-
-def _tiles(c: torch.Tensor, config: Config) -> tuple[range, range]:
-    return range(triton.cdiv(c.shape[0], config.block_m)), range(triton.cdiv(c.shape[1], config.block_n))
-
-
 def _extent(tiles: range, block: int) -> slice:
     return slice(tiles[0] * block, (tiles[-1] + 1) * block)
-
-
-def _everywhere(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """A symmetric tensor as it lies on this PE, the next, and so on."""
-    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
-    return [triton_dist.peer(tensor, (me + i) % n_pes) for i in range(n_pes)]
 
 
 def _flags(c: torch.Tensor) -> torch.Tensor:

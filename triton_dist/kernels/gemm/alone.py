@@ -6,14 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-import triton
 
 import triton_dist
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import choose
-from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.gemm.measure import fastest
-from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 
 __all__ = ["alone"]
 
@@ -31,19 +28,10 @@ def alone(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
             "cublas": partial(torch.mm, a, b, out=c),
             "ours": partial(_ours, a, b, c),
         }
-        ways[fastest(("alone", *a.shape, b.shape[1], a.dtype, b.stride(1) == 1), ways)]()
+        ways[fastest(("alone", *shape_of(a, b), b.stride(1) == 1), ways)]()
 
 
 def _ours(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    from triton_dist.kernels.gemm.hopper.launch import Launcher
+    from triton_dist.kernels.gemm.hopper.launch import all_tiles
 
-    def make() -> Launcher:
-        config = choose(c.shape[0], c.shape[1], portable.programs())
-        rows, columns = (
-            range(triton.cdiv(n, size)) for n, size in zip(c.shape, (config.block_m, config.block_n), strict=True)
-        )
-        tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns)]
-        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], config.block_k), portable.programs())
-        return Launcher(schedule, config, "local", False, len(columns))
-
-    kept(("local", *a.shape, b.shape[1], a.dtype), make)(a, b, c)
+    kept(("local", *shape_of(a, b)), partial(all_tiles, a, c, "local"))(a, b, c)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import triton
 
 __all__ = ["Config", "choose"]
@@ -18,6 +19,14 @@ class Config:
     block_k: int
     stages: int
     groups: int
+
+    def tiles(self, c: torch.Tensor) -> tuple[range, range]:
+        """Numbers of the rows and of the columns of tiles that ``c`` has."""
+        return range(triton.cdiv(c.shape[0], self.block_m)), range(triton.cdiv(c.shape[1], self.block_n))
+
+    def k_steps(self, a: torch.Tensor) -> int:
+        """How many blocks along K a tile of a product with ``a`` has."""
+        return int(triton.cdiv(a.shape[1], self.block_k))
 
 
 LARGE = Config(128, 128, 64, 5, 2)

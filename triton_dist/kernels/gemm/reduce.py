@@ -23,7 +23,7 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, check_rows, result
 from triton_dist.kernels.gemm.config import LARGE
-from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.gemm.kept import kept, room, shape_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 from triton_dist.kernels.reduce_scatter import reduce_scatter
@@ -63,7 +63,7 @@ def gemm_reduce_scatter(
     c = result("gemm_reduce_scatter", out, (rows, b.shape[1]), a.dtype, symmetric=False)
 
     def bulk_synchronous() -> None:
-        whole = _room("product", a, b)
+        whole = room("product", a.shape[0], b.shape[1], a.dtype)
         alone(a, b, whole)
         reduce_scatter(c, whole)
 
@@ -93,7 +93,7 @@ def gemm_all_reduce(
     c = result("gemm_all_reduce", out, (a.shape[0], b.shape[1]), a.dtype, symmetric=True)
 
     def bulk_synchronous() -> None:
-        whole = _room("product", a, b)
+        whole = room("product", a.shape[0], b.shape[1], a.dtype)
         alone(a, b, whole)
         all_reduce(whole, out=c)
 
@@ -108,7 +108,7 @@ def _run(
     from triton_dist.kernels.gemm.hopper.launch import fits
 
     each, rest = divmod(a.shape[0], triton_dist.n_pes())
-    ring = triton_dist.kind() == "gpu" and rest == 0 and each % LARGE.block_m == 0 and fits(a, b, c)
+    ring = rest == 0 and each % LARGE.block_m == 0 and fits(a, b, c)
     if pattern == "ring" and not ring:
         raise ValueError(
             f"{function}: pattern ring needs a Hopper GPU, up to 8 PEs, 16-bit floats in rows that begin at multiples"
@@ -117,12 +117,12 @@ def _run(
         )
     possible = {name: way for name, way in ways.items() if name != "ring" or ring}
     if pattern == "auto":
-        pattern = fastest((function, *_key(a, b), b.stride(1) == 1, tuple(possible)), possible)
+        pattern = fastest((function, *shape_of(a, b), b.stride(1) == 1, tuple(possible)), possible)
     possible[pattern]()
 
 
 def _ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool = False) -> None:
-    from triton_dist.kernels.gemm.hopper.launch import Launcher
+    from triton_dist.kernels.gemm.hopper.launch import Launcher, everywhere
 
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
 
@@ -133,22 +133,11 @@ def _ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool = F
             for pe in ((me - 1 - i) % n_pes for i in range(n_pes))
             for row, column in grouped(range(pe * each, (pe + 1) * each), columns)
         ]
-        schedule = make_schedule(tiles, triton.cdiv(a.shape[1], LARGE.block_k), portable.programs())
+        schedule = make_schedule(tiles, LARGE.k_steps(a), portable.programs())
         out = "ring_all" if to_all else "ring"
         return Launcher(schedule, LARGE, out, False, len(columns), ring_tiles=len(tiles))
 
-    staging = _room("ring", a, b)
+    staging = room("ring", a.shape[0], b.shape[1], a.dtype)
     following = triton_dist.peer(staging, (me + 1) % n_pes)
-    everywhere = [triton_dist.peer(c, (me + i) % n_pes) for i in range(n_pes)] if to_all else []
-    launcher = kept(("ring", to_all, *_key(a, b)), make)
-    launcher(a, b, c, everywhere=everywhere, following=following, staging=staging)
-
-
-def _room(name: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Room for a whole product, on every PE."""
-    shape = (a.shape[0], b.shape[1])
-    return kept((name, *shape, a.dtype), lambda: triton_dist.empty(*shape, dtype=a.dtype))
-
-
-def _key(a: torch.Tensor, b: torch.Tensor) -> tuple[object, ...]:
-    return (a.shape[0], *b.shape, a.dtype)
+    launcher = kept(("ring", to_all, *shape_of(a, b)), make)
+    launcher(a, b, c, everywhere=everywhere(c) if to_all else (), following=following, staging=staging)

@@ -11,12 +11,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import triton_dist
-from triton_dist.kernels.gemm.config import Config
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.config import Config, choose
 from triton_dist.kernels.gemm.hopper import words
 from triton_dist.kernels.gemm.hopper.kernel import multiply
-from triton_dist.kernels.gemm.schedule import Schedule
+from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
 
-__all__ = ["REGISTERS", "Launcher", "fits"]
+__all__ = ["REGISTERS", "Launcher", "all_tiles", "everywhere", "fits"]
 
 _TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 REGISTERS = {1: 232, 2: 168}
@@ -155,3 +156,18 @@ class Launcher:
 def _map(matrix: torch.Tensor, block: list[int]) -> TensorDescriptor:
     layout = gl.NVMMASharedLayout.get_default_for(block, _TYPES[matrix.dtype])
     return TensorDescriptor.from_tensor(matrix, block, layout)
+
+
+def all_tiles(a: torch.Tensor, c: torch.Tensor, out: str) -> Launcher:
+    """The plain schedule of a product with ``a`` in ``c``: tile after tile, and all programs compute."""
+    programs = portable.programs()
+    config = choose(c.shape[0], c.shape[1], programs)
+    rows, columns = config.tiles(c)
+    tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns)]
+    return Launcher(make_schedule(tiles, config.k_steps(a), programs), config, out, False, len(columns))
+
+
+def everywhere(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """A symmetric tensor as it lies on this PE, the next, and so on."""
+    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    return [triton_dist.peer(tensor, (me + i) % n_pes) for i in range(n_pes)]
