@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import time
 import traceback
@@ -19,6 +20,8 @@ from triton_dist import World, environment
 Check = Callable[[World], None]
 
 GPU = triton_dist.kind() == "gpu"
+LIMIT_SECONDS = 60  # of one check: then every PE says where it stands, and ends
+LEFT_ALONE_SECONDS = 15  # how long a PE on which a check failed waits for the others, who may be waiting for it
 _checks: dict[str, tuple[Check, bool]] = {}
 
 
@@ -97,15 +100,18 @@ def _run(function: Check, world: World) -> str:
     """Run one check and learn how it went on the other PEs: a line that starts with PASS or FAIL, the same for all."""
     name = function.__name__
     problem = ""
+    faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
     try:
         function(world)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}".splitlines()[0]
         print(f"PE {world.pe}, {name}:\n{traceback.format_exc()}", flush=True)
+        faulthandler.dump_traceback_later(LEFT_ALONE_SECONDS, exit=True)
     bad = triton_dist.full(1, float(bool(problem)))
     pes = [pe for pe in range(world.n_pes) if triton_dist.peer(bad, pe).item()]
     triton_dist.barrier_all()
     triton_dist.free(bad)
+    faulthandler.cancel_dump_traceback_later()
     return f"FAIL {name} on PEs {pes} {problem}" if pes else f"PASS {name}"
 
 
