@@ -7,15 +7,19 @@ rounds counts.
 
 from __future__ import annotations
 
+import faulthandler
+import json
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-__all__ = ["SIZES", "WARPS", "Split", "compare", "meet", "random_bytes", "split"]
+__all__ = ["SIZES", "WARPS", "Report", "Split", "compare", "meet", "random_bytes", "split"]
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
@@ -24,6 +28,7 @@ WARPS = 8
 
 WARM_UP_SECONDS = 0.12
 ROUNDS = 9
+PATIENCE_SECONDS = 45.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,30 @@ class Split:
     """Bytes, the same number of pieces for every program as far as that goes."""
     repeats: int
     """How often the copy is made in one kernel, so that what is timed is the copy and not the launch."""
+
+
+class Report:
+    """What a part found, in its file after every step. One that hangs ends, and says where each of its PEs was.
+
+    Every PE has one; PE 0's writes and prints.
+    """
+
+    def __init__(self, path: Path, pe: int) -> None:
+        self.found: dict[str, Any] = {}
+        self._path, self._pe = path, pe
+        self._begun = time.monotonic()
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """The next step begins: it has ``PATIENCE_SECONDS``."""
+        faulthandler.dump_traceback_later(PATIENCE_SECONDS, exit=True)
+
+    def add(self, text: str) -> None:
+        """``found`` is complete so far: write it, and say so."""
+        self.goes_on()
+        if self._pe == 0:
+            self._path.write_text(json.dumps(self.found))
+            print(f"[{time.monotonic() - self._begun:5.1f} s] {text}", flush=True)
 
 
 def split(nbytes: int, programs: int) -> Split:
@@ -91,9 +120,12 @@ def compare(steps: dict[str, Callable[[], None]], *, as_graphs: bool = True) -> 
 
 
 def meet() -> None:
-    """All PEs are here, and their GPUs idle."""
+    """All PEs are here, and their GPUs idle.
+
+    By way of the CPU: dist.barrier() is a kernel where the group has NCCL, too.
+    """
     torch.cuda.synchronize()
-    dist.barrier()
+    dist.all_reduce(torch.zeros(1))
 
 
 def _capture(step: Callable[[], None]) -> torch.cuda.CUDAGraph:

@@ -24,7 +24,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 OURS, TORCHS = "transports_ours.py", "transports_torch.py"
-TIMEOUT = 300  # seconds of one part
+TIMEOUT = 150  # seconds of one part
 
 
 def main() -> int:
@@ -45,25 +45,24 @@ def main() -> int:
     results: dict[str, Any] = {"signal": {}} | {str(n_pes): {"put": {}, "get": {}} for n_pes in gpus}
     failed = False
     for part in (OURS, TORCHS):
-        found = _run(part, gpus, programs)
-        if found is None:
-            failed = failed or part == OURS  # a peer that cannot run is left out
-            print(f"{part}: not measured, see above", flush=True)
-            continue
+        found, complete = _run(part, gpus, programs)
+        if not complete:
+            failed = failed or part == OURS  # without a peer there is still something to see
+            print(f"{part}: {'not all was' if found else 'nothing was'} measured, see above", flush=True)
         results["machine"] = found.get("machine", results.get("machine"))
-        results["signal"] |= found["signal"]
-        for n_pes in map(str, gpus):
+        results["signal"] |= found.get("signal", {})
+        for n_pes in filter(found.__contains__, map(str, gpus)):
             for what in ("put", "get"):
                 results[n_pes][what] |= found[n_pes][what]
+        if args.save:
+            args.save.parent.mkdir(parents=True, exist_ok=True)
+            args.save.write_text(json.dumps(results, indent=1))
     print(table(results), flush=True)
-    if args.save:
-        args.save.parent.mkdir(parents=True, exist_ok=True)
-        args.save.write_text(json.dumps(results, indent=1))
     return 1 if failed else 0
 
 
-def _run(part: str, gpus: list[int], programs: list[int]) -> dict[str, Any] | None:
-    """What a part found; None when it failed."""
+def _run(part: str, gpus: list[int], programs: list[int]) -> tuple[dict[str, Any], bool]:
+    """What a part found, and whether it came to its end."""
     path = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     if bitcode := _nvshmem_bitcode():  # torch looks beside itself only
@@ -72,12 +71,14 @@ def _run(part: str, gpus: list[int], programs: list[int]) -> dict[str, Any] | No
         save = Path(directory, "found.json")
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(max(gpus))]
         arguments = ["--gpus", *map(str, gpus), "--programs", *map(str, programs), "--save", str(save)]
-        command = [sys.executable, *launcher, str(HERE / part), *arguments]
+        process = subprocess.Popen([sys.executable, *launcher, str(HERE / part), *arguments], env=environment)
         try:
-            subprocess.run(command, env=environment, timeout=TIMEOUT)
+            process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             print(f"{part} took longer than {TIMEOUT} s", flush=True)
-        return json.loads(save.read_text()) if save.exists() else None
+            process.terminate()  # torchrun then ends its PEs
+            process.wait()
+        return json.loads(save.read_text()) if save.exists() else {}, process.returncode == 0
 
 
 def _nvshmem_bitcode() -> Path | None:
@@ -98,8 +99,11 @@ def table(results: dict[str, Any]) -> str:
             sizes = sorted({int(size) for rates in sides.values() for size in rates})
             lines.append(f"\n{what} on {n_pes} GPUs, GB/s")
             lines.append(f"{'bytes':>10}" + "".join(f"{name:>{_width(name)}}" for name in sides))
-            for size in sizes:
-                cells = (f"{rates[str(size)] / 1e9:>{_width(name)}.2f}" for name, rates in sides.items())
+            for size in map(str, sizes):
+                cells = (
+                    f"{rates[size] / 1e9:>{_width(name)}.2f}" if size in rates else f"{'':>{_width(name)}}"
+                    for name, rates in sides.items()
+                )
                 lines.append(f"{size:>10}" + "".join(cells))
     lines.append("\nsignal there and back, µs")
     lines += [f"{name:>18} {1e6 * seconds:6.2f}" for name, seconds in results["signal"].items()]

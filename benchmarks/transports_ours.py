@@ -6,19 +6,17 @@ Each PE puts to the next one, or gets from it, all at once; of fewer PEs than th
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
 from harness import machine
-from measure import SIZES, WARPS, compare, meet, random_bytes, split
+from measure import SIZES, WARPS, Report, compare, meet, random_bytes, split
 
 import triton_dist
 import triton_dist.language as dl
@@ -149,10 +147,16 @@ class Copies:
 
 
 def bandwidths(
-    world: triton_dist.World, n_pes: int, source: torch.Tensor, target: torch.Tensor, programs: list[int]
-) -> dict[str, dict[str, dict[int, float]]]:
-    """Bytes per second, by "put" or "get", side and size."""
+    world: triton_dist.World,
+    n_pes: int,
+    source: torch.Tensor,
+    target: torch.Tensor,
+    programs: list[int],
+    report: Report,
+) -> None:
+    """Report bytes per second, by "put" or "get", side and size."""
     found: dict[str, dict[str, dict[int, float]]] = {"put": {}, "get": {}}
+    report.found[str(n_pes)] = found
     for nbytes in SIZES:
         copies = Copies(world, n_pes, source[:nbytes], target[:nbytes], programs)
         copies.source.copy_(random_bytes(nbytes, world.pe, world.device))
@@ -169,16 +173,13 @@ def bandwidths(
             agree(what, "; ".join(problems))
             for name, seconds in compare({name: step for name, (step, _) in sides.items()}).items():
                 found[what].setdefault(name, {})[nbytes] = nbytes * sides[name][1] / seconds
-            say(
-                world,
-                f"{n_pes} PEs, {what} {nbytes:>10} bytes: "
-                + line({n: rates[nbytes] for n, rates in found[what].items()}),
+            report.add(
+                f"{n_pes} PEs, {what} {nbytes:>10} bytes: {line({n: r[nbytes] for n, r in found[what].items()})}"
             )
-    return found
 
 
-def round_trips(world: triton_dist.World) -> dict[str, float]:
-    """Seconds of a signal from PE 0 to PE 1 and back."""
+def round_trips(world: triton_dist.World, report: Report) -> None:
+    """Report seconds of a signal from PE 0 to PE 1 and back."""
     names = {f"{name} signals": (signals, name) for name in world.transports}
     names["Triton's atomics"] = (atomics, world.transport)
     flags = {name: triton_dist.zeros(1, dtype=torch.int64) for name in names}
@@ -200,8 +201,8 @@ def round_trips(world: triton_dist.World) -> dict[str, float]:
         agree(name, "" if seen == done[name] else f"the flag is {seen}, not {done[name]}")
     # Not as graphs: each launch signals other values.
     found = {name: seconds / ROUND_TRIPS for name, seconds in compare(steps, as_graphs=False).items()}
-    say(world, "signal round trip: " + ", ".join(f"{name} {1e6 * seconds:.2f} µs" for name, seconds in found.items()))
-    return found
+    report.found["signal"] = found
+    report.add("signal round trip: " + ", ".join(f"{name} {1e6 * seconds:.2f} µs" for name, seconds in found.items()))
 
 
 def agree(what: str, problem: str) -> None:
@@ -216,11 +217,6 @@ def line(rates: dict[str, float]) -> str:
     return ", ".join(f"{name} {rate / 1e9:.2f}" for name, rate in rates.items()) + " GB/s"
 
 
-def say(world: triton_dist.World, text: str) -> None:
-    if world.pe == 0:
-        print(text, flush=True)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpus", type=int, nargs="+", required=True)
@@ -230,13 +226,13 @@ def main() -> int:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("gloo")
     with triton_dist.init() as world:
-        found: dict[str, Any] = {"machine": machine(world), "signal": round_trips(world)}
+        report = Report(args.save, world.pe)
+        report.found["machine"] = machine(world)
+        round_trips(world, report)
         source = triton_dist.empty(SIZES[-1], dtype=torch.uint8)
         target = triton_dist.empty(SIZES[-1], dtype=torch.uint8)
         for n_pes in args.gpus:
-            found[str(n_pes)] = bandwidths(world, n_pes, source, target, args.programs)
-        if world.pe == 0:
-            args.save.write_text(json.dumps(found))
+            bandwidths(world, n_pes, source, target, args.programs, report)
     dist.destroy_process_group()
     return 0
 
