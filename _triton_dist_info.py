@@ -36,8 +36,14 @@ _PACKAGES = (
     "cuda-core",
     "mpi4py",
 )
-_PREFIXES = ("TRITON_", "NVSHMEM_", "ROCSHMEM_", "CUDA_", "SLURM_STEP", "OMPI_COMM_WORLD", "PMI_", "NCCL_")
-_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID")
+_PREFIXES = (
+    *("TRITON_", "NVSHMEM_", "ROCSHMEM_", "CUDA_", "NCCL_", "TORCH_SYMM_MEM"),
+    *("SLURM_STEP", "OMPI_COMM_WORLD", "PMI_"),
+)
+_NAMES = (
+    *("PYTHONPATH", "LD_LIBRARY_PATH"),
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID"),
+)
 
 # What only the package can say. Printed as JSON, behind whatever else is printed.
 _ASK_THE_PACKAGE = """
@@ -89,7 +95,7 @@ print("\\n=====" + json.dumps(answers))
 
 
 def collect() -> dict[str, Any]:
-    """All that there is to say: ``versions, gpus, peers, links, world, launch, environment`` and ``problems``."""
+    """All that there is to say: ``versions, places, gpus, peers, links, world, launch, environment``, ``problems``."""
     problems: list[dict[str, str]] = []
 
     def problem(what: str, fix: str = "") -> None:
@@ -132,6 +138,7 @@ def collect() -> dict[str, Any]:
     launcher = package.get("launcher")
     return {
         "versions": versions,
+        "places": {"python": sys.executable} | {name: _place(name) for name in ("triton", "torch", "triton_dist")},
         "gpus": gpus,
         "peers": peers,
         "links": _links() if gpus else None,
@@ -160,6 +167,8 @@ def _page(found: dict[str, Any]) -> str:
         if name == "plugin" and value:
             value = f"{value['version']} for Triton {value['triton']}, {value['sha256'][:12]} ({value['path']})"
         lines.append(f"  {name:24} {value or '–'}")
+    lines.append("Places")
+    lines += [f"  {name:24} {place or '–'}" for name, place in found["places"].items()]
     lines.append("GPUs" if found["gpus"] else "GPUs: PyTorch sees none")
     for i, gpu in enumerate(found["gpus"]):
         memory, reach = gpu["memory"] / 2**30, found["peers"][i]
@@ -239,6 +248,15 @@ def _installed(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _place(module: str) -> str | None:
+    """The folder that a package would be imported from: not that of the installed version, where a path comes first."""
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return str(Path(found.origin).parent) if found and found.origin else None
 
 
 def _plugin() -> dict[str, str] | None:

@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import triton
 from python_environment import REPOSITORY, Environment
 
 import _triton_dist_info
@@ -26,6 +28,8 @@ def test_a_sound_installation() -> None:
     assert found["problems"] == [] and done.returncode == 0, done.stdout
     assert found["versions"]["triton"] == found["versions"]["plugin"]["triton"]
     assert found["versions"]["LLVM of the plugin"] and found["world"]["kind"] in ("cpu", "gpu")
+    assert found["places"]["triton_dist"] == str(REPOSITORY / "triton_dist")
+    assert found["places"]["triton"] == str(Path(triton.__file__).parent)
     assert found["launch"] == {"launcher": "python", "pe": 0, "n_pes": 1}
 
 
