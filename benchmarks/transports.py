@@ -5,8 +5,10 @@ engine.
     python benchmarks/transports.py [--gpus 2 4] [--programs 132 32] [--save FILE.json]
 
 GB/s out of, or into, each GPU; every PE to the next, all at once; the slowest PE counts. Small copies are repeated
-inside one kernel, or one graph of copies, always to the same place: rates above the link's are the caches'. Data is
-random, and compared before anything is timed. On fewer GPUs than the most that are asked for, the others idle. torch's
+inside one kernel, or one graph of copies, always to the same place: rates above the link's are the caches'. A repeated
+dl.getmem fetches anew, since it is ordered behind what was there before; loads and torch's gets may find in the L1
+cache what the last one fetched. torch's signals order nothing, the others do. Data is random, and compared before
+anything is timed. On fewer GPUs than the most that are asked for, the others idle. torch's
 helper needs NVSHMEM to itself, so it runs right after the others in processes of its own, by the same rules
 (measure.py).
 """
