@@ -60,3 +60,24 @@ sys.exit(main())
     result = launch(["-c", program], 2, env=CPU, timeout=100)
     assert [pe.returncode for pe in result] == [1, 1], result.report
     assert "FAIL getmem on PEs [0, 1] AssertionError: 1 bytes to +0 from +0" in result[0].stdout, result.report
+
+
+def test_a_check_that_fails_while_the_others_wait_ends_the_run() -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r})"
+        + """
+import time
+from ops import harness
+harness.LEFT_ALONE_SECONDS = 1
+@harness.check
+def one_alone(world):
+    assert world.pe != 1, "not here"
+    time.sleep(100)  # as in a kernel that waits for PE 1
+sys.argv = ["worker"]
+sys.exit(harness.main())
+"""
+    )
+    result = launch(["-c", program], 3, env=CPU, timeout=50)
+    assert not result.timed_out and all(pe.returncode for pe in result), result.report
+    assert "AssertionError: not here" in result[1].stdout and "Timeout" in result[1].stderr, result.report
+    assert "PE 1 is lost" in result[0].stderr, result.report

@@ -20,7 +20,7 @@ from triton_dist import World, environment
 Check = Callable[[World], None]
 
 GPU = triton_dist.kind() == "gpu"
-LIMIT_SECONDS = 60  # of one check: then every PE says where it stands, and ends
+LIMIT_SECONDS = 60  # of one check, of the start and of the end: then every PE says where it stands, and ends
 LEFT_ALONE_SECONDS = 15  # how long a PE on which a check failed waits for the others, who may be waiting for it
 _checks: dict[str, tuple[Check, bool]] = {}
 
@@ -78,6 +78,7 @@ def main() -> int:
         return 0
     failed, results = 0, []
     record.start(GPU)
+    faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
     with triton_dist.init() as world:
         for name, (function, gpu_only) in chosen.items():
             if gpu_only and not GPU:
@@ -111,7 +112,7 @@ def _run(function: Check, world: World) -> str:
     pes = [pe for pe in range(world.n_pes) if triton_dist.peer(bad, pe).item()]
     triton_dist.barrier_all()
     triton_dist.free(bad)
-    faulthandler.cancel_dump_traceback_later()
+    faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
     return f"FAIL {name} on PEs {pes} {problem}" if pes else f"PASS {name}"
 
 
