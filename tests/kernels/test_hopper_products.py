@@ -25,18 +25,18 @@ def descriptor(*block: int) -> str:
     return f"tensordesc<bf16{list(block)},{layout!r}>"
 
 
-def compiled(config: Config, **options: Any) -> Any:
+def compiled(config: Config, piece: tuple[int, int] | None = None, **options: Any) -> Any:
     part = config.block_m // config.groups
     types = dict.fromkeys(multiply.arg_names, "*i32")
     types |= {"a": descriptor(part, config.block_k), "a_own": descriptor(part, config.block_k)}
     types |= {"b": descriptor(config.block_k, config.block_n)}
-    tiles = ["c", *(f"c{i}" for i in range(8)), "following", "staging"]
-    types |= dict.fromkeys(tiles, descriptor(part, config.block_n))
-    types |= {"slots": "*fp32", "distances": "*i64", "me": "i32", "tiles_n": "i32"}
+    types |= dict.fromkeys(["c", "staging"], descriptor(part, config.block_n))
+    types |= dict.fromkeys(["following", *(f"c{i}" for i in range(8))], descriptor(*(piece or (part, config.block_n))))
+    types |= {"slots": "*fp32", "distances": "*i64", "me": "i32", "tiles_n": "i32", "pace": "i32"}
     constants: dict[str, Any] = {
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "STAGES": config.stages,
         "GROUPS": config.groups, "N_PES": 4, "OUT": "local", "GATHER": False, "SPLIT": False, "B_BY_COLUMNS": False,
-        "SENDERS": 0,
+        "SENDERS": 0, "IN_FLIGHT": 2,
     } | options  # fmt: skip
     types |= dict.fromkeys(constants, "constexpr")
     place = {name: (i,) for i, name in enumerate(multiply.arg_names)}

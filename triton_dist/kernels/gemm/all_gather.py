@@ -72,7 +72,7 @@ def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
 
     if not fits(a, b, c):
         return ["bulk_synchronous"]
-    config = choose(c.shape[0], c.shape[1], portable.programs())
+    config = choose(a, c, portable.programs(), each=a.shape[0])
     names = ["bulk_synchronous"]
     if a.shape[0] % config.block_m == 0:
         names.append("copy_engine")
@@ -92,7 +92,7 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
 
     def make() -> tuple[Launcher, torch.cuda.Stream]:
-        config = choose(c.shape[0], c.shape[1], portable.programs())
+        config = choose(a, c, portable.programs(), each=a.shape[0])
         each, (_, columns) = a.shape[0] // config.block_m, config.tiles(c)
         tiles = [
             Tile(row, column, pe)

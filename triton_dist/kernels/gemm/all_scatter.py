@@ -23,7 +23,7 @@ import triton_dist
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
-from triton_dist.kernels.gemm.config import LARGE, choose
+from triton_dist.kernels.gemm.config import FLOPS, LARGE, WIRE, choose
 from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
@@ -34,9 +34,8 @@ __all__ = ["PATTERNS", "gemm_all_scatter"]
 SENDERS = 16
 """Programs, or multiprocessors, that send where some do nothing else: enough for most of an H200's NVLink."""
 
-WIRE = 390e9
-FLOPS = 700e12
-"""What an H200 sends (bytes) and computes in a second; it decides only how many programs send."""
+SPREAD = 0.9
+"""Over which share of the next tile's time a program sends one, where it computes and sends."""
 
 
 def gemm_all_scatter(
@@ -82,11 +81,16 @@ def gemm_all_scatter(
 
 
 def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
-    from triton_dist.kernels.gemm.hopper.launch import fits
-
     if triton_dist.kind() == "cpu":
         return ["fused_sequential", "bulk_synchronous", "producer_consumer", "fused_producer_consumer"]
-    return list(PATTERNS) if fits(a, b, c) else [name for name in PATTERNS if name not in _HOPPER]
+    return list(PATTERNS) if _for_hopper(a, b, c) else [name for name in PATTERNS if name not in _HOPPER]
+
+
+def _for_hopper(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+    from triton_dist.kernels.gemm.hopper.launch import fits
+
+    # What is true here must be true everywhere: also the other PEs' columns begin at a multiple of 16 bytes.
+    return c.shape[1] * c.element_size() % 16 == 0 and fits(a, b, c)
 
 
 def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
@@ -122,9 +126,7 @@ def _fused_sequential(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None
 
 
 def _fused_producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    from triton_dist.kernels.gemm.hopper.launch import fits
-
-    if fits(a, b, c) and b.stride(1) == 1:
+    if _for_hopper(a, b, c) and b.stride(1) == 1:
         _senders(a, b, c, _how_many_send(a, c))
         return
     meeting()
@@ -163,7 +165,9 @@ def _senders(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, senders: int) ->
 def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     from triton_dist.kernels.gemm.hopper.launch import all_tiles, everywhere
 
-    kept(("scatter", *shape_of(a, b)), partial(all_tiles, a, c, "scatter"))(a, b, c, everywhere=everywhere(c))
+    peers = triton_dist.n_pes() - 1
+    make = partial(all_tiles, a, c, "scatter", peers=peers, spread=SPREAD)
+    kept(("scatter", *shape_of(a, b)), make)(a, b, c, everywhere=everywhere(c))
 
 
 def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
@@ -172,21 +176,22 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
 
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
 
-    def make() -> tuple[Launcher, list[tuple[slice, slice]], list[torch.cuda.Stream]]:
-        config = choose(c.shape[0], c.shape[1], portable.programs())
+    def make() -> tuple[Launcher, list[slice], list[torch.cuda.Stream]]:
+        config = choose(a, c, portable.programs(), peers=n_pes - 1)
         rows, columns = config.tiles(c)
         tiles: list[Tile] = []
-        chunks: list[tuple[slice, slice]] = []
+        chunks: list[slice] = []
         sizes: list[int] = []
-        for first in range(0, len(rows), 8):
-            group = rows[first : first + 8]
-            # About a round of all programs each: soon on their way, and long enough for a copy engine.
-            parts = max(1, round(len(group) * len(columns) / portable.programs()))
-            for part in range(parts):
-                some = columns[len(columns) * part // parts : len(columns) * (part + 1) // parts]
-                tiles += [Tile(row, column, len(chunks)) for row, column in grouped(group, some)]
-                chunks.append((_extent(group, config.block_m), _extent(some, config.block_n)))
-                sizes.append(len(group) * len(some))
+        # Rows of tiles are sent as a whole: copy engines are slow with short rows. Two rounds of all programs each, or
+        # eight rows, which share what they load; the first is one row, so that copies begin soon.
+        group = max(1, min(8, 2 * portable.programs() // len(columns)))
+        first = 0
+        while first < len(rows):
+            some = rows[first : first + (group if first else 1)]
+            tiles += [Tile(row, column, len(chunks)) for row, column in grouped(some, columns)]
+            chunks.append(slice(some[0] * config.block_m, (some[-1] + 1) * config.block_m))
+            sizes.append(len(some) * len(columns))
+            first = some[-1] + 1
         schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
         launcher = Launcher(schedule, config, "chunks", False, len(columns), chunk_sizes=sizes)
         return launcher, chunks, [torch.cuda.Stream() for _ in range(n_pes - 1)]
@@ -220,10 +225,6 @@ PATTERNS = {
 }
 
 _HOPPER = ("copy_engine", "warp_specialized")
-
-
-def _extent(tiles: range, block: int) -> slice:
-    return slice(tiles[0] * block, (tiles[-1] + 1) * block)
 
 
 def _flags(c: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 import triton
 
-__all__ = ["Config", "choose"]
+from triton_dist.kernels.gemm.schedule import rounds
+
+__all__ = ["FLOPS", "LARGE", "WIRE", "Config", "choose"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Config:
     block_k: int
     stages: int
     groups: int
+    rate: float = 1.0
+    """What it computes in a second, relative to the others, when the GPU's power is what limits it."""
 
     def tiles(self, c: torch.Tensor) -> tuple[range, range]:
         """Numbers of the rows and of the columns of tiles that ``c`` has."""
@@ -29,22 +33,50 @@ class Config:
         return int(triton.cdiv(a.shape[1], self.block_k))
 
 
-LARGE = Config(128, 128, 64, 5, 2)
+LARGE = Config(128, 128, 64, 5, 2, rate=0.97)
+WIDE = Config(128, 256, 64, 3, 2)
 NARROW = Config(128, 64, 64, 6, 2)
 FLAT = Config(64, 128, 64, 6, 1)
 FLAT_NARROW = Config(64, 64, 64, 8, 1)
 
+WIRE = 365e9
+FLOPS = 700e12
+ADDING = 9e-6
+"""What an H200's processors send (bytes) and compute in a second, and the seconds that a round takes longer whose tiles
+are split: from measurements. They decide only which way is taken, or tried, for a shape."""
 
-def choose(rows: int, columns: int, programs: int) -> Config:
-    """The configuration for a product of this shape on a GPU that runs ``programs`` at a time.
 
-    128 × 128 is as fast as any larger tile (their sums leave registers in smaller portions, and fewer programs idle in
-    the last round). Where all tiles fit into one round, the product waits for B to come from memory, and what counts is
-    that all programs fetch some of it.
+def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, peers: int = 0) -> Config:
+    """The configuration for the product of ``a`` in ``c`` with so many programs at a time.
+
+    Where all tiles fit into one round, the product waits for B to come from memory, and what counts is that all
+    programs fetch some of it. Else larger tiles need less traffic from the L2 cache, and so less power; and smaller
+    ones leave fewer programs idle, and less to be sent, in the end.
+
+    Args:
+        each: if it is not 0, tiles do not reach over a multiple of so many rows, if that can be had.
+        peers: to how many C is sent, tile by tile.
     """
+    rows, columns = c.shape
     tall = rows > 64
     wide = LARGE if tall else FLAT
     tiles = triton.cdiv(rows, wide.block_m) * triton.cdiv(columns, wide.block_n)
     if tiles * 2 <= programs:
         return NARROW if tall else FLAT_NARROW
-    return wide
+    if not tall:
+        return FLAT
+    possible = [config for config in (LARGE, WIDE) if each % config.block_m == 0] or [LARGE]
+    return min(possible, key=lambda config: _seconds(a, c, programs, config, peers))
+
+
+def _seconds(a: torch.Tensor, c: torch.Tensor, programs: int, config: Config, peers: int) -> float:
+    """About how long ``programs`` compute c = a · b and send it to ``peers``."""
+    rows, columns = config.tiles(c)
+    area = config.block_m * config.block_n
+    tile = 2 * area * a.shape[1] * programs / (FLOPS * config.rate)
+    sent = area * c.element_size() * peers / WIRE
+    computed = arrived = 0.0
+    for count, parts in rounds(len(rows) * len(columns), config.k_steps(a), programs):
+        computed += tile / parts + (ADDING if parts > 1 else 0)
+        arrived = max(arrived, computed) + count * sent
+    return arrived

@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import triton
 
 import triton_dist
 from triton_dist.kernels.all_reduce import all_reduce
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, check_rows, result
-from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.config import LARGE, choose
 from triton_dist.kernels.gemm.kept import kept, room, shape_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
@@ -31,6 +30,9 @@ from triton_dist.kernels.reduce_scatter import reduce_scatter
 __all__ = ["gemm_all_reduce", "gemm_reduce_scatter"]
 
 PATTERNS = ("bulk_synchronous", "ring")
+
+SPREAD = 0.5
+"""Over which share of the next tile's time a program sends one. (What the next one is added to comes after that.)"""
 
 
 def gemm_reduce_scatter(
@@ -127,15 +129,17 @@ def _ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool = F
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
 
     def make() -> Launcher:
-        each, columns = a.shape[0] // n_pes // LARGE.block_m, range(triton.cdiv(b.shape[1], LARGE.block_n))
+        rows = a.shape[0] // n_pes
+        config = choose(a, staging, portable.programs(), each=rows)
+        each, columns = rows // config.block_m, config.tiles(staging)[1]
         tiles = [
             Tile(row, column, pe)
             for pe in ((me - 1 - i) % n_pes for i in range(n_pes))
             for row, column in grouped(range(pe * each, (pe + 1) * each), columns)
         ]
-        schedule = make_schedule(tiles, LARGE.k_steps(a), portable.programs())
+        schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
         out = "ring_all" if to_all else "ring"
-        return Launcher(schedule, LARGE, out, False, len(columns), ring_tiles=len(tiles))
+        return Launcher(schedule, config, out, False, len(columns), ring_tiles=len(tiles), spread=SPREAD)
 
     staging = room("ring", a.shape[0], b.shape[1], a.dtype)
     following = triton_dist.peer(staging, (me + 1) % n_pes)

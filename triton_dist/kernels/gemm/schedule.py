@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Schedule", "Tile", "grouped", "make_schedule"]
+__all__ = ["Schedule", "Tile", "grouped", "make_schedule", "rounds"]
 
 MIN_STEPS = 8  # of a part of a tile: less would cost more to add up than it saves
 MAX_PARTS = 8
@@ -48,31 +48,47 @@ def grouped(rows: range, columns: range, group: int = 8) -> Iterator[tuple[int, 
                 yield row, column
 
 
-def make_schedule(
-    tiles: Sequence[Tile], k_steps: int, programs: int, *, split: bool = True, passed_on: Sequence[Sequence[Tile]] = ()
-) -> Schedule:
-    """Deal ``tiles`` out to ``programs`` in rounds.
+def rounds(tiles: int, k_steps: int, programs: int, *, split: bool = True) -> list[tuple[int, int]]:
+    """How many tiles are computed at a time, round after round, and in how many parts.
 
     Args:
         k_steps: how many blocks along K a tile has.
         split: whether the last round's tiles may be split along K.
+    """
+    whole, rest = divmod(tiles, programs)
+    found = [(programs, 1)] * whole
+    if rest:
+        parts = min(programs // rest, k_steps // MIN_STEPS, MAX_PARTS) if split else 1
+        found.append((rest, max(1, parts)))
+    return found
+
+
+def make_schedule(
+    tiles: Sequence[Tile],
+    k_steps: int,
+    programs: int,
+    *,
+    split: bool = True,
+    passed_on: Sequence[Sequence[Tile]] = (),
+) -> Schedule:
+    """Deal ``tiles`` out to ``programs`` in rounds.
+
+    Args:
+        k_steps, split: see ``rounds``.
         passed_on: for each of the programs behind, which compute nothing, the tiles that it sends.
     """
     lists: list[list[tuple[int, ...]]] = [[] for _ in range(programs)]
-    rest = len(tiles) % programs
-    parts = min(programs // rest, k_steps // MIN_STEPS, MAX_PARTS) if rest and split else 1
-    whole = len(tiles) - rest if parts > 1 else len(tiles)
-    for i, tile in enumerate(tiles[:whole]):
-        lists[i % programs].append((tile.row, tile.column, 0, k_steps, -1, 0, 0, tile.pe))
-    slots = 0
-    for i, tile in enumerate(tiles[whole:]):
-        first = slots
-        for part in range(parts):
-            begin, end = k_steps * part // parts, k_steps * (part + 1) // parts
-            # The first part's program adds up. Programs that are neighbours get the same part of neighbouring tiles.
-            place = (-1, parts - 1, first) if part == 0 else (slots, 0, 0)
-            slots += part > 0
-            lists[part * rest + i].append((tile.row, tile.column, begin, end, *place, tile.pe))
+    slots, left = 0, tiles
+    for count, parts in rounds(len(tiles), k_steps, programs, split=split):
+        now, left = left[:count], left[count:]
+        for i, tile in enumerate(now):
+            first = slots
+            for part in range(parts):
+                begin, stop = k_steps * part // parts, k_steps * (part + 1) // parts
+                # The first part's program adds up. Neighbours get the same part of neighbouring tiles.
+                place = (-1, parts - 1, first) if part == 0 else (slots, 0, 0)
+                slots += part > 0
+                lists[part * count + i].append((tile.row, tile.column, begin, stop, *place, tile.pe))
     for sent in passed_on:
         lists.append([(tile.row, tile.column, 0, 0, -1, 0, 0, tile.pe) for tile in sent])
     starts = [0]

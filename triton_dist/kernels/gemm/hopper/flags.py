@@ -8,7 +8,7 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-__all__ = ["acquire", "after_generic", "raise_at", "stores_complete"]
+__all__ = ["acquire", "after_generic", "await_peers", "clock", "raise_at", "stores_complete"]
 
 
 @gluon.jit
@@ -19,22 +19,38 @@ def acquire(flag, number, scope: gl.constexpr):
 
 
 @gluon.jit
+def await_peers(flags, number, me, N_PES: gl.constexpr):
+    """Wait until each peer's flag of ``flags`` is at least ``number``."""
+    for i in range(1, N_PES):
+        acquire(flags + (me + i) % N_PES, number, "sys")
+
+
+@gluon.jit
 def raise_at(flag, distance, number):
     """Store ``number`` to a symmetric flag ``distance`` bytes from here, after all that this warp knows of."""
     there = (flag.to(gl.int64) + distance).to(gl.pointer_type(gl.int32))
     gl.atomic_xchg(there, number, sem="release", scope="sys")
 
 
+@gluon.constexpr_function
+def _wait_group(number):
+    return f"cp.async.bulk.wait_group {number}; mov.b32 $0, 0;"
+
+
 @gluon.jit
-def stores_complete():
-    """Wait until this warp's TMA stores are in memory, wherever that is; ``tma.store_wait`` says only that they are
-    read."""
-    gl.inline_asm_elementwise(
-        "cp.async.bulk.wait_group 0; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )
+def stores_complete(but: gl.constexpr = 0):
+    """Wait until this warp's TMA stores, but for the last few, are in memory, wherever that is; ``tma.store_wait`` says
+    only that they are read."""
+    gl.inline_asm_elementwise(_wait_group(but), "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
 def after_generic():
     """Let TMA loads see what an acquire has made visible to ordinary ones."""
     gl.inline_asm_elementwise("fence.proxy.async; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def clock():
+    """Cycles of this multiprocessor, modulo 2³²."""
+    return gl.inline_asm_elementwise("mov.u32 $0, %clock;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)

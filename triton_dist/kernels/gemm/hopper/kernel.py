@@ -18,10 +18,10 @@ __all__ = ["multiply"]
 def multiply(
     a, a_own, b, c, c0, c1, c2, c3, c4, c5, c6, c7, following, staging,
     units, starts, slots, slot_flags, state, flags, distances, chunk_sizes, chunk_flags,
-    me, tiles_n,
+    me, tiles_n, pace,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
     N_PES: gl.constexpr, OUT: gl.constexpr, GATHER: gl.constexpr, SPLIT: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
-    SENDERS: gl.constexpr,
+    SENDERS: gl.constexpr, IN_FLIGHT: gl.constexpr,
 ):  # fmt: skip
     RING: gl.constexpr = OUT == "ring" or OUT == "ring_all"
     WORD: gl.constexpr = mbarrier.MBarrierLayout()
@@ -30,27 +30,21 @@ def multiply(
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], WORD)
     c_ready = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], WORD)
     c_empty = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], WORD)
-    p_ready = gl.allocate_shared_memory(gl.int64, [1], WORD)
-    p_empty = gl.allocate_shared_memory(gl.int64, [1], WORD)
+    c_filled = gl.allocate_shared_memory(gl.int64, [1], WORD)
     for i in gl.static_range(STAGES):
         mbarrier.init(ready.index(i), count=1)
         mbarrier.init(empty.index(i), count=GROUPS)
     for i in gl.static_range(GROUPS):
         mbarrier.init(c_ready.index(i), count=1)
         mbarrier.init(c_empty.index(i), count=1)
-    mbarrier.init(p_ready, count=1)
-    mbarrier.init(p_empty, count=GROUPS)
+    mbarrier.init(c_filled, count=1)
     a_blocks = gl.allocate_shared_memory(a.dtype, [STAGES * GROUPS, ROWS, BLOCK_K], a.layout)
     b_blocks = gl.allocate_shared_memory(
         b.dtype, [STAGES, BLOCK_N if B_BY_COLUMNS else BLOCK_K, BLOCK_K if B_BY_COLUMNS else BLOCK_N], b.layout
     )
     c_blocks = gl.allocate_shared_memory(c.dtype, [GROUPS, ROWS, BLOCK_N], c.layout)
-    p_blocks = c_blocks
-    if RING:
-        p_blocks = gl.allocate_shared_memory(c.dtype, [GROUPS, ROWS, BLOCK_N], c.layout)
     ring = (a_blocks, b_blocks, ready, empty)
-    outgoing = (c_blocks, c_ready, c_empty)
-    incoming = (p_blocks, p_ready, p_empty)
+    outgoing = (c_blocks, c_ready, c_empty, c_filled)
     schedule = (units, starts)
     everywhere = (c0, c1, c2, c3, c4, c5, c6, c7)
     pes = (me, N_PES)
@@ -61,34 +55,34 @@ def multiply(
     if GROUPS == 1:
         gl.static_assert(not RING)
         gl.warp_specialize([
-            (multiply_tiles, (ring, outgoing, incoming, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
+            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
             (load_tiles, (a, a_own, b, c, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
             (send_tiles, (c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes,
-                          tiles_n, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS)),
+                          tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS, IN_FLIGHT)),
         ], [1, 1], [24, 48])
     elif RING:
         gl.warp_specialize([
-            (multiply_tiles, (ring, outgoing, incoming, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
+            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (multiply_tiles, (ring, outgoing, incoming, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
+            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
             (load_tiles, (a, a_own, b, c, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
             (send_tiles, (c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes,
-                          tiles_n, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS)),
-            (receive_tiles, (staging, incoming, schedule, state, flags, pes, tiles_n, BLOCK_M, BLOCK_N, GROUPS)),
+                          tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS, IN_FLIGHT)),
+            (receive_tiles, (staging, outgoing, schedule, state, flags, pes, tiles_n, BLOCK_M, BLOCK_N, GROUPS)),
         ], [4, 1, 1, 1], [232, 24, 24, 24])
     else:
         gl.warp_specialize([
-            (multiply_tiles, (ring, outgoing, incoming, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
+            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (multiply_tiles, (ring, outgoing, incoming, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
+            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
             (load_tiles, (a, a_own, b, c, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
             (send_tiles, (c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes,
-                          tiles_n, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS)),
+                          tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS, IN_FLIGHT)),
         ], [4, 1, 1], [232, 24, 24])
     # fmt: on

@@ -12,7 +12,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import triton_dist
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import Config, choose
+from triton_dist.kernels.gemm.config import WIRE, Config, choose
 from triton_dist.kernels.gemm.hopper import words
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
@@ -20,6 +20,13 @@ from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_sche
 __all__ = ["REGISTERS", "Launcher", "all_tiles", "everywhere", "fits"]
 
 _TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+_PIECE = (32, 64)
+"""What is sent at a time: 4 KB in rows of 128 bytes. Two of them on their way from each program are as much as NVLink
+moves in the time that one takes."""
+_ALL = 16  # pieces on their way: no limit
+_FLOPS_A_CYCLE = 4096
+_CLOCK = 1.5e9
+"""Of a multiprocessor at work: what it multiplies with 16-bit floats, and cycles in a second."""
 REGISTERS = {1: 232, 2: 168}
 """Registers of a thread, by groups: all that a multiprocessor has."""
 
@@ -56,6 +63,8 @@ class Launcher:
         state_words: how many words of state the schedule names beyond the first ones.
         chunk_sizes: tiles of each chunk, where copy engines send.
         senders: programs that pass on what the others compute.
+        spread: over which share of the time of the next tile a program sends one, in small pieces, so that NVLink is
+            never asked for more than it can take (see ``send_to_peers``); 0: as fast as it can, in blocks.
     """
 
     schedule: Schedule
@@ -67,6 +76,7 @@ class Launcher:
     state_words: int = 0
     chunk_sizes: Sequence[int] = ()
     senders: int = 0
+    spread: float = 0
 
     def __post_init__(self) -> None:
         self.flags  # noqa: B018 (made now, by all PEs together)
@@ -125,8 +135,9 @@ class Launcher:
         part_m = config.block_m // config.groups
         a_block, c_block = [part_m, config.block_k], [part_m, config.block_n]
         a_map, c_map = _map(a, a_block), _map(c, c_block)
-        peers = [_map(there, c_block) for there in everywhere]
-        peers += [c_map] * (words.MAX_PES.value - len(peers))
+        piece = list(_PIECE) if self.spread else c_block
+        peers = [_map(there, piece) for there in everywhere]
+        peers += [peers[-1] if peers else c_map] * (words.MAX_PES.value - len(peers))
         b_map = (
             _map(b.t(), [config.block_n, config.block_k]) if by_columns else _map(b, [config.block_k, config.block_n])
         )
@@ -137,14 +148,22 @@ class Launcher:
             b_map,
             c_map,
             *peers,
-            c_map if following is None else _map(following, c_block),
+            c_map if following is None else _map(following, piece),
             c_map if staging is None else _map(staging, c_block),
             units, starts, slots, slot_flags, self.state, self.flags, self.distances, sizes, self.chunk_flags,
-            triton_dist.my_pe(), self.tile_columns,
+            triton_dist.my_pe(), self.tile_columns, self._pace(config.k_steps(a), max(1, len(everywhere) - 1)),
             config.block_m, config.block_n, config.block_k, config.stages, config.groups, triton_dist.n_pes(),
-            self.out, self.gather, self.schedule.slots > 0, by_columns, self.senders,
+            self.out, self.gather, self.schedule.slots > 0, by_columns, self.senders, 2 if self.spread else _ALL,
             num_warps=4, maxnreg=REGISTERS[config.groups],
         )  # fmt: skip
+
+    def _pace(self, k_steps: int, peers: int) -> int:
+        """From piece to piece, 256ths of cycles for each step along K of the unit that is computed meanwhile."""
+        config = self.config
+        pieces = config.block_m * config.block_n * peers / (_PIECE[0] * _PIECE[1])
+        computed = 2 * config.block_m * config.block_n * config.block_k / _FLOPS_A_CYCLE
+        sent = _PIECE[0] * _PIECE[1] * 2 * portable.programs() / WIRE * _CLOCK
+        return int(256 * max(self.spread * computed / pieces, sent / k_steps)) if self.spread else 0
 
     def _here(self, values: Sequence[object], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype, device=self.flags.device)
@@ -158,13 +177,14 @@ def _map(matrix: torch.Tensor, block: list[int]) -> TensorDescriptor:
     return TensorDescriptor.from_tensor(matrix, block, layout)
 
 
-def all_tiles(a: torch.Tensor, c: torch.Tensor, out: str) -> Launcher:
+def all_tiles(a: torch.Tensor, c: torch.Tensor, out: str, *, peers: int = 0, spread: float = 0) -> Launcher:
     """The plain schedule of a product with ``a`` in ``c``: tile after tile, and all programs compute."""
     programs = portable.programs()
-    config = choose(c.shape[0], c.shape[1], programs)
+    config = choose(a, c, programs, peers=peers)
     rows, columns = config.tiles(c)
     tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns)]
-    return Launcher(make_schedule(tiles, config.k_steps(a), programs), config, out, False, len(columns))
+    schedule = make_schedule(tiles, config.k_steps(a), programs)
+    return Launcher(schedule, config, out, False, len(columns), spread=spread)
 
 
 def everywhere(tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -19,18 +19,17 @@ __all__ = ["multiply_tiles"]
 
 @gluon.jit
 def multiply_tiles(
-    ring, outgoing, incoming, schedule, state, partial_sums, pes,
+    ring, outgoing, schedule, state, partial_sums, pes,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, GROUP: gl.constexpr,
     SPLIT: gl.constexpr, RING: gl.constexpr, B_BY_COLUMNS: gl.constexpr, SENDERS: gl.constexpr,
 ):  # fmt: skip
     """Every unit's rows of this group, in order: sums in registers, then to the outgoing buffer or a slot.
 
-    SPLIT: units may be parts of tiles, whose sums meet in ``partial_sums``. RING: tiles come with the sum of the PEs
-    before this one, which is added, except for the PE's that begins.
+    SPLIT: units may be parts of tiles, whose sums meet in ``partial_sums``. RING: the outgoing buffer
+    has the sum of the PEs before this one, which is added, except for the PE's that begins.
     """
     a_blocks, b_blocks, ready, empty = ring
-    c_blocks, c_ready, c_empty = outgoing
-    p_blocks, p_ready, p_empty = incoming
+    c_blocks, c_ready, c_empty, c_filled = outgoing
     units, starts = schedule
     slots, slot_flags = partial_sums
     me, n_pes = pes
@@ -45,8 +44,7 @@ def multiply_tiles(
             last = first
     now = gl.load(state + EPOCH) + 1
     step = 0
-    c_phase = 1
-    p_phase = 0
+    phase = 1
     for unit in range(first, last):
         sums = gl.zeros((ROWS, BLOCK_N), gl.float32, layout)
         begin = gl.load(units + unit * UNIT + K_BEGIN)
@@ -81,15 +79,14 @@ def multiply_tiles(
                     gl.barrier()
                     sums += gl.load(slots + other.to(gl.int64) * (BLOCK_M * BLOCK_N) + offsets)
         if finishes:
+            block = c_blocks.index(GROUP)
             if RING:
+                mbarrier.wait(c_filled, phase ^ 1)
                 if gl.load(units + unit * UNIT + PE) != (me + n_pes - 1) % n_pes:
-                    mbarrier.wait(p_ready, p_phase)
-                    sums += p_blocks.index(GROUP).load(layout).to(gl.float32)
-                    fence_async_shared()
-                    mbarrier.arrive(p_empty)
-                    p_phase ^= 1
-            mbarrier.wait(c_empty.index(GROUP), c_phase)
-            c_blocks.index(GROUP).store(sums.to(c_blocks.dtype))
+                    sums += block.load(layout).to(gl.float32)
+            else:
+                mbarrier.wait(c_empty.index(GROUP), phase)
+            block.store(sums.to(c_blocks.dtype))
             fence_async_shared()
             mbarrier.arrive(c_ready.index(GROUP))
-            c_phase ^= 1
+            phase ^= 1

@@ -14,10 +14,12 @@ __all__ = ["receive_tiles"]
 
 @gluon.jit
 def receive_tiles(
-    staging, incoming, schedule, state, flags, pes, tiles_n,
+    staging, outgoing, schedule, state, flags, pes, tiles_n,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUPS: gl.constexpr,
 ):  # fmt: skip
-    p_blocks, p_ready, p_empty = incoming
+    """Into the buffer that a tile will leave from, once the tile before has left. It hands over the buffer for every
+    tile, also where nothing has to be fetched: so it never falls behind."""
+    c_blocks, _, c_empty, c_filled = outgoing
     units, starts = schedule
     me, n_pes = pes
     ROWS: gl.constexpr = BLOCK_M // GROUPS
@@ -25,15 +27,18 @@ def receive_tiles(
     now = gl.load(state + EPOCH) + 1
     phase = 1
     for unit in range(gl.load(starts + program), gl.load(starts + program + 1)):
-        finishes = gl.load(units + unit * UNIT + SLOT) < 0
-        if finishes and gl.load(units + unit * UNIT + PE) != (me + n_pes - 1) % n_pes:
-            row = gl.load(units + unit * UNIT + TILE_ROW)
-            column = gl.load(units + unit * UNIT + TILE_COLUMN)
-            acquire(flags + TILES + row * tiles_n + column, now, "sys")
-            after_generic()
-            mbarrier.wait(p_empty, phase)
-            mbarrier.expect(p_ready, GROUPS * staging.block_type.nbytes)
+        if gl.load(units + unit * UNIT + SLOT) < 0:
             for group in gl.static_range(GROUPS):
-                place = [row * BLOCK_M + group * ROWS, column * BLOCK_N]
-                tma.async_copy_global_to_shared(staging, place, p_ready, p_blocks.index(group))
+                mbarrier.wait(c_empty.index(group), phase)
+            if gl.load(units + unit * UNIT + PE) == (me + n_pes - 1) % n_pes:
+                mbarrier.arrive(c_filled)
+            else:
+                row = gl.load(units + unit * UNIT + TILE_ROW)
+                column = gl.load(units + unit * UNIT + TILE_COLUMN)
+                acquire(flags + TILES + row * tiles_n + column, now, "sys")
+                after_generic()
+                mbarrier.expect(c_filled, GROUPS * staging.block_type.nbytes)
+                for group in gl.static_range(GROUPS):
+                    place = [row * BLOCK_M + group * ROWS, column * BLOCK_N]
+                    tma.async_copy_global_to_shared(staging, place, c_filled, c_blocks.index(group))
             phase ^= 1

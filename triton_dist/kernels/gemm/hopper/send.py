@@ -7,7 +7,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-from triton_dist.kernels.gemm.hopper.flags import acquire, raise_at, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import await_peers, clock, raise_at, stores_complete
 from triton_dist.kernels.gemm.hopper.words import (
     ARRIVED,
     CHUNKS,
@@ -15,6 +15,8 @@ from triton_dist.kernels.gemm.hopper.words import (
     ENTERED,
     EPOCH,
     GATHERED,
+    K_BEGIN,
+    K_END,
     PE,
     SLOT,
     TILE_COLUMN,
@@ -30,17 +32,18 @@ _IN_FLIGHT = gl.constexpr(3)  # blocks that a sending program has under way
 
 @gluon.jit
 def send_tiles(
-    c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes, tiles_n,
+    c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes, tiles_n, pace,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, N_PES: gl.constexpr,
-    OUT: gl.constexpr, GATHER: gl.constexpr, SENDERS: gl.constexpr,
+    OUT: gl.constexpr, GATHER: gl.constexpr, SENDERS: gl.constexpr, IN_FLIGHT: gl.constexpr,
 ):  # fmt: skip
     """OUT: "local": to ``c``. "chunks": also, and a chunk's last tile raises its flags, which copy engines await.
-    "senders": also, and each tile raises its flag, which the last ``SENDERS`` programs await to send it to all;
+    "senders": also, and each tile raises its flag, which the last ``SENDERS`` programs await to pass it on to all;
     or the tile has no flag, and goes to all from here.
     "scatter": to all. "ring": to the next PE's staging, and the PE's own to ``c``. "ring_all": but its own to all."""
-    TO_PEERS: gl.constexpr = OUT == "scatter" or OUT == "senders" or OUT == "ring" or OUT == "ring_all"
+    RING: gl.constexpr = OUT == "ring" or OUT == "ring_all"
     TO_ALL: gl.constexpr = OUT == "scatter" or OUT == "senders" or OUT == "ring_all"
-    c_blocks, c_ready, c_empty = outgoing
+    TO_PEERS: gl.constexpr = RING or TO_ALL
+    c_blocks, c_ready, c_empty, _ = outgoing
     units, starts = schedule
     me, _ = pes
     ROWS: gl.constexpr = BLOCK_M // GROUPS
@@ -64,37 +67,32 @@ def send_tiles(
                 tile_row = gl.load(units + unit * UNIT + TILE_ROW)
                 tile_column = gl.load(units + unit * UNIT + TILE_COLUMN)
                 pe = gl.load(units + unit * UNIT + PE)
+                # Sending is spread over the time of the unit that is computed meanwhile.
+                begin = gl.load(units + (unit + 1) * UNIT + K_BEGIN, mask=unit + 1 < last, other=0)
+                end = gl.load(units + (unit + 1) * UNIT + K_END, mask=unit + 1 < last, other=0)
+                cycles = pace * (end - begin) >> 8
                 if TO_PEERS:
                     if not welcome and (OUT != "senders" or pe < 0):
                         await_peers(flags + ENTERED, now, me, N_PES)
                         welcome = True
                 for group in gl.static_range(GROUPS):
                     mbarrier.wait(c_ready.index(group), phase)
-                    place = [tile_row * BLOCK_M + group * ROWS, tile_column * BLOCK_N]
+                    row, column = tile_row * BLOCK_M + group * ROWS, tile_column * BLOCK_N
                     block = c_blocks.index(group)
-                    if OUT == "scatter":
-                        for i in gl.static_range(N_PES):
-                            tma.async_copy_shared_to_global(everywhere[i], place, block)
-                    elif OUT == "ring" or OUT == "ring_all":
-                        if pe != me:
-                            tma.async_copy_shared_to_global(following, place, block)
-                        elif OUT == "ring":
-                            own = [place[0] % c.shape[0], place[1]]
-                            tma.async_copy_shared_to_global(c, own, block)
-                        else:
-                            for i in gl.static_range(N_PES):
-                                tma.async_copy_shared_to_global(everywhere[i], place, block)
+                    if RING and pe != me:
+                        send_to_peers(
+                            (following, following), row, column, c_blocks, group, cycles, BLOCK_N, 2, IN_FLIGHT
+                        )
+                    elif OUT == "ring":
+                        tma.async_copy_shared_to_global(c, [row % c.shape[0], column], block)
                     else:
-                        tma.async_copy_shared_to_global(c, place, block)
-                        if OUT == "senders":
-                            if pe < 0:
-                                for i in gl.static_range(1, N_PES):
-                                    tma.async_copy_shared_to_global(everywhere[i], place, block)
-                tma.store_wait(0)
-                for group in gl.static_range(GROUPS):
+                        tma.async_copy_shared_to_global(c, [row, column], block)
+                        if TO_ALL and (OUT != "senders" or pe < 0):
+                            send_to_peers(everywhere, row, column, c_blocks, group, cycles, BLOCK_N, N_PES, IN_FLIGHT)
+                    tma.store_wait(0)
                     mbarrier.arrive(c_empty.index(group))
                 phase ^= 1
-                if OUT == "ring" or OUT == "ring_all":
+                if RING:
                     if pe != me:
                         stores_complete()
                         flag = flags + TILES + tile_row * tiles_n + tile_column
@@ -123,9 +121,27 @@ def send_tiles(
 
 
 @gluon.jit
-def await_peers(flags, now, me, N_PES: gl.constexpr):
-    for i in range(1, N_PES):
-        acquire(flags + (me + i) % N_PES, now, "sys")
+def send_to_peers(
+    everywhere, row, column, blocks, group, cycles,
+    BLOCK_N: gl.constexpr, N_PES: gl.constexpr, IN_FLIGHT: gl.constexpr,
+):  # fmt: skip
+    """A block to all peers, in pieces as large as their tensor maps say, at least ``cycles`` after each other.
+
+    What NVLink cannot take at once would wait in the queue in which this program's TMA loads stand as well.
+    """
+    ROWS: gl.constexpr = everywhere[1].block_shape[0]
+    COLUMNS: gl.constexpr = everywhere[1].block_shape[1]
+    DOWN: gl.constexpr = blocks.shape[1] // ROWS
+    ACROSS: gl.constexpr = BLOCK_N // COLUMNS
+    pieces = blocks._reinterpret(blocks.dtype, [blocks.shape[0] * DOWN * ACROSS, ROWS, COLUMNS], everywhere[1].layout)
+    for number in range(DOWN * ACROSS):
+        place = [row + number % DOWN * ROWS, column + number // DOWN * COLUMNS]
+        for i in gl.static_range(1, N_PES):
+            began = clock()
+            tma.async_copy_shared_to_global(everywhere[i], place, pieces.index(group * (DOWN * ACROSS) + number))
+            stores_complete(IN_FLIGHT - 1)
+            while clock() - began < cycles:
+                pass
 
 
 @gluon.jit
