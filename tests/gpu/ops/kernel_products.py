@@ -67,6 +67,7 @@ def all_gather_gemm_patterns(world: World) -> None:
         (100, 640, 328, torch.float16),
         (32, 2048, 1024, torch.bfloat16),
         (4, 2048, 1024, torch.bfloat16),
+        (4096 // world.n_pes, 2040, 328, torch.bfloat16),  # two rounds of wide tiles on an H200
     ):
         parts = [matrix(rows, k, 1 + pe, dtype) for pe in range(world.n_pes)]
         b = matrix(k, n, 50 + world.pe, dtype)
@@ -82,7 +83,11 @@ def all_gather_gemm_patterns(world: World) -> None:
 
 @check(gpu_only=True)
 def gemm_reduce_patterns(world: World) -> None:
-    for rows, n, k, dtype in ((256, 1160, 512, torch.bfloat16), (100, 640, 328, torch.float16)):
+    for rows, n, k, dtype in (
+        (256, 1160, 512, torch.bfloat16),
+        (100, 640, 328, torch.float16),
+        (4096 // world.n_pes, 2040, 328, torch.float16),  # two rounds of wide tiles on an H200
+    ):
         m = rows * world.n_pes
         factors = [(matrix(m, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(world.n_pes)]
         expected = torch.stack([a.float() @ b.float() for a, b in factors]).sum(0).to(dtype).float()
