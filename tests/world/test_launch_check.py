@@ -20,7 +20,9 @@ from triton.runtime.jit import JITFunction
 import triton_dist.language as dl
 from triton_dist.compiler import hooks, transport
 from triton_dist.world import gpu, launch_check, module_state
+from triton_dist.world.gpu_heap import GpuHeap
 from triton_dist.world.launch_check import CheckedLauncher, Requirements, SymmetricMemory
+from triton_dist.world.ledger import Ledger
 
 HIDDEN = ("stream", "function", "packed", None, None, None)
 
@@ -49,8 +51,10 @@ def memory() -> Iterator[SymmetricMemory]:
         asked.append(address)
         return begin <= address < end
 
-    memory = SymmetricMemory(contains, "PE 3", scatter_limit=1000)
-    memory.heap, memory.asked = heap, asked  # type: ignore[attr-defined]
+    ledger = Ledger()
+    books = GpuHeap(None, heap.device, 3, 4096, ledger)
+    memory = SymmetricMemory(contains, books.is_freed, "PE 3", scatter_limit=1000)
+    memory.heap, memory.asked, memory.ledger = heap, asked, ledger  # type: ignore[attr-defined]
     launch_check.bind(memory)
     yield memory
     launch_check.unbind()
@@ -86,6 +90,26 @@ def test_an_argument_outside_of_the_heap_is_refused(memory: Any) -> None:
         checked(1, 1, 1, *HIDDEN, memory.heap, plain, 5)
     launch_check.unbind()  # a launch without a world is refused elsewhere (module_state)
     checked(1, 1, 1, *HIDDEN, memory.heap, plain, 5)
+
+
+def test_an_argument_that_was_freed_is_refused(memory: Any) -> None:
+    launcher = Launcher()
+    checked = CheckedLauncher(launcher, Requirements("put", symmetric={0: ("dst", "file.py:3:4: shmem.putmem, dst")}))
+    begin = memory.heap.data_ptr()
+    allocations = [memory.ledger.enter(begin + 1024 * i, 1024, (256,), torch.int32) for i in range(2)]
+    checked(1, 1, 1, *HIDDEN, memory.heap[:256])
+    memory.ledger.remove(allocations[0][0])
+    checked(1, 1, 1, *HIDDEN, memory.heap[256:512])
+    message = (
+        r"argument dst, a tensor of shape \(156,\) .*, is a symmetric tensor that was freed \(file\.py:3:4: shmem\.pu"
+    )
+    with pytest.raises(ValueError, match=message):
+        checked(1, 1, 1, *HIDDEN, memory.heap[100:256])
+    _, use = memory.ledger.enter(begin, 512, (128,), torch.int32)  # somebody else has got some of it
+    checked(1, 1, 1, *HIDDEN, memory.heap[100:256])
+    with pytest.raises(ValueError, match="was freed"):
+        checked(1, 1, 1, *HIDDEN, memory.heap[200:])
+    assert len(launcher.grids) == 3 and use is not None
 
 
 def test_a_reducescatter_beyond_nvshmem_s_memory_is_refused(memory: Any) -> None:

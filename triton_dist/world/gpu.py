@@ -82,6 +82,7 @@ class GpuWorld(World):
         launch_check.bind(
             launch_check.SymmetricMemory(
                 contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
+                freed=self._heap.is_freed,
                 owner=f"PE {self.pe}",
                 scatter_limit=reduce_scratch // 2 // self.n_pes if self.n_pes > 1 else sys.maxsize,
             )

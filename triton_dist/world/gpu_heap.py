@@ -101,6 +101,10 @@ class GpuHeap:
             " pass this PE's own one, not a peer's)"
         )
 
+    def is_freed(self, address: int) -> bool:
+        """Whether a tensor at ``address`` is on memory that was freed, and that nobody else has got."""
+        return self._ledger.was_freed(address) and self._ledger.find(address) is None
+
     def full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
         return (
             f"the symmetric heap is full: a tensor of shape {shape} and {dtype} needs {_size(shape, dtype)} bytes, and"

@@ -1,9 +1,9 @@
 """What must hold when a kernel with shmem ops is launched, looked at before it is.
 
-Three mistakes end in a hang, in overwritten memory or in a device assertion, and the host can see them coming: a
+Four mistakes end in a hang, in overwritten memory or in a device assertion, and the host can see them coming: a
 kernel with a collective whose grid is larger than what the GPU runs at a time (programs that wait keep those that they
-wait for from starting), an argument that an op takes for symmetric although it is none, and a reducescatter that is
-larger than NVSHMEM's memory for it. The compiler notes in the kernel's metadata what there is to look at
+wait for from starting), an argument that an op takes for symmetric although it is none, or although it was freed, and a
+reducescatter that is larger than NVSHMEM's memory for it. The compiler notes in the kernel's metadata what there is to look at
 (``triton_dist.compiler.hooks``), and the launcher of such a kernel, and of no other, gets ours in front.
 
 What cannot be seen: programs of one grid that wait for each other, other kernels that occupy the GPU, and pointers and
@@ -30,12 +30,16 @@ class SymmetricMemory:
 
     Args:
         contains: whether an address is symmetric.
+        freed: whether memory at a symmetric address was freed, and belongs to nobody.
         owner: whose memory it is, for messages.
         scatter_limit: how many bytes each PE may contribute to a reducescatter of NVSHMEM's.
     """
 
-    def __init__(self, contains: Callable[[int], bool], owner: str, scatter_limit: int) -> None:
+    def __init__(
+        self, contains: Callable[[int], bool], freed: Callable[[int], bool], owner: str, scatter_limit: int
+    ) -> None:
         self.contains = contains
+        self.freed = freed
         self.owner = owner
         self.scatter_limit = scatter_limit
         self.low, self.high = sys.maxsize, -1  # the first and the last symmetric address that was asked about
@@ -118,6 +122,8 @@ class CheckedLauncher:
                 address = arguments[position].data_ptr()
                 if not memory.low <= address <= memory.high:
                     self._look_closer(memory, position, arguments[position], address)
+                if memory.freed(address):
+                    self._refuse_freed(position, arguments[position])
             if self._needs.largest_scatter[0] > memory.scatter_limit:
                 self._refuse_scatter(memory, *self._needs.largest_scatter)
             for position, nbytes, use in self._needs.scatters:
@@ -139,13 +145,21 @@ class CheckedLauncher:
     def _look_closer(self, memory: SymmetricMemory, position: int, tensor: Any, address: int) -> None:
         if address == 0 or memory.learn(address):  # 0: a tensor without elements, with which nothing is done
             return
+        what, use = self._told(position, tensor, address)
+        raise ValueError(
+            f"{what}, is not in the symmetric heap of {memory.owner}, and must be ({use}): allocate it with"
+            " triton_dist.empty, zeros, full or from_tensor"
+        )
+
+    def _refuse_freed(self, position: int, tensor: Any) -> None:
+        what, use = self._told(position, tensor, tensor.data_ptr())
+        raise ValueError(f"{what}, is a symmetric tensor that was freed ({use})")
+
+    def _told(self, position: int, tensor: Any, address: int) -> tuple[str, str]:
+        """An argument in words, and what is done with it where."""
         name, use = self._needs.symmetric[position - _HIDDEN]
         what = f" of shape {tuple(tensor.shape)} and {tensor.dtype}" if hasattr(tensor, "shape") else ""
-        raise ValueError(
-            f"kernel {self._needs.kernel}: argument {name}, a tensor{what} at {address:#x}, is not in the symmetric"
-            f" heap of {memory.owner}, and must be ({use}): allocate it with triton_dist.empty, zeros, full or"
-            " from_tensor"
-        )
+        return f"kernel {self._needs.kernel}: argument {name}, a tensor{what} at {address:#x}", use
 
     def _refuse_scatter(self, memory: SymmetricMemory, nbytes: int, use: str) -> None:
         raise RuntimeError(

@@ -87,6 +87,8 @@ class Ledger:
 
     def was_freed(self, place: int) -> bool:
         """Whether a tensor at ``place`` is on memory that was freed, as far as one knows."""
+        if not self._freed:  # as nearly always
+            return False
         return any(freed.begin <= place < freed.begin + freed.size for freed in self._freed if freed.use() is not None)
 
     def all(self) -> list[Allocation]:

@@ -82,6 +82,8 @@ def an_argument_that_is_not_symmetric_is_refused(world: World) -> None:
     assert "shmem.putmem" in message and "launches.py:" in message, message
     triton_dist.barrier_all()
     triton_dist.free(symmetric)
+    message = _error(ValueError, put_to[(1,)], plain, symmetric[8:], 16, other)
+    assert "was freed" in message and "launches.py:" in message, message
 
 
 @check(gpu_only=True)
