@@ -3,8 +3,8 @@
 Four mistakes end in a hang, in overwritten memory or in a device assertion, and the host can see them coming: a
 kernel with a collective whose grid is larger than what the GPU runs at a time (programs that wait keep those that they
 wait for from starting), an argument that an op takes for symmetric although it is none, or although it was freed, and a
-reducescatter that is larger than NVSHMEM's memory for it. The compiler notes in the kernel's metadata what there is to look at
-(``triton_dist.compiler.hooks``), and the launcher of such a kernel, and of no other, gets ours in front.
+reducescatter that is larger than NVSHMEM's memory for it. The compiler notes in the kernel's metadata what there is to
+look at (``triton_dist.compiler.hooks``), and the launcher of such a kernel, and of no other, gets ours in front.
 
 What cannot be seen: programs of one grid that wait for each other, other kernels that occupy the GPU, and pointers and
 sizes that were loaded or computed inside of the kernel.
