@@ -47,11 +47,11 @@ def draw(saved: str | Path, folder: str | Path) -> list[Path]:
                     continue
                 place, height = at + (i - (len(sides) - 1) / 2) * width, times[side] / min(others)
                 bar = axes.bar(place, height, width, color=f"C{i}")
-                axes.bar_label(bar, [f"{times[side]:.3g}"], fontsize=6, rotation=90, padding=2)
+                axes.bar_label(bar, [_short(times[side])], fontsize=7, rotation=90, padding=2)
         axes.axhline(1, color="black", linewidth=0.8)
-        axes.set_xticks(range(len(entries)), [entry["title"].removeprefix(f"{name} ") for entry in entries])
+        axes.set_xticks(range(len(entries)), [_label(entry["title"], name) for entry in entries], fontsize=8)
         axes.set_ylabel("time / best peer's")
-        axes.margins(y=0.15)
+        axes.margins(y=0.2)
         machine = data["machine"]
         axes.set_title(
             f"{name}, µs on the bars; {machine['gpus']}, driver {machine['driver']}, torch {machine['torch']}, NCCL"
@@ -65,6 +65,16 @@ def draw(saved: str | Path, folder: str | Path) -> list[Path]:
         plt.close(figure)
         written.append(file)
     return written
+
+
+def _short(microseconds: float) -> str:
+    return f"{microseconds:.1f}" if microseconds < 100 else f"{microseconds:.0f}"
+
+
+def _label(title: str, name: str) -> str:
+    """What is behind the name: a size stays on one line, the sizes of matrices come below each other."""
+    size = title.removeprefix(f"{name} ")
+    return size.replace(" ", "\n") if "=" in size else size
 
 
 if __name__ == "__main__":
