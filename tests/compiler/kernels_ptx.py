@@ -18,7 +18,7 @@ import triton_dist.kernels  # noqa: F401
 from triton_dist.compiler import transport
 from triton_dist.kernels.trace import SEND, clock, note
 
-MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "N_PES": 4}
+MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "N_PES": 4, "trace": None}
 SUMMED = MOVED | {"output": "*bf16", "input": "*bf16"}
 LARGE = {"meeting_room": "*i32", "BLOCK": 4096}
 SMALL = {"mail": "*i64", "BLOCK": 512}
@@ -37,14 +37,14 @@ KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
 
 
 @triton.jit
-def traced(output, input, trace, TRACE: tl.constexpr):
-    began = clock(TRACE)
+def traced(output, input, trace):
+    began = clock(trace)
     tl.store(output, tl.load(input))
-    note(trace, SEND, 0, began, TRACE)
+    note(trace, SEND, 0, began)
 
 
 @triton.jit
-def untraced(output, input, trace, TRACE: tl.constexpr):
+def untraced(output, input, trace):
     tl.store(output, tl.load(input))
 
 
@@ -64,6 +64,10 @@ if __name__ == "__main__":
             f"{module}.{name}": ptx_of(getattr(sys.modules[f"triton_dist.kernels.{module}"], name), *how)
             for (module, name), how in KERNELS.items()
         }
-        for name, kernel, on in (("traced", traced, True), ("trace off", traced, False), ("untraced", untraced, False)):
-            found[name] = ptx_of(kernel, {"output": "*i32", "input": "*i32", "trace": "*i64", "TRACE": on}, 4)
+        for name, kernel, trace in (("traced", traced, "*i64"), ("off", traced, None), ("untraced", untraced, None)):
+            found[name] = ptx_of(kernel, {"output": "*i32", "input": "*i32", "trace": trace}, 4)
+        for (module, name), (types, num_warps) in KERNELS.items():
+            kernel = getattr(sys.modules[f"triton_dist.kernels.{module}"], name)
+            if "trace" in kernel.arg_names:
+                found[f"{module}.{name}, traced"] = ptx_of(kernel, types | {"trace": "*i64"}, num_warps)
         print(json.dumps(found))

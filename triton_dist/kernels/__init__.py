@@ -13,6 +13,7 @@ from triton_dist.kernels.gemm.all_gather import all_gather_gemm
 from triton_dist.kernels.gemm.all_scatter import gemm_all_scatter
 from triton_dist.kernels.gemm.reduce import gemm_all_reduce, gemm_reduce_scatter
 from triton_dist.kernels.reduce_scatter import reduce_scatter
+from triton_dist.kernels.tracing import tracing
 
 __all__ = [
     "all_gather",
@@ -24,4 +25,5 @@ __all__ = [
     "gemm_all_scatter",
     "gemm_reduce_scatter",
     "reduce_scatter",
+    "tracing",
 ]

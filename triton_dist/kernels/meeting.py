@@ -7,16 +7,20 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist.kernels.meet import meet
+from triton_dist.kernels.trace import WAIT, clock, note
+from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import room
 
 __all__ = ["meeting"]
 
 
 @triton.jit
-def _meeting(meeting_room, N_PES: tl.constexpr):
+def _meeting(meeting_room, trace, N_PES: tl.constexpr):
+    began = clock(trace)
     meet(meeting_room, 0, N_PES)
+    note(trace, WAIT, 0, began)
 
 
 def meeting() -> None:
     """What the current stream does next comes after what every PE's stream has done up to here. *Collective.*"""
-    _meeting[(1,)](room(), triton_dist.n_pes(), num_warps=1)
+    _meeting[(1,)](room(), record("meeting", 1, 1), triton_dist.n_pes(), num_warps=1)

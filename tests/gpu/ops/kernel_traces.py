@@ -4,30 +4,56 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
 import triton_dist
 from ops.harness import check
-from triton_dist import World, environment
+from triton_dist import World, environment, kernels
 from triton_dist.kernels.meet import meet
-from triton_dist.kernels.trace import COMPUTE, WAIT, Trace, clock, note
+from triton_dist.kernels.trace import COMPUTE, WAIT, clock, note
+from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import room
 
 
 @triton.jit
-def steps(x, trace, meeting_room, n, N_PES: tl.constexpr, TRACE: tl.constexpr):
+def steps(x, trace, meeting_room, n, N_PES: tl.constexpr):
     for step in range(n):
-        began = clock(TRACE)
+        began = clock(trace)
         for _ in range(1000):
             tl.store(x + tl.program_id(0), tl.load(x + tl.program_id(0), volatile=True) + 1)
-        note(trace, COMPUTE, step, began, TRACE)
-        began = clock(TRACE)
+        note(trace, COMPUTE, step, began)
+        began = clock(trace)
         meet(meeting_room, tl.program_id(0), N_PES)
-        note(trace, WAIT, step, began, TRACE)
+        note(trace, WAIT, step, began)
+
+
+def traced(run: Callable[[], object]) -> tuple[list[dict[str, Any]], list[int]]:
+    """On PE 0, the events of ``run`` on all PEs, and what their timers showed when it began."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        with kernels.tracing(file):
+            run()
+        if triton_dist.my_pe() != 0:
+            return [], []
+        found = json.loads(file.read_text())
+    (zeros,) = found["otherData"].values()
+    return [event for event in found["traceEvents"] if event["ph"] == "X"], zeros
+
+
+def in_turn(events: list[dict[str, Any]]) -> None:
+    """No event of a thread begins before another has ended."""
+    last: dict[tuple[int, int], dict[str, Any]] = {}
+    for event in sorted(events, key=lambda event: float(event["ts"])):
+        before = last.get((event["pid"], event["tid"]))
+        assert before is None or before["ts"] + before["dur"] <= event["ts"] + 0.1, f"{before} overlaps {event}"
+        last[event["pid"], event["tid"]] = event
 
 
 @check(gpu_only=True)
@@ -38,29 +64,22 @@ def kernels_trace(world: World) -> None:
     the order is checked in that clock's own time, without the zeros that meetings gave.
     """
     n, programs = 20, 4
-    x, trace = triton_dist.zeros(programs), Trace(programs)
-    steps[(programs,)](x, trace.tensor, room("traced"), n, world.n_pes, True)  # also compiles
-    triton_dist.barrier_all()
-    trace.clear()
-    steps[(programs,)](x, trace.tensor, room("traced"), n, world.n_pes, True)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "trace.json")
-        trace.write(file)
-        if world.pe != 0:
-            return
-        events = [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
+    x = triton_dist.zeros(programs)
+
+    def run() -> None:
+        steps[(programs,)](x, record("steps", programs), room("traced"), n, world.n_pes)
+
+    traced(run)  # compiles
+    events, zeros = traced(run)
+    if world.pe != 0:
+        return
     shared = environment.get("TRITON_DIST_ALLOW_SHARED_GPU")
     clocks_differ = 1 if shared else 20  # µs
-    zeros = [int(triton_dist.peer(trace.tensor, pe)[0, 0, 3]) for pe in range(world.n_pes)]
     for event in events:
         event["ts"] += (zeros[event["pid"]] - zeros[0]) / 1000 if shared else 0
     assert len(events) == 2 * n * programs * world.n_pes
-    for pe in range(world.n_pes):
-        for program in range(programs):
-            mine = [event for event in events if (event["pid"], event["tid"]) == (pe, program)]
-            for one, next_ in zip(mine, mine[1:]):  # noqa: B905, RUF007
-                assert one["ts"] + one["dur"] <= next_["ts"] + 0.1, f"{one} overlaps {next_}"
-            assert all(event["dur"] > 10 for event in mine if event["cat"] == "compute")
+    in_turn(events)
+    assert all(event["dur"] > 10 for event in events if event["cat"] == "compute")
     spreads = []
     for step in range(n):
         for program in range(programs):
@@ -71,3 +90,42 @@ def kernels_trace(world: World) -> None:
             spreads.append(max(ended) - min(ended))
     # Of most meetings: another program on a GPU, a debugger's say, may have its turn in one.
     assert shared or median(spreads) < clocks_differ, f"clocks differ: behind meetings they showed {spreads} µs apart"
+
+
+@check(gpu_only=True)
+def kernels_trace_products(world: World) -> None:
+    """Products give the same traced or not; traced, every tile is computed and sent, in this order, on every PE."""
+    m, n, k = 512 * world.n_pes, 640, 512
+    generator = torch.Generator("cuda").manual_seed(1 + world.pe)
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        return torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").to(torch.bfloat16)
+
+    whole, rows, all_rows = triton_dist.zeros(m, n * world.n_pes, dtype=torch.bfloat16), matrix(512, k), matrix(m, k)
+    b = matrix(k, n)
+    summed = triton_dist.zeros(m, n, dtype=torch.bfloat16)
+    calls: dict[str, Callable[[], torch.Tensor]] = {
+        "copy_engine": lambda: kernels.gemm_all_scatter(all_rows, b, whole, pattern="copy_engine"),
+        "senders": lambda: kernels.gemm_all_scatter(all_rows, b, whole, pattern="fused_producer_consumer"),
+        "scatter": lambda: kernels.gemm_all_scatter(all_rows, b, whole, pattern="warp_specialized"),
+        "gathering": lambda: kernels.all_gather_gemm(rows, b, pattern="copy_engine"),
+        "ring": lambda: kernels.gemm_reduce_scatter(all_rows, b, pattern="ring"),
+        "ring all": lambda: kernels.gemm_all_reduce(all_rows, b, summed, pattern="ring"),
+    }
+    for name, call in calls.items():
+        expected = call().clone()
+        traced(call)  # compiles
+        found: list[torch.Tensor] = []
+        events, _ = traced(lambda call=call, found=found: found.append(call().clone()))  # type: ignore[misc]
+        assert torch.equal(found[0], expected), f"{name}: another result when it is traced"
+        assert torch.equal(call(), expected), f"{name}: another result after it was traced"
+        in_turn(events)
+        for pe in range(world.n_pes if world.pe == 0 else 0):
+            ended: dict[str, dict[tuple[int, ...], float]] = {"compute": {}, "send": {}}
+            for event in events:
+                if event["pid"] == pe and event["cat"] in ended and "tile" in event["args"]:
+                    end, tile = event["ts"] + event["dur"], tuple(event["args"]["tile"])
+                    ended[event["cat"]][tile] = max(end, ended[event["cat"]].get(tile, end))
+            computed, sent = ended["compute"], ended["send"]
+            assert computed and computed.keys() == sent.keys(), f"{name}, PE {pe}: {computed.keys() ^ sent.keys()}"
+            assert all(computed[tile] <= sent[tile] + 0.1 for tile in computed), f"{name}, PE {pe}"

@@ -5,67 +5,162 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
-from harness import main
+from harness import main, raises
 
 import triton_dist
-from triton_dist.kernels.trace import COMPUTE, SEND, Trace, clock, note
+from triton_dist import kernels
+from triton_dist.kernels.trace import COMPUTE, SEND, clock, note
+from triton_dist.kernels.tracing import record
 
 
 @triton.jit
-def work(x, trace, tiles, TRACE: tl.constexpr):
+def work(x, trace, tiles):
     for tile in range(tiles):
-        began = clock(TRACE)
+        began = clock(trace)
         tl.store(x + tile, tile)
-        note(trace, COMPUTE, tile, began, TRACE)
-        began = clock(TRACE)
+        note(trace, COMPUTE, tile, began)
+        began = clock(trace)
         tl.store(x + tile, tile + 1)
-        note(trace, SEND, tile, began, TRACE)
+        note(trace, SEND, tile, began)
 
 
-def written(trace: Trace) -> list[dict[str, Any]]:
-    """The events, on PE 0; nothing on the others."""
+@contextmanager
+def traced(found: list[dict[str, Any]]) -> Iterator[None]:
+    """``found`` gets what the file says, on PE 0."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "trace.json")
-        trace.write(file)
-        return json.loads(file.read_text())["traceEvents"] if triton_dist.my_pe() == 0 else []
+        with kernels.tracing(file):
+            yield
+        if triton_dist.my_pe() == 0:
+            found += json.loads(file.read_text())["traceEvents"]
+        else:
+            assert not file.exists()
 
 
-def check_a_trace(world: Any) -> None:
-    trace, x = Trace(programs=3), triton_dist.zeros(8)
+def timed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event["ph"] == "X"]
+
+
+def threads(events: list[dict[str, Any]]) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    """The events of each thread of each PE, in the order of their begins; none begins before another has ended."""
+    found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for event in sorted(timed(events), key=lambda event: float(event["ts"])):
+        assert 0 <= event["ts"] < 60e6 and event["dur"] >= 0, event
+        found.setdefault((event["pid"], event["tid"]), []).append(event)
+    for mine in found.values():
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in itertools.pairwise(mine)), mine
+    return found
+
+
+def check_a_kernel_of_ones_own(world: Any) -> None:
+    x = triton_dist.zeros(8)
     for _ in range(2):
-        trace.clear()
-        work[(3,)](x, trace.tensor, 4, True)
-        events = written(trace)
+        events: list[dict[str, Any]] = []
+        with traced(events):
+            work[(3,)](x, record("work", 3), 4)
         if world.pe != 0:
             continue
-        tiles = [event for event in events if event["ph"] == "X"]
-        seen = {(event["pid"], event["tid"], event["name"]) for event in tiles}
-        expected = [f"{kind} {tile}" for kind in ("compute", "send") for tile in range(4)]
-        assert seen == {(pe, program, name) for pe in range(world.n_pes) for program in range(3) for name in expected}
-        assert all(0 <= event["ts"] < 60e6 and event["dur"] >= 0 for event in tiles)
-        for pe in range(world.n_pes):
-            mine = [event for event in tiles if (event["pid"], event["tid"]) == (pe, 0)]
-            assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in itertools.pairwise(mine))
+        expected = [f"{kind} {tile}" for tile in range(4) for kind in ("compute", "send")]
+        found = threads(events)
+        assert sorted(found) == [(pe, program) for pe in range(world.n_pes) for program in range(3)]
+        assert all([event["name"] for event in mine] == expected for mine in found.values())
+        names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        assert names == {f"work: program {program}" for program in range(3)}
 
 
 def check_events_beyond_the_capacity_are_counted(world: Any) -> None:
-    trace, x = Trace(programs=1, capacity=3), triton_dist.zeros(8)
-    work[(1,)](x, trace.tensor, 4, True)
-    events = written(trace)
+    events: list[dict[str, Any]] = []
+    with traced(events):
+        work[(1,)](triton_dist.zeros(8), record("work", 1, capacity=3), 4)
     if world.pe == 0:
-        assert sum(event["ph"] == "X" for event in events) == 3 * world.n_pes
+        assert len(timed(events)) == 3 * world.n_pes
         assert any("5 events lost" in event["args"].get("name", "") for event in events)
 
 
-def check_no_trace_is_needed_without_one(world: Any) -> None:
-    x = triton_dist.zeros(8)
-    work[(1,)](x, None, 4, False)
+def check_nothing_is_recorded_without_a_trace(world: Any) -> None:
+    x, events = triton_dist.zeros(8), []  # type: tuple[torch.Tensor, list[dict[str, Any]]]
+    assert record("work", 1) is None
+    work[(1,)](x, None, 4)
     assert x[:4].tolist() == [1, 2, 3, 4]
+    with traced(events):
+        pass
+    work[(1,)](x, record("work", 1), 4)
+    assert not timed(events)
+
+
+def check_more_events_than_fit_in_a_message(world: Any) -> None:
+    """Each PE hands over its events by the megabyte."""
+    events: list[dict[str, Any]] = []
+    x = triton_dist.zeros(8)
+    with traced(events):
+        for _ in range(12 if world.pe else 1):
+            trace = record("work", 1, 1000)
+            assert trace is not None
+            trace.view(-1, 4)[1:] = torch.tensor([1, 5, 10**18, 2 * 10**18])
+            trace[0] = 1000
+        work[(1,)](x, record("work", 1), 1)
+    if world.pe == 0:
+        assert len(timed(events)) == 1000 * (12 * (world.n_pes - 1) + 1) + 2 * world.n_pes
+
+
+def check_one_at_a_time(world: Any) -> None:
+    with traced([]), raises(RuntimeError, "traced already, to .*trace.json"), kernels.tracing("another.json"):
+        pass
+    with traced([]):
+        pass
+
+
+def check_a_block_that_fails_writes_nothing(world: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        try:
+            with kernels.tracing(file):
+                raise KeyError("mine")
+        except KeyError:
+            assert not file.exists()
+    assert record("work", 1) is None
+
+
+def product(world: Any, pattern: str) -> Callable[[], object]:
+    a, b = torch.ones(100, 40), torch.ones(40, 70)
+    out = triton_dist.empty(100, 70 * world.n_pes, dtype=torch.float32)
+    return lambda: kernels.gemm_all_scatter(a, b, out, pattern=pattern)
+
+
+def check_every_tile_of_a_product(world: Any) -> None:
+    """Of 4 × 3 tiles, on every PE, each is computed once and then sent; with flags, it is awaited between."""
+    for pattern, waits in (
+        ("fused_sequential", False),
+        ("bulk_synchronous", False),
+        ("producer_consumer", True),
+        ("fused_producer_consumer", True),
+    ):
+        events: list[dict[str, Any]] = []
+        with traced(events):
+            product(world, pattern)()
+        if world.pe != 0:
+            continue
+        threads(events)
+        for pe in range(world.n_pes):
+            mine = {e["name"]: e for e in timed(events) if e["pid"] == pe and e["args"]["kernel"] != "meeting"}
+            names = [f"{kind} {tile}" for kind in ("compute", "send", *["wait"] * waits) for tile in range(12)]
+            assert sorted(mine) == sorted(names), (pattern, pe, sorted(mine))
+            for tile in range(12):
+                computed, sent = mine[f"compute {tile}"], mine[f"send {tile}"]
+                # With a flag a tile may leave before its program has noted that it has raised it.
+                assert computed["ts"] <= sent["ts"], (pattern, pe, tile)
+                if waits:
+                    assert mine[f"wait {tile}"]["ts"] + mine[f"wait {tile}"]["dur"] <= sent["ts"] + 1e-3
+                else:
+                    assert computed["ts"] + computed["dur"] <= sent["ts"] + 1e-3, (pattern, pe, tile)
 
 
 if __name__ == "__main__":

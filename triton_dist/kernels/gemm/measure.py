@@ -8,6 +8,7 @@ import torch
 
 import triton_dist
 from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.tracing import paused
 from triton_dist.world.api import _current
 
 __all__ = ["fastest"]
@@ -22,7 +23,8 @@ def fastest(key: Hashable, ways: Mapping[str, Callable[[], object]]) -> str:
     """
     if triton_dist.kind() == "cpu" or len(ways) == 1:
         return next(iter(ways))
-    return kept(("fastest", key), lambda: _measure(ways))
+    with paused():
+        return kept(("fastest", key), lambda: _measure(ways))
 
 
 def _measure(ways: Mapping[str, Callable[[], object]]) -> str:

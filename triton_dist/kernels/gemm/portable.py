@@ -8,6 +8,8 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist.kernels.trace import COMPUTE, SEND, WAIT, clock, note
+from triton_dist.kernels.tracing import record
 
 __all__ = ["blocks", "local", "programs", "scatter", "scatter_by_programs", "send"]
 
@@ -58,24 +60,26 @@ def _spot(row, column, M, N, step, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr)
 
 @triton.jit
 def _local(
-    a, b, c, flags, M, N, K, a_step, b_row, b_column, c_step,
+    a, b, c, flags, trace, M, N, K, a_step, b_row, b_column, c_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     FLAGS: tl.constexpr,
 ):  # fmt: skip
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
         row, column = _place(tile, tiles_m, tiles_n)
+        began = clock(trace)
         sums = _compute(a, b, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE)
         offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
         if FLAGS:
             tl.debug_barrier()
             tl.atomic_xchg(flags + tile, 1, sem="release", scope="gpu")
+        note(trace, COMPUTE, tile, began)
 
 
 @triton.jit
 def _pass_on(
-    c, flags, first, step, M, N, c_step,
+    c, flags, trace, first, step, M, N, c_step,
     N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
 ):  # fmt: skip
     """Tiles that are in this PE's C, when they are, to all others."""
@@ -84,55 +88,66 @@ def _pass_on(
     for tile in range(first, tiles_m * tiles_n, step):
         row, column = _place(tile, tiles_m, tiles_n)
         if FLAGS:
+            began = clock(trace)
             while tl.atomic_cas(flags + tile, 1, 0, sem="acquire", scope="gpu") == 0:
                 pass
             tl.debug_barrier()
+            note(trace, WAIT, tile, began)
+        began = clock(trace)
         offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         values = tl.load(c + offsets, mask=exist)
         for i in tl.static_range(1, N_PES):
             tl.store(dl.symm_at(c, (me + i) % N_PES) + offsets, values, mask=exist)
+        note(trace, SEND, tile, began)
 
 
 @triton.jit
 def _send(
-    c, flags, M, N, c_step, N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr
-):
-    _pass_on(c, flags, tl.program_id(0), tl.num_programs(0), M, N, c_step, N_PES, BLOCK_M, BLOCK_N, FLAGS)
+    c, flags, trace, M, N, c_step,
+    N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
+):  # fmt: skip
+    _pass_on(c, flags, trace, tl.program_id(0), tl.num_programs(0), M, N, c_step, N_PES, BLOCK_M, BLOCK_N, FLAGS)
 
 
 @triton.jit
 def _scatter(
-    a, b, c, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
+    a, b, c, trace, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     me = dl.my_pe()
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
         row, column = _place(tile, tiles_m, tiles_n)
+        began = clock(trace)
         sums = _compute(a, b, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE)
         offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
+        note(trace, COMPUTE, tile, began)
+        began = clock(trace)
         for i in tl.static_range(N_PES):
             tl.store(dl.symm_at(c, (me + i) % N_PES) + offsets, sums.to(c.dtype.element_ty), mask=exist)
+        note(trace, SEND, tile, began)
 
 
 @triton.jit
 def _scatter_by_programs(
-    a, b, c, flags, senders, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
+    a, b, c, flags, trace, senders, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     # Programs with low numbers send: they are resident whenever those that they wait for are.
     program = tl.program_id(0)
     if program < senders:
-        _pass_on(c, flags, program, senders, M, N, c_step, N_PES, BLOCK_M, BLOCK_N, True)
+        _pass_on(c, flags, trace, program, senders, M, N, c_step, N_PES, BLOCK_M, BLOCK_N, True)
     else:
         tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
         for tile in range(program - senders, tiles_m * tiles_n, tl.num_programs(0) - senders):
             row, column = _place(tile, tiles_m, tiles_n)
+            began = clock(trace)
             sums = _compute(a, b, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE)
             offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
             tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
             tl.debug_barrier()
             tl.atomic_xchg(flags + tile, 1, sem="release", scope="gpu")
+            note(trace, COMPUTE, tile, began)
 
 
 def programs() -> int:
@@ -154,6 +169,13 @@ def _tile(c: torch.Tensor) -> dict[str, int | bool]:
     return {**size, "WHOLE": c.shape[0] % size["BLOCK_M"] == 0 and c.shape[1] % size["BLOCK_N"] == 0}
 
 
+def _trace(kernel: str, c: torch.Tensor, programs: int, sharing: int = 0) -> torch.Tensor | None:
+    """For what programs note that share the tiles of ``c``, at least ``sharing`` of them: two events of each tile."""
+    size = blocks(c.dtype)
+    tiles = triton.cdiv(c.shape[0], size["BLOCK_M"]) * triton.cdiv(c.shape[1], size["BLOCK_N"])
+    return record(kernel, programs, 2 * triton.cdiv(tiles, sharing or programs))
+
+
 def _sizes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[int, ...]:
     return (*c.shape, a.shape[1], a.stride(0), *b.stride(), c.stride(0))
 
@@ -162,28 +184,33 @@ def local(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, flags: torch.Tensor | None = None, grid: int | None = None
 ) -> None:
     """c = a · b here; a tile's flag, if there are any, is raised when it is stored."""
-    given = c if flags is None else flags
-    _local[(grid or programs(),)](
-        a, b, c, given, *_sizes(a, b, c), **_tile(c), FLAGS=flags is not None, num_warps=8, num_stages=3
-    )
+    given, grid = c if flags is None else flags, grid or programs()
+    _local[(grid,)](
+        a, b, c, given, _trace("product", c, grid), *_sizes(a, b, c), **_tile(c), FLAGS=flags is not None,
+        num_warps=8, num_stages=3,
+    )  # fmt: skip
 
 
 def send(c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:
     """``c``, columns of a symmetric matrix, to all others; each tile when its flag is raised, which is lowered."""
     size = blocks(c.dtype)
     _send[(grid,)](
-        c, c if flags is None else flags, *c.shape, c.stride(0), triton_dist.n_pes(),
+        c, c if flags is None else flags, _trace("sending", c, grid), *c.shape, c.stride(0), triton_dist.n_pes(),
         BLOCK_M=size["BLOCK_M"], BLOCK_N=size["BLOCK_N"], FLAGS=flags is not None, num_warps=8,
     )  # fmt: skip
 
 
 def scatter(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     """c = a · b on all PEs, each tile stored by the program that computed it."""
-    _scatter[(programs(),)](a, b, c, *_sizes(a, b, c), triton_dist.n_pes(), **_tile(c), num_warps=8, num_stages=3)
+    _scatter[(programs(),)](
+        a, b, c, _trace("product, sent", c, programs()), *_sizes(a, b, c), triton_dist.n_pes(), **_tile(c),
+        num_warps=8, num_stages=3,
+    )  # fmt: skip
 
 
 def scatter_by_programs(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, flags: torch.Tensor, senders: int) -> None:
     """c = a · b on all PEs; of one grid, ``senders`` programs send what the others have computed."""
+    trace = _trace("product and senders", c, programs(), min(senders, programs() - senders))
     _scatter_by_programs[(programs(),)](
-        a, b, c, flags, senders, *_sizes(a, b, c), triton_dist.n_pes(), **_tile(c), num_warps=8, num_stages=3
+        a, b, c, flags, trace, senders, *_sizes(a, b, c), triton_dist.n_pes(), **_tile(c), num_warps=8, num_stages=3
     )

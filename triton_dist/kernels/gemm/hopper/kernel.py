@@ -18,7 +18,7 @@ __all__ = ["multiply"]
 def multiply(
     a, a_own, b, c, c0, c1, c2, c3, c4, c5, c6, c7, following, staging,
     units, starts, slots, slot_flags, state, flags, distances, chunk_sizes, chunk_flags,
-    me, tiles_n, pace,
+    me, tiles_n, pace, trace,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
     N_PES: gl.constexpr, OUT: gl.constexpr, GATHER: gl.constexpr, SPLIT: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
     SENDERS: gl.constexpr, IN_FLIGHT: gl.constexpr,
@@ -55,34 +55,37 @@ def multiply(
     if GROUPS == 1:
         gl.static_assert(not RING)
         gl.warp_specialize([
-            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
+            (multiply_tiles, (ring, outgoing, schedule, trace, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (load_tiles, (a, a_own, b, c, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
+            (load_tiles, (a, a_own, b, c, ring, schedule, trace, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
-            (send_tiles, (c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes,
-                          tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS, IN_FLIGHT)),
+            (send_tiles, (c, everywhere, following, ring, outgoing, schedule, trace, state, flags, chunks, distances,
+                          pes, tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS,
+                          IN_FLIGHT)),
         ], [1, 1], [24, 48])
     elif RING:
         gl.warp_specialize([
-            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
+            (multiply_tiles, (ring, outgoing, schedule, trace, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
+            (multiply_tiles, (ring, outgoing, schedule, trace, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (load_tiles, (a, a_own, b, c, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
+            (load_tiles, (a, a_own, b, c, ring, schedule, trace, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
-            (send_tiles, (c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes,
-                          tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS, IN_FLIGHT)),
-            (receive_tiles, (staging, outgoing, schedule, state, flags, pes, tiles_n, BLOCK_M, BLOCK_N, GROUPS)),
+            (send_tiles, (c, everywhere, following, ring, outgoing, schedule, trace, state, flags, chunks, distances,
+                          pes, tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS,
+                          IN_FLIGHT)),
+            (receive_tiles, (staging, outgoing, schedule, trace, state, flags, pes, tiles_n, BLOCK_M, BLOCK_N, GROUPS)),
         ], [4, 1, 1, 1], [232, 24, 24, 24])
     else:
         gl.warp_specialize([
-            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
+            (multiply_tiles, (ring, outgoing, schedule, trace, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 0,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (multiply_tiles, (ring, outgoing, schedule, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
+            (multiply_tiles, (ring, outgoing, schedule, trace, state, sums, pes, BLOCK_M, BLOCK_N, STAGES, GROUPS, 1,
                               SPLIT, RING, B_BY_COLUMNS, SENDERS)),
-            (load_tiles, (a, a_own, b, c, ring, schedule, state, flags, pes, BLOCK_M, BLOCK_N,
+            (load_tiles, (a, a_own, b, c, ring, schedule, trace, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
-            (send_tiles, (c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes,
-                          tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS, IN_FLIGHT)),
+            (send_tiles, (c, everywhere, following, ring, outgoing, schedule, trace, state, flags, chunks, distances,
+                          pes, tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS,
+                          IN_FLIGHT)),
         ], [4, 1, 1], [232, 24, 24])
     # fmt: on

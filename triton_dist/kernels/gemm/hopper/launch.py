@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from triton.experimental.gluon import language as gl
@@ -13,9 +13,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 import triton_dist
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import WIRE, Config, choose
-from triton_dist.kernels.gemm.hopper import words
+from triton_dist.kernels.gemm.hopper import notes, words
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
+from triton_dist.kernels.tracing import claim
 
 __all__ = ["REGISTERS", "Launcher", "all_tiles", "everywhere", "fits"]
 
@@ -152,10 +153,15 @@ class Launcher:
             c_map if staging is None else _map(staging, c_block),
             units, starts, slots, slot_flags, self.state, self.flags, self.distances, sizes, self.chunk_flags,
             triton_dist.my_pe(), self.tile_columns, self._pace(config.k_steps(a), max(1, len(everywhere) - 1)),
+            claim(self._name, notes.words(self.schedule), partial(notes.read, self.schedule)),
             config.block_m, config.block_n, config.block_k, config.stages, config.groups, triton_dist.n_pes(),
             self.out, self.gather, self.schedule.slots > 0, by_columns, self.senders, 2 if self.spread else _ALL,
             num_warps=4, maxnreg=REGISTERS[config.groups],
         )  # fmt: skip
+
+    @property
+    def _name(self) -> str:
+        return f"product, {'gathering' if self.gather else self.out.replace('_', ' ')}"
 
     def _pace(self, k_steps: int, peers: int) -> int:
         """From piece to piece, 256ths of cycles for each step along K of the unit that is computed meanwhile."""

@@ -7,6 +7,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic
+from triton_dist.kernels.gemm.hopper.notes import ARRIVAL, note, time
 from triton_dist.kernels.gemm.hopper.words import EPOCH, GATHERED, K_BEGIN, K_END, PE, TILE_COLUMN, TILE_ROW, UNIT
 
 __all__ = ["load_tiles"]
@@ -14,7 +15,7 @@ __all__ = ["load_tiles"]
 
 @gluon.jit
 def load_tiles(
-    a, a_own, b, out, ring, schedule, state, flags, pes,
+    a, a_own, b, out, ring, schedule, trace, state, flags, pes,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr, GROUPS: gl.constexpr, GATHER: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
     SENDERS: gl.constexpr,
@@ -35,7 +36,9 @@ def load_tiles(
         for unit in range(gl.load(starts + program), gl.load(starts + program + 1)):
             row = gl.load(units + unit * UNIT + TILE_ROW)
             column = gl.load(units + unit * UNIT + TILE_COLUMN)
+            began = time(trace)
             acquire(state + gl.load(units + unit * UNIT + PE), now, "gpu")
+            note(trace, unit, ARRIVAL, began)
             after_generic()
             for group in gl.static_range(GROUPS):
                 stage = step % STAGES
@@ -54,7 +57,9 @@ def load_tiles(
             if GATHER:
                 if source != seen:
                     if source != me:
+                        began = time(trace)
                         acquire(flags + GATHERED + source, 1, "sys")
+                        note(trace, unit, ARRIVAL, began)
                         after_generic()
                     seen = source
             for k in range(gl.load(units + unit * UNIT + K_BEGIN), gl.load(units + unit * UNIT + K_END)):

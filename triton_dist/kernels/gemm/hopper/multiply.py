@@ -12,6 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from triton_dist.kernels.gemm.hopper.flags import acquire
+from triton_dist.kernels.gemm.hopper.notes import COMPUTE, HAND_OVER, OPERANDS, note, time
 from triton_dist.kernels.gemm.hopper.words import EPOCH, FIRST_INPUT, INPUTS, K_BEGIN, K_END, PE, SLOT, UNIT
 
 __all__ = ["multiply_tiles"]
@@ -19,7 +20,7 @@ __all__ = ["multiply_tiles"]
 
 @gluon.jit
 def multiply_tiles(
-    ring, outgoing, schedule, state, partial_sums, pes,
+    ring, outgoing, schedule, trace, state, partial_sums, pes,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, GROUP: gl.constexpr,
     SPLIT: gl.constexpr, RING: gl.constexpr, B_BY_COLUMNS: gl.constexpr, SENDERS: gl.constexpr,
 ):  # fmt: skip
@@ -48,6 +49,11 @@ def multiply_tiles(
     for unit in range(first, last):
         sums = gl.zeros((ROWS, BLOCK_N), gl.float32, layout)
         begin = gl.load(units + unit * UNIT + K_BEGIN)
+        began = time(trace)
+        if trace is not None:
+            mbarrier.wait(ready.index(step % STAGES), step // STAGES & 1)
+            note(trace, unit, OPERANDS + GROUP, began)
+            began = time(trace)
         for k in range(begin, gl.load(units + unit * UNIT + K_END)):
             stage = step % STAGES
             mbarrier.wait(ready.index(stage), step // STAGES & 1)
@@ -60,7 +66,9 @@ def multiply_tiles(
             step += 1
         sums = warpgroup_mma_wait(0, (sums,))
         mbarrier.arrive(empty.index((step + STAGES - 1) % STAGES))
+        note(trace, unit, COMPUTE + GROUP, began)
 
+        began = time(trace)
         finishes = True
         if SPLIT:
             slot = gl.load(units + unit * UNIT + SLOT)
@@ -86,6 +94,7 @@ def multiply_tiles(
                     sums += block.load(layout).to(gl.float32)
             else:
                 mbarrier.wait(c_empty.index(GROUP), phase)
+            note(trace, unit, HAND_OVER + GROUP, began)
             block.store(sums.to(c_blocks.dtype))
             fence_async_shared()
             mbarrier.arrive(c_ready.index(GROUP))

@@ -7,6 +7,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic
+from triton_dist.kernels.gemm.hopper.notes import RECEIVE, note, time
 from triton_dist.kernels.gemm.hopper.words import EPOCH, PE, SLOT, TILE_COLUMN, TILE_ROW, TILES, UNIT
 
 __all__ = ["receive_tiles"]
@@ -14,7 +15,7 @@ __all__ = ["receive_tiles"]
 
 @gluon.jit
 def receive_tiles(
-    staging, outgoing, schedule, state, flags, pes, tiles_n,
+    staging, outgoing, schedule, trace, state, flags, pes, tiles_n,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUPS: gl.constexpr,
 ):  # fmt: skip
     """Into the buffer that a tile will leave from, once the tile before has left. It hands over the buffer for every
@@ -35,7 +36,9 @@ def receive_tiles(
             else:
                 row = gl.load(units + unit * UNIT + TILE_ROW)
                 column = gl.load(units + unit * UNIT + TILE_COLUMN)
+                began = time(trace)
                 acquire(flags + TILES + row * tiles_n + column, now, "sys")
+                note(trace, unit, RECEIVE, began)
                 after_generic()
                 mbarrier.expect(c_filled, GROUPS * staging.block_type.nbytes)
                 for group in gl.static_range(GROUPS):

@@ -8,6 +8,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from triton_dist.kernels.gemm.hopper.flags import await_peers, clock, raise_at, stores_complete
+from triton_dist.kernels.gemm.hopper.notes import MEET, SEND, TILE, note, time
 from triton_dist.kernels.gemm.hopper.words import (
     ARRIVED,
     CHUNKS,
@@ -32,7 +33,7 @@ _IN_FLIGHT = gl.constexpr(3)  # blocks that a sending program has under way
 
 @gluon.jit
 def send_tiles(
-    c, everywhere, following, ring, outgoing, schedule, state, flags, chunks, distances, pes, tiles_n, pace,
+    c, everywhere, following, ring, outgoing, schedule, trace, state, flags, chunks, distances, pes, tiles_n, pace,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, N_PES: gl.constexpr,
     OUT: gl.constexpr, GATHER: gl.constexpr, SENDERS: gl.constexpr, IN_FLIGHT: gl.constexpr,
 ):  # fmt: skip
@@ -58,7 +59,7 @@ def send_tiles(
             raise_at(flags + ENTERED + me, gl.load(distances + pe), now if TO_PEERS else 1)
 
     if SENDERS > 0 and program >= gl.num_programs(0) - SENDERS:
-        pass_on(everywhere, ring, units, first, last, flags, now, me, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES)
+        pass_on(everywhere, ring, units, trace, first, last, flags, now, me, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES)
     else:
         phase = 0
         welcome = False
@@ -73,10 +74,16 @@ def send_tiles(
                 cycles = pace * (end - begin) >> 8
                 if TO_PEERS:
                     if not welcome and (OUT != "senders" or pe < 0):
+                        began = time(trace)
                         await_peers(flags + ENTERED, now, me, N_PES)
+                        note(trace, unit, MEET, began)
                         welcome = True
+                began = time(trace)
                 for group in gl.static_range(GROUPS):
                     mbarrier.wait(c_ready.index(group), phase)
+                    if group == 0:
+                        note(trace, unit, TILE, began)
+                        began = time(trace)
                     row, column = tile_row * BLOCK_M + group * ROWS, tile_column * BLOCK_N
                     block = c_blocks.index(group)
                     if RING and pe != me:
@@ -104,6 +111,7 @@ def send_tiles(
                 elif OUT == "chunks":
                     stores_complete()
                     finish_chunk_tile(pe, chunks, state, N_PES)
+                note(trace, unit, SEND, began)
     stores_complete()
 
     # The last program to come here speaks for all.
@@ -117,7 +125,10 @@ def send_tiles(
             for i in range(1, N_PES):
                 pe = (me + i) % N_PES
                 raise_at(flags + DONE + me, gl.load(distances + pe), now)
+            began = time(trace)
             await_peers(flags + DONE, now, me, N_PES)
+            if trace is not None:  # behind all units
+                note(trace, gl.load(starts + gl.num_programs(0)), MEET, began)
 
 
 @gluon.jit
@@ -156,7 +167,7 @@ def finish_chunk_tile(chunk, chunks, state, N_PES: gl.constexpr):
 
 @gluon.jit
 def pass_on(
-    everywhere, ring, units, first, last, flags, now, me,
+    everywhere, ring, units, trace, first, last, flags, now, me,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     """In a sending program: what ``load_tiles`` has fetched of C, to all peers (``everywhere`` begins with this PE)."""
@@ -164,16 +175,23 @@ def pass_on(
     ROWS: gl.constexpr = BLOCK_M // GROUPS
     step = 0
     if first < last:
+        began = time(trace)
         await_peers(flags + ENTERED, now, me, N_PES)
+        note(trace, first, MEET, began)
     for unit in range(first, last):
         row = gl.load(units + unit * UNIT + TILE_ROW) * BLOCK_M
         column = gl.load(units + unit * UNIT + TILE_COLUMN) * BLOCK_N
+        began = time(trace)
         for group in gl.static_range(GROUPS):
             stage = step % STAGES
             mbarrier.wait(ready.index(stage), step // STAGES & 1)
+            if group == 0:
+                note(trace, unit, TILE, began)
+                began = time(trace)
             for i in gl.static_range(1, N_PES):
                 tma.async_copy_shared_to_global(everywhere[i], [row + group * ROWS, column], b_blocks.index(stage))
             tma.store_wait((_IN_FLIGHT - 1) * (N_PES - 1))
             done = (step + STAGES - (_IN_FLIGHT - 1)) % STAGES
             mbarrier.arrive(empty.index(done), count=GROUPS, pred=step >= _IN_FLIGHT - 1)
             step += 1
+        note(trace, unit, SEND, began)
