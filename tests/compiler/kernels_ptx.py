@@ -48,13 +48,16 @@ def untraced(output, input, trace):
     tl.store(output, tl.load(input))
 
 
-def ptx_of(kernel: Any, arguments: dict[str, Any], num_warps: int) -> str:
+def ptx_of(
+    kernel: Any, arguments: dict[str, Any], num_warps: int, *, num_stages: int = 3, architecture: int = 90
+) -> str:
     chosen = {key: arguments[key] for key in kernel.arg_names}
     signature = {key: value if isinstance(value, str) else "constexpr" for key, value in chosen.items()}
     constants = {key: value for key, value in chosen.items() if not isinstance(value, str)}
     aligned = {(i,): [["tt.divisibility", 16]] for i, value in enumerate(chosen.values()) if isinstance(value, str)}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
-    ptx: str = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps}).asm["ptx"]
+    options = {"num_warps": num_warps, "num_stages": num_stages}
+    ptx: str = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options).asm["ptx"]
     return ptx
 
 

@@ -13,28 +13,36 @@ from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from triton_dist.kernels.gemm.config import FLAT, LARGE, WIDE, Config
+from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, WIDE, Config
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.hopper.launch import REGISTERS
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 
 
-def descriptor(*block: int) -> str:
-    layout = gl.NVMMASharedLayout.get_default_for(list(block), gl.bfloat16)
-    return f"tensordesc<bf16{list(block)},{layout!r}>"
+def descriptor(*block: int, dtype: Any = gl.bfloat16) -> str:
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), dtype)
+    return f"tensordesc<{dtype.name}{list(block)},{layout!r}>"
 
 
-def compiled(config: Config, piece: tuple[int, int] | None = None, traced: bool = False, **options: Any) -> Any:
-    part = config.block_m // config.groups
+def compiled(
+    config: Config,
+    piece: tuple[int, int] | None = None,
+    traced: bool = False,
+    a: Any = gl.bfloat16,
+    b: Any = gl.bfloat16,
+    **options: Any,
+) -> Any:
+    part, block_k = config.block_m // config.groups, 8 * K_BYTES // a.primitive_bitwidth
+    by_columns = options.get("B_BY_COLUMNS", False)
     types = dict.fromkeys(multiply.arg_names, "*i32")
-    types |= {"a": descriptor(part, config.block_k), "a_own": descriptor(part, config.block_k)}
-    types |= {"b": descriptor(config.block_k, config.block_n)}
+    types |= dict.fromkeys(["a", "a_own"], descriptor(part, block_k, dtype=a))
+    types |= {"b": descriptor(*((config.block_n, block_k) if by_columns else (block_k, config.block_n)), dtype=b)}
     types |= dict.fromkeys(["c", "staging"], descriptor(part, config.block_n))
     types |= dict.fromkeys(["following", *(f"c{i}" for i in range(8))], descriptor(*(piece or (part, config.block_n))))
-    types |= {"slots": "*fp32", "distances": "*i64", "me": "i32", "tiles_n": "i32", "pace": "i32"}
+    types |= {"slots": "*fp32", "scale": "*fp32", "distances": "*i64", "me": "i32", "tiles_n": "i32", "pace": "i32"}
     constants: dict[str, Any] = {
-        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "STAGES": config.stages,
+        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": block_k, "STAGES": config.stages,
         "GROUPS": config.groups, "N_PES": 4, "OUT": "local", "GATHER": False, "SPLIT": False, "B_BY_COLUMNS": False,
         "SENDERS": 0, "IN_FLIGHT": 2, "trace": None,
     } | options  # fmt: skip
@@ -48,12 +56,20 @@ def compiled(config: Config, piece: tuple[int, int] | None = None, traced: bool 
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=flags)
 
 
+E4M3, E5M2 = gl.float8e4nv, gl.float8e5
+FP8 = {"a": E4M3, "b": E4M3, "B_BY_COLUMNS": True}
+
+
 @pytest.mark.parametrize(
     ("config", "options"),
     [
         pytest.param(LARGE, {"OUT": "senders", "SENDERS": 16}, id="senders"),
         pytest.param(LARGE, {"OUT": "ring_all", "SPLIT": True}, id="ring_all"),
         pytest.param(LARGE, {"GATHER": True}, id="gather"),
+        pytest.param(LARGE, {**FP8, "OUT": "senders", "SENDERS": 16}, id="fp8_senders"),
+        pytest.param(LARGE, {**FP8, "OUT": "ring_all", "SPLIT": True, "b": E5M2}, id="fp8_ring_all"),
+        pytest.param(WIDE, {**FP8, "GATHER": True, "a": E5M2, "b": E5M2}, id="fp8_gather_wide"),
+        pytest.param(WIDE, {**FP8, "OUT": "ring", "piece": (32, 64)}, id="fp8_ring_wide"),
     ],
 )
 def test_it_fits_and_does_not_spill_where_it_multiplies(
@@ -63,7 +79,10 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
     kernel = compiled(config, **options)
     assert kernel.metadata.shared <= 227 << 10
     ptx = kernel.asm["ptx"]
-    assert "wgmma.mma_async.sync.aligned.m64n128k16" in ptx
+    k, *types = (16, "bf16", "bf16")
+    if "a" in options:
+        k, *types = (32, *("e4m3" if options[factor] == E4M3 else "e5m2" for factor in "ab"))
+    assert f"wgmma.mma_async.sync.aligned.m64n{config.block_n}k{k}.f32.{'.'.join(types)}" in ptx
     assert "cp.async.bulk.tensor.2d.global.shared::cta" in ptx  # tiles leave by TMA
     assert ptx.count("cp.async.bulk.wait_group 0;") >= 1  # and are complete before anybody is told
     assert "globaltimer" not in ptx  # who is not traced looks at no clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -11,6 +11,7 @@ import triton_dist
 from ops.harness import check
 from triton_dist import World, kernels
 from triton_dist.kernels.gemm.all_gather import PATTERNS as GATHER
+from triton_dist.kernels.gemm.all_scatter import _HOPPER as HOPPER
 from triton_dist.kernels.gemm.all_scatter import PATTERNS as SCATTER
 from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
 
@@ -103,5 +104,79 @@ def gemm_reduce_patterns(world: World) -> None:
                 scatter = partial(kernels.gemm_reduce_scatter, a, factor, part, pattern=pattern)
                 again_and_in_graphs(scatter, part, mine)
                 reduce = partial(kernels.gemm_all_reduce, a, factor, whole, pattern=pattern)
+                again_and_in_graphs(reduce, whole, expected)
+        triton_dist.free(whole)
+
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+SCALES = {"scale_a": 0.5, "scale_b": 0.5}
+
+
+def fp8_cases(world: World) -> Iterator[tuple[int, torch.dtype, list[tuple[torch.Tensor, torch.Tensor]]]]:
+    """Rows of each PE, the type of the result, and each PE's factors; what they give is exact in that type."""
+    for rows, n, k, types, dtype in (
+        (256, 1168, 512, (E4M3, E4M3), torch.bfloat16),
+        (128, 1160, 336, (E4M3, E5M2), torch.float16),  # cuBLAS does not take this width
+        (100, 640, 1040, (E5M2, E5M2), torch.bfloat16),  # nor this pair of types
+        (128, 640, 336, (E4M3, E4M3), torch.float32),  # the kernel for Hopper does not make these results
+        (4096 // world.n_pes, 2048, 336, (E4M3, E4M3), torch.bfloat16),  # two rounds of wide tiles on an H200
+    ):
+        m = rows * world.n_pes
+        yield (
+            rows,
+            dtype,
+            [(matrix(m, k, 2 * pe, types[0]), matrix(k, n, 2 * pe + 1, types[1])) for pe in range(world.n_pes)],
+        )
+
+
+def layouts(b: torch.Tensor, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, bool], ...]:
+    """``b`` by columns and by rows, and whether the kernel for Hopper takes it."""
+    return (by_columns(b), dtype.itemsize == 2), (b, False)
+
+
+def exact(sums: torch.Tensor) -> torch.Tensor:
+    """Sums of products, times both scales."""
+    assert sums.abs().max() < 256, "sums are not exact"
+    return sums / 4
+
+
+@check(gpu_only=True)
+def fp8_gemm_all_scatter(world: World) -> None:
+    for _, dtype, factors in fp8_cases(world):
+        a = factors[0][0]
+        expected = exact(torch.cat([a.float() @ b.float() for _, b in factors], 1))
+        out = triton_dist.empty(*expected.shape, dtype=dtype)
+        for b, hopper in layouts(factors[world.pe][1], dtype):
+            for pattern in (*(name for name in SCATTER if hopper or name not in HOPPER), "auto"):
+                call = partial(kernels.gemm_all_scatter, a, b, out, pattern=pattern, **SCALES)
+                again_and_in_graphs(call, out, expected)
+        triton_dist.free(out)
+
+
+@check(gpu_only=True)
+def fp8_all_gather_gemm(world: World) -> None:
+    for rows, dtype, factors in fp8_cases(world):
+        parts = [a[pe * rows : (pe + 1) * rows] for pe, (a, _) in enumerate(factors)]
+        expected = exact(torch.cat([part.float() for part in parts]) @ factors[world.pe][1].float())
+        out = torch.empty(expected.shape, dtype=dtype, device=world.device)
+        for b, hopper in layouts(factors[world.pe][1], dtype):
+            for pattern in ("bulk_synchronous", "auto", *(("copy_engine",) if hopper and rows % 128 == 0 else ())):
+                call = partial(kernels.all_gather_gemm, parts[world.pe], b, out, pattern=pattern, **SCALES)
+                again_and_in_graphs(call, out, expected)
+
+
+@check(gpu_only=True)
+def fp8_gemm_reduce(world: World) -> None:
+    for rows, dtype, factors in fp8_cases(world):
+        a = factors[world.pe][0]
+        expected = exact(torch.stack([x.float() @ y.float() for x, y in factors]).sum(0))
+        mine = expected[rows * world.pe : rows * (world.pe + 1)]
+        part = torch.empty(mine.shape, dtype=dtype, device=world.device)
+        whole = triton_dist.empty(*expected.shape, dtype=dtype)
+        for b, hopper in layouts(factors[world.pe][1], dtype):
+            for pattern in ("bulk_synchronous", "auto", *(("ring",) if hopper and rows % 128 == 0 else ())):
+                scatter = partial(kernels.gemm_reduce_scatter, a, b, part, pattern=pattern, **SCALES)
+                again_and_in_graphs(scatter, part, mine)
+                reduce = partial(kernels.gemm_all_reduce, a, b, whole, pattern=pattern, **SCALES)
                 again_and_in_graphs(reduce, whole, expected)
         triton_dist.free(whole)

@@ -17,6 +17,7 @@ from triton_dist.kernels.gemm.all_scatter import PATTERNS
 together = settings(max_examples=3, deadline=None, derandomize=True, database=None)  # all PEs draw the same
 SIZES = st.integers(1, 50)
 DTYPES = st.sampled_from((torch.float16, torch.bfloat16, torch.float32))
+FP8 = st.sampled_from((torch.float8_e4m3fn, torch.float8_e5m2))
 
 
 def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
@@ -76,6 +77,73 @@ def check_gemm_reduce_scatter_and_all_reduce(world: Any) -> None:
         triton_dist.free(out)
 
     example()
+
+
+def check_fp8_factors(world: Any) -> None:
+    """Of both types, with results of all types, and scales; every operation and pattern."""
+
+    @together
+    @given(SIZES, SIZES, SIZES, FP8, FP8, DTYPES, st.booleans())
+    def example(
+        m: int, n: int, k: int, type_a: torch.dtype, type_b: torch.dtype, dtype: torch.dtype, transposed: bool
+    ) -> None:
+        m *= world.n_pes
+        rows, each = m // world.n_pes, slice(world.pe * m // world.n_pes, (world.pe + 1) * m // world.n_pes)
+        factors = [(matrix(m, k, 2 * pe, type_a), matrix(k, n, 2 * pe + 1, type_b)) for pe in range(world.n_pes)]
+        (a, b), first = factors[world.pe], factors[0][0]
+        b = by_columns(b) if transposed else b
+        scales: dict[str, Any] = {"scale_a": torch.tensor(0.5), "scale_b": 2.0**-1}
+        products = [x.float() @ y.float() / 4 for x, y in factors]
+        whole = triton_dist.empty(m, n, dtype=dtype)
+        for pattern in ("auto", *(name for name in PATTERNS if name not in ("copy_engine", "warp_specialized"))):
+            beside = triton_dist.full((m, n * world.n_pes), 7.0, dtype=dtype)
+            assert kernels.gemm_all_scatter(first, b, beside, pattern=pattern, **scales) is beside
+            same(beside, torch.cat([first.float() @ y.float() / 4 for _, y in factors], 1))
+            triton_dist.free(beside)
+        gathered = kernels.all_gather_gemm(a[each], b, out_dtype=dtype, **scales)
+        assert gathered.dtype == dtype
+        same(
+            gathered,
+            torch.cat([x[pe * rows : (pe + 1) * rows] for pe, (x, _) in enumerate(factors)]).float() @ b.float() / 4,
+        )
+        part = kernels.gemm_reduce_scatter(a, b, out_dtype=dtype, **scales)
+        assert part.dtype == dtype
+        same(part, sum(products)[each])
+        same(kernels.gemm_all_reduce(a, b, whole, **scales), sum(products))
+        triton_dist.free(whole)
+
+    example()
+
+
+def check_fp8_is_exact(world: Any) -> None:
+    """Every value of both types: the factors are what PyTorch takes them for, NaN, infinity and the smallest, too."""
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        a = torch.arange(256, dtype=torch.uint8).view(dtype)[:, None].contiguous()
+        found = kernels.all_gather_gemm(a, torch.ones(1, 3).to(dtype), out_dtype=torch.float32)
+        assert torch.equal(found.nan_to_num(nan=1e9), a.float().nan_to_num(nan=1e9).repeat(world.n_pes, 3))
+        assert kernels.all_gather_gemm(a, torch.ones(1, 3).to(dtype)).dtype == torch.bfloat16
+
+
+def check_mistakes_with_fp8(world: Any) -> None:
+    a, b = torch.ones(4, 6), torch.ones(6, 5)
+    x, y = a.to(torch.float8_e4m3fn), b.to(torch.float8_e5m2)
+    with raises(ValueError, "scales are for factors of fp8, got scale_b with torch.float32"):
+        kernels.all_gather_gemm(a, b, scale_b=2.0)
+    with raises(ValueError, "a is of torch.float8_e4m3fn, and b of torch.float32"):
+        kernels.all_gather_gemm(x, b)
+    with raises(ValueError, "scale_a must be one element of torch.float32 on cpu", r"shape \(4, 1\)"):
+        kernels.all_gather_gemm(x, y, scale_a=torch.ones(4, 1))
+    with raises(ValueError, "scale_b must be one element of torch.float32", "torch.float64"):
+        kernels.all_gather_gemm(x, y, scale_b=torch.ones(1, dtype=torch.float64))
+    with raises(TypeError, "scale_b must be a torch.Tensor or a float, got str"):
+        kernels.all_gather_gemm(x, y, scale_b="1")
+    with raises(ValueError, "is of torch.bfloat16, torch.float16, torch.float32, got out_dtype torch.float8_e5m2"):
+        kernels.all_gather_gemm(x, y, out_dtype=torch.float8_e5m2)
+    with raises(ValueError, "a product of factors of torch.float32 is of torch.float32, got out_dtype torch.bfloat16"):
+        kernels.all_gather_gemm(a, b, out_dtype=torch.bfloat16)
+    with raises(ValueError, "out must be contiguous, of shape .* and torch.float16", "torch.bfloat16, on cpu"):
+        out = torch.empty(4 * world.n_pes, 5, dtype=torch.bfloat16)
+        kernels.all_gather_gemm(x, y, out, out_dtype=torch.float16)
 
 
 def check_mistakes(world: Any) -> None:

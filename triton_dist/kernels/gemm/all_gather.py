@@ -18,6 +18,7 @@ from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
 from triton_dist.kernels.gemm.config import choose
+from triton_dist.kernels.gemm.fp8 import scale_of
 from triton_dist.kernels.gemm.kept import kept, room, shape_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
@@ -26,7 +27,14 @@ __all__ = ["all_gather_gemm"]
 
 
 def all_gather_gemm(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, pattern: str = "auto"
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor | None = None,
+    *,
+    pattern: str = "auto",
+    scale_a: torch.Tensor | float | None = None,
+    scale_b: torch.Tensor | float | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """C = A · B, where A is every PE's ``a``, one after the other. *Collective*, on the current stream; may be captured
     in a graph.
@@ -35,16 +43,21 @@ def all_gather_gemm(
     overwritten. The result is the same whenever it is run with the same pattern.
 
     Args:
-        a: [M / n_pes, K], this PE's rows; bfloat16, float16 or float32, with contiguous rows. The same shape on every
-            PE; it need not be symmetric.
-        b: [K, N], with contiguous rows or columns.
-        out: [M, N], contiguous; by default a new one.
+        a: [M / n_pes, K], this PE's rows; bfloat16, float16, float32, float8_e4m3fn or float8_e5m2, with contiguous
+            rows. The same shape on every PE; it need not be symmetric. It travels as it is.
+        b: [K, N], with contiguous rows or columns; of ``a``'s type, or if that is an fp8 one, of either.
+        out: [M, N], contiguous; by default a new one. Of ``a``'s type; if that is an fp8 one, bfloat16, float16 or
+            float32.
         pattern: how communication is overlapped (see the module), or ``auto``: the fastest of those that can be had
             here, as measured when a shape is first used. ``copy_engine`` needs a Hopper GPU and a multiple of 128 rows
-            on each PE.
+            on each PE; with fp8, ``b`` by columns and a result of 16-bit floats, too.
+        scale_a, scale_b: what the elements of A and ``b`` have to be multiplied by, as a float32 tensor of one element
+            each, or a number; for fp8 only. By default 1. ``scale_a`` is for all of A, and so the same on every PE.
+        out_dtype: of the result of fp8 factors; by default ``out``'s, or bfloat16.
 
     Returns:
-        ``out``. Sums are accumulated in float32.
+        ``out``. Sums are accumulated in float32; of fp8 products, with the bits that the GPU keeps of them
+        (``hopper/multiply.py``).
 
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
@@ -53,17 +66,18 @@ def all_gather_gemm(
     check_factors("all_gather_gemm", ("a", "b"), a, b)
     check_choice("all_gather_gemm", "pattern", pattern, ("auto", *PATTERNS))
     rows = a.shape[0] * triton_dist.n_pes()
-    c = result("all_gather_gemm", out, (rows, b.shape[1]), a.dtype, symmetric=False)
+    c = result("all_gather_gemm", out, (rows, b.shape[1]), a.dtype, symmetric=False, out_dtype=out_dtype)
+    scale = scale_of("all_gather_gemm", a.dtype, scale_a, scale_b)
     possible = _possible(a, b, c)
     if pattern == "auto":
-        key = ("all_gather_gemm", *shape_of(a, b), b.stride(1) == 1, tuple(possible))
-        pattern = fastest(key, {name: partial(PATTERNS[name], a, b, c) for name in possible})
+        key = ("all_gather_gemm", *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(possible))
+        pattern = fastest(key, {name: partial(PATTERNS[name], a, b, c, scale) for name in possible})
     elif pattern not in possible:
         raise ValueError(
             f"all_gather_gemm: pattern {pattern} is not for these matrices or this world, of {', '.join(PATTERNS)}"
             f" there {'is' if len(possible) == 1 else 'are'} {', '.join(possible)}"
         )
-    PATTERNS[pattern](a, b, c)
+    PATTERNS[pattern](a, b, c, scale)
     return c
 
 
@@ -79,13 +93,13 @@ def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
     return names
 
 
-def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     gathered = _gathered(a)
     all_gather(gathered, a.contiguous())
-    alone(gathered, b, c)
+    alone(gathered, b, c, scale)
 
 
-def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     from triton_dist.kernels.gemm.hopper.launch import Launcher
     from triton_dist.kernels.gemm.hopper.words import ENTERED, GATHERED
 
@@ -106,7 +120,7 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     gathered = _gathered(a)
     here = torch.cuda.current_stream()
     beside.wait_stream(here)
-    launcher(gathered, b, c, a_own=a)
+    launcher(gathered, b, c, a_own=a, scale=scale)
     mine = gathered[me * a.shape[0] : (me + 1) * a.shape[0]]
     for i in range(1, n_pes):
         pe = (me - i) % n_pes

@@ -23,7 +23,8 @@ import triton_dist
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
-from triton_dist.kernels.gemm.config import FLOPS, LARGE, WIRE, choose
+from triton_dist.kernels.gemm.config import LARGE, WIRE, choose, flops
+from triton_dist.kernels.gemm.fp8 import FP8, scale_of
 from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
@@ -39,7 +40,14 @@ SPREAD = 0.9
 
 
 def gemm_all_scatter(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, pattern: str = "auto"
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor | None = None,
+    *,
+    pattern: str = "auto",
+    scale_a: torch.Tensor | float | None = None,
+    scale_b: torch.Tensor | float | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """C = A · B on every PE, from B's columns on each. *Collective*, on the current stream; may be captured in a graph.
 
@@ -47,15 +55,21 @@ def gemm_all_scatter(
     overwritten. The result is the same whenever it is run with the same pattern.
 
     Args:
-        a: [M, K], the same on every PE; bfloat16, float16 or float32, with contiguous rows.
-        b: [K, N / n_pes], this PE's columns, with contiguous rows or columns. The same shape on every PE.
-        out: [M, N], contiguous and symmetric; by default a new one, which is *collective* and not for graphs.
+        a: [M, K], the same on every PE; bfloat16, float16, float32, float8_e4m3fn or float8_e5m2, with contiguous rows.
+        b: [K, N / n_pes], this PE's columns, with contiguous rows or columns. The same shape on every PE. Of ``a``'s
+            type; if that is an fp8 one, of either.
+        out: [M, N], contiguous and symmetric; by default a new one, which is *collective* and not for graphs. Of
+            ``a``'s type; if that is an fp8 one, bfloat16, float16 or float32.
         pattern: how communication is overlapped (see the module), or ``auto``: the fastest of those that can be had
             here, as measured when a shape is first used. ``warp_specialized`` and ``copy_engine`` need a Hopper GPU,
-            and rows that are multiples of 16 bytes.
+            and rows that are multiples of 16 bytes; with fp8, ``b`` by columns and a result of 16-bit floats, too.
+        scale_a, scale_b: what the elements of ``a`` and ``b`` have to be multiplied by, as a float32 tensor of one
+            element each, or a number; for fp8 only. By default 1. They may differ between PEs.
+        out_dtype: of the result of fp8 factors; by default ``out``'s, or bfloat16.
 
     Returns:
-        ``out``. Sums are accumulated in float32.
+        ``out``. Sums are accumulated in float32; of fp8 products, with the bits that the GPU keeps of them
+        (``hopper/multiply.py``).
 
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
@@ -65,18 +79,20 @@ def gemm_all_scatter(
     check_choice("gemm_all_scatter", "pattern", pattern, ("auto", *PATTERNS))
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
     m, n = a.shape[0], b.shape[1]
-    c = result("gemm_all_scatter", out, (m, n * n_pes), a.dtype, symmetric=True)
+    c = result("gemm_all_scatter", out, (m, n * n_pes), a.dtype, symmetric=True, out_dtype=out_dtype)
+    scale = scale_of("gemm_all_scatter", a.dtype, scale_a, scale_b)
     mine = c[:, me * n : (me + 1) * n]
     possible = _possible(a, b, mine)
     if pattern == "auto":
-        key = ("gemm_all_scatter", *shape_of(a, b), b.stride(1) == 1, tuple(possible))
-        pattern = fastest(key, {name: partial(PATTERNS[name], a, b, mine) for name in possible})
+        key = ("gemm_all_scatter", *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(possible))
+        pattern = fastest(key, {name: partial(PATTERNS[name], a, b, mine, scale) for name in possible})
     elif pattern not in possible:
         raise ValueError(
-            f"gemm_all_scatter: pattern {pattern} needs a Hopper GPU, up to 8 PEs, 16-bit floats, and rows (of out:"
-            " each PE's share, too) that begin at multiples of 16 bytes. Take another one, or auto"
+            f"gemm_all_scatter: pattern {pattern} needs a Hopper GPU, up to 8 PEs, factors of 16-bit floats, or of fp8"
+            " with b by columns, a result of 16-bit floats, and rows (of out: each PE's share, too) that begin at"
+            " multiples of 16 bytes. Take another one, or auto"
         )
-    PATTERNS[pattern](a, b, mine)
+    PATTERNS[pattern](a, b, mine, scale)
     return c
 
 
@@ -93,55 +109,55 @@ def _for_hopper(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     return c.shape[1] * c.element_size() % 16 == 0 and fits(a, b, c)
 
 
-def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     meeting()
-    alone(a, b, c)
+    alone(a, b, c, scale)
     portable.send(c, None, portable.programs())
     meeting()
 
 
-def _producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     flags = _flags(c)
     grid = portable.programs()
     senders = min(SENDERS, grid // 2)
     meeting()
     if triton_dist.kind() == "cpu":  # one kernel at a time
-        portable.local(a, b, c, flags)
+        portable.local(a, b, c, flags, scale=scale)
         portable.send(c, flags, senders)
     else:
         here = torch.cuda.current_stream()
         beside = kept("gemm_all_scatter stream", torch.cuda.Stream)
         beside.wait_stream(here)
-        portable.local(a, b, c, flags, grid - senders)
+        portable.local(a, b, c, flags, grid - senders, scale=scale)
         with torch.cuda.stream(beside):
             portable.send(c, flags, senders)
         here.wait_stream(beside)
     meeting()
 
 
-def _fused_sequential(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _fused_sequential(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     meeting()
-    portable.scatter(a, b, c)
+    portable.scatter(a, b, c, scale)
     meeting()
 
 
-def _fused_producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    if _for_hopper(a, b, c) and b.stride(1) == 1:
-        _senders(a, b, c, _how_many_send(a, c))
+def _fused_producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    if _for_hopper(a, b, c) and (b.stride(1) == 1 or a.dtype in FP8):
+        _senders(a, b, c, scale, _how_many_send(a, c))
         return
     meeting()
-    portable.scatter_by_programs(a, b, c, _flags(c), min(SENDERS, portable.programs() // 2))
+    portable.scatter_by_programs(a, b, c, _flags(c), min(SENDERS, portable.programs() // 2), scale)
     meeting()
 
 
 def _how_many_send(a: torch.Tensor, c: torch.Tensor) -> int:
     """More, where a product of this depth is computed faster than it can be sent."""
     sent = c.numel() * c.element_size() * (triton_dist.n_pes() - 1) / WIRE
-    computed = 2 * c.numel() * a.shape[1] / FLOPS
+    computed = 2 * c.numel() * a.shape[1] / flops(a.dtype)
     return SENDERS if sent < computed else 2 * SENDERS
 
 
-def _senders(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, senders: int) -> None:
+def _senders(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, senders: int) -> None:
     from triton_dist.kernels.gemm.hopper.launch import Launcher, everywhere
     from triton_dist.kernels.gemm.hopper.words import CHUNKS
 
@@ -159,18 +175,18 @@ def _senders(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, senders: int) ->
         return Launcher(schedule, config, "senders", False, len(columns), state_words=len(tiles), senders=senders)
 
     launcher = kept(("senders", senders, *shape_of(a, b)), make)
-    launcher(a, b, c, everywhere=everywhere(c))
+    launcher(a, b, c, everywhere=everywhere(c), scale=scale)
 
 
-def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     from triton_dist.kernels.gemm.hopper.launch import all_tiles, everywhere
 
     peers = triton_dist.n_pes() - 1
     make = partial(all_tiles, a, c, "scatter", peers=peers, spread=SPREAD)
-    kept(("scatter", *shape_of(a, b)), make)(a, b, c, everywhere=everywhere(c))
+    kept(("scatter", *shape_of(a, b)), make)(a, b, c, everywhere=everywhere(c), scale=scale)
 
 
-def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     from triton_dist.kernels.gemm.hopper.launch import Launcher, everywhere
     from triton_dist.kernels.gemm.hopper.words import DONE, ENTERED
 
@@ -202,7 +218,7 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     peers = everywhere(c)
     for stream in beside:
         stream.wait_stream(here)
-    launcher(a, b, c)
+    launcher(a, b, c, scale=scale)
     for i, stream in enumerate(beside):
         pe = (me + 1 + i) % n_pes
         streams.take(stream, flags + 4 * (ENTERED.value + pe))

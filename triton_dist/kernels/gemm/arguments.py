@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.workspace import is_symmetric
 from triton_dist.world.api import _current
 
 __all__ = ["check_choice", "check_factors", "check_rows", "result"]
 
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+RESULTS = (torch.bfloat16, torch.float16, torch.float32)
+DTYPES = (*RESULTS, *FP8)
 
 
 def check_factors(function: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> None:
@@ -26,7 +28,10 @@ def check_factors(function: str, names: tuple[str, str], a: torch.Tensor, b: tor
             raise ValueError(f"{function}: products are of {', '.join(map(str, DTYPES))}, got {name} of {matrix.dtype}")
         if matrix.numel() == 0:
             raise ValueError(f"{function}: {name} has no elements: its shape is {tuple(matrix.shape)}")
-    if a.dtype != b.dtype:
+    if a.dtype in FP8 and device.type == "cuda":
+        gpu, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+        check_capability(function, a.dtype, gpu, capability)
+    if a.dtype != b.dtype and not (a.dtype in FP8 and b.dtype in FP8):
         raise ValueError(f"{function}: {names[0]} is of {a.dtype}, and {names[1]} of {b.dtype}")
     if a.shape[1] != b.shape[0]:
         raise ValueError(
@@ -53,10 +58,26 @@ def check_choice(function: str, name: str, value: str, known: tuple[str, ...]) -
 
 
 def result(
-    function: str, out: torch.Tensor | None, shape: tuple[int, int], dtype: torch.dtype, *, symmetric: bool
+    function: str,
+    out: torch.Tensor | None,
+    shape: tuple[int, int],
+    factors: torch.dtype,
+    *,
+    symmetric: bool,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """``out`` if it is one that the product can be stored in, or else a new one."""
+    """``out`` if it is one that the product can be stored in, or else a new one: of the factors' type or, if that is an
+    fp8 one, of ``out_dtype``, by default bfloat16."""
     world = _current()
+    possible = RESULTS if factors in FP8 else (factors,)
+    if out_dtype is not None and out_dtype not in possible:
+        raise ValueError(
+            f"{function}: a product of factors of {factors} is of {', '.join(map(str, possible))}, got out_dtype"
+            f" {out_dtype}"
+        )
+    dtype = out_dtype or possible[0]
+    if out_dtype is None and isinstance(out, torch.Tensor) and out.dtype in possible:
+        dtype = out.dtype
     if out is None:
         return world.empty(shape, dtype) if symmetric else torch.empty(shape, dtype=dtype, device=world.device)
     if not isinstance(out, torch.Tensor):

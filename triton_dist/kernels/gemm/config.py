@@ -9,7 +9,10 @@ import triton
 
 from triton_dist.kernels.gemm.schedule import rounds
 
-__all__ = ["FLOPS", "LARGE", "WIRE", "Config", "choose"]
+__all__ = ["K_BYTES", "LARGE", "WIRE", "Config", "block_k", "choose", "flops"]
+
+K_BYTES = 128
+"""Of a row of A in a block along K: as many as the lines of shared memory that TMA and the tensor cores share."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,6 @@ class Config:
 
     block_m: int
     block_n: int
-    block_k: int
     stages: int
     groups: int
     rate: float = 1.0
@@ -30,20 +32,30 @@ class Config:
 
     def k_steps(self, a: torch.Tensor) -> int:
         """How many blocks along K a tile of a product with ``a`` has."""
-        return int(triton.cdiv(a.shape[1], self.block_k))
+        return int(triton.cdiv(a.shape[1], block_k(a.dtype)))
 
 
-LARGE = Config(128, 128, 64, 5, 2, rate=0.97)
-WIDE = Config(128, 256, 64, 3, 2)
-NARROW = Config(128, 64, 64, 6, 2)
-FLAT = Config(64, 128, 64, 6, 1)
-FLAT_NARROW = Config(64, 64, 64, 8, 1)
+LARGE = Config(128, 128, 5, 2, rate=0.97)
+WIDE = Config(128, 256, 3, 2)
+NARROW = Config(128, 64, 6, 2)
+FLAT = Config(64, 128, 6, 1)
+FLAT_NARROW = Config(64, 64, 8, 1)
 
 WIRE = 365e9
 FLOPS = 700e12
 ADDING = 9e-6
-"""What an H200's processors send (bytes) and compute in a second, and the seconds that a round takes longer whose tiles
-are split: from measurements. They decide only which way is taken, or tried, for a shape."""
+"""What an H200's processors send (bytes) and compute (with 16-bit floats) in a second, and the seconds that a round
+takes longer whose tiles are split: from measurements. They decide only which way is taken, or tried, for a shape."""
+
+
+def block_k(dtype: torch.dtype) -> int:
+    """Elements along K in a block."""
+    return K_BYTES // dtype.itemsize
+
+
+def flops(dtype: torch.dtype) -> float:
+    """What is computed with factors of this type in a second, if it is twice as much for half as many bits."""
+    return FLOPS * 2 / dtype.itemsize
 
 
 def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, peers: int = 0) -> Config:
@@ -73,7 +85,7 @@ def _seconds(a: torch.Tensor, c: torch.Tensor, programs: int, config: Config, pe
     """About how long ``programs`` compute c = a · b and send it to ``peers``."""
     rows, columns = config.tiles(c)
     area = config.block_m * config.block_n
-    tile = 2 * area * a.shape[1] * programs / (FLOPS * config.rate)
+    tile = 2 * area * a.shape[1] * programs / (flops(a.dtype) * config.rate)
     sent = area * c.element_size() * peers / WIRE
     computed = arrived = 0.0
     for count, parts in rounds(len(rows) * len(columns), config.k_steps(a), programs):

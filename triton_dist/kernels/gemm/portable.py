@@ -1,4 +1,7 @@
-"""Products in plain Triton, for any GPU, any size and the CPU world, tile by tile; and how tiles get to other PEs."""
+"""Products in plain Triton, for any GPU, any size and the CPU world, tile by tile; and how tiles get to other PEs.
+
+A product's sums are multiplied by ``scale``, one float32 in memory, where there is one: with fp8 factors.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.trace import COMPUTE, SEND, WAIT, clock, note
 from triton_dist.kernels.tracing import record
 
@@ -27,8 +31,8 @@ def _place(tile, tiles_m, tiles_n):
 
 @triton.jit
 def _compute(
-    a, b, row, column, M, N, K, a_step, b_row, b_column,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
+    a, b, scale, row, column, M, N, K, a_step, b_row, b_column,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -47,6 +51,8 @@ def _compute(
         x = tl.load(a_at, mask=(inner < rest)[None, :], other=0.0)
         y = tl.load(b_at, mask=(inner < rest)[:, None], other=0.0)
         sums = tl.dot(x, y, sums, input_precision="ieee")
+    if SCALED:
+        sums *= tl.load(scale)
     return sums
 
 
@@ -60,15 +66,17 @@ def _spot(row, column, M, N, step, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr)
 
 @triton.jit
 def _local(
-    a, b, c, flags, trace, M, N, K, a_step, b_row, b_column, c_step,
+    a, b, c, scale, flags, trace, M, N, K, a_step, b_row, b_column, c_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
-    FLAGS: tl.constexpr,
+    SCALED: tl.constexpr, FLAGS: tl.constexpr,
 ):  # fmt: skip
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
         row, column = _place(tile, tiles_m, tiles_n)
         began = clock(trace)
-        sums = _compute(a, b, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE)
+        sums = _compute(
+            a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
+        )
         offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
         if FLAGS:
@@ -111,15 +119,18 @@ def _send(
 
 @triton.jit
 def _scatter(
-    a, b, c, trace, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
+    a, b, c, scale, trace, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
+    SCALED: tl.constexpr,
 ):  # fmt: skip
     me = dl.my_pe()
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
         row, column = _place(tile, tiles_m, tiles_n)
         began = clock(trace)
-        sums = _compute(a, b, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE)
+        sums = _compute(
+            a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
+        )
         offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         note(trace, COMPUTE, tile, began)
         began = clock(trace)
@@ -130,8 +141,9 @@ def _scatter(
 
 @triton.jit
 def _scatter_by_programs(
-    a, b, c, flags, trace, senders, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
+    a, b, c, scale, flags, trace, senders, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
+    SCALED: tl.constexpr,
 ):  # fmt: skip
     # Programs with low numbers send: they are resident whenever those that they wait for are.
     program = tl.program_id(0)
@@ -142,7 +154,9 @@ def _scatter_by_programs(
         for tile in range(program - senders, tiles_m * tiles_n, tl.num_programs(0) - senders):
             row, column = _place(tile, tiles_m, tiles_n)
             began = clock(trace)
-            sums = _compute(a, b, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE)
+            sums = _compute(
+                a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
+            )
             offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
             tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
             tl.debug_barrier()
@@ -158,15 +172,25 @@ def programs() -> int:
 
 
 def blocks(dtype: torch.dtype) -> dict[str, int]:
+    """The size of a tile of a result of this type."""
     if triton_dist.kind() == "cpu":
-        return {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32}
-    narrow = dtype.itemsize > 2
-    return {"BLOCK_M": 128, "BLOCK_N": 64 if narrow else 128, "BLOCK_K": 32 if narrow else 64}
+        return {"BLOCK_M": 32, "BLOCK_N": 32}
+    return {"BLOCK_M": 128, "BLOCK_N": 64 if dtype.itemsize > 2 else 128}
 
 
-def _tile(c: torch.Tensor) -> dict[str, int | bool]:
+def _given(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> tuple[list[torch.Tensor], tuple[int, ...], dict[str, int | bool]]:
+    """A kernel's first arguments, the sizes, and what is known when it is compiled."""
+    if triton_dist.kind() == "cpu" and a.dtype in FP8:
+        # Triton's interpreter takes e4m3's NaN for a number, and loses the smallest of e5m2.
+        a, b = a.float(), b.float()
     size = blocks(c.dtype)
-    return {**size, "WHOLE": c.shape[0] % size["BLOCK_M"] == 0 and c.shape[1] % size["BLOCK_N"] == 0}
+    block_k = 32 if triton_dist.kind() == "cpu" or a.itemsize > 2 else 64
+    whole = c.shape[0] % size["BLOCK_M"] == 0 and c.shape[1] % size["BLOCK_N"] == 0
+    constants = {**size, "BLOCK_K": block_k, "WHOLE": whole, "SCALED": scale is not None}
+    sizes = (*c.shape, a.shape[1], a.stride(0), *b.stride(), c.stride(0))
+    return [a, b, c, c if scale is None else scale], sizes, constants
 
 
 def _trace(kernel: str, c: torch.Tensor, programs: int, sharing: int = 0) -> torch.Tensor | None:
@@ -176,41 +200,48 @@ def _trace(kernel: str, c: torch.Tensor, programs: int, sharing: int = 0) -> tor
     return record(kernel, programs, 2 * triton.cdiv(tiles, sharing or programs))
 
 
-def _sizes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[int, ...]:
-    return (*c.shape, a.shape[1], a.stride(0), *b.stride(), c.stride(0))
-
-
 def local(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, flags: torch.Tensor | None = None, grid: int | None = None
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    flags: torch.Tensor | None = None,
+    grid: int | None = None,
+    *,
+    scale: torch.Tensor | None = None,
 ) -> None:
     """c = a · b here; a tile's flag, if there are any, is raised when it is stored."""
+    first, sizes, constants = _given(a, b, c, scale)
     given, grid = c if flags is None else flags, grid or programs()
-    _local[(grid,)](
-        a, b, c, given, _trace("product", c, grid), *_sizes(a, b, c), **_tile(c), FLAGS=flags is not None,
-        num_warps=8, num_stages=3,
-    )  # fmt: skip
+    flagged = {"FLAGS": flags is not None, "num_warps": 8, "num_stages": 3}
+    _local[(grid,)](*first, given, _trace("product", c, grid), *sizes, **constants, **flagged)
 
 
 def send(c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:
     """``c``, columns of a symmetric matrix, to all others; each tile when its flag is raised, which is lowered."""
-    size = blocks(c.dtype)
     _send[(grid,)](
         c, c if flags is None else flags, _trace("sending", c, grid), *c.shape, c.stride(0), triton_dist.n_pes(),
-        BLOCK_M=size["BLOCK_M"], BLOCK_N=size["BLOCK_N"], FLAGS=flags is not None, num_warps=8,
+        **blocks(c.dtype), FLAGS=flags is not None, num_warps=8,
     )  # fmt: skip
 
 
-def scatter(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def scatter(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None) -> None:
     """c = a · b on all PEs, each tile stored by the program that computed it."""
-    _scatter[(programs(),)](
-        a, b, c, _trace("product, sent", c, programs()), *_sizes(a, b, c), triton_dist.n_pes(), **_tile(c),
-        num_warps=8, num_stages=3,
-    )  # fmt: skip
+    first, sizes, constants = _given(a, b, c, scale)
+    trace = _trace("product, sent", c, programs())
+    _scatter[(programs(),)](*first, trace, *sizes, triton_dist.n_pes(), **constants, num_warps=8, num_stages=3)
 
 
-def scatter_by_programs(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, flags: torch.Tensor, senders: int) -> None:
+def scatter_by_programs(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    flags: torch.Tensor,
+    senders: int,
+    scale: torch.Tensor | None = None,
+) -> None:
     """c = a · b on all PEs; of one grid, ``senders`` programs send what the others have computed."""
+    first, sizes, constants = _given(a, b, c, scale)
     trace = _trace("product and senders", c, programs(), min(senders, programs() - senders))
     _scatter_by_programs[(programs(),)](
-        a, b, c, flags, trace, senders, *_sizes(a, b, c), triton_dist.n_pes(), **_tile(c), num_warps=8, num_stages=3
+        *first, flags, trace, senders, *sizes, triton_dist.n_pes(), **constants, num_warps=8, num_stages=3
     )

@@ -17,7 +17,7 @@ __all__ = ["multiply"]
 @gluon.jit
 def multiply(
     a, a_own, b, c, c0, c1, c2, c3, c4, c5, c6, c7, following, staging,
-    units, starts, slots, slot_flags, state, flags, distances, chunk_sizes, chunk_flags,
+    units, starts, slots, slot_flags, scale, state, flags, distances, chunk_sizes, chunk_flags,
     me, tiles_n, pace, trace,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
     N_PES: gl.constexpr, OUT: gl.constexpr, GATHER: gl.constexpr, SPLIT: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
@@ -48,7 +48,7 @@ def multiply(
     schedule = (units, starts)
     everywhere = (c0, c1, c2, c3, c4, c5, c6, c7)
     pes = (me, N_PES)
-    sums = (slots, slot_flags)
+    sums = (slots, slot_flags, scale)
     chunks = (chunk_sizes, chunk_flags)
     # (Tuples of arguments must stand here: in a variable, what is constexpr in them would no longer be.)
     # fmt: off

@@ -12,7 +12,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import triton_dist
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import WIRE, Config, choose
+from triton_dist.kernels.gemm.config import K_BYTES, WIRE, Config, block_k, choose
+from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.hopper import notes, words
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
@@ -20,7 +21,8 @@ from triton_dist.kernels.tracing import claim
 
 __all__ = ["REGISTERS", "Launcher", "all_tiles", "everywhere", "fits"]
 
-_TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+_RESULTS = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+_TYPES = _RESULTS | {torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5}
 _PIECE = (32, 64)
 """What is sent at a time: 4 KB in rows of 128 bytes. Two of them on their way from each program are as much as NVLink
 moves in the time that one takes."""
@@ -32,13 +34,17 @@ REGISTERS = {1: 232, 2: 168}
 """Registers of a thread, by groups: all that a multiprocessor has."""
 
 
-def fits(*matrices: torch.Tensor) -> bool:
-    """Whether the kernel takes these: a Hopper GPU, few PEs, 16-bit floats, and rows that TMA can address."""
+def fits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+    """Whether the kernel computes c = a · b: a Hopper GPU, few PEs, a result of 16-bit floats, factors of these or of
+    fp8, in rows that TMA can address. ``b`` may have them as columns, and with fp8 must: the tensor cores take 8-bit
+    factors only in lines along K."""
     if triton_dist.kind() != "gpu" or torch.cuda.get_device_capability() != (9, 0):
         return False
     if triton_dist.n_pes() > words.MAX_PES.value:
         return False
-    return all(_addressable(matrix) or _addressable(matrix.t()) for matrix in matrices)
+    if c.dtype not in _RESULTS or (a.dtype in FP8 and b.stride(1) == 1):
+        return False
+    return _addressable(a) and (_addressable(b) or _addressable(b.t())) and _addressable(c)
 
 
 def _addressable(matrix: torch.Tensor) -> bool:
@@ -122,6 +128,7 @@ class Launcher:
         everywhere: Sequence[torch.Tensor] = (),
         following: torch.Tensor | None = None,
         staging: torch.Tensor | None = None,
+        scale: torch.Tensor | None = None,
     ) -> None:
         """Launch on the current stream.
 
@@ -130,18 +137,17 @@ class Launcher:
             a_own: this PE's rows of A, where ``a`` gathers.
             everywhere: C on all PEs, this one first.
             following, staging: where sums of a ring leave to, and come in.
+            scale: what sums are multiplied by, one float32; for fp8 factors, and only for them.
         """
         config = self.config
         by_columns = b.stride(1) != 1
-        part_m = config.block_m // config.groups
-        a_block, c_block = [part_m, config.block_k], [part_m, config.block_n]
+        part_m, k_block = config.block_m // config.groups, block_k(a.dtype)
+        a_block, c_block = [part_m, k_block], [part_m, config.block_n]
         a_map, c_map = _map(a, a_block), _map(c, c_block)
         piece = list(_PIECE) if self.spread else c_block
         peers = [_map(there, piece) for there in everywhere]
         peers += [peers[-1] if peers else c_map] * (words.MAX_PES.value - len(peers))
-        b_map = (
-            _map(b.t(), [config.block_n, config.block_k]) if by_columns else _map(b, [config.block_k, config.block_n])
-        )
+        b_map = _map(b.t(), [config.block_n, k_block]) if by_columns else _map(b, [k_block, config.block_n])
         units, starts, slots, slot_flags, sizes = self._tables
         multiply[(len(self.schedule.starts) - 1,)](
             a_map,
@@ -151,10 +157,11 @@ class Launcher:
             *peers,
             c_map if following is None else _map(following, piece),
             c_map if staging is None else _map(staging, c_block),
-            units, starts, slots, slot_flags, self.state, self.flags, self.distances, sizes, self.chunk_flags,
+            units, starts, slots, slot_flags, slots if scale is None else scale,
+            self.state, self.flags, self.distances, sizes, self.chunk_flags,
             triton_dist.my_pe(), self.tile_columns, self._pace(config.k_steps(a), max(1, len(everywhere) - 1)),
             claim(self._name, notes.words(self.schedule), partial(notes.read, self.schedule)),
-            config.block_m, config.block_n, config.block_k, config.stages, config.groups, triton_dist.n_pes(),
+            config.block_m, config.block_n, k_block, config.stages, config.groups, triton_dist.n_pes(),
             self.out, self.gather, self.schedule.slots > 0, by_columns, self.senders, 2 if self.spread else _ALL,
             num_warps=4, maxnreg=REGISTERS[config.groups],
         )  # fmt: skip
@@ -167,7 +174,8 @@ class Launcher:
         """From piece to piece, 256ths of cycles for each step along K of the unit that is computed meanwhile."""
         config = self.config
         pieces = config.block_m * config.block_n * peers / (_PIECE[0] * _PIECE[1])
-        computed = 2 * config.block_m * config.block_n * config.block_k / _FLOPS_A_CYCLE
+        # (Of 8-bit floats, a block has twice as many, multiplied twice as fast.)
+        computed = 2 * config.block_m * config.block_n * (K_BYTES / 2) / _FLOPS_A_CYCLE
         sent = _PIECE[0] * _PIECE[1] * 2 * portable.programs() / WIRE * _CLOCK
         return int(256 * max(self.spread * computed / pieces, sent / k_steps)) if self.spread else 0
 

@@ -31,7 +31,8 @@ def load_tiles(
     program = gl.program_id(0)
     step = 0
     if SENDERS > 0 and program >= gl.num_programs(0) - SENDERS:
-        # This program sends: tiles of C take the way of blocks of B.
+        # This program sends: tiles of C take the way of blocks of B, which are as large.
+        blocks = b_blocks._reinterpret(out.dtype, [STAGES, ROWS, out.block_shape[1]], out.layout)
         now = gl.load(state + EPOCH) + 1
         for unit in range(gl.load(starts + program), gl.load(starts + program + 1)):
             row = gl.load(units + unit * UNIT + TILE_ROW)
@@ -45,7 +46,7 @@ def load_tiles(
                 mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
                 mbarrier.expect(ready.index(stage), out.block_type.nbytes)
                 tma.async_copy_global_to_shared(
-                    out, [row * BLOCK_M + group * ROWS, column * BLOCK_N], ready.index(stage), b_blocks.index(stage)
+                    out, [row * BLOCK_M + group * ROWS, column * BLOCK_N], ready.index(stage), blocks.index(stage)
                 )
                 step += 1
     else:

@@ -28,21 +28,29 @@ def multiply_tiles(
 
     SPLIT: units may be parts of tiles, whose sums meet in ``partial_sums``. RING: the outgoing buffer
     has the sum of the PEs before this one, which is added, except for the PE's that begins.
+
+    Sums of fp8 products are multiplied by ``scale``. Hopper's tensor cores add them up with fewer bits than float32 has
+    (cuBLAS does the same with ``use_fast_accum=True``), and their sums stay there for a whole unit.
     """
     a_blocks, b_blocks, ready, empty = ring
     c_blocks, c_ready, c_empty, c_filled = outgoing
     units, starts = schedule
-    slots, slot_flags = partial_sums
+    slots, slot_flags, scale = partial_sums
     me, n_pes = pes
     ROWS: gl.constexpr = BLOCK_M // GROUPS
     layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[gl.num_warps(), 1], instr_shape=[16, BLOCK_N, 16]
+        version=[3, 0],
+        warps_per_cta=[gl.num_warps(), 1],
+        instr_shape=[16, BLOCK_N, 256 // a_blocks.dtype.primitive_bitwidth],
     )
     program = gl.program_id(0)
     first, last = gl.load(starts + program), gl.load(starts + program + 1)
     if SENDERS > 0:
         if program >= gl.num_programs(0) - SENDERS:
             last = first
+    FP8: gl.constexpr = a_blocks.dtype.primitive_bitwidth == 8
+    if FP8:
+        factor = gl.load(scale)
     now = gl.load(state + EPOCH) + 1
     step = 0
     phase = 1
@@ -87,6 +95,8 @@ def multiply_tiles(
                     gl.barrier()
                     sums += gl.load(slots + other.to(gl.int64) * (BLOCK_M * BLOCK_N) + offsets)
         if finishes:
+            if FP8:
+                sums *= factor
             block = c_blocks.index(GROUP)
             if RING:
                 mbarrier.wait(c_filled, phase ^ 1)

@@ -59,7 +59,7 @@ def send_tiles(
             raise_at(flags + ENTERED + me, gl.load(distances + pe), now if TO_PEERS else 1)
 
     if SENDERS > 0 and program >= gl.num_programs(0) - SENDERS:
-        pass_on(everywhere, ring, units, trace, first, last, flags, now, me, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES)
+        pass_on(c, everywhere, ring, units, trace, first, last, flags, now, me, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES)
     else:
         phase = 0
         welcome = False
@@ -167,12 +167,13 @@ def finish_chunk_tile(chunk, chunks, state, N_PES: gl.constexpr):
 
 @gluon.jit
 def pass_on(
-    everywhere, ring, units, trace, first, last, flags, now, me,
+    c, everywhere, ring, units, trace, first, last, flags, now, me,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     """In a sending program: what ``load_tiles`` has fetched of C, to all peers (``everywhere`` begins with this PE)."""
     _, b_blocks, ready, empty = ring
     ROWS: gl.constexpr = BLOCK_M // GROUPS
+    blocks = b_blocks._reinterpret(c.dtype, [STAGES, ROWS, BLOCK_N], c.layout)
     step = 0
     if first < last:
         began = time(trace)
@@ -189,7 +190,7 @@ def pass_on(
                 note(trace, unit, TILE, began)
                 began = time(trace)
             for i in gl.static_range(1, N_PES):
-                tma.async_copy_shared_to_global(everywhere[i], [row + group * ROWS, column], b_blocks.index(stage))
+                tma.async_copy_shared_to_global(everywhere[i], [row + group * ROWS, column], blocks.index(stage))
             tma.store_wait((_IN_FLIGHT - 1) * (N_PES - 1))
             done = (step + STAGES - (_IN_FLIGHT - 1)) % STAGES
             mbarrier.arrive(empty.index(done), count=GROUPS, pred=step >= _IN_FLIGHT - 1)

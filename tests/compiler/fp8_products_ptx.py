@@ -1,0 +1,39 @@
+"""Compile the portable products of fp8 factors and print their PTX as JSON, by GPU, kernel, types and layout of b.
+
+Started by test_fp8_products.py. (Why it is a process of its own, and ``ptx_of``: kernels_ptx.py.)
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+from kernels_ptx import ptx_of
+
+from triton_dist.compiler import transport
+from triton_dist.kernels.gemm import portable
+
+TYPES = {"e4m3": "*fp8e4nv", "e5m2": "*fp8e5"}
+PAIRS = (("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e5m2"))
+SIZES = dict.fromkeys(("M", "N", "K", "a_step", "b_row", "b_column", "c_step"), "i32")
+CONSTANTS = {
+    "BLOCK_M": 128,
+    "BLOCK_N": 128,
+    "BLOCK_K": 64,
+    "WHOLE": False,
+    "SCALED": True,
+    "FLAGS": True,
+    "N_PES": 4,
+    "trace": None,
+}
+OTHERS = {"c": "*bf16", "scale": "*fp32", "flags": "*i32", "senders": "i32"}
+
+if __name__ == "__main__":
+    found = {}
+    with transport.using("p2p"):
+        for architecture, (a, b), contiguous in product((89, 90), PAIRS, ("b_row", "b_column")):
+            for name in ("_local", "_scatter", "_scatter_by_programs") if (a, b) == PAIRS[0] else ("_local",):
+                arguments = {"a": TYPES[a], "b": TYPES[b]} | OTHERS | SIZES | CONSTANTS | {contiguous: 1}
+                key = f"{architecture} {name} {a} {b} {contiguous}"
+                found[key] = ptx_of(getattr(portable, name), arguments, 8, architecture=architecture)
+    print(json.dumps(found))

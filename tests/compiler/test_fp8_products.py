@@ -1,0 +1,48 @@
+"""The portable products of 8-bit floats: multiplied as they are, on Ada and Hopper, with b by rows and by columns."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+
+from triton_dist.kernels.gemm.fp8 import check_capability
+
+ROOT = Path(__file__).resolve().parents[2]
+PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+
+
+def test_8_bit_floats_are_multiplied_as_they_are_and_nothing_spills(tmp_path: Path) -> None:
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(path)}
+    script = Path(__file__).with_name("fp8_products_ptx.py")
+    run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=240)
+    assert run.returncode == 0, run.stderr
+    compiled: dict[str, str] = json.loads(run.stdout)
+    assert len(compiled) == 20
+    for name, ptx in compiled.items():
+        architecture, _, a, b, _ = name.split()
+        operation = {"89": r"mma\.sync\.aligned\.m16n8k32\S*", "90": r"wgmma\.mma_async\S*k32"}[architecture]
+        assert re.search(rf"{operation}\.f32\.{a}\.{b}", ptx), name
+        (tmp_path / "kernel.ptx").write_text(ptx)
+        target = {"89": "sm_89", "90": "sm_90a"}[architecture]
+        command = [PTXAS, "-v", f"-arch={target}", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"]
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        spilt = max(int(number) for number in re.findall(r"(\d+) bytes spill stores", report))
+        assert spilt == 0, f"{name}: {report}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_gpus_without_them_are_named(dtype: torch.dtype) -> None:
+    check_capability("gemm", dtype, "NVIDIA L4", (8, 9))
+    with pytest.raises(
+        ValueError, match=rf"gemm: .*{dtype}, which this GPU, NVIDIA A100 of compute capability 8\.0, does"
+    ):
+        check_capability("gemm", dtype, "NVIDIA A100", (8, 0))

@@ -1,0 +1,64 @@
+"""Factors of 8-bit floats: which GPUs multiply them, and the scales that make up for their narrow range."""
+
+from __future__ import annotations
+
+import torch
+
+from triton_dist.kernels.gemm.kept import kept
+from triton_dist.world.api import _current
+
+__all__ = ["FP8", "check_capability", "ones", "scale_of"]
+
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+_FIRST = (8, 9)
+"""The compute capability of the first GPUs that multiply them."""
+
+
+def check_capability(function: str, dtype: torch.dtype, gpu: str, capability: tuple[int, int]) -> None:
+    """
+    Raises:
+        ValueError: a GPU of this name and compute capability does not multiply ``dtype``, which is one of fp8.
+    """
+    if capability < _FIRST:
+        raise ValueError(
+            f"{function}: factors are of {dtype}, which this GPU, {gpu} of compute capability"
+            f" {'.'.join(map(str, capability))}, does not multiply: it takes {'.'.join(map(str, _FIRST))} (Ada, Hopper)"
+            " or more. Convert them to torch.bfloat16"
+        )
+
+
+def scale_of(
+    function: str, dtype: torch.dtype, scale_a: torch.Tensor | float | None, scale_b: torch.Tensor | float | None
+) -> torch.Tensor | None:
+    """What the sums of a product of factors of ``dtype`` are multiplied by: one float32, on this PE's device, for fp8.
+
+    The host never waits for it: it is a tensor, computed on the current stream.
+    """
+    given = {name: scale for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)) if scale is not None}
+    if dtype not in FP8:
+        if given:
+            raise ValueError(f"{function}: scales are for factors of fp8, got {' and '.join(given)} with {dtype}")
+        return None
+    factors = [_tensor(function, name, scale) for name, scale in given.items()]
+    # Always at the start of an allocation, so that kernels are not specialised on where a caller's scale lies.
+    return torch.mul(factors[0], factors[-1] if len(factors) > 1 else ones()) if factors else ones()
+
+
+def ones() -> torch.Tensor:
+    """A scale of 1, kept."""
+    return kept("scale of one", lambda: torch.ones(1, device=_current().device))
+
+
+def _tensor(function: str, name: str, scale: torch.Tensor | float) -> torch.Tensor:
+    device = _current().device
+    if isinstance(scale, (int, float)):
+        return torch.full((1,), scale, dtype=torch.float32, device=device)
+    if not isinstance(scale, torch.Tensor):
+        raise TypeError(f"{function}: {name} must be a torch.Tensor or a float, got {type(scale).__name__}")
+    if scale.numel() != 1 or scale.dtype != torch.float32 or scale.device != device:
+        raise ValueError(
+            f"{function}: {name} must be one element of torch.float32 on {device}, for the whole matrix; got shape"
+            f" {tuple(scale.shape)} and {scale.dtype}, on {scale.device}"
+        )
+    return scale.reshape(1)
