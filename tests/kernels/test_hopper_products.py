@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
+import triton_dist
+from triton_dist.kernels.gemm.alone import _scaled_mm_takes
 from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, WIDE, Config
 from triton_dist.kernels.gemm.hopper.kernel import multiply
-from triton_dist.kernels.gemm.hopper.launch import REGISTERS
+from triton_dist.kernels.gemm.hopper.launch import REGISTERS, fits
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 
@@ -114,3 +117,23 @@ def spilt(tmp_path: Path, ptx: str) -> int:
     found = re.search(r"(\d+) bytes spill stores", report)
     assert found is not None, report
     return int(found[1])
+
+
+def test_it_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")
+    monkeypatch.setattr(triton_dist, "n_pes", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    half, e4m3, e5m2 = torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2
+
+    def taken(a: torch.dtype, b: torch.dtype, c: torch.dtype, *, columns: bool, k: int = 48) -> tuple[bool, bool]:
+        matrices = torch.zeros(8, k, dtype=a), torch.zeros(k, 16, dtype=b), torch.zeros(8, 16, dtype=c)
+        if columns:
+            matrices = matrices[0], torch.zeros(16, k, dtype=b).t(), matrices[2]
+        return fits(*matrices), _scaled_mm_takes(*matrices)
+
+    assert taken(half, half, half, columns=False)[0] and taken(half, half, half, columns=True)[0]
+    assert taken(e4m3, e4m3, half, columns=True) == taken(e5m2, e4m3, half, columns=True) == (True, True)
+    assert taken(e4m3, e4m3, half, columns=False) == (False, False)  # b is not in lines along K
+    assert taken(e4m3, e4m3, torch.float32, columns=True) == (False, True)  # no room for such a tile of C
+    assert taken(e5m2, e5m2, half, columns=True) == (True, False)  # cuBLAS has no such product
+    assert taken(e4m3, e4m3, half, columns=True, k=40) == (False, False)  # rows of 40 bytes
