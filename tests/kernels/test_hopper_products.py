@@ -73,6 +73,7 @@ FP8 = {"a": E4M3, "b": E4M3, "B_BY_COLUMNS": True}
         pytest.param(LARGE, {**FP8, "OUT": "ring_all", "SPLIT": True, "b": E5M2}, id="fp8_ring_all"),
         pytest.param(WIDE, {**FP8, "GATHER": True, "a": E5M2, "b": E5M2}, id="fp8_gather_wide"),
         pytest.param(WIDE, {**FP8, "OUT": "ring", "piece": (32, 64)}, id="fp8_ring_wide"),
+        pytest.param(FLAT, {**FP8, "OUT": "scatter", "SPLIT": True, "piece": (32, 64)}, id="fp8_scatter_flat"),
     ],
 )
 def test_it_fits_and_does_not_spill_where_it_multiplies(

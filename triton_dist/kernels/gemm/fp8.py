@@ -35,14 +35,16 @@ def scale_of(
 
     The host never waits for it: it is a tensor, computed on the current stream.
     """
-    given = {name: scale for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)) if scale is not None}
+    scales = {"scale_a": scale_a, "scale_b": scale_b}
+    given = [name for name, scale in scales.items() if scale is not None]
     if dtype not in FP8:
         if given:
             raise ValueError(f"{function}: scales are for factors of fp8, got {' and '.join(given)} with {dtype}")
         return None
-    factors = [_tensor(function, name, scale) for name, scale in given.items()]
-    # Always at the start of an allocation, so that kernels are not specialised on where a caller's scale lies.
-    return torch.mul(factors[0], factors[-1] if len(factors) > 1 else ones()) if factors else ones()
+    one = ones()  # made by the first call for fp8, whatever its scales: a later one may be captured in a graph
+    first, second = (one if scale is None else _tensor(function, name, scale) for name, scale in scales.items())
+    # A new tensor: kernels are not specialised on where a caller's scale lies.
+    return first * second if given else one
 
 
 def ones() -> torch.Tensor:
