@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels.gemm.all_scatter import PATTERNS
+from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
 
 together = settings(max_examples=3, deadline=None, derandomize=True, database=None)  # all PEs draw the same
 SIZES = st.integers(1, 50)
@@ -106,10 +108,12 @@ def check_fp8_factors(world: Any) -> None:
             gathered,
             torch.cat([x[pe * rows : (pe + 1) * rows] for pe, (x, _) in enumerate(factors)]).float() @ b.float() / 4,
         )
-        part = kernels.gemm_reduce_scatter(a, b, out_dtype=dtype, **scales)
-        assert part.dtype == dtype
-        same(part, sum(products)[each])
-        same(kernels.gemm_all_reduce(a, b, whole, **scales), sum(products))
+        for pattern in ("auto", *REDUCE):  # which are right, or refused
+            with suppress(ValueError) if pattern not in ("auto", "bulk_synchronous") else nullcontext():
+                part = kernels.gemm_reduce_scatter(a, b, out_dtype=dtype, pattern=pattern, **scales)
+                assert part.dtype == dtype
+                same(part, sum(products)[each])
+                same(kernels.gemm_all_reduce(a, b, whole.fill_(7), pattern=pattern, **scales), sum(products))
         triton_dist.free(whole)
 
     example()
