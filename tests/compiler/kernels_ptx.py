@@ -1,4 +1,4 @@
-"""Compile the collectives for an H200 and print their PTX as JSON, by module and name. Started by test_kernels_code.py.
+"""Compile kernels for an H200 and print their PTX as JSON, by module and name. Started by test_kernels_code.py.
 
 A process of its own: device functions that call others are compiled only where ``triton.jit`` does not interpret.
 """
@@ -24,6 +24,9 @@ LARGE = {"meeting_room": "*i32", "BLOCK": 4096}
 SMALL = {"mail": "*i64", "BLOCK": 512}
 STAGED = {"memory": "*bf16", "part": "i32", "rounds": "i32", "PER_ROUND": 4, "SLOT": 16384}
 SUM_OF_WORDS = {"part": "i32", "DTYPE": tl.bfloat16, "PAIRS": True}
+PRODUCT = dict.fromkeys(("a", "b", "c"), "*bf16") | {"flags": "*i32", "N_PES": 4, "trace": None, "scale": "*fp32"}
+PRODUCT |= dict.fromkeys(("senders", "M", "N", "K", "a_step", "b_row", "b_column", "c_step"), "i32")
+PRODUCT |= {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WHOLE": False, "SCALED": False}
 KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("all_gather", "_push"): (MOVED | LARGE, 8),
     ("all_to_all", "_push"): (MOVED | LARGE, 8),
@@ -33,6 +36,8 @@ KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("all_gather", "_exchange"): (MOVED | SMALL, 4),
     ("all_reduce", "_two_shot"): (MOVED | SMALL | SUM_OF_WORDS, 8),
     ("meeting", "_meeting"): (MOVED | LARGE, 4),
+    ("gemm.portable", "_scatter"): (PRODUCT, 8),
+    ("gemm.portable", "_scatter_by_programs"): (PRODUCT, 8),
 }
 
 

@@ -99,6 +99,7 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
         pytest.param(LARGE, {"OUT": "senders", "SENDERS": 16}, id="senders"),
         pytest.param(WIDE, {"OUT": "ring", "SPLIT": True}, id="ring"),
         pytest.param(FLAT, {"OUT": "scatter", "GATHER": True}, id="flat"),
+        pytest.param(WIDE, {**FP8, "OUT": "ring_all", "SPLIT": True}, id="fp8_ring"),
     ],
 )
 def test_traced_it_looks_at_the_clock_and_fits_as_well(

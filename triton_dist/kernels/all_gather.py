@@ -31,20 +31,24 @@ from triton_dist.kernels.low_latency import (
 )
 from triton_dist.kernels.meet import arrive, meet, wait
 from triton_dist.kernels.meeting import meeting
+from triton_dist.kernels.trace import SEND, clock, note
+from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import is_symmetric, room
 
 __all__ = ["all_gather"]
 
 
 @triton.jit
-def _exchange(output, input, mail, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _exchange(output, input, mail, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
     slice, number = exchange_begin(mail, program, N_PES)
     words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
     for i in tl.static_range(1, N_PES + 1):
         send(slice, number, words, (dl.my_pe() + i) % N_PES, N_PES)
-    gathered = receive(slice, number, BLOCK, N_PES)
+    note(trace, SEND, 0, began)
+    gathered = receive(slice, number, BLOCK, N_PES, trace, 0)
     pes = tl.arange(0, gathered.shape[0])[:, None]
     there = (pes < N_PES) & (offsets < n)[None, :]
     tl.store(output + pes.to(tl.int64) * n + offsets[None, :], gathered.to(output.dtype.element_ty), mask=there)
@@ -52,7 +56,7 @@ def _exchange(output, input, mail, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _push(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _push(output, input, meeting_room, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     me = dl.my_pe()
     mine = output + me.to(tl.int64) * n
@@ -62,17 +66,21 @@ def _push(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constex
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets)
         if block == program:  # the first loads need not wait for other PEs
-            wait(meeting_room, program, number, N_PES)
+            wait(meeting_room, program, number, N_PES, trace, 0)
+        began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words)
+        note(trace, SEND, block, began)
     if program >= whole:
-        wait(meeting_room, program, number, N_PES)
+        wait(meeting_room, program, number, N_PES, trace, 0)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
+        began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets, mask=offsets < n)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words, mask=offsets < n)
-    meet(meeting_room, program, N_PES)
+        note(trace, SEND, whole, began)
+    meet(meeting_room, program, N_PES, trace, 1)
 
 
 def all_gather(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto") -> torch.Tensor:
@@ -122,8 +130,9 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     if not fits(n, n_pes):
         raise ValueError(f"all_gather: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
+    trace = record("all_gather, low_latency", triton.cdiv(n, block), 2)
     _exchange[(triton.cdiv(n, block),)](
-        output, input, mailbox(n_pes), n, n_pes, block, num_warps=num_warps or warps_of(block)
+        output, input, mailbox(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -133,7 +142,8 @@ def push(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block:
     block = block or (8192 if large else 2048)
     num_warps = num_warps or (16 if large else 8)
     programs = programs or min(128 if large else 64, max(1, triton.cdiv(n, block)))
-    _push[(programs,)](output, input, room(), n, n_pes, block, num_warps=num_warps)
+    trace = record("all_gather, push", programs, 3 + triton.cdiv(n, block * programs))
+    _push[(programs,)](output, input, room(), trace, n, n_pes, block, num_warps=num_warps)
 
 
 def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:

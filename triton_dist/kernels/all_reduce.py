@@ -34,6 +34,8 @@ from triton_dist.kernels.low_latency import (
 from triton_dist.kernels.meet import meet
 from triton_dist.kernels.staging import meetings_so_far, plan, push_round, staging, staging_room, sum_of_block
 from triton_dist.kernels.sums import sum_of_rows
+from triton_dist.kernels.trace import COMPUTE, SEND, clock, note
+from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import is_symmetric, room
 
 __all__ = ["all_reduce"]
@@ -41,34 +43,51 @@ __all__ = ["all_reduce"]
 
 @triton.jit
 def _one_shot(
-    output, input, mail, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+    output, input, mail, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
 ):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
     slice, number = exchange_begin(mail, program, N_PES)
     words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
     for i in tl.static_range(1, N_PES + 1):
         send(slice, number, words, (dl.my_pe() + i) % N_PES, N_PES)
-    total = sum_of_rows(receive(slice, number, BLOCK, N_PES), N_PES, DTYPE, PAIRS)
+    note(trace, SEND, 0, began)
+    total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     exchange_end(slice, number)
 
 
 @triton.jit
 def _two_shot(
-    output, input, mail, n, part, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+    output,
+    input,
+    mail,
+    trace,
+    n,
+    part,
+    N_PES: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PAIRS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
     slice, number = exchange_begin(mail, program, N_PES)
     pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
     places = pes * part + offsets[None, :]
     there = (pes < N_PES) & (offsets < part)[None, :] & (places < n)
     send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), N_PES)
-    total = sum_of_rows(receive(slice, number, BLOCK, N_PES), N_PES, DTYPE, PAIRS)
+    note(trace, SEND, 0, began)
+    total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
+    began = clock(trace)
     for i in tl.static_range(1, N_PES + 1):
         send(slice, number + 1, total, (dl.my_pe() + i) % N_PES, N_PES)
-    tl.store(output + places, receive(slice, number + 1, BLOCK, N_PES).to(output.dtype.element_ty), mask=there)
+    note(trace, SEND, 1, began)
+    tl.store(
+        output + places, receive(slice, number + 1, BLOCK, N_PES, trace, 1).to(output.dtype.element_ty), mask=there
+    )
     exchange_end(slice, number + 1)
 
 
@@ -83,24 +102,32 @@ def _load_sum(ptr, offsets, mask, N_PES: tl.constexpr):
 
 
 @triton.jit
-def _direct(output, input, meeting_room, n, part, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _direct(output, input, meeting_room, trace, n, part, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     me = dl.my_pe()
     start = me.to(tl.int64) * part
     mine = tl.maximum(tl.minimum(n - start, part), 0)  # elements of my part; the last ones may be shorter
-    meet(meeting_room, program, N_PES)
+    meet(meeting_room, program, N_PES, trace, 0)
     whole = (mine // BLOCK).to(tl.int32)
     for block in range(program, whole, tl.num_programs(0)):
+        began = clock(trace)
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         total = _load_sum(input + start, offsets, None, N_PES).to(output.dtype.element_ty)
+        note(trace, COMPUTE, block, began)
+        began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total)
+        note(trace, SEND, block, began)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
+        began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         total = _load_sum(input + start, offsets, offsets < mine, N_PES).to(output.dtype.element_ty)
+        note(trace, COMPUTE, whole, began)
+        began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total, mask=offsets < mine)
-    meet(meeting_room, program, N_PES)
+        note(trace, SEND, whole, began)
+    meet(meeting_room, program, N_PES, trace, 1)
 
 
 @triton.jit
@@ -109,6 +136,7 @@ def _push(
     input,
     memory,
     meeting_room,
+    trace,
     n,
     part,
     rounds,
@@ -122,8 +150,11 @@ def _push(
     me = dl.my_pe()
     start = me.to(tl.int64) * part
     for round in range(rounds + 1):
+        began = clock(trace)
         if round < rounds:
             push_round(memory, half + round, input, n, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
+            note(trace, SEND, round, began)
+            began = clock(trace)
         if round > 0:
             for j in range(PER_ROUND):
                 block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
@@ -139,7 +170,8 @@ def _push(
                     for i in tl.static_range(1, N_PES + 1):
                         there = dl.symm_at(output + start, (me + i) % N_PES)
                         tl.store(there + offsets, total.to(output.dtype.element_ty), mask=used)
-        meet(meeting_room, program, N_PES)
+            note(trace, COMPUTE, round - 1, began)
+        meet(meeting_room, program, N_PES, trace, round)
 
 
 def all_reduce(
@@ -203,8 +235,9 @@ def one_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
     if not fits(n, n_pes):
         raise ValueError(f"all_reduce: {n} words are too many for algorithm one_shot")
     block = block or block_of(n, n_pes)
+    trace = record("all_reduce, one_shot", triton.cdiv(n, block), 2)
     _one_shot[(triton.cdiv(n, block),)](
-        to, source, mailbox(n_pes), n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+        to, source, mailbox(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -216,8 +249,9 @@ def two_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
     if not fits(part, n_pes):
         raise ValueError(f"all_reduce: {n} words are too many for algorithm two_shot")
     block = block or block_of(part, n_pes)
+    trace = record("all_reduce, two_shot", triton.cdiv(part, block), 4)
     _two_shot[(triton.cdiv(part, block),)](
-        to, source, mailbox(n_pes), n, part, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+        to, source, mailbox(n_pes), trace, n, part, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -226,7 +260,8 @@ def direct(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, bloc
     block = block or 4096 // input.element_size()
     part = _part(n, n_pes)
     programs = programs or min(64, max(1, triton.cdiv(part, block)))
-    _direct[(programs,)](output.view(-1), input.view(-1), room(), n, part, n_pes, block, num_warps=num_warps)
+    trace = record("all_reduce, direct", programs, 4 + 2 * triton.cdiv(part, block * programs))
+    _direct[(programs,)](output.view(-1), input.view(-1), room(), trace, n, part, n_pes, block, num_warps=num_warps)
 
 
 def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tuning: int) -> None:
@@ -238,6 +273,7 @@ def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tun
         input.view(-1),
         staging(n_pes, input.dtype),
         staging_room(),
+        record("all_reduce, push", cut.programs, 3 * cut.rounds + 3),
         n,
         part,
         cut.rounds,

@@ -30,26 +30,30 @@ from triton_dist.kernels.low_latency import (
 )
 from triton_dist.kernels.meet import arrive, meet, wait
 from triton_dist.kernels.meeting import meeting
+from triton_dist.kernels.trace import SEND, clock, note
+from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import is_symmetric, room
 
 __all__ = ["all_to_all"]
 
 
 @triton.jit
-def _exchange(output, input, mail, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _exchange(output, input, mail, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
     slice, number = exchange_begin(mail, program, N_PES)
     pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
     places = pes.to(tl.int64) * n + offsets[None, :]
     there = (pes < N_PES) & (offsets < n)[None, :]
     send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), N_PES)
-    tl.store(output + places, receive(slice, number, BLOCK, N_PES).to(output.dtype.element_ty), mask=there)
+    note(trace, SEND, 0, began)
+    tl.store(output + places, receive(slice, number, BLOCK, N_PES, trace, 0).to(output.dtype.element_ty), mask=there)
     exchange_end(slice, number)
 
 
 @triton.jit
-def _push(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _push(output, input, meeting_room, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     me = dl.my_pe()
     mine = output + me.to(tl.int64) * n
@@ -61,18 +65,22 @@ def _push(output, input, meeting_room, n, N_PES: tl.constexpr, BLOCK: tl.constex
         for i in tl.static_range(1, N_PES + 1):  # all loads are under way before the first store
             words = words + (tl.load(input + ((me + i) % N_PES).to(tl.int64) * n + offsets),)  # type: ignore[assignment]  # noqa: RUF005
         if block == program:  # the first loads need not wait for other PEs
-            wait(meeting_room, program, number, N_PES)
+            wait(meeting_room, program, number, N_PES, trace, 0)
+        began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words[i - 1])
+        note(trace, SEND, block, began)
     if program >= whole:
-        wait(meeting_room, program, number, N_PES)
+        wait(meeting_room, program, number, N_PES, trace, 0)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
+        began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         for i in tl.static_range(1, N_PES + 1):
             pe = (me + i) % N_PES
             few = tl.load(input + pe.to(tl.int64) * n + offsets, mask=offsets < n)
             tl.store(dl.symm_at(mine, pe) + offsets, few, mask=offsets < n)
-    meet(meeting_room, program, N_PES)
+        note(trace, SEND, whole, began)
+    meet(meeting_room, program, N_PES, trace, 1)
 
 
 def all_to_all(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto") -> torch.Tensor:
@@ -128,8 +136,9 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     if not fits(n, n_pes):
         raise ValueError(f"all_to_all: {n} words a part are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
+    trace = record("all_to_all, low_latency", triton.cdiv(n, block), 2)
     _exchange[(triton.cdiv(n, block),)](
-        output, input, mailbox(n_pes), n, n_pes, block, num_warps=num_warps or warps_of(block)
+        output, input, mailbox(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -139,7 +148,8 @@ def push(
     n_pes = triton_dist.n_pes()
     n = input.numel() // n_pes
     programs = programs or min(128, max(1, triton.cdiv(n, block)))
-    _push[(programs,)](output, input, room(), n, n_pes, block, num_warps=num_warps)
+    trace = record("all_to_all, push", programs, 3 + triton.cdiv(n, block * programs))
+    _push[(programs,)](output, input, room(), trace, n, n_pes, block, num_warps=num_warps)
 
 
 def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:

@@ -29,15 +29,18 @@ from triton_dist.kernels.low_latency import (
     warps_of,
 )
 from triton_dist.kernels.meet import meet
+from triton_dist.kernels.trace import SEND, clock, note
+from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import is_symmetric, room
 
 __all__ = ["broadcast"]
 
 
 @triton.jit
-def _exchange(tensor, mail, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _exchange(tensor, mail, trace, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
     slice, number = exchange_begin(mail, program, N_PES)
     me = dl.my_pe()
     if me == root:
@@ -47,7 +50,8 @@ def _exchange(tensor, mail, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     else:  # padding: see the mailbox's rule
         for i in tl.static_range(1, N_PES + 1):
             send(slice, number, tl.zeros([BLOCK], tl.int32), (me + i) % N_PES, N_PES)
-    received = receive(slice, number, BLOCK, N_PES)
+    note(trace, SEND, 0, began)
+    received = receive(slice, number, BLOCK, N_PES, trace, 0)
     pes = tl.arange(0, received.shape[0])[:, None]
     words = tl.sum(tl.where(pes == root, received, 0), axis=0)
     if me != root:
@@ -56,27 +60,30 @@ def _exchange(tensor, mail, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _push(tensor, meeting_room, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _push(tensor, meeting_room, trace, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     me = dl.my_pe()
-    meet(meeting_room, program, N_PES)
+    meet(meeting_room, program, N_PES, trace, 0)
     if me == root:
         for block in range(program, tl.cdiv(n, BLOCK), tl.num_programs(0)):
+            began = clock(trace)
             offsets = block * BLOCK + tl.arange(0, BLOCK)
             words = tl.load(tensor + offsets, mask=offsets < n)
             for i in tl.static_range(1, N_PES):
                 tl.store(dl.symm_at(tensor, (me + i) % N_PES) + offsets, words, mask=offsets < n)
-    meet(meeting_room, program, N_PES)
+            note(trace, SEND, block, began)
+    meet(meeting_room, program, N_PES, trace, 1)
 
 
 @triton.jit
-def _scatter(tensor, meeting_room, root, n, rounds, per_round, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _scatter(tensor, meeting_room, trace, root, n, rounds, per_round, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     """Of round r, program p has block ((r · per_round + j) · programs + p) · (N_PES - 1) + q for PE root + 1 + q."""
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     me = dl.my_pe()
-    meet(meeting_room, program, N_PES)
+    meet(meeting_room, program, N_PES, trace, 0)
     for round in range(rounds + 1):
+        began = clock(trace)
         if me == root:
             if round < rounds:
                 for j in range(per_round):
@@ -95,7 +102,8 @@ def _scatter(tensor, meeting_room, root, n, rounds, per_round, N_PES: tl.constex
                     for i in tl.static_range(1, N_PES):
                         pe = (me + i) % N_PES
                         tl.store(dl.symm_at(tensor, pe) + offsets, words, mask=(offsets < n) & (pe != root))
-        meet(meeting_room, program, N_PES)
+        note(trace, SEND, round, began)
+        meet(meeting_room, program, N_PES, trace, round + 1)
 
 
 def broadcast(tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto") -> torch.Tensor:
@@ -147,15 +155,17 @@ def low_latency(tensor: torch.Tensor, root: int, *, block: int = 0, num_warps: i
     if not fits(n, n_pes):
         raise ValueError(f"broadcast: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
+    trace = record("broadcast, low_latency", triton.cdiv(n, block), 2)
     _exchange[(triton.cdiv(n, block),)](
-        tensor, mailbox(n_pes), root, n, n_pes, block, num_warps=num_warps or warps_of(block)
+        tensor, mailbox(n_pes), trace, root, n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
 
 def push(tensor: torch.Tensor, root: int, *, programs: int = 0, block: int = 4096, num_warps: int = 8) -> None:
     n, n_pes = tensor.numel(), triton_dist.n_pes()
     programs = programs or min(128, max(1, triton.cdiv(n, block)))
-    _push[(programs,)](tensor, room(), root, n, n_pes, block, num_warps=num_warps)
+    trace = record("broadcast, push", programs, 2 + triton.cdiv(n, block * programs))
+    _push[(programs,)](tensor, room(), trace, root, n, n_pes, block, num_warps=num_warps)
 
 
 _ROUNDS = 12
@@ -177,7 +187,8 @@ def scatter(
     programs = min(programs, blocks)
     per_round = max(1, triton.cdiv(blocks, programs * rounds))
     rounds = triton.cdiv(blocks, programs * per_round)
-    _scatter[(programs,)](tensor, room(), root, n, rounds, per_round, n_pes, block, num_warps=num_warps)
+    trace = record("broadcast, scatter", programs, 2 * rounds + 3)
+    _scatter[(programs,)](tensor, room(), trace, root, n, rounds, per_round, n_pes, block, num_warps=num_warps)
 
 
 _ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "scatter": scatter}

@@ -22,6 +22,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels import workspace
+from triton_dist.kernels.trace import WAIT, clock, note
 
 __all__ = [
     "LL_PROGRAMS",
@@ -111,11 +112,13 @@ def send_rows(slice, number, words, N_PES: tl.constexpr):
 
 
 @triton.jit
-def receive(slice, number, BLOCK: tl.constexpr, N_PES: tl.constexpr):
+def receive(slice, number, BLOCK: tl.constexpr, N_PES: tl.constexpr, trace=None, tile=0):
     """Wait for the words that every PE sends with this number: int32 ``[P, BLOCK]``, row i from PE i.
 
-    P is the next power of two of ``N_PES``; rows from ``N_PES`` on hold anything.
+    P is the next power of two of ``N_PES``; rows from ``N_PES`` on hold anything. Waiting is noted in ``trace``, as
+    ``tile``.
     """
+    began = clock(trace)
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
     sources = tl.minimum(pes, N_PES - 1)  # there are no others to wait for
     slots = _box(slice, number, N_PES) + sources[:, None] * _WORDS + tl.arange(0, BLOCK)[None, :]
@@ -124,4 +127,5 @@ def receive(slice, number, BLOCK: tl.constexpr, N_PES: tl.constexpr):
     while missing != 0:
         messages = tl.load(slots, volatile=True)
         missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([pes.shape[0] * BLOCK]))
+    note(trace, WAIT, tile, began)
     return messages.to(tl.int32)

@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
+from triton_dist.kernels.trace import WAIT, clock, note
 
 __all__ = ["PROGRAMS", "ROW", "arrive", "meet", "pointers_everywhere", "wait"]
 
@@ -59,8 +60,9 @@ def arrive(room, program, N_PES: tl.constexpr):
 
 
 @triton.jit
-def wait(room, program, number, N_PES: tl.constexpr):
+def wait(room, program, number, N_PES: tl.constexpr, trace=None, tile=0):
     """Wait until this program of every PE has arrived; the second half of :func:`meet`."""
+    began = clock(trace)
     row = room + program * _ROW
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
     missing = True
@@ -69,10 +71,11 @@ def wait(room, program, number, N_PES: tl.constexpr):
         missing = tl.min(tl.where(pes < N_PES, seen - number, 0)) < 0
     tl.atomic_add(row + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
     tl.debug_barrier()  # nobody goes on before the thread that acquired has
+    note(trace, WAIT, tile, began)
 
 
 @triton.jit
-def meet(room, program, N_PES: tl.constexpr):
+def meet(room, program, N_PES: tl.constexpr, trace=None, tile=0):
     """Wait until program ``program`` of every PE is here; then what each had stored before is visible to this one.
 
     Args:
@@ -80,5 +83,6 @@ def meet(room, program, N_PES: tl.constexpr):
         program: which of ``PROGRAMS`` meetings to join, an integer; commonly ``tl.program_id(0)``. No two programs that
             run at the same time on one PE may name the same.
         N_PES: how many PEs the world has.
+        trace, tile: where, and as which tile, waiting is noted; see ``trace.py``.
     """
-    wait(room, program, arrive(room, program, N_PES), N_PES)
+    wait(room, program, arrive(room, program, N_PES), N_PES, trace, tile)

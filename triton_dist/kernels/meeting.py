@@ -7,7 +7,6 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist.kernels.meet import meet
-from triton_dist.kernels.trace import WAIT, clock, note
 from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import room
 
@@ -16,9 +15,7 @@ __all__ = ["meeting"]
 
 @triton.jit
 def _meeting(meeting_room, trace, N_PES: tl.constexpr):
-    began = clock(trace)
-    meet(meeting_room, 0, N_PES)
-    note(trace, WAIT, 0, began)
+    meet(meeting_room, 0, N_PES, trace)
 
 
 def meeting() -> None:

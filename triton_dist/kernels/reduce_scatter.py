@@ -36,22 +36,26 @@ from triton_dist.kernels.low_latency import (
 from triton_dist.kernels.meet import meet
 from triton_dist.kernels.staging import meetings_so_far, plan, push_round, staging, staging_room, sum_of_block
 from triton_dist.kernels.sums import sum_of_rows
+from triton_dist.kernels.trace import COMPUTE, SEND, clock, note
+from triton_dist.kernels.tracing import record
 
 __all__ = ["reduce_scatter"]
 
 
 @triton.jit
 def _exchange(
-    output, input, mail, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+    output, input, mail, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
 ):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
     slice, number = exchange_begin(mail, program, N_PES)
     pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
     there = (pes < N_PES) & (offsets < n)[None, :]
     words = tl.load(input + pes.to(tl.int64) * n + offsets[None, :], mask=there, other=0).to(tl.int32)
     send_rows(slice, number, words, N_PES)
-    total = sum_of_rows(receive(slice, number, BLOCK, N_PES), N_PES, DTYPE, PAIRS)
+    note(trace, SEND, 0, began)
+    total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     exchange_end(slice, number)
 
@@ -62,6 +66,7 @@ def _push(
     input,
     memory,
     meeting_room,
+    trace,
     part,
     rounds,
     N_PES: tl.constexpr,
@@ -73,8 +78,11 @@ def _push(
     half = meetings_so_far(meeting_room, program)
     mine = input + dl.my_pe().to(tl.int64) * part
     for round in range(rounds + 1):
+        began = clock(trace)
         if round < rounds:
             push_round(memory, half + round, input, N_PES * part, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
+            note(trace, SEND, round, began)
+            began = clock(trace)
         if round > 0:
             for j in range(PER_ROUND):
                 block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
@@ -86,8 +94,9 @@ def _push(
                     there = offsets < part
                     total = sum_of_block(memory, half + round - 1, mine, j, offsets, there, N_PES, BLOCK, SLOT)
                     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=there)
+            note(trace, COMPUTE, round - 1, began)
         if round < rounds:
-            meet(meeting_room, program, N_PES)
+            meet(meeting_room, program, N_PES, trace, round)
 
 
 def reduce_scatter(
@@ -137,8 +146,9 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     if not fits(n, n_pes):
         raise ValueError(f"reduce_scatter: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
+    trace = record("reduce_scatter, low_latency", triton.cdiv(n, block), 2)
     _exchange[(triton.cdiv(n, block),)](
-        to, source, mailbox(n_pes), n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+        to, source, mailbox(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -150,6 +160,7 @@ def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 16, **tu
         input.view(-1),
         staging(n_pes, output.dtype),
         staging_room(),
+        record("reduce_scatter, push", cut.programs, 3 * cut.rounds + 3),
         part,
         cut.rounds,
         n_pes,

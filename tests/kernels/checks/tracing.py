@@ -163,5 +163,41 @@ def check_every_tile_of_a_product(world: Any) -> None:
                     assert computed["ts"] + computed["dur"] <= sent["ts"] + 1e-3, (pattern, pe, tile)
 
 
+def check_collectives(world: Any) -> None:
+    """Their results are right, every program of every PE sends and waits, sums are computed, and all of it in turn."""
+    n = world.n_pes
+    one, all_ = triton_dist.full(300, 1.0), triton_dist.zeros(300 * n)
+    calls: dict[str, tuple[Callable[[str], torch.Tensor], str]] = {
+        "all_gather": (lambda how: kernels.all_gather(all_, one, algorithm=how), "low_latency push"),
+        "all_to_all": (lambda how: kernels.all_to_all(all_, torch.ones(300 * n), algorithm=how), "low_latency push"),
+        "broadcast": (lambda how: kernels.broadcast(one, algorithm=how), "low_latency push scatter"),
+        "reduce_scatter": (
+            lambda how: kernels.reduce_scatter(all_[:300], torch.ones(300 * n), algorithm=how) / n,
+            "low_latency push",
+        ),
+        "all_reduce": (
+            lambda how: kernels.all_reduce(one, out=all_[:300], algorithm=how) / n,
+            "one_shot two_shot push direct",
+        ),
+    }
+    for name, (call, algorithms) in calls.items():
+        for algorithm in algorithms.split():
+            all_.zero_()
+            triton_dist.barrier_all()
+            events: list[dict[str, Any]] = []
+            with traced(events):
+                assert call(algorithm).eq(1).all(), (name, algorithm)
+            found = threads(events)
+            assert not any("lost" in event["args"].get("name", "") for event in events), (name, algorithm)
+            for pe in range(n if world.pe == 0 else 0):
+                kinds = [{event["cat"] for event in mine} for (at, _), mine in found.items() if at == pe]
+                expected = {"wait"}
+                expected |= {"send"} if (name, algorithm) != ("broadcast", "push") or pe == 0 else set()
+                expected |= {"compute"} if algorithm in ("push", "direct") and "reduce" in name else set()
+                assert set().union(*kinds) == expected, (name, algorithm, pe, kinds)
+            for event in timed(events):
+                assert event["args"]["kernel"] == f"{name}, {algorithm}"
+
+
 if __name__ == "__main__":
     main(globals())
