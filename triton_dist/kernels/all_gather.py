@@ -130,8 +130,9 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     if not fits(n, n_pes):
         raise ValueError(f"all_gather: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
-    trace = record("all_gather, low_latency", triton.cdiv(n, block), 2)
-    _exchange[(triton.cdiv(n, block),)](
+    programs = triton.cdiv(n, block)
+    trace = record("all_gather, low_latency", programs, 2)
+    _exchange[(programs,)](
         output, input, mailbox(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
@@ -142,7 +143,7 @@ def push(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block:
     block = block or (8192 if large else 2048)
     num_warps = num_warps or (16 if large else 8)
     programs = programs or min(128 if large else 64, max(1, triton.cdiv(n, block)))
-    trace = record("all_gather, push", programs, 3 + triton.cdiv(n, block * programs))
+    trace = record("all_gather, push", programs, 4 + n // (block * programs))
     _push[(programs,)](output, input, room(), trace, n, n_pes, block, num_warps=num_warps)
 
 

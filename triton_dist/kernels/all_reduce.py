@@ -235,8 +235,9 @@ def one_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
     if not fits(n, n_pes):
         raise ValueError(f"all_reduce: {n} words are too many for algorithm one_shot")
     block = block or block_of(n, n_pes)
-    trace = record("all_reduce, one_shot", triton.cdiv(n, block), 2)
-    _one_shot[(triton.cdiv(n, block),)](
+    programs = triton.cdiv(n, block)
+    trace = record("all_reduce, one_shot", programs, 2)
+    _one_shot[(programs,)](
         to, source, mailbox(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
@@ -249,8 +250,9 @@ def two_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
     if not fits(part, n_pes):
         raise ValueError(f"all_reduce: {n} words are too many for algorithm two_shot")
     block = block or block_of(part, n_pes)
-    trace = record("all_reduce, two_shot", triton.cdiv(part, block), 4)
-    _two_shot[(triton.cdiv(part, block),)](
+    programs = triton.cdiv(part, block)
+    trace = record("all_reduce, two_shot", programs, 4)
+    _two_shot[(programs,)](
         to, source, mailbox(n_pes), trace, n, part, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
@@ -260,7 +262,7 @@ def direct(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, bloc
     block = block or 4096 // input.element_size()
     part = _part(n, n_pes)
     programs = programs or min(64, max(1, triton.cdiv(part, block)))
-    trace = record("all_reduce, direct", programs, 4 + 2 * triton.cdiv(part, block * programs))
+    trace = record("all_reduce, direct", programs, 6 + 2 * (part // (block * programs)))
     _direct[(programs,)](output.view(-1), input.view(-1), room(), trace, n, part, n_pes, block, num_warps=num_warps)
 
 

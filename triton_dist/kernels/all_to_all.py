@@ -136,8 +136,9 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     if not fits(n, n_pes):
         raise ValueError(f"all_to_all: {n} words a part are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
-    trace = record("all_to_all, low_latency", triton.cdiv(n, block), 2)
-    _exchange[(triton.cdiv(n, block),)](
+    programs = triton.cdiv(n, block)
+    trace = record("all_to_all, low_latency", programs, 2)
+    _exchange[(programs,)](
         output, input, mailbox(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
@@ -148,7 +149,7 @@ def push(
     n_pes = triton_dist.n_pes()
     n = input.numel() // n_pes
     programs = programs or min(128, max(1, triton.cdiv(n, block)))
-    trace = record("all_to_all, push", programs, 3 + triton.cdiv(n, block * programs))
+    trace = record("all_to_all, push", programs, 4 + n // (block * programs))
     _push[(programs,)](output, input, room(), trace, n, n_pes, block, num_warps=num_warps)
 
 

@@ -155,16 +155,15 @@ def low_latency(tensor: torch.Tensor, root: int, *, block: int = 0, num_warps: i
     if not fits(n, n_pes):
         raise ValueError(f"broadcast: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
-    trace = record("broadcast, low_latency", triton.cdiv(n, block), 2)
-    _exchange[(triton.cdiv(n, block),)](
-        tensor, mailbox(n_pes), trace, root, n, n_pes, block, num_warps=num_warps or warps_of(block)
-    )
+    programs = triton.cdiv(n, block)
+    trace = record("broadcast, low_latency", programs, 2)
+    _exchange[(programs,)](tensor, mailbox(n_pes), trace, root, n, n_pes, block, num_warps=num_warps or warps_of(block))
 
 
 def push(tensor: torch.Tensor, root: int, *, programs: int = 0, block: int = 4096, num_warps: int = 8) -> None:
     n, n_pes = tensor.numel(), triton_dist.n_pes()
     programs = programs or min(128, max(1, triton.cdiv(n, block)))
-    trace = record("broadcast, push", programs, 2 + triton.cdiv(n, block * programs))
+    trace = record("broadcast, push", programs, 3 + n // (block * programs))
     _push[(programs,)](tensor, room(), trace, root, n, n_pes, block, num_warps=num_warps)
 
 

@@ -146,8 +146,9 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     if not fits(n, n_pes):
         raise ValueError(f"reduce_scatter: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
-    trace = record("reduce_scatter, low_latency", triton.cdiv(n, block), 2)
-    _exchange[(triton.cdiv(n, block),)](
+    programs = triton.cdiv(n, block)
+    trace = record("reduce_scatter, low_latency", programs, 2)
+    _exchange[(programs,)](
         to, source, mailbox(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 

@@ -136,6 +136,8 @@ def record(kernel: str, programs: int, capacity: int = 256, kinds: Sequence[str]
     Returns:
         int64, on this PE's device, for one launch; None, if nothing is traced.
     """
+    if _session is None:
+        return None
 
     def read(words: torch.Tensor) -> Iterator[Event]:
         for program, row in enumerate(words.view(programs, 1 + capacity, WORDS.value).tolist()):
@@ -146,8 +148,8 @@ def record(kernel: str, programs: int, capacity: int = 256, kinds: Sequence[str]
                 yield Event(f"program {program}{lost}", name, f"{name} {tile}", began, ended, {"tile": tile, "SM": sm})
 
     words = claim(kernel, programs * (1 + capacity) * WORDS.value, read)
-    if words is not None:
-        words.view(programs, 1 + capacity, WORDS.value)[:, 0, 1] = capacity
+    assert words is not None
+    words.view(programs, 1 + capacity, WORDS.value)[:, 0, 1] = capacity
     return words
 
 

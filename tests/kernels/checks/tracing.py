@@ -18,7 +18,7 @@ from harness import main, raises
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels.trace import COMPUTE, SEND, clock, note
-from triton_dist.kernels.tracing import record
+from triton_dist.kernels.tracing import paused, record
 
 
 @triton.jit
@@ -94,6 +94,11 @@ def check_nothing_is_recorded_without_a_trace(world: Any) -> None:
         pass
     work[(1,)](x, record("work", 1), 4)
     assert not timed(events)
+    with traced(events):
+        with paused():  # as an operation that tries what is fastest does
+            work[(1,)](x, record("work", 1), 4)
+        work[(1,)](x, record("work", 1), 1)
+    assert len(timed(events)) == (2 * world.n_pes if world.pe == 0 else 0)
 
 
 def check_more_events_than_fit_in_a_message(world: Any) -> None:

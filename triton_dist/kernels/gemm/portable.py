@@ -196,8 +196,8 @@ def _given(
 def _trace(kernel: str, c: torch.Tensor, programs: int, sharing: int = 0) -> torch.Tensor | None:
     """For what programs note that share the tiles of ``c``, at least ``sharing`` of them: two events of each tile."""
     size = blocks(c.dtype)
-    tiles = triton.cdiv(c.shape[0], size["BLOCK_M"]) * triton.cdiv(c.shape[1], size["BLOCK_N"])
-    return record(kernel, programs, 2 * triton.cdiv(tiles, sharing or programs))
+    tiles = -(-c.shape[0] // size["BLOCK_M"]) * -(-c.shape[1] // size["BLOCK_N"])
+    return record(kernel, programs, 2 * -(-tiles // (sharing or programs)))
 
 
 def local(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -17,7 +17,7 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.hopper import notes, words
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
-from triton_dist.kernels.tracing import claim
+from triton_dist.kernels.tracing import Event, claim
 
 __all__ = ["REGISTERS", "Launcher", "all_tiles", "everywhere", "fits"]
 
@@ -160,15 +160,16 @@ class Launcher:
             units, starts, slots, slot_flags, slots if scale is None else scale,
             self.state, self.flags, self.distances, sizes, self.chunk_flags,
             triton_dist.my_pe(), self.tile_columns, self._pace(config.k_steps(a), max(1, len(everywhere) - 1)),
-            claim(self._name, notes.words(self.schedule), partial(notes.read, self.schedule)),
+            claim(*self._noted),
             config.block_m, config.block_n, k_block, config.stages, config.groups, triton_dist.n_pes(),
             self.out, self.gather, self.schedule.slots > 0, by_columns, self.senders, 2 if self.spread else _ALL,
             num_warps=4, maxnreg=REGISTERS[config.groups],
         )  # fmt: skip
 
-    @property
-    def _name(self) -> str:
-        return f"product, {'gathering' if self.gather else self.out.replace('_', ' ')}"
+    @cached_property
+    def _noted(self) -> tuple[str, int, Callable[[torch.Tensor], Iterator[Event]]]:
+        name = f"product, {'gathering' if self.gather else self.out.replace('_', ' ')}"
+        return name, notes.words(self.schedule), partial(notes.read, self.schedule)
 
     def _pace(self, k_steps: int, peers: int) -> int:
         """From piece to piece, 256ths of cycles for each step along K of the unit that is computed meanwhile."""
