@@ -175,7 +175,7 @@ def _chrome(session: _Session) -> list[dict[str, Any]]:
         for event in launch.read(launch.words.cpu()):
             name = f"{launch.kernel}: {event.thread}"
             if name not in threads:
-                threads[name] = len(threads)
+                threads[name] = 1 + len(threads)  # (thread 0 of an operating system idles, and viewers may hide it)
                 events.append(_name("thread", pe, threads[name], name))
             times = {"ts": (event.began - zero) / 1000, "dur": (event.ended - event.began) / 1000}
             details = {"kernel": launch.kernel, "launch": number, **event.details}

@@ -83,7 +83,7 @@ def kernels_trace(world: World) -> None:
     spreads = []
     for step in range(n):
         for program in range(programs):
-            waits = [event for event in events if event["name"] == f"wait {step}" and event["tid"] == program]
+            waits = [event for event in events if event["name"] == f"wait {step}" and event["tid"] == 1 + program]
             began = [event["ts"] for event in waits]
             ended = [event["ts"] + event["dur"] for event in waits]
             assert max(began) < min(ended) + clocks_differ, f"somebody left {step} before all came: {began}, {ended} µs"

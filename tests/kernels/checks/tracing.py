@@ -70,7 +70,7 @@ def check_a_kernel_of_ones_own(world: Any) -> None:
             continue
         expected = [f"{kind} {tile}" for tile in range(4) for kind in ("compute", "send")]
         found = threads(events)
-        assert sorted(found) == [(pe, program) for pe in range(world.n_pes) for program in range(3)]
+        assert sorted(found) == [(pe, thread) for pe in range(world.n_pes) for thread in (1, 2, 3)]
         assert all([event["name"] for event in mine] == expected for mine in found.values())
         names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
         assert names == {f"work: program {program}" for program in range(3)}
