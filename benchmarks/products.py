@@ -22,6 +22,7 @@ from harness import Bench, Side, session
 
 import triton_dist
 from triton_dist import kernels
+from triton_dist.kernels.gemm.few_rows import takes
 
 BF16 = torch.bfloat16
 # For 4 PEs; N of the first, N of the second and K of the others are shared by them.
@@ -172,6 +173,8 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
 
 def possible(pattern: str, rows: int) -> bool:
     """Whether a pattern can be asked for with so many rows on each PE."""
+    if pattern == "fused":
+        return takes(rows * triton_dist.n_pes(), triton_dist.n_pes())
     return pattern == "bulk_synchronous" or rows % 128 == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["sum_of_rows"]
+__all__ = ["elements_of", "sum_of_rows", "words_of"]
 
 
 @triton.jit
@@ -36,3 +36,25 @@ def sum_of_rows(words, N_ROWS: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.cons
         upper = _word(tl.sum(tl.where(used, _element(words >> 16, DTYPE), 0.0), axis=0), DTYPE)
         total = total | (upper << 16)
     return total
+
+
+@triton.jit
+def words_of(elements, DTYPE: tl.constexpr):
+    """Rows of float32 elements, rounded to ``DTYPE``, as rows of int32 words: pairs, where two of them fit."""
+    if DTYPE == tl.float32:  # noqa: SIM300
+        return _word(elements, DTYPE)
+    else:
+        ROWS: tl.constexpr = elements.shape[0]
+        lower, upper = tl.split(elements.reshape([ROWS, elements.shape[1] // 2, 2]))
+        return _word(lower, DTYPE) | (_word(upper, DTYPE) << 16)
+
+
+@triton.jit
+def elements_of(words, DTYPE: tl.constexpr):
+    """What :func:`words_of` made such words of, again in float32: a row for each row."""
+    if DTYPE == tl.float32:  # noqa: SIM300
+        return _element(words, DTYPE)
+    else:
+        ROWS: tl.constexpr = words.shape[0]
+        pairs = tl.join(_element(words, DTYPE), _element(words >> 16, DTYPE))
+        return pairs.reshape([ROWS, words.shape[1] * 2])

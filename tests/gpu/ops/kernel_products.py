@@ -13,6 +13,7 @@ from triton_dist import World, kernels
 from triton_dist.kernels.gemm.all_gather import PATTERNS as GATHER
 from triton_dist.kernels.gemm.all_scatter import _HOPPER as HOPPER
 from triton_dist.kernels.gemm.all_scatter import PATTERNS as SCATTER
+from triton_dist.kernels.gemm.few_rows import takes
 from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
 
 
@@ -88,6 +89,10 @@ def gemm_reduce_patterns(world: World) -> None:
         (256, 1160, 512, torch.bfloat16),
         (100, 640, 328, torch.float16),
         (4096 // world.n_pes, 2040, 328, torch.float16),  # two rounds of wide tiles on an H200
+        (32, 2048, 1024, torch.bfloat16),
+        (13, 641, 333, torch.float16),  # no multiple of anything
+        (4, 40000, 264, torch.bfloat16),  # several tiles for some programs of an H200
+        (1, 96, 40, torch.float32),
     ):
         m = rows * world.n_pes
         factors = [(matrix(m, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(world.n_pes)]
@@ -99,7 +104,7 @@ def gemm_reduce_patterns(world: World) -> None:
         mine = expected[rows * world.pe : rows * (world.pe + 1)]
         for factor in (b, by_columns(b)):
             for pattern in (*REDUCE, "auto"):
-                if pattern == "ring" and rows % 128:
+                if (pattern == "ring" and rows % 128) or (pattern == "fused" and not takes(m, world.n_pes)):
                     continue
                 scatter = partial(kernels.gemm_reduce_scatter, a, factor, part, pattern=pattern)
                 again_and_in_graphs(scatter, part, mine)

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from harness import main as run
 from harness import raises
+from hypothesis import example as example_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels.gemm.all_scatter import PATTERNS
+from triton_dist.kernels.gemm.few_rows import few_rows
 from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
 
 together = settings(max_examples=3, deadline=None, derandomize=True, database=None)  # all PEs draw the same
@@ -116,6 +118,29 @@ def check_fp8_factors(world: Any) -> None:
                 same(kernels.gemm_all_reduce(a, b, whole.fill_(7), pattern=pattern, **scales), sum(products))
         triton_dist.free(whole)
 
+
+def check_few_rows(world: Any) -> None:
+    """Also with several tiles for a program."""
+
+    @together
+    @given(st.integers(1, 30), st.integers(1, 200), SIZES, DTYPES, st.booleans())
+    @example_of(16, 200, 300, torch.bfloat16, False)
+    def example(m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> None:
+        every = m * world.n_pes
+        parts = [(matrix(every, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(world.n_pes)]
+        products = torch.stack([a.float() @ b.float() for a, b in parts]).to(dtype).float()
+        expected = products.sum(0).to(dtype).float()
+        a, b = parts[world.pe]
+        b = by_columns(b) if transposed else b
+        out = triton_dist.full((m, n), 7.0, dtype=dtype)
+        for _ in range(2):
+            found = kernels.gemm_reduce_scatter(a, b, pattern="fused")
+            same(found, expected[world.pe * m : (world.pe + 1) * m])
+            same(kernels.gemm_all_reduce(a[:m], b, out, pattern="fused"), expected[:m])
+            few_rows(a, b, local := torch.full((every, n), 7.0, dtype=dtype), "local")
+            same(local, products[world.pe])
+        triton_dist.free(out)
+
     example()
 
 
@@ -150,6 +175,14 @@ def check_mistakes_with_fp8(world: Any) -> None:
         kernels.all_gather_gemm(x, y, out, out_dtype=torch.float16)
 
 
+def check_few_rows_that_are_nearly_nothing(world: Any) -> None:
+    """Products that are rounded to -0.0, whose words are those of an empty box but for what is done about it."""
+    a, b = torch.full((world.n_pes, 1), -(2.0**-20)).half(), torch.full((1, 40), 2.0**-10).half()
+    assert torch.signbit(a @ b).all() and not (a @ b).any()
+    same(kernels.gemm_reduce_scatter(a, b, pattern="fused"), torch.zeros(1, 40))
+    same(kernels.gemm_all_reduce(a, b, pattern="fused"), torch.zeros(world.n_pes, 40))
+
+
 def check_mistakes(world: Any) -> None:
     a, b = torch.ones(4 * world.n_pes, 6), torch.ones(6, 5)
     with raises(ValueError, "6 columns, and 5 rows"):
@@ -162,6 +195,8 @@ def check_mistakes(world: Any) -> None:
         kernels.all_gather_gemm(a, b, pattern="copy_engine")
     with raises(ValueError, "pattern ring needs a Hopper GPU"):
         kernels.gemm_reduce_scatter(a, b, pattern="ring")
+    with raises(ValueError, "pattern fused takes up to 128 rows"):
+        kernels.gemm_reduce_scatter(torch.ones(160 * world.n_pes, 6), b, pattern="fused")
     with raises(ValueError, "a is of torch.float32, and b of torch.float16"):
         kernels.all_gather_gemm(a, b.half())
     with raises(ValueError, "got b of torch.int32"):

@@ -1,4 +1,4 @@
-"""A product with nothing beside it: by cuBLAS or by our kernel, whichever is faster for its shape."""
+"""A product with nothing beside it: by cuBLAS or by a kernel of ours, whichever is fastest for its shape."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 import triton_dist
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.few_rows import few_rows, takes
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.gemm.measure import fastest
@@ -17,7 +18,7 @@ __all__ = ["alone"]
 
 
 def alone(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None) -> None:
-    """c = a · b on this PE, times ``scale``. *Collective* when a shape is first used: all PEs agree on what is faster.
+    """c = a · b on this PE, times ``scale``. *Collective* when a shape is first used: all PEs agree on what is fastest.
 
     Without a GPU, and with fp8 factors that cuBLAS does not take, that is the portable kernel.
     """
@@ -31,6 +32,8 @@ def alone(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor
             ways["cublas"] = partial(_scaled_mm, a, b, c, scale)
         if fits(a, b, c):
             ways["ours"] = partial(_ours, a, b, c, scale)
+            if scale is None and takes(a.shape[0], 1):
+                ways["few rows"] = partial(few_rows, a, b, c, "local")
     if not ways:
         ways["portable"] = partial(portable.local, a, b, c, scale=scale)
     ways[fastest(("alone", *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(ways)), ways)]()

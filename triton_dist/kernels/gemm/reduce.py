@@ -6,8 +6,10 @@
   sum to the next: a tile of PE p's rows begins at PE p + 1, and has all PEs' sums when it ends at PE p. Every program
   works on a tile while a warp sends the one before and another fetches what has to be added. For the all-reduce, a
   PE's own tiles then go to everybody instead of to its own result alone.
+- ``fused``, for few rows: one kernel that streams B and sends each tile to the PEs whose rows they are as soon as it is
+  computed (``few_rows``).
 
-Partial sums travel in the result's type and are added in float32, in the ring's order.
+Partial sums travel in the result's type and are added in float32, in the order of the PEs or of the ring.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, check_rows, result
 from triton_dist.kernels.gemm.config import LARGE, choose
+from triton_dist.kernels.gemm.few_rows import MAX_ROWS, few_rows, takes
 from triton_dist.kernels.gemm.fp8 import scale_of
 from triton_dist.kernels.gemm.kept import kept, room, shape_of
 from triton_dist.kernels.gemm.measure import fastest
@@ -30,7 +33,7 @@ from triton_dist.kernels.reduce_scatter import reduce_scatter
 
 __all__ = ["gemm_all_reduce", "gemm_reduce_scatter"]
 
-PATTERNS = ("bulk_synchronous", "ring")
+PATTERNS = ("bulk_synchronous", "fused", "ring")
 
 SPREAD = 0.5
 """Over which share of the next tile's time a program sends one. (What the next one is added to comes after that.)"""
@@ -60,7 +63,8 @@ def gemm_reduce_scatter(
             that is an fp8 one, bfloat16, float16 or float32, and so are the PEs' sums on their way.
         pattern: how communication is overlapped (see the module), or ``auto``: the faster of those that can be had
             here, as measured when a shape is first used. ``ring`` needs a Hopper GPU, and a multiple of 128 rows for
-            each PE; with fp8, ``b`` by columns and a result of 16-bit floats, too.
+            each PE; with fp8, ``b`` by columns and a result of 16-bit floats, too. ``fused`` takes up to 128 rows in
+            all, and no fp8.
         scale_a, scale_b: what the elements of ``a`` and ``b`` have to be multiplied by, as a float32 tensor of one
             element each, or a number; for fp8 only. By default 1. They may differ between PEs.
         out_dtype: of the result of fp8 factors; by default ``out``'s, or bfloat16.
@@ -84,7 +88,11 @@ def gemm_reduce_scatter(
         alone(a, b, whole, scale)
         reduce_scatter(c, whole)
 
-    ways = {"bulk_synchronous": bulk_synchronous, "ring": lambda: _ring(a, b, c, scale)}
+    ways = {
+        "bulk_synchronous": bulk_synchronous,
+        "fused": lambda: few_rows(a, b, c, "scatter"),
+        "ring": lambda: _ring(a, b, c, scale),
+    }
     _run("gemm_reduce_scatter", pattern, a, b, c, ways)
     return c
 
@@ -103,7 +111,7 @@ def gemm_all_reduce(
 
     Args:
         a, b, pattern, scale_a, scale_b, out_dtype: as of :func:`gemm_reduce_scatter`, except that
-            ``bulk_synchronous`` takes any M.
+            ``bulk_synchronous`` and ``fused`` take any M.
         out: [M, N], contiguous and symmetric; by default a new one, which is *collective* and not for graphs.
 
     Returns:
@@ -122,7 +130,11 @@ def gemm_all_reduce(
         alone(a, b, whole, scale)
         all_reduce(whole, out=c)
 
-    ways = {"bulk_synchronous": bulk_synchronous, "ring": lambda: _ring(a, b, c, scale, to_all=True)}
+    ways = {
+        "bulk_synchronous": bulk_synchronous,
+        "fused": lambda: few_rows(a, b, c, "all"),
+        "ring": lambda: _ring(a, b, c, scale, to_all=True),
+    }
     _run("gemm_all_reduce", pattern, a, b, c, ways)
     return c
 
@@ -141,7 +153,14 @@ def _run(
             f" {LARGE.block_m} rows for each PE, got a of shape {tuple(a.shape)} and {a.dtype}. Take bulk_synchronous,"
             " or auto"
         )
-    possible = {name: way for name, way in ways.items() if name != "ring" or ring}
+    few = a.dtype == c.dtype and takes(a.shape[0], triton_dist.n_pes())
+    if pattern == "fused" and not few:
+        raise ValueError(
+            f"{function}: pattern fused takes up to {MAX_ROWS} rows, counting as many for each PE as the next power of"
+            f" two, and factors of the result's type, got a of shape {tuple(a.shape)} and {a.dtype}. Take"
+            " bulk_synchronous, or auto"
+        )
+    possible = {name: way for name, way in ways.items() if {"ring": ring, "fused": few}.get(name, True)}
     if pattern == "auto":
         pattern = fastest((function, *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(possible)), possible)
     possible[pattern]()

@@ -1,0 +1,43 @@
+"""Compiles a product of few rows for an H200 that need not be there: ``few_rows_ptx.py ROWS FILE``.
+
+Writes its PTX to FILE and prints how many blocks are on their way at a time, and the bytes of shared memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from triton_dist.compiler import transport
+from triton_dist.kernels.gemm.few_rows import _few_rows, cut_for, stages_for
+
+PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
+
+
+def main(rows: int, file: Path) -> None:
+    cut = cut_for(rows, 8192, 2, PROGRAMS)
+    stages = stages_for(rows, cut, 2, SHARED)
+    constants: dict[str, Any] = {
+        "OUT": "all", "N_PES": N_PES, "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k,
+        "WORDS": rows * cut.block_n // N_PES // 2, "TURNED": cut.turned, "A_TMA": True, "B_TMA": True,
+        "B_BY_COLUMNS": False, "WHOLE": True, "b_column": 1,
+    }  # fmt: skip
+    types = dict.fromkeys(_few_rows.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
+    types |= {"c": "*bf16", "mail": "*i32", "a": f"tensordesc<bf16[{rows}, {cut.block_k}]>"}
+    types |= {"b": f"tensordesc<bf16[{cut.block_k}, {cut.block_n}]>"}
+    aligned = {(_few_rows.arg_names.index(name),): [["tt.divisibility", 16]] for name in ("c", "mail", "N", "c_step")}
+    source = ASTSource(fn=_few_rows, signature=types, constexprs=constants, attrs=aligned)
+    with transport.using("p2p"):
+        options = {"num_warps": cut.warps, "num_stages": stages}
+        kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    file.write_text(kernel.asm["ptx"])
+    print(stages, kernel.metadata.shared)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
