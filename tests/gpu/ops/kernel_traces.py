@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -92,40 +94,72 @@ def kernels_trace(world: World) -> None:
     assert shared or median(spreads) < clocks_differ, f"clocks differ: behind meetings they showed {spreads} µs apart"
 
 
+def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").to(torch.bfloat16)
+
+
+def same_when_traced(name: str, call: Callable[[], torch.Tensor]) -> None:
+    """A product gives the same traced or not; traced, every tile is computed and sent, in this order, on every PE."""
+    expected = call().clone()
+    traced(call)  # compiles
+    found: list[torch.Tensor] = []
+    events, _ = traced(lambda: found.append(call().clone()))
+    assert torch.equal(found[0], expected), f"{name}: another result when it is traced"
+    assert torch.equal(call(), expected), f"{name}: another result after it was traced"
+    in_turn(events)
+    for pe in range(triton_dist.n_pes() if triton_dist.my_pe() == 0 else 0):
+        ended: dict[str, dict[tuple[int, ...], float]] = {"compute": {}, "send": {}}
+        for event in events:
+            if event["pid"] == pe and event["cat"] in ended and "tile" in event["args"]:
+                end, tile = event["ts"] + event["dur"], tuple(event["args"]["tile"])
+                ended[event["cat"]][tile] = max(end, ended[event["cat"]].get(tile, end))
+        computed, sent = ended["compute"], ended["send"]
+        assert computed and computed.keys() == sent.keys(), f"{name}, PE {pe}: {computed.keys() ^ sent.keys()}"
+        assert all(computed[tile] <= sent[tile] + 0.1 for tile in computed), f"{name}, PE {pe}"
+
+
 @check(gpu_only=True)
-def kernels_trace_products(world: World) -> None:
-    """Products give the same traced or not; traced, every tile is computed and sent, in this order, on every PE."""
-    m, n, k = 512 * world.n_pes, 640, 512
-    generator = torch.Generator("cuda").manual_seed(1 + world.pe)
+def kernels_trace_gemm_all_scatter(world: World) -> None:
+    a, b = matrix(2048, 512, 1), matrix(512, 640, 2 + world.pe)
+    out = triton_dist.zeros(2048, 640 * world.n_pes, dtype=torch.bfloat16)
+    for pattern in ("copy_engine", "fused_producer_consumer", "warp_specialized"):
+        same_when_traced(pattern, partial(kernels.gemm_all_scatter, a, b, out, pattern=pattern))
 
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").to(torch.bfloat16)
 
-    whole, rows, all_rows = triton_dist.zeros(m, n * world.n_pes, dtype=torch.bfloat16), matrix(512, k), matrix(m, k)
-    b = matrix(k, n)
-    summed = triton_dist.zeros(m, n, dtype=torch.bfloat16)
-    calls: dict[str, Callable[[], torch.Tensor]] = {
-        "copy_engine": lambda: kernels.gemm_all_scatter(all_rows, b, whole, pattern="copy_engine"),
-        "senders": lambda: kernels.gemm_all_scatter(all_rows, b, whole, pattern="fused_producer_consumer"),
-        "scatter": lambda: kernels.gemm_all_scatter(all_rows, b, whole, pattern="warp_specialized"),
-        "gathering": lambda: kernels.all_gather_gemm(rows, b, pattern="copy_engine"),
-        "ring": lambda: kernels.gemm_reduce_scatter(all_rows, b, pattern="ring"),
-        "ring all": lambda: kernels.gemm_all_reduce(all_rows, b, summed, pattern="ring"),
-    }
-    for name, call in calls.items():
-        expected = call().clone()
-        traced(call)  # compiles
-        found: list[torch.Tensor] = []
-        events, _ = traced(lambda call=call, found=found: found.append(call().clone()))  # type: ignore[misc]
-        assert torch.equal(found[0], expected), f"{name}: another result when it is traced"
-        assert torch.equal(call(), expected), f"{name}: another result after it was traced"
-        in_turn(events)
-        for pe in range(world.n_pes if world.pe == 0 else 0):
-            ended: dict[str, dict[tuple[int, ...], float]] = {"compute": {}, "send": {}}
-            for event in events:
-                if event["pid"] == pe and event["cat"] in ended and "tile" in event["args"]:
-                    end, tile = event["ts"] + event["dur"], tuple(event["args"]["tile"])
-                    ended[event["cat"]][tile] = max(end, ended[event["cat"]].get(tile, end))
-            computed, sent = ended["compute"], ended["send"]
-            assert computed and computed.keys() == sent.keys(), f"{name}, PE {pe}: {computed.keys() ^ sent.keys()}"
-            assert all(computed[tile] <= sent[tile] + 0.1 for tile in computed), f"{name}, PE {pe}"
+@check(gpu_only=True)
+def kernels_trace_gathering_and_rings(world: World) -> None:
+    m = 512 * world.n_pes
+    a, b = matrix(m, 512, 1 + world.pe), matrix(512, 640, 50 + world.pe)
+    out = triton_dist.zeros(m, 640, dtype=torch.bfloat16)
+    same_when_traced("gathering", partial(kernels.all_gather_gemm, a[:512], b, pattern="copy_engine"))
+    same_when_traced("ring", partial(kernels.gemm_reduce_scatter, a, b, pattern="ring"))
+    same_when_traced("ring to all", partial(kernels.gemm_all_reduce, a, b, out, pattern="ring"))
+
+
+@check(gpu_only=True)
+def kernels_trace_in_a_graph(world: World) -> None:
+    """Of the replays of a graph that was captured while tracing was on, the last is seen."""
+    a, b = matrix(2048, 512, 1), matrix(512, 640, 2 + world.pe)
+    out = triton_dist.zeros(2048, 640 * world.n_pes, dtype=torch.bfloat16)
+    call = partial(kernels.gemm_all_scatter, a, b, out, pattern="warp_specialized")
+    traced(call)  # compiles
+    ends: list[int] = []
+
+    def replays() -> None:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        for _ in range(3):
+            ends.append(time.time_ns())
+            graph.replay()
+            torch.cuda.synchronize()
+            time.sleep(0.01)
+        kept.append(graph)  # its memory, too, which is read when tracing ends
+
+    kept: list[torch.cuda.CUDAGraph] = []
+    events, _ = traced(replays)
+    single, _ = traced(call)
+    if world.pe == 0:
+        assert len(events) == len(single)
+        assert min(event["ts"] for event in events) > (ends[2] - ends[0]) / 1000  # µs since tracing began
