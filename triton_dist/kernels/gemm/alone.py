@@ -1,4 +1,4 @@
-"""A product with nothing beside it: by cuBLAS or by a kernel of ours, whichever is fastest for its shape."""
+"""A product with nothing beside it: by cuBLAS or by our kernel, whichever is faster for its shape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 
 import triton_dist
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.few_rows import few_rows, takes
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.gemm.measure import fastest
@@ -32,8 +31,6 @@ def alone(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor
             ways["cublas"] = partial(_scaled_mm, a, b, c, scale)
         if fits(a, b, c):
             ways["ours"] = partial(_ours, a, b, c, scale)
-            if scale is None and takes(a.shape[0], 1):
-                ways["few rows"] = partial(few_rows, a, b, c, "local")
     if not ways:
         ways["portable"] = partial(portable.local, a, b, c, scale=scale)
     ways[fastest(("alone", *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(ways)), ways)]()
