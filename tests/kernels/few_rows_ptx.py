@@ -1,4 +1,4 @@
-"""Compiles a product of few rows for an H200 that need not be there: ``few_rows_ptx.py ROWS FILE``.
+"""Compiles a product of few rows for an H200 that need not be there: ``few_rows_ptx.py ROWS FILE [traced]``.
 
 Writes its PTX to FILE and prints how many blocks are on their way at a time, and the bytes of shared memory.
 """
@@ -19,16 +19,21 @@ from triton_dist.kernels.gemm.few_rows import _few_rows, cut_for, stages_for
 PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
 
 
-def main(rows: int, file: Path) -> None:
+def main(rows: int, file: Path, traced: bool) -> None:
     cut = cut_for(rows, 8192, 2, PROGRAMS)
     stages = stages_for(rows, cut, 2, SHARED)
     constants: dict[str, Any] = {
         "OUT": "all", "N_PES": N_PES, "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k,
         "WORDS": rows * cut.block_n // N_PES // 2, "TURNED": cut.turned, "A_TMA": True, "B_TMA": True,
         "B_BY_COLUMNS": False, "WHOLE": True, "b_column": 1,
-    }  # fmt: skip
+    } | ({} if traced else {"trace": None})  # fmt: skip
     types = dict.fromkeys(_few_rows.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
-    types |= {"c": "*bf16", "mail": "*i32", "a": f"tensordesc<bf16[{rows}, {cut.block_k}]>"}
+    types |= {
+        "c": "*bf16",
+        "mail": "*i32",
+        "trace": "*i64" if traced else "constexpr",
+        "a": f"tensordesc<bf16[{rows}, {cut.block_k}]>",
+    }
     types |= {"b": f"tensordesc<bf16[{cut.block_k}, {cut.block_n}]>"}
     aligned = {(_few_rows.arg_names.index(name),): [["tt.divisibility", 16]] for name in ("c", "mail", "N", "c_step")}
     source = ASTSource(fn=_few_rows, signature=types, constexprs=constants, attrs=aligned)
@@ -40,4 +45,4 @@ def main(rows: int, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:] == ["traced"])

@@ -14,17 +14,19 @@ PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 COMPILE = Path(__file__).parent / "few_rows_ptx.py"
 
 
-@pytest.mark.parametrize("rows", [16, 32, 64, 128])
-def test_it_streams_fits_and_does_not_spill(tmp_path: Path, rows: int) -> None:
+@pytest.mark.parametrize(("rows", "how"), [(16, ""), (32, ""), (64, ""), (128, ""), (64, "traced")])
+def test_it_streams_fits_and_does_not_spill(tmp_path: Path, rows: int, how: str) -> None:
     # In a process of its own, since the kernels of this one may be interpreted.
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_DIST_WORLD": "cpu", "TRITON_CACHE_DIR": str(tmp_path)}
     file = tmp_path / "kernel.ptx"
-    made = subprocess.run([sys.executable, COMPILE, str(rows), file], env=environment, capture_output=True, text=True)
+    script = [sys.executable, COMPILE, str(rows), file, *how.split()]
+    made = subprocess.run(script, env=environment, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     stages, shared = map(int, made.stdout.split())
     assert shared <= 227 << 10
     ptx = file.read_text()
     assert "wgmma.mma_async" in ptx
+    assert ("globaltimer" in ptx) == bool(how)
     # The loop is pipelined: loads of A and B for all stages but one in front of it, and for one in it.
     assert stages >= 6 and ptx.count("cp.async.bulk.tensor") == 2 * stages
     # Words go to peers, and are looked at, by four.

@@ -18,6 +18,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.meet import pointers_everywhere
+from triton_dist.kernels.trace import WAIT, clock, note
 
 __all__ = ["ask", "empty", "post", "take", "tell"]
 
@@ -35,11 +36,13 @@ def post(places, words, mask, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def take(places, DTYPE: tl.constexpr):
-    """Wait for the words of a message, int32 as they were posted."""
+def take(places, DTYPE: tl.constexpr, trace=None, tile=0):
+    """Wait for the words of a message, int32 as they were posted; which is noted in ``trace``, as ``tile``."""
+    began = clock(trace)
     words = tl.load(places, volatile=True)
     while tl.min((words != 0).to(tl.int32).reshape([words.numel])) == 0:
         words = tl.load(places, volatile=True)
+    note(trace, WAIT, tile, began)
     return words ^ _negative_zero(DTYPE)
 
 

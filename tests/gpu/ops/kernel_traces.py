@@ -109,10 +109,10 @@ def same_when_traced(name: str, call: Callable[[], torch.Tensor]) -> None:
     assert torch.equal(call(), expected), f"{name}: another result after it was traced"
     in_turn(events)
     for pe in range(triton_dist.n_pes() if triton_dist.my_pe() == 0 else 0):
-        ended: dict[str, dict[tuple[int, ...], float]] = {"compute": {}, "send": {}}
+        ended: dict[str, dict[str, float]] = {"compute": {}, "send": {}}
         for event in events:
             if event["pid"] == pe and event["cat"] in ended and "tile" in event["args"]:
-                end, tile = event["ts"] + event["dur"], tuple(event["args"]["tile"])
+                end, tile = event["ts"] + event["dur"], str(event["args"]["tile"])
                 ended[event["cat"]][tile] = max(end, ended[event["cat"]].get(tile, end))
         computed, sent = ended["compute"], ended["send"]
         assert computed and computed.keys() == sent.keys(), f"{name}, PE {pe}: {computed.keys() ^ sent.keys()}"
@@ -135,6 +135,14 @@ def kernels_trace_gathering_and_rings(world: World) -> None:
     same_when_traced("gathering", partial(kernels.all_gather_gemm, a[:512], b, pattern="copy_engine"))
     same_when_traced("ring", partial(kernels.gemm_reduce_scatter, a, b, pattern="ring"))
     same_when_traced("ring to all", partial(kernels.gemm_all_reduce, a, b, out, pattern="ring"))
+
+
+@check(gpu_only=True)
+def kernels_trace_few_rows(world: World) -> None:
+    a, b = matrix(32, 512, 1 + world.pe), matrix(512, 640, 50 + world.pe)
+    out = triton_dist.zeros(32, 640, dtype=torch.bfloat16)
+    same_when_traced("few rows", partial(kernels.gemm_reduce_scatter, a, b, pattern="fused"))
+    same_when_traced("few rows to all", partial(kernels.gemm_all_reduce, a, b, out, pattern="fused"))
 
 
 @check(gpu_only=True)

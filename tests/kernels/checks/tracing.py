@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,24 @@ def check_every_tile_of_a_product(world: Any) -> None:
                     assert mine[f"wait {tile}"]["ts"] + mine[f"wait {tile}"]["dur"] <= sent["ts"] + 1e-3
                 else:
                     assert computed["ts"] + computed["dur"] <= sent["ts"] + 1e-3, (pattern, pe, tile)
+
+
+def check_products_of_few_rows(world: Any) -> None:
+    """A tile is computed, then sent, then awaited; where all shall have all of it, it is sent and awaited again."""
+    a, b = torch.ones(4 * world.n_pes, 40), torch.ones(40, 70)
+    out = triton_dist.zeros(4 * world.n_pes, 70)
+    once = ["compute", "wait", "send", "wait"]
+    calls = (kernels.gemm_reduce_scatter, once), (partial(kernels.gemm_all_reduce, out=out), [*once, "send", "wait"])
+    for call, kinds in calls:
+        events: list[dict[str, Any]] = []
+        with traced(events):
+            assert call(a, b, pattern="fused").eq(40 * world.n_pes).all()
+        found: dict[tuple[int, int], list[str]] = {}
+        for mine in threads(events).values():
+            for event in mine:
+                found.setdefault((event["pid"], event["args"]["tile"]), []).append(event["cat"])
+        assert all(mine == kinds for mine in found.values()), found
+        assert len(found) == (0 if world.pe else world.n_pes * -(-70 // 16))
 
 
 def check_collectives(world: Any) -> None:

@@ -20,6 +20,8 @@ import triton_dist.language as dl
 from triton_dist.kernels.compact import ask, empty, post, take, tell
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.sums import elements_of, sum_of_rows, words_of
+from triton_dist.kernels.trace import COMPUTE, SEND, WAIT, clock, note
+from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import scratch
 
 __all__ = ["MAX_ROWS", "Cut", "cut_for", "few_rows", "stages_for", "takes"]
@@ -89,7 +91,8 @@ def _store(c, values, column, each, M, N, c_step, PES: tl.constexpr):
 
 @triton.jit
 def _exchange(
-    total, c, boxes, old, column, each, M, N, c_step, TO_ALL: tl.constexpr, N_PES: tl.constexpr, WORDS: tl.constexpr
+    total, c, boxes, old, trace, tile, column, each, M, N, c_step,
+    TO_ALL: tl.constexpr, N_PES: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """Send everybody's rows of a tile to everybody, add up what comes, and store it; or send it round first.
 
@@ -108,15 +111,19 @@ def _exchange(
     words = tl.arange(0, WORDS)[None, :]
     there = boxes + dl.my_pe() * WORDS + distances + words
     here = boxes + tl.minimum(pes, N_PES - 1)[:, None] * WORDS + words  # of those that do not exist, the last one's
+    began = clock(trace)
     post(there, words_of(total.reshape([PES, ROWS // PES * COLUMNS]), DTYPE), exist, DTYPE)
+    note(trace, SEND, tile, began)
     empty(here + old, exist)
     PAIRS: tl.constexpr = not (DTYPE == tl.float32)  # noqa: SIM201, SIM300
-    summed = sum_of_rows(take(here, DTYPE), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
+    summed = sum_of_rows(take(here, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
     if TO_ALL:
         second = 2 * N_PES * WORDS
+        began = clock(trace)
         post(there + second, tl.broadcast_to(summed, [PES, WORDS]), exist, DTYPE)
+        note(trace, SEND, tile, began)
         empty(here + second + old, exist)
-        rows = elements_of(take(here + second, DTYPE), DTYPE).reshape([ROWS, COLUMNS])
+        rows = elements_of(take(here + second, DTYPE, trace, tile), DTYPE).reshape([ROWS, COLUMNS])
         _store(c, rows, column, each, M, N, c_step, PES)
     else:
         _store(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, each, each, N, c_step, 1)
@@ -124,7 +131,7 @@ def _exchange(
 
 @triton.jit
 def _few_rows(
-    a, b, c, mail, M, N, K, each, a_step, b_row, b_column, c_step,
+    a, b, c, mail, trace, M, N, K, each, a_step, b_row, b_column, c_step,
     OUT: tl.constexpr, N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
     WHOLE: tl.constexpr,
@@ -136,19 +143,23 @@ def _few_rows(
     if TALK:
         number += tl.load(mine)
     for tile in range(tl.program_id(0), tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
+        began = clock(trace)
         total, lack = _multiply(
             a, b, mine + _TOLD, number, tile, M, N, K, each, a_step, b_row, b_column, TALK, N_PES, BLOCK, BLOCK_M,
             BLOCK_N, BLOCK_K, TURNED, A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
         )  # fmt: skip
+        note(trace, COMPUTE, tile, began)
         if TALK:
+            began = clock(trace)
             # Who has come to this tile has emptied the boxes of the last but one, which are used again, and needs no
             # more from those of the last one that it has sent.
             while lack < 0:
                 lack = ask(mine + _TOLD, number, N_PES)
             tl.debug_barrier()  # nobody goes on before the threads that asked have
+            note(trace, WAIT, tile, began)
             turn = N_PES * WORDS  # boxes of a kind take turns
             boxes, old = mine + _HEADER + (number & 1) * turn, turn - (number & 1) * 2 * turn
-            _exchange(total, c, boxes, old, tile * BLOCK_N, each, M, N, c_step, OUT == "all", N_PES, WORDS)
+            _exchange(total, c, boxes, old, trace, tile, tile * BLOCK_N, each, M, N, c_step, OUT == "all", N_PES, WORDS)
             tl.debug_barrier()  # all threads have emptied boxes, before anybody is told
         else:
             _store(c, total, tile * BLOCK_N, each, M, N, c_step, 1)
@@ -196,10 +207,13 @@ def few_rows(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, out: str) -> Non
     b_tma = _by_tma(b) or _by_tma(b.t())
     by_columns = b.stride(1) != 1
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
-    _few_rows[(min(triton.cdiv(n, cut.block_n), _programs()),)](
+    tiles = triton.cdiv(n, cut.block_n)
+    programs = min(tiles, _programs())
+    _few_rows[(programs,)](
         _descriptor(a, block_m, cut.block_k) if a_tma else a,
         _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
-        c, mail, m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
+        c, mail, record(f"product of few rows, {out}", programs, 6 * (1 + tiles // programs)),
+        m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
         OUT=out, N_PES=n_pes, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
         WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,
         WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0,
