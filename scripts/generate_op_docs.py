@@ -166,7 +166,12 @@ _SUFFIXES = {"nvshmem": ("_warp", "_block"), "p2p": ("_warp", "_block"), "rocshm
 
 
 def _spelled(name: str) -> str:
-    return name.replace("$sig_op", "{set,add}").replace("$type", "TYPE").replace("$op", "OP")
+    return (
+        name.replace("$sig_op", "{set,add}")
+        .replace("$aligned", "{,_aligned}")
+        .replace("$type", "TYPE")
+        .replace("$op", "OP")
+    )
 
 
 def main() -> int:

@@ -34,7 +34,8 @@ class Op:
     acquire: bool
     wait: bool
     routines: dict[str, str]
-    """By transport; `$type`, `$op` and `$scope` stand for attributes. Empty where the library has none."""
+    """By transport; `$type`, `$op` and `$scope` stand for attributes, `$aligned` for what the plan finds out about the
+    operands. Empty where the library has none."""
 
     @property
     def calls(self) -> bool:

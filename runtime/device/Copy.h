@@ -10,24 +10,9 @@
 
 namespace triton_dist::device {
 
-/// How many loads a thread has under way. A load from a GPU's memory takes some 700 ns, so that the bytes under way
-/// decide over the bandwidth of a program.
-constexpr uint32_t kInFlight = 8;
-
-/// Copies `nbytes`, a multiple of 16, between aligned addresses. The last round differs from others by its missing
-/// loads and stores only: one piece of code, without branches, serves all sizes.
+/// Copies `nbytes`, a multiple of 16, between aligned addresses.
 template <typename Scope> inline void copyVectors(Global<char> *dst, const Global<char> *src, size_t nbytes) {
-  uint32_t stride = Scope::size() * sizeof(Vector);
-  for (size_t at = Scope::rank() * sizeof(Vector); at < nbytes; at += kInFlight * stride) {
-    size_t left = nbytes - at;
-    Vector vectors[kInFlight];
-#pragma unroll
-    for (uint32_t i = 0; i < kInFlight; ++i)
-      loadIf(i * stride < left, vectors[i], (const Global<Vector> *)(src + at + i * stride));
-#pragma unroll
-    for (uint32_t i = 0; i < kInFlight; ++i)
-      storeIf(i * stride < left, (Global<Vector> *)(dst + at + i * stride), vectors[i]);
-  }
+  copyRounds(dst, src, Scope::rank() * sizeof(Vector), nbytes, Scope::size() * sizeof(Vector));
 }
 
 /// Copies words to an aligned address from one of any alignment: each is put together from the two aligned words that
@@ -47,6 +32,12 @@ template <typename Scope> inline void copyShifted(Global<char> *dst, const Globa
     storeIf(true, to + at, low[0] >> shift | high[0] << 1 << (63 - shift));
     storeIf(isSecond, to + at + stride, low[1] >> shift | high[1] << 1 << (63 - shift));
   }
+}
+
+/// Copies `nbytes` where the compiler knows that they and both addresses are multiples of 16: a kernel that calls this
+/// alone is not linked with what other copies take.
+template <typename Scope> inline void copyAligned(Bytes dst, Bytes src, size_t nbytes) {
+  copyVectors<Scope>(dst.at(0), src.at(0), nbytes);
 }
 
 /// Copies bytes between addresses of any alignment. All threads of the scope call it; each has done its part when it

@@ -23,10 +23,8 @@ static void signal(Global<uint64_t> *at, uint64_t value, int32_t update) {
     storeRelaxed(at, value);
 }
 
-template <typename Scope>
-static void putWithSignal(char *dst, const char *src, size_t nbytes, uint64_t *signalAt, uint64_t value, int32_t update,
-                          int32_t pe) {
-  copy<Scope>(bytesOnPe(dst, pe), bytesHere(src), nbytes);
+/// Behind a copy that all threads of the scope have made.
+template <typename Scope> static void signalBehind(uint64_t *signalAt, uint64_t value, int32_t update, int32_t pe) {
   Scope::sync();
   if (Scope::rank() == 0) {
     fenceRelease(); // it covers what the other threads wrote before they met
@@ -34,16 +32,19 @@ static void putWithSignal(char *dst, const char *src, size_t nbytes, uint64_t *s
   }
 }
 
-#define DEFINE_PUT_WITH_SIGNAL(SCOPE, SUFFIX, NBI)                                                                     \
-  void triton_dist_putmem_signal##NBI##SUFFIX(char *dst, const char *src, size_t nbytes, uint64_t *sigAddr,            \
-                                              uint64_t value, int32_t sigOp, int32_t pe) {                             \
-    putWithSignal<SCOPE>(dst, src, nbytes, sigAddr, value, sigOp, pe);                                                 \
+#define DEFINE_PUT_WITH_SIGNAL(SCOPE, SUFFIX, KIND, COPY)                                                              \
+  void triton_dist_putmem_signal##KIND##SUFFIX(char *dst, const char *src, size_t nbytes, uint64_t *sigAddr,           \
+                                               uint64_t value, int32_t sigOp, int32_t pe) {                            \
+    COPY<SCOPE>(bytesOnPe(dst, pe), bytesHere(src), nbytes);                                                           \
+    signalBehind<SCOPE>(sigAddr, value, sigOp, pe);                                                                    \
   }
 
 extern "C" {
 
-TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, )
-TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _nbi)
+TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, , copy)
+TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _nbi, copy)
+TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _aligned, copyAligned)
+TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _nbi_aligned, copyAligned)
 
 void triton_dist_signal_op(uint64_t *sigAddr, uint64_t value, int32_t sigOp, int32_t pe) {
   signal(onPe(sigAddr, pe), value, sigOp);

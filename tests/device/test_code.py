@@ -36,11 +36,12 @@ def routines(op: Op) -> list[str]:
     choices = {
         "$op": ["sum", "prod", "min", "max", *BITWISE] if "$op" in name else [""],
         "$type": types if "$type" in name else [""],
+        "$aligned": ["", "_aligned"] if "$aligned" in name else [""],
         "$scope": ["", "_warp", "_block"] if "$scope" in name else [""],
     }
     return [
-        name.replace("$op", reduction).replace("$type", kind).replace("$scope", scope)
-        for reduction, kind, scope in itertools.product(*choices.values())
+        name.replace("$op", reduction).replace("$type", kind).replace("$aligned", aligned).replace("$scope", scope)
+        for reduction, kind, aligned, scope in itertools.product(*choices.values())
         if kind in INTEGERS or reduction not in BITWISE
     ]
 
@@ -115,11 +116,17 @@ def test_it_fits_any_kernel(target: str) -> None:
 
 
 def test_copies_have_eight_loads_of_16_bytes_under_way() -> None:
-    for routine in ("putmem_block", "getmem_warp", "putmem_nbi"):
+    for routine in ("putmem_block", "getmem_warp", "putmem_nbi", "putmem_aligned_block", "putmem_signal_aligned"):
         text = ptx(f"triton_dist_{routine}")
         load, store = r"ld\.global\.v4\.b32", r"st\.global\.v4\.b32"
         assert_in_order(text, *[load] * 8, *[store] * 8)
         assert not re.search(r"\t(ld|st)\.(v4|b\d)", text), "generic accesses"
+
+
+def test_copies_of_whole_vectors_hold_nothing_else() -> None:
+    assert re.search(r"ld\.global\.(b8|b64)", ptx("triton_dist_getmem_block"))
+    for routine in ("getmem_aligned_block", "putmem_signal_nbi_aligned_warp"):
+        assert not re.search(r"ld\.global\.(b8|b64)", ptx(f"triton_dist_{routine}")), routine
 
 
 def test_signal_behind_a_put_is_ordered() -> None:

@@ -83,6 +83,27 @@ def test_copies_of_any_size_and_alignment(host_library: ctypes.CDLL, routine: st
     world.run(solo)
 
 
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("routine", ["putmem", "putmem_nbi", "getmem", "getmem_nbi"])
+def test_copies_of_whole_vectors(host_library: ctypes.CDLL, routine: str, scope: str) -> None:
+    """Of no round, of one that is not full, of a full one, and of several."""
+    world = HostWorld(host_library, 2)
+    rng = np.random.default_rng(0)
+
+    def program(pe: Pe) -> None:
+        here, there = (1, 0) if routine.startswith("get") else (0, 1)
+        for vectors in [0, 1, 2, 3, 7, 8, 9, 23, 24, 25, 100]:
+            source, target = pe.array(8192, 2048, np.uint8, here), pe.array(0, 2048, np.uint8, there)
+            source[:], target[:] = rng.integers(0, 256, 2048), 0xA5
+            expected = target.copy()
+            expected[64 : 64 + 16 * vectors] = source[: 16 * vectors]
+            dst, src = pe.array(64, 1, np.uint8), pe.array(8192, 1, np.uint8)
+            pe.call(f"{routine}_aligned{scope}", dst, src, 16 * vectors, 1)
+            assert np.array_equal(target, expected), vectors
+
+    world.run(functools.partial(_only_pe_0, program))
+
+
 def _only_pe_0(program: Any, pe: Pe) -> None:
     if pe.number == 0:
         program(pe)
@@ -115,7 +136,9 @@ def _size(name: str) -> int:
 # ---- signals
 
 
-@pytest.mark.parametrize("routine", ["putmem_signal", "putmem_signal_nbi"])
+@pytest.mark.parametrize(
+    "routine", ["putmem_signal", "putmem_signal_nbi", "putmem_signal_aligned", "putmem_signal_nbi_aligned"]
+)
 @pytest.mark.parametrize("scope", SCOPES)
 def test_who_sees_the_signal_sees_the_data(world: HostWorld, routine: str, scope: str) -> None:
     rounds, count = 200, 100

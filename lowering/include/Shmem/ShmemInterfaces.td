@@ -14,7 +14,8 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
   let methods = [
     StaticInterfaceMethod<[{
       The routine of a transport's library, empty where it has none. `$type`,
-      `$op` and `$scope` stand for the op's attributes as that library spells them.
+      `$op` and `$scope` stand for the op's attributes as that library spells them,
+      `$aligned` for what the plan found out about the operands.
     }], "::llvm::StringRef", "getRoutine", (ins "::triton_dist::shmem::Transport":$transport)>,
     StaticInterfaceMethod<"What the routine returns.",
       "::triton_dist::shmem::Returns", "getReturns">,
@@ -27,6 +28,8 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
       For each operand its name where it is a pointer into the symmetric heap, else
       an empty string.
     }], "::llvm::ArrayRef<::llvm::StringRef>", "getSymmetricOperands">,
+    InterfaceMethod<"What a copy that has routines for whole vectors copies: to where, from where, how many bytes.",
+      "::llvm::SmallVector<::mlir::Value>", "getCopied">,
     InterfaceMethod<"The PE that the op acts on, if it names one.",
       "::mlir::Value", "getPeOperand">,
     InterfaceMethod<"Who of the program's threads makes the call.",

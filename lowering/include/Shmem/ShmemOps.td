@@ -60,6 +60,8 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
     : Shmem_Op<mnemonic, !listconcat(traits, [Shmem_LibraryCall])> {
   string nvshmem = "";
   string rocshmem = "";
+  // Copies nbytes from src to dst. Our own library has routines for copies of whole vectors, too: `$aligned`.
+  bit copies = 0;
   // Our own library's names follow from the mnemonic.
   string nameSuffix = "";
   string p2p = "triton_dist_" # mnemonic # nameSuffix;
@@ -85,6 +87,7 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
                   "\"" # !getdagname(arguments, i) # "\"", "\"\""), "\"\"")])));
   bit hasPe = !foldl(0, !range(!size(arguments)), found, i, !or(found, !eq(!getdagname(arguments, i), "pe")));
   let extraClassDeclaration =
+      "::llvm::SmallVector<::mlir::Value> getCopied() { return {" # !if(copies, "getDst(), getSrc(), getNbytes()", "") # "}; }\n" #
       "::mlir::Value getPeOperand() { return " # !if(hasPe, "getPe()", "::mlir::Value()") # "; }\n" #
       "static ::llvm::ArrayRef<::llvm::StringRef> getAttributesInOrder() {\n" #
       "  static const ::std::array<::llvm::StringRef, " # !size(attributes) # "> names = {" #
@@ -116,7 +119,7 @@ defvar Shmem_Effects = MemoryEffects<[MemRead, MemWrite]>;
 
 class Shmem_BlockOp<string mnemonic>
     : Shmem_LibraryOp<mnemonic, Shmem_Block, [Shmem_Effects]> {
-  let nameSuffix = "$scope";
+  let nameSuffix = !if(copies, "$aligned", "") # "$scope";
 }
 
 class Shmem_ElectedOp<string mnemonic>
@@ -247,6 +250,7 @@ class Shmem_RmaOp<string mnemonic, Shmem_Pointer dst, Shmem_Pointer src> : Shmem
   let arguments = (ins dst:$dst, src:$src, I64:$nbytes, I32:$pe, Shmem_ThreadScope:$scope);
   let assemblyFormat =
       "$scope $dst `,` $src `,` $nbytes `,` $pe attr-dict `:` type($dst) `,` type($src)";
+  let copies = 1;
   let nvshmem = "nvshmem_" # mnemonic # "$scope";
   let rocshmem = "void rocshmem_" # mnemonic # "$scope(void *, const void *, size_t, int)";
 }
@@ -358,6 +362,7 @@ class Shmem_PutmemSignalBase<string mnemonic> : Shmem_BlockOp<mnemonic> {
     $scope $dst `,` $src `,` $nbytes `,` $sig_addr `,` $sig_op $signal `,` $pe attr-dict
     `:` type($dst) `,` type($src) `,` type($sig_addr)
   }];
+  let copies = 1;
   let nvshmem = "nvshmem_" # mnemonic # "$scope";
   let rocshmem =
       "void rocshmem_" # mnemonic # "$scope(void *, const void *, size_t, uint64_t *, uint64_t, int, int)";

@@ -9,7 +9,9 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
   let summary = "Find out which library routines a module will call, or why it cannot";
   let description = [{
     Runs on TTGIR, while regions still show who executes an op. It changes nothing
-    but attributes of the module, for whoever drives the compilation:
+    but attributes: those of the module are for whoever drives the compilation,
+    `shmem.aligned`, on copies of whole vectors of 16 bytes between aligned addresses,
+    is for the conversion, which picks a routine for them.
 
     - `shmem.routines`: the routines that will be called and the variables that
       the calls read, one per line, so that just these are taken from the device

@@ -1,5 +1,6 @@
 //===- PlanShmemCalls.cpp - Which routines a module calls, or why it cannot -===//
 
+#include "Alignment.h"
 #include "Routines.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -151,6 +152,8 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
       for (auto [operand, name] : llvm::zip_equal(op->getOperands(), op.getSymmetricOperands()))
         if (StringRef argument = name.empty() ? StringRef() : argumentBehind(operand); !argument.empty())
           symmetric.insert({argument, use + ", " + name.str()});
+      if (copiesWholeVectors(op))
+        markAligned(op);
       symbols.insert({StringAttr::get(module.getContext(), routineOf(op, *chosen)), use});
       for (const std::string &variable : variablesOf(op, *chosen))
         symbols.insert({StringAttr::get(module.getContext(), variable), use});

@@ -2,6 +2,7 @@
 
 #include "Routines.h"
 
+#include "Alignment.h"
 #include "Rocshmem.h"
 #include "Shmem/Nvshmem.h"
 #include "Shmem/Rocshmem.h"
@@ -127,6 +128,7 @@ std::string shmem::routineOf(LibraryCall op, Transport transport) {
     replace(name, "$type", typeName(op, type.getValue(), transport));
   if (auto reduction = op->getAttrOfType<ReductionAttr>("op"))
     replace(name, "$op", stringifyReduction(reduction.getValue()));
+  replace(name, "$aligned", isMarkedAligned(op) ? "_aligned" : "");
   if (auto scope = op->getAttrOfType<ThreadScopeAttr>("scope")) {
     replace(name, "$scope", scopeSuffix(scope.getValue()));
     // NVSHMEM's routines for more than a thread extend OpenSHMEM, and say so.

@@ -10,7 +10,6 @@
 
 #include "PlainAccess.h"
 #include "ScopedAtomics.h"
-#include "Vector.h"
 
 namespace triton_dist::device {
 

@@ -15,7 +15,6 @@
 
 #include "PlainAccess.h"
 #include "ScopedAtomics.h"
-#include "Vector.h"
 
 extern "C" int sched_yield(void) noexcept;
 

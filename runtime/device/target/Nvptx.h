@@ -25,25 +25,59 @@ inline void syncWarp() { __nvvm_bar_warp_sync(0xffffffff); }
 
 inline void relax() {}
 
-// Written as instructions: of an `if` around each, LLVM makes a net of branches, whose compilation takes its time.
+// The loop of copies is written as instructions, in one piece: LLVM, which would make a net of branches of the round's
+// conditions, and then look for what else it could do with the loop, has nothing to do with it, so that a kernel
+// compiles in less time. ptxas finds the distances of a round to be numbers.
 
-inline void loadIf(bool condition, Vector &vector, const TRITON_DIST_GLOBAL Vector *at) {
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %5, 0;\n\t@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t}"
-               : "=r"(vector.x), "=r"(vector.y), "=r"(vector.z), "=r"(vector.w)
-               : "l"(at), "r"((int)condition)
+#define TRITON_DIST_REST(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+#define TRITON_DIST_PLACE_AND_LOAD(I)                                                                                  \
+  "mul.lo.u64 on, %4, " #I ";\n\t"                                                                                     \
+  "setp.gt.u64 p" #I ", left, on;\n\t"                                                                                 \
+  "add.u64 from" #I ", from, on;\n\t"                                                                                  \
+  "add.u64 to" #I ", to, on;\n\t"                                                                                      \
+  "@p" #I " ld.global.v4.b32 {a" #I ", b" #I ", c" #I ", d" #I "}, [from" #I "];\n\t"
+#define TRITON_DIST_STORE(I) "@p" #I " st.global.v4.b32 [to" #I "], {a" #I ", b" #I ", c" #I ", d" #I "};\n\t"
+
+/// See PlainAccess.h.
+inline void copyRounds(TRITON_DIST_GLOBAL char *dst, const TRITON_DIST_GLOBAL char *src, uint64_t at, uint64_t nbytes,
+                       uint64_t stride) {
+  static_assert(kInFlight == 8, "what is written here");
+  // clang-format off
+  asm volatile("{\n\t"
+               ".reg .pred p<8>, more;\n\t"
+               ".reg .b32 a<8>, b<8>, c<8>, d<8>;\n\t"
+               ".reg .b64 at, left, round, on, from, to, from<8>, to<8>;\n\t"
+               "setp.le.u64 more, %3, %2;\n\t"
+               "@more bra DONE;\n\t"
+               "mov.b64 at, %2;\n\t"
+               "sub.u64 left, %3, at;\n\t"
+               "mul.lo.u64 round, %4, 8;\n\t"
+               "ROUND:\n\t"
+               "add.u64 from, %1, at;\n\t"
+               "add.u64 to, %0, at;\n\t"
+               "ld.global.v4.b32 {a0, b0, c0, d0}, [from];\n\t"
+               TRITON_DIST_REST(TRITON_DIST_PLACE_AND_LOAD)
+               "st.global.v4.b32 [to], {a0, b0, c0, d0};\n\t"
+               TRITON_DIST_REST(TRITON_DIST_STORE)
+               "add.u64 at, at, round;\n\t"
+               "sub.u64 left, left, round;\n\t"
+               "setp.lt.u64 more, at, %3;\n\t"
+               "@more bra ROUND;\n\t"
+               "DONE:\n\t"
+               "}" ::"l"(dst), "l"(src), "l"(at), "l"(nbytes), "l"(stride)
                : "memory");
+  // clang-format on
 }
+
+#undef TRITON_DIST_REST
+#undef TRITON_DIST_PLACE_AND_LOAD
+#undef TRITON_DIST_STORE
+
 inline void loadIf(bool condition, uint64_t &word, const TRITON_DIST_GLOBAL uint64_t *at) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %2, 0;\n\tmov.b64 %0, 0;\n\t@p ld.global.b64 %0, [%1];\n\t}"
                : "=&l"(word)
                : "l"(at), "r"((int)condition)
                : "memory");
-}
-inline void storeIf(bool condition, TRITON_DIST_GLOBAL Vector *at, Vector vector) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %5, 0;\n\t@p st.global.v4.b32 [%4], {%0, %1, %2, %3};\n\t}" ::"r"(vector.x),
-      "r"(vector.y), "r"(vector.z), "r"(vector.w), "l"(at), "r"((int)condition)
-      : "memory");
 }
 inline void storeIf(bool condition, TRITON_DIST_GLOBAL uint64_t *at, uint64_t word) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %2, 0;\n\t@p st.global.b64 [%0], %1;\n\t}" ::"l"(at), "l"(word),
