@@ -97,6 +97,13 @@ def _kernels() -> dict[str, Any]:
             dl.putmem(c, a, n, dl.my_pe() + 1)
 
     @triton.jit
+    def a_put_of_any_size(a, c, n, OP: tl.constexpr, VARIANT: tl.constexpr):
+        offsets = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+        tl.store(c + offsets, tl.load(a + offsets) + 1)
+        if OP:
+            dl.putmem(c, a, n + 1, dl.my_pe() + 1)
+
+    @triton.jit
     def a_signal(a, c, sig, OP: tl.constexpr, VARIANT: tl.constexpr):
         offsets = tl.program_id(0) * 1024 + tl.arange(0, 1024)
         tl.store(c + offsets, tl.load(a + offsets) + 1)
@@ -137,6 +144,7 @@ def _kernels() -> dict[str, Any]:
     return {
         "plain": plain,
         "add, putmem": a_put,
+        "add, putmem of any size": a_put_of_any_size,
         "add, signal_op, signal_wait_until": a_signal,
         "GEMM, tiles stored to all PEs": gemm_all_scatter,
         "GEMM, rows by putmem_signal": gemm_put_signal,

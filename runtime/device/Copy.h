@@ -37,6 +37,7 @@ template <typename Scope> inline void copyShifted(Global<char> *dst, const Globa
 /// Copies `nbytes` where the compiler knows that they and both addresses are multiples of 16: a kernel that calls this
 /// alone is not linked with what other copies take.
 template <typename Scope> inline void copyAligned(Bytes dst, Bytes src, size_t nbytes) {
+  passAccess(src.here);
   copyVectors<Scope>(dst.at(0), src.at(0), nbytes);
 }
 

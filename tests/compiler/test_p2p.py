@@ -83,6 +83,34 @@ def test_a_put_is_inlined(compile_kernel: Compile) -> None:
     assert "st.relaxed" not in ptx, "the other kind of signal is still there"
 
 
+def test_a_put_of_whole_vectors_is_nothing_else(compile_kernel: Compile) -> None:
+    """What need not be compiled is most of what a put costs a small kernel's compilation."""
+
+    def kernel(dst, src, n, pe):
+        dl.putmem(dst + tl.program_id(0) * 1024, src, n * 2, pe)
+
+    for ending, has_rest in {"": True, "!": False}.items():
+        signature = {"dst": f"*fp16{ending}", "src": f"*fp16{ending}", "n": f"i32{ending}", "pe": "i32"}
+        ptx = compile_kernel(kernel, signature).asm["ptx"]
+        assert ("ld.global.b8" in ptx) == has_rest
+        assert ("ld.global.b64" in ptx) == has_rest
+
+
+def test_the_loop_of_a_put_of_whole_vectors(compile_kernel: Compile) -> None:
+    """Loads, stores and a comparison for each, and what counts: ptxas moves nothing for each access."""
+
+    def by_warp(dst, src, pe):
+        dl.putmem(dst, src, 1 << 20, pe, scope="warp")
+
+    def by_block(dst, src, pe):
+        dl.putmem(dst, src, 1 << 20, pe)
+
+    for kernel in (by_warp, by_block):
+        sass = compile_kernel(kernel, {"dst": "*fp16!", "src": "*fp16!", "pe": "i32"}).asm["sass"]
+        assert sass.count("LDG.E.128") == sass.count("STG.E.128") == 8
+        assert "R2UR" not in sass, "the descriptor of memory lies in a register that no access takes"
+
+
 def test_the_state_is_what_the_world_looks_for(compile_kernel: Compile) -> None:
     from triton_dist.world import p2p
 

@@ -25,6 +25,16 @@ inline void syncWarp() { __nvvm_bar_warp_sync(0xffffffff); }
 
 inline void relax() {}
 
+/// To be called by all threads with an address before a copy that some threads may have no part in. ptxas keeps what
+/// all accesses have in common (the descriptor of memory) in uniform registers from the first access on that all
+/// threads come by; where that lies behind a branch, it moves it there anew for every access. This one never happens:
+/// the address is a multiple of 16, which ptxas does not know.
+inline void passAccess(uintptr_t aligned) {
+  asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 odd;\n\t.reg .b32 nothing;\n\tand.b64 odd, %0, 1;\n\t"
+               "setp.ne.b64 p, odd, 0;\n\t@p ld.volatile.global.b32 nothing, [%0];\n\t}" ::"l"(aligned)
+               : "memory");
+}
+
 // The loop of copies is written as instructions, in one piece: LLVM, which would make a net of branches of the round's
 // conditions, and then look for what else it could do with the loop, has nothing to do with it, so that a kernel
 // compiles in less time. ptxas finds the distances of a round to be numbers.
@@ -42,13 +52,13 @@ inline void relax() {}
 inline void copyRounds(TRITON_DIST_GLOBAL char *dst, const TRITON_DIST_GLOBAL char *src, uint64_t at, uint64_t nbytes,
                        uint64_t stride) {
   static_assert(kInFlight == 8, "what is written here");
+  if (at >= nbytes)
+    return;
   // clang-format off
   asm volatile("{\n\t"
                ".reg .pred p<8>, more;\n\t"
                ".reg .b32 a<8>, b<8>, c<8>, d<8>;\n\t"
                ".reg .b64 at, left, round, on, from, to, from<8>, to<8>;\n\t"
-               "setp.le.u64 more, %3, %2;\n\t"
-               "@more bra DONE;\n\t"
                "mov.b64 at, %2;\n\t"
                "sub.u64 left, %3, at;\n\t"
                "mul.lo.u64 round, %4, 8;\n\t"
@@ -63,7 +73,6 @@ inline void copyRounds(TRITON_DIST_GLOBAL char *dst, const TRITON_DIST_GLOBAL ch
                "sub.u64 left, left, round;\n\t"
                "setp.lt.u64 more, at, %3;\n\t"
                "@more bra ROUND;\n\t"
-               "DONE:\n\t"
                "}" ::"l"(dst), "l"(src), "l"(at), "l"(nbytes), "l"(stride)
                : "memory");
   // clang-format on

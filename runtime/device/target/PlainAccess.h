@@ -18,6 +18,9 @@ template <typename T> void storeIf(bool condition, TRITON_DIST_GLOBAL T *at, T e
     *at = element;
 }
 
+/// See Nvptx.h.
+inline void passAccess(uintptr_t) {}
+
 /// One thread's part of a copy: the vectors `at`, `at + stride`, … bytes behind the pointers, up to `nbytes`, kInFlight
 /// in a round. The last round differs from others by its missing loads and stores only: one piece of code, without
 /// branches, serves all sizes.
