@@ -4,6 +4,12 @@ In these lines ``x`` and ``y`` point to float32, ``counters`` and ``indices`` to
 ``signal`` to a 64-bit signal, all of them symmetric; ``pe`` is a PE and ``n`` an int32.
 """
 
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
 SIGNATURE = {
     "x": "*fp32",
     "y": "*fp32",
@@ -81,3 +87,17 @@ EXAMPLES = {
     "token_zero": "tile = tl.load(dl.consume_token(x, dl.wait_until(flags, dl.CMP_EQ, 1)))",
 }
 """By the op's name. ``always`` has none: it is part of what a wait emits."""
+
+
+def as_kernels(folder: Path) -> ModuleType:
+    """A module, written to ``folder``, with a function of SIGNATURE for each example, to be compiled as a kernel."""
+    lines = ["import triton.language as tl", "import triton_dist.language as dl"]
+    for name, example in EXAMPLES.items():
+        lines += [f"def {name}({', '.join(SIGNATURE)}):", f"    {example}"]
+    file = folder / "examples.py"
+    file.write_text("\n".join(lines))
+    spec = importlib.util.spec_from_file_location("examples", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -24,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from generate_op_docs import FUNCTIONS, functions  # noqa: E402
-from op_examples import EXAMPLES, SIGNATURE  # noqa: E402
+from op_examples import EXAMPLES, SIGNATURE, as_kernels  # noqa: E402
 from op_table import TRANSPORTS, Op, ops  # noqa: E402
 
 INTERNAL = {"always"}
@@ -135,17 +134,7 @@ def test_the_table_of_what_was_run_is_up_to_date() -> None:
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """A module with a kernel for each example of the reference."""
-    lines = ["import triton.language as tl", "import triton_dist.language as dl"]
-    for name, example in EXAMPLES.items():
-        lines += [f"def {name}({', '.join(SIGNATURE)}):", f"    {example}"]
-    file = tmp_path_factory.mktemp("examples") / "examples.py"
-    file.write_text("\n".join(lines))
-    spec = importlib.util.spec_from_file_location("examples", file)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return as_kernels(tmp_path_factory.mktemp("examples"))
 
 
 @each_op

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from triton_dist.compiler.hooks import ShmemCompilationError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from op_examples import EXAMPLES, SIGNATURE
+from op_examples import EXAMPLES, SIGNATURE, as_kernels
 from op_table import Op, ops
 
 Compile = Callable[..., Any]
@@ -109,18 +108,7 @@ def test_kernels_are_complete(
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """A kernel for the example of each op."""
-    lines = ["import triton.language as tl", "import triton_dist.language as dl"]
-    for name, example in EXAMPLES.items():
-        lines += [f"def {name}({', '.join(SIGNATURE)}):", f"    {example}"]
-    file = tmp_path_factory.mktemp("examples") / "examples.py"
-    file.write_text("\n".join(lines))
-    spec = importlib.util.spec_from_file_location("examples", file)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return as_kernels(tmp_path_factory.mktemp("examples"))
 
 
 SHOWN = [op for op in ops() if op.name in EXAMPLES]

@@ -5,7 +5,6 @@ NVSHMEM_HOME=/path/to/nvidia/nvshmem pytest tests/compiler/test_nvshmem_versions
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
@@ -20,7 +19,7 @@ from triton_dist.compiler import device_library, transport
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from op_examples import EXAMPLES, SIGNATURE
+from op_examples import EXAMPLES, SIGNATURE, as_kernels
 
 pytestmark = pytest.mark.skipif(
     "NVSHMEM_HOME" not in os.environ, reason="NVSHMEM_HOME names no other NVSHMEM (3.8.0 was tried)"
@@ -29,17 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The examples of the reference, each as a kernel."""
-    lines = ["import triton.language as tl", "import triton_dist.language as dl"]
-    for name, example in EXAMPLES.items():
-        lines += [f"def {name}({', '.join(SIGNATURE)}):", f"    {example}"]
-    file = tmp_path_factory.mktemp("kernels") / "kernels.py"
-    file.write_text("\n".join(lines))
-    spec = importlib.util.spec_from_file_location("kernels", file)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return as_kernels(tmp_path_factory.mktemp("kernels"))
 
 
 def test_the_library_is_of_the_architecture() -> None:

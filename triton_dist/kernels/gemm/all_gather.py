@@ -17,7 +17,7 @@ from triton_dist.kernels.all_gather import all_gather
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
-from triton_dist.kernels.gemm.config import choose
+from triton_dist.kernels.gemm.config import Config, choose
 from triton_dist.kernels.gemm.fp8 import scale_of
 from triton_dist.kernels.gemm.kept import kept, room, shape_of
 from triton_dist.kernels.gemm.measure import fastest
@@ -70,8 +70,8 @@ def all_gather_gemm(
     scale = scale_of("all_gather_gemm", a.dtype, scale_a, scale_b)
     possible = _possible(a, b, c)
     if pattern == "auto":
-        key = ("all_gather_gemm", *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(possible))
-        pattern = fastest(key, {name: partial(PATTERNS[name], a, b, c, scale) for name in possible})
+        ways = {name: partial(PATTERNS[name], a, b, c, scale) for name in possible}
+        pattern = fastest("all_gather_gemm", a, b, c, ways)
     elif pattern not in possible:
         raise ValueError(
             f"all_gather_gemm: pattern {pattern} is not for these matrices or this world, of {', '.join(PATTERNS)}"
@@ -86,11 +86,15 @@ def _possible(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[str]:
 
     if not fits(a, b, c):
         return ["bulk_synchronous"]
-    config = choose(a, c, portable.programs(), each=a.shape[0])
     names = ["bulk_synchronous"]
-    if a.shape[0] % config.block_m == 0:
+    if a.shape[0] % _config(a, b, c).block_m == 0:
         names.append("copy_engine")
     return names
+
+
+def _config(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Config:
+    """Of tiles that lie within one PE's rows, if that can be had. Kept, since choosing takes the host a while."""
+    return kept(("tiles of chunks", *shape_of(a, b)), partial(choose, a, c, portable.programs(), each=a.shape[0]))
 
 
 def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
@@ -106,7 +110,7 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
 
     def make() -> tuple[Launcher, torch.cuda.Stream]:
-        config = choose(a, c, portable.programs(), each=a.shape[0])
+        config = _config(a, b, c)
         each, (_, columns) = a.shape[0] // config.block_m, config.tiles(c)
         tiles = [
             Tile(row, column, pe)

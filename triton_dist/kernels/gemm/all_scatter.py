@@ -84,8 +84,8 @@ def gemm_all_scatter(
     mine = c[:, me * n : (me + 1) * n]
     possible = _possible(a, b, mine)
     if pattern == "auto":
-        key = ("gemm_all_scatter", *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(possible))
-        pattern = fastest(key, {name: partial(PATTERNS[name], a, b, mine, scale) for name in possible})
+        ways = {name: partial(PATTERNS[name], a, b, mine, scale) for name in possible}
+        pattern = fastest("gemm_all_scatter", a, b, mine, ways)
     elif pattern not in possible:
         raise ValueError(
             f"gemm_all_scatter: pattern {pattern} needs a Hopper GPU, up to 8 PEs, factors of 16-bit floats, or of fp8"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
 import triton_dist
-from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.tracing import paused
 from triton_dist.world.api import _current
 
@@ -16,13 +16,17 @@ __all__ = ["fastest"]
 RUNS = 5
 
 
-def fastest(key: Hashable, ways: Mapping[str, Callable[[], object]]) -> str:
-    """The name of the fastest of ``ways``, on the slowest PE. *Collective* the first time for ``key``.
+def fastest(
+    function: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, ways: Mapping[str, Callable[[], object]]
+) -> str:
+    """The name of the fastest of ``ways`` to compute c = a · b, as ``function`` does, on the slowest PE. *Collective*
+    the first time for such matrices.
 
     In the CPU world, where times mean nothing, the first.
     """
     if triton_dist.kind() == "cpu" or len(ways) == 1:
         return next(iter(ways))
+    key = (function, *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(ways))
     return kept(("fastest", key), lambda: _measure(ways))
 
 

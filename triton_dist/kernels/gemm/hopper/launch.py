@@ -159,7 +159,7 @@ class Launcher:
             c_map if staging is None else _map(staging, c_block),
             units, starts, slots, slot_flags, slots if scale is None else scale,
             self.state, self.flags, self.distances, sizes, self.chunk_flags,
-            triton_dist.my_pe(), self.tile_columns, self._pace(config.k_steps(a), max(1, len(everywhere) - 1)),
+            triton_dist.my_pe(), self.tile_columns, self._pace,
             claim(*self._noted),
             config.block_m, config.block_n, k_block, config.stages, config.groups, triton_dist.n_pes(),
             self.out, self.gather, self.schedule.slots > 0, by_columns, self.senders, 2 if self.spread else _ALL,
@@ -171,14 +171,18 @@ class Launcher:
         name = f"product, {'gathering' if self.gather else self.out.replace('_', ' ')}"
         return name, notes.words(self.schedule), partial(notes.read, self.schedule)
 
-    def _pace(self, k_steps: int, peers: int) -> int:
+    @cached_property
+    def _pace(self) -> int:
         """From piece to piece, 256ths of cycles for each step along K of the unit that is computed meanwhile."""
-        config = self.config
+        if not self.spread:
+            return 0
+        config, peers = self.config, 1 if self.out == "ring" else max(1, triton_dist.n_pes() - 1)
+        k_steps = max(unit[words.K_END.value] for unit in self.schedule.units)
         pieces = config.block_m * config.block_n * peers / (_PIECE[0] * _PIECE[1])
         # (Of 8-bit floats, a block has twice as many, multiplied twice as fast.)
         computed = 2 * config.block_m * config.block_n * (K_BYTES / 2) / _FLOPS_A_CYCLE
         sent = _PIECE[0] * _PIECE[1] * 2 * portable.programs() / WIRE * _CLOCK
-        return int(256 * max(self.spread * computed / pieces, sent / k_steps)) if self.spread else 0
+        return int(256 * max(self.spread * computed / pieces, sent / k_steps))
 
     def _here(self, values: Sequence[object], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype, device=self.flags.device)
