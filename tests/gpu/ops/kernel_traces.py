@@ -17,11 +17,14 @@ import triton.language as tl
 
 import triton_dist
 from ops.harness import check
+from ops.kernel_products import matrix
 from triton_dist import World, environment, kernels
 from triton_dist.kernels.meet import meet
 from triton_dist.kernels.trace import COMPUTE, WAIT, clock, note
 from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import room
+
+BF16 = torch.bfloat16
 
 
 @triton.jit
@@ -94,11 +97,6 @@ def kernels_trace(world: World) -> None:
     assert shared or median(spreads) < clocks_differ, f"clocks differ: behind meetings they showed {spreads} µs apart"
 
 
-def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
-    generator = torch.Generator("cuda").manual_seed(seed)
-    return torch.randint(-1, 2, (rows, columns), generator=generator, device="cuda").to(torch.bfloat16)
-
-
 def same_when_traced(name: str, call: Callable[[], torch.Tensor]) -> None:
     """A product gives the same traced or not; traced, every tile is computed and sent, in this order, on every PE."""
     expected = call().clone()
@@ -121,8 +119,8 @@ def same_when_traced(name: str, call: Callable[[], torch.Tensor]) -> None:
 
 @check(gpu_only=True)
 def kernels_trace_gemm_all_scatter(world: World) -> None:
-    a, b = matrix(2048, 512, 1), matrix(512, 640, 2 + world.pe)
-    out = triton_dist.zeros(2048, 640 * world.n_pes, dtype=torch.bfloat16)
+    a, b = matrix(2048, 512, 1, BF16), matrix(512, 640, 2 + world.pe, BF16)
+    out = triton_dist.zeros(2048, 640 * world.n_pes, dtype=BF16)
     for pattern in ("copy_engine", "fused_producer_consumer", "warp_specialized"):
         same_when_traced(pattern, partial(kernels.gemm_all_scatter, a, b, out, pattern=pattern))
 
@@ -130,8 +128,8 @@ def kernels_trace_gemm_all_scatter(world: World) -> None:
 @check(gpu_only=True)
 def kernels_trace_gathering_and_rings(world: World) -> None:
     m = 512 * world.n_pes
-    a, b = matrix(m, 512, 1 + world.pe), matrix(512, 640, 50 + world.pe)
-    out = triton_dist.zeros(m, 640, dtype=torch.bfloat16)
+    a, b = matrix(m, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)
+    out = triton_dist.zeros(m, 640, dtype=BF16)
     same_when_traced("gathering", partial(kernels.all_gather_gemm, a[:512], b, pattern="copy_engine"))
     same_when_traced("ring", partial(kernels.gemm_reduce_scatter, a, b, pattern="ring"))
     same_when_traced("ring to all", partial(kernels.gemm_all_reduce, a, b, out, pattern="ring"))
@@ -139,8 +137,8 @@ def kernels_trace_gathering_and_rings(world: World) -> None:
 
 @check(gpu_only=True)
 def kernels_trace_few_rows(world: World) -> None:
-    a, b = matrix(32, 512, 1 + world.pe), matrix(512, 640, 50 + world.pe)
-    out = triton_dist.zeros(32, 640, dtype=torch.bfloat16)
+    a, b = matrix(32, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)
+    out = triton_dist.zeros(32, 640, dtype=BF16)
     same_when_traced("few rows", partial(kernels.gemm_reduce_scatter, a, b, pattern="fused"))
     same_when_traced("few rows to all", partial(kernels.gemm_all_reduce, a, b, out, pattern="fused"))
 
@@ -148,8 +146,8 @@ def kernels_trace_few_rows(world: World) -> None:
 @check(gpu_only=True)
 def kernels_trace_in_a_graph(world: World) -> None:
     """Of the replays of a graph that was captured while tracing was on, the last is seen."""
-    a, b = matrix(2048, 512, 1), matrix(512, 640, 2 + world.pe)
-    out = triton_dist.zeros(2048, 640 * world.n_pes, dtype=torch.bfloat16)
+    a, b = matrix(2048, 512, 1, BF16), matrix(512, 640, 2 + world.pe, BF16)
+    out = triton_dist.zeros(2048, 640 * world.n_pes, dtype=BF16)
     call = partial(kernels.gemm_all_scatter, a, b, out, pattern="warp_specialized")
     traced(call)  # compiles
     ends: list[int] = []
