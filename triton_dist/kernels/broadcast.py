@@ -3,7 +3,7 @@
 ``low_latency``, for small tensors: words that carry a number, to the mailboxes. ``push``, for larger ones: PEs meet,
 the root stores its blocks into all tensors, PEs meet again. ``scatter``, for large ones, where the root's link would
 carry everything n_pes - 1 times: the root stores each block to one of the other PEs, which stores it to the rest while
-the root already sends the next round; then the root's link carries everything once. Programs meet after every round.
+the root already sends the next rounds; then the root's link carries everything once. The root waits for nobody.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from triton_dist.kernels.low_latency import (
     send,
     warps_of,
 )
-from triton_dist.kernels.meet import meet
+from triton_dist.kernels.meet import announce, arrive, meet, wait, wait_for
 from triton_dist.kernels.trace import SEND, clock, note
 from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import is_symmetric, room
@@ -81,29 +81,31 @@ def _scatter(tensor, meeting_room, trace, root, n, rounds, per_round, N_PES: tl.
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     me = dl.my_pe()
-    meet(meeting_room, program, N_PES, trace, 0)
-    for round in range(rounds + 1):
+    number = arrive(meeting_room, program, N_PES)
+    wait(meeting_room, program, number, N_PES, trace, 0)
+    for round in range(rounds):
+        if me != root:
+            wait_for(meeting_room, program, number + 1 + round, root, trace, round + 1)
         began = clock(trace)
-        if me == root:
-            if round < rounds:
-                for j in range(per_round):
-                    first = ((round * per_round + j) * programs + program).to(tl.int64) * (N_PES - 1)
-                    for q in tl.static_range(N_PES - 1):
-                        offsets = (first + q) * BLOCK + tl.arange(0, BLOCK)
-                        words = tl.load(tensor + offsets, mask=offsets < n)
-                        tl.store(dl.symm_at(tensor, (me + 1 + q) % N_PES) + offsets, words, mask=offsets < n)
-        else:
-            if round > 0:
-                q = (me - root - 1 + N_PES) % N_PES
-                for j in range(per_round):
-                    first = (((round - 1) * per_round + j) * programs + program).to(tl.int64) * (N_PES - 1)
+        for j in range(per_round):
+            first = ((round * per_round + j) * programs + program).to(tl.int64) * (N_PES - 1)
+            if me == root:
+                for q in tl.static_range(N_PES - 1):
                     offsets = (first + q) * BLOCK + tl.arange(0, BLOCK)
                     words = tl.load(tensor + offsets, mask=offsets < n)
-                    for i in tl.static_range(1, N_PES):
-                        pe = (me + i) % N_PES
-                        tl.store(dl.symm_at(tensor, pe) + offsets, words, mask=(offsets < n) & (pe != root))
+                    tl.store(dl.symm_at(tensor, (me + 1 + q) % N_PES) + offsets, words, mask=offsets < n)
+            else:
+                q = (me - root - 1 + N_PES) % N_PES
+                offsets = (first + q) * BLOCK + tl.arange(0, BLOCK)
+                words = tl.load(tensor + offsets, mask=offsets < n)
+                for i in tl.static_range(1, N_PES):
+                    pe = (me + i) % N_PES
+                    tl.store(dl.symm_at(tensor, pe) + offsets, words, mask=(offsets < n) & (pe != root))
         note(trace, SEND, round, began)
-        meet(meeting_room, program, N_PES, trace, round + 1)
+        if me == root:
+            announce(meeting_room, program, number + 1 + round, N_PES)
+    announce(meeting_room, program, number + 1 + rounds, N_PES)
+    wait(meeting_room, program, number + 1 + rounds, N_PES, trace, rounds + 1)
 
 
 def broadcast(tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto") -> torch.Tensor:
@@ -142,7 +144,7 @@ def _choose(tensor: torch.Tensor) -> str:
     nbytes = tensor.numel() * tensor.element_size()
     estimates = {"push": model.direct(nbytes * (n_pes - 1))}
     if n_pes > 2:
-        estimates["scatter"] = 2 * model.direct(0) + 1.2 * (model.direct(nbytes) - model.direct(0))
+        estimates["scatter"] = model.direct(0) + model.direct(nbytes)
     if fits(tensor.numel(), n_pes):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
         if not is_symmetric(tensor):
@@ -167,17 +169,18 @@ def push(tensor: torch.Tensor, root: int, *, programs: int = 0, block: int = 409
     _push[(programs,)](tensor, room(), trace, root, n, n_pes, block, num_warps=num_warps)
 
 
-_ROUNDS = 12
+_ROUNDS = 32
+"""The last round is passed on when the root has nothing more to send; each takes the latency of a flag."""
 
 
 def scatter(
     tensor: torch.Tensor,
     root: int,
     *,
-    programs: int = 128,
+    programs: int = 64,
     rounds: int = _ROUNDS,
-    block: int = 2048,
-    num_warps: int = 8,
+    block: int = 4096,
+    num_warps: int = 16,
 ) -> None:
     n, n_pes = tensor.numel(), triton_dist.n_pes()
     if n_pes < 3:
@@ -186,7 +189,7 @@ def scatter(
     programs = min(programs, blocks)
     per_round = max(1, triton.cdiv(blocks, programs * rounds))
     rounds = triton.cdiv(blocks, programs * per_round)
-    trace = record("broadcast, scatter", programs, 2 * rounds + 3)
+    trace = record("broadcast, scatter", programs, 2 * rounds + 2)
     _scatter[(programs,)](tensor, room(), trace, root, n, rounds, per_round, n_pes, block, num_warps=num_warps)
 
 

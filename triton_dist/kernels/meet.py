@@ -6,8 +6,8 @@ because then what the peers stored here has arrived.
 
 The room is a row of words for each program: a counter of its meetings, and a flag from each PE. A program adds one to
 its counter, writes the new number to its flag at every peer, and waits until its own flags have all come to that
-number. Numbers only grow, and a PE can be ahead by one at most, so nothing is ever reset: launches follow each other,
-and replays of CUDA graphs do, without the host. It takes the latency of one remote write, not that of a round trip.
+number. Numbers only grow, so nothing is ever reset: launches follow each other, and replays of CUDA graphs do, without
+the host. It takes the latency of one remote write, not that of a round trip.
 
 All PEs launch the same kernels with the same grids, in the same order; programs that meet must run at the same time as
 their partners, which they do if grids fit on the GPU, or if their programs meet in the order of their numbers.
@@ -21,7 +21,7 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.trace import WAIT, clock, note
 
-__all__ = ["PROGRAMS", "ROW", "arrive", "meet", "pointers_everywhere", "wait"]
+__all__ = ["PROGRAMS", "ROW", "announce", "arrive", "meet", "pointers_everywhere", "wait", "wait_for"]
 
 ROW = 128
 """int32 words for each program: a flag from each PE (at most 72, see world/p2p.py), and, last, the counter."""
@@ -43,19 +43,28 @@ def pointers_everywhere(ptr, N_PES: tl.constexpr):
 
 
 @triton.jit
-def arrive(room, program, N_PES: tl.constexpr):
-    """Tell all PEs that this program has come, and what it has stored is there; the first half of :func:`meet`.
+def announce(room, program, number, N_PES: tl.constexpr):
+    """Tell all PEs that this program has come to meeting ``number``, and what it has stored is there.
 
-    Returns:
-        the number of the meeting, for :func:`wait`.
+    Who is waited for in several meetings, and waits in none of them, need not join the others.
     """
     row = room + program * _ROW
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
-    number = tl.load(row + (_ROW - 1)) + 1
     tl.debug_barrier()  # what other threads of the program stored comes before the release, too
     tl.store(row + (_ROW - 1), number)
     flags = pointers_everywhere(row + dl.my_pe(), N_PES)
     tl.atomic_xchg(flags, number, mask=pes < N_PES, sem="release", scope="sys")
+
+
+@triton.jit
+def arrive(room, program, N_PES: tl.constexpr):
+    """Come to the next meeting; the first half of :func:`meet`.
+
+    Returns:
+        the number of the meeting, for :func:`wait`.
+    """
+    number = tl.load(room + program * _ROW + (_ROW - 1)) + 1
+    announce(room, program, number, N_PES)
     return number
 
 
@@ -70,6 +79,18 @@ def wait(room, program, number, N_PES: tl.constexpr, trace=None, tile=0):
         seen = tl.load(row + pes, mask=pes < N_PES, other=0, volatile=True)
         missing = tl.min(tl.where(pes < N_PES, seen - number, 0)) < 0
     tl.atomic_add(row + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
+    tl.debug_barrier()  # nobody goes on before the thread that acquired has
+    note(trace, WAIT, tile, began)
+
+
+@triton.jit
+def wait_for(room, program, number, pe, trace=None, tile=0):
+    """Wait until this program of one PE has come to meeting ``number``."""
+    began = clock(trace)
+    flag = room + program * _ROW + pe
+    while tl.load(flag, volatile=True) - number < 0:
+        pass
+    tl.atomic_add(flag, 0, sem="acquire", scope="sys")
     tl.debug_barrier()  # nobody goes on before the thread that acquired has
     note(trace, WAIT, tile, began)
 
