@@ -201,7 +201,8 @@ def all_tiles(a: torch.Tensor, c: torch.Tensor, out: str, *, peers: int = 0, spr
     programs = portable.programs()
     config = choose(a, c, programs, peers=peers)
     rows, columns = config.tiles(c)
-    tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns)]
+    # Peers take stores faster that lie near each other: 8192 × 36864 × 4608 on 4 H200s takes 3 % longer with 8 rows.
+    tiles = [Tile(row, column, 0) for row, column in grouped(rows, columns, 4 if peers else 8)]
     schedule = make_schedule(tiles, config.k_steps(a), programs)
     return Launcher(schedule, config, out, False, len(columns), spread=spread)
 
