@@ -27,10 +27,6 @@ a reference, all passed unless said otherwise. A kernel that several checks laun
 is made by `scripts/op_coverage.py` from [what those runs wrote down](../benchmarks/results/op-checks.json).
 
 ROCSHMEM was compiled for gfx942 and gfx950 and never run ([amd.md](amd.md)); — means that it has no such routine.
-
-After these runs `p2p` got routines of their own for copies that are known to be of whole vectors, and its loop of
-copies was written anew ([why](design.md)). Both were compiled, and their machine code compared with what had run; they
-have not run on a GPU yet.
 """
 
 
