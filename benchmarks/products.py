@@ -1,6 +1,6 @@
 """Matrix products with communication against cuBLAS with NCCL and torch's fused operators.
 
-    torchrun --nproc-per-node 4 benchmarks/products.py [--only gemm_all_scatter …] [--patterns] [--save FILE]
+    torchrun --nproc-per-node 4 benchmarks/products.py [--only gemm_all_scatter …] [--patterns] [--fp8] [--save FILE]
 
 The bound of each is the time of cuBLAS for the product alone, or that in which a copy engine sends the bytes that a PE
 must send, whichever is longer; the efficiency is the bound by the time.
@@ -9,6 +9,7 @@ must send, whichever is longer; the efficiency is the bound by the time.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +25,8 @@ import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels.gemm.few_rows import takes
 
-BF16 = torch.bfloat16
+BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
+factors = BF16  # or FP8, with B by columns; results are of bfloat16
 # For 4 PEs; N of the first, N of the second and K of the others are shared by them.
 FEW = (16, 64, 128)
 SHAPES = {
@@ -45,9 +47,34 @@ def random(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(*shape, generator=generator, device="cuda", dtype=BF16)
 
 
+def factor_a(m: int, k: int, seed: int) -> torch.Tensor:
+    return random(m, k, seed=seed).to(factors)
+
+
+def factor_b(k: int, n: int, seed: int) -> torch.Tensor:
+    return random(k, n, seed=seed) if factors == BF16 else random(n, k, seed=seed).to(factors).t()
+
+
+@functools.cache
+def one() -> torch.Tensor:
+    """A scale; made once, since a graph would make it anew."""
+    return torch.ones((), device="cuda")
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """By cuBLAS."""
+    if factors == BF16:
+        return a @ b
+    return torch._scaled_mm(a, b, scale_a=one(), scale_b=one(), out_dtype=BF16, use_fast_accum=True)
+
+
 def compared(result: torch.Tensor, exact: torch.Tensor, k: int, roundings: int) -> str | None:
-    """What is wrong with a product, of normally distributed numbers, that was rounded so many times on its way."""
-    allowed = roundings * torch.finfo(BF16).eps * (exact.abs() + 4 * k**0.5)
+    """What is wrong with a product, of normally distributed numbers, that was rounded so many times on its way.
+
+    Hopper's tensor cores keep 14 bits of a sum of fp8 products, which everybody leaves there for all of K.
+    """
+    eps = torch.finfo(BF16).eps if factors == BF16 else 0.02
+    allowed = roundings * eps * (exact.abs() + 4 * k**0.5)
     excess = ((result.reshape(exact.shape).float() - exact).abs() / allowed).max().item()
     return None if excess <= 1 else f"an error is {excess:.2f} times what rounding allows"
 
@@ -77,19 +104,19 @@ def gemm_all_scatter(bench: Bench, m: int, n: int, k: int, rate: float, wanted: 
     from triton_dist.kernels.gemm.all_scatter import PATTERNS
 
     pe, n_pes = bench.world.pe, bench.world.n_pes
-    a, b = random(m, k, seed=0), random(k, n // n_pes, seed=1 + pe)
+    a, b = factor_a(m, k, 0), factor_b(k, n // n_pes, 1 + pe)
     out, gathered = triton_dist.zeros(m, n, dtype=BF16), torch.empty(n_pes, m, n // n_pes, dtype=BF16, device="cuda")
-    exact = torch.cat([exact_product(a, random(k, n // n_pes, seed=1 + other)) for other in range(n_pes)], 1)
+    exact = torch.cat([exact_product(a, factor_b(k, n // n_pes, 1 + other)) for other in range(n_pes)], 1)
 
     def nccl(i: int) -> torch.Tensor:
-        dist.all_gather_into_tensor(gathered, a @ b)
+        dist.all_gather_into_tensor(gathered, product(a, b))
         return gathered.permute(1, 0, 2)
 
     sides = {"NCCL + cuBLAS": nccl, **patterns(kernels.gemm_all_scatter, PATTERNS, wanted, a, b, out)}
     wire = m * (n // n_pes) * 2 * (n_pes - 1) / rate
-    bound = max(bench.time_alone(lambda: a @ b), wire)
+    bound = max(bench.time_alone(lambda: product(a, b)), wire)
     bench.compare(
-        f"gemm_all_scatter M={m} N={n} K={k}",
+        f"gemm_all_scatter{kind()} M={m} N={n} K={k}",
         sides,
         check=lambda r, i: compared(r, exact, k, 1),
         calls=calls_for(bound),
@@ -103,24 +130,27 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
 
     pe, n_pes = bench.world.pe, bench.world.n_pes
     group = symmetric_of_torch(bench)
-    a, b = random(m // n_pes, k, seed=1 + pe), random(k, n // n_pes, seed=100 + pe)
-    whole = torch.cat([random(m // n_pes, k, seed=1 + other) for other in range(n_pes)])
+    a, b = factor_a(m // n_pes, k, 1 + pe), factor_b(k, n // n_pes, 100 + pe)
+    whole = torch.cat([factor_a(m // n_pes, k, 1 + other) for other in range(n_pes)])
     out, gathered = torch.empty(m, n // n_pes, dtype=BF16, device="cuda"), torch.empty_like(whole)
     exact = exact_product(whole, b)
 
     def nccl(i: int) -> torch.Tensor:
-        dist.all_gather_into_tensor(gathered, a)
-        return gathered @ b
+        dist.all_gather_into_tensor(gathered.view(torch.uint8), a.view(torch.uint8))
+        return product(gathered, b)
 
     def torch_fused(i: int) -> torch.Tensor:
-        return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)[1][0]
+        if factors == BF16:
+            return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)[1][0]
+        scaled = torch.ops.symm_mem.fused_all_gather_scaled_matmul
+        return scaled(a, [b], one(), [one()], 0, group, [None], [None], [BF16], [True])[1][0]
 
     names = [name for name in PATTERNS if possible(name, m // n_pes)]
     sides = {"NCCL + cuBLAS": nccl, "torch fused": torch_fused}
     sides |= patterns(kernels.all_gather_gemm, names, wanted, a, b, out)
-    bound = max(bench.time_alone(lambda: whole @ b), m // n_pes * k * 2 * (n_pes - 1) / rate)
+    bound = max(bench.time_alone(lambda: product(whole, b)), m // n_pes * k * a.itemsize * (n_pes - 1) / rate)
     bench.compare(
-        f"all_gather_gemm M={m} K={k} N/PE={n // n_pes}",
+        f"all_gather_gemm{kind()} M={m} K={k} N/PE={n // n_pes}",
         sides,
         check=lambda r, i: compared(r, exact, k, 1),
         calls=calls_for(bound),
@@ -133,22 +163,25 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
 
     pe, n_pes = bench.world.pe, bench.world.n_pes
     group = symmetric_of_torch(bench)
-    factors = [(random(m, k // n_pes, seed=1 + p), random(k // n_pes, n, seed=100 + p)) for p in range(n_pes)]
-    a, b = factors[pe]
-    exact = sum(exact_product(*pair) for pair in factors)
+    everybody = [(factor_a(m, k // n_pes, 1 + p), factor_b(k // n_pes, n, 100 + p)) for p in range(n_pes)]
+    a, b = everybody[pe]
+    exact = sum(exact_product(*pair) for pair in everybody)
     mine = slice(pe * m // n_pes, (pe + 1) * m // n_pes)
     part = torch.empty(m // n_pes, n, dtype=BF16, device="cuda")
 
     def nccl(i: int) -> torch.Tensor:
-        product = a @ b
+        whole = product(a, b)
         if all_reduce:
-            dist.all_reduce(product)
-            return product
-        dist.reduce_scatter_tensor(part, product)
+            dist.all_reduce(whole)
+            return whole
+        dist.reduce_scatter_tensor(part, whole)
         return part
 
     def torch_fused(i: int) -> torch.Tensor:
-        return torch.ops.symm_mem.fused_matmul_reduce_scatter(a, b, "sum", 0, group)
+        if factors == BF16:
+            return torch.ops.symm_mem.fused_matmul_reduce_scatter(a, b, "sum", 0, group)
+        scaled = torch.ops.symm_mem.fused_scaled_matmul_reduce_scatter
+        return scaled(a, b, one(), one(), "sum", 0, 0, group, [m, n], out_dtype=BF16, use_fast_accum=True)
 
     sides: dict[str, Side] = {"NCCL + cuBLAS": nccl}
     if not all_reduce:
@@ -158,10 +191,10 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
     out = triton_dist.zeros(m, n, dtype=BF16) if all_reduce else torch.empty_like(part)
     sides |= patterns(function, names, wanted, a, b, out)
     wire = m // n_pes * n * 2 * (n_pes - 1) * (2 if all_reduce else 1) / rate
-    bound = max(bench.time_alone(lambda: a @ b), wire)
+    bound = max(bench.time_alone(lambda: product(a, b)), wire)
     expected = exact if all_reduce else exact[mine]
     bench.compare(
-        f"{function.__name__} M={m} K/PE={k // n_pes} N={n}",
+        f"{function.__name__}{kind()} M={m} K/PE={k // n_pes} N={n}",
         sides,
         check=lambda r, i: compared(r, expected, k, n_pes),
         calls=calls_for(bound),
@@ -174,8 +207,12 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
 def possible(pattern: str, rows: int) -> bool:
     """Whether a pattern can be asked for with so many rows on each PE."""
     if pattern == "fused":
-        return takes(rows * triton_dist.n_pes(), triton_dist.n_pes())
+        return factors == BF16 and takes(rows * triton_dist.n_pes(), triton_dist.n_pes())
     return pattern == "bulk_synchronous" or rows % 128 == 0
+
+
+def kind() -> str:
+    return "" if factors == BF16 else ", fp8,"
 
 
 def calls_for(seconds: float) -> int:
@@ -195,8 +232,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=tuple(BENCHMARKS), default=tuple(BENCHMARKS))
     parser.add_argument("--patterns", action="store_true", help="also each of our patterns")
+    parser.add_argument("--fp8", action="store_true", help="with factors of float8_e4m3fn")
     parser.add_argument("--save", help="write JSON to this file")
     args = parser.parse_args()
+    global factors
+    factors = FP8 if args.fp8 else BF16
     torch.backends.cuda.matmul.allow_tf32 = False
     with session("products", total=sum(len(SHAPES[name]) for name in args.only)) as bench:
         rate = bench.copy_engine_rate()
