@@ -62,8 +62,8 @@ def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, pe
     """The configuration for the product of ``a`` in ``c`` with so many programs at a time.
 
     Where all tiles fit into one round, the product waits for B to come from memory, and what counts is that all
-    programs fetch some of it. Else larger tiles need less traffic from the L2 cache, and so less power; and smaller
-    ones leave fewer programs idle, and less to be sent, in the end.
+    programs fetch some of it. Else larger tiles compute a little more with the same power; and smaller ones leave
+    fewer programs idle, and less to be sent, in the end.
 
     Args:
         each: if it is not 0, tiles do not reach over a multiple of so many rows, if that can be had.
