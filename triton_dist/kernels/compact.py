@@ -4,11 +4,12 @@ The words of an empty box are 0, and no word of a message is: what has to be sen
 the one word that would become 0 so, -0.0 itself, travels as 0.0. So a receiver looks at the words until none is 0, and
 the box has to be emptied. (``low_latency`` sends a number with each word: twice the bytes, and nothing to empty.)
 
-A box must be empty before somebody writes to it again, and what somebody wrote must have been read before it is
-emptied. So programs tell their partners on all PEs, by flags, how far they have come (``tell``), and look how far those
-have (``ask``) before they write or empty anything. Where there is other work before a message, both can be done beside
-it, and then cost nothing. Of two boxes in turn, that of message n - 1 may be emptied by who has heard that all have
-come to message n; and whoever has come there has emptied that of n - 2, which is used again.
+A box must be empty before somebody writes to it again, and read before it is emptied. That needs no flags where every
+message is an exchange, in which each PE sends to all and receives from all, and boxes come in threes, message n using
+box n % 3: at message n a program empties the box of message n - 1, which it has read. Somebody writes there again with
+message n + 2, and does so after having received this program's message n + 1, which left after the box was emptied.
+
+Between messages lies the end of a launch, or ``between``: what was done with boxes before comes first for everybody.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-import triton_dist.language as dl
-from triton_dist.kernels.meet import pointers_everywhere
 from triton_dist.kernels.trace import WAIT, clock, note
 
-__all__ = ["ask", "empty", "post", "take", "tell"]
+__all__ = ["BOXES", "between", "empty", "post", "take"]
+
+BOXES = tl.constexpr(3)
+"""Of each kind, in turn."""
 
 
 @triton.jit
@@ -53,26 +55,12 @@ def empty(places, mask):
 
 
 @triton.jit
-def tell(flags, number, N_PES: tl.constexpr):
-    """Tell this program of every PE that it has come to message ``number`` here.
-
-    All threads must have: a ``tl.debug_barrier``, or the end of a launch, lies between what they did before and this.
+def between(count):
+    """Order what this program did with boxes before its messages after this: a fence, in the name of all threads.
 
     Args:
-        flags: a symmetric int32 for each PE.
+        count: an int32 of this program's own, to which one is added.
     """
-    pes = tl.arange(0, triton.next_power_of_2(N_PES))
-    theirs = pointers_everywhere(flags + dl.my_pe(), N_PES)
-    tl.atomic_xchg(theirs, number, mask=pes < N_PES, sem="release", scope="sys")
-
-
-@triton.jit
-def ask(flags, number, N_PES: tl.constexpr):
-    """How far the last of all PEs is beyond message ``number``: not negative, if all have come to it.
-
-    A ``tl.debug_barrier`` has to lie between this and what all threads do.
-    """
-    pes = tl.arange(0, triton.next_power_of_2(N_PES))
-    told = tl.load(flags + pes, mask=pes < N_PES, other=0, volatile=True)
-    tl.atomic_add(flags + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
-    return tl.min(tl.where(pes < N_PES, told - number, 0))
+    tl.debug_barrier()
+    tl.atomic_add(count, 1, sem="acq_rel", scope="sys")
+    tl.debug_barrier()

@@ -17,10 +17,10 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist.kernels.compact import ask, empty, post, take, tell
+from triton_dist.kernels.compact import BOXES, between, empty, post, take
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.sums import elements_of, sum_of_rows, words_of
-from triton_dist.kernels.trace import COMPUTE, SEND, WAIT, clock, note
+from triton_dist.kernels.trace import COMPUTE, SEND, clock, note
 from triton_dist.kernels.tracing import record
 from triton_dist.kernels.workspace import scratch
 
@@ -28,30 +28,23 @@ __all__ = ["MAX_ROWS", "Cut", "cut_for", "few_rows", "stages_for", "takes"]
 
 MAX_ROWS = 128
 
-# A program's mailbox begins with words: how many tiles it has had, and what each PE has told it (up to 72 PEs).
-_TOLD = tl.constexpr(16)
-_HEADER = tl.constexpr(128)
+# A program's mailbox begins with words: whose box's turn it is, and a count for fences.
+_HEADER = tl.constexpr(32)
 
 
 @triton.jit
 def _multiply(
-    a, b, told, number, tile, M, N, K, each, a_step, b_row, b_column,
-    TALK: tl.constexpr, N_PES: tl.constexpr, BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
-    WHOLE: tl.constexpr,
+    a, b, tile, M, N, K, each, a_step, b_row, b_column,
+    BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr,
+    A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """The sums of a tile in which every PE has ``BLOCK`` rows, and uses ``each`` of them.
-
-    Beside the loads PEs tell each other that they have come to this program's tile ``number``; also returned is whether
-    all have, as far as is known: not negative, if so.
-    """
-    steps, lack = tl.cdiv(K, BLOCK_K), -1
+    """The sums of a tile in which every PE has ``BLOCK`` rows, and uses ``each`` of them."""
     rows, inner = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
     places = rows // BLOCK * each + rows % BLOCK
     rows_there = ((rows % BLOCK < each) & (places < M))[:, None]
     columns = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     sums = tl.zeros((BLOCK_N, BLOCK_M) if TURNED else (BLOCK_M, BLOCK_N), tl.float32)
-    for block in range(steps):
+    for block in range(tl.cdiv(K, BLOCK_K)):
         k = block * BLOCK_K
         if A_TMA:
             x = a.load([0, k])
@@ -70,12 +63,7 @@ def _multiply(
             sums = tl.dot(tl.trans(y), tl.trans(x), sums, input_precision="ieee")
         else:
             sums = tl.dot(x, y, sums, input_precision="ieee")
-        if TALK:  # in a loop that is pipelined nobody may wait, not even for threads of the same program
-            if block == 0:
-                tell(told, number, N_PES)
-            if block == steps // 2:
-                lack = ask(told, number, N_PES)
-    return tl.trans(sums) if TURNED else sums, lack
+    return tl.trans(sums) if TURNED else sums
 
 
 @triton.jit
@@ -91,12 +79,12 @@ def _store(c, values, column, each, M, N, c_step, PES: tl.constexpr):
 
 @triton.jit
 def _exchange(
-    total, c, boxes, old, trace, tile, column, each, M, N, c_step,
+    total, c, boxes, last, trace, tile, column, each, M, N, c_step,
     TO_ALL: tl.constexpr, N_PES: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """Send everybody's rows of a tile to everybody, add up what comes, and store it; or send it round first.
 
-    Meanwhile the boxes of the tile before are emptied, ``old`` words behind these.
+    Meanwhile the boxes of the tile before are emptied, ``last`` words behind these.
     """
     PES: tl.constexpr = triton.next_power_of_2(N_PES)
     DTYPE: tl.constexpr = c.dtype.element_ty
@@ -114,15 +102,15 @@ def _exchange(
     began = clock(trace)
     post(there, words_of(total.reshape([PES, ROWS // PES * COLUMNS]), DTYPE), exist, DTYPE)
     note(trace, SEND, tile, began)
-    empty(here + old, exist)
+    empty(here + last, exist)
     PAIRS: tl.constexpr = not (DTYPE == tl.float32)  # noqa: SIM201, SIM300
     summed = sum_of_rows(take(here, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
     if TO_ALL:
-        second = 2 * N_PES * WORDS
+        second = BOXES * N_PES * WORDS
         began = clock(trace)
         post(there + second, tl.broadcast_to(summed, [PES, WORDS]), exist, DTYPE)
         note(trace, SEND, tile, began)
-        empty(here + second + old, exist)
+        empty(here + second + last, exist)
         rows = elements_of(take(here + second, DTYPE, trace, tile), DTYPE).reshape([ROWS, COLUMNS])
         _store(c, rows, column, each, M, N, c_step, PES)
     else:
@@ -132,40 +120,27 @@ def _exchange(
 @triton.jit
 def _few_rows(
     a, b, c, mail, trace, M, N, K, each, a_step, b_row, b_column, c_step,
-    OUT: tl.constexpr, N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    TO_ALL: tl.constexpr, N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
     WHOLE: tl.constexpr,
 ):  # fmt: skip
     BLOCK: tl.constexpr = BLOCK_M // triton.next_power_of_2(N_PES)
-    TALK: tl.constexpr = OUT != "local"
-    mine = mail + tl.program_id(0) * (_HEADER + 4 * N_PES * WORDS)
-    number = 1
-    if TALK:
-        number += tl.load(mine)
+    mine = mail + tl.program_id(0) * (_HEADER + 2 * BOXES * N_PES * WORDS)
+    turn = tl.load(mine)
     for tile in range(tl.program_id(0), tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
         began = clock(trace)
-        total, lack = _multiply(
-            a, b, mine + _TOLD, number, tile, M, N, K, each, a_step, b_row, b_column, TALK, N_PES, BLOCK, BLOCK_M,
-            BLOCK_N, BLOCK_K, TURNED, A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
+        total = _multiply(
+            a, b, tile, M, N, K, each, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N, BLOCK_K, TURNED, A_TMA, B_TMA,
+            B_BY_COLUMNS, WHOLE,
         )  # fmt: skip
         note(trace, COMPUTE, tile, began)
-        if TALK:
-            began = clock(trace)
-            # Who has come to this tile has emptied the boxes of the last but one, which are used again, and needs no
-            # more from those of the last one that it has sent.
-            while lack < 0:
-                lack = ask(mine + _TOLD, number, N_PES)
-            tl.debug_barrier()  # nobody goes on before the threads that asked have
-            note(trace, WAIT, tile, began)
-            turn = N_PES * WORDS  # boxes of a kind take turns
-            boxes, old = mine + _HEADER + (number & 1) * turn, turn - (number & 1) * 2 * turn
-            _exchange(total, c, boxes, old, trace, tile, tile * BLOCK_N, each, M, N, c_step, OUT == "all", N_PES, WORDS)
-            tl.debug_barrier()  # all threads have emptied boxes, before anybody is told
-        else:
-            _store(c, total, tile * BLOCK_N, each, M, N, c_step, 1)
-        number += 1
-    if TALK:
-        tl.store(mine, number - 1)
+        boxes = mine + _HEADER + turn * (N_PES * WORDS)
+        last = tl.where(turn == 0, BOXES - 1, -1) * (N_PES * WORDS)
+        _exchange(total, c, boxes, last, trace, tile, tile * BLOCK_N, each, M, N, c_step, TO_ALL, N_PES, WORDS)
+        turn = tl.where(turn == BOXES - 1, 0, turn + 1)
+        if tile + tl.num_programs(0) < tl.cdiv(N, BLOCK_N):
+            between(mine + 1)
+    tl.store(mine, turn)
 
 
 @dataclass(frozen=True)
@@ -184,26 +159,25 @@ def takes(rows: int, n_pes: int) -> bool:
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
-def few_rows(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, out: str) -> None:
-    """c = a · b on this PE (``out`` is ``"local"``), or the sum of that over PEs: this PE's rows (``"scatter"``), of
-    which each has as many, or all of them on every PE (``"all"``). *Collective* when a shape is first used.
+def few_rows(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool) -> None:
+    """c = the sum of a · b over PEs: this PE's rows of it, of which each has as many, or all on every PE. *Collective*
+    when a shape is first used.
 
     Args:
         a: [M, K], with contiguous rows; ``takes`` says how many.
         b: [K, N], with contiguous rows or columns.
-        c: [M, N], or this PE's rows of it.
+        c: [M / n_pes, N], or all of it, [M, N].
     """
-    n_pes = 1 if out == "local" else triton_dist.n_pes()
+    n_pes = triton_dist.n_pes()
     (m, k), n = a.shape, b.shape[1]
     block_m = _block_m(m, n_pes)
     cut = _cut_here(block_m, n, a.element_size())
     words = block_m // int(triton.next_power_of_2(n_pes)) * cut.block_n * a.element_size() // 4
-    mail = c
-    if out != "local":
-        # One for each operation: of the tile before, a program empties the boxes that it uses itself.
-        mail = scratch(f"few rows, {out}, {words} words", _programs() * (_HEADER.value + 4 * n_pes * words))
+    out = "all" if to_all else "scatter"
+    # One for each operation: of the tile before, a program empties the boxes that it uses itself.
+    mail = scratch(f"few rows, {out}, {words} words", _programs() * (_HEADER.value + 2 * BOXES.value * n_pes * words))
     each = triton.cdiv(m, n_pes)
-    a_tma = _by_tma(a) and (n_pes == 1 or each * n_pes == block_m)
+    a_tma = _by_tma(a) and each * n_pes == block_m
     b_tma = _by_tma(b) or _by_tma(b.t())
     by_columns = b.stride(1) != 1
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
@@ -212,9 +186,9 @@ def few_rows(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, out: str) -> Non
     _few_rows[(programs,)](
         _descriptor(a, block_m, cut.block_k) if a_tma else a,
         _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
-        c, mail, record(f"product of few rows, {out}", programs, 6 * (1 + tiles // programs)),
+        c, mail, record(f"product of few rows, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
-        OUT=out, N_PES=n_pes, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
+        TO_ALL=to_all, N_PES=n_pes, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
         WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,
         WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0,
         num_warps=cut.warps, num_stages=_stages_here(block_m, cut, a.element_size()),

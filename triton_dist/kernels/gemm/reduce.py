@@ -64,7 +64,7 @@ def gemm_reduce_scatter(
         pattern: how communication is overlapped (see the module), or ``auto``: the faster of those that can be had
             here, as measured when a shape is first used. ``ring`` needs a Hopper GPU, and a multiple of 128 rows for
             each PE; with fp8, ``b`` by columns and a result of 16-bit floats, too. ``fused`` takes up to 128 rows in
-            all, and no fp8; it has not run on a GPU as it is now, and ``auto`` does not try it.
+            all, and no fp8.
         scale_a, scale_b: what the elements of ``a`` and ``b`` have to be multiplied by, as a float32 tensor of one
             element each, or a number; for fp8 only. By default 1. They may differ between PEs.
         out_dtype: of the result of fp8 factors; by default ``out``'s, or bfloat16.
@@ -90,7 +90,7 @@ def gemm_reduce_scatter(
 
     ways = {
         "bulk_synchronous": bulk_synchronous,
-        "fused": lambda: few_rows(a, b, c, "scatter"),
+        "fused": lambda: few_rows(a, b, c, to_all=False),
         "ring": lambda: _ring(a, b, c, scale),
     }
     _run("gemm_reduce_scatter", pattern, a, b, c, ways)
@@ -132,7 +132,7 @@ def gemm_all_reduce(
 
     ways = {
         "bulk_synchronous": bulk_synchronous,
-        "fused": lambda: few_rows(a, b, c, "all"),
+        "fused": lambda: few_rows(a, b, c, to_all=True),
         "ring": lambda: _ring(a, b, c, scale, to_all=True),
     }
     _run("gemm_all_reduce", pattern, a, b, c, ways)
@@ -162,9 +162,7 @@ def _run(
         )
     possible = {name: way for name, way in ways.items() if {"ring": ring, "fused": few}.get(name, True)}
     if pattern == "auto":
-        # `fused` has not run on a GPU as it is now: who wants it says so.
-        tried = {name: way for name, way in possible.items() if name != "fused"}
-        pattern = fastest(function, a, b, c, tried)
+        pattern = fastest(function, a, b, c, possible)
     possible[pattern]()
 
 
