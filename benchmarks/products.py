@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -92,6 +93,16 @@ def symmetric_of_torch(bench: Bench) -> str:
     return str(group)
 
 
+@contextmanager
+def torch_native_asked_for() -> Iterator[None]:
+    """Torch's fused operator then takes a kernel of its own that awaits its operand's parts."""
+    os.environ["TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"]
+
+
 def patterns(function: Callable[..., torch.Tensor], names: Any, wanted: bool, *args: Any) -> dict[str, Side]:
     """Our function as it chooses by itself and, if wanted, each of its patterns."""
     sides: dict[str, Side] = {"ours": lambda i: function(*args)}
@@ -145,8 +156,14 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
         scaled = torch.ops.symm_mem.fused_all_gather_scaled_matmul
         return scaled(a, [b], one(), [one()], 0, group, [None], [None], [BF16], [True])[1][0]
 
+    def torch_native(i: int) -> torch.Tensor:
+        with torch_native_asked_for():
+            return torch_fused(i)
+
     names = [name for name in PATTERNS if possible(name, m // n_pes)]
     sides = {"NCCL + cuBLAS": nccl, "torch fused": torch_fused}
+    if factors == BF16 and 2048 < m <= 4096:  # else it makes no difference
+        sides["torch fused, native"] = torch_native
     sides |= patterns(kernels.all_gather_gemm, names, wanted, a, b, out)
     bound = max(bench.time_alone(lambda: product(whole, b)), m // n_pes * k * a.itemsize * (n_pes - 1) / rate)
     bench.compare(
