@@ -5,12 +5,16 @@ does after it has acquired that word. A put is no access of the program but of a
 write is ordered before something only through ``quiet``, through a ``fence`` and an update of the same PE, through the
 signal that it carries, or through a barrier; a non-blocking copy reads its source as late.
 
+Messages that say themselves that they have arrived are stored as data and read by volatile loads. Such a load orders
+what comes after the reader's next fence behind what came before the writer's last one before the store. Fences are the
+begin and the end of a launch, and atomics with "acq_rel" at system scope.
+
 A barrier of all PEs' hosts orders everything, so what lies between two of them is looked at by itself (a *segment*).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +28,9 @@ from triton_dist.check.shadow import Conflict, Shadow, Who
 __all__ = ["Segment"]
 
 _HOW = {"plain": 0, "atomic": 1, "volatile": 2}
+_FENCES = 64
+"""Of a program, that are remembered: what was stored before the first of them comes after no fence that is known."""
+
 _GETS = -(1 << 30)
 """In place of the PE that puts go to: the program's non-blocking gets."""
 
@@ -44,6 +51,12 @@ class _Thread:
     fenced: dict[int, int] = field(default_factory=dict)
     """By actor: how many of them come before its next update of that PE."""
     rounds: dict[Any, int] = field(default_factory=lambda: defaultdict(int))
+    fences: deque[tuple[int, Clock]] = field(default_factory=lambda: deque(maxlen=_FENCES))
+    """What it knew at each of its fences, and the number of its events from there on."""
+    seen: Clock | None = None
+    """What it will know, through its volatile loads, after its next fence."""
+    released: list[Word] = field(default_factory=list)
+    """By the atomic that it is about to end."""
     waited: bool = False
     narrow: bool = False
     """Whether it has used atomics that order the programs of one PE only."""
@@ -60,6 +73,24 @@ class _Thread:
         if actor is not None:
             clock.learn(actor, self.fenced.get(actor, 0))
         return clock
+
+    def see(self, clock: Clock) -> None:
+        """A store of somebody who had known this at the last fence before it."""
+        if self.seen is None:
+            self.seen = clock.copy()
+        else:
+            self.seen.join(clock)
+
+    def fence(self) -> None:
+        if self.seen is not None:
+            self.clock.join(self.seen)
+            self.seen = None
+        self.fences.append((self.now + 1, self.clock.copy()))
+        self.go_on()
+
+    def known_at_fence(self, number: int) -> Clock | None:
+        """What it knew at the last fence before its event of this number; None: that is forgotten."""
+        return next((clock for first, clock in reversed(self.fences) if first <= number), None)
 
     def go_on(self) -> None:
         """What follows is no part of what was published."""
@@ -99,6 +130,7 @@ class Segment:
             self._prepare(pe, event, ranges)
         self._shadows = {space: Shadow.of(found) for space, found in ranges.items()}
         self._threads: dict[tuple[int, int], _Thread] = {}
+        self._by_actor: dict[int, _Thread] = {}
         self._words: dict[Word, _SyncWord] = defaultdict(_SyncWord)
         self._rounds: dict[Any, Clock] = {}
         self._pe_rounds: dict[Any, int] = defaultdict(int)
@@ -145,14 +177,16 @@ class Segment:
 
     def _start(self, pe: int, program: int, clock: Clock) -> _Thread:
         thread = _Thread(self._actor(pe, program, None), clock)
-        thread.clock.upto[thread.actor] = 1
-        self._threads[pe, program] = thread
+        thread.clock.upto[thread.actor] = 0
+        thread.fence()
+        self._threads[pe, program] = self._by_actor[thread.actor] = thread
         return thread
 
     def _program(self, pe: int, program: int, _: Any) -> None:
         self._start(pe, program, self._threads[pe, HOST].clock.copy())
 
     def _end(self, pe: int, program: int) -> None:
+        self._threads[pe, program].fence()
         self._ended[pe].append(self._threads[pe, program])
 
     def _launched(self, pe: int) -> None:
@@ -169,6 +203,12 @@ class Segment:
         thread = self._thread(pe, program)
         thread.polled |= how == "volatile"
         self._had_waited[self._current] = thread.waited
+        if how == "volatile":
+            space, begins, ends = ranges
+            for actor, number in self._shadows[space].unknown_writes(begins, ends, thread.clock):
+                writer = self._by_actor.get(actor)  # none: a copy, which says by a signal that it has arrived
+                if writer and (known := writer.known_at_fence(number)):
+                    thread.see(known)
         self._touch(ranges, writes, Who(thread.actor, thread.now, self._current, _HOW[how]), thread.clock)
 
     def _touch(self, ranges: PlainRanges, writes: bool, who: Who, clock: Clock) -> None:
@@ -225,6 +265,7 @@ class Segment:
         for word in words:
             self._words[word].release(pe, scope, published[word[0]], sets)
         thread.go_on()
+        thread.released = words if scope == "sys" else []
 
     def _acquire(self, pe: int, program: int, place: int, words: list[Word], scope: str) -> None:
         thread = self._thread(pe, program)
@@ -233,6 +274,9 @@ class Segment:
         for word in words:
             if word in self._words:
                 self._words[word].acquire(pe, scope, thread.clock)
+        if words == thread.released:  # by the same atomic: "acq_rel"
+            thread.fence()
+        thread.released = []
 
     def _fence(self, pe: int, program: int, target: int | None) -> None:
         thread = self._thread(pe, program)

@@ -98,15 +98,30 @@ class Shadow:
                 break
         return conflicts
 
-    def write(self, begins: NDArray[np.int64], ends: NDArray[np.int64], who: Who, clock: Clock) -> list[Conflict]:
-        """As :meth:`read`."""
+    def unknown_writes(self, begins: NDArray[np.int64], ends: NDArray[np.int64], clock: Clock) -> list[tuple[int, int]]:
+        """Who wrote last to these ranges, actor and number, and ``clock`` does not know it."""
         at = self._pieces(begins, ends)
-        conflicts = self._conflicts(self._writes, at, who, clock, wrote=True)
+        at = at[clock.unknown(self._writes.actor[at], self._writes.number[at])]
+        return sorted({(int(self._writes.actor[i]), int(self._writes.number[i])) for i in at})
+
+    def write(self, begins: NDArray[np.int64], ends: NDArray[np.int64], who: Who, clock: Clock) -> list[Conflict]:
+        """As :meth:`read`. Who has seen a write with a volatile read, and writes itself, comes after it: accesses to
+        one place have an order."""
+        at = self._pieces(begins, ends)
+        conflicts = self._conflicts(self._writes, at[~self._seen(at, clock)], who, clock, wrote=True)
         for layer in self._reads:
             conflicts += self._conflicts(layer, at, who, clock, wrote=False)
             layer.actor[at] = -1
         self._writes.put(at, who)
         return conflicts
+
+    def _seen(self, at: NDArray[np.int64], clock: Clock) -> NDArray[np.bool_]:
+        """Of which pieces ``clock`` knows a volatile read that came after the last write."""
+        seen = np.zeros(at.size, np.bool_)
+        for layer in self._reads:
+            known = (layer.actor[at] >= 0) & ~clock.unknown(layer.actor[at], layer.number[at])
+            seen |= known & (layer.how[at] == 2)
+        return seen
 
     def _conflicts(self, layer: _Layer, at: NDArray[np.int64], who: Who, clock: Clock, wrote: bool) -> list[Conflict]:
         bad = at[layer.conflicting(at, clock, who.how)]
