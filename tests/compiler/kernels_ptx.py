@@ -33,6 +33,10 @@ KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("reduce_scatter", "_push"): (SUMMED | LARGE | STAGED, 16),
     ("all_reduce", "_push"): (SUMMED | LARGE | STAGED, 16),
     ("all_reduce", "_direct"): (SUMMED | LARGE | {"part": "i32"}, 8),
+    ("broadcast", "_scatter"): (
+        MOVED | LARGE | {"tensor": "*i32", "root": "i32", "rounds": "i32", "per_round": "i32"},
+        16,
+    ),
     ("all_gather", "_exchange"): (MOVED | SMALL, 4),
     ("all_reduce", "_two_shot"): (MOVED | SMALL | SUM_OF_WORDS, 8),
     ("meeting", "_meeting"): (MOVED | LARGE, 4),

@@ -56,6 +56,17 @@ def test_a_meeting_releases_once_and_acquires(ptx: dict[str, str]) -> None:
     assert len(re.findall(pattern, ptx["meeting._meeting"], re.DOTALL)) == 1
 
 
+def test_whoever_waits_for_the_root_of_a_broadcast_acquires(ptx: dict[str, str]) -> None:
+    lines = ptx["broadcast._scatter"].splitlines()
+    # All PEs in the first and in the last meeting, the root before each round.
+    assert sum("atom.global.sys.acquire.add" in line for line in lines) == 2
+    assert sum("ld.global.sys.acquire" in line for line in lines) == 1
+    # And all tell all in the first and the last, the root after each round.
+    assert sum("atom.global.sys.release.exch" in line for line in lines) == 3
+    # Whole vectors come and go, the root's to three PEs and the others' to two and, maybe, the root.
+    assert sum("st.global.v4" in line for line in lines) == 12
+
+
 @pytest.mark.parametrize("name", STAGED)
 def test_what_is_staged_moves_16_bytes_at_a_time(ptx: dict[str, str], name: str) -> None:
     assert ptx[name].count("ld.global.v4.b32") >= 10 and ptx[name].count("st.global.v4.b32") >= 6
