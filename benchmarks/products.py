@@ -9,7 +9,6 @@ must send, whichever is longer; the efficiency is the bound by the time.
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from harness import Bench, Side, session
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels.gemm.few_rows import takes
+from triton_dist.kernels.gemm.fp8 import ones
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 factors = BF16  # or FP8, with B by columns; results are of bfloat16
@@ -56,17 +56,11 @@ def factor_b(k: int, n: int, seed: int) -> torch.Tensor:
     return random(k, n, seed=seed) if factors == BF16 else random(n, k, seed=seed).to(factors).t()
 
 
-@functools.cache
-def one() -> torch.Tensor:
-    """A scale; made once, since a graph would make it anew."""
-    return torch.ones((), device="cuda")
-
-
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """By cuBLAS."""
     if factors == BF16:
         return a @ b
-    return torch._scaled_mm(a, b, scale_a=one(), scale_b=one(), out_dtype=BF16, use_fast_accum=True)
+    return torch._scaled_mm(a, b, scale_a=ones(), scale_b=ones(), out_dtype=BF16, use_fast_accum=True)
 
 
 def compared(result: torch.Tensor, exact: torch.Tensor, k: int, roundings: int) -> str | None:
@@ -154,7 +148,7 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
         if factors == BF16:
             return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)[1][0]
         scaled = torch.ops.symm_mem.fused_all_gather_scaled_matmul
-        return scaled(a, [b], one(), [one()], 0, group, [None], [None], [BF16], [True])[1][0]
+        return scaled(a, [b], ones(), [ones()], 0, group, [None], [None], [BF16], [True])[1][0]
 
     def torch_native(i: int) -> torch.Tensor:
         with torch_native_asked_for():
@@ -198,7 +192,7 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
         if factors == BF16:
             return torch.ops.symm_mem.fused_matmul_reduce_scatter(a, b, "sum", 0, group)
         scaled = torch.ops.symm_mem.fused_scaled_matmul_reduce_scatter
-        return scaled(a, b, one(), one(), "sum", 0, 0, group, [m, n], out_dtype=BF16, use_fast_accum=True)
+        return scaled(a, b, ones(), ones(), "sum", 0, 0, group, [m, n], out_dtype=BF16, use_fast_accum=True)
 
     sides: dict[str, Side] = {"NCCL + cuBLAS": nccl}
     if not all_reduce:
