@@ -130,7 +130,6 @@ class Segment:
             self._prepare(pe, event, ranges)
         self._shadows = {space: Shadow.of(found) for space, found in ranges.items()}
         self._threads: dict[tuple[int, int], _Thread] = {}
-        self._by_actor: dict[int, _Thread] = {}
         self._words: dict[Word, _SyncWord] = defaultdict(_SyncWord)
         self._rounds: dict[Any, Clock] = {}
         self._pe_rounds: dict[Any, int] = defaultdict(int)
@@ -179,7 +178,7 @@ class Segment:
         thread = _Thread(self._actor(pe, program, None), clock)
         thread.clock.upto[thread.actor] = 0
         thread.fence()
-        self._threads[pe, program] = self._by_actor[thread.actor] = thread
+        self._threads[pe, program] = thread
         return thread
 
     def _program(self, pe: int, program: int, _: Any) -> None:
@@ -205,9 +204,10 @@ class Segment:
         self._had_waited[self._current] = thread.waited
         if how == "volatile":
             space, begins, ends = ranges
-            for actor, number in self._shadows[space].unknown_writes(begins, ends, thread.clock):
-                writer = self._by_actor.get(actor)  # none: a copy, which says by a signal that it has arrived
-                if writer and (known := writer.known_at_fence(number)):
+            for write in self._shadows[space].unknown_writes(begins, ends, thread.clock):
+                writer = self._by(write.event)
+                # (A copy, which has an actor of its own, says by a signal that it has arrived.)
+                if writer.actor == write.actor and (known := writer.known_at_fence(write.number)):
                     thread.see(known)
         self._touch(ranges, writes, Who(thread.actor, thread.now, self._current, _HOW[how]), thread.clock)
 

@@ -56,13 +56,19 @@ class _Layer:
     def put(self, at: NDArray[np.int64], who: Who) -> None:
         self.actor[at], self.number[at], self.event[at], self.how[at] = who.actor, who.number, who.event, who.how
 
-    def conflicting(self, at: NDArray[np.int64], clock: Clock, how: int) -> NDArray[np.bool_]:
-        unknown = clock.unknown(self.actor[at], self.number[at])
-        if unknown.any():
-            theirs = self.how[at]
-            # A volatile access says that others may come between; two atomic ones do not disturb each other.
-            unknown &= ~((theirs == 2) | (how == 2) | ((theirs == 1) & (how == 1)))
-        return unknown
+    def get(self, piece: int) -> Who:
+        return Who(*(int(of[piece]) for of in (self.actor, self.number, self.event, self.how)))
+
+    def unknown(self, at: NDArray[np.int64], clock: Clock) -> NDArray[np.bool_]:
+        return clock.unknown(self.actor[at], self.number[at])
+
+    def conflicting(self, at: NDArray[np.int64], clock: Clock, how: int) -> NDArray[np.int64]:
+        """Those of the pieces whose access here is unknown to the clock of one that happens now."""
+        at = at[self.unknown(at, clock)]
+        theirs = self.how[at]
+        # A volatile access says that others may come between; two atomic ones do not disturb each other.
+        found: NDArray[np.int64] = at[~((theirs == 2) | (how == 2) | ((theirs == 1) & (how == 1)))]
+        return found
 
 
 class Shadow:
@@ -81,7 +87,7 @@ class Shadow:
     def read(self, begins: NDArray[np.int64], ends: NDArray[np.int64], who: Who, clock: Clock) -> list[Conflict]:
         """The access happens; the earlier ones that ``clock`` does not know."""
         at = self._pieces(begins, ends)
-        conflicts = self._conflicts(self._writes, at, who, clock, wrote=True)
+        conflicts = self._conflicts(self._writes, self._writes.conflicting(at, clock, who.how), wrote=True)
         left = at
         for i in range(_READERS):
             if i == len(self._reads):
@@ -89,28 +95,28 @@ class Shadow:
             layer = self._reads[i]
             # Whoever is ordered after this read is ordered after those it knows of, too. But a volatile read stands for
             # no other.
-            free = (layer.actor[left] < 0) | (
-                ~clock.unknown(layer.actor[left], layer.number[left]) & (layer.how[left] >= who.how)
-            )
+            free = (layer.actor[left] < 0) | (~layer.unknown(left, clock) & (layer.how[left] >= who.how))
             layer.put(left[free], who)
             left = left[~free]
             if not left.size:
                 break
         return conflicts
 
-    def unknown_writes(self, begins: NDArray[np.int64], ends: NDArray[np.int64], clock: Clock) -> list[tuple[int, int]]:
-        """Who wrote last to these ranges, actor and number, and ``clock`` does not know it."""
+    def unknown_writes(self, begins: NDArray[np.int64], ends: NDArray[np.int64], clock: Clock) -> list[Who]:
+        """The last writes to these ranges that ``clock`` does not know."""
         at = self._pieces(begins, ends)
-        at = at[clock.unknown(self._writes.actor[at], self._writes.number[at])]
-        return sorted({(int(self._writes.actor[i]), int(self._writes.number[i])) for i in at})
+        at = at[self._writes.unknown(at, clock)]
+        _, first = np.unique(self._writes.event[at], return_index=True)
+        return [self._writes.get(piece) for piece in at[first]]
 
     def write(self, begins: NDArray[np.int64], ends: NDArray[np.int64], who: Who, clock: Clock) -> list[Conflict]:
         """As :meth:`read`. Who has seen a write with a volatile read, and writes itself, comes after it: accesses to
         one place have an order."""
         at = self._pieces(begins, ends)
-        conflicts = self._conflicts(self._writes, at[~self._seen(at, clock)], who, clock, wrote=True)
+        overwritten = self._writes.conflicting(at, clock, who.how)
+        conflicts = self._conflicts(self._writes, overwritten[~self._seen(overwritten, clock)], wrote=True)
         for layer in self._reads:
-            conflicts += self._conflicts(layer, at, who, clock, wrote=False)
+            conflicts += self._conflicts(layer, layer.conflicting(at, clock, who.how), wrote=False)
             layer.actor[at] = -1
         self._writes.put(at, who)
         return conflicts
@@ -119,12 +125,11 @@ class Shadow:
         """Of which pieces ``clock`` knows a volatile read that came after the last write."""
         seen = np.zeros(at.size, np.bool_)
         for layer in self._reads:
-            known = (layer.actor[at] >= 0) & ~clock.unknown(layer.actor[at], layer.number[at])
-            seen |= known & (layer.how[at] == 2)
+            seen |= (layer.actor[at] >= 0) & (layer.how[at] == 2) & ~layer.unknown(at, clock)
         return seen
 
-    def _conflicts(self, layer: _Layer, at: NDArray[np.int64], who: Who, clock: Clock, wrote: bool) -> list[Conflict]:
-        bad = at[layer.conflicting(at, clock, who.how)]
+    def _conflicts(self, layer: _Layer, bad: NDArray[np.int64], wrote: bool) -> list[Conflict]:
+        """One of each event, for these pieces."""
         found = []
         for event in np.unique(layer.event[bad]):
             piece = int(bad[layer.event[bad] == event][0])
