@@ -69,6 +69,7 @@ FP8 = {"a": E4M3, "b": E4M3, "B_BY_COLUMNS": True}
         pytest.param(LARGE, {"OUT": "senders", "SENDERS": 16}, id="senders"),
         pytest.param(LARGE, {"OUT": "ring_all", "SPLIT": True}, id="ring_all"),
         pytest.param(LARGE, {"GATHER": True}, id="gather"),
+        pytest.param(LARGE, {"OUT": "chunks"}, id="chunks"),
         pytest.param(LARGE, {**FP8, "OUT": "senders", "SENDERS": 16}, id="fp8_senders"),
         pytest.param(LARGE, {**FP8, "OUT": "ring_all", "SPLIT": True, "b": E5M2}, id="fp8_ring_all"),
         pytest.param(WIDE, {**FP8, "GATHER": True, "a": E5M2, "b": E5M2}, id="fp8_gather_wide"),

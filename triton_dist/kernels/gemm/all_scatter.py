@@ -6,7 +6,7 @@ and one more:
 - ``bulk_synchronous``: the product, then its tiles are sent. Nothing overlaps.
 - ``producer_consumer``: two kernels on two streams; the product's has most of the GPU and raises a flag for each tile,
   the other waits for the flags and sends.
-- ``copy_engine``: the same, but the GPU's copy engines are the consumer, so that all processors compute.
+- ``copy_engine``: the same, but the GPU's copy engine is the consumer, so that all processors compute (``engine.py``).
 - ``fused_sequential``: one kernel; a program sends each tile that it has computed, then computes the next.
 - ``fused_producer_consumer``: one kernel; some programs send what the others compute.
 - ``warp_specialized``: one kernel; in every program one warp sends a tile while the others compute the next.
@@ -20,10 +20,11 @@ import torch
 import triton
 
 import triton_dist
-from triton_dist.kernels.gemm import portable, streams
+from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
-from triton_dist.kernels.gemm.config import LARGE, WIRE, choose, flops
+from triton_dist.kernels.gemm.config import LARGE, WIRE, flops
+from triton_dist.kernels.gemm.engine import send_by_engine
 from triton_dist.kernels.gemm.fp8 import FP8, scale_of
 from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.gemm.measure import fastest
@@ -186,55 +187,10 @@ def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: 
     kept(("scatter", *shape_of(a, b)), make)(a, b, c, everywhere=everywhere(c), scale=scale)
 
 
-def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    from triton_dist.kernels.gemm.hopper.launch import Launcher, everywhere
-    from triton_dist.kernels.gemm.hopper.words import DONE, ENTERED
-
-    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
-
-    def make() -> tuple[Launcher, list[slice], list[torch.cuda.Stream]]:
-        config = choose(a, c, portable.programs(), peers=n_pes - 1)
-        rows, columns = config.tiles(c)
-        tiles: list[Tile] = []
-        chunks: list[slice] = []
-        sizes: list[int] = []
-        # Rows of tiles are sent as a whole: copy engines are slow with short rows. Two rounds of all programs each, or
-        # eight rows, which share what they load; the first is one row, so that copies begin soon.
-        group = max(1, min(8, 2 * portable.programs() // len(columns)))
-        first = 0
-        while first < len(rows):
-            some = rows[first : first + (group if first else 1)]
-            tiles += [Tile(row, column, len(chunks)) for row, column in grouped(some, columns)]
-            chunks.append(slice(some[0] * config.block_m, (some[-1] + 1) * config.block_m))
-            sizes.append(len(some) * len(columns))
-            first = some[-1] + 1
-        schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
-        launcher = Launcher(schedule, config, "chunks", False, len(columns), chunk_sizes=sizes)
-        return launcher, chunks, [torch.cuda.Stream() for _ in range(n_pes - 1)]
-
-    launcher, chunks, beside = kept(("chunks", *shape_of(a, b)), make)
-    here = torch.cuda.current_stream()
-    flags, there = launcher.flags.data_ptr(), everywhere(launcher.flags)
-    peers = everywhere(c)
-    for stream in beside:
-        stream.wait_stream(here)
-    launcher(a, b, c, scale=scale)
-    for i, stream in enumerate(beside):
-        pe = (me + 1 + i) % n_pes
-        streams.take(stream, flags + 4 * (ENTERED.value + pe))
-        for number, part in enumerate(chunks):
-            streams.take(stream, launcher.chunk_flags.data_ptr() + 4 * (number * (n_pes - 1) + i))
-            streams.copy(stream, peers[1 + i][part], c[part])
-        streams.give(stream, there[1 + i].data_ptr() + 4 * (DONE.value + me))
-        here.wait_stream(stream)
-    for i in range(1, n_pes):
-        streams.take(here, flags + 4 * (DONE.value + (me + i) % n_pes))
-
-
 PATTERNS = {
     "bulk_synchronous": _bulk_synchronous,
     "producer_consumer": _producer_consumer,
-    "copy_engine": _copy_engine,
+    "copy_engine": send_by_engine,
     "fused_sequential": _fused_sequential,
     "fused_producer_consumer": _fused_producer_consumer,
     "warp_specialized": _warp_specialized,

@@ -68,7 +68,7 @@ class Launcher:
         tile_columns: tiles beside each other in C.
         ring_tiles: how many tiles have flags of their own on the next PE.
         state_words: how many words of state the schedule names beyond the first ones.
-        chunk_sizes: tiles of each chunk, where copy engines send.
+        chunk_sizes: tiles of each chunk, where the copy engine sends.
         senders: programs that pass on what the others compute.
         spread: over which share of the time of the next tile a program sends one, in small pieces, so that NVLink is
             never asked for more than it can take (see ``send_to_peers``); 0: as fast as it can, in blocks.
@@ -105,7 +105,7 @@ class Launcher:
 
     @cached_property
     def chunk_flags(self) -> torch.Tensor:
-        return self._zeros(max(1, len(self.chunk_sizes) * (triton_dist.n_pes() - 1)))
+        return self._zeros(max(1, len(self.chunk_sizes)))
 
     @cached_property
     def _tables(self) -> tuple[torch.Tensor, ...]:

@@ -37,7 +37,7 @@ def send_tiles(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, N_PES: gl.constexpr,
     OUT: gl.constexpr, GATHER: gl.constexpr, SENDERS: gl.constexpr, IN_FLIGHT: gl.constexpr,
 ):  # fmt: skip
-    """OUT: "local": to ``c``. "chunks": also, and a chunk's last tile raises its flags, which copy engines await.
+    """OUT: "local": to ``c``. "chunks": also, and a chunk's last tile raises its flag, which the copy engine awaits.
     "senders": also, and each tile raises its flag, which the last ``SENDERS`` programs await to pass it on to all;
     or the tile has no flag, and goes to all from here.
     "scatter": to all. "ring": to the next PE's staging, and the PE's own to ``c``. "ring_all": but its own to all."""
@@ -110,7 +110,7 @@ def send_tiles(
                         gl.atomic_xchg(state + pe, now, sem="release", scope="gpu")
                 elif OUT == "chunks":
                     stores_complete()
-                    finish_chunk_tile(pe, chunks, state, N_PES)
+                    finish_chunk_tile(pe, chunks, state)
                 note(trace, unit, SEND, began)
     stores_complete()
 
@@ -156,13 +156,12 @@ def send_to_peers(
 
 
 @gluon.jit
-def finish_chunk_tile(chunk, chunks, state, N_PES: gl.constexpr):
-    """One more tile of a chunk is in memory; if it is the last, tell the copies to each peer."""
-    sizes, copies = chunks
+def finish_chunk_tile(chunk, chunks, state):
+    """One more tile of a chunk is in memory; if it is the last, tell the copy engine."""
+    sizes, flags = chunks
     if gl.atomic_add(state + CHUNKS + chunk, 1, sem="acq_rel", scope="gpu") == gl.load(sizes + chunk) - 1:
         gl.store(state + CHUNKS + chunk, 0)
-        for i in gl.static_range(N_PES - 1):
-            gl.atomic_xchg(copies + chunk * (N_PES - 1) + i, 1, sem="release", scope="sys")
+        gl.atomic_xchg(flags + chunk, 1, sem="release", scope="sys")
 
 
 @gluon.jit
