@@ -8,7 +8,7 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-__all__ = ["acquire", "after_generic", "await_peers", "clock", "raise_at", "stores_complete"]
+__all__ = ["acquire", "after_generic", "await_peers", "clock", "nanoseconds", "raise_at", "stores_complete"]
 
 
 @gluon.jit
@@ -54,3 +54,9 @@ def after_generic():
 def clock():
     """Cycles of this multiprocessor, modulo 2³²."""
     return gl.inline_asm_elementwise("mov.u32 $0, %clock;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def nanoseconds():
+    """The time, modulo 2³² ns."""
+    return gl.inline_asm_elementwise("mov.u32 $0, %globaltimer_lo;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)

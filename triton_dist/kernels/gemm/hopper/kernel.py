@@ -18,7 +18,7 @@ __all__ = ["multiply"]
 def multiply(
     a, a_own, b, c, c0, c1, c2, c3, c4, c5, c6, c7, following, staging,
     units, starts, slots, slot_flags, scale, state, flags, distances, chunk_sizes, chunk_flags,
-    me, tiles_n, pace, trace,
+    me, tiles_n, pace, gap, trace,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
     N_PES: gl.constexpr, OUT: gl.constexpr, GATHER: gl.constexpr, SPLIT: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
     SENDERS: gl.constexpr, IN_FLIGHT: gl.constexpr,
@@ -60,7 +60,7 @@ def multiply(
             (load_tiles, (a, a_own, b, c, ring, schedule, trace, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
             (send_tiles, (c, everywhere, following, ring, outgoing, schedule, trace, state, flags, chunks, distances,
-                          pes, tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS,
+                          pes, tiles_n, pace, gap, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS,
                           IN_FLIGHT)),
         ], [1, 1], [24, 48])
     elif RING:
@@ -72,7 +72,7 @@ def multiply(
             (load_tiles, (a, a_own, b, c, ring, schedule, trace, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
             (send_tiles, (c, everywhere, following, ring, outgoing, schedule, trace, state, flags, chunks, distances,
-                          pes, tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS,
+                          pes, tiles_n, pace, gap, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS,
                           IN_FLIGHT)),
             (receive_tiles, (staging, outgoing, schedule, trace, state, flags, pes, tiles_n, BLOCK_M, BLOCK_N, GROUPS)),
         ], [4, 1, 1, 1], [232, 24, 24, 24])
@@ -85,7 +85,7 @@ def multiply(
             (load_tiles, (a, a_own, b, c, ring, schedule, trace, state, flags, pes, BLOCK_M, BLOCK_N,
                           BLOCK_K, STAGES, GROUPS, GATHER, B_BY_COLUMNS, SENDERS)),
             (send_tiles, (c, everywhere, following, ring, outgoing, schedule, trace, state, flags, chunks, distances,
-                          pes, tiles_n, pace, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS,
+                          pes, tiles_n, pace, gap, BLOCK_M, BLOCK_N, STAGES, GROUPS, N_PES, OUT, GATHER, SENDERS,
                           IN_FLIGHT)),
         ], [4, 1, 1], [232, 24, 24])
     # fmt: on

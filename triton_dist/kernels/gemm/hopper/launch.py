@@ -12,7 +12,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import triton_dist
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import K_BYTES, WIRE, Config, block_k, choose
+from triton_dist.kernels.gemm.config import K_BYTES, Config, block_k, choose
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.hopper import notes, words
 from triton_dist.kernels.gemm.hopper.kernel import multiply
@@ -23,13 +23,14 @@ __all__ = ["REGISTERS", "Launcher", "all_tiles", "everywhere", "fits"]
 
 _RESULTS = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 _TYPES = _RESULTS | {torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5}
-_PIECE = (32, 64)
-"""What is sent at a time: 4 KB in rows of 128 bytes. Two of them on their way from each program are as much as NVLink
-moves in the time that one takes."""
+_PIECE = (16, 64)
+"""What is sent at a time: 2 KB in rows of 128 bytes, two of them on their way from each program."""
+_TAKEN = 320e9
+"""Bytes in a second that NVLink takes of an H200's programs that also compute, without being in the way of what they
+load, within a few percent; if they only send, it takes 10 to 15 % more."""
 _ALL = 16  # pieces on their way: no limit
 _FLOPS_A_CYCLE = 4096
-_CLOCK = 1.5e9
-"""Of a multiprocessor at work: what it multiplies with 16-bit floats, and cycles in a second."""
+"""What a multiprocessor multiplies with 16-bit floats."""
 REGISTERS = {1: 232, 2: 168}
 """Registers of a thread, by groups: all that a multiprocessor has."""
 
@@ -159,7 +160,7 @@ class Launcher:
             c_map if staging is None else _map(staging, c_block),
             units, starts, slots, slot_flags, slots if scale is None else scale,
             self.state, self.flags, self.distances, sizes, self.chunk_flags,
-            triton_dist.my_pe(), self.tile_columns, self._pace,
+            triton_dist.my_pe(), self.tile_columns, self._pace, self._gap,
             claim(*self._noted),
             config.block_m, config.block_n, k_block, config.stages, config.groups, triton_dist.n_pes(),
             self.out, self.gather, self.schedule.slots > 0, by_columns, self.senders, 2 if self.spread else _ALL,
@@ -174,15 +175,16 @@ class Launcher:
     @cached_property
     def _pace(self) -> int:
         """From piece to piece, 256ths of cycles for each step along K of the unit that is computed meanwhile."""
-        if not self.spread:
-            return 0
         config, peers = self.config, 1 if self.out == "ring" else max(1, triton_dist.n_pes() - 1)
-        k_steps = max(unit[words.K_END.value] for unit in self.schedule.units)
         pieces = config.block_m * config.block_n * peers / (_PIECE[0] * _PIECE[1])
         # (Of 8-bit floats, a block has twice as many, multiplied twice as fast.)
         computed = 2 * config.block_m * config.block_n * (K_BYTES / 2) / _FLOPS_A_CYCLE
-        sent = _PIECE[0] * _PIECE[1] * 2 * portable.programs() / WIRE * _CLOCK
-        return int(256 * max(self.spread * computed / pieces, sent / k_steps))
+        return int(256 * self.spread * computed / pieces)
+
+    @cached_property
+    def _gap(self) -> int:
+        """From piece to piece, nanoseconds, while a tile is computed."""
+        return int(1e9 * _PIECE[0] * _PIECE[1] * 2 * portable.programs() / _TAKEN) if self.spread else 0
 
     def _here(self, values: Sequence[object], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype, device=self.flags.device)

@@ -7,7 +7,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-from triton_dist.kernels.gemm.hopper.flags import await_peers, clock, raise_at, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import await_peers, clock, nanoseconds, raise_at, stores_complete
 from triton_dist.kernels.gemm.hopper.notes import MEET, SEND, TILE, note, time
 from triton_dist.kernels.gemm.hopper.words import (
     ARRIVED,
@@ -33,7 +33,7 @@ _IN_FLIGHT = gl.constexpr(3)  # blocks that a sending program has under way
 
 @gluon.jit
 def send_tiles(
-    c, everywhere, following, ring, outgoing, schedule, trace, state, flags, chunks, distances, pes, tiles_n, pace,
+    c, everywhere, following, ring, outgoing, schedule, trace, state, flags, chunks, distances, pes, tiles_n, pace, gap,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, N_PES: gl.constexpr,
     OUT: gl.constexpr, GATHER: gl.constexpr, SENDERS: gl.constexpr, IN_FLIGHT: gl.constexpr,
 ):  # fmt: skip
@@ -71,7 +71,7 @@ def send_tiles(
                 # Sending is spread over the time of the unit that is computed meanwhile.
                 begin = gl.load(units + (unit + 1) * UNIT + K_BEGIN, mask=unit + 1 < last, other=0)
                 end = gl.load(units + (unit + 1) * UNIT + K_END, mask=unit + 1 < last, other=0)
-                cycles = pace * (end - begin) >> 8
+                times = (pace * (end - begin) >> 8, gl.where(begin < end, gap, 0))
                 if TO_PEERS:
                     if not welcome and (OUT != "senders" or pe < 0):
                         began = time(trace)
@@ -88,14 +88,14 @@ def send_tiles(
                     block = c_blocks.index(group)
                     if RING and pe != me:
                         send_to_peers(
-                            (following, following), row, column, c_blocks, group, cycles, BLOCK_N, 2, IN_FLIGHT
+                            (following, following), row, column, c_blocks, group, times, BLOCK_N, 2, IN_FLIGHT
                         )
                     elif OUT == "ring":
                         tma.async_copy_shared_to_global(c, [row % c.shape[0], column], block)
                     else:
                         tma.async_copy_shared_to_global(c, [row, column], block)
                         if TO_ALL and (OUT != "senders" or pe < 0):
-                            send_to_peers(everywhere, row, column, c_blocks, group, cycles, BLOCK_N, N_PES, IN_FLIGHT)
+                            send_to_peers(everywhere, row, column, c_blocks, group, times, BLOCK_N, N_PES, IN_FLIGHT)
                     tma.store_wait(0)
                     mbarrier.arrive(c_empty.index(group))
                 phase ^= 1
@@ -133,25 +133,32 @@ def send_tiles(
 
 @gluon.jit
 def send_to_peers(
-    everywhere, row, column, blocks, group, cycles,
+    everywhere, row, column, blocks, group, times,
     BLOCK_N: gl.constexpr, N_PES: gl.constexpr, IN_FLIGHT: gl.constexpr,
 ):  # fmt: skip
-    """A block to all peers, in pieces as large as their tensor maps say, at least ``cycles`` after each other.
+    """A block to all peers, in pieces as large as their tensor maps say.
 
-    What NVLink cannot take at once would wait in the queue in which this program's TMA loads stand as well.
+    What NVLink cannot take at once would wait in the queue in which this program's TMA loads stand as well. So between
+    two pieces lie the cycles in ``times``, and on average of a block its nanoseconds: a share of what is computed
+    meanwhile, and what NVLink takes, which does not slow down when the GPU lowers its clock.
     """
+    cycles, gap = times
     ROWS: gl.constexpr = everywhere[1].block_shape[0]
     COLUMNS: gl.constexpr = everywhere[1].block_shape[1]
     DOWN: gl.constexpr = blocks.shape[1] // ROWS
     ACROSS: gl.constexpr = BLOCK_N // COLUMNS
     pieces = blocks._reinterpret(blocks.dtype, [blocks.shape[0] * DOWN * ACROSS, ROWS, COLUMNS], everywhere[1].layout)
+    due = nanoseconds()
     for number in range(DOWN * ACROSS):
         place = [row + number % DOWN * ROWS, column + number // DOWN * COLUMNS]
         for i in gl.static_range(1, N_PES):
             began = clock()
             tma.async_copy_shared_to_global(everywhere[i], place, pieces.index(group * (DOWN * ACROSS) + number))
             stores_complete(IN_FLIGHT - 1)
+            due += gap
             while clock() - began < cycles:
+                pass
+            while nanoseconds() - due < 0:
                 pass
 
 
