@@ -144,11 +144,12 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
 
 
 def push(
-    output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 4096, num_warps: int = 16
+    output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 2048, num_warps: int = 8
 ) -> None:
     n_pes = triton_dist.n_pes()
     n = input.numel() // n_pes
-    programs = programs or min(128, max(1, triton.cdiv(n, block)))
+    blocks = max(1, triton.cdiv(n, block))
+    programs = programs or triton.cdiv(blocks, triton.cdiv(blocks, 128))  # each as many blocks
     trace = record("all_to_all, push", programs, 4 + n // (block * programs))
     _push[(programs,)](output, input, room(), trace, n, n_pes, block, num_warps=num_warps)
 

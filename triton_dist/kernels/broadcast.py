@@ -169,7 +169,7 @@ def push(tensor: torch.Tensor, root: int, *, programs: int = 0, block: int = 409
     _push[(programs,)](tensor, room(), trace, root, n, n_pes, block, num_warps=num_warps)
 
 
-_ROUNDS = 32
+_ROUNDS = 48
 """The last round is passed on when the root has nothing more to send; each takes the latency of a flag."""
 
 
