@@ -27,11 +27,6 @@ a reference, all passed unless said otherwise. A kernel that several checks laun
 is made by `scripts/op_coverage.py` from [what those runs wrote down](../benchmarks/results/op-checks.json).
 
 ROCSHMEM was compiled for gfx942 and gfx950 and never run ([amd.md](amd.md)); — means that it has no such routine.
-
-`p2p` with 4 PEs is the last of these runs. The others on GPUs were made before there were checks of fp8 factors and of
-traces, and before `p2p` had routines of its own for copies of whole vectors. Since then all 96 checks have passed with
-2 PEs over NVSHMEM, and the first 45 over `p2p` (atomics, puts and gets, collectives, kernels, fp8, traces): both runs
-ended early, so that they are not in the table.
 """
 
 
