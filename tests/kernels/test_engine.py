@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,6 +43,12 @@ def test_slow_links_take_few_copies_and_fast_ones_follow_the_product() -> None:
     assert max(step.stop - step.first for step in fast) < 8 < max(step.stop - step.first for step in slow)
 
 
+class _Launcher(SimpleNamespace):
+    """Of a kernel that ``Machine`` acts for."""
+
+    def __call__(self, *arguments: object, **keywords: object) -> None: ...
+
+
 class Machine:
     """PEs whose streams work on words of memory, and whose copies take a while."""
 
@@ -62,15 +68,11 @@ class Machine:
     def program(self, pe: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         """What the host puts into the stream of copies of a PE, and then into the one that called."""
         done: list[tuple[Any, ...]] = []
-        beside = SimpleNamespace(wait_stream=lambda other: None)
-        launcher = SimpleNamespace(
+        beside: Any = SimpleNamespace(wait_stream=lambda other: None)
+        launcher: Any = _Launcher(
             chunk_flags=self.chunk_flags[pe], flags=self.flags[pe], config=SimpleNamespace(block_m=BLOCK_M)
         )
-
-        class Launcher(SimpleNamespace):
-            def __call__(self, *arguments: object, **keywords: object) -> None: ...
-
-        plan = engine._Plan(Launcher(**vars(launcher)), 20, self.steps, self.signals[pe], beside)  # type: ignore[arg-type]
+        plan = engine._Plan(launcher, 20, self.steps, self.signals[pe], beside)
 
         def everywhere(tensor: torch.Tensor) -> list[torch.Tensor]:
             copies = self.signals if tensor is self.signals[pe] else [out[:, pe : pe + 1] for out in self.outputs]
@@ -90,7 +92,7 @@ class Machine:
 
     def run(self, programs: list[list[tuple[Any, ...]]]) -> None:
         """All programs together; a kernel on each PE raises flags now and then. Fails where nobody can go on."""
-        events: list[Iterator[Callable[[], object] | None]] = [self._kernel(pe) for pe in range(self.n_pes)]
+        events: list[Iterator[Any]] = [self._kernel(pe) for pe in range(self.n_pes)]
         events += [self._stream(pe, program) for pe, program in enumerate(programs)]
         self.busy: dict[int, int] = {}
         idle = 0
