@@ -82,11 +82,11 @@ def chunks_of(steps: Sequence[Step], rows: int) -> list[range]:
 @dataclass(frozen=True)
 class _Plan:
     launcher: Launcher
-    rows: int
-    """Of tiles."""
     steps: list[Step]
-    signals: torch.Tensor
-    """Symmetric words: the turn of each step; behind them, by distance, that the PE so far before has sent all here."""
+    chunks: dict[int, int]
+    """Their numbers, by the row of tiles behind their last."""
+    turns: torch.Tensor
+    """Symmetric words: who takes step i may begin it."""
     stream: torch.cuda.Stream
 
 
@@ -97,38 +97,37 @@ def send_by_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: tor
         c: [M, N / n_pes], the columns of a symmetric [M, N].
     """
     from triton_dist.kernels.gemm.hopper.launch import everywhere
-    from triton_dist.kernels.gemm.hopper.words import ENTERED
+    from triton_dist.kernels.gemm.hopper.words import DONE, ENTERED
 
     plan = kept(("engine", *shape_of(a, b)), lambda: _plan(a, c))
     launcher, steps, beside, here = plan.launcher, plan.steps, plan.stream, torch.cuda.current_stream()
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
-    chunks = {rows.stop: number for number, rows in enumerate(chunks_of(steps, plan.rows))}
-    ready, turns, peers = launcher.chunk_flags.data_ptr(), everywhere(plan.signals), everywhere(c)
-    last = {step.distance: i for i, step in enumerate(steps)}
+    others = [pe for pe in range(n_pes) if pe != me]
+    ready, block_m, peers = launcher.chunk_flags.data_ptr(), launcher.config.block_m, everywhere(c)
+    flags, turns = ([words.data_ptr() for words in everywhere(own)] for own in (launcher.flags, plan.turns))
 
     beside.wait_stream(here)
     launcher(a, b, c, scale=scale)
-    for pe in range(n_pes):
-        if pe != me:
-            streams.take(beside, launcher.flags.data_ptr() + 4 * (ENTERED.value + pe))
+    for pe in others:
+        streams.take(beside, flags[0] + 4 * (ENTERED.value + pe))
     awaited = 0
     for i, step in enumerate(steps):
-        while awaited <= chunks[step.stop]:
+        while awaited <= plan.chunks[step.stop]:
             streams.take(beside, ready + 4 * awaited)
             awaited += 1
         if i and steps[i - 1].distance != step.distance:
-            streams.take(beside, turns[0][i].data_ptr())
-        rows = slice(step.first * launcher.config.block_m, step.stop * launcher.config.block_m)
+            streams.take(beside, turns[0] + 4 * i)
+        rows = slice(step.first * block_m, step.stop * block_m)
         streams.copy(beside, peers[step.distance][rows], c[rows])
         if i + 1 < len(steps) and steps[i + 1].distance != step.distance:
             # Who copies next to where this copy went: it is as far before that PE as the next step says.
             heir = (step.distance - steps[i + 1].distance) % n_pes
-            streams.give(beside, turns[heir][i + 1].data_ptr())
-        if i == last[step.distance]:
-            streams.give(beside, turns[step.distance][len(steps) + step.distance].data_ptr())
+            streams.give(beside, turns[heir] + 4 * (i + 1))
+        if step.stop == max(plan.chunks):
+            streams.give(beside, flags[step.distance] + 4 * (DONE.value + me))
     here.wait_stream(beside)
-    for distance in last:
-        streams.take(here, turns[0][len(steps) + distance].data_ptr())
+    for pe in others:
+        streams.take(here, flags[0] + 4 * (DONE.value + pe))
 
 
 def _plan(a: torch.Tensor, c: torch.Tensor) -> _Plan:
@@ -145,5 +144,6 @@ def _plan(a: torch.Tensor, c: torch.Tensor) -> _Plan:
     schedule = make_schedule(tiles, config.k_steps(a), programs)
     sizes = [len(some) * len(columns) for some in chunks]
     launcher = Launcher(schedule, config, "chunks", False, len(columns), chunk_sizes=sizes)
-    signals = triton_dist.zeros(len(steps) + n_pes, dtype=torch.int32)
-    return _Plan(launcher, len(rows), steps, signals, torch.cuda.Stream())
+    numbers = {some.stop: number for number, some in enumerate(chunks)}
+    turns = triton_dist.zeros(max(1, len(steps)), dtype=torch.int32)
+    return _Plan(launcher, steps, numbers, turns, torch.cuda.Stream())
