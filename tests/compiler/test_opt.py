@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,15 @@ def test_a_mistake_is_an_exit_status(tmp_path: Path) -> None:
     file = tmp_path / "module.mlir"
     file.write_text(MODULE.replace("i32", "i64x"))
     assert opt.main([str(file)]) == 1
+
+
+def test_the_file_as_a_program_imports_no_torch(tmp_path: Path) -> None:
+    """Every line of the lit tests starts it."""
+    file = tmp_path / "module.mlir"
+    file.write_text(MODULE)
+    command = [sys.executable, "-X", "importtime", opt.__file__, str(file)]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "shmem.my_pe" in run.stdout
+    imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    assert "triton._C.libtriton" in imported
+    assert not {"torch", "triton_dist"} & imported

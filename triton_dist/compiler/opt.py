@@ -1,7 +1,8 @@
 """``python -m triton_dist.compiler.opt FILE.mlir --pass NAME``: run passes over IR and print the result.
 
 What ``mlir-opt`` is to MLIR, inside the stock Triton: its dialects and ours are known, and the passes are those that
-Triton and its plugins expose. The lit tests of the lowering are written with it.
+Triton and its plugins expose. The lit tests of the lowering are written with it. They run this file as a program, which
+imports Triton and nothing else of this package: PyTorch, which the package imports, takes ten times as long as a test.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from triton._C.libtriton import ir, nvidia, passes
+import _triton_dist_loader
 
-import triton_dist  # noqa: F401  # loads the plugin
+_triton_dist_loader.check()
+
+from triton._C.libtriton import ir, nvidia, passes  # noqa: E402  # with the plugin
 
 __all__ = ["main"]
 
