@@ -35,7 +35,7 @@ def test_ops(n_pes: int, tmp_path: Path) -> None:
 
 def test_heap_teams_and_host_operations() -> None:
     result = launch([HERE / "worker_heap.py"], 4, env=CPU, timeout=100).check()
-    assert result[0].stdout.count("PASS") == 4, "checks are missing"
+    assert result[0].stdout.count("PASS") == 5, "checks are missing"
 
 
 def test_lifecycle() -> None:

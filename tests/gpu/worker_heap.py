@@ -234,6 +234,30 @@ def dropped_memory_comes_back(world: World) -> None:
             use()
 
 
+@check
+def errors_about_temporary_tensors(world: World) -> None:
+    """A tensor dies while the error that it caused is on its way."""
+    while triton_dist.collect():
+        pass
+    free = world.heap_free
+    there = (world.pe + 1) % world.n_pes
+    x = triton_dist.zeros(64)
+    for wrong in (
+        lambda x=x: triton_dist.peer(x, there).copy_(torch.zeros(3, device=world.device)),
+        lambda x=x: triton_dist.peer(x, there) + torch.zeros(3, device=world.device),
+        lambda: triton_dist.zeros(64).view(7),
+    ):
+        with pytest.raises(RuntimeError, match="size"):
+            wrong()
+    with pytest.raises(TypeError, match="unsupported operand"):
+        triton_dist.zeros(4) + "a"
+    with pytest.raises(IndexError, match="out of bounds"):
+        triton_dist.peer(x, there)[70]
+    del x, wrong
+    triton_dist.collect()
+    assert world.heap_free == free
+
+
 @check(gpu_only=True)
 def no_memory_goes_under_a_running_kernel(world: World) -> None:
     scratch = torch.ones(1, dtype=torch.int32, device=world.device)

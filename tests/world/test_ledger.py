@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_dist.world.ledger import Ledger
-from triton_dist.world.raw_tensor import bytes_at, elsewhere, start_of, tensor_at
+from triton_dist.world.raw_tensor import bytes_at, elsewhere, release_dropped, start_of, tensor_at
 
 CPU = torch.device("cpu")
 
@@ -76,8 +81,10 @@ def test_memory_is_kept_until_the_last_tensor_is_gone() -> None:
     views = [tensor.t()[1:], tensor.numpy()[0], torch.utils.dlpack.to_dlpack(tensor), tensor.detach().requires_grad_]
     del tensor
     while views:
+        release_dropped()
         assert not gone
         views.pop()
+    release_dropped()
     assert gone == ["gone"]
 
 
@@ -110,3 +117,100 @@ def test_tensors_may_go_in_any_thread() -> None:
     thread.start()
     thread.join()
     assert ledger.dropped(10) == "0"
+
+
+@pytest.mark.parametrize(
+    ("use", "error"),
+    [
+        (lambda x: x.view(7), RuntimeError),
+        (lambda x: x + "a", TypeError),
+        (lambda x: x[1000], IndexError),
+        (lambda x: x.nope, AttributeError),
+        (lambda x: len(x, 1), TypeError),
+        (lambda x: [x, 1 // 0], ZeroDivisionError),
+        (lambda x: (i for i in range(x.numel() * 0)).__next__(), StopIteration),
+    ],
+)
+def test_an_error_survives_the_end_of_the_tensor_that_it_was_about(
+    use: Callable[[torch.Tensor], object], error: type[Exception]
+) -> None:
+    memory = (ctypes.c_char * 64)()
+    ledger = Ledger()
+    held = ledger.enter(0, 64, (64,), torch.uint8)[1]
+    with pytest.raises(error):
+        use(bytes_at(ctypes.addressof(memory), 64, CPU, held))
+    del held
+    assert ledger.dropped(10) == "0"
+
+
+def test_the_garbage_collector_lets_go_too() -> None:
+    memory, gone = (ctypes.c_char * 64)(), []
+
+    class Use:
+        def __del__(self) -> None:
+            gone.append("gone")
+
+    tensor = bytes_at(ctypes.addressof(memory), 64, CPU, Use())
+    del tensor
+    gc.collect()
+    assert gone == ["gone"]
+
+
+def test_many_threads_drop_while_others_ask() -> None:
+    memory = (ctypes.c_char * 64)()
+    ledger, threads, each = Ledger(), 8, 500
+    errors: list[BaseException] = []
+    uses = [[ledger.enter(0, 64, (64,), torch.uint8)[1] for _ in range(each)] for _ in range(threads)]
+
+    def drop(mine: list[object]) -> None:
+        try:
+            for i in range(each):
+                bytes_at(ctypes.addressof(memory), 64, CPU, mine.pop())
+                if i % 7 == 0:
+                    release_dropped()
+        except BaseException as error:
+            errors.append(error)
+
+    workers = [threading.Thread(target=drop, args=(mine,)) for mine in uses]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not errors
+    assert ledger.dropped(20) == f"0-{threads * each - 1}"
+
+
+def test_a_forked_child_drops_what_it_inherited() -> None:
+    memory = (ctypes.c_char * 64)()
+    ledger = Ledger()
+    tensors = []
+    for _ in range(2):
+        tensors.append(bytes_at(ctypes.addressof(memory), 64, CPU, ledger.enter(0, 64, (64,), torch.uint8)[1]))
+    tensors.pop(0)  # on the list when the child is made
+    child = os.fork()
+    if child == 0:
+        tensors.clear()
+        os._exit(0 if ledger.dropped(10) == "0-1" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ledger.dropped(10) == "0", "the child's end of it is not the parent's"
+
+
+OUTLIVES = """
+import ctypes, sys, torch, triton_dist
+from triton_dist.world.raw_tensor import bytes_at
+memory = (ctypes.c_char * 64)()
+kept = bytes_at(ctypes.addressof(memory), 64, torch.device("cpu"), memory)
+sys.kept, torch.kept_by_another_module, ring = kept, kept.view(2, 32), [kept[1:]]
+ring.append(ring)
+class Late:
+    def __del__(self, tensor=kept[2:], make=bytes_at, where=ctypes.addressof(memory), cpu=torch.device("cpu")):
+        tensor = make(where, 64, cpu)
+        print("late", flush=True)
+sys.modules["late"] = Late()
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept[3:]))
+"""
+
+
+def test_tensors_may_outlive_the_module() -> None:
+    result = subprocess.run([sys.executable, "-c", OUTLIVES], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0 and not result.stderr, result.stderr

@@ -2,7 +2,8 @@
 
 Memory is given back by all PEs together, but a tensor is dropped on each PE by itself, whenever Python collects it. So
 dropping only makes a note. PEs tell each other their notes at calls that they make together anyway, and each finds out
-alone, from what all have said, which allocations nobody uses: the same on all.
+alone, from what all have said, which allocations nobody uses: the same on all. Torch's drops are noted when
+:func:`~triton_dist.world.raw_tensor.release_dropped` is called, which all methods here do whose answer depends on them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from math import prod
 
 import torch
+
+from triton_dist.world.raw_tensor import release_dropped
 
 __all__ = ["Allocation", "Ledger"]
 
@@ -74,6 +77,7 @@ class Ledger:
         """It is given back."""
         del self._by_number[allocation.number]
         self._begins.remove((allocation.begin, allocation.number))
+        release_dropped()
         self._dropped.discard(allocation.number)
         self._freed = [freed for freed in [*self._freed, allocation] if freed.use() is not None]
 
@@ -89,6 +93,7 @@ class Ledger:
         """Whether a tensor at ``place`` is on memory that was freed, as far as one knows."""
         if not self._freed:  # as nearly always
             return False
+        release_dropped()
         return any(freed.begin <= place < freed.begin + freed.size for freed in self._freed if freed.use() is not None)
 
     def all(self) -> list[Allocation]:
@@ -97,9 +102,14 @@ class Ledger:
 
     # ---- what nobody uses
 
+    def all_dropped(self) -> list[Allocation]:
+        """What was dropped here and is not given back, by number."""
+        release_dropped()
+        return [self._by_number[number] for number in sorted(self._dropped) if number in self._by_number]
+
     def dropped(self, room: int) -> str:
         """The numbers of what was dropped here, as ``2-5,7``: as many of the oldest as ``room`` characters take."""
-        numbers = sorted(number for number in tuple(self._dropped) if number in self._by_number)
+        numbers = [allocation.number for allocation in self.all_dropped()]
         text = ""
         while numbers:
             first = last = numbers.pop(0)

@@ -4,17 +4,27 @@ DLPack is the one way into torch that lets us name the device (memory of a peer 
 say that it is the peer's) and that tells us when the last tensor on the memory is gone: whatever torch makes of it,
 views, numpy arrays, gradients, shares one storage, and the storage calls back once when it dies. The structures are
 DLPack 0.x's, which every torch takes.
+
+A storage may die in any thread, while an exception is set, and after the interpreter has ended, so its callback is a C
+function of the plugin that calls no Python: it puts the structure on a list (runtime/lib/DroppedTensors.cpp).
+:func:`release_dropped` takes the list and lets go of what the tensors kept. Python's garbage collector calls it, and so
+does whoever needs to know what is dropped.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import gc
+from collections import deque
+from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import torch
 
-__all__ = ["bytes_at", "elsewhere", "start_of", "tensor_at"]
+import _triton_dist_loader
+
+__all__ = ["bytes_at", "elsewhere", "release_dropped", "start_of", "tensor_at"]
 
 
 class _Device(ctypes.Structure):
@@ -38,25 +48,53 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+    _fields_ = (
+        ("tensor", _Tensor),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("next", ctypes.c_void_p),  # ours: the list of those that torch has dropped
+    )
 
 
 _DEVICES = {"cpu": 1, "cuda": 2}  # DLDeviceType
 _UINT8 = (1, 8, 1)  # DLDataType: kDLUInt of 8 bits, one lane
 
-_in_use: dict[int, tuple[Any, ...]] = {}
-"""What lives as long as torch uses it, by the address of its structure."""
+_in_use: dict[int, tuple[_Managed, tuple[object, ...]]] = {}
+"""The structures that torch has, and what they keep, by the structures' addresses."""
 
-_deleter_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_use))  # a storage may outlive this module, and then writes to its own
+
+_plugin = ctypes.PyDLL(_triton_dist_loader.plugin_path())  # which keeps Python's lock, as taking off the list needs
+_deleter = ctypes.cast(_plugin.tritonDistDropTensor, ctypes.c_void_p).value
+_take_dropped = _plugin.tritonDistTakeDroppedTensor
+_take_dropped.restype = ctypes.c_void_p
+_take_dropped.argtypes = ()
 
 
-@_deleter_type  # type: ignore[untyped-decorator]
-def _delete(managed: int, in_use: dict[int, tuple[Any, ...]] = _in_use) -> None:
-    """torch calls this from any thread, and while the interpreter ends."""
-    in_use.pop(managed, None)
+_exhaust = functools.partial(deque, maxlen=0)
 
 
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))  # a storage may outlive this module
+def release_dropped() -> None:
+    """Let go of what tensors kept that are gone by now. Any thread may call it, at any time."""
+    _release_all()
+
+
+def _release_all(
+    take: Callable[[], int | None] = _take_dropped,
+    let_go: Callable[[int], object] = _in_use.pop,
+    exhaust: Callable[..., object] = _exhaust,
+) -> None:
+    # No bytecode runs between taking and letting go, where a Ctrl-C would lose a tensor for good.
+    exhaust(map(let_go, iter(take, None)))
+
+
+def _on_collection(phase: str, info: dict[str, int], release: Callable[[], None] = _release_all) -> None:
+    """The garbage collector calls this, and never runs while an exception is set."""
+    if phase == "stop":
+        release()
+
+
+gc.callbacks.append(_on_collection)
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
@@ -66,8 +104,8 @@ _new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 def bytes_at(address: int, nbytes: int, device: torch.device, *keep: object) -> torch.Tensor:
     """The ``nbytes`` (at least one) at ``address``, as a tensor of uint8 on ``device``.
 
-    ``keep`` is held until the last tensor that shares the storage is gone. Nothing else is: whoever calls this sees to
-    it that the memory stays while ``keep`` does.
+    ``keep`` is held until the last tensor that shares the storage is gone, and then until :func:`release_dropped`.
+    Nothing else is: whoever calls this sees to it that the memory stays while ``keep`` does.
     """
     assert nbytes > 0, "torch forgets the address of a tensor of no bytes"
     managed, shape = _Managed(), (ctypes.c_int64 * 1)(nbytes)
@@ -76,10 +114,14 @@ def bytes_at(address: int, nbytes: int, device: torch.device, *keep: object) -> 
     managed.tensor.ndim = 1
     managed.tensor.dtype = _DataType(*_UINT8)
     managed.tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = ctypes.cast(_delete, ctypes.c_void_p)
+    managed.deleter = _deleter
     where = ctypes.addressof(managed)
-    _in_use[where] = (managed, shape, *keep)
-    tensor: torch.Tensor = torch.utils.dlpack.from_dlpack(_new_capsule(where, b"dltensor", None))
+    _in_use[where] = (managed, (shape, *keep))
+    try:
+        tensor: torch.Tensor = torch.utils.dlpack.from_dlpack(_new_capsule(where, b"dltensor", None))
+    except BaseException:
+        del _in_use[where]  # torch has not taken it
+        raise
     return tensor
 
 

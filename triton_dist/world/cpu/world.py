@@ -160,9 +160,8 @@ class CpuWorld(World):
         """What this PE has dropped, and has not been given back because others have not."""
         assert self.recorder is not None
         gc.collect()
-        for allocation in self.ledger.all():
-            if allocation.use() is None:
-                self.recorder.dropped(allocation.begin)
+        for allocation in self.ledger.all_dropped():
+            self.recorder.dropped(allocation.begin)
 
     def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
         place = self._place_of(tensor, start_of(tensor))
