@@ -15,8 +15,10 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 import triton_dist
+from triton_dist.kernels.device import Gpu
 from triton_dist.kernels.gemm.alone import _scaled_mm_takes
 from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, WIDE, Config
+from triton_dist.kernels.gemm.hopper import launch
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.hopper.launch import REGISTERS, fits
 
@@ -128,7 +130,7 @@ def spilt(tmp_path: Path, ptx: str) -> int:
 def test_it_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")
     monkeypatch.setattr(triton_dist, "n_pes", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(launch, "gpu", lambda: Gpu("H200", (9, 0), 132, 227 << 10))
     half, e4m3, e5m2 = torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2
 
     def taken(a: torch.dtype, b: torch.dtype, c: torch.dtype, *, columns: bool, k: int = 48) -> tuple[bool, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
@@ -237,6 +238,7 @@ def test_how_many_programs_are_resident_is_the_driver_s_word(monkeypatch: pytest
     monkeypatch.setattr(module_state, "cuda_driver", lambda: cuda)
     monkeypatch.setattr(type(triton.runtime.driver), "active", Driver())
     kernel = SimpleNamespace(function=77, metadata=SimpleNamespace(num_warps=8, shared=1024))
+    monkeypatch.setattr(launch_check, "_multiprocessors", functools.cache(launch_check._multiprocessors.__wrapped__))
     assert launch_check._resident_programs(kernel) == 3 * 132
     assert asked == [(77, 256, 1024)]
     status[0] = 1

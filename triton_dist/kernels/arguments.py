@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 import triton.language as tl
 
+from triton_dist.kernels.device import check_current_device
 from triton_dist.kernels.workspace import is_symmetric
 from triton_dist.world.api import _current
 
@@ -29,6 +30,7 @@ REDUCIBLE = tuple(_TRITON_TYPES)
 
 def check_tensors(function: str, **tensors: torch.Tensor) -> None:
     """All are contiguous tensors of one dtype on this PE's device."""
+    check_current_device(function)
     device = _current().device
     first = next(iter(tensors))
     for name, tensor in tensors.items():

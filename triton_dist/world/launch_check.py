@@ -13,6 +13,7 @@ sizes that were loaded or computed inside of the kernel.
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -208,5 +209,12 @@ def _resident_programs(kernel: Any) -> int:
     )
     if status != 0:
         return 0
-    properties = driver.active.utils.get_device_properties(driver.active.get_current_device())
-    return blocks.value * int(properties["multiprocessor_count"])
+    return blocks.value * _multiprocessors(driver.active.get_current_device())
+
+
+@functools.cache
+def _multiprocessors(device: int) -> int:
+    """Those of a GPU, asked for once: with this the driver tells its clocks, too, which takes a millisecond."""
+    from triton.runtime import driver
+
+    return int(driver.active.utils.get_device_properties(device)["multiprocessor_count"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from triton_dist.kernels.device import check_current_device, gpu
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.workspace import is_symmetric
 from triton_dist.world.api import _current
@@ -16,6 +17,7 @@ DTYPES = (*RESULTS, *FP8)
 
 def check_factors(function: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> None:
     """Two matrices on this PE's device that can be multiplied, with contiguous rows; of ``b``, columns may be, too."""
+    check_current_device(function)
     device = _current().device
     for name, matrix in zip(names, (a, b), strict=True):
         if not isinstance(matrix, torch.Tensor):
@@ -29,8 +31,7 @@ def check_factors(function: str, names: tuple[str, str], a: torch.Tensor, b: tor
         if matrix.numel() == 0:
             raise ValueError(f"{function}: {name} has no elements: its shape is {tuple(matrix.shape)}")
     if a.dtype in FP8 and device.type == "cuda":
-        gpu, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
-        check_capability(function, a.dtype, gpu, capability)
+        check_capability(function, a.dtype, gpu().name, gpu().capability)
     if a.dtype != b.dtype and not (a.dtype in FP8 and b.dtype in FP8):
         raise ValueError(f"{function}: {names[0]} is of {a.dtype}, and {names[1]} of {b.dtype}")
     if a.shape[1] != b.shape[0]:

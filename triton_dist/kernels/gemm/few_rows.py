@@ -18,6 +18,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.compact import BOXES, between, empty, post, take
+from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.sums import elements_of, sum_of_rows, words_of
 from triton_dist.kernels.trace import COMPUTE, SEND, clock, note
@@ -232,13 +233,12 @@ def stages_for(block_m: int, cut: Cut, itemsize: int, shared_memory: int) -> int
 def _stages_here(block_m: int, cut: Cut, itemsize: int) -> int:
     if triton_dist.kind() == "cpu":
         return 1
-    device = triton.runtime.driver.active.utils.get_device_properties(torch.cuda.current_device())
-    return stages_for(block_m, cut, itemsize, device["max_shared_mem"])
+    return stages_for(block_m, cut, itemsize, gpu().shared_memory)
 
 
 def _by_tma(matrix: torch.Tensor) -> bool:
     """Whether the GPU has TMA, and it can load blocks of this matrix, whose rows are contiguous."""
-    if triton_dist.kind() == "cpu" or torch.cuda.get_device_capability() < (9, 0):
+    if triton_dist.kind() == "cpu" or gpu().capability < (9, 0):
         return False
     step, one = matrix.stride()
     aligned = matrix.data_ptr() % 16 == 0 and step * matrix.element_size() % 16 == 0

@@ -11,6 +11,7 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.trace import COMPUTE, SEND, WAIT, clock, note
 from triton_dist.kernels.tracing import record
@@ -168,7 +169,7 @@ def programs() -> int:
     """How many programs of a product run at the same time: one for each multiprocessor."""
     if triton_dist.kind() == "cpu":
         return 4
-    return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    return gpu().multiprocessors
 
 
 def blocks(dtype: torch.dtype) -> dict[str, int]:

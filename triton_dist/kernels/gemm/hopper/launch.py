@@ -11,6 +11,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import triton_dist
+from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import K_BYTES, Config, block_k, choose
 from triton_dist.kernels.gemm.fp8 import FP8
@@ -39,7 +40,7 @@ def fits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     """Whether the kernel computes c = a · b: a Hopper GPU, few PEs, a result of 16-bit floats, factors of these or of
     fp8, in rows that TMA can address. ``b`` may have them as columns, and with fp8 must: the tensor cores take 8-bit
     factors only in lines along K."""
-    if triton_dist.kind() != "gpu" or torch.cuda.get_device_capability() != (9, 0):
+    if triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
         return False
     if triton_dist.n_pes() > words.MAX_PES.value:
         return False

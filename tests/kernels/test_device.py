@@ -1,0 +1,53 @@
+"""What kernels ask about the GPU, on a machine that has none."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import triton_dist
+from triton_dist.kernels import device
+from triton_dist.kernels.gemm import few_rows, portable
+from triton_dist.kernels.gemm.hopper import launch
+
+
+def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer took a millisecond of every gemm_reduce_scatter."""
+    asked: list[int] = []
+
+    def properties(index: int) -> dict[str, int]:
+        asked.append(index)
+        return {"multiprocessor_count": 132, "max_shared_mem": 227 << 10}
+
+    def capability(index: int) -> tuple[int, int]:
+        asked.append(index)
+        return (9, 0)
+
+    active = SimpleNamespace(utils=SimpleNamespace(get_device_properties=properties))
+    monkeypatch.setattr(device, "driver", SimpleNamespace(active=active))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "H200")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
+    monkeypatch.setattr(device, "_gpu", functools.cache(device._gpu.__wrapped__))
+    monkeypatch.setattr(device, "_current", lambda: SimpleNamespace(device=torch.device("cuda", 3)))
+    monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")
+    monkeypatch.setattr(triton_dist, "n_pes", lambda: 2)
+    half = torch.zeros(16, 64, dtype=torch.float16)
+    for _ in range(3):
+        assert portable.programs() == 132 and few_rows._by_tma(half) and launch.fits(half, half, half)
+        assert few_rows._stages_here(16, few_rows._cut_here(16, 64, 2), 2) == 8
+    assert asked == [3, 3], "for its properties and its capability, once each"
+
+
+def test_another_current_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    current = [1]
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
+    monkeypatch.setattr(device, "_current", lambda: SimpleNamespace(device=torch.device("cuda", 0)))
+    with pytest.raises(RuntimeError, match=r"all_reduce: the current device is cuda:1, and this PE's is cuda:0: call"):
+        device.check_current_device("all_reduce")
+    current[0] = 0
+    device.check_current_device("all_reduce")
+    monkeypatch.setattr(device, "_current", lambda: SimpleNamespace(device=torch.device("cpu")))
+    device.check_current_device("all_reduce")

@@ -1,0 +1,59 @@
+"""What this PE's GPU is. The driver is asked once: some of its answers take a millisecond."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from triton.runtime import driver
+
+from triton_dist.world.api import _current
+
+__all__ = ["Gpu", "check_current_device", "gpu"]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU.
+
+    Attributes:
+        name, capability: as PyTorch says them.
+        multiprocessors: how many.
+        shared_memory: bytes that a program can have at most.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_memory: int
+
+
+def gpu() -> Gpu:
+    """That of this PE, in a GPU world."""
+    return _gpu(_current().device.index)
+
+
+@functools.cache
+def _gpu(index: int) -> Gpu:
+    properties = driver.active.utils.get_device_properties(index)
+    return Gpu(
+        torch.cuda.get_device_name(index),
+        torch.cuda.get_device_capability(index),
+        properties["multiprocessor_count"],
+        properties["max_shared_mem"],
+    )
+
+
+def check_current_device(function: str) -> None:
+    """Kernels are launched on the current device, which must be this PE's.
+
+    Raises:
+        RuntimeError: it is another one.
+    """
+    device = _current().device
+    if device.type == "cuda" and torch.cuda.current_device() != device.index:
+        raise RuntimeError(
+            f"{function}: the current device is cuda:{torch.cuda.current_device()}, and this PE's is {device}: call it"
+            " inside `with torch.cuda.device(world.device)`, and on a stream of that device"
+        )
