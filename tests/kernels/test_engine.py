@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,11 +69,11 @@ class Machine:
     def program(self, pe: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         """What the host puts into the stream of copies of a PE, and then into the one that called."""
         done: list[tuple[Any, ...]] = []
-        beside: Any = SimpleNamespace(wait_stream=lambda other: None)
+        beside: Any = object()
         launcher: Any = _Launcher(
             chunk_flags=self.chunk_flags[pe], flags=self.flags[pe], config=SimpleNamespace(block_m=BLOCK_M)
         )
-        plan = engine._Plan(launcher, self.steps, self.chunks, self.turns[pe], beside)
+        plan = engine._Plan(launcher, self.steps, self.chunks, self.turns[pe])
 
         def everywhere(tensor: torch.Tensor) -> list[torch.Tensor]:
             columns = [out[:, pe : pe + 1] for out in self.outputs]
@@ -84,6 +85,7 @@ class Machine:
         monkeypatch.setattr(triton_dist, "n_pes", lambda: self.n_pes)
         monkeypatch.setattr(engine, "kept", lambda key, make: plan)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: beside)
+        monkeypatch.setattr(engine, "side_stream", lambda: nullcontext(beside))
         monkeypatch.setattr(engine.streams, "take", lambda stream, word: done.append(("take", word)))
         monkeypatch.setattr(engine.streams, "give", lambda stream, word: done.append(("give", word)))
         monkeypatch.setattr(engine.streams, "copy", lambda stream, to, source: done.append(("copy", to, source)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 import triton
 import triton.language as tl
+
+from triton_dist.kernels.side_stream import side_stream
 
 __all__ = ["copied_beside"]
 
@@ -31,15 +32,7 @@ def copied_beside(to: torch.Tensor, source: torch.Tensor) -> Iterator[None]:
         _copy[grid](to, source, to.numel(), 4096)
         yield
         return
-    current = torch.cuda.current_stream()
-    other = _stream(current.device_index)
-    other.wait_stream(current)
-    with torch.cuda.stream(other):
-        _copy[grid](to, source, to.numel(), 4096, num_warps=8)
-    yield
-    current.wait_stream(other)
-
-
-@functools.cache
-def _stream(device: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    with side_stream() as beside:
+        with torch.cuda.stream(beside):
+            _copy[grid](to, source, to.numel(), 4096, num_warps=8)
+        yield

@@ -10,10 +10,10 @@ import gc
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from triton_dist.world import last_words
 from triton_dist.world.ledger import Allocation, Ledger
@@ -33,6 +33,17 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 2e-2  # seconds between two looks of a w
 
 _TEXT_BYTES = 480
 """What PEs can tell each other at a time; the CPU world's control block takes 511 bytes."""
+
+
+class Owned(Protocol):
+    """Something that a world has one of: see :meth:`World.own`."""
+
+    def __init__(self, world: World) -> None: ...
+
+    def close(self) -> None: ...
+
+
+_Owned = TypeVar("_Owned", bound=Owned)
 
 
 class BrokenWorldError(RuntimeError):
@@ -158,6 +169,13 @@ class World(ABC):
         self.ledger = Ledger()
         self.team_world = Team(self, "world", 0, range(launch.n_pes))
         self.teams = {0: self.team_world}
+        self._owned: dict[type, Any] = {}
+
+    def own(self, kind: type[_Owned]) -> _Owned:
+        """The one ``kind`` of this world: made as ``kind(world)`` by the first call, and closed when the world ends."""
+        if kind not in self._owned:
+            self._owned[kind] = kind(self)
+        return cast("_Owned", self._owned[kind])
 
     # ---- symmetric tensors
 
@@ -302,7 +320,8 @@ class World(ABC):
         if not self.finalized:
             self.finalized = True
             try:
-                self._close()
+                with self._closing():
+                    self._close()
             except BaseException as error:
                 if self._launch.watch is not None:
                     self._launch.watch.fail(last_words.of(error))
@@ -316,7 +335,17 @@ class World(ABC):
             self.finalized = True
             if self._launch.watch is not None:
                 self._launch.watch.fail(why)
-            self._drop()
+            with self._closing():
+                self._drop()
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """At the end of the block, however it ends, what the world owns is closed."""
+        with ExitStack() as stack:
+            for thing in self._owned.values():
+                stack.callback(thing.close)
+            yield
+        self._owned.clear()
 
     @abstractmethod
     def _close(self) -> None:

@@ -183,6 +183,8 @@ class GpuHostOps(HostOps):
             stream = torch.cuda.current_stream(self._device)
         elif not isinstance(stream, torch.cuda.Stream):
             raise TypeError(f"stream must be a torch.cuda.Stream or None, got {type(stream).__name__}")
+        elif stream.device != self._device:
+            raise ValueError(f"stream is one of {stream.device}, and this PE's device is {self._device}")
         with torch.cuda.stream(stream):
             yield int(stream.cuda_stream)
 

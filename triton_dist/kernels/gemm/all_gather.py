@@ -22,6 +22,7 @@ from triton_dist.kernels.gemm.fp8 import scale_of
 from triton_dist.kernels.gemm.kept import kept, room, shape_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.side_stream import side_stream
 
 __all__ = ["all_gather_gemm"]
 
@@ -109,7 +110,7 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch
 
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
 
-    def make() -> tuple[Launcher, torch.cuda.Stream]:
+    def make() -> Launcher:
         config = _config(a, b, c)
         each, (_, columns) = a.shape[0] // config.block_m, config.tiles(c)
         tiles = [
@@ -118,20 +119,18 @@ def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch
             for row, column in grouped(range(pe * each, (pe + 1) * each), columns)
         ]
         schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
-        return Launcher(schedule, config, "local", True, len(columns)), torch.cuda.Stream()
+        return Launcher(schedule, config, "local", True, len(columns))
 
-    launcher, beside = kept(("chunks of a", *shape_of(a, b)), make)
+    launcher = kept(("chunks of a", *shape_of(a, b)), make)
     gathered = _gathered(a)
-    here = torch.cuda.current_stream()
-    beside.wait_stream(here)
-    launcher(gathered, b, c, a_own=a, scale=scale)
     mine = gathered[me * a.shape[0] : (me + 1) * a.shape[0]]
-    for i in range(1, n_pes):
-        pe = (me - i) % n_pes
-        streams.take(beside, launcher.flags.data_ptr() + 4 * (ENTERED.value + pe))
-        streams.copy(beside, triton_dist.peer(mine, pe), a)
-        streams.give(beside, triton_dist.peer(launcher.flags, pe).data_ptr() + 4 * (GATHERED.value + me))
-    here.wait_stream(beside)
+    with side_stream() as beside:
+        launcher(gathered, b, c, a_own=a, scale=scale)
+        for i in range(1, n_pes):
+            pe = (me - i) % n_pes
+            streams.take(beside, launcher.flags.data_ptr() + 4 * (ENTERED.value + pe))
+            streams.copy(beside, triton_dist.peer(mine, pe), a)
+            streams.give(beside, triton_dist.peer(launcher.flags, pe).data_ptr() + 4 * (GATHERED.value + me))
 
 
 PATTERNS = {"bulk_synchronous": _bulk_synchronous, "copy_engine": _copy_engine}

@@ -30,6 +30,7 @@ from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 from triton_dist.kernels.meeting import meeting
+from triton_dist.kernels.side_stream import side_stream
 
 __all__ = ["PATTERNS", "gemm_all_scatter"]
 
@@ -126,13 +127,10 @@ def _producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale:
         portable.local(a, b, c, flags, scale=scale)
         portable.send(c, flags, senders)
     else:
-        here = torch.cuda.current_stream()
-        beside = kept("gemm_all_scatter stream", torch.cuda.Stream)
-        beside.wait_stream(here)
-        portable.local(a, b, c, flags, grid - senders, scale=scale)
-        with torch.cuda.stream(beside):
-            portable.send(c, flags, senders)
-        here.wait_stream(beside)
+        with side_stream() as beside:
+            portable.local(a, b, c, flags, grid - senders, scale=scale)
+            with torch.cuda.stream(beside):
+                portable.send(c, flags, senders)
     meeting()
 
 

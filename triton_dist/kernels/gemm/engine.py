@@ -24,6 +24,7 @@ from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import WIRE, choose, flops
 from triton_dist.kernels.gemm.kept import kept, shape_of
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.side_stream import side_stream
 
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Launcher
@@ -87,7 +88,6 @@ class _Plan:
     """Their numbers, by the row of tiles behind their last."""
     turns: torch.Tensor
     """Symmetric words: who takes step i may begin it."""
-    stream: torch.cuda.Stream
 
 
 def send_by_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
@@ -100,32 +100,31 @@ def send_by_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: tor
     from triton_dist.kernels.gemm.hopper.words import DONE, ENTERED
 
     plan = kept(("engine", *shape_of(a, b)), lambda: _plan(a, c))
-    launcher, steps, beside, here = plan.launcher, plan.steps, plan.stream, torch.cuda.current_stream()
+    launcher, steps, here = plan.launcher, plan.steps, torch.cuda.current_stream()
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
     others = [pe for pe in range(n_pes) if pe != me]
     ready, block_m, peers = launcher.chunk_flags.data_ptr(), launcher.config.block_m, everywhere(c)
     flags, turns = ([words.data_ptr() for words in everywhere(own)] for own in (launcher.flags, plan.turns))
 
-    beside.wait_stream(here)
-    launcher(a, b, c, scale=scale)
-    for pe in others:
-        streams.take(beside, flags[0] + 4 * (ENTERED.value + pe))
-    awaited = 0
-    for i, step in enumerate(steps):
-        while awaited <= plan.chunks[step.stop]:
-            streams.take(beside, ready + 4 * awaited)
-            awaited += 1
-        if i and steps[i - 1].distance != step.distance:
-            streams.take(beside, turns[0] + 4 * i)
-        rows = slice(step.first * block_m, step.stop * block_m)
-        streams.copy(beside, peers[step.distance][rows], c[rows])
-        if i + 1 < len(steps) and steps[i + 1].distance != step.distance:
-            # Who copies next to where this copy went: it is as far before that PE as the next step says.
-            heir = (step.distance - steps[i + 1].distance) % n_pes
-            streams.give(beside, turns[heir] + 4 * (i + 1))
-        if step.stop == max(plan.chunks):
-            streams.give(beside, flags[step.distance] + 4 * (DONE.value + me))
-    here.wait_stream(beside)
+    with side_stream() as beside:
+        launcher(a, b, c, scale=scale)
+        for pe in others:
+            streams.take(beside, flags[0] + 4 * (ENTERED.value + pe))
+        awaited = 0
+        for i, step in enumerate(steps):
+            while awaited <= plan.chunks[step.stop]:
+                streams.take(beside, ready + 4 * awaited)
+                awaited += 1
+            if i and steps[i - 1].distance != step.distance:
+                streams.take(beside, turns[0] + 4 * i)
+            rows = slice(step.first * block_m, step.stop * block_m)
+            streams.copy(beside, peers[step.distance][rows], c[rows])
+            if i + 1 < len(steps) and steps[i + 1].distance != step.distance:
+                # Who copies next to where this copy went: it is as far before that PE as the next step says.
+                heir = (step.distance - steps[i + 1].distance) % n_pes
+                streams.give(beside, turns[heir] + 4 * (i + 1))
+            if step.stop == max(plan.chunks):
+                streams.give(beside, flags[step.distance] + 4 * (DONE.value + me))
     for pe in others:
         streams.take(here, flags[0] + 4 * (DONE.value + pe))
 
@@ -146,4 +145,4 @@ def _plan(a: torch.Tensor, c: torch.Tensor) -> _Plan:
     launcher = Launcher(schedule, config, "chunks", False, len(columns), chunk_sizes=sizes)
     numbers = {some.stop: number for number, some in enumerate(chunks)}
     turns = triton_dist.zeros(max(1, len(steps)), dtype=torch.int32)
-    return _Plan(launcher, steps, numbers, turns, torch.cuda.Stream())
+    return _Plan(launcher, steps, numbers, turns)

@@ -8,6 +8,7 @@ import torch
 
 import triton_dist
 from triton_dist.kernels.gemm.kept import kept, shape_of
+from triton_dist.kernels.side_stream import side_stream
 from triton_dist.kernels.tracing import paused
 from triton_dist.world.api import _current
 
@@ -37,7 +38,8 @@ def _measure(ways: Mapping[str, Callable[[], object]]) -> str:
         run()  # compiles, and makes what has to be kept
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()  # the host's share does not count: where it matters, users capture, too
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        # (Another thread may have got the stream that torch would capture on, and what it does there be captured.)
+        with side_stream() as beside, torch.cuda.graph(graph, stream=beside, capture_error_mode="thread_local"):
             for _ in range(RUNS):
                 run()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
