@@ -57,6 +57,12 @@ def test_ops(n_gpus: int, transport: str) -> None:
     assert run.stdout.count("\nPASS") > 75, "checks are missing"
 
 
+def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_streams.py", env=CHECKS, timeout=600)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 15, run.stdout
+
+
 def test_heap_teams_and_host_operations(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_heap.py", env=GPU)
     assert run.returncode == 0, run.stdout
