@@ -43,7 +43,7 @@ void triton_dist::registerControl(py::module_ &module) {
 
   py::class_<ControlBlock, std::shared_ptr<ControlBlock>>(module, "ControlBlock")
       .def_static("create", &ControlBlock::create, py::arg("n_pes"))
-      .def_static("open", &ControlBlock::open, py::arg("pid"), py::arg("fd"), py::arg("n_pes"))
+      .def_static("open", &ControlBlock::open, py::arg("fd"), py::arg("n_pes"))
       .def_property_readonly("fd", &ControlBlock::fd)
       .def("enter", &ControlBlock::enter, py::arg("pe"))
       .def("leave", &ControlBlock::leave, py::arg("pe"))

@@ -23,7 +23,7 @@ struct HeapMemory {
 void triton_dist::registerHeap(py::module_ &module) {
   py::class_<SymmetricHeap, std::shared_ptr<SymmetricHeap>>(module, "SymmetricHeap")
       .def(py::init<int, int, size_t>(), py::arg("pe"), py::arg("n_pes"), py::arg("size"))
-      .def("attach", &SymmetricHeap::attach, py::arg("pe"), py::arg("pid"), py::arg("fd"))
+      .def("attach", &SymmetricHeap::attach, py::arg("pe"), py::arg("fd"))
       .def_property_readonly("fd", &SymmetricHeap::fd)
       .def_property_readonly("size", &SymmetricHeap::size)
       .def(

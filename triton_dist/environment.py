@@ -7,11 +7,12 @@ in ``docs/`` is made from this table (``python -m triton_dist.environment``).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["VARIABLES", "Variable", "get", "size"]
+__all__ = ["VARIABLES", "Variable", "get", "size", "size_of"]
 
 
 @dataclass(frozen=True)
@@ -42,31 +43,40 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 1 or 0")
 
 
+_MAX_SECONDS = 1_000_000  # a bit more than eleven days; the system's own waits take no more than twice as long
+
+
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise ValueError("expected a positive number of seconds")
-    return value
+    if not re.fullmatch(_NUMBER, text) or not 0.001 <= float(text) <= _MAX_SECONDS:
+        raise ValueError(f"expected a number of seconds from 0.001 to {_MAX_SECONDS}, such as 30 or 0.5")
+    return float(text)
 
 
 def _schedule(text: str) -> str:
     name, _, seed = text.lower().partition(":")
-    known = name == "random" and seed.isdecimal() if seed else text.lower() in ("round-robin", "adversarial")
+    known = (name == "random" and re.fullmatch("[0-9]{1,18}", seed)) or text.lower() in ("round-robin", "adversarial")
     if not known:
-        raise ValueError("expected round-robin, random:<seed> (a number from 0) or adversarial")
+        raise ValueError("expected round-robin, random:<seed> (a whole number of up to 18 digits) or adversarial")
     return text.lower()
 
 
+def _path(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("expected the path of a file")
+    return text
+
+
+_NUMBER = r"[0-9]{1,20}(\.[0-9]{0,20})?"
+_MAX_SIZE = 1 << 46  # of all addresses that a process has, a half
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def size(text: str) -> int:
     """Bytes of ``"512M"``; K, M, G and T are powers of 1024."""
-    digits = text.strip().upper().removesuffix("B").removesuffix("I")
-    unit = digits[-1:] if digits[-1:] in _UNITS else ""
-    value = int(float(digits.removesuffix(unit)) * _UNITS[unit])
-    if value <= 0:
-        raise ValueError("expected a positive size such as 512M or 2G")
+    found = re.fullmatch(rf"({_NUMBER})([KMGT]?)(I?B)?", text.strip().upper())
+    value = int(float(found[1]) * _UNITS[found[3]]) if found else 0
+    if not 0 < value <= _MAX_SIZE:
+        raise ValueError("expected a size of 1 to 64T bytes, such as 512M or 2G")
     return value
 
 
@@ -101,6 +111,14 @@ VARIABLES: dict[str, Variable] = {
             120.0,
             "Seconds that init() waits for the other PEs to come; then it says which did not.",
             "seconds",
+        ),
+        Variable(
+            "TRITON_DIST_SECRET_FILE",
+            _path,
+            None,
+            "A file with a secret by which the PEs know each other, the same on all hosts, that nobody else may read "
+            "(chmod 600). For PEs on several hosts; those of one host need none.",
+            "path",
         ),
         Variable(
             "TRITON_DIST_ALLOW_SHARED_GPU",
@@ -159,13 +177,25 @@ def get(name: str) -> Any:
         ValueError: its text cannot be read; the message quotes it and says what was expected.
     """
     variable = VARIABLES[name]
+    return _parsed(name, variable.parse, variable.default)
+
+
+def size_of(name: str, default: int) -> int:
+    """The size that another library's variable holds, in the form of ours; errors as of :func:`get`."""
+    found: int = _parsed(name, size, default)
+    return found
+
+
+def _parsed(name: str, parse: Callable[[str], Any], default: Any) -> Any:
     text = os.environ.get(name)
     if text is None:
-        return variable.default
+        return default
     try:
-        return variable.parse(text)
+        return parse(text)
     except ValueError as error:
-        raise ValueError(f"{name}={text!r}: {error}") from None
+        raise ValueError(
+            f"{name}={text!r}: {error}" if len(text) <= 60 else f"{name}={text[:60]!r}…: {error}"
+        ) from None
 
 
 def _page() -> str:

@@ -58,8 +58,8 @@ ControlBlock ControlBlock::create(int nPes) {
   return {SharedMemory::create("triton_dist_control", blockSize(sizeof(Header), sizeof(Record), nPes)), nPes};
 }
 
-ControlBlock ControlBlock::open(pid_t pid, int fd, int nPes) {
-  return {SharedMemory::open(pid, fd, blockSize(sizeof(Header), sizeof(Record), nPes)), nPes};
+ControlBlock ControlBlock::open(int fd, int nPes) {
+  return {SharedMemory::adopt(fd, blockSize(sizeof(Header), sizeof(Record), nPes)), nPes};
 }
 
 ControlBlock::Header &ControlBlock::header() const { return *reinterpret_cast<Header *>(addresses->begin()); }

@@ -27,26 +27,25 @@ namespace {
 size_t triton_dist::pageSize() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 SharedMemory SharedMemory::create(const std::string &label, size_t size) {
-  int fd = memfd_create(label.c_str(), MFD_CLOEXEC);
+  int fd = memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0)
     fail("memfd_create");
   SharedMemory memory(fd, size);
-  if (ftruncate(fd, static_cast<off_t>(size)) != 0)
+  if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd, static_cast<off_t>(size)) != 0)
     fail("cannot make shared memory of " + std::to_string(size) + " bytes");
+  // Nobody can cut off what others have mapped: an access to it would be a SIGBUS.
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    fail("cannot seal shared memory");
   return memory;
 }
 
-SharedMemory SharedMemory::open(pid_t pid, int fd, size_t size) {
-  std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
-  int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (opened < 0)
-    fail("cannot open the shared memory " + path);
-  SharedMemory memory(opened, size);
+SharedMemory SharedMemory::adopt(int fd, size_t size) {
+  SharedMemory memory(fd, size);
   struct stat status;
-  if (fstat(opened, &status) != 0)
-    fail(path);
+  if (fstat(fd, &status) != 0)
+    fail("cannot open shared memory");
   if (static_cast<size_t>(status.st_size) != size)
-    throw std::runtime_error(path + " holds " + std::to_string(status.st_size) + " bytes where " +
+    throw std::runtime_error("the shared memory holds " + std::to_string(status.st_size) + " bytes where " +
                              std::to_string(size) + " are expected");
   return memory;
 }

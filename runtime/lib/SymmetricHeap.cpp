@@ -23,9 +23,9 @@ SymmetricHeap::SymmetricHeap(int pe, int nPes, size_t size)
   addresses.map(pe * stride(), memories[pe]);
 }
 
-void SymmetricHeap::attach(int pe, pid_t pid, int fd) {
+void SymmetricHeap::attach(int pe, int fd) {
   assert(!memories[pe] && "attached twice");
-  memories[pe] = SharedMemory::open(pid, fd, bytes);
+  memories[pe] = SharedMemory::adopt(fd, bytes);
   addresses.map(pe * stride(), memories[pe]);
 }
 

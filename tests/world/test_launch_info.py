@@ -52,7 +52,7 @@ def test_rank_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     message = _fails(monkeypatch, RANK="one", WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="1")
-    assert message == "RANK='one' is not a number"
+    assert message == "RANK='one' is not a number: a whole number from 0 to 1048575 is expected"
 
 
 def test_launchers_that_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_first_abort_counts_and_long_words_are_cut() -> None:
 def test_heap_places() -> None:
     heap = SymmetricHeap(1, 2, 5000)  # rounded up to pages
     peer = SymmetricHeap(0, 2, 5000)
-    heap.attach(0, os.getpid(), peer.fd)
+    heap.attach(0, os.dup(peer.fd))
     assert heap.size == 8192
     assert heap.find(heap.base(1)) == (1, 0) and heap.find(heap.base(0) + 8191) == (0, 8191)
     for outside in (0, heap.base(0) - 1, heap.base(0) + 8192, heap.base(1) + 8192, (1 << 64) - 1):

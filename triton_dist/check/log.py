@@ -8,14 +8,15 @@ places in source files and programs, is written once, with number 0, ahead of it
 from __future__ import annotations
 
 import enum
-import io
 import os
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["HOST", "Kind", "Log", "Place", "PlainRanges", "Program", "Run", "read"]
+from triton_dist.check.encoding import LogError, decode_batches, encode_batch, optional_ranges, ranges
+from triton_dist.decoding import Schema, boolean, integer, optional, record, sequence, text
+
+__all__ = ["HOST", "ITEMS", "Kind", "Log", "LogError", "Place", "PlainRanges", "Program", "Run", "read"]
 
 PlainRanges = tuple[int, Any, Any]
 """A space, and two arrays: where its ranges begin and end. Space p >= 0 is PE p's heap, -1 - p other memory of PE p."""
@@ -67,6 +68,40 @@ class Kind(enum.IntEnum):
     """``text``: the PE ended with an error."""
 
 
+_index = integer(0, (1 << 31) - 1)
+_place = integer(0, (1 << 31) - 1)
+_program = integer(HOST, (1 << 31) - 1)
+_pe = integer(0, (1 << 31) - 1)
+_offset = integer(-(1 << 63), (1 << 63) - 1)
+_text = text(1 << 16)
+_word = record(integer(-(1 << 31), (1 << 31) - 1), _offset)
+_words = sequence(_word, 1 << 20)
+_pes = sequence(_pe, 1 << 20)
+
+ITEMS: dict[int, tuple[Schema, ...]] = {
+    Kind.PLACE: (_index, record(_text, _index, _text)),
+    Kind.PROGRAM: (_index, record(_text, record(_index, _index, _index), _index)),
+    Kind.END: (_program,),
+    Kind.LAUNCHED: (),
+    Kind.ACCESS: (_program, _place, boolean, _text, ranges),
+    Kind.PUT: (_program, _place, boolean, optional_ranges, ranges, optional(_word), boolean),
+    Kind.GET: (_program, _place, boolean, ranges, optional_ranges),
+    Kind.RELEASE: (_program, _place, _words, boolean, _text),
+    Kind.ACQUIRE: (_program, _place, _words, _text),
+    Kind.FENCE: (_program, optional(_pe)),
+    Kind.QUIET: (_program, optional(_pe)),
+    Kind.ARRIVE: (_program, _place, _text, _pes, boolean),
+    Kind.LEAVE: (_program, _pes),
+    Kind.ALLOCATE: (_place, _offset, _offset, _text),
+    Kind.FREE: (_place, _offset),
+    Kind.DROPPED: (_place, _offset),
+    Kind.STUCK: (_program, _place, _text, optional(_words), optional(_pes)),
+    Kind.OUTSIDE: (_program, _place, _text, _pe, _offset, _offset),
+    Kind.FAILED: (_text,),
+}
+"""The types of what follows number and kind, by kind."""
+
+
 @dataclass(frozen=True)
 class Place:
     """A line of a source file, and what is done there."""
@@ -106,19 +141,19 @@ class Log:
         index = self._places.get(place)
         if index is None:
             index = self._places[place] = len(self._places)
-            self.add(0, Kind.PLACE, index, place)
+            self.add(0, Kind.PLACE, index, (place.file, place.line, place.what))
         return index
 
     def program(self, number: int, program: Program) -> int:
         """Note that it starts now."""
         self._programs += 1
-        self.add(number, Kind.PROGRAM, self._programs - 1, program)
+        self.add(number, Kind.PROGRAM, self._programs - 1, (program.kernel, program.index, program.launch))
         return self._programs - 1
 
     def flush(self) -> None:
         """Make what was added readable for others."""
         if self._events:
-            data = memoryview(pickle.dumps(self._events, protocol=pickle.HIGHEST_PROTOCOL))
+            data = memoryview(encode_batch(self._events))
             self._events = []
             while data:
                 data = data[os.write(self._fd, data) :]
@@ -137,15 +172,20 @@ class Run:
 
 
 def read(fds: list[int]) -> Run:
-    """The logs of all PEs, merged. PE i writes to ``fds[i]``."""
+    """The logs of all PEs, merged. PE i writes to ``fds[i]``.
+
+    Raises:
+        LogError: one of them holds what no checked run writes.
+    """
     run = Run(len(fds), [], [{} for _ in fds], [{} for _ in fds])
     for pe, fd in enumerate(fds):
         for event in _events(fd):
             if event[1] == Kind.PLACE:
-                run.places[pe][event[2]] = event[3]
+                run.places[pe][event[2]] = Place(*event[3])
                 continue
             if event[1] == Kind.PROGRAM:
-                run.programs[pe][event[2]] = event[3]
+                run.programs[pe][event[2]] = Program(*event[3])
+            _check_indices(run, pe, event)
             run.events.append((pe, event))
     run.events.sort(key=lambda item: item[1][0])
     return run
@@ -154,9 +194,12 @@ def read(fds: list[int]) -> Run:
 def _events(fd: int) -> Iterator[tuple[Any, ...]]:
     # A descriptor of its own: a shared one shares its position with the writer.
     with open(f"/proc/self/fd/{fd}", "rb") as file:
-        data = io.BytesIO(file.read())
-    while True:
-        try:
-            yield from pickle.load(data)
-        except EOFError:
-            return
+        yield from decode_batches(file.read(), ITEMS)
+
+
+def _check_indices(run: Run, pe: int, event: tuple[Any, ...]) -> None:
+    for schema, item in zip(ITEMS[event[1]], event[2:], strict=True):
+        if (schema is _place and item not in run.places[pe]) or (
+            schema is _program and item != HOST and item not in run.programs[pe]
+        ):
+            raise LogError(f"PE {pe}'s log refers to place or program {item}, which it does not tell of before")

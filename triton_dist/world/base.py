@@ -7,6 +7,7 @@ same order, which each PE can name on every other. Nothing here knows how a heap
 from __future__ import annotations
 
 import gc
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,13 +16,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from triton_dist.decoding import DecodingError, Schema, decode
 from triton_dist.world import last_words
+from triton_dist.world.authentication import AuthenticatedStore, AuthenticationError
 from triton_dist.world.ledger import Allocation, Ledger
 from triton_dist.world.teams import Team
 
 if TYPE_CHECKING:
     import torch
-    from torch.distributed import Store  # type: ignore[attr-defined]
 
     from triton_dist.world.check_in import Member
     from triton_dist.world.host_ops import HostOps
@@ -62,7 +64,7 @@ class Launch:
     n_pes: int
     local_pe: int
     n_local_pes: int
-    store: Store | None
+    store: AuthenticatedStore | None
     launcher: str = "python"
     members: tuple[Member, ...] = field(default=(), repr=False)
     watch: Watch | None = None
@@ -87,9 +89,21 @@ class Launch:
         with self._using_store(f"exchange {key}"):
             self.store.set(f"{key}/{self.pe}", value)
             self.await_keys(keys, f"exchange {key}")
-            if self.store.has_extended_api():  # type: ignore[attr-defined]
-                return [found.decode() for found in self.store.multi_get(keys)]
-            return [self.store.get(name).decode() for name in keys]
+            return [found.decode() for found in self.store.get_all(keys)]
+
+    def exchange_values(self, key: str, value: Any, schema: Schema, pes: Sequence[int] | None = None) -> list[Any]:
+        """As :meth:`exchange`, for values of the types that ``schema`` takes.
+
+        Raises:
+            BrokenWorldError: a PE has failed. RuntimeError: one says something else.
+        """
+        values = []
+        for pe, text in enumerate(self.exchange(key, json.dumps(value), pes)):
+            try:
+                values.append(decode(text, schema))
+            except DecodingError as error:
+                raise RuntimeError(f"what PE {pe if pes is None else pes[pe]} tells as its {key} is {error}") from None
+        return values
 
     def await_keys(self, keys: Iterable[str], doing: str, seconds: float | None = None) -> None:
         """Wait until other PEs have set ``keys`` in the store.
@@ -115,7 +129,7 @@ class Launch:
         try:
             yield
         except RuntimeError as error:
-            if isinstance(error, BrokenWorldError):
+            if isinstance(error, (BrokenWorldError, AuthenticationError)):
                 raise
             for _ in range(25):  # a PE's store, perhaps, of whose end the watch will tell in a moment
                 self.check(doing)

@@ -2,6 +2,9 @@
 
 Everything that can be wrong with a launch as such is found here, within ``TRITON_DIST_INIT_TIMEOUT`` seconds: a PE that
 does not come, two that think they are the same, different ideas of how many there are.
+
+What is said here is anybody's word. Only its form is checked; who said it is known when the PEs have agreed on their
+key (:mod:`triton_dist.world.agreement`).
 """
 
 from __future__ import annotations
@@ -10,18 +13,24 @@ import contextlib
 import json
 import os
 import platform
+import secrets
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
+from triton_dist.decoding import DecodingError, boolean, decode, integer, record, text
+from triton_dist.world.authentication import AuthenticationError
 from triton_dist.world.process import Process, host_identity, kernel_identity
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-__all__ = ["Member", "check_in"]
+__all__ = ["Member", "check_in", "failing_together", "listed", "raise_verdict"]
 
 _LOOK_SECONDS = 0.25  # how often it is looked whether those who have come agree and still run
+_HEAR_SECONDS = 5.0  # for the others to hear a verdict before PE 0, and the store with it, may end
+_VERDICT_BYTES = 4000
 _LISTED = 16
 
 
@@ -38,33 +47,60 @@ class Member:
     """The host's name, for messages."""
     host_identity: str
     kernel_identity: str
-    watch: tuple[str, ...] = ()
-    """PE 0's: where it listens for the others (see :mod:`triton_dist.world.watch`)."""
+    nonce: str
+    """What no member of any other world has."""
+    has_secret: bool = False
+    """Whether it has a secret of ``TRITON_DIST_SECRET_FILE``."""
+    watch: str = ""
+    """PE 0's: the socket where it listens for the others (see :mod:`triton_dist.world.watch`)."""
+    key: int = -1
+    """PE 0's: the descriptor of the file with the world's key (see :mod:`triton_dist.world.agreement`)."""
 
     @staticmethod
-    def self(pe: int, n_pes: int, watch: tuple[str, ...] = ()) -> Member:
+    def self(pe: int, n_pes: int, *, has_secret: bool = False, watch: str = "", key: int = -1) -> Member:
         process = Process.find(os.getpid())
         assert process is not None
-        return Member(
-            pe, n_pes, process.pid, process.started, platform.node(), host_identity(), kernel_identity(), watch
-        )
+        here = platform.node(), host_identity(), kernel_identity()
+        return Member(pe, n_pes, process.pid, process.started, *here, secrets.token_hex(16), has_secret, watch, key)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether this process sees the other one's number and memory."""
+        return self.kernel_identity == kernel_identity()
 
     @property
     def is_seen_dead(self) -> bool:
         """Whether its process is known not to run any more; that can be seen on the same machine only."""
-        return self.kernel_identity == kernel_identity() and not Process(self.pid, self.started).is_running()
+        return self.is_near and not Process(self.pid, self.started).is_running()
 
     def __str__(self) -> str:
         elsewhere = "" if self.host_identity == host_identity() else f" on {self.host}"
         return f"process {self.pid}{elsewhere}"
 
     def text(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(astuple(self))
 
     @staticmethod
-    def of(text: str) -> Member:
-        fields = json.loads(text)
-        return Member(**{**fields, "watch": tuple(fields["watch"])})
+    def of(text: bytes | str) -> Member:
+        """The member whose :meth:`text` it is. DecodingError if it is none's."""
+        return Member(*decode(text, _MEMBER, limit=_MEMBER_BYTES))
+
+
+_MEMBER_BYTES = 8192
+_MAX_INT = (1 << 31) - 1
+_MEMBER = record(
+    integer(0, _MAX_INT),
+    integer(1, _MAX_INT),
+    integer(1, _MAX_INT),
+    integer(0, (1 << 63) - 1),
+    text(255),
+    text(1024),
+    text(1024),
+    text(32),
+    boolean,
+    text(100),
+    integer(-1, _MAX_INT),
+)
 
 
 def check_in(store: Store, me: Member, seconds: float, holder: str) -> tuple[Member, ...]:
@@ -74,46 +110,84 @@ def check_in(store: Store, me: Member, seconds: float, holder: str) -> tuple[Mem
         RuntimeError: a PE did not come in time, has ended, or comes with another number of PEs; or two say that they
             are this one.
     """
+    deadline = time.monotonic() + seconds
+    with failing_together(store, me, holder, deadline):
+        return _check_in(store, me, seconds, deadline)
+
+
+@contextlib.contextmanager
+def failing_together(store: Store, me: Member, holder: str, deadline: float) -> Iterator[None]:
+    """Around a step of the rendezvous: where this PE fails, all fail with the same words, if they can be told.
+
+    Args:
+        holder: whose process holds the store, for messages.
+        deadline: until when PEs may come.
+    """
     try:
-        return _check_in(store, me, seconds)
+        yield
     except RuntimeError as error:
-        if type(error) is RuntimeError:  # ours
-            _spread(store, me, str(error))
+        if type(error) in (RuntimeError, AuthenticationError):  # ours
+            _spread(store, me, str(error), deadline)
             raise
         raise RuntimeError(
             f"PE {me.pe} lost the store through which the PEs meet: {holder} has ended ({str(error).splitlines()[0]})"
         ) from None
 
 
-def _spread(store: Store, me: Member, verdict: str) -> None:
-    """Let all fail with the same words. PE 0, which may hold the store, leaves them a moment to read them."""
+def raise_verdict(store: Store) -> None:
+    """RuntimeError if some PE has failed, with its words."""
+    if store.check(["verdict"]):
+        raise RuntimeError(_shown(store.get("verdict")))
+
+
+def _spread(store: Store, me: Member, verdict: str, deadline: float) -> None:
+    """Tell the others. PE 0, which may hold the store, leaves them some time to hear it, also those who come later."""
     with contextlib.suppress(RuntimeError):
-        if store.compare_set("verdict", "", verdict).decode() == verdict and me.pe == 0:
-            time.sleep(2 * _LOOK_SECONDS)
+        store.compare_set("verdict", "", verdict.encode()[:_VERDICT_BYTES].decode(errors="ignore"))
+        store.add("heard", 1)
+        begin = time.monotonic()
+        while me.pe == 0 and time.monotonic() < begin + _HEAR_SECONDS:
+            came, dead = _count(store, me)
+            expected = me.n_pes if time.monotonic() < deadline else came
+            if store.add("heard", 0) >= expected - dead:
+                break
+            time.sleep(0.02)
 
 
-def _check_in(store: Store, me: Member, seconds: float) -> tuple[Member, ...]:
-    kept = store.compare_set(f"member/{me.pe}", "", me.text()).decode()
-    if kept != me.text():
-        raise RuntimeError(f"two processes say that they are PE {me.pe}: {Member.of(kept)} and {me}")
+def _count(store: Store, me: Member) -> tuple[int, int]:
+    """How many have come, and how many of these have ended."""
+    came = [pe for pe in range(me.n_pes) if store.check([f"member/{pe}"])]
+    dead = 0
+    for pe in came:
+        with contextlib.suppress(DecodingError):
+            dead += Member.of(store.get(f"member/{pe}")).is_seen_dead
+    return len(came), dead
+
+
+def _check_in(store: Store, me: Member, seconds: float, deadline: float) -> tuple[Member, ...]:
+    kept = store.compare_set(f"member/{me.pe}", "", me.text())
+    if kept != me.text().encode():
+        raise RuntimeError(
+            f"two processes say that they are PE {me.pe}: {_member(me.pe, kept)} and {me}. Each PE needs a number"
+            " (RANK, if you start them by hand), and each launch a MASTER_PORT of its own"
+        )
     members: dict[int, Member] = {}
     missing = list(range(me.n_pes))
-    deadline = time.monotonic() + seconds
     while missing:
         left = deadline - time.monotonic()
         arrived = _arrived(store, missing, min(_LOOK_SECONDS, max(left, 0.001)))
         for pe in arrived:
-            members[pe] = Member.of(store.get(f"member/{pe}").decode())
+            members[pe] = _member(pe, store.get(f"member/{pe}"))
             _compare(me, members[pe])
         missing = [pe for pe in missing if pe not in members]
-        if missing and store.check(["verdict"]):
-            raise RuntimeError(store.get("verdict").decode())
+        if missing:
+            raise_verdict(store)
         for member in members.values():
             if missing and member.is_seen_dead:
                 raise RuntimeError(f"PE {member.pe} is lost: its {member} ended before all PEs had come")
         if missing and left < 0:
             raise RuntimeError(
-                f"{_listed(missing)} did not come to triton_dist.init() within {seconds:g} s"
+                f"{listed(missing)} did not come to triton_dist.init() within {seconds:g} s"
                 f" (TRITON_DIST_INIT_TIMEOUT); {len(members)} of {me.n_pes} PEs did. Were they started, and did they"
                 " fail?"
             )
@@ -131,6 +205,20 @@ def _arrived(store: Store, missing: list[int], seconds: float) -> list[int]:
     return [pe for pe, key in keys.items() if store.check([key])]
 
 
+def _member(pe: int, found: bytes) -> Member:
+    """The member that the store has as PE ``pe``."""
+    try:
+        member = Member.of(found)
+        if member.pe != pe:
+            raise DecodingError(f"it is PE {member.pe}'s")
+    except DecodingError as error:
+        raise RuntimeError(
+            f"what the store of this launch has of PE {pe} was not written by a PE ({error}): another program, or"
+            " another version of triton_dist, uses the same address and port"
+        ) from None
+    return member
+
+
 def _compare(me: Member, other: Member) -> None:
     if other.n_pes != me.n_pes:
         raise RuntimeError(
@@ -139,6 +227,13 @@ def _compare(me: Member, other: Member) -> None:
         )
 
 
-def _listed(pes: list[int]) -> str:
+def _shown(verdict: bytes) -> str:
+    """A verdict, whoever wrote it, as a text for a terminal."""
+    words = verdict[:_VERDICT_BYTES].decode(errors="replace")
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in words)
+
+
+def listed(pes: Sequence[int]) -> str:
+    """Some PEs, for messages."""
     shown = ", ".join(f"PE {pe}" for pe in pes[:_LISTED])
     return f"{shown} and {len(pes) - _LISTED} more" if len(pes) > _LISTED else shown

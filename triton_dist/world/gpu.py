@@ -242,11 +242,8 @@ def _compile_for(transport: str | None, n_pes: int = 0) -> None:
 
 def _reduce_scratch() -> int:
     """Bytes of NVSHMEM's memory for reductions: what the user wants, or else what we set for it."""
-    text = os.environ.setdefault(REDUCE_SCRATCH, str(REDUCE_SCRATCH_SIZE))
-    try:
-        return environment.size(text)
-    except ValueError as error:
-        raise ValueError(f"{REDUCE_SCRATCH}={text!r}: {error}") from None
+    os.environ.setdefault(REDUCE_SCRATCH, str(REDUCE_SCRATCH_SIZE))
+    return environment.size_of(REDUCE_SCRATCH, REDUCE_SCRATCH_SIZE)
 
 
 def _import_nvshmem() -> tuple[Any, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -44,7 +43,7 @@ def obstacle(tensor: torch.Tensor, device: torch.device) -> str:
         return (
             f"its {nbytes} bytes at {address:#x} are not the beginning of one allocation ({extent} at {int(base):#x})"
         )
-    granularity = environment.size(os.environ.get("NVSHMEM_CUMEM_GRANULARITY") or str(_NVSHMEM_GRANULARITY))
+    granularity = environment.size_of("NVSHMEM_CUMEM_GRANULARITY", _NVSHMEM_GRANULARITY)
     if nbytes % granularity:
         return (
             f"its {nbytes} bytes are not whole pieces of {granularity} bytes, NVSHMEM's granularity: set"

@@ -6,20 +6,20 @@ import contextlib
 import os
 import signal
 import sys
-import sysconfig
 import threading
 import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
+from triton_dist.world.source_lines import is_library
+
 __all__ = ["INTERRUPTED", "end_process", "limit_exit", "of", "place", "say"]
 
 INTERRUPTED = "was interrupted (Ctrl-C)"
 
 _EXIT_SECONDS = 5
-_PACKAGE = str(Path(__file__).resolve().parents[1])
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_PACKAGE = f"{Path(__file__).resolve().parents[1]}/"
 
 
 def of(error: BaseException) -> str:
@@ -67,7 +67,6 @@ def _user_line(frames: traceback.StackSummary) -> str:
     if not frames:
         return "its end"
     ours = next((i for i, frame in enumerate(frames) if frame.filename.startswith(_PACKAGE)), len(frames))
-    libraries = ("<frozen", *_LIBRARIES)
-    users = [f for f in frames[:ours] if not f.filename.startswith(libraries) and "/site-packages/" not in f.filename]
+    users = [frame for frame in frames[:ours] if not is_library(frame.filename)]
     frame = (users or frames)[-1]
     return f"{frame.filename}:{frame.lineno}, in {frame.name}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from triton_dist import environment
 from triton_dist.world import launchers
+from triton_dist.world.agreement import agree, create_key
+from triton_dist.world.authentication import read_secret
 from triton_dist.world.base import Launch
 from triton_dist.world.check_in import Member, check_in
+from triton_dist.world.deadline import within
 from triton_dist.world.launchers import mpi, process_group
 from triton_dist.world.watch import Watch
 
@@ -16,6 +21,10 @@ if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
 __all__ = ["discover"]
+
+Result = TypeVar("Result")
+
+_SLACK_SECONDS = 8.0  # for the steps themselves to see that the time is over, and to tell the others
 
 _worlds: Counter[str] = Counter()  # how many this process has had from each source; every PE counts alike
 _stores: dict[str, Store] = {}  # kept: a later world meets at the same place, which one of the PEs may hold
@@ -60,15 +69,37 @@ def _meet(start: launchers.Start, seconds: float) -> Launch:
         store = PrefixStore(f"triton_dist/{start.key}/{_worlds[start.key]}", _stores[start.key])
     else:
         store = start.meet(seconds)  # for this world alone
+    path = environment.get("TRITON_DIST_SECRET_FILE")
+    secret = None if path is None else read_secret(path)
+    one_host = start.local is not None and start.local[1] == start.n_pes
     watch = Watch(start.pe)
+    key_file = create_key() if start.pe == 0 else -1
+    me = Member.self(start.pe, start.n_pes, has_secret=secret is not None, watch=watch.address, key=key_file)
     try:
-        members = check_in(store, Member.self(start.pe, start.n_pes, watch.address), seconds, start.holder)
-        watch.begin(members)
+        members = _within(start, seconds, lambda: check_in(store, me, seconds, start.holder))
+        key, authenticated = _within(
+            start, seconds, lambda: agree(store, me, members, secret, seconds, start.holder, one_host=one_host)
+        )
+        watch.begin(members, key, authenticated)
     except BaseException:
         watch.end()
         raise
+    finally:
+        if key_file >= 0:
+            os.close(key_file)
     local_pe, n_local_pes = start.local or _local_position(start.pe, members)
-    return Launch(start.pe, start.n_pes, local_pe, n_local_pes, store, start.launcher, members, watch)
+    return Launch(start.pe, start.n_pes, local_pe, n_local_pes, authenticated, start.launcher, members, watch)
+
+
+def _within(start: launchers.Start, seconds: float, step: Callable[[], Result]) -> Result:
+    """A step of the rendezvous. The store's own waits have no limit that could be relied upon."""
+    try:
+        return within(seconds + _SLACK_SECONDS, step)
+    except TimeoutError:
+        raise RuntimeError(
+            f"PE {start.pe} gets no answer from the store through which the PEs meet, within {seconds:g} s"
+            f" (TRITON_DIST_INIT_TIMEOUT): {start.holder} is stopped, or cannot be reached any more"
+        ) from None
 
 
 def _local_position(pe: int, members: tuple[Member, ...]) -> tuple[int, int]:

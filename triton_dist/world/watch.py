@@ -1,4 +1,7 @@
-"""Who is still there: every PE is connected to PE 0 by TCP, and the operating system tells when a connection ends.
+"""Who is still there: every PE is connected to PE 0, and the operating system tells when a connection ends.
+
+PEs of PE 0's host use a Unix socket, whose other end the kernel names; those of other hosts use TCP, on one address of
+PE 0's host that is opened only for them. Both ends prove that they have the key of the world.
 
 A process that is killed or crashes cannot say so, but its kernel closes its connections at once, and a host that is
 gone is noticed by keep-alive probes. PE 0 tells the others. So the loss of a PE is known everywhere in milliseconds, or
@@ -12,6 +15,8 @@ is, and ends it.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import json
 import os
 import secrets
 import selectors
@@ -21,10 +26,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
+from triton_dist.decoding import DecodingError, Schema, decode, integer, record, sequence, text
 from triton_dist.world import last_words, wire
+from triton_dist.world.authentication import AuthenticatedStore, Key
 from triton_dist.world.base import BrokenWorldError
 from triton_dist.world.check_in import Member
 from triton_dist.world.interrupts import Interrupts
@@ -37,6 +45,20 @@ GRACE_SECONDS = 4.0
 
 _TRACEBACK_SECONDS = 0.5  # how long the word of a failure waits for its traceback to be printed first
 _JOIN_SECONDS = 30.0  # for a PE that has checked in to connect
+_GREETING_SECONDS = 10.0  # for who connects to say who it is
+_CONNECT_SECONDS = 5.0
+_TOLD = 8000  # characters of a reason that PEs tell each other
+
+_PE = integer(0, (1 << 31) - 1)
+_MESSAGES: dict[str, Schema] = {
+    "welcome": record(),
+    "bye": record(),
+    "broken": record(_PE, text(_TOLD)),
+}
+"""What PEs say to each other: the words behind the first one."""
+
+_PLACE = record(integer(1, 65535), sequence(text(255), 8))
+"""Port and addresses of PE 0, for PEs of other hosts."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +80,16 @@ class Watch:
     def __init__(self, pe: int) -> None:
         self.pe = pe
         self._on_trouble: Callable[[Trouble], None] | None = None
-        self._token = secrets.token_hex(16)
-        self._listener = wire.listen() if pe == 0 else None
+        self._name = f"triton_dist_{secrets.token_hex(16)}"
+        self._listeners: list[socket.socket] = []  # of PE 0
+        if pe == 0:
+            local = socket.socket(socket.AF_UNIX)
+            local.bind(f"\0{self._name}")  # in no file system, and gone with this process
+            local.listen(1024)
+            self._listeners.append(local)
+        self._greetings: dict[wire.Greeting, float] = {}  # who has connected, and until when it may say who it is
         self._members: tuple[Member, ...] = ()
-        self._peers: dict[int, socket.socket] = {}  # of PE 0: all others; of the others: PE 0
+        self._peers: dict[int, wire.Channel] = {}  # of PE 0: all others; of the others: PE 0
         self._gone: set[int] = set()  # those who said good-bye
         self._lock = threading.RLock()
         self._gave_up = False
@@ -79,25 +107,26 @@ class Watch:
         os.register_at_fork(after_in_child=self._forget)  # a child must not keep its parent's connections open
 
     @property
-    def address(self) -> tuple[str, ...]:
-        """PE 0: the word that lets in, the port, and this host's addresses. For its :class:`Member`."""
-        if self._listener is None:
-            return ()
-        return (self._token, str(self._listener.getsockname()[1]), *wire.own_addresses())
+    def address(self) -> str:
+        """PE 0: the name of its Unix socket, for its :class:`Member`."""
+        return self._name if self._listeners else ""
 
-    def begin(self, members: tuple[Member, ...]) -> None:
+    def begin(self, members: tuple[Member, ...], key: Key, store: AuthenticatedStore) -> None:
         """Connect, and watch from now on. *Collective.*
 
         Raises:
             BrokenWorldError: PE 0 has ended, or cannot be reached.
         """
-        self._members = members
+        self._members, self._key = members, key
         self._begun = time.monotonic()
-        if self._listener is None:
-            connection, messages = _join(members[0], self.pe)
-            self._add(0, connection, messages)
+        if self.pe != 0:
+            self._add(0, *_join(members[0], self.pe, key, store))
         else:
-            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+            if any(member.host_identity != host_identity() for member in members):
+                self._listeners.append(_open_outside(store))
+            for listener in self._listeners:
+                listener.setblocking(False)
+                self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
         self._previous_hook, sys.excepthook = sys.excepthook, self._on_uncaught
         self._interrupts.listen(self._wake_write)
@@ -138,6 +167,7 @@ class Watch:
 
     def fail(self, what: str) -> None:
         """This PE gives up. The others hear of it a little later, so that its traceback is out before theirs."""
+        what = what[:_TOLD]
         with self._lock:
             self._gave_up, self._deadline = True, None  # it is awake, and ends, or goes on without this world
             if self._failure is None and self.trouble is None and not self._ending:
@@ -180,40 +210,72 @@ class Watch:
         if tell is not None:
             tell(trouble)
 
-    def _hear(self, pe: int, connection: socket.socket, messages: Iterator[list[Any] | None]) -> None:
-        for words in messages:
-            if words is None:
-                return
-            if words[0] == "bye":
-                self._gone.add(pe)
-            elif words[0] == "broken":
-                self._learn(Trouble(int(words[1]), str(words[2])))
-        self._selector.unregister(connection)
+    def _hear(self, pe: int, channel: wire.Channel, messages: Iterator[list[Any] | None]) -> None:
+        lost = _lost(self._members[pe])
+        try:
+            for words in messages:
+                if words is None:
+                    return
+                rest = _checked(words)
+                if words[0] == "bye":
+                    self._gone.add(pe)
+                elif words[0] == "broken":
+                    self._learn(Trouble(rest[0], rest[1]))
+        except (wire.ProtocolError, DecodingError) as error:
+            lost = Trouble(pe, f"is lost: what comes from its {self._members[pe]} is no message of ours ({error})")
+        self._selector.unregister(channel.connection)
         with self._lock:
             self._peers.pop(pe, None)
-        connection.close()
+        channel.connection.close()
         if pe not in self._gone:
-            self._learn(_lost(self._members[pe]))
+            self._learn(lost)
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        with contextlib.suppress(OSError, StopIteration, TypeError, ValueError, IndexError):
-            connection = wire.prepare(self._listener.accept()[0])
-            messages = wire.lines(connection)
-            word, pe = next(messages) or ("", 0)
-            if not secrets.compare_digest(str(word), self._token) or not 0 < int(pe) < len(self._members):
-                connection.close()
-                return
-            wire.say(connection, "welcome")
-            self._add(int(pe), connection, messages)
-            if self.trouble is not None:
-                wire.say(connection, "broken", self.trouble.pe, self.trouble.what)
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            connection.setblocking(False)  # one that says or takes nothing must not hold us
+            if connection.family == socket.AF_UNIX:
+                if wire.peer_of(connection)[1] not in (os.geteuid(), 0):
+                    connection.close()
+                    return
+            else:
+                wire.prepare(connection)
+            if len(self._greetings) > 2 * len(self._members) + 16:
+                self._dismiss(next(iter(self._greetings)))  # strangers must not take all our memory
+            greeting = wire.Greeting(connection, self._key)
+            self._greetings[greeting] = time.monotonic() + _GREETING_SECONDS
+            self._selector.register(connection, selectors.EVENT_READ, partial(self._greet, greeting))
 
-    def _add(self, pe: int, connection: socket.socket, messages: Iterator[list[Any] | None]) -> None:
-        connection.setblocking(False)  # one that takes nothing must not hold us
+    def _greet(self, greeting: wire.Greeting) -> None:
+        try:
+            data = greeting.connection.recv(wire.MAX_FRAME)
+            channel = greeting.receive(data) if data else None
+        except BlockingIOError:
+            return
+        except (OSError, wire.ProtocolError):
+            data, channel = b"", None
+        if channel is None or not 0 < greeting.pe < len(self._members) or greeting.pe in self._peers:
+            if channel is not None or not data:
+                self._dismiss(greeting)
+            return
+        del self._greetings[greeting]
+        self._selector.unregister(greeting.connection)
+        wire.say(channel, "welcome")
+        self._add(greeting.pe, channel, wire.lines(channel))
+        if self.trouble is not None:
+            wire.say(channel, "broken", self.trouble.pe, self.trouble.what)
+
+    def _dismiss(self, greeting: wire.Greeting) -> None:
+        """Who is at the other end is nobody of this world."""
+        del self._greetings[greeting]
+        self._selector.unregister(greeting.connection)
+        greeting.connection.close()
+
+    def _add(self, pe: int, channel: wire.Channel, messages: Iterator[list[Any] | None]) -> None:
+        channel.connection.setblocking(False)  # one that takes nothing must not hold us
         with self._lock:
-            self._peers[pe] = connection
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._hear(pe, connection, messages))
+            self._peers[pe] = channel
+        self._selector.register(channel.connection, selectors.EVENT_READ, lambda: self._hear(pe, channel, messages))
 
     # ---- the thread
 
@@ -229,6 +291,8 @@ class Watch:
             if self._interrupts.ignored_for() > GRACE_SECONDS:
                 self._learn(Trouble(self.pe, last_words.INTERRUPTED))
                 last_words.end_process(f"PE {self.pe}: interrupted (Ctrl-C). This process", 130)
+            for greeting in [late for late, until in self._greetings.items() if now > until]:
+                self._dismiss(greeting)
             for pe in self._not_joined():
                 late = now - self._begun > _JOIN_SECONDS
                 if self._members[pe].is_seen_dead or late:
@@ -242,12 +306,12 @@ class Watch:
         times += [] if self._deadline is None else [self._deadline]
         if self._interrupts.ignored_for() > 0:
             times.append(now + GRACE_SECONDS / 8)
-        if self._not_joined():
+        if self._not_joined() or self._greetings:
             times.append(now + 0.5)
         return max(0.0, min(times) - now) + 0.01 if times else None
 
     def _not_joined(self) -> list[int]:
-        if self._listener is None or self.trouble is not None:
+        if self.pe != 0 or self.trouble is not None:
             return []
         joined = self._peers.keys() | self._gone | {0}
         return [pe for pe in range(len(self._members)) if pe not in joined] if len(joined) < len(self._members) else []
@@ -266,10 +330,8 @@ class Watch:
                 return
             self._ended = True
             self._selector.close()
-            for peer in self._peers.values():
-                peer.close()
-            if self._listener is not None:
-                self._listener.close()
+            for connection in self._sockets():
+                connection.close()
             if not self._interrupts.listening:
                 os.close(self._wake_read)
                 os.close(self._wake_write)
@@ -279,30 +341,91 @@ class Watch:
         if not self._ended:
             self._ended = self._ending = True
             self._interrupts.stop()
-            for peer in (*self._peers.values(), *filter(None, [self._listener])):
+            for connection in self._sockets():
                 with contextlib.suppress(OSError):
-                    socket.close(peer.detach())
+                    socket.close(connection.detach())
+
+    def _sockets(self) -> list[socket.socket]:
+        channels: list[wire.Channel | wire.Greeting] = [*self._peers.values(), *self._greetings]
+        return [*(channel.connection for channel in channels), *self._listeners]
 
 
 def _lost(member: Member) -> Trouble:
     return Trouble(member.pe, f"is lost: its {member} was killed, crashed or just ended")
 
 
-def _join(server: Member, pe: int) -> tuple[socket.socket, Iterator[list[Any] | None]]:
+def _checked(words: list[Any]) -> tuple[Any, ...]:
+    """What follows the first word of a message. DecodingError if it is not what that word wants."""
+    schema = _MESSAGES.get(words[0])
+    if schema is None:
+        raise DecodingError("an unknown word")
+    rest: tuple[Any, ...] = schema(words[1:])
+    return rest
+
+
+def _open_outside(store: AuthenticatedStore) -> socket.socket:
+    """Listen for PEs of other hosts, on the address by which they find this one, and tell them where."""
+    failure: OSError | None = None
+    for address in wire.own_addresses():
+        try:
+            listener = wire.listen(address)
+        except OSError as error:  # MASTER_ADDR may be another host's
+            failure = error
+            continue
+        own, port = listener.getsockname()[:2]
+        if not ipaddress.ip_address(own.partition("%")[0]).is_loopback:  # as this host may call itself
+            store.set("watch", json.dumps([port, [address, own] if address != own else [own]]))
+            return listener
+        listener.close()
+    raise RuntimeError(
+        f"PE 0's host has no address by which PEs of other hosts could reach it ({failure}): set MASTER_ADDR to one"
+    )
+
+
+def _join(
+    server: Member, pe: int, key: Key, store: AuthenticatedStore
+) -> tuple[wire.Channel, Iterator[list[Any] | None]]:
     """Connect PE ``pe`` to PE 0."""
-    token, port, *addresses = server.watch
-    if server.host_identity == host_identity():
-        addresses = ["127.0.0.1"]
-    for connection in wire.connect(addresses, int(port)):
-        connection.settimeout(_JOIN_SECONDS)
-        wire.say(connection, token, pe)
-        messages = wire.lines(connection)
-        if next(messages, None) == ["welcome"]:
-            return connection, messages
+    near = server.host_identity == host_identity()
+    failures, deadline = [], time.monotonic() + _JOIN_SECONDS
+    for connection in _near(server) if near else _far(server, pe, store):
+        try:
+            channel = wire.greet(connection, key, pe, _JOIN_SECONDS)
+            messages = wire.lines(channel)
+            while (words := next(messages, [])) is None and time.monotonic() < deadline:
+                pass
+            if words == ["welcome"]:
+                return channel, messages
+            failures.append("it does not let this PE in")
+        except (OSError, wire.ProtocolError) as error:
+            failures.append(str(error))
         connection.close()
     if server.is_seen_dead:
         raise BrokenWorldError(f"PE {pe} cannot join the world: {_lost(server)}")
-    raise BrokenWorldError(
-        f"PE {pe} cannot reach PE 0, {server}, at port {port} of {' or '.join(addresses)}: has it ended, or is there a"
-        " firewall between their hosts?"
-    )
+    why = f" ({'; '.join(failures)})" if failures else ""
+    hint = "has it ended?" if near else "has it ended, or is there a firewall between their hosts?"
+    raise BrokenWorldError(f"PE {pe} cannot reach PE 0, {server}{why}: {hint}")
+
+
+def _near(server: Member) -> Iterator[socket.socket]:
+    """A connection to PE 0's Unix socket, if it is PE 0 who holds it."""
+    connection = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(OSError):
+        connection.settimeout(_CONNECT_SECONDS)
+        connection.connect(f"\0{server.watch}")
+        if wire.peer_of(connection)[0] == server.pid:
+            yield connection
+    connection.close()
+
+
+def _far(server: Member, pe: int, store: AuthenticatedStore) -> Iterator[socket.socket]:
+    """Connections to PE 0 on another host, by each of its addresses that answers."""
+    deadline = time.monotonic() + _JOIN_SECONDS
+    while not store.check(["watch"]):
+        if server.is_seen_dead or time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+    port, addresses = decode(store.get("watch"), _PLACE)
+    for address in addresses:
+        with contextlib.suppress(OSError):
+            yield wire.prepare(socket.create_connection((address, port), _CONNECT_SECONDS))

@@ -1,4 +1,14 @@
-"""Lines of JSON over TCP, for the few small things that PEs tell each other directly: who I am, who is lost, bye."""
+"""Message framing between PEs: authenticated frames over a socket, for the few small things that PEs tell each other.
+
+A frame is its length, 32 bits, and so many bytes. A connection begins with a challenge and a response both ways:
+
+    PE → PE 0   [pe, nonce]
+    PE 0 → PE   [nonce, code]    the code of both nonces, by the key of the world
+    PE → PE 0   [code]           another one, of the same
+
+From then on a frame is a code and a JSON list. The code is made with a key for this connection and direction, of the
+frame's number and the list, so frames can be neither made up, nor replayed, nor left out.
+"""
 
 from __future__ import annotations
 
@@ -6,66 +16,130 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import socket
+import struct
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["connect", "lines", "listen", "own_addresses", "prepare", "say"]
+from triton_dist.decoding import DecodingError, decode, integer, record, text
+from triton_dist.world.authentication import Key
 
+__all__ = [
+    "Channel",
+    "Greeting",
+    "ProtocolError",
+    "greet",
+    "lines",
+    "listen",
+    "own_addresses",
+    "peer_of",
+    "prepare",
+    "say",
+]
+
+MAX_FRAME = 1 << 16
+"""Bytes of a frame, its length apart."""
+
+_LENGTH = struct.Struct("!I")
+_CODE_BYTES = 32
 _PROBES = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8000}
 """A host that is gone is noticed after about eight seconds (the last value is in ms)."""
 
-_SEND_SECONDS = 2.0  # a peer that takes nothing for so long is stopped or gone: its own news will come
-_CONNECT_SECONDS = 5.0
+
+class ProtocolError(RuntimeError):
+    """What came in is no message of a PE of this world."""
 
 
-def listen() -> socket.socket:
-    """Listens on every address of this host, on a port that the system picks."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    return socket.create_server(("", 0), backlog=1024)
+# ---- frames
 
 
-def prepare(connection: socket.socket) -> socket.socket:
-    """Probed while idle, and never blocking for long."""
-    connection.settimeout(_SEND_SECONDS)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _PROBES.items():
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return connection
+def frame(payload: bytes) -> bytes:
+    """A payload as it is sent."""
+    assert 0 < len(payload) <= MAX_FRAME
+    return _LENGTH.pack(len(payload)) + payload
 
 
-def connect(addresses: list[str], port: int) -> Iterator[socket.socket]:
-    """Connections to ``port`` by each of the addresses that answers; the caller takes the first that it likes."""
-    for address in addresses:
-        with contextlib.suppress(OSError):
-            yield prepare(socket.create_connection((address, port), _CONNECT_SECONDS))
+class Frames:
+    """Cuts what comes in into frames. Holds one frame at most."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The payloads that are whole now, of up to 64 KiB more of data.
+
+        Raises:
+            ProtocolError: a frame is empty or too long.
+        """
+        self._rest += data
+        while len(self._rest) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._rest)
+            if not 0 < size <= MAX_FRAME:
+                raise ProtocolError(f"a frame of {size} bytes")
+            if len(self._rest) < _LENGTH.size + size:
+                return
+            payload, self._rest = self._rest[_LENGTH.size : _LENGTH.size + size], self._rest[_LENGTH.size + size :]
+            yield payload
 
 
-def say(connection: socket.socket, *words: Any) -> None:
-    """Send one message. To a peer that is gone nothing is sent: that it is gone is known by other means."""
-    with contextlib.suppress(OSError):
-        connection.sendall(json.dumps(words).encode() + b"\n")
+# ---- messages on a connection whose two ends know each other
 
 
-def lines(connection: socket.socket) -> Iterator[list[Any] | None]:
-    """The messages that come in, one at each step. None: nothing whole came this time. Ends when the peer is gone."""
-    rest = b""
-    while True:
-        while b"\n" in rest:
-            line, _, rest = rest.partition(b"\n")
+class Channel:
+    """One end of a connection. ``sends`` and ``receives`` are the keys of the two directions."""
+
+    def __init__(self, connection: socket.socket, sends: Key, receives: Key, frames: Frames | None = None) -> None:
+        self.connection = connection
+        self._sends, self._receives = sends, receives
+        self._sent = self._received = 0
+        self._frames = frames or Frames()
+        self._lock = threading.Lock()
+        self._stuck = False
+
+    def send(self, words: tuple[Any, ...]) -> None:
+        payload = json.dumps(words).encode()
+        with self._lock:
+            if self._stuck:
+                return
+            self._sent += 1
+            code = self._sends.code(self._sent.to_bytes(8, "big"), payload)
             try:
-                words = json.loads(line)
-            except ValueError:
-                return
-            if not isinstance(words, list) or not words:
-                return
-            yield words
-        if len(rest) > 1 << 20:
-            return
+                self.connection.sendall(frame(code + payload))
+            except OSError:
+                self._stuck = True  # the other end cannot tell where the next frame would begin
+
+    def receive(self, data: bytes) -> Iterator[list[Any]]:
+        """The messages that are whole now.
+
+        Raises:
+            ProtocolError: one does not come from the other end.
+        """
+        for payload in self._frames.feed(data):
+            code, message = payload[:_CODE_BYTES], payload[_CODE_BYTES:]
+            self._received += 1
+            if not self._receives.verify(code, self._received.to_bytes(8, "big"), message):
+                raise ProtocolError("a message whose code is wrong")
+            yield _decode(message, _words)
+
+
+def say(channel: Channel, *words: Any) -> None:
+    """Send one message. To a peer that is gone nothing is sent: that it is gone is known by other means."""
+    channel.send(words)
+
+
+def lines(channel: Channel) -> Iterator[list[Any] | None]:
+    """The messages that come in, one at each step. None: nothing whole came this time. Ends when the peer is gone.
+
+    Raises:
+        ProtocolError: what comes in is no message of the peer's.
+    """
+    yield from channel.receive(b"")
+    while True:
         try:
-            more = connection.recv(1 << 16)
+            more = channel.connection.recv(MAX_FRAME)
         except (TimeoutError, BlockingIOError):
             yield None
             continue
@@ -73,9 +147,128 @@ def lines(connection: socket.socket) -> Iterator[list[Any] | None]:
             return
         if not more:
             return
-        rest += more
-        if b"\n" not in rest:
-            yield None
+        yield from channel.receive(more)
+        yield None
+
+
+def _words(value: Any) -> list[Any]:
+    if type(value) is not list or not value or type(value[0]) is not str:
+        raise DecodingError("no list that begins with a word")
+    return value
+
+
+# ---- how they get to know each other
+
+_NONCE_BYTES = 32
+_HEX = text(2 * _NONCE_BYTES)
+_HELLO = record(integer(1, (1 << 31) - 1), _HEX)
+_ANSWER = record(_HEX, _HEX)
+_PROOF = record(_HEX)
+
+
+class Greeting:
+    """PE 0's side, a frame at a time: nobody makes it wait."""
+
+    def __init__(self, connection: socket.socket, key: Key) -> None:
+        self.connection = connection
+        self.pe = 0
+        self._key = key
+        self._frames = Frames()
+        self._nonces: tuple[bytes, bytes] | None = None
+
+    def receive(self, data: bytes) -> Channel | None:
+        """Go on with what came in; the channel once the other end has proved that it has the key.
+
+        Raises:
+            ProtocolError: it cannot prove that.
+        """
+        for payload in self._frames.feed(data):
+            if self._nonces is None:
+                self.pe, theirs = _decode(payload, _HELLO)
+                self._nonces = _bytes(theirs), secrets.token_bytes(_NONCE_BYTES)
+                code = self._key.code(b"PE 0", *_said(self.pe, self._nonces))
+                with contextlib.suppress(OSError):
+                    self.connection.sendall(frame(json.dumps([self._nonces[1].hex(), code.hex()]).encode()))
+            else:
+                (proof,) = _decode(payload, _PROOF)
+                said = _said(self.pe, self._nonces)
+                if not self._key.verify(_bytes(proof), b"PE", *said):
+                    raise ProtocolError("a proof that is wrong")
+                sends, receives = self._key.derive(b"from PE 0", *said), self._key.derive(b"to PE 0", *said)
+                return Channel(self.connection, sends, receives, self._frames)
+        return None
+
+
+def greet(connection: socket.socket, key: Key, pe: int, seconds: float) -> Channel:
+    """The other side, of PE ``pe``.
+
+    Raises:
+        ProtocolError: who answers does not have the key. OSError: nobody answers within so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    mine = secrets.token_bytes(_NONCE_BYTES)
+    connection.sendall(frame(json.dumps([pe, mine.hex()]).encode()))
+    frames = Frames()
+    while True:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        data = connection.recv(MAX_FRAME)
+        if not data:
+            raise ProtocolError("no answer")
+        for payload in frames.feed(data):
+            theirs, code = _decode(payload, _ANSWER)
+            said = _said(pe, (mine, _bytes(theirs)))
+            if not key.verify(_bytes(code), b"PE 0", *said):
+                raise ProtocolError("an answer that is wrong")
+            connection.sendall(frame(json.dumps([key.code(b"PE", *said).hex()]).encode()))
+            sends, receives = key.derive(b"to PE 0", *said), key.derive(b"from PE 0", *said)
+            return Channel(connection, sends, receives, frames)
+
+
+def _said(pe: int, nonces: tuple[bytes, bytes]) -> tuple[bytes, bytes, bytes]:
+    return pe.to_bytes(4, "big"), *nonces
+
+
+def _bytes(digits: str) -> bytes:
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        raise ProtocolError("a text where hexadecimal digits are expected") from None
+
+
+def _decode(payload: bytes, schema: Any) -> Any:
+    try:
+        return decode(payload, schema, limit=MAX_FRAME)
+    except DecodingError as error:
+        raise ProtocolError(str(error)) from None
+
+
+# ---- sockets
+
+
+def listen(address: str) -> socket.socket:
+    """Listens on this address of this host only, on a port that the system picks.
+
+    Raises:
+        OSError: it is none of this host's.
+    """
+    family = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server((address, 0), family=family, backlog=1024)
+
+
+def prepare(connection: socket.socket) -> socket.socket:
+    """A TCP connection that is probed while idle."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return connection
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Process and user at the other end of a Unix socket, by the kernel's word: anyone may bind an abstract name."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, user, _ = struct.unpack("3i", credentials)
+    return int(pid), int(user)
 
 
 def own_addresses() -> list[str]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from triton_dist._C import _runtime
+from triton_dist.decoding import integer, record
+from triton_dist.world import memfd
 from triton_dist.world.base import BrokenWorldError, Launch
 
-__all__ = ["join"]
+__all__ = ["DESCRIPTOR", "join"]
+
+DESCRIPTOR = integer(0, (1 << 31) - 1)
+"""The schema of a file descriptor."""
+
+_CARD = record(integer(1, 1 << 62), DESCRIPTOR, integer(-1, (1 << 31) - 1))
+"""Bytes that users may ask for, the descriptor of the heap, and PE 0's of the control block."""
 
 
 def join(launch: Launch, size: int, reserved: int) -> tuple[_runtime.SymmetricHeap, _runtime.ControlBlock]:
@@ -24,21 +31,21 @@ def join(launch: Launch, size: int, reserved: int) -> tuple[_runtime.SymmetricHe
     pe, n_pes = launch.pe, launch.n_pes
     heap = _runtime.SymmetricHeap(pe, n_pes, size + reserved)
     control = _runtime.ControlBlock.create(n_pes) if pe == 0 else None
-    mine = {"size": size, "heap": heap.fd, "control": control.fd if control else -1}
-    cards = [json.loads(card) for card in launch.exchange("heap", json.dumps(mine))]
-    for other, card in enumerate(cards):
-        if card["size"] != size:
+    cards = launch.exchange_values("heap", [size, heap.fd, control.fd if control else -1], _CARD)
+    for other, (theirs, _, _) in enumerate(cards):
+        if theirs != size:
             raise RuntimeError(
-                f"PE {pe} has a symmetric heap of {size} bytes and PE {other} one of {card['size']}: "
+                f"PE {pe} has a symmetric heap of {size} bytes and PE {other} one of {theirs}: "
                 "set TRITON_DIST_SYMMETRIC_SIZE alike on all PEs"
             )
     if control is None:
         with _explained(launch, 0):
-            control = _runtime.ControlBlock.open(launch.members[0].pid, cards[0]["control"], n_pes)
+            fd = memfd.open_of(launch.members[0].pid, cards[0][2], "control")
+            control = _runtime.ControlBlock.open(fd, n_pes)
     control.enter(pe)
     for other in filter(lambda other: other != pe, range(n_pes)):
         with _explained(launch, other):
-            heap.attach(other, launch.members[other].pid, cards[other]["heap"])
+            heap.attach(other, memfd.open_of(launch.members[other].pid, cards[other][1], f"heap_{other}"))
     return heap, control
 
 
@@ -57,7 +64,7 @@ def _explained(launch: Launch, pe: int) -> Iterator[None]:
     """Around opening another process's memory."""
     try:
         yield
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         launch.check("join the world")
         if launch.members[pe].is_seen_dead:
             raise BrokenWorldError(

@@ -7,8 +7,6 @@ are triton_dist.check's.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from triton_dist import check, environment
 from triton_dist.check.log import Log
+from triton_dist.world import memfd
 from triton_dist.world.base import Launch
+from triton_dist.world.cpu.bootstrap import DESCRIPTOR
 from triton_dist.world.cpu.host_accesses import HostAccesses
 from triton_dist.world.cpu.recorder import Recorder
-from triton_dist.world.cpu.shared import create_file, open_file
 from triton_dist.world.cpu.torch_barriers import TorchBarriers
 
 if TYPE_CHECKING:
@@ -38,9 +37,11 @@ class Checking:
     def __init__(self, launch: Launch, world: CpuWorld) -> None:
         assert world.turns is not None
         self._pe, self._turns = launch.pe, world.turns
-        fd = create_file("log")
-        cards = [json.loads(card) for card in launch.exchange("log", json.dumps([os.getpid(), fd]))]
-        self._logs = [fd if pe == launch.pe else open_file(*card) for pe, card in enumerate(cards)]
+        fd = memfd.create("log", grows=True)
+        self._logs = [
+            fd if pe == launch.pe else memfd.open_of(launch.members[pe].pid, theirs, "log", grows=True)
+            for pe, theirs in enumerate(launch.exchange_values("log", fd, DESCRIPTOR))
+        ]
         self.recorder = Recorder(world, Log(fd))
         self._turns.before_passing = self.recorder.flush
         self._host = (HostAccesses(self.recorder), TorchBarriers(self.recorder, launch.n_pes))

@@ -1,4 +1,4 @@
-"""Where in the user's kernel something happens: the innermost frame that is neither Triton's nor ours."""
+"""Where in the user's kernel something happens: the innermost frame that is neither Triton's nor ours nor Python's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from types import FrameType, TracebackType
 import numpy
 import torch
 import triton
+
+from triton_dist.world.source_lines import is_standard_library
 
 __all__ = ["line_of_frame", "of_error", "of_frame"]
 
@@ -56,7 +58,7 @@ def of_error(error: BaseException) -> str:
 
 @functools.cache
 def _is_machinery(file: str) -> bool:
-    return file.startswith(_MACHINERY)
+    return file.startswith(_MACHINERY) or is_standard_library(file)
 
 
 def _shown(line: tuple[str, int] | None) -> str:

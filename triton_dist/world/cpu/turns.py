@@ -13,12 +13,12 @@ step. When none can go on there will not be a next one: that is a deadlock, and 
 from __future__ import annotations
 
 import enum
-import json
 import os
 import secrets
 import select
 import socket
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
@@ -27,9 +27,12 @@ import numpy as np
 
 from triton_dist import environment
 from triton_dist._C._runtime import Order, compare_swap64, fetch_add64, load64, store64
+from triton_dist.decoding import record, text
+from triton_dist.world import memfd
 from triton_dist.world.base import Launch
+from triton_dist.world.cpu.bootstrap import DESCRIPTOR
 from triton_dist.world.cpu.schedule import Access, Schedule
-from triton_dist.world.cpu.shared import create_file, open_file, words
+from triton_dist.world.cpu.shared import words
 
 __all__ = ["DeadlockError", "Turns"]
 
@@ -40,6 +43,9 @@ _ASLEEP_SECONDS = 1.0
 """How long host code must have slept to be passed over."""
 _FRUITLESS = 200
 """How often all look again before those that poll memory in loops of their own count as stuck."""
+
+_CARD = record(DESCRIPTOR, text(100))
+"""PE 0's descriptor of the shared words, and the name of this PE's bell."""
 
 _TURN, _STEP, _FRUITLESS_ROUNDS, _EVENTS, _STUCK, _VERDICT, _PER_PE = range(7)
 
@@ -80,14 +86,15 @@ class Turns:
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         name = f"triton_dist_{os.getpid()}_{secrets.token_hex(8)}"
         self._bell.bind(f"\0{name}")
-        fd = create_file("turns")
-        cards = [json.loads(card) for card in launch.exchange("turns", json.dumps([os.getpid(), fd, name]))]
-        self._pids = [pid for pid, _, _ in cards]
-        self._bells = [f"\0{name}" for _, _, name in cards]
+        count = _PER_PE + 3 * self._n_pes
+        fd = memfd.create("turns", bytes(8 * count)) if self._pe == 0 else 0
+        cards = launch.exchange_values("turns", [fd, name], _CARD)
+        self._pids = [member.pid for member in launch.members] or [os.getpid()]
+        self._bells = [f"\0{name}" for _, name in cards]
         if self._pe != 0:
-            os.close(fd)
-            fd = open_file(*cards[0][:2])
-        self._words = words(fd, _PER_PE + 3 * self._n_pes)
+            fd = memfd.open_of(self._pids[0], cards[0][0], "turns")
+        self._words = words(fd, count)
+        weakref.finalize(self, os.close, fd)  # not before: the others open PE 0's
         self._turn_address = int(self._words.ctypes.data) + 8 * _TURN
         self._states, self._tried, self._intentions = self._words[_PER_PE:].reshape(3, self._n_pes)
         self._depth = 0

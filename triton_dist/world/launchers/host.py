@@ -7,15 +7,20 @@ it is gone when PE 0 is.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import struct
 import threading
 import time
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
+from triton_dist.world.deadline import within
+from triton_dist.world.launchers import tcp
 from triton_dist.world.process import Process
+from triton_dist.world.wire import peer_of
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -31,16 +36,19 @@ def store(name: str, pe: int, seconds: float) -> Store:
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    address = f"\0triton_dist/{os.getuid()}/{name}"
+    # A digest: a launcher's name may be longer than an address can be.
+    address = f"\0triton_dist/{os.geteuid()}/{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()}"
     if pe == 0:
-        opened = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=seconds), wait_for_workers=False)
-        _tell(address, opened.port)
+        server_socket = _bind(address)
+        opened, port = tcp.open_store("127.0.0.1", seconds)
+        _tell(server_socket, port)
         return opened
     server, port = _ask(address, seconds)
     while True:
         try:
-            opened = TCPStore("127.0.0.1", port, None, False, timedelta(seconds=2), wait_for_workers=False)
-        except RuntimeError:
+            limit = timedelta(seconds=2)
+            opened = within(4.0, partial(TCPStore, "127.0.0.1", port, None, False, limit, wait_for_workers=False))
+        except (RuntimeError, TimeoutError):
             if not server.is_running():
                 raise RuntimeError(f"PE 0 is lost: its process {server.pid} ended before all PEs had come") from None
         else:
@@ -62,21 +70,43 @@ def launching_process(variable: str) -> Process:
     return Process.find(pid) or Process(pid, 0)
 
 
-def _tell(address: str, port: int) -> None:
+def _bind(address: str) -> socket.socket:
+    """PE 0's end of the name, which one process at a time can have."""
     server = socket.socket(socket.AF_UNIX)
     try:
         server.bind(address)
-    except OSError:
-        raise RuntimeError(
-            "another process of this launch says that it is PE 0: two PEs were given the same number"
-        ) from None
+    except OSError as error:
+        server.close()
+        raise RuntimeError(_who_is_there(address, error)) from None
     server.listen(128)
+    return server
+
+
+def _who_is_there(address: str, error: OSError) -> str:
+    """Why PE 0 cannot have the name."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1.0)
+        try:
+            client.connect(address)
+            pid, user = peer_of(client)
+        except OSError:
+            return f"PE 0, process {os.getpid()}, cannot open the meeting point of the PEs ({error})"
+    if user != os.geteuid():
+        return (
+            f"process {pid} of user {user} holds the name by which the PEs of this launch would find each other: set"
+            " MASTER_ADDR and MASTER_PORT, and start the PEs with torchrun or by hand, until it is gone"
+        )
+    return f"two processes say that they are PE 0: process {pid} and process {os.getpid()}. Each PE needs a number"
+
+
+def _tell(server: socket.socket, port: int) -> None:
+    os.register_at_fork(after_in_child=lambda: socket.close(server.detach()) if server.fileno() >= 0 else None)
 
     def answer() -> None:
         while True:
             client, _ = server.accept()
             with client:
-                if _process_and_user(client)[1] in (os.getuid(), 0):
+                if peer_of(client)[1] in (os.geteuid(), 0):
                     client.sendall(struct.pack("!I", port))
 
     threading.Thread(target=answer, name="triton_dist meeting point", daemon=True).start()
@@ -90,8 +120,8 @@ def _ask(address: str, seconds: float) -> tuple[Process, int]:
             client.settimeout(max(0.1, deadline - time.monotonic()))
             try:
                 client.connect(address)
-                pid, user = _process_and_user(client)
-                if user in (os.getuid(), 0) and len(answer := client.recv(4, socket.MSG_WAITALL)) == 4:
+                pid, user = peer_of(client)
+                if user in (os.geteuid(), 0) and len(answer := client.recv(4, socket.MSG_WAITALL)) == 4:
                     return Process.find(pid) or Process(pid, 0), int(struct.unpack("!I", answer)[0])
             except OSError:
                 pass  # nobody is there yet
@@ -101,10 +131,3 @@ def _ask(address: str, seconds: float) -> tuple[Process, int]:
                 " did it fail?"
             )
         time.sleep(0.02)
-
-
-def _process_and_user(peer: socket.socket) -> tuple[int, int]:
-    """Who is at the other end of a Unix socket: anyone may bind an abstract name."""
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, user, _ = struct.unpack("3i", credentials)
-    return int(pid), int(user)

@@ -7,14 +7,17 @@ this is, and on one host that is enough to meet.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from triton_dist.decoding import decode, record, text
+from triton_dist.decoding import integer as integer_of
 from triton_dist.world.launchers import host, tcp
-from triton_dist.world.launchers.start import Start, check_range, integer
+from triton_dist.world.launchers.start import MAX_PES, Start, check_range, integer, master, pes
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -57,9 +60,9 @@ def find() -> Start | None:
     missing = [name for name in (family.size, family.local_size) if name not in os.environ]
     if missing:
         raise RuntimeError(f"{' and '.join(missing)} must be set beside {family.rank}, as {family} does")
-    pe, n_pes = integer(family.rank), integer(family.size)
-    check_range(family.rank, pe, family.size, n_pes)
-    local = integer(family.local_rank), integer(family.local_size)
+    pe, n_pes = pes(family.rank, family.size)
+    local = integer(family.local_rank, 0, MAX_PES - 1), integer(family.local_size, 1, n_pes)
+    check_range(family.local_rank, local[0], family.local_size, local[1])
     if n_pes == 1:
         return Start(str(family), 0, 1, None, (0, 1))
     if (started := _started_mpi()) is not None:
@@ -74,7 +77,7 @@ def find() -> Start | None:
             launching = host.launching_process(family.rank)
             return host.store(f"{job}/{launching.pid}/{launching.started}", pe, seconds)
         if os.environ.get("MASTER_ADDR") and os.environ.get("MASTER_PORT"):
-            return tcp.store(os.environ["MASTER_ADDR"], integer("MASTER_PORT"), seconds, serves=pe == 0)
+            return tcp.store(*master(), seconds, serves=pe == 0)
         if importlib.util.find_spec("mpi4py") is not None:
             from mpi4py import MPI
 
@@ -108,23 +111,38 @@ def from_communicator(communicator: Any) -> Start:
     Raises:
         TypeError: it is none.
     """
-    if not (hasattr(communicator, "Get_rank") and hasattr(communicator, "bcast")):
+    if not (hasattr(communicator, "Get_rank") and hasattr(communicator, "Bcast")):
         raise TypeError(f"expected a communicator of mpi4py, got {type(communicator).__name__}")
     pe, n_pes = communicator.Get_rank(), communicator.Get_size()
 
     def meet(seconds: float) -> Store:
-        from datetime import timedelta
-
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
         # Not through tcp.store: nobody chose this port, and a store may not be shared with the next communicator's.
-        limit = timedelta(seconds=seconds)
-        opened = TCPStore("0.0.0.0", 0, None, True, limit, wait_for_workers=False) if pe == 0 else None
-        place = (_own_address(), opened.port) if opened else None
-        address, port = communicator.bcast(place, root=0)
-        return opened or tcp.store(address, port, seconds, serves=False)
+        if pe == 0:
+            address = _own_address()
+            try:
+                opened, port = tcp.open_store(address, seconds)
+            except (OSError, RuntimeError) as error:
+                _broadcast(communicator, ["", 0])
+                raise RuntimeError(f"PE 0 cannot open the meeting point of the PEs at {address} ({error})") from None
+            _broadcast(communicator, [address, port])
+            return opened
+        address, port = decode(_broadcast(communicator, None), _PLACE)
+        if not address:
+            raise RuntimeError("PE 0 cannot open the meeting point of the PEs; its own error says why")
+        return tcp.store(address, port, seconds, serves=False)
 
     return Start("mpi4py", pe, n_pes, meet if n_pes > 1 else None)
+
+
+_PLACE = record(text(255), integer_of(0, 65535))
+_PLACE_BYTES = 512
+
+
+def _broadcast(communicator: Any, value: Any) -> bytes:
+    """What PE 0 passes, as JSON: mpi4py's own way with objects would unpickle what comes in."""
+    data = bytearray(json.dumps(value).encode().ljust(_PLACE_BYTES))
+    communicator.Bcast(data, root=0)
+    return bytes(data)
 
 
 def _own_address() -> str:

@@ -7,13 +7,14 @@ import re
 from typing import TYPE_CHECKING
 
 from triton_dist.world.launchers import host, tcp
-from triton_dist.world.launchers.start import Start, check_range, integer
+from triton_dist.world.launchers.start import MAX_PES, Start, host_name, integer, pes
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
 __all__ = ["find", "first_host"]
 
+_MAX_ID = (1 << 64) - 1
 _PORTS = range(10_000, 30_000)  # below those that systems give to clients
 
 
@@ -24,23 +25,23 @@ def find() -> Start | None:
     size = next((name for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if name in os.environ), None)
     if size is None:
         raise RuntimeError("SLURM_STEP_NUM_TASKS or SLURM_NTASKS must be set beside SLURM_PROCID, as srun does")
-    pe, n_pes = integer("SLURM_PROCID"), integer(size)
-    check_range("SLURM_PROCID", pe, size, n_pes)
+    pe, n_pes = pes("SLURM_PROCID", size)
     if n_pes == 1:
         return Start("Slurm's srun", 0, 1)
-    job, step = os.environ.get("SLURM_JOB_ID", "0"), os.environ["SLURM_STEP_ID"]
+    job = integer("SLURM_JOB_ID", 0, _MAX_ID) if "SLURM_JOB_ID" in os.environ else 0
+    step = integer("SLURM_STEP_ID", 0, _MAX_ID)
+    named = next((name for name in ("SLURM_STEP_NUM_NODES", "SLURM_NNODES") if os.environ.get(name)), None)
+    nodes = integer(named, 1, MAX_PES) if named else 0
+    address = host_name("MASTER_ADDR") if os.environ.get("MASTER_ADDR") else ""
+    if os.environ.get("MASTER_PORT"):
+        port = integer("MASTER_PORT", 1, 65535)
+    else:
+        port = _PORTS[(step + 97 * job) % len(_PORTS)]  # all PEs of a step work it out alike; two steps rarely share it
 
     def meet(seconds: float) -> Store:
-        nodes = int(os.environ.get("SLURM_STEP_NUM_NODES") or os.environ.get("SLURM_NNODES") or 0)
-        address = os.environ.get("MASTER_ADDR")
         if nodes == 1 and not address:
             return host.store(f"slurm/{job}/{step}", pe, seconds)
-        if not address:
-            if not (nodelist := os.environ.get("SLURM_STEP_NODELIST", "")):
-                raise RuntimeError("SLURM_STEP_NODELIST must be set beside SLURM_PROCID, or MASTER_ADDR: PE 0's host")
-            address = first_host(nodelist)
-        port = integer("MASTER_PORT") if os.environ.get("MASTER_PORT") else _port(job, step)
-        return tcp.store(address, port, seconds, serves=pe == 0)
+        return tcp.store(address or _first_node(), port, seconds, serves=pe == 0)
 
     return Start("Slurm's srun", pe, n_pes, meet, key=f"slurm/{job}/{step}")
 
@@ -56,7 +57,12 @@ def first_host(nodelist: str) -> str:
     return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first[0])
 
 
-def _port(job: str, step: str) -> int:
-    """One that all PEs of a step work out alike, and that two steps rarely share."""
-    number = sum(97**i * int(re.sub(r"\D", "", part) or 0) for i, part in enumerate((step, job)))
-    return int(_PORTS[number % len(_PORTS)])
+def _first_node() -> str:
+    """PE 0's host."""
+    nodes = os.environ.get("SLURM_STEP_NODELIST", "")
+    if not nodes:
+        raise RuntimeError("SLURM_STEP_NODELIST must be set beside SLURM_PROCID, or MASTER_ADDR: PE 0's host")
+    host = first_host(nodes)
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}", host):
+        raise RuntimeError(f"SLURM_STEP_NODELIST={nodes[:60]!r} begins with no host, as node[03-05,9] does")
+    return host

@@ -1,16 +1,22 @@
-"""What a launcher tells a process of its start."""
+"""What a launcher tells a process of its start, and the checks of the variables by which it tells."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-__all__ = ["Start", "check_range", "integer"]
+__all__ = ["MAX_PES", "Start", "check_range", "host_name", "integer", "master", "pes"]
+
+MAX_PES = 1 << 20
+
+_PORTS = (1, 65535)
 
 
 @dataclass(frozen=True)
@@ -33,19 +39,64 @@ class Start:
     """Tells apart the users of a store that serves several worlds, the same on all PEs. Empty: one store, one world."""
 
 
-def integer(name: str, environment: Mapping[str, str] = os.environ) -> int:
-    """The number that a launcher's variable holds.
+def integer(name: str, low: int, high: int) -> int:
+    """The whole number from ``low`` to ``high`` that a launcher's variable holds, in decimal digits.
 
     Raises:
         RuntimeError: it holds none.
     """
-    try:
-        return int(environment[name])
-    except ValueError:
-        raise RuntimeError(f"{name}={environment[name]!r} is not a number") from None
+    text = os.environ[name]
+    if not re.fullmatch(r"[0-9]{1,20}", text):
+        raise RuntimeError(f"{_shown(name)} is not a number: a whole number from {low} to {high} is expected")
+    if not low <= int(text) <= high:
+        raise RuntimeError(f"{_shown(name)} is out of range: a whole number from {low} to {high} is expected")
+    return int(text)
+
+
+def pes(rank: str, size: str) -> tuple[int, int]:
+    """Which PE this is and how many there are, by the launcher's two variables.
+
+    Raises:
+        RuntimeError: they hold no numbers, or do not fit together.
+    """
+    pe, n_pes = integer(rank, 0, MAX_PES - 1), integer(size, 1, MAX_PES)
+    check_range(rank, pe, size, n_pes)
+    return pe, n_pes
 
 
 def check_range(rank: str, pe: int, size: str, n_pes: int) -> None:
     """Raises RuntimeError unless a launcher's two variables fit together."""
     if not 0 <= pe < n_pes:
         raise RuntimeError(f"{rank}={pe} is out of range [0, {n_pes}), which {size}={n_pes} allows")
+
+
+def master() -> tuple[str, int]:
+    """Host and port of MASTER_ADDR and MASTER_PORT.
+
+    Raises:
+        RuntimeError: they hold none.
+    """
+    return host_name("MASTER_ADDR"), integer("MASTER_PORT", *_PORTS)
+
+
+def host_name(name: str) -> str:
+    """The host that a variable names.
+
+    Raises:
+        RuntimeError: it names none.
+    """
+    text = os.environ[name]
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        if not re.fullmatch(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", text):
+            raise RuntimeError(
+                f"{_shown(name)} is no host: a name or an IP address is expected, without a port"
+            ) from None
+    return text
+
+
+def _shown(name: str) -> str:
+    """A variable in a message, however long."""
+    text = os.environ[name]
+    return f"{name}={text!r}" if len(text) <= 60 else f"{name}={text[:60]!r}…"

@@ -6,13 +6,14 @@ import os
 from typing import TYPE_CHECKING
 
 from triton_dist.world.launchers import tcp
-from triton_dist.world.launchers.start import Start, check_range, integer
+from triton_dist.world.launchers.start import MAX_PES, Start, check_range, integer, master, pes
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
 __all__ = ["find"]
 
+_AGENT_STORE, _RESTARTS = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -28,19 +29,37 @@ def find() -> Start | None:
             f"{' and '.join(missing)} must be set beside {found}: start the program with torchrun, which sets all four,"
             " or unset them to run one PE"
         )
-    pe, n_pes = integer("RANK"), integer("WORLD_SIZE")
-    check_range("RANK", pe, "WORLD_SIZE", n_pes)
-    local = None
-    if "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ:
-        local = integer("LOCAL_RANK"), integer("LOCAL_WORLD_SIZE")
-
-    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    pe, n_pes = pes("RANK", "WORLD_SIZE")
+    local = _local(n_pes)
+    agent = _uses_agent_store()
+    # The agent's store outlives an attempt that failed.
+    attempt = integer(_RESTARTS, 0, MAX_PES) if _RESTARTS in os.environ else 0
+    if n_pes == 1:
+        return Start("torchrun", 0, 1, None, local)
+    host, port = master()
 
     def meet(seconds: float) -> Store:
         # torchrun's agent has a store already; started by hand, PE 0 makes it, for torch.distributed, too.
         serves = pe == 0 and not agent
-        return tcp.store(os.environ["MASTER_ADDR"], integer("MASTER_PORT"), seconds, serves=serves)
+        return tcp.store(host, port, seconds, serves=serves)
 
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # the agent's store outlives a failed attempt
     holder = "torchrun's agent" if agent else "PE 0"
     return Start("torchrun", pe, n_pes, meet, local, holder, f"torchrun/{attempt}")
+
+
+def _local(n_pes: int) -> tuple[int, int] | None:
+    """Which of how many PEs of this host this is; None if that is not told."""
+    size = integer("LOCAL_WORLD_SIZE", 1, n_pes) if "LOCAL_WORLD_SIZE" in os.environ else None
+    rank = integer("LOCAL_RANK", 0, n_pes - 1) if "LOCAL_RANK" in os.environ else None
+    if rank is None or size is None:
+        return None
+    check_range("LOCAL_RANK", rank, "LOCAL_WORLD_SIZE", size)
+    return rank, size
+
+
+def _uses_agent_store() -> bool:
+    """Whether torchrun's agent has opened the store."""
+    text = os.environ.get(_AGENT_STORE, "False")
+    if text not in ("True", "False"):
+        raise RuntimeError(f"{_AGENT_STORE}={text[:60]!r}: True or False is expected, as torchrun sets it")
+    return text == "True"

@@ -35,9 +35,10 @@ public:
   /// Whose collectives: a PE's host and its kernels each have theirs.
   enum class Caller { Host, Kernel };
 
-  /// Made by one PE; the others open it.
+  /// Made by one PE; the others open it by a descriptor of its memory, which
+  /// is the block's own from then on.
   static ControlBlock create(int nPes);
-  static ControlBlock open(pid_t pid, int fd, int nPes);
+  static ControlBlock open(int fd, int nPes);
 
   int fd() const { return memory.fd(); }
   int nPes() const { return count; }

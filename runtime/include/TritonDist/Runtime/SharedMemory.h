@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <sys/types.h>
 
 namespace triton_dist {
 
@@ -14,13 +13,16 @@ namespace triton_dist {
 ///
 /// It is a memfd: it has no name in any file system, so the kernel frees it
 /// when the last process that holds it ends, however that process ends. Its
-/// pages are committed when they are first touched. Another process of the same
-/// user opens it through /proc/<pid>/fd/<fd> while the creator lives, and keeps
-/// it from then on.
+/// pages are committed when they are first touched, and its size is sealed.
+/// Another process of the same user opens it below /proc while the creator
+/// lives, and keeps it from then on.
 class SharedMemory {
 public:
   static SharedMemory create(const std::string &label, size_t size);
-  static SharedMemory open(pid_t pid, int fd, size_t size);
+
+  /// Owns `fd` from now on, also if it throws because the size differs. The
+  /// caller has seen to it that it is a sealed memfd of this user's.
+  static SharedMemory adopt(int fd, size_t size);
 
   SharedMemory() = default;
   SharedMemory(SharedMemory &&other) noexcept;

@@ -32,8 +32,9 @@ public:
   /// others' are mapped by attach().
   SymmetricHeap(int pe, int nPes, size_t size);
 
-  /// Maps the heap of `pe`, which process `pid` made and holds as `fd`.
-  void attach(int pe, pid_t pid, int fd);
+  /// Maps the heap of `pe`, whose process made it. `fd`, a descriptor of it in
+  /// this process, is the heap's own from then on.
+  void attach(int pe, int fd);
 
   int fd() const { return memories[self].fd(); }
   size_t size() const { return bytes; }
