@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from checking import HERE
 
 from triton_dist.testing import launch
 from triton_dist.world import launchers
+from triton_dist.world.launchers import mpi
 from triton_dist.world.launchers.slurm import first_host
 
 PROGRAM = HERE / "launched.py"
@@ -174,7 +177,7 @@ def test_a_batch_script_is_alone(variables: pytest.MonkeyPatch) -> None:
         ({**HYDRA, "PMI_SIZE": "many"}, "PMI_SIZE='many' is not a number"),
         ({**SLURM, "SLURM_PROCID": 2}, r"SLURM_PROCID=2 is out of range \[0, 2\)"),
         ({"SLURM_STEP_ID": 0, "SLURM_PROCID": 0}, "SLURM_STEP_NUM_TASKS or SLURM_NTASKS must be set"),
-        ({"PMI_SIZE": 4}, "PMI_SIZE=4: an MPI launcher started this process"),
+        ({"PMI_SIZE": 4}, "PMI_SIZE='4': an MPI launcher started this process"),
     ],
 )
 def test_variables_that_make_no_sense(variables: pytest.MonkeyPatch, values: dict[str, object], message: str) -> None:
@@ -189,6 +192,121 @@ def test_several_hosts_without_mpi4py_say_what_they_need(variables: pytest.Monke
     meet = launchers.find().meet
     assert meet is not None
     with pytest.raises(RuntimeError, match=r"8 PEs on several hosts: .* mpi4py .* or MASTER_ADDR"):
+        meet(1.0)
+
+
+class Communicator:
+    """What is used of one of mpi4py's, for PEs that are threads."""
+
+    def __init__(self, pe: int, told: list[bytes], here: threading.Barrier) -> None:
+        self.pe, self.told, self.here = pe, told, here
+
+    def Get_rank(self) -> int:  # noqa: N802
+        return self.pe
+
+    def Get_size(self) -> int:  # noqa: N802
+        return self.here.parties
+
+    def Bcast(self, data: bytearray, root: int) -> None:  # noqa: N802
+        if self.pe == root:
+            self.told.append(bytes(data))
+        self.here.wait(20)
+        data[:] = self.told[-1]
+
+
+def met(n_pes: int, told: list[bytes]) -> list[object]:
+    """What each PE gets who meets the others by a communicator; the message where that is an error."""
+    here, results = threading.Barrier(n_pes), [None] * n_pes
+
+    def one(pe: int) -> None:
+        meet = mpi.from_communicator(Communicator(pe, told, here)).meet
+        assert meet is not None
+        try:
+            results[pe] = meet(10.0)
+        except RuntimeError as error:
+            results[pe] = str(error)
+
+    threads = [threading.Thread(target=one, args=(pe,)) for pe in range(n_pes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results
+
+
+def test_a_communicator_tells_where_the_store_is(variables: pytest.MonkeyPatch) -> None:
+    """In bytes that nobody unpickles."""
+    told: list[bytes] = []
+    stores = met(3, told)
+    stores[0].set("key", "value")
+    assert [store.get("key") for store in stores] == [b"value"] * 3
+    address, port = json.loads(told[0])
+    assert isinstance(address, str) and port == stores[0].port
+
+
+def test_a_communicator_tells_of_a_store_that_cannot_be(variables: pytest.MonkeyPatch) -> None:
+    variables.setenv("MASTER_ADDR", "192.0.2.7")  # no address of this host
+    first, *others = met(3, [])
+    assert "PE 0 cannot open the meeting point of the PEs at 192.0.2.7" in str(first)
+    assert all("PE 0 cannot open" in str(other) for other in others)
+
+
+@pytest.mark.parametrize("text", ["", " ", "-1", "1.0", "0x1", "nan", "inf", "1e3", "9" * 400, "٣", "1_0", "1\n"])
+@pytest.mark.parametrize(
+    "name",
+    ["LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "RANK", "WORLD_SIZE", "MASTER_PORT"],
+)
+def test_no_numbers_of_torchrun(variables: pytest.MonkeyPatch, name: str, text: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"{name}.*(expected|must be set)"):
+        found(variables, **{**TORCHRUN, name: text})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"MASTER_PORT": 99999}, "MASTER_PORT='99999' is out of range: a whole number from 1 to 65535 is expected"),
+        ({"MASTER_PORT": 0}, "MASTER_PORT='0' is out of range"),
+        ({"LOCAL_RANK": 9}, "LOCAL_RANK='9' is out of range: a whole number from 0 to 5"),
+        ({"LOCAL_RANK": 2}, r"LOCAL_RANK=2 is out of range \[0, 2\), which LOCAL_WORLD_SIZE=2 allows"),
+        ({"LOCAL_WORLD_SIZE": 7}, "LOCAL_WORLD_SIZE='7' is out of range: a whole number from 1 to 6"),
+        ({"WORLD_SIZE": 1 << 30}, "WORLD_SIZE='1073741824' is out of range"),
+        ({"MASTER_ADDR": "host:29500"}, "MASTER_ADDR='host:29500' is no host: .* without a port"),
+        ({"MASTER_ADDR": "http://host"}, "MASTER_ADDR='http://host' is no host"),
+        ({"MASTER_ADDR": "a b"}, "MASTER_ADDR='a b' is no host"),
+        ({"TORCHELASTIC_USE_AGENT_STORE": "1"}, "TORCHELASTIC_USE_AGENT_STORE='1': True or False is expected"),
+    ],
+)
+def test_what_torchrun_does_not_set(variables: pytest.MonkeyPatch, values: dict[str, object], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        found(variables, **{**TORCHRUN, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": 2}, r"OMPI_COMM_WORLD_LOCAL_RANK=2 is out of range \[0, 2\)"),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": 9}, "OMPI_COMM_WORLD_LOCAL_SIZE='9' is out of range"),
+        ({**HYDRA, "MPI_LOCALRANKID": "nan"}, "MPI_LOCALRANKID='nan' is not a number"),
+        ({**SLURM, "SLURM_STEP_ID": "x"}, "SLURM_STEP_ID='x' is not a number"),
+        ({**SLURM, "SLURM_JOB_ID": "-3"}, "SLURM_JOB_ID='-3' is not a number"),
+        ({**SLURM, "SLURM_STEP_NUM_NODES": "0"}, "SLURM_STEP_NUM_NODES='0' is out of range"),
+        ({**SLURM, "MASTER_PORT": "70000"}, "MASTER_PORT='70000' is out of range"),
+    ],
+)
+def test_what_other_launchers_do_not_set(
+    variables: pytest.MonkeyPatch, values: dict[str, object], message: str
+) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        found(variables, **values)
+
+
+@pytest.mark.parametrize("nodes", ["a b", "-x", "…", "[" * 100])
+def test_a_list_of_nodes_that_is_none(variables: pytest.MonkeyPatch, nodes: str) -> None:
+    for name, value in {**SLURM, "SLURM_STEP_NUM_NODES": 2, "SLURM_STEP_NODELIST": nodes}.items():
+        variables.setenv(name, str(value))
+    meet = launchers.find().meet
+    assert meet is not None
+    with pytest.raises(RuntimeError, match=r"SLURM_STEP_NODELIST='.*' begins with no host"):
         meet(1.0)
 
 

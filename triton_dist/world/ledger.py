@@ -8,6 +8,7 @@ alone, from what all have said, which allocations nobody uses: the same on all. 
 
 from __future__ import annotations
 
+import re
 import weakref
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
@@ -122,14 +123,22 @@ class Ledger:
         return text
 
     def unused(self, dropped: Iterable[str]) -> list[Allocation]:
-        """The allocations that are dropped on all PEs, by number; ``dropped`` is what each said."""
-        everywhere = set.intersection(*map(_numbers, dropped))
+        """The allocations that are dropped on all PEs, by number; ``dropped`` is what each said.
+
+        Raises:
+            ValueError: one says what :meth:`dropped` does not, or of allocations that there are not.
+        """
+        everywhere = set.intersection(*(self._numbers(text) for text in dropped))
         return [self._by_number[number] for number in sorted(everywhere)]
 
-
-def _numbers(text: str) -> set[int]:
-    numbers: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        numbers.update(range(int(first), int(last or first) + 1))
-    return numbers
+    def _numbers(self, text: str) -> set[int]:
+        numbers: set[int] = set()
+        for part in text.split(",") if text else ():
+            found = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part)
+            first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
+            if not first <= last < first + len(self._by_number) + 1:
+                raise ValueError(f"{text[:60]!r} is no list of dropped allocations")
+            numbers.update(range(first, last + 1))
+        if not numbers <= self._by_number.keys():
+            raise ValueError(f"{text[:60]!r} names allocations that there are not")
+        return numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -226,7 +227,8 @@ def check_different_calls(world: Any) -> None:
     if world.n_pes == 1:
         return
     x = triton_dist.zeros(8)
-    with raises(RuntimeError, r"PE 0: sum_reduce\(1 of f32\); PE 1: sum_reduce\(2 of f32\)"):
+    here = rf"program \(0, 0, 0\), {re.escape(__file__)}:\d+: RuntimeError"  # the kernel's line, not Python's own
+    with raises(RuntimeError, r"PE 0: sum_reduce\(1 of f32\); PE 1: sum_reduce\(2 of f32\)", here):
         reduce[(1,)](x, x, min(world.pe, 1) + 1, dl.sum_reduce)
     triton_dist.barrier_all()
     with raises(RuntimeError, r"PE 0: max_reduce\(4 of f32\); PE 1: broadcast\(16 bytes of PE 0\)"):

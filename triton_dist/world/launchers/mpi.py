@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from triton_dist.decoding import decode, record, text
 from triton_dist.decoding import integer as integer_of
 from triton_dist.world.launchers import host, tcp
-from triton_dist.world.launchers.start import MAX_PES, Start, check_range, integer, master, pes
+from triton_dist.world.launchers.start import MAX_PES, Start, check_range, integer, master, pes, shown
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -99,7 +99,7 @@ def refuse_unknown() -> None:
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
         if os.environ.get(name, "1") != "1":
             raise RuntimeError(
-                f"{name}={os.environ[name]}: an MPI launcher started this process, but which of the PEs it is could not"
+                f"{shown(name)}: an MPI launcher started this process, but which of the PEs it is could not"
                 " be told from the environment. Start it with torchrun, Open MPI's or MPICH's mpirun or Slurm's srun,"
                 " or call triton_dist.init(comm=mpi4py.MPI.COMM_WORLD)"
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-__all__ = ["MAX_PES", "Start", "check_range", "host_name", "integer", "master", "pes"]
+__all__ = ["MAX_PES", "Start", "check_range", "host_name", "integer", "master", "pes", "shown"]
 
 MAX_PES = 1 << 20
 
@@ -47,9 +47,9 @@ def integer(name: str, low: int, high: int) -> int:
     """
     text = os.environ[name]
     if not re.fullmatch(r"[0-9]{1,20}", text):
-        raise RuntimeError(f"{_shown(name)} is not a number: a whole number from {low} to {high} is expected")
+        raise RuntimeError(f"{shown(name)} is not a number: a whole number from {low} to {high} is expected")
     if not low <= int(text) <= high:
-        raise RuntimeError(f"{_shown(name)} is out of range: a whole number from {low} to {high} is expected")
+        raise RuntimeError(f"{shown(name)} is out of range: a whole number from {low} to {high} is expected")
     return int(text)
 
 
@@ -91,12 +91,12 @@ def host_name(name: str) -> str:
     except ValueError:
         if not re.fullmatch(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", text):
             raise RuntimeError(
-                f"{_shown(name)} is no host: a name or an IP address is expected, without a port"
+                f"{shown(name)} is no host: a name or an IP address is expected, without a port"
             ) from None
     return text
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A variable in a message, however long."""
     text = os.environ[name]
     return f"{name}={text!r}" if len(text) <= 60 else f"{name}={text[:60]!r}…"

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from triton_dist.world.launchers import tcp
-from triton_dist.world.launchers.start import MAX_PES, Start, check_range, integer, master, pes
+from triton_dist.world.launchers.start import MAX_PES, Start, check_range, integer, master, pes, shown
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -24,7 +24,7 @@ def find() -> Start | None:
     alone = os.environ.get("WORLD_SIZE") == "1"
     missing = [name for name in (_VARIABLES[:2] if alone else _VARIABLES) if not os.environ.get(name)]
     if missing:
-        found = ", ".join(f"{name}={os.environ[name]!r}" for name in _VARIABLES if name in os.environ)
+        found = ", ".join(shown(name) for name in _VARIABLES if name in os.environ)
         raise RuntimeError(
             f"{' and '.join(missing)} must be set beside {found}: start the program with torchrun, which sets all four,"
             " or unset them to run one PE"

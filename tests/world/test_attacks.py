@@ -1,0 +1,234 @@
+"""What another user of the host, or a program that writes to the launch's store, can and cannot do to a world."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from checking import HERE
+
+NOBODY = 65534
+STAY = """
+import json, os, sys, triton_dist
+world = triton_dist.init()
+heap = getattr(world, "heap", None)
+watch = world._launch.members[0].watch
+print(json.dumps([os.getpid(), heap.fd, watch]), flush=True)
+sys.stdin.readline()
+world.finalize()
+"""
+
+
+@contextmanager
+def world(
+    port: int, program: str, *, agent: bool = True, n_pes: int = 2, **env: str
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """PEs that meet at a store which everybody may write to."""
+    pes = []
+    try:
+        for pe in range(n_pes):
+            launch = {
+                "RANK": str(pe),
+                "WORLD_SIZE": str(n_pes),
+                "LOCAL_RANK": str(pe),
+                "LOCAL_WORLD_SIZE": str(n_pes),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+                "TRITON_DIST_WORLD": "cpu",
+                "TRITON_DIST_SYMMETRIC_SIZE": "16M",
+                "TRITON_DIST_INIT_TIMEOUT": "60",
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": str(HERE.parents[1]),
+            }
+            pes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", program],
+                    env=os.environ | launch | env,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        yield pes
+    finally:
+        for pe in pes:
+            pe.kill()
+            pe.wait()
+
+
+class Payload:
+    """Runs a command in whoever unpickles it."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("entry", ["log", "turns", "heap"])
+def test_a_planted_entry_runs_no_code(tmp_path: Path, entry: str) -> None:
+    """A checked run, at whose store somebody overwrites, again and again, where its PEs say that their files are."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
+    marker, planted = tmp_path / "executed", tmp_path / "planted"
+    planted.write_bytes(pickle.dumps([Payload(f"touch {marker}")]) * 100)
+    fd = os.open(planted, os.O_RDWR)
+    words = {
+        "log": [os.getpid(), fd],
+        "turns": [os.getpid(), fd, "bell"],
+        "heap": {"size": 16 << 20, "heap": fd, "control": fd},
+    }
+    value = json.dumps(words[entry])
+    stop = threading.Event()
+
+    def attack() -> None:
+        mine = store.clone()
+        while not stop.is_set():
+            for pe in range(2):
+                mine.set(f"triton_dist/torchrun/0/1/{entry}/{pe}", value)
+
+    attacker = threading.Thread(target=attack)
+    attacker.start()
+    program = "import triton_dist\nwith triton_dist.init(): triton_dist.zeros(4)"
+    with world(store.port, program, TRITON_DIST_CHECK="1") as pes:
+        errors = [pe.communicate(timeout=90)[1] for pe in pes]
+    stop.set()
+    attacker.join()
+    os.close(fd)
+    assert not marker.exists(), "code of somebody else's was run"
+    assert [pe.returncode for pe in pes] == [1, 1], errors
+    assert any(re.search(rf"under '{entry}/[01]' was not written by a PE of this world", error) for error in errors)
+
+
+def test_somebody_comes_as_a_pe_before_it_does() -> None:
+    """The rendezvous fails, on all PEs, and soon."""
+    from torch.distributed import TCPStore
+
+    from triton_dist.world.check_in import Member
+
+    store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
+    store.set("triton_dist/torchrun/0/1/member/1", Member.self(1, 2).text())
+    with world(store.port, STAY) as pes:
+        errors = [pe.communicate(timeout=60)[1] for pe in pes]
+    for error in errors:
+        assert f"two processes say that they are PE 1: process {os.getpid()} and process {pes[1].pid}" in error, errors
+
+
+def as_nobody(attempt: Callable[[], str]) -> str:
+    """What ``attempt`` gives in a process of another user."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            found = attempt()
+        except BaseException as error:
+            found = f"{type(error).__name__}: {error}"
+        os.write(write, found.encode()[:60_000])
+        os._exit(0)
+    os.close(write)
+    with open(read) as file:
+        found = file.read()
+    os.waitpid(pid, 0)
+    return found
+
+
+def abstract_sockets() -> list[str]:
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return [line.split()[-1] for line in lines if "@triton_dist" in line]
+
+
+def knock(name: str) -> str:
+    """What an abstract socket answers to somebody who knocks and says who he is."""
+    answers = []
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as stranger:
+            stranger.settimeout(2.0)
+            stranger.connect("\0" + name.removeprefix("@"))
+            hello = json.dumps([1, "00" * 32]).encode()
+            with suppress(BrokenPipeError):
+                stranger.sendall(struct.pack("!I", len(hello)) + hello)
+            if kind == socket.SOCK_STREAM:
+                with suppress(ConnectionResetError):
+                    answers.append(repr(stranger.recv(1 << 16)))
+    return " ".join(answers)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_of_the_host() -> None:
+    """The heap, the key, the logs, the sockets and what lies in temporary directories."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
+    before, temporary = set(abstract_sockets()), set(Path("/tmp").glob("*triton*dist*"))
+    with world(store.port, STAY, TRITON_DIST_CHECK="1") as pes:
+        told = [json.loads(pe.stdout.readline()) for pe in pes if pe.stdout is not None]
+        for pid, fd, _ in told:
+            files = {int(name): os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+            ours = {number: name for number, name in files.items() if "triton_dist" in name}
+            assert {re.sub(r"_\d+| .*", "", name) for name in ours.values()} >= {
+                "/memfd:triton_dist_heap",
+                "/memfd:triton_dist_log",
+            }
+            for number in {*ours, fd}:
+                assert os.stat(f"/proc/{pid}/fd/{number}").st_mode & 0o777 == 0o600
+                path = f"/proc/{pid}/fd/{number}"
+                assert as_nobody(lambda path=path: str(os.open(path, os.O_RDONLY))).startswith("PermissionError")
+            for name in ("mem", "environ", "maps", f"map_files/{0:x}-{1:x}"):
+                path = f"/proc/{pid}/{name}"
+                assert "Error" in as_nobody(lambda path=path: Path(path).read_bytes().hex())
+        names = set(abstract_sockets()) - before
+        assert f"@{told[0][2]}" in names
+        for name in names:
+            assert as_nobody(lambda name=name: knock(name)) in ("", "b''"), f"{name} answers strangers"
+        for path in set(Path("/tmp").glob("*triton*dist*")) - temporary:
+            assert path.stat().st_mode & 0o077 == 0, path
+        for pe in pes:
+            assert pe.stdin is not None
+            pe.stdin.write("\n")
+            pe.stdin.flush()
+        errors = [pe.communicate(timeout=60)[1] for pe in pes]
+        assert [pe.returncode for pe in pes] == [0, 0], errors
+    assert not set(abstract_sockets()) - before, "sockets of a world that has ended"
+
+
+def test_strangers_do_not_hold_up_the_failure_detector() -> None:
+    """Of this user, too: connections that say nothing, or noise, by the hundred. PE 1 is still missed at once."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
+    with world(store.port, STAY) as pes:
+        told = [json.loads(pe.stdout.readline()) for pe in pes if pe.stdout is not None]
+        strangers = []
+        for i in range(200):
+            stranger = socket.socket(socket.AF_UNIX)
+            stranger.connect("\0" + told[0][2])
+            with suppress(OSError):
+                stranger.sendall([b"", b"\xff" * 100, b"\0\0\0\x05[1,2]", struct.pack("!I", 1 << 16)][i % 4])
+            strangers.append(stranger)
+        pes[1].kill()
+        assert pes[0].stdin is not None
+        pes[0].stdin.write("\n")
+        pes[0].stdin.flush()
+        error = pes[0].communicate(timeout=30)[1]
+        assert f"PE 0 cannot complete finalize(): PE 1 is lost: its process {pes[1].pid}" in error, error
+        for stranger in strangers:
+            stranger.close()

@@ -1,0 +1,284 @@
+"""Everything that reads bytes of other processes, fed with nonsense: an error of its own kind, and nothing worse.
+
+The seed is fixed, so that a failure can be looked at. Half of the inputs are sound ones that were changed a little,
+since pure noise does not get past the first byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import socket
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from triton_dist.check.encoding import LogError, decode_batches, encode_batch
+from triton_dist.check.log import ITEMS, Kind
+from triton_dist.decoding import DecodingError, boolean, decode, integer, optional, record, sequence, text
+from triton_dist.world import launchers, ledger, watch, wire
+from triton_dist.world.authentication import Key
+from triton_dist.world.check_in import Member
+from triton_dist.world.cpu import bootstrap
+
+SEED = 20240611
+KEY = Key(b"k" * 32)
+SCRAPS = [
+    b"[",
+    b"]",
+    b'"',
+    b"null",
+    b"true",
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"9" * 400,
+    b"\\ud800",
+    b"\0",
+    b"\xff",
+    b"{}",
+    b",",
+]
+
+
+def changed(draw: random.Random, sound: bytes) -> bytes:
+    """A few bytes changed, left out, doubled or put in."""
+    data = bytearray(sound)
+    for _ in range(draw.randrange(1, 4)):
+        at = draw.randrange(len(data) + 1)
+        match draw.randrange(5):
+            case 0:
+                data[at : at + 1] = draw.randbytes(1)
+            case 1:
+                del data[at : at + draw.randrange(1, 9)]
+            case 2:
+                data[at:at] = data[at : at + draw.randrange(1, 33)]
+            case 3:
+                data[at:at] = draw.choice(SCRAPS)
+            case 4:
+                del data[at:]
+    return bytes(data)
+
+
+def nonsense(sound: list[bytes], count: int) -> Iterator[bytes]:
+    draw = random.Random(SEED)
+    for _ in range(count):
+        yield changed(draw, draw.choice(sound)) if draw.random() < 0.7 else draw.randbytes(draw.randrange(64))
+
+
+def feed(parse: Callable[[bytes], object], sound: list[bytes], count: int, allowed: type[Exception]) -> int:
+    """How many of the inputs were taken for sound; what was not ended with an error of the ``allowed`` type."""
+    for data in sound:
+        parse(data)
+    taken = 0
+    begin, _ = time.monotonic(), tracemalloc.start()
+    for data in nonsense(sound, count):
+        try:
+            parse(data)
+            taken += 1
+        except allowed:
+            pass
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 32 << 20, f"{peak} bytes for inputs of a few hundred"
+    assert time.monotonic() - begin < 60
+    return taken
+
+
+def test_frames() -> None:
+    """Also as they come: in pieces of any size."""
+    draw = random.Random(SEED)
+
+    def parse(data: bytes) -> None:
+        frames = wire.Frames()
+        while data:
+            size = draw.randrange(1, 99)
+            list(frames.feed(data[:size]))
+            data = data[size:]
+
+    feed(parse, [wire.frame(b"x" * size) * 3 for size in (1, 7, 300)], 20_000, wire.ProtocolError)
+
+
+def test_greetings() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    ours.setblocking(False)
+
+    def parse(data: bytes) -> None:
+        assert wire.Greeting(ours, KEY).receive(data) is None, "nobody can have the code"
+        with contextlib.suppress(BlockingIOError):
+            theirs.recv(1 << 16)
+
+    hello = wire.frame(json.dumps([1, "00" * 32]).encode())
+    with ours, theirs:
+        feed(parse, [hello], 20_000, wire.ProtocolError)
+        proofs = [hello + wire.frame(json.dumps(["00" * 32]).encode())]
+        for data in nonsense(proofs, 5_000):
+            with contextlib.suppress(wire.ProtocolError):
+                parse(data)
+
+
+def test_messages_of_a_peer_that_has_gone_mad() -> None:
+    """It has the key, so its codes are right."""
+    ours, theirs = socket.socketpair()
+
+    def parse(data: bytes) -> None:
+        code = KEY.code((1).to_bytes(8, "big"), data)
+        try:
+            for words in wire.Channel(ours, KEY, KEY).receive(wire.frame(code + data)):
+                watch._checked(words)
+        except DecodingError as error:
+            raise wire.ProtocolError(str(error)) from None
+
+    sound = [b'["bye"]', b'["welcome"]', json.dumps(["broken", 2, "is lost: …\n"]).encode()]
+    with ours, theirs:
+        feed(parse, sound, 20_000, wire.ProtocolError)
+
+
+def test_members() -> None:
+    taken = feed(Member.of, [Member.self(0, 4, watch="name", key=3).text().encode()], 15_000, DecodingError)
+    assert taken < 15_000
+
+
+def test_cards_of_heaps() -> None:
+    feed(lambda data: decode(data, bootstrap._CARD), [b"[1048576, 3, -1]", b"[1, 0, 5]"], 10_000, DecodingError)
+
+
+def test_logs() -> None:
+    ranges = (1, np.array([0, 64]), np.array([8, 72]))
+    events: list[tuple[Any, ...]] = [
+        (0, Kind.PLACE, 0, ("kernel.py", 3, "tl.load")),
+        (1, Kind.PROGRAM, 0, ("kernel", (0, 1, 2), 0)),
+        (2, Kind.ACCESS, 0, 0, True, "plain", ranges),
+        (3, Kind.PUT, 0, 0, False, None, ranges, (1, 64), True),
+        (4, Kind.GET, 0, 0, True, ranges, None),
+        (5, Kind.RELEASE, 0, 0, [(0, 8)], False, "sys"),
+        (6, Kind.ARRIVE, -1, 0, "barrier_all()", (0, 1), True),
+        (7, Kind.FAILED, "no good"),
+    ]
+    sound = [encode_batch(events), encode_batch(events[:2]) + encode_batch(events[2:4])]
+    feed(lambda data: list(decode_batches(data, ITEMS)), sound, 10_000, LogError)
+    read = [event for data in sound[:1] for event in decode_batches(data, ITEMS)]
+    assert [event[:2] for event in read] == [event[:2] for event in events]
+    assert read[2][6][0] == 1 and read[2][6][1].tolist() == [0, 64] and read[2][6][2].tolist() == [8, 72]
+
+
+def test_notes_of_what_was_dropped() -> None:
+    allocations = ledger.Ledger()
+    held = [allocations.enter(64 * number, 64, (16,), torch.float32) for number in range(10)]
+    sound = [b"", b"2-5,7", b"0", b"1,3,5-9"]
+
+    def parse(data: bytes) -> None:
+        allocations.unused([data.decode(errors="replace")] * 2)
+
+    feed(parse, sound, 10_000, ValueError)
+    feed(parse, [b"0-9"], 5_000, ValueError)
+    for wrong in ("0-999999999999999999", "3-1", "11", "1,,2", "1-2-3", "²"):
+        with pytest.raises(ValueError, match=r"dropped allocations|that there are not"):
+            allocations.unused([wrong])
+    assert len(held) == 10
+
+
+VARIABLES = {
+    "RANK": ["0", "1"],
+    "WORLD_SIZE": ["2"],
+    "MASTER_ADDR": ["127.0.0.1", "host-1.example", "::1"],
+    "MASTER_PORT": ["29500"],
+    "LOCAL_RANK": ["0"],
+    "LOCAL_WORLD_SIZE": ["2"],
+    "TORCHELASTIC_USE_AGENT_STORE": ["True"],
+    "TORCHELASTIC_RESTART_COUNT": ["0"],
+    "OMPI_COMM_WORLD_RANK": ["1"],
+    "OMPI_COMM_WORLD_SIZE": ["2"],
+    "OMPI_COMM_WORLD_LOCAL_RANK": ["1"],
+    "OMPI_COMM_WORLD_LOCAL_SIZE": ["2"],
+    "PMI_RANK": ["1"],
+    "PMI_SIZE": ["2"],
+    "MPI_LOCALRANKID": ["1"],
+    "MPI_LOCALNRANKS": ["2"],
+    "SLURM_JOB_ID": ["77"],
+    "SLURM_STEP_ID": ["0"],
+    "SLURM_PROCID": ["1"],
+    "SLURM_STEP_NUM_TASKS": ["2"],
+    "SLURM_STEP_NUM_NODES": ["1"],
+    "SLURM_STEP_NODELIST": ["node[07-09]"],
+}
+ODD = [
+    "",
+    " ",
+    "-1",
+    "1.5",
+    "0x1",
+    "1e3",
+    "nan",
+    "inf",
+    "9" * 5000,
+    "²",
+    "٣",
+    "1_0",
+    " 1",
+    "1\n",
+    "host:1",
+    "a b",
+    "\x1b[2J",
+]
+
+
+def test_variables_of_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name in VARIABLES:
+            monkeypatch.delenv(name)
+    draw = random.Random(SEED)
+    environment = dict(os.environ)
+    refused = 0
+    for _ in range(10_000):
+        values = {
+            name: draw.choice(ODD) if draw.random() < 0.15 else draw.choice(sound)
+            for name, sound in VARIABLES.items()
+            if draw.random() < 0.8
+        }
+        monkeypatch.setattr(os, "environ", environment | values)
+        try:
+            start = launchers.find()
+        except RuntimeError as error:
+            told = str(error)
+            refused += 1
+        else:
+            assert 0 <= start.pe < start.n_pes <= 2 and (start.local is None or start.local[0] < start.local[1])
+            continue
+        assert any(name in told for name in values) and len(told) < 600
+    assert 1_000 < refused < 10_000
+
+
+def test_shapes() -> None:
+    """What the decoder takes and what not, by example."""
+    schema = record(integer(0, 9), text(3), boolean, optional(integer(0, 1)), sequence(integer(0, 9), 2))
+    assert decode('[1, "abc", true, null, [1, 2]]', schema) == (1, "abc", True, None, (1, 2))
+    assert decode('[1, "\\u001b[", true, 1, []]', schema)[1] == "\N{REPLACEMENT CHARACTER}["
+    for wrong in (
+        '[true, "a", true, null, []]',
+        '[1.0, "a", true, null, []]',
+        '[10, "a", true, null, []]',
+        '[1, "abcd", true, null, []]',
+        '[1, "a", 1, null, []]',
+        '[1, "a", true, 2, []]',
+        '[1, "a", true, null, [1, 2, 3]]',
+        '[1, "a", true, null, {}]',
+        '[1, "a", true, null]',
+        '{"a": 1}',
+        "NaN",
+        "[" * 100_000,
+        "9" * 10_000,
+        "",
+    ):
+        with pytest.raises(DecodingError):
+            decode(wrong, schema, limit=1 << 20)
+    with pytest.raises(DecodingError, match="11 bytes where up to 10"):
+        decode(b"[" + b" " * 10, schema, limit=10)

@@ -1,0 +1,58 @@
+"""Messages name the user's line: not one of Python's own modules, nor of ours, through which the call went."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import triton_dist
+from triton_dist.world import last_words
+from triton_dist.world.cpu import location
+from triton_dist.world.source_lines import is_library, is_standard_library
+
+PACKAGE = Path(triton_dist.__file__).parent
+
+
+@contextlib.contextmanager
+def context() -> Iterator[None]:
+    yield
+    raise ValueError("at the end of the block")
+
+
+def failing() -> None:
+    with context():
+        pass
+
+
+def test_whose_file() -> None:
+    for module in (contextlib, threading, subprocess):
+        assert is_standard_library(module.__file__) and is_library(module.__file__)
+    assert is_standard_library("<frozen runpy>") and not is_standard_library("<string>")
+    assert not is_standard_library(pytest.__file__) and is_library(pytest.__file__)
+    assert not is_library(__file__) and not is_library(sys.executable)
+
+
+def test_an_error_behind_a_context_manager() -> None:
+    """As of our own ones: the innermost frame that is not ours is contextlib's."""
+    with pytest.raises(ValueError, match="at the end") as caught:
+        failing()
+    trace = caught.value.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != contextlib.__file__:
+        trace = trace.tb_next
+    assert trace is not None
+    trace.tb_next = None
+    assert location.of_error(caught.value) == f"{__file__}:{failing.__code__.co_firstlineno + 1}"
+
+
+def test_a_program_beside_the_package() -> None:
+    """Its path may begin as the package's does."""
+    users, ours = f"{PACKAGE}_programs/train.py", f"{PACKAGE}/world/api.py"
+    frames = [(users, 3, "main", ""), (contextlib.__file__, 9, "inner", ""), (ours, 5, "barrier_all", "")]
+    assert last_words._user_line(traceback.StackSummary.from_list(frames)) == f"{users}:3, in main"
