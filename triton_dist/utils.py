@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 import triton_dist
 from triton_dist.profiler_utils import perf_func, sleep_async
+from triton_dist.world.launchers.start import MAX_PES, integer
 
 __all__ = [
     "CUDA_CHECK",
@@ -56,7 +57,7 @@ def initialize_distributed(seed: int | None = None, initialize_shmem: bool = Tru
     """Start ``torch.distributed`` from torchrun's variables and a world on it; the group of all ranks."""
     gpu = triton_dist.kind() == "gpu"
     if gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(_launched("LOCAL_RANK", 0))
     dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=_TIMEOUT)
     group = dist.new_group(backend="nccl" if gpu else "gloo")
     assert isinstance(group, dist.ProcessGroup)
@@ -94,7 +95,12 @@ def get_triton_dist_world() -> dist.ProcessGroup | None:
 
 def get_triton_dist_local_world_size() -> int:
     """How many ranks this machine has."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return _launched("LOCAL_WORLD_SIZE", 1)
+
+
+def _launched(name: str, default: int) -> int:
+    """The number that torchrun's variable holds. RuntimeError if it holds none."""
+    return integer(name, 0, MAX_PES) if name in os.environ else default
 
 
 def init_seed(seed: int = 0) -> None:
@@ -155,7 +161,7 @@ def dist_print(
     **kwargs: Any,
 ) -> None:
     """``print`` on some ranks: rank 0, those of ``allowed_ranks``, or "all"; one after the other with ``need_sync``."""
-    rank, n_ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank, n_ranks = _launched("RANK", 0), _launched("WORLD_SIZE", 1)
     if allowed_ranks == "all":
         allowed_ranks = range(n_ranks)
     for turn in [0] if allowed_ranks is None else allowed_ranks:

@@ -13,7 +13,7 @@ import triton_dist
 import triton_dist.language as dl
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_environment_table_is_the_code_s_own() -> None:
