@@ -1,7 +1,8 @@
 """Finding bugs in programs that use SHMEM, in the CPU world: ``triton-dist-check script.py --pes 4``.
 
-From the bottom up: ``log`` is what a checked run writes down, ``clocks`` and ``shadow`` say which accesses are ordered,
-``races`` looks at accesses, ``analysis`` at everything, ``reporting`` makes text of it, ``__main__`` is the command.
+From the bottom up: ``log`` is what a checked run writes down and ``run`` the logs of all PEs; ``clocks``, ``threads``,
+``shadow`` and ``signals`` say what is ordered, ``races`` looks at accesses, ``analysis`` at everything, ``reporting``
+makes text of it, ``__main__`` is the command.
 Nothing here knows a world: the CPU world records (``triton_dist.world.cpu.recorder``) and asks for the analysis.
 """
 

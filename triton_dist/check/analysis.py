@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from triton_dist.check.findings import Finding, Findings, Side
 from triton_dist.check.heap import Heap, Tensor
-from triton_dist.check.log import HOST, Kind, PlainRanges, Run
+from triton_dist.check.log import HOST, Flag, Kind, Place
 from triton_dist.check.log import read as read_logs
-from triton_dist.check.races import Event, Segment, Word
+from triton_dist.check.races import Races
+from triton_dist.check.run import Event, Run, Word
 
 __all__ = ["analyse"]
 
@@ -20,12 +19,16 @@ _LISTED = 8
 """How many of the programs that wait a report shows."""
 
 
-def analyse(fds: list[int]) -> tuple[list[Finding], int]:
-    """What is wrong in a run whose PE i wrote its log to ``fds[i]``, and how many events were looked at."""
-    run = read_logs(fds)
+def analyse(fds: Sequence[int]) -> tuple[list[Finding], int]:
+    """What is wrong in a run whose PE i wrote its log to ``fds[i]``, and how many events were looked at.
+
+    Raises:
+        LogError: a log is damaged.
+    """
+    run = Run(read_logs(fds))
     analysis = _Analysis(run)
     analysis.go()
-    return list(analysis.findings.found.values()), len(run.events)
+    return list(analysis.findings.found.values()), len(run)
 
 
 @dataclass(frozen=True)
@@ -41,33 +44,31 @@ class _Stuck:
 
 
 @dataclass
-class _Signals:
+class _Updates:
     """Updates of words, and who looked at them."""
 
     updates: dict[Word, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """PE, program and place of each, the last ones only."""
+    """PE, program and place of each, the first ones only."""
     sites: dict[tuple[int, int], tuple[int, set[Word]]] = field(default_factory=dict)
     """By PE and place of signals: a program, and the words."""
     awaited: set[Word] = field(default_factory=set)
-    read: dict[tuple[int, int, int, int], PlainRanges] = field(default_factory=dict)
+    read: set[tuple[int, int]] = field(default_factory=set)
+    """PE and list of ranges."""
 
-    def update(self, word: Word, pe: int, program: int, place: int, signals: bool) -> None:
+    def update(self, word: Word, event: Event, signals: bool) -> None:
         if len(self.updates[word]) < _LISTED:
-            self.updates[word].append((pe, program, place))
+            self.updates[word].append((event.pe, event.program, event.place))
         if signals:
-            self.sites.setdefault((pe, place), (program, set()))[1].add(word)
+            self.sites.setdefault((event.pe, event.place), (event.program, set()))[1].add(word)
 
-    def looks(self, ranges: PlainRanges) -> None:
-        space, begins, ends = ranges
-        self.read[space, int(begins[0]), int(ends[-1]), len(begins)] = ranges
-
-    def was_looked_at(self, word: Word) -> bool:
+    def was_looked_at(self, word: Word, run: Run) -> bool:
         if word in self.awaited:
             return True
-        return any(
-            space == word[0] and bool(np.any((begins < word[1] + 8) & (ends > word[1])))
-            for space, begins, ends in self.read.values()
-        )
+        for pe, index in self.read:
+            space, begins, ends = run.ranges(pe, index)
+            if space == word[0] and bool(((begins < word[1] + 8) & (ends > word[1])).any()):
+                return True
+        return False
 
 
 class _Analysis:
@@ -75,73 +76,77 @@ class _Analysis:
         self.findings = Findings()
         self._run = run
         self._heap = Heap()
-        self._signals = _Signals()
+        self._races = Races(run, self._heap, self.findings)
+        self._signals = _Updates()
         self._stuck: list[_Stuck] = []
         self._failed = False
         self._dropped: dict[int, set[int]] = defaultdict(set)
         """By offset: the PEs that have dropped the tensor there."""
 
     def go(self) -> None:
-        segment: list[Event] = []
         barriers = [0] * self._run.n_pes
-        for pe, event in self._run.events:
-            if event[1] == Kind.LEAVE and event[2] == HOST and len(event[3]) == self._run.n_pes:
-                barriers[pe] += 1
-                if barriers[pe] == max(barriers) and barriers.count(barriers[pe]) == 1:  # the first to leave it
-                    self._analyse(segment)
-                    segment = []
+        for index, event in self._run:
+            if event.program == HOST and event.kind in (Kind.ARRIVE, Kind.LEAVE) and self._is_of_all(event):
+                if event.kind == Kind.LEAVE:
+                    barriers[event.pe] += 1
+                    if barriers[event.pe] == max(barriers) and barriers.count(barriers[event.pe]) == 1:
+                        self._races.forget()  # the first to leave it
                 continue
-            if event[1] == Kind.ARRIVE and event[2] == HOST and len(event[5]) == self._run.n_pes:
-                continue
-            self._note(pe, event)
-            segment.append((pe, event))
-        self._analyse(segment)
+            self._note(event)
+            self._races.handle(index, event)
+        self._races.end()
         self._deadlocks()
         if not self.findings.found and not self._failed:  # an error leaves waits undone
             self._unawaited_signals()
             self._leaks()
 
-    def _analyse(self, events: list[Event]) -> None:
-        if events:
-            Segment(self._run, self._heap, self.findings, events).analyse()
+    def _is_of_all(self, event: Event) -> bool:
+        return len(self._run.pes(event.pe, event.a)) == self._run.n_pes
 
     # ---- one event
 
-    def _note(self, pe: int, event: tuple[Any, ...]) -> None:
-        kind, items = event[1], event[2:]
-        if kind == Kind.ALLOCATE and pe == 0:
-            place, offset, nbytes, text = items
-            self._heap.tensors[offset] = Tensor(offset, nbytes, text, self._run.places[pe][place])
-        elif kind == Kind.FREE and pe == 0:
-            self._heap.tensors.pop(items[1], None)
-        elif kind == Kind.STUCK:
-            program, place, text, words, pes = items
-            self._stuck.append(_Stuck(pe, program, place, text, tuple(words or ()), tuple(pes or ())))
-        elif kind == Kind.OUTSIDE:
-            self._outside(pe, *items)
-        elif kind == Kind.DROPPED:
-            self._dropped[items[1]].add(pe)
-        elif kind == Kind.FAILED:
+    def _note(self, e: Event) -> None:
+        run = self._run
+        if e.kind == Kind.ALLOCATE and e.pe == 0:
+            self._heap.allocate(Tensor(e.a, e.b, run.text(e.pe, e.c), run.place(e.pe, e.place)))
+        elif e.kind == Kind.FREE and e.pe == 0:
+            self._heap.free(e.a, run.place(e.pe, e.place))
+        elif e.kind == Kind.STUCK:
+            words = run.words(e.pe, e.b) if e.b >= 0 else ()
+            pes = run.pes(e.pe, e.c) if e.c >= 0 else ()
+            self._stuck.append(_Stuck(e.pe, e.program, e.place, run.text(e.pe, e.a), tuple(words), pes))
+        elif e.kind == Kind.OUTSIDE:
+            self._outside(e)
+        elif e.kind == Kind.OVERLAP:
+            self._overlap(e)
+        elif e.kind == Kind.DROPPED:
+            self._dropped[e.a].add(e.pe)
+        elif e.kind == Kind.FAILED:
             self._failed = True
-        elif kind == Kind.RELEASE:
-            program, place, words = items[:3]
-            is_signal = "signal" in self._run.places[pe][place].what
-            for word in words:
-                self._signals.update(tuple(word), pe, program, place, is_signal)
-        elif kind == Kind.PUT and items[5] is not None:
-            self._signals.update(tuple(items[5]), pe, items[0], items[1], True)
-        elif kind == Kind.ACQUIRE:
-            self._signals.awaited.update(map(tuple, items[2]))
-        elif kind == Kind.ACCESS and not items[2]:
-            self._signals.looks(items[4])
-        elif kind == Kind.GET:
-            self._signals.looks(items[3])
+        elif e.kind == Kind.UPDATE:
+            self._signals.update((e.a, e.b), e, "signal" in run.place(e.pe, e.place).what)
+        elif e.kind == Kind.RELEASE:
+            for word in run.words(e.pe, e.a):
+                self._signals.update(word, e, False)
+        elif e.kind in (Kind.ACQUIRE, Kind.LOOK):
+            self._signals.awaited.update(run.words(e.pe, e.a))
+        elif e.kind == Kind.GET or (e.kind == Kind.ACCESS and not e.flags & Flag.WRITES):
+            self._signals.read.add((e.pe, e.a))
 
     # ---- memory that is not there
 
-    def _outside(self, pe: int, program: int, place: int, what: str, space: int, begin: int, end: int) -> None:
+    def _outside(self, e: Event) -> None:
+        space, begin, end = e.a, e.b, e.c
+        what = self._run.place(e.pe, e.place).what
+        sides = [Side.of(self._run, e.pe, e.program, e.place, f"{what} touches {end - begin} bytes")]
+        freed = self._heap.freed_at(begin, end)
+        if freed is not None:
+            old, place = freed
+            sides += [Side(0, "host", old.place, f"allocated them ({old.text})"), Side(0, "host", place, "freed them")]
+            where = f"bytes {begin - old.offset} to {end - old.offset} of what was that tensor, on PE {space}"
+            self.findings.add(Finding("use-after-free", sides, [where, "the access was not made"]))
+            return
         tensor = self._heap.before(begin)
-        sides = [Side.of(self._run, pe, program, place, f"{what} touches {end - begin} bytes")]
         if tensor is None:
             where = f"offset {begin} of PE {space}'s heap, before the first tensor"
         else:
@@ -149,6 +154,13 @@ class _Analysis:
             past = end - tensor.offset - tensor.nbytes
             where = f"they end {past} bytes past the end of that tensor, which has {tensor.nbytes}, on PE {space}"
         self.findings.add(Finding("outside", sides, [where, "the access was not made"]))
+
+    def _overlap(self, e: Event) -> None:
+        what = self._run.place(e.pe, e.place).what
+        side = Side.of(self._run, e.pe, e.program, e.place, f"{what} copies within memory that overlaps")
+        where = f"what it reads and what it writes share {self._heap.name(e.a, e.b, e.c)}"
+        note = "which bytes are read before they are written is not said: use a buffer of its own for one of them"
+        self.findings.add(Finding("overlap", [side], [where, note]))
 
     # ---- waits
 
@@ -168,6 +180,9 @@ class _Analysis:
 
     def _waiting(self, stuck: _Stuck) -> Side:
         return Side.of(self._run, stuck.pe, stuck.program, stuck.place, f"waits in {stuck.text}")
+
+    def _place(self, stuck: _Stuck) -> Place:
+        return self._run.place(stuck.pe, stuck.place)
 
     def _who_could(self, stuck: _Stuck) -> list[str]:
         me = f"PE {stuck.pe}, {self._waiting(stuck).who}"
@@ -191,7 +206,7 @@ class _Analysis:
 
     def _where(self, pe: int) -> str:
         """What has become of a PE when nobody can go on."""
-        places = [self._run.places[pe][stuck.place] for stuck in self._stuck if stuck.pe == pe]
+        places = [self._place(stuck) for stuck in self._stuck if stuck.pe == pe]
         if not places:
             return f"PE {pe} has left the world"
         return f"PE {pe} waits in " + " and ".join(dict.fromkeys(f"{place.what} at {place}" for place in places))
@@ -212,11 +227,11 @@ class _Analysis:
 
     def _instead(self, stuck: _Stuck) -> list[str]:
         """The PEs that have not come to a barrier, and where they are."""
-        what = self._run.places[stuck.pe][stuck.place].what
+        what = self._place(stuck).what
         texts = []
         for pe in stuck.pes:
             theirs = [other for other in self._stuck if other.pe == pe]
-            if any(self._run.places[pe][other.place].what == what for other in theirs):
+            if any(self._place(other).what == what for other in theirs):
                 continue
             if theirs:
                 side = self._waiting(theirs[0])
@@ -229,9 +244,9 @@ class _Analysis:
 
     def _unawaited_signals(self) -> None:
         for (pe, place), (program, words) in self._signals.sites.items():
-            if not any(self._signals.was_looked_at(word) for word in words):
+            if not any(self._signals.was_looked_at(word, self._run) for word in words):
                 word = min(words)
-                side = Side.of(self._run, pe, program, place, f"{self._run.places[pe][place].what} updates a signal")
+                side = Side.of(self._run, pe, program, place, f"{self._run.place(pe, place).what} updates a signal")
                 name = self._heap.name(word[0], word[1], word[1] + 8)
                 note = "no kernel waits for it, tests it or reads it: a wait is missing, or the signal goes elsewhere"
                 self.findings.add(Finding("unawaited-signal", [side], [f"at {name}", note]))

@@ -7,61 +7,118 @@ from numpy.typing import NDArray
 
 __all__ = ["Clock"]
 
+_PAGE = 64
+"""Actors on one page of a clock."""
+_SINGLES = 64
+"""Events of one actor that a clock knows out of order; what came before more of them it is taken to know."""
+
+_EMPTY = np.zeros(_PAGE, np.int32)
+_EMPTY.setflags(write=False)
+
+_Single = tuple[int, int]
+
 
 class Clock:
-    """A set of events: of actor i those with numbers up to ``upto[i]``, and the single ones in ``also``.
+    """A set of events: of each actor those up to some number, and some single ones.
 
     Actors are programs, host programs, and the copies that one program has started to one PE. The latter may become
     known out of order: a ``putmem_signal`` tells of its own data only.
+
+    Numbers lie on pages that are never written once made, so that clocks share most of what they know: a copy costs a
+    reference for each page, and joining two looks at the pages that differ.
     """
 
-    __slots__ = ("also", "upto")
+    __slots__ = ("_pages", "_singles")
 
-    def __init__(self, upto: NDArray[np.int32], also: frozenset[tuple[int, int]] = frozenset()) -> None:
-        self.upto = upto
-        self.also = also
-
-    @staticmethod
-    def zero(actors: int) -> Clock:
-        return Clock(np.zeros(actors, np.int32))
+    def __init__(self) -> None:
+        self._pages: list[NDArray[np.int32]] = []
+        self._singles: frozenset[_Single] = frozenset()
 
     def copy(self) -> Clock:
-        return Clock(self.upto.copy(), self.also)
+        clock = Clock()
+        clock._pages = self._pages.copy()
+        clock._singles = self._singles
+        return clock
+
+    def of(self, actor: int) -> int:
+        """The number up to which events of ``actor`` are known."""
+        page, at = divmod(actor, _PAGE)
+        return int(self._pages[page][at]) if page < len(self._pages) else 0
 
     def join(self, other: Clock) -> None:
         """Know what the other knows, too."""
-        np.maximum(self.upto, other.upto, out=self.upto)
-        if other.also:
-            self.also |= other.also
-        if self.also:
+        mine, theirs = self._pages, other._pages
+        for i, page in enumerate(theirs):
+            if i >= len(mine):
+                mine.extend(theirs[i:])
+                break
+            if mine[i] is not page:
+                joined = np.maximum(mine[i], page)
+                # Pages that are equal become one, so that they are not compared, and kept, again and again.
+                if np.array_equal(joined, page):
+                    mine[i] = page
+                elif not np.array_equal(joined, mine[i]):
+                    mine[i] = joined
+        if other._singles and other._singles is not self._singles:
+            self._singles |= other._singles
+        if self._singles:
             self._tidy()
 
     def learn(self, actor: int, number: int) -> None:
         """Know the events of ``actor`` up to ``number``."""
-        self.upto[actor] = max(self.upto[actor], number)
-        if self.also:
-            self._tidy()
+        page, at = divmod(actor, _PAGE)
+        while page >= len(self._pages):
+            self._pages.append(_EMPTY)
+        if self._pages[page][at] < number:
+            changed = self._pages[page].copy()
+            changed[at] = number
+            self._pages[page] = changed
+            if self._singles:
+                self._tidy()
 
     def learn_one(self, actor: int, number: int) -> None:
-        self.also |= {(actor, number)}
-        self._tidy()
+        """Know this event of ``actor``, and not those before it."""
+        known = self.of(actor)
+        if number == known + 1:
+            self.learn(actor, number)
+        elif number > known:
+            self._singles |= {(actor, number)}
+            self._tidy()
 
     def knows(self, actor: int, number: int) -> bool:
-        return bool(self.upto[actor] >= number) or (actor, number) in self.also
+        return self.of(actor) >= number or (actor, number) in self._singles
 
     def unknown(self, actors: NDArray[np.int32], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which of these events it does not know; actor -1 is nobody, whose events everyone knows."""
-        unknown = (actors >= 0) & (self.upto[actors] < numbers)
-        if self.also and unknown.any():
-            for actor, number in self.also:
+        unknown = (actors >= 0) & (self._of_many(actors) < numbers)
+        if self._singles and unknown.any():
+            for actor, number in self._singles:
                 unknown &= (actors != actor) | (numbers != number)
         return unknown
 
+    def _of_many(self, actors: NDArray[np.int32]) -> NDArray[np.int32]:
+        pages = actors // _PAGE
+        first = int(pages.max(initial=0))
+        if int(pages.min(initial=first)) in (first, -1) and first < len(self._pages):
+            return self._pages[first][actors % _PAGE]  # -1 reads what nobody asks for
+        numbers = np.zeros(actors.size, np.int32)
+        for page in np.unique(pages[(pages >= 0) & (pages < len(self._pages))]).tolist():
+            at = pages == page
+            numbers[at] = self._pages[page][actors[at] % _PAGE]
+        return numbers
+
     def _tidy(self) -> None:
+        """Single events that follow what is known are known like it; of the others few of each actor are kept."""
+        by_actor: dict[int, list[int]] = {}
+        for actor, number in sorted(self._singles):
+            by_actor.setdefault(actor, []).append(number)
+        self._singles = frozenset()
         left = []
-        for actor, number in sorted(self.also):
-            if number == self.upto[actor] + 1:
-                self.upto[actor] = number
-            elif number > self.upto[actor]:
-                left.append((actor, number))
-        self.also = frozenset(left)
+        for actor, numbers in by_actor.items():
+            known = max(self.of(actor), numbers[-_SINGLES - 1] if len(numbers) > _SINGLES else 0)
+            for number in numbers:
+                if number == known + 1:
+                    known = number
+            self.learn(actor, known)
+            left += [(actor, number) for number in numbers if number > known]
+        self._singles = frozenset(left)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from triton_dist.check.log import HOST, Place, Run
+from triton_dist.check.log import Place
+from triton_dist.check.run import Run
 
 __all__ = ["CLASSES", "Finding", "Findings", "Side"]
 
@@ -14,10 +15,13 @@ CLASSES = {
     "race": "data race",
     "missing-quiet": "missing quiet",
     "missing-fence": "missing fence",
+    "lost-signal": "signal overwritten before it is seen",
+    "overlap": "source and destination overlap",
     "deadlock": "deadlock",
     "barrier": "barrier not entered by all",
     "unawaited-signal": "signal that no one waits for",
     "outside": "access outside of a symmetric tensor",
+    "use-after-free": "access to memory that was freed",
     "leak": "leaked allocation",
 }
 """By the name that a report shows in brackets: a headline."""
@@ -35,10 +39,9 @@ class Side:
 
     @staticmethod
     def of(run: Run, pe: int, program: int, place: int, does: str) -> Side:
-        if program == HOST:
-            return Side(pe, "host", run.places[pe][place], does)
-        known = run.programs[pe][program]
-        return Side(pe, f"program {known.index} of {known.kernel}", run.places[pe][place], does)
+        known = run.program(pe, program)
+        who = "host" if known is None else f"program {known.index} of {known.kernel}"
+        return Side(pe, who, run.place(pe, place), does)
 
 
 @dataclass

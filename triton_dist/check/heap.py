@@ -24,6 +24,26 @@ class Heap:
 
     def __init__(self) -> None:
         self.tensors: dict[int, Tensor] = {}
+        self.freed: dict[int, tuple[Tensor, Place]] = {}
+        """And where each was freed."""
+
+    def allocate(self, tensor: Tensor) -> None:
+        end = tensor.offset + tensor.nbytes
+        for begin, (old, _) in list(self.freed.items()):
+            if begin < end and tensor.offset < begin + max(old.nbytes, 1):
+                del self.freed[begin]
+        self.tensors[tensor.offset] = tensor
+
+    def free(self, offset: int, place: Place) -> None:
+        if offset in self.tensors:
+            self.freed[offset] = (self.tensors.pop(offset), place)
+
+    def freed_at(self, begin: int, end: int) -> tuple[Tensor, Place] | None:
+        """The freed tensor that a range touches, and where it was freed."""
+        for tensor, place in self.freed.values():
+            if begin < tensor.offset + max(tensor.nbytes, 1) and tensor.offset < end:
+                return tensor, place
+        return None
 
     def at(self, offset: int) -> Tensor | None:
         """The tensor that an offset lies in."""

@@ -1,105 +1,150 @@
 """What a checked run writes down: events, in an order that all PEs agree on because one runs at a time.
 
-Each PE has a log of its own, a file that others can read. An event is a small tuple, so that writing it costs little;
-its first item is its number among the events of all PEs, its second what it is (:class:`Kind`). What events refer to,
-places in source files and programs, is written once, with number 0, ahead of its first use.
+Each PE has a log of its own, a file that others can read: blocks, each with a header of two little-endian 32-bit words
+(what it is, and the bytes of its payload) and a payload of at most 1 MiB. Events are records of one fixed size
+(``EVENT``). What they refer to is written once, in a block ahead of them: texts and places in source files as JSON,
+programs as fixed-size records, and lists of integers (the ranges of an access, the words of a wait, the PEs of a
+barrier).
+
+A reader believes nothing. Every number of every event is checked before it is used; what is not a log is a
+:class:`LogError`. A log whose writer died is good up to its last whole block.
 """
 
 from __future__ import annotations
 
 import enum
+import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from triton_dist.check.encoding import LogError, decode_batches, encode_batch, optional_ranges, ranges
-from triton_dist.decoding import Schema, boolean, integer, optional, record, sequence, text
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["HOST", "ITEMS", "Kind", "Log", "LogError", "Place", "PlainRanges", "Program", "Run", "read"]
-
-PlainRanges = tuple[int, Any, Any]
-"""A space, and two arrays: where its ranges begin and end. Space p >= 0 is PE p's heap, -1 - p other memory of PE p."""
+__all__ = [
+    *("EVENT", "HOST", "LONGEST_LIST", "NONE", "Cmp", "Flag", "Kind", "Log", "LogError", "PELog", "Place", "Program"),
+    "read",
+]
 
 HOST = -1
 """In place of a program: the PE's host code."""
 
+NONE = -1
+"""In place of a list or a place: there is none."""
+
+
+class LogError(ValueError):
+    """A file is no log, or a damaged one."""
+
 
 class Kind(enum.IntEnum):
-    """Events, with the items that follow number and kind. ``program``, ``place`` are indices into the PE's tables."""
+    """Events. ``a`` to ``d`` are the fields of their records; *list* and *text* are numbers of earlier ones."""
 
-    PLACE = enum.auto()
-    """``index, Place``"""
     PROGRAM = enum.auto()
-    """``index, Program``; its first step happens now."""
+    """``program`` takes its first step."""
     END = enum.auto()
-    """``program``"""
+    """``program`` ends."""
     LAUNCHED = enum.auto()
     """All programs of the launch have ended: the host goes on."""
     ACCESS = enum.auto()
-    """``program, place, writes, how, ranges``: ``how`` is one of "plain", "atomic", "volatile"."""
+    """``a``: the list of ranges. ``WRITES``, ``ATOMIC`` or ``VOLATILE``."""
     PUT = enum.auto()
-    """``program, place, non-blocking, source ranges or None, target ranges, signal word or None, adds``"""
+    """``a``: source ranges or none; ``b``: target ranges. ``NBI``; ``ATOMIC``: of one element."""
     GET = enum.auto()
-    """``program, place, non-blocking, source ranges, target ranges or None``"""
+    """``a``: source ranges; ``b``: target ranges or none. ``NBI``."""
+    UPDATE = enum.auto()
+    """A word of ``size`` bytes at offset ``b`` of PE ``a`` changes from ``c`` to ``d`` (with ``VALUED``). ``SETS`` or
+    ``ADDS``; ``ATOMIC``: what others have released there is still known to those who acquire; ``RELAXED``; a scope;
+    ``CARRIES``: it tells of the put that the program has just started."""
+    LOOK = enum.auto()
+    """Words of ``size`` bytes are read, and acquired: ``a``: the list of PEs and offsets. ``WAITS``: until they compare
+    (``cmp``) with ``c``. ``RELAXED``; a scope."""
     RELEASE = enum.auto()
-    """``program, place, words, sets, scope``: others may see what the program knows in these words."""
+    """``a``: the list of words, PEs and offsets, that were written before. As ``UPDATE``, without values."""
     ACQUIRE = enum.auto()
-    """``program, place, words, scope``"""
+    """``a``: the list of words, PEs and offsets. ``RELAXED``; a scope."""
     FENCE = enum.auto()
-    """``program, PE or None for all``"""
+    """``a``: the PE, or -1 for all."""
     QUIET = enum.auto()
-    """``program, PE or None for all``"""
+    """``a``: the PE, or -1 for all."""
     ARRIVE = enum.auto()
-    """``program, place, what, PEs, completes``: comes to the next barrier of these PEs."""
+    """Comes to the next barrier of the PEs of list ``a``. ``COMPLETES``: as ``quiet`` does."""
     LEAVE = enum.auto()
-    """``program, PEs``"""
+    """Leaves the barrier of the PEs of list ``a``."""
     ALLOCATE = enum.auto()
-    """``place, offset, bytes, text``"""
+    """``a``: offset; ``b``: bytes; ``c``: text."""
     FREE = enum.auto()
-    """``place, offset``"""
+    """``a``: offset."""
     DROPPED = enum.auto()
-    """``place, offset``: when the world ends, a tensor that this PE does not hold any more, and that was not freed."""
+    """``a``: offset of a tensor that this PE does not hold any more when the world ends, and that was not freed."""
     STUCK = enum.auto()
-    """``program, place, waits for (text), words or None, PEs of a barrier or None``"""
+    """Waits for what never comes. ``a``: text; ``b``: the list of words or none; ``c``: the list of PEs or none."""
     OUTSIDE = enum.auto()
-    """``program, place, what (text), space, begin, end``"""
+    """``a``: space; ``b``, ``c``: begin and end of what was touched."""
+    OVERLAP = enum.auto()
+    """Copies between overlapping ranges. ``a``: space; ``b``, ``c``: begin and end of the overlap."""
     FAILED = enum.auto()
-    """``text``: the PE ended with an error."""
+    """``a``: text. The PE ended with an error."""
 
 
-_index = integer(0, (1 << 31) - 1)
-_place = integer(0, (1 << 31) - 1)
-_program = integer(HOST, (1 << 31) - 1)
-_pe = integer(0, (1 << 31) - 1)
-_offset = integer(-(1 << 63), (1 << 63) - 1)
-_text = text(1 << 16)
-_word = record(integer(-(1 << 31), (1 << 31) - 1), _offset)
-_words = sequence(_word, 1 << 20)
-_pes = sequence(_pe, 1 << 20)
+class Flag:
+    """Bits of ``flags``, as numbers: they are asked for at every event."""
 
-ITEMS: dict[int, tuple[Schema, ...]] = {
-    Kind.PLACE: (_index, record(_text, _index, _text)),
-    Kind.PROGRAM: (_index, record(_text, record(_index, _index, _index), _index)),
-    Kind.END: (_program,),
-    Kind.LAUNCHED: (),
-    Kind.ACCESS: (_program, _place, boolean, _text, ranges),
-    Kind.PUT: (_program, _place, boolean, optional_ranges, ranges, optional(_word), boolean),
-    Kind.GET: (_program, _place, boolean, ranges, optional_ranges),
-    Kind.RELEASE: (_program, _place, _words, boolean, _text),
-    Kind.ACQUIRE: (_program, _place, _words, _text),
-    Kind.FENCE: (_program, optional(_pe)),
-    Kind.QUIET: (_program, optional(_pe)),
-    Kind.ARRIVE: (_program, _place, _text, _pes, boolean),
-    Kind.LEAVE: (_program, _pes),
-    Kind.ALLOCATE: (_place, _offset, _offset, _text),
-    Kind.FREE: (_place, _offset),
-    Kind.DROPPED: (_place, _offset),
-    Kind.STUCK: (_program, _place, _text, optional(_words), optional(_pes)),
-    Kind.OUTSIDE: (_program, _place, _text, _pe, _offset, _offset),
-    Kind.FAILED: (_text,),
-}
-"""The types of what follows number and kind, by kind."""
+    WRITES = 1
+    ATOMIC = 2
+    VOLATILE = 4
+    NBI = 8
+    SETS = 16
+    ADDS = 32
+    RELAXED = 64
+    CARRIES = 128
+    VALUED = 256
+    WAITS = 512
+    SIGNED = 1024
+    """The element's type has a sign."""
+    COMPLETES = 2048
+    SCOPE_GPU = 4096
+    """Orders the programs of one PE only; otherwise those of all."""
+
+
+class Cmp(enum.IntEnum):
+    """``CMP_EQ`` and so on, as the language numbers them."""
+
+    EQ = 0
+    NE = 1
+    GT = 2
+    GE = 3
+    LT = 4
+    LE = 5
+
+
+EVENT = np.dtype(
+    [
+        *(("number", "<i8"), ("a", "<i8"), ("b", "<i8"), ("c", "<i8"), ("d", "<i8")),
+        *(("program", "<i4"), ("place", "<i4"), ("flags", "<u4")),
+        ("pe", "<i4"),  # in the file zero: each PE has its own
+        *(("kind", "u1"), ("size", "u1"), ("cmp", "u1"), ("unused", "u1")),
+    ]
+)
+"""60 bytes. ``number`` counts the events of all PEs."""
+
+_PROGRAM = np.dtype([("kernel", "<i4"), ("launch", "<i4"), ("index", "<i4", (3,))])
+
+_TEXTS, _PLACES, _PROGRAMS, _LISTS, _EVENTS = range(0x7D000001, 0x7D000006)
+_HEADER = struct.Struct("<II")
+_MOST = 1 << 20
+"""Bytes of a payload."""
+_LONGEST_TEXT = 4096
+LONGEST_LIST = 1 << 15
+"""Numbers in a list."""
+_FAR = 1 << 62
+"""More than any address."""
+_PENDING = 2048
+"""Events that wait to be written."""
+_KNOWN_LISTS = 1 << 16
+"""Lists that a writer recognises when they come again."""
 
 
 @dataclass(frozen=True)
@@ -128,78 +173,276 @@ class Log:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._events: list[tuple[Any, ...]] = []
+        self._events: list[tuple[int, ...]] = []
+        self._texts: dict[str, int] = {}
+        self._new_texts: list[str] = []
         self._places: dict[Place, int] = {}
+        self._new_places: list[Place] = []
+        self._new_programs: list[tuple[Any, ...]] = []
         self._programs = 0
+        self._lists: dict[bytes, int] = {}
+        self._new_lists: list[bytes] = []
+        self._n_lists = 0
 
-    def add(self, *event: Any) -> None:
-        self._events.append(event)
-        if len(self._events) >= 4096:
+    def add(
+        self,
+        number: int,
+        kind: Kind,
+        program: int = HOST,
+        place: int = NONE,
+        *operands: int,
+        flags: int = 0,
+        size: int = 0,
+        cmp: int = 0,
+    ) -> None:
+        a, b, c, d = (*operands, 0, 0, 0, 0)[:4]
+        self._events.append((number, a, b, c, d, program, place, flags, 0, kind, size, cmp, 0))
+        if len(self._events) >= _PENDING:
             self.flush()
+
+    def text(self, text: str) -> int:
+        text = text[:_LONGEST_TEXT]
+        if text not in self._texts:
+            self._texts[text] = len(self._texts)
+            self._new_texts.append(text)
+        return self._texts[text]
 
     def place(self, place: Place) -> int:
         index = self._places.get(place)
         if index is None:
             index = self._places[place] = len(self._places)
-            self.add(0, Kind.PLACE, index, (place.file, place.line, place.what))
+            self._new_places.append(place)
         return index
+
+    def list(self, numbers: Sequence[int] | NDArray[np.int64]) -> int:
+        """At most ``LONGEST_LIST`` numbers and a first one."""
+        data = np.asarray(numbers, "<i8").tobytes()
+        index = self._lists.get(data)
+        if index is None:
+            if len(self._lists) >= _KNOWN_LISTS:
+                self._lists.clear()
+            index = self._lists[data] = self._n_lists
+            self._n_lists += 1
+            self._new_lists.append(data)
+        return index
+
+    def ranges(self, space: int, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+        """The list of ranges ``[begins[i], ends[i])`` of a space, PE p's heap (p) or other memory of PE p (-1 - p)."""
+        if begins.size > LONGEST_LIST // 2:  # a tile of very many rows: as one
+            begins, ends = begins[:1], ends[-1:]
+        return self.list(np.concatenate(([space], begins, ends)))
 
     def program(self, number: int, program: Program) -> int:
         """Note that it starts now."""
+        self._new_programs.append((self.text(program.kernel), program.launch, program.index))
         self._programs += 1
-        self.add(number, Kind.PROGRAM, self._programs - 1, (program.kernel, program.index, program.launch))
+        self.add(number, Kind.PROGRAM, self._programs - 1)
         return self._programs - 1
 
     def flush(self) -> None:
         """Make what was added readable for others."""
-        if self._events:
-            data = memoryview(encode_batch(self._events))
-            self._events = []
-            while data:
-                data = data[os.write(self._fd, data) :]
+        parts: list[bytes] = []
+        parts += _json_blocks(_TEXTS, self._new_texts)
+        places = [[p.file[:_LONGEST_TEXT], p.line, p.what[:_LONGEST_TEXT]] for p in self._new_places]
+        parts += _json_blocks(_PLACES, places)
+        parts += _blocks(_PROGRAMS, np.array(self._new_programs, _PROGRAM).tobytes(), _PROGRAM.itemsize)
+        parts += _list_blocks(self._new_lists)
+        parts += _blocks(_EVENTS, np.array(self._events, EVENT).tobytes(), EVENT.itemsize)
+        for new in (self._new_texts, self._new_places, self._new_programs, self._new_lists, self._events):
+            new.clear()
+        data = memoryview(b"".join(parts))
+        while data:
+            data = data[os.write(self._fd, data) :]
 
 
-@dataclass
-class Run:
-    """What all PEs wrote, so far."""
-
-    n_pes: int
-    events: list[tuple[int, tuple[Any, ...]]] = field(default_factory=list)
-    """``(PE, event)``, in order."""
-    places: list[dict[int, Place]] = field(default_factory=list)
-    """By PE and index."""
-    programs: list[dict[int, Program]] = field(default_factory=list)
+def _blocks(kind: int, payload: bytes, item: int) -> Iterator[bytes]:
+    most = _MOST // item * item
+    for begin in range(0, len(payload), most):
+        part = payload[begin : begin + most]
+        yield _HEADER.pack(kind, len(part)) + part
 
 
-def read(fds: list[int]) -> Run:
-    """The logs of all PEs, merged. PE i writes to ``fds[i]``.
+def _json_blocks(kind: int, items: Sequence[Any]) -> Iterator[bytes]:
+    for begin in range(0, len(items), 8):  # of twice _LONGEST_TEXT characters, twelve bytes each, at most
+        yield from _blocks(kind, json.dumps(items[begin : begin + 8]).encode(), _MOST)
 
-    Raises:
-        LogError: one of them holds what no checked run writes.
-    """
-    run = Run(len(fds), [], [{} for _ in fds], [{} for _ in fds])
+
+def _list_blocks(lists: Sequence[bytes]) -> Iterator[bytes]:
+    """Each: how many lists, their lengths, their numbers; all of 64 bits."""
+    pending: list[bytes] = []
+    size = 0
+    for data in (*lists, None):
+        if pending and (data is None or size + len(data) + 16 > _MOST):
+            lengths = np.array([len(pending), *(len(part) // 8 for part in pending)], "<i8").tobytes()
+            payload = lengths + b"".join(pending)
+            yield _HEADER.pack(_LISTS, len(payload)) + payload
+            pending, size = [], 0
+        if data is not None:
+            pending.append(data)
+            size += len(data) + 16
+
+
+class PELog:
+    """What one PE wrote, so far. Numbers that an event has, of texts, places, programs and lists, are good."""
+
+    def __init__(self, pe: int, data: bytes, n_pes: int) -> None:
+        """Raises LogError where ``data`` is no log of a run of ``n_pes`` PEs."""
+        self._pe, self._n_pes = pe, n_pes
+        self.texts: list[str] = []
+        self.places: list[Place] = []
+        programs: list[NDArray[Any]] = []
+        numbers: list[NDArray[np.int64]] = []
+        lengths: list[NDArray[np.int64]] = []
+        events: list[NDArray[Any]] = []
+        at = 0
+        while at + _HEADER.size <= len(data):
+            kind, size = _HEADER.unpack_from(data, at)
+            if not _TEXTS <= kind <= _EVENTS or size > _MOST:
+                raise self._wrong(f"no block at byte {at}")
+            begin, at = at + _HEADER.size, at + _HEADER.size + size
+            if at > len(data):
+                break  # its writer died, or has not done yet
+            payload = memoryview(data)[begin:at]
+            if kind == _TEXTS:
+                self.texts += self._json(payload, lambda item: isinstance(item, str) and item)
+            elif kind == _PLACES:
+                self.places += self._json(payload, _place)
+            elif kind == _PROGRAMS:
+                programs.append(self._array(payload, _PROGRAM))
+            elif kind == _LISTS:
+                self._lists(payload, lengths, numbers)
+            else:
+                events.append(self._array(payload, EVENT))
+        self.programs = np.concatenate([np.empty(0, _PROGRAM), *programs])
+        self._numbers = np.concatenate([np.empty(0, np.int64), *numbers])
+        self._ends = np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))
+        self.events = np.concatenate([np.empty(0, EVENT), *events])
+        self.events["pe"] = pe
+        self._check()
+
+    @property
+    def n_lists(self) -> int:
+        return int(self._ends.size)
+
+    def list(self, index: int) -> NDArray[np.int64]:
+        begin = int(self._ends[index - 1]) if index else 0
+        return self._numbers[begin : int(self._ends[index])]
+
+    def ranges(self, index: int) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+        """A space, and where its ranges begin and end. LogError if the list is none of ranges."""
+        numbers = self.list(index)
+        half = numbers.size // 2
+        if numbers.size < 3 or numbers.size % 2 == 0 or not -self._n_pes <= numbers[0] < self._n_pes:
+            raise self._wrong(f"list {index} has no ranges")
+        begins, ends = numbers[1 : 1 + half], numbers[1 + half :]
+        if not bool((begins < ends).all() and (begins[1:] >= ends[:-1]).all()):
+            raise self._wrong(f"list {index} has ranges that do not ascend")
+        return int(numbers[0]), begins, ends
+
+    def words(self, index: int) -> list[tuple[int, int]]:
+        numbers = self.list(index).tolist()
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=False))
+        if len(numbers) % 2 or not all(-self._n_pes <= pe < self._n_pes for pe, _ in pairs):
+            raise self._wrong(f"list {index} has no words")
+        return pairs
+
+    def pes(self, index: int) -> tuple[int, ...]:
+        pes = tuple(self.list(index).tolist())
+        if not all(0 <= pe < self._n_pes for pe in pes):
+            raise self._wrong(f"list {index} has no PEs")
+        return pes
+
+    def program(self, index: int) -> Program:
+        kernel, launch, coordinates = self.programs[index].tolist()
+        return Program(self.texts[kernel], tuple(coordinates), launch)
+
+    # ----
+
+    def _wrong(self, what: str) -> LogError:
+        return LogError(f"the log of PE {self._pe} is damaged: {what}")
+
+    def _json(self, payload: memoryview, item: Any) -> list[Any]:
+        try:
+            found = json.loads(bytes(payload))
+        except (ValueError, RecursionError) as error:
+            raise self._wrong(str(error)) from None
+        items = [item(each) for each in found] if isinstance(found, list) else [False]
+        if not all(each is not False for each in items):
+            raise self._wrong("a table has items of a wrong type")
+        return items
+
+    def _array(self, payload: memoryview, dtype: np.dtype[Any]) -> NDArray[Any]:
+        if len(payload) % dtype.itemsize:
+            raise self._wrong(f"a block of {len(payload)} bytes has items of {dtype.itemsize}")
+        return np.frombuffer(payload, dtype)
+
+    def _lists(self, payload: memoryview, lengths: list[Any], numbers: list[Any]) -> None:
+        words = self._array(payload, np.dtype("<i8"))
+        count = int(words[0]) if words.size else -1
+        if not 0 <= count < words.size:
+            raise self._wrong(f"a block of {words.size} words cannot hold {count} lists")
+        theirs = words[1 : 1 + count]
+        if not bool((theirs >= 0).all() and (theirs <= words.size).all()) or theirs.sum() != words.size - 1 - count:
+            raise self._wrong("the lengths of lists are not those of their block")
+        lengths.append(theirs)
+        numbers.append(words[1 + count :])
+
+    def _check(self) -> None:
+        """Every number of every event is in its range."""
+        if self.programs.size and not _within(self.programs["kernel"], 0, len(self.texts)).all():
+            raise self._wrong("a program has no kernel")
+        events = self.events
+        kind = events["kind"]
+        lists = {
+            "a": ("ACCESS", "GET", "LOOK", "RELEASE", "ACQUIRE", "ARRIVE", "LEAVE"),
+            "b": ("PUT",),
+        }
+        maybe = {"a": ("PUT",), "b": ("GET", "STUCK"), "c": ("STUCK",)}
+        good = _within(kind, 1, max(Kind) + 1)
+        good &= _within(events["program"], HOST, self.programs.size) & (events["cmp"] <= max(Cmp))
+        good &= _within(events["place"], NONE, len(self.places)) & (events["number"] > 0)
+        for least, table in ((0, lists), (NONE, maybe)):
+            for field, names in table.items():
+                of = np.isin(kind, [Kind[name] for name in names])
+                good &= ~of | _within(events[field], least, self.n_lists)
+        placed = ~np.isin(kind, [Kind[n] for n in ("PROGRAM", "END", "LAUNCHED", "FENCE", "QUIET", "LEAVE", "FAILED")])
+        good &= ~placed | (events["place"] >= 0)
+        good &= ~np.isin(kind, [Kind.PROGRAM, Kind.END]) | (events["program"] >= 0)
+        good &= (kind != Kind.UPDATE) | (_within(events["a"], 0, self._n_pes) & (events["size"] > 0))
+        good &= (kind != Kind.LOOK) | (events["size"] > 0)
+        for which, field in ((Kind.STUCK, "a"), (Kind.FAILED, "a"), (Kind.ALLOCATE, "c")):
+            good &= (kind != which) | _within(events[field], 0, len(self.texts))
+        for which in (Kind.OUTSIDE, Kind.OVERLAP):
+            good &= (kind != which) | _within(events["a"], -self._n_pes, self._n_pes)
+        for which in (Kind.FENCE, Kind.QUIET):
+            good &= (kind != which) | _within(events["a"], -1, self._n_pes)
+        addressed = np.isin(kind, [Kind.UPDATE, Kind.OUTSIDE, Kind.OVERLAP])
+        good &= ~addressed | _within(events["b"], -_FAR, _FAR)
+        if not good.all():
+            raise self._wrong(f"event {int(np.flatnonzero(~good)[0])} refers to what is not there")
+
+
+def read(fds: Sequence[int]) -> list[PELog]:
+    """The logs of all PEs, as far as they are written. PE i writes to ``fds[i]``. LogError: one is damaged."""
+    logs = []
     for pe, fd in enumerate(fds):
-        for event in _events(fd):
-            if event[1] == Kind.PLACE:
-                run.places[pe][event[2]] = Place(*event[3])
-                continue
-            if event[1] == Kind.PROGRAM:
-                run.programs[pe][event[2]] = Program(*event[3])
-            _check_indices(run, pe, event)
-            run.events.append((pe, event))
-    run.events.sort(key=lambda item: item[1][0])
-    return run
+        # A descriptor of its own: a shared one shares its position with the writer.
+        with open(f"/proc/self/fd/{fd}", "rb") as file:
+            logs.append(PELog(pe, file.read(), len(fds)))
+    return logs
 
 
-def _events(fd: int) -> Iterator[tuple[Any, ...]]:
-    # A descriptor of its own: a shared one shares its position with the writer.
-    with open(f"/proc/self/fd/{fd}", "rb") as file:
-        yield from decode_batches(file.read(), ITEMS)
+def _place(item: Any) -> Place | bool:
+    good = (
+        isinstance(item, list)
+        and len(item) == 3
+        and isinstance(item[0], str)
+        and isinstance(item[2], str)
+        and type(item[1]) is int
+        and 0 <= item[1] < 1 << 31
+    )
+    return good and Place(*item)
 
 
-def _check_indices(run: Run, pe: int, event: tuple[Any, ...]) -> None:
-    for schema, item in zip(ITEMS[event[1]], event[2:], strict=True):
-        if (schema is _place and item not in run.places[pe]) or (
-            schema is _program and item != HOST and item not in run.programs[pe]
-        ):
-            raise LogError(f"PE {pe}'s log refers to place or program {item}, which it does not tell of before")
+def _within(values: NDArray[Any], least: int, end: int) -> NDArray[np.bool_]:
+    return (values >= least) & (values < end)

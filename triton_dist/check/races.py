@@ -1,379 +1,454 @@
 """Accesses to the same memory that nothing orders, found by what happened before what and not by luck.
 
 A program's accesses are ordered. What it did before it updated a word with release, is ordered before what another
-does after it has acquired that word. A put is no access of the program but of a copy that it has started: the copy's
-write is ordered before something only through ``quiet``, through a ``fence`` and an update of the same PE, through the
-signal that it carries, or through a barrier; a non-blocking copy reads its source as late.
+does after it has acquired that word; an update without release tells of what came before the program's last ``fence``
+or ``quiet``. A put is no access of the program but of a copy that it has started: the copy's write is ordered before
+something only through ``quiet``, through a ``fence`` and an update of the same PE, through the signal that it carries,
+or through a barrier; a non-blocking copy reads its source as late. ``p`` is such a put, of one element.
 
 Messages that say themselves that they have arrived are stored as data and read by volatile loads. Such a load orders
 what comes after the reader's next fence behind what came before the writer's last one before the store. Fences are the
-begin and the end of a launch, and atomics with "acq_rel" at system scope.
+begin and the end of a launch, ``fence`` and ``quiet``, and atomics with "acq_rel" at system scope.
 
-A barrier of all PEs' hosts orders everything, so what lies between two of them is looked at by itself (a *segment*).
+A barrier of all PEs' hosts orders everything: what lies before it is forgotten.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from triton_dist.check.clocks import Clock
 from triton_dist.check.findings import Finding, Findings, Side
 from triton_dist.check.heap import Heap
-from triton_dist.check.log import HOST, Kind, PlainRanges, Run
-from triton_dist.check.shadow import Conflict, Shadow, Who
+from triton_dist.check.log import HOST, Cmp, Flag, Kind
+from triton_dist.check.run import Event, Run, Word
+from triton_dist.check.shadow import ATOMIC, PLAIN, VOLATILE, Conflict, Shadow, Who, was_among
+from triton_dist.check.signals import Condition, Lost, Signals, Update
+from triton_dist.check.threads import GETS, Actors, Past, Thread
 
-__all__ = ["Segment"]
+__all__ = ["Races"]
 
-_HOW = {"plain": 0, "atomic": 1, "volatile": 2}
-_FENCES = 64
-"""Of a program, that are remembered: what was stored before the first of them comes after no fence that is known."""
-
-_GETS = -(1 << 30)
-"""In place of the PE that puts go to: the program's non-blocking gets."""
-
-Word = tuple[int, int]
-Event = tuple[int, tuple[Any, ...]]
+_CACHED_PIECES = 1 << 22
+"""Numbers of pieces that are kept for lists of ranges that come again."""
 
 
-@dataclass
-class _Thread:
-    """A program, or a PE's host code."""
+class Races:
+    """Looks at one event after the other."""
 
-    actor: int
-    clock: Clock
-    copies: dict[int, int] = field(default_factory=dict)
-    """By target PE (or ``_GETS``): the actor of the copies it has started there."""
-    issued: dict[int, int] = field(default_factory=dict)
-    """By actor: how many it has started."""
-    fenced: dict[int, int] = field(default_factory=dict)
-    """By actor: how many of them come before its next update of that PE."""
-    rounds: dict[Any, int] = field(default_factory=lambda: defaultdict(int))
-    fences: deque[tuple[int, Clock]] = field(default_factory=lambda: deque(maxlen=_FENCES))
-    """What it knew at each of its fences, and the number of its events from there on."""
-    seen: Clock | None = None
-    """What it will know, through its volatile loads, after its next fence."""
-    released: list[Word] = field(default_factory=list)
-    """By the atomic that it is about to end."""
-    waited: bool = False
-    narrow: bool = False
-    """Whether it has used atomics that order the programs of one PE only."""
-    polled: bool = False
+    def __init__(self, run: Run, heap: Heap, findings: Findings) -> None:
+        self._run, self._heap, self._findings = run, heap, findings
+        self._shadows = {space: Shadow(bounds) for space, bounds in run.bounds().items()}
+        self._pieces: dict[tuple[int, int], tuple[int, NDArray[np.int64]]] = {}
+        self._n_cached = 0
+        self._signals = Signals()
+        self._numbers = np.zeros(len(run), np.int32)
+        """By event: the number that its program had come to,"""
+        self._actors_of = np.zeros(len(run), np.int32)
+        """and its actor; of a copy, who started it."""
+        self._index = -1
+        self._begin()
 
-    @property
-    def now(self) -> int:
-        return int(self.clock.upto[self.actor])
+    def handle(self, index: int, event: Event) -> None:
+        handler = _HANDLERS.get(event.kind)
+        if handler is not None:
+            self._index = index
+            handler(self, event)
 
-    def publish(self, pe: int) -> Clock:
-        """What somebody knows who sees an update that this program makes on ``pe``."""
-        clock = self.clock.copy()
-        actor = self.copies.get(pe)
-        if actor is not None:
-            clock.learn(actor, self.fenced.get(actor, 0))
-        return clock
+    def forget(self) -> None:
+        """All hosts have met."""
+        self._report_lost()
+        for shadow in self._shadows.values():
+            shadow.forget()
+        self._begin()
 
-    def see(self, clock: Clock) -> None:
-        """A store of somebody who had known this at the last fence before it."""
-        if self.seen is None:
-            self.seen = clock.copy()
-        else:
-            self.seen.join(clock)
+    def end(self) -> None:
+        self._report_lost()
 
-    def fence(self) -> None:
-        if self.seen is not None:
-            self.clock.join(self.seen)
-            self.seen = None
-        self.fences.append((self.now + 1, self.clock.copy()))
-        self.go_on()
-
-    def known_at_fence(self, number: int) -> Clock | None:
-        """What it knew at the last fence before its event of this number; None: that is forgotten."""
-        return next((clock for first, clock in reversed(self.fences) if first <= number), None)
-
-    def go_on(self) -> None:
-        """What follows is no part of what was published."""
-        self.clock.upto[self.actor] += 1
-
-
-@dataclass
-class _SyncWord:
-    """What is known to those who acquire a word: by PE and scope of those who released it."""
-
-    known: dict[tuple[int, str], Clock] = field(default_factory=dict)
-
-    def release(self, pe: int, scope: str, clock: Clock, sets: bool) -> None:
-        if sets:
-            self.known.clear()
-        if (pe, scope) in self.known:
-            self.known[pe, scope].join(clock)
-        else:
-            self.known[pe, scope] = clock.copy()
-
-    def acquire(self, pe: int, scope: str, clock: Clock) -> None:
-        for (other, theirs), known in self.known.items():
-            if other == pe or (scope == "sys" and theirs == "sys"):
-                clock.join(known)
-
-
-class Segment:
-    """What happened between two barriers of all hosts."""
-
-    def __init__(self, run: Run, heap: Heap, findings: Findings, events: list[Event]) -> None:
-        self._run, self._heap, self._findings, self._events = run, heap, findings, events
-        self._actors: dict[tuple[int, int, int | None], int] = {}
-        ranges: dict[int, list[tuple[Any, Any]]] = defaultdict(list)
-        for pe in range(run.n_pes):
-            self._actor(pe, HOST, None)
-        for pe, event in events:
-            self._prepare(pe, event, ranges)
-        self._shadows = {space: Shadow.of(found) for space, found in ranges.items()}
-        self._threads: dict[tuple[int, int], _Thread] = {}
-        self._words: dict[Word, _SyncWord] = defaultdict(_SyncWord)
-        self._rounds: dict[Any, Clock] = {}
-        self._pe_rounds: dict[Any, int] = defaultdict(int)
-        self._ended: dict[int, list[_Thread]] = defaultdict(list)
-        self._launched_before: dict[int, list[_Thread]] = defaultdict(list)
-        self._issue: dict[int, tuple[_Thread, int]] = {}
-        """By event: who started a copy, and its own number then."""
-        self._had_waited: dict[int, bool] = {}
-        self._current = -1
-
-    def analyse(self) -> None:
+    def _begin(self) -> None:
+        self._actors = Actors()
+        self._threads: dict[tuple[int, int], Thread] = {}
+        self._pasts: dict[tuple[int, int], Past] = {}
+        self._ended: dict[int, list[Thread]] = defaultdict(list)
+        self._under_way: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        """By PE: copies of launches that have ended; actor and number of the last one."""
+        self._launch: dict[int, Past] = {}
+        """By PE: what is known of a program that has done nothing remarkable."""
+        self._rounds: dict[Any, tuple[Clock, int]] = {}
+        """By barrier: what all who came knew, and how many have yet to leave."""
+        self._came: dict[Any, int] = {}
+        """By PE and barrier: how often it has come."""
         for pe in range(self._run.n_pes):
-            self._start(pe, HOST, Clock.zero(len(self._actors)))
-        for current, (pe, event) in enumerate(self._events):
-            self._current = current
-            handler = _HANDLERS.get(event[1])
-            if handler is not None:
-                handler(self, pe, *event[2:])
-
-    # ---- before
-
-    def _actor(self, pe: int, program: int, target: int | None) -> int:
-        return self._actors.setdefault((pe, program, target), len(self._actors))
-
-    def _prepare(self, pe: int, event: tuple[Any, ...], ranges: dict[int, list[tuple[Any, Any]]]) -> None:
-        kind, items = event[1], event[2:]
-        touched: list[PlainRanges | None] = []
-        if kind == Kind.PROGRAM:
-            self._actor(pe, items[0], None)
-        elif kind == Kind.ACCESS:
-            self._actor(pe, items[0], None)
-            touched = [items[4]]
-        elif kind == Kind.PUT:
-            self._actor(pe, items[0], items[4][0])
-            touched = [items[3], items[4]]
-        elif kind == Kind.GET:
-            self._actor(pe, items[0], _GETS)
-            touched = [items[3], items[4]]
-        for found in touched:
-            if found is not None:
-                ranges[found[0]].append(found[1:])
+            self._start(pe, HOST, Clock())
 
     # ---- programs
 
-    def _start(self, pe: int, program: int, clock: Clock) -> _Thread:
-        thread = _Thread(self._actor(pe, program, None), clock)
-        thread.clock.upto[thread.actor] = 0
+    def _start(self, pe: int, program: int, clock: Clock) -> Thread:
+        actor, last = self._actors.take(pe)
+        thread = Thread(actor, last, clock, Past([]))
+        thread.go_on()
         thread.fence()
         self._threads[pe, program] = thread
+        self._pasts[pe, program] = thread.past
         return thread
 
-    def _program(self, pe: int, program: int, _: Any) -> None:
-        self._start(pe, program, self._threads[pe, HOST].clock.copy())
+    def _program(self, e: Event) -> None:
+        host = self._threads[e.pe, HOST]
+        self._start(e.pe, e.program, host.clock.copy()).waits = host.waits
 
-    def _end(self, pe: int, program: int) -> None:
-        self._threads[pe, program].fence()
-        self._ended[pe].append(self._threads[pe, program])
+    def _end(self, e: Event) -> None:
+        thread = self._threads.pop((e.pe, e.program), None)
+        if thread is None:
+            return
+        thread.acquire_seen()
+        self._ended[e.pe].append(thread)
+        past = thread.past
+        if len(past.fences) == 1 and not (past.narrow or past.polled or past.put_flag):
+            self._pasts[e.pe, e.program] = self._launch.setdefault(e.pe, past)
 
-    def _launched(self, pe: int) -> None:
-        for thread in self._ended.pop(pe, []):
-            self._threads[pe, HOST].clock.join(thread.clock)
-            self._launched_before[pe].append(thread)
+    def _launched(self, e: Event) -> None:
+        host = self._threads[e.pe, HOST]
+        self._launch.pop(e.pe, None)
+        for thread in self._ended.pop(e.pe, []):
+            host.clock.join(thread.clock)
+            host.waits = max(host.waits, thread.waits + 1)
+            self._actors.give(e.pe, thread.actor, thread.now)
+            for actor in thread.copies.values():
+                last = thread.issued.get(actor, 0)
+                if thread.clock.of(actor) >= last:
+                    self._actors.give(e.pe, actor, last)
+                else:
+                    self._under_way[e.pe].append((actor, last))
+        host.fence()
 
-    def _thread(self, pe: int, program: int) -> _Thread:
-        return self._threads[pe, program]
+    def _thread(self, pe: int, program: int) -> Thread:
+        thread = self._threads.get((pe, program))
+        return self._start(pe, program, Clock()) if thread is None else thread  # its begin is not in a damaged log
 
     # ---- accesses
 
-    def _access(self, pe: int, program: int, place: int, writes: bool, how: str, ranges: PlainRanges) -> None:
-        thread = self._thread(pe, program)
-        thread.polled |= how == "volatile"
-        self._had_waited[self._current] = thread.waited
-        if how == "volatile":
-            space, begins, ends = ranges
-            for write in self._shadows[space].unknown_writes(begins, ends, thread.clock):
-                writer = self._by(write.event)
-                # (A copy, which has an actor of its own, says by a signal that it has arrived.)
-                if writer.actor == write.actor and (known := writer.known_at_fence(write.number)):
-                    thread.see(known)
-        self._touch(ranges, writes, Who(thread.actor, thread.now, self._current, _HOW[how]), thread.clock)
+    def _at(self, pe: int, index: int) -> tuple[int, NDArray[np.int64]]:
+        """Space and pieces of a list of ranges."""
+        found = self._pieces.get((pe, index))
+        if found is None:
+            space, begins, ends = self._run.ranges(pe, index)
+            found = space, self._shadows[space].pieces(begins, ends)
+            if self._n_cached + found[1].size > _CACHED_PIECES:
+                self._pieces.clear()
+                self._n_cached = 0
+            self._n_cached += found[1].size
+            self._pieces[pe, index] = found
+        return found
 
-    def _touch(self, ranges: PlainRanges, writes: bool, who: Who, clock: Clock) -> None:
-        space, begins, ends = ranges
+    def _word(self, space: int, offset: int, size: int) -> tuple[int, NDArray[np.int64]]:
+        begin = np.array([offset], np.int64)
+        return space, self._shadows[space].pieces(begin, begin + size)
+
+    def _touch(self, at: tuple[int, NDArray[np.int64]], writes: bool, who: Who, clock: Clock) -> None:
+        space, pieces = at
         shadow = self._shadows[space]
-        for conflict in (shadow.write if writes else shadow.read)(begins, ends, who, clock):
-            self._report(space, conflict, writes, clock)
+        for conflict in (shadow.write if writes else shadow.read)(pieces, who, clock):
+            self._report(space, conflict, writes, who, clock)
 
-    def _copy(self, thread: _Thread, pe: int, program: int, target: int) -> tuple[int, int]:
+    def _who(self, thread: Thread, how: int) -> Who:
+        self._mark(thread)
+        return Who(thread.actor, thread.now, self._index, how, thread.waits)
+
+    def _mark(self, thread: Thread) -> None:
+        self._numbers[self._index], self._actors_of[self._index] = thread.now, thread.actor
+
+    def _access(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        at = self._at(e.pe, e.a)
+        how = VOLATILE if e.flags & Flag.VOLATILE else ATOMIC if e.flags & Flag.ATOMIC else PLAIN
+        if how == VOLATILE:
+            thread.past.polled = True
+            for known in self._written(at, thread.clock, waits=False):
+                thread.see(known)
+        self._touch(at, bool(e.flags & Flag.WRITES), self._who(thread, how), thread.clock)
+
+    def _written(self, at: tuple[int, NDArray[np.int64]], clock: Clock, *, waits: bool) -> list[Clock]:
+        """What is known to those who see what others have stored there, by fences only."""
+        space, pieces = at
+        found = []
+        for actor, number, index in self._shadows[space].unknown_writes(pieces, clock):
+            event = self._run.event(index)
+            is_copy = actor != self._actors_of[index]
+            # A copy says by a signal that it has arrived, not by its data, but to a wait for that. A wait is ordered by
+            # atomics as those say.
+            wanted = is_copy or not _is_atomic(event) if waits else not is_copy
+            if wanted and (past := self._pasts.get((event.pe, event.program))):
+                known = past.known_at_fence(int(self._numbers[index]), space)
+                if is_copy:
+                    known = known.copy()
+                    known.learn_one(actor, number)
+                found.append(known)
+        return found
+
+    def _copy(self, thread: Thread, pe: int, target: int) -> tuple[int, int]:
         """The actor of a new copy, and its number."""
-        actor = thread.copies.setdefault(target, self._actor(pe, program, target))
-        thread.issued[actor] = thread.issued.get(actor, 0) + 1
-        self._issue[self._current] = (thread, thread.now)
-        self._had_waited[self._current] = thread.waited
+        actor = thread.copies.get(target)
+        if actor is None:
+            actor, last = self._actors.take(pe)
+            thread.copies[target], thread.issued[actor] = actor, last
+        thread.issued[actor] += 1
+        self._mark(thread)
         return actor, thread.issued[actor]
 
-    def _put(
-        self, pe: int, program: int, place: int, nbi: bool, source: PlainRanges | None, target: PlainRanges,
-        signal: Word | None, adds: bool,
-    ) -> None:  # fmt: skip
-        thread = self._thread(pe, program)
-        actor, number = self._copy(thread, pe, program, target[0])
-        copy = Who(actor, number, self._current, 0)
-        if source is not None:
-            who = copy if nbi else Who(thread.actor, thread.now, self._current, 0)
-            self._touch(source, False, who, thread.clock)
-        ordered = thread.publish(target[0])
-        self._touch(target, True, copy, ordered)
-        if signal is not None:
-            ordered.learn_one(actor, number)
-            self._words[signal].release(pe, "sys", ordered, not adds)
+    def _put(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        target = self._at(e.pe, e.b)
+        actor, count = self._copy(thread, e.pe, target[0])
+        copy = Who(actor, count, self._index, ATOMIC if e.flags & Flag.ATOMIC else PLAIN, thread.waits)
+        if e.a >= 0:
+            who = copy if e.flags & Flag.NBI else self._who(thread, PLAIN)
+            self._touch(self._at(e.pe, e.a), False, who, thread.clock)
+        self._touch(target, True, copy, thread.publish(target[0]))
         thread.go_on()
 
-    def _get(
-        self, pe: int, program: int, place: int, nbi: bool, source: PlainRanges, target: PlainRanges | None
-    ) -> None:
-        thread = self._thread(pe, program)
-        who = Who(thread.actor, thread.now, self._current, 0)
-        if nbi:
-            who = Who(*self._copy(thread, pe, program, _GETS), self._current, 0)
-        else:
-            self._had_waited[self._current] = thread.waited
-        self._touch(source, False, who, thread.clock)
-        if target is not None:
-            self._touch(target, True, who, thread.clock)
+    def _get(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        who = self._who(thread, PLAIN)
+        if e.flags & Flag.NBI:
+            who = Who(*self._copy(thread, e.pe, GETS), self._index, PLAIN, thread.waits)
+        self._touch(self._at(e.pe, e.a), False, who, thread.clock)
+        if e.b >= 0:
+            self._touch(self._at(e.pe, e.b), True, who, thread.clock)
         thread.go_on()
 
     # ---- order
 
-    def _release(self, pe: int, program: int, place: int, words: list[Word], sets: bool, scope: str) -> None:
-        thread = self._thread(pe, program)
-        thread.narrow |= scope != "sys"
-        published = {target: thread.publish(target) for target in {word[0] for word in words}}
-        for word in words:
-            self._words[word].release(pe, scope, published[word[0]], sets)
+    def _update(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        word = (e.a, e.b)
+        self._touch(self._word(e.a, e.b, e.size), True, self._who(thread, ATOMIC), thread.clock)
+        if e.flags & Flag.VALUED:
+            update = Update(thread.actor, thread.now, self._index, e.c, e.d, e.flags)
+            for lost in self._signals.update(word, update, thread.clock):
+                self._lost(word, lost)
+        self._publish(thread, e.pe, [word], e.flags)
         thread.go_on()
-        thread.released = words if scope == "sys" else []
+        thread.released = [] if e.flags & (Flag.RELAXED | Flag.SCOPE_GPU) else [word]
 
-    def _acquire(self, pe: int, program: int, place: int, words: list[Word], scope: str) -> None:
-        thread = self._thread(pe, program)
-        thread.waited = True
-        thread.narrow |= scope != "sys"
+    def _publish(self, thread: Thread, pe: int, words: list[Word], flags: int) -> None:
+        narrow = bool(flags & Flag.SCOPE_GPU)
+        thread.past.narrow |= narrow
+        by_target: dict[int, Clock] = {}
         for word in words:
-            if word in self._words:
-                self._words[word].acquire(pe, scope, thread.clock)
+            target = word[0]
+            if target not in by_target:
+                relaxed = flags & Flag.RELAXED
+                by_target[target] = thread.publish_relaxed(target) if relaxed else thread.publish(target)
+                if flags & Flag.CARRIES and target in thread.copies:
+                    actor = thread.copies[target]
+                    by_target[target].learn_one(actor, thread.issued[actor])
+            sets = bool(flags & Flag.SETS) and not flags & Flag.ATOMIC
+            self._signals.release(word, pe, narrow, by_target[target], sets)
+
+    def _release(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        words = self._run.words(e.pe, e.a)
+        thread.past.put_flag |= bool(e.flags & Flag.CARRIES)
+        self._publish(thread, e.pe, words, e.flags)
+        thread.go_on()
+        thread.released = [] if e.flags & (Flag.RELAXED | Flag.SCOPE_GPU) else words
+
+    def _acquire(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        words = self._run.words(e.pe, e.a)
+        self._learn(thread, e.pe, words, e.flags)
+        if words == thread.released:  # by the same atomic: "acq_rel"
+            thread.acquire_seen()
+            thread.fence()
+        thread.released = []
+
+    def _learn(self, thread: Thread, pe: int, words: list[Word], flags: int) -> None:
+        narrow = bool(flags & Flag.SCOPE_GPU)
+        thread.past.narrow |= narrow
+        thread.waits += 1
+        for word in words:
+            for known in self._signals.acquire(word, pe, narrow):
+                if flags & Flag.RELAXED:
+                    thread.see(known)
+                else:
+                    thread.clock.join(known)
+
+    def _look(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        words = self._run.words(e.pe, e.a)
+        who = self._who(thread, VOLATILE)
+        for word in words:
+            at = self._word(*word, e.size)
+            for known in self._written(at, thread.clock, waits=True):
+                thread.see(known)
+            self._touch(at, False, who, thread.clock)
+        self._learn(thread, e.pe, words, e.flags)
+        if not e.flags & Flag.RELAXED:
+            thread.acquire_seen()
+        if e.flags & Flag.WAITS:
+            condition = Condition(Cmp(e.cmp), e.c, 8 * e.size, bool(e.flags & Flag.SIGNED))
+            for word in words:
+                self._signals.waits(word, thread.actor, thread.now, self._index, condition)
         if words == thread.released:  # by the same atomic: "acq_rel"
             thread.fence()
         thread.released = []
 
-    def _fence(self, pe: int, program: int, target: int | None) -> None:
-        thread = self._thread(pe, program)
+    def _fence(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
         for to, actor in thread.copies.items():
-            if to != _GETS and target in (None, to):
-                thread.fenced[actor] = thread.issued.get(actor, 0)
+            if to != GETS and e.a in (-1, to):
+                thread.fenced[actor] = thread.issued[actor]
+        thread.fence(None if e.a < 0 else e.a)
 
-    def _quiet(self, pe: int, program: int, target: int | None) -> None:
-        thread = self._thread(pe, program)
+    def _quiet(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        self._complete(thread, e.a)
+        thread.acquire_seen()
+        thread.fence(None if e.a < 0 else e.a)
+
+    @staticmethod
+    def _complete(thread: Thread, target: int = -1) -> None:
         for to, actor in thread.copies.items():
-            if target in (None, to) or to == _GETS:
-                thread.clock.learn(actor, thread.issued.get(actor, 0))
+            if target in (-1, to) or to == GETS:
+                thread.clock.learn(actor, thread.issued[actor])
 
-    def _arrive(self, pe: int, program: int, place: int, what: str, pes: tuple[int, ...], completes: bool) -> None:
-        if completes:
-            self._quiet(pe, program, None)
-        thread = self._thread(pe, program)
-        of_hosts = program == HOST  # of a team: one of all hosts ends the segment
-        if of_hosts:  # which waits for all that its kernels started
-            for ended in self._launched_before.pop(pe, []):
-                for actor in ended.copies.values():
-                    thread.clock.learn(actor, ended.issued.get(actor, 0))
-        meeting = (pes, of_hosts, self._pe_rounds[pe, pes, of_hosts])
-        self._pe_rounds[pe, pes, of_hosts] += 1
-        self._rounds.setdefault(meeting, Clock.zero(len(self._actors))).join(thread.clock)
-        thread.rounds[pes] = meeting[-1]
-        thread.go_on()
+    def _arrive(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        if e.flags & Flag.COMPLETES:
+            self._complete(thread)
+        if e.program == HOST:  # of a team: one of all hosts ends all this
+            for actor, last in self._under_way.pop(e.pe, []):  # it waits for all that its kernels started
+                thread.clock.learn(actor, last)
+                self._actors.give(e.pe, actor, last)
+        pes = self._run.pes(e.pe, e.a)
+        key = (pes, e.program == HOST)
+        arrived = self._came.get((e.pe, key), 0)
+        self._came[e.pe, key] = arrived + 1
+        self._rounds.setdefault((key, arrived), (Clock(), len(pes)))[0].join(thread.clock)
+        thread.rounds[key] = arrived
+        thread.fence()
 
-    def _leave(self, pe: int, program: int, pes: tuple[int, ...]) -> None:
-        thread = self._thread(pe, program)
-        thread.clock.join(self._rounds[pes, program == HOST, thread.rounds[pes]])
-        thread.waited = True
+    def _leave(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        key = (self._run.pes(e.pe, e.a), e.program == HOST)
+        which = (key, thread.rounds.get(key, -1))
+        if which in self._rounds:
+            clock, left = self._rounds[which]
+            thread.clock.join(clock)
+            if left > 1:
+                self._rounds[which] = clock, left - 1
+            else:
+                del self._rounds[which]
+        thread.acquire_seen()
+        thread.waits += 1
 
     # ---- what is wrong with two accesses
 
-    def _report(self, space: int, conflict: Conflict, wrote: bool, clock: Clock) -> None:
-        kind, notes = self._judge(space, conflict, wrote, clock)
-        sides = [self._side(conflict.event, conflict.wrote), self._side(self._current, wrote)]
+    def _report(self, space: int, conflict: Conflict, wrote: bool, who: Who, clock: Clock) -> None:
+        kind, notes = self._judge(conflict, wrote, who, clock)
+        now = self._run.event(self._index)
+        sides = [self._side(self._run.event(conflict.event), conflict.wrote), self._side(now, wrote)]
         where = f"both at {self._heap.name(space, conflict.begin, conflict.end)}"
-        for thread in (self._by(conflict.event), self._by(self._current)):
-            if thread.narrow:
+        for event in (self._run.event(conflict.event), now):
+            past = self._pasts.get((event.pe, event.program)) or Past([])
+            if past.narrow:
                 notes.append('tl.atomic_* orders programs of different PEs only with scope="sys"')
-            if thread.polled and not wrote:
+            if past.polled and not wrote:
                 notes.append("a volatile tl.load orders nothing: wait with signal_wait_until, or use tl.atomic_*")
+            if past.put_flag and event is not now:
+                notes.append("p orders nothing but its own element: call fence before it, or use signal_op for a flag")
         self._findings.add(Finding(kind, sides, [where, *dict.fromkeys(notes)]))
 
-    def _judge(self, space: int, conflict: Conflict, wrote: bool, clock: Clock) -> tuple[str, list[str]]:
-        (pe, earlier), (_, later) = self._events[conflict.event], self._events[self._current]
-        same_pe = pe == self._events[self._current][0]
-        if same_pe and earlier[1] == Kind.PUT and earlier[4] and not conflict.wrote:
+    def _judge(self, conflict: Conflict, wrote: bool, who: Who, clock: Clock) -> tuple[str, list[str]]:
+        earlier, later = self._run.event(conflict.event), self._run.event(self._index)
+        same_pe = earlier.pe == later.pe
+        nbi = bool(earlier.flags & Flag.NBI)
+        if same_pe and earlier.kind == Kind.PUT and nbi and not conflict.wrote:
             return "missing-quiet", ["the put may still read its source: call quiet before the source is used again"]
-        if earlier[1] == Kind.GET and earlier[4] and conflict.wrote and same_pe:
+        if earlier.kind == Kind.GET and nbi and conflict.wrote and same_pe:
             return "missing-quiet", ["the get may not have arrived: call quiet before its destination is used"]
-        if earlier[1] == Kind.PUT and conflict.wrote and clock.knows(*self._issued(conflict.event)):
-            if later[1] == Kind.PUT and same_pe:
+        if earlier.kind == Kind.PUT and conflict.wrote and clock.knows(*self._started(conflict.event)):
+            if later.kind == Kind.PUT and same_pe:
                 return "missing-fence", ["two puts to one PE may arrive in any order: call fence between them"]
-            if same_pe and earlier[2] == later[2]:
+            if same_pe and earlier.program == later.program:
                 return "missing-quiet", ["the put may not have arrived: call quiet before its destination is used"]
-            return "missing-fence" if not earlier[4] else "missing-quiet", [
+            return "missing-quiet" if nbi else "missing-fence", [
                 "what was waited for says that the put was started, not that it has arrived: call fence (or quiet) "
                 "between the put and the signal, or use putmem_signal"
             ]
-        if conflict.wrote and not wrote:
-            return "early-read", [_WAIT]
-        if wrote and not conflict.wrote:
-            if self._read_what_came(conflict):
-                return "reuse", [
-                    "have the reader signal when it is done, and the writer wait for that before it writes"
-                ]
-            return "early-read", [_WAIT]
-        return "race", [
-            "two writes, and nothing says which comes first: a signal and a wait, or a barrier between them"
-        ]
+        if conflict.wrote and wrote:
+            return "race", [
+                "two writes, and nothing says which comes first: a signal and a wait, or a barrier between them"
+            ]
+        came = self._reads_what_came_before(conflict, who, clock) if conflict.wrote else self._read_what_came(conflict)
+        if came:
+            return "reuse", ["have the reader signal when it is done, and the writer wait for that before it writes"]
+        return "early-read", [_WAIT]
 
     def _read_what_came(self, conflict: Conflict) -> bool:
         """Whether the earlier access, a read, was right to read, for all that is known."""
-        if conflict.after_write >= 0 and self._events[conflict.after_write][0] != self._events[conflict.event][0]:
-            return True
-        return self._had_waited.get(conflict.event, False)
+        if conflict.reread:
+            return False
+        if conflict.after_write >= 0:
+            wrote, read = self._run.event(conflict.after_write), self._run.event(conflict.event)
+            return (wrote.pe, wrote.program) != (read.pe, read.program) and wrote.program != HOST
+        return False
 
-    def _issued(self, event: int) -> tuple[int, int]:
-        thread, number = self._issue[event]
-        return thread.actor, number
+    def _reads_what_came_before(self, conflict: Conflict, who: Who, clock: Clock) -> bool:
+        """Whether what the reader came for was there, and it had not read it, when it was overwritten."""
+        actor, number, index = conflict.before
+        if actor < 0 or not clock.knows(actor, number) or was_among(conflict.readers, who.actor):
+            return False
+        before, wrote, reads = (self._run.event(i) for i in (index, conflict.event, self._index))
+        reader = (reads.pe, reads.program)
+        return before.pe == wrote.pe and before.program != HOST and (before.pe, before.program) != reader
 
-    def _by(self, event: int) -> _Thread:
-        pe, items = self._events[event]
-        return self._threads[pe, items[2]]
+    def _started(self, index: int) -> tuple[int, int]:
+        """The program that started a copy, as an actor, and the number it had come to."""
+        return int(self._actors_of[index]), int(self._numbers[index])
 
-    def _side(self, event: int, wrote: bool) -> Side:
-        pe, (_, kind, program, place, *_) = self._events[event]
-        what = self._run.places[pe][place].what
-        does = f"{what} {'writes' if wrote else 'reads'}"
-        if kind == Kind.PUT and not wrote:
-            does = f"{what} reads its source"
-        if kind == Kind.GET and wrote:
-            does = f"{what} writes its destination"
-        return Side.of(self._run, pe, program, place, does)
+    # ---- what is wrong with two updates, or an update and a wait
+
+    def _lost(self, word: Word, lost: Lost) -> None:
+        update, other = self._run.event(lost.event), self._run.event(lost.other)
+        name = self._heap.name(word[0], word[1], word[1] + update.size)
+        if lost.other_waits:
+            does = (f"{self._what(other)} waits for a value", f"{self._what(update)} overwrites it")
+            note = "the wait may look too late, and wait for ever: have the waiter signal that it has seen the value"
+        else:
+            does = (f"{self._what(other)} updates a signal", f"{self._what(update)} updates it, too")
+            note = (
+                "nothing says which comes first, and a wait tells the difference: one may overwrite the other before "
+                "it is seen; use SIGNAL_ADD, a word for each, or have the second one wait until the first one is seen"
+            )
+        sides = [
+            Side.of(self._run, event.pe, event.program, event.place, text)
+            for event, text in zip((other, update), does, strict=True)
+        ]
+        self._findings.add(Finding("lost-signal", sides, [f"at {name}", note]))
+
+    def _report_lost(self) -> None:
+        for word, lost in self._signals.forget():
+            self._lost(word, lost)
+
+    def _what(self, event: Event) -> str:
+        return self._run.place(event.pe, event.place).what
+
+    def _side(self, event: Event, wrote: bool) -> Side:
+        does = f"{self._what(event)} {'writes' if wrote else 'reads'}"
+        if event.kind == Kind.PUT and not wrote:
+            does += " its source"
+        if event.kind == Kind.GET and wrote:
+            does += " its destination"
+        return Side.of(self._run, event.pe, event.program, event.place, does)
+
+
+def _is_atomic(event: Event) -> bool:
+    return event.kind == Kind.UPDATE or bool(event.flags & Flag.ATOMIC)
 
 
 _WAIT = (
@@ -381,17 +456,19 @@ _WAIT = (
     "(signal_wait_until) before it reads; or put a barrier between them"
 )
 
-_HANDLERS: dict[int, Callable[..., None]] = {
-    Kind.PROGRAM: Segment._program,
-    Kind.END: Segment._end,
-    Kind.LAUNCHED: Segment._launched,
-    Kind.ACCESS: Segment._access,
-    Kind.PUT: Segment._put,
-    Kind.GET: Segment._get,
-    Kind.RELEASE: Segment._release,
-    Kind.ACQUIRE: Segment._acquire,
-    Kind.FENCE: Segment._fence,
-    Kind.QUIET: Segment._quiet,
-    Kind.ARRIVE: Segment._arrive,
-    Kind.LEAVE: Segment._leave,
+_HANDLERS: dict[int, Callable[[Races, Event], None]] = {
+    Kind.PROGRAM: Races._program,
+    Kind.END: Races._end,
+    Kind.LAUNCHED: Races._launched,
+    Kind.ACCESS: Races._access,
+    Kind.PUT: Races._put,
+    Kind.GET: Races._get,
+    Kind.UPDATE: Races._update,
+    Kind.LOOK: Races._look,
+    Kind.RELEASE: Races._release,
+    Kind.ACQUIRE: Races._acquire,
+    Kind.FENCE: Races._fence,
+    Kind.QUIET: Races._quiet,
+    Kind.ARRIVE: Races._arrive,
+    Kind.LEAVE: Races._leave,
 }

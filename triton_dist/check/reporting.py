@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 
 from triton_dist.check.findings import CLASSES, Finding
 
@@ -22,7 +23,7 @@ def _one(finding: Finding) -> str:
     lines = [f"error: {CLASSES[finding.kind]} [{finding.kind}]"]
     for side in finding.sides:
         lines.append(f"  {side.place}: PE {side.pe}, {side.who}: {side.does}")
-        code = linecache.getline(side.place.file, side.place.line).strip()
+        code = linecache.getline(side.place.file, side.place.line).strip() if os.path.isfile(side.place.file) else ""
         if code:
             lines.append(f"      {code}")
     lines += [f"  note: {note}" for note in finding.notes]

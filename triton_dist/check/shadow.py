@@ -6,19 +6,21 @@ pieces and a tile of any size is a few of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triton_dist.check.clocks import Clock
 
-__all__ = ["Conflict", "Shadow", "Who"]
+__all__ = ["ATOMIC", "PLAIN", "VOLATILE", "Conflict", "Shadow", "Who", "was_among"]
+
+PLAIN, ATOMIC, VOLATILE = range(3)
 
 _READERS = 64
 """Readers of one piece, unordered among each other, that are remembered; further ones are not looked at."""
+
+Pieces = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,9 @@ class Who:
     number: int
     event: int
     how: int
-    """0: plain; 1: atomic; 2: volatile."""
+    """``PLAIN``, ``ATOMIC`` or ``VOLATILE``."""
+    waits: int = 0
+    """How often its program had looked whether something has come."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,13 @@ class Conflict:
     end: int
     after_write: int
     """The event that had written what the earlier access, a read, read; -1: none."""
+    reread: bool
+    """The earlier access, a read, was not its program's first of what it found there, and the program had looked for
+    something in between."""
+    before: tuple[int, int, int]
+    """Actor, number and event of the write before the earlier access, a write; actor -1: none."""
+    readers: int
+    """Who had read that: a bit for each actor's number modulo 64."""
 
 
 class _Layer:
@@ -52,22 +63,27 @@ class _Layer:
         self.number = np.zeros(pieces, np.int32)
         self.event = np.full(pieces, -1, np.int64)
         self.how = np.zeros(pieces, np.int8)
+        self.first = np.zeros(pieces, np.int32)
+        """Of its program's reads of what is there: after how many waits the first one was,"""
+        self.waits = np.zeros(pieces, np.int32)
+        """and this one."""
 
-    def put(self, at: NDArray[np.int64], who: Who) -> None:
+    def put(self, at: Pieces, who: Who) -> None:
+        first = np.where(self.actor[at] == who.actor, self.first[at], who.waits)
         self.actor[at], self.number[at], self.event[at], self.how[at] = who.actor, who.number, who.event, who.how
+        self.first[at], self.waits[at] = first, who.waits
 
-    def get(self, piece: int) -> Who:
-        return Who(*(int(of[piece]) for of in (self.actor, self.number, self.event, self.how)))
-
-    def unknown(self, at: NDArray[np.int64], clock: Clock) -> NDArray[np.bool_]:
+    def unknown(self, at: Pieces, clock: Clock) -> NDArray[np.bool_]:
         return clock.unknown(self.actor[at], self.number[at])
 
-    def conflicting(self, at: NDArray[np.int64], clock: Clock, how: int) -> NDArray[np.int64]:
+    def conflicting(self, at: Pieces, clock: Clock, how: int) -> Pieces:
         """Those of the pieces whose access here is unknown to the clock of one that happens now."""
         at = at[self.unknown(at, clock)]
+        if not at.size:
+            return at
         theirs = self.how[at]
         # A volatile access says that others may come between; two atomic ones do not disturb each other.
-        found: NDArray[np.int64] = at[~((theirs == 2) | (how == 2) | ((theirs == 1) & (how == 1)))]
+        found: Pieces = at[~((theirs == VOLATILE) | (how == VOLATILE) | ((theirs == ATOMIC) & (how == ATOMIC)))]
         return found
 
 
@@ -76,18 +92,35 @@ class Shadow:
 
     def __init__(self, bounds: NDArray[np.int64]) -> None:
         self._bounds = bounds
-        self._writes = _Layer(max(0, bounds.size - 1))
+        self._clear()
+
+    def _clear(self) -> None:
+        pieces = max(0, self._bounds.size - 1)
+        self._writes = _Layer(pieces)
+        self._before = tuple(np.full(pieces, -1, dtype) for dtype in (np.int32, np.int32, np.int64))
+        self._readers = np.zeros((2, pieces), np.uint64)
         self._reads: list[_Layer] = []
+        self._fresh = True
 
-    @staticmethod
-    def of(ranges: Sequence[tuple[Any, Any]]) -> Shadow:
-        """For accesses to these ranges only."""
-        return Shadow(np.unique(np.concatenate([np.asarray(bound, np.int64) for pair in ranges for bound in pair])))
+    def forget(self) -> None:
+        """All that happened so far is known to all that follows."""
+        if not self._fresh:
+            self._clear()
 
-    def read(self, begins: NDArray[np.int64], ends: NDArray[np.int64], who: Who, clock: Clock) -> list[Conflict]:
+    def pieces(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Pieces:
+        """Those of these ranges, each of which begins and ends at a bound."""
+        first: Pieces = np.searchsorted(self._bounds, begins)
+        last: Pieces = np.searchsorted(self._bounds, ends)
+        counts = last - first
+        if (counts == 1).all():
+            return first
+        return np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
+
+    def read(self, at: Pieces, who: Who, clock: Clock) -> list[Conflict]:
         """The access happens; the earlier ones that ``clock`` does not know."""
-        at = self._pieces(begins, ends)
+        self._fresh = False
         conflicts = self._conflicts(self._writes, self._writes.conflicting(at, clock, who.how), wrote=True)
+        self._readers[0][at] |= _bit(who.actor)
         left = at
         for i in range(_READERS):
             if i == len(self._reads):
@@ -96,52 +129,73 @@ class Shadow:
             # Whoever is ordered after this read is ordered after those it knows of, too. But a volatile read stands for
             # no other.
             free = (layer.actor[left] < 0) | (~layer.unknown(left, clock) & (layer.how[left] >= who.how))
+            if free.all():
+                layer.put(left, who)
+                break
             layer.put(left[free], who)
             left = left[~free]
-            if not left.size:
-                break
         return conflicts
 
-    def unknown_writes(self, begins: NDArray[np.int64], ends: NDArray[np.int64], clock: Clock) -> list[Who]:
-        """The last writes to these ranges that ``clock`` does not know."""
-        at = self._pieces(begins, ends)
+    def unknown_writes(self, at: Pieces, clock: Clock) -> list[tuple[int, int, int]]:
+        """The last writes there that ``clock`` does not know: actor, number and event of each."""
         at = at[self._writes.unknown(at, clock)]
+        if not at.size:
+            return []
         _, first = np.unique(self._writes.event[at], return_index=True)
-        return [self._writes.get(piece) for piece in at[first]]
+        of = self._writes
+        return [(int(of.actor[i]), int(of.number[i]), int(of.event[i])) for i in at[first]]
 
-    def write(self, begins: NDArray[np.int64], ends: NDArray[np.int64], who: Who, clock: Clock) -> list[Conflict]:
+    def write(self, at: Pieces, who: Who, clock: Clock) -> list[Conflict]:
         """As :meth:`read`. Who has seen a write with a volatile read, and writes itself, comes after it: accesses to
         one place have an order."""
-        at = self._pieces(begins, ends)
+        self._fresh = False
         overwritten = self._writes.conflicting(at, clock, who.how)
-        conflicts = self._conflicts(self._writes, overwritten[~self._seen(overwritten, clock)], wrote=True)
+        if overwritten.size:
+            overwritten = overwritten[~self._seen(overwritten, clock)]
+        conflicts = self._conflicts(self._writes, overwritten, wrote=True)
         for layer in self._reads:
             conflicts += self._conflicts(layer, layer.conflicting(at, clock, who.how), wrote=False)
             layer.actor[at] = -1
+        last = self._writes
+        self._before[0][at], self._before[1][at], self._before[2][at] = last.actor[at], last.number[at], last.event[at]
+        self._readers[1][at] = self._readers[0][at]
+        self._readers[0][at] = 0
         self._writes.put(at, who)
         return conflicts
 
-    def _seen(self, at: NDArray[np.int64], clock: Clock) -> NDArray[np.bool_]:
+    def _seen(self, at: Pieces, clock: Clock) -> NDArray[np.bool_]:
         """Of which pieces ``clock`` knows a volatile read that came after the last write."""
         seen = np.zeros(at.size, np.bool_)
         for layer in self._reads:
-            seen |= (layer.actor[at] >= 0) & (layer.how[at] == 2) & ~layer.unknown(at, clock)
+            seen |= (layer.actor[at] >= 0) & (layer.how[at] == VOLATILE) & ~layer.unknown(at, clock)
         return seen
 
-    def _conflicts(self, layer: _Layer, bad: NDArray[np.int64], wrote: bool) -> list[Conflict]:
+    def _conflicts(self, layer: _Layer, bad: Pieces, wrote: bool) -> list[Conflict]:
         """One of each event, for these pieces."""
+        if not bad.size:
+            return []
         found = []
-        for event in np.unique(layer.event[bad]):
-            piece = int(bad[layer.event[bad] == event][0])
-            begin, end = int(self._bounds[piece]), int(self._bounds[piece + 1])
-            found.append(Conflict(int(event), wrote, begin, end, int(self._writes.event[piece])))
+        events, first = np.unique(layer.event[bad], return_index=True)
+        for event, piece in zip(events.tolist(), bad[first].tolist(), strict=True):
+            found.append(
+                Conflict(
+                    event,
+                    wrote,
+                    int(self._bounds[piece]),
+                    int(self._bounds[piece + 1]),
+                    int(self._writes.event[piece]),
+                    bool(layer.first[piece] < layer.waits[piece]),
+                    (int(self._before[0][piece]), int(self._before[1][piece]), int(self._before[2][piece])),
+                    int(self._readers[1][piece]),
+                )
+            )
         return found
 
-    def _pieces(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        first: NDArray[np.int64] = np.searchsorted(self._bounds, begins)
-        last: NDArray[np.int64] = np.searchsorted(self._bounds, ends)
-        counts = last - first
-        if (counts == 1).all():
-            return first
-        pieces: NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
-        return pieces
+
+def _bit(actor: int) -> np.uint64:
+    return np.uint64(1 << actor % 64)
+
+
+def was_among(readers: int, actor: int) -> bool:
+    """Whether ``Conflict.readers`` may have ``actor``."""
+    return bool(readers >> actor % 64 & 1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from triton_dist._C._runtime import SymmetricHeap
 
-__all__ = ["Ranges", "may_touch", "of_pointers"]
+__all__ = ["Ranges", "joined", "may_touch", "of_pointers"]
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ def of_pointers(heap: SymmetricHeap, n_pes: int, pointers: NDArray[Any], mask: N
         offsets = addresses - heap.base(pe)
         inside = (offsets > -size) & (offsets < heap.size)
         if inside.any():
-            begins, ends = _joined(offsets[inside], size)
+            begins, ends = joined(offsets[inside], size)
             found.append(Ranges(pe, begins, ends))
     return found
 
 
-def _joined(offsets: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def joined(offsets: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ranges that adjoin, or overlap, as one."""
     ordered = np.unique(offsets)
     gaps = np.flatnonzero(np.diff(ordered) > size)

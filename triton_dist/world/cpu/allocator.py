@@ -28,17 +28,20 @@ class FirstFit:
     512
     """
 
-    def __init__(self, size: int, gap: int = 0) -> None:
-        """``gap``: bytes to leave free behind each piece, a multiple of ``ALIGNMENT``."""
+    def __init__(self, size: int, gap: int = 0, *, reuses_late: bool = False) -> None:
+        """``gap``: bytes to leave free behind each piece, a multiple of ``ALIGNMENT``. ``reuses_late``: what is
+        released is not used again before nothing else is left, so that accesses to it are known for what they are."""
         self.size = size
         self._gap = gap
+        self._reuses_late = reuses_late
+        self._released: list[tuple[int, int]] = []
         self._free = [(0, size)]  # (offset, length), by offset; no two adjoin
         self._used: dict[int, int] = {}
 
     @property
     def free(self) -> int:
         """Bytes that are free, in however many pieces."""
-        return sum(length for _, length in self._free)
+        return sum(length for _, length in (*self._free, *self._released))
 
     @property
     def largest(self) -> int:
@@ -48,6 +51,15 @@ class FirstFit:
     def allocate(self, nbytes: int) -> int | None:
         """The offset of a fresh piece; None when none is large enough. A piece of no bytes has its own place, too."""
         needed = padded(nbytes) + self._gap
+        offset = self._fitting(needed)
+        if offset is None and self._released:
+            for piece in self._released:
+                self._join(piece)
+            self._released.clear()
+            offset = self._fitting(needed)
+        return offset
+
+    def _fitting(self, needed: int) -> int | None:
         for i, (offset, length) in enumerate(self._free):
             if length >= needed:
                 self._free[i : i + 1] = [(offset + needed, length - needed)] if length > needed else []
@@ -56,8 +68,16 @@ class FirstFit:
         return None
 
     def release(self, offset: int) -> None:
-        """Give the piece at ``offset`` back and join it with its free neighbours."""
-        freed = [*self._free, (offset, self._used.pop(offset))]
+        """Give the piece at ``offset`` back."""
+        piece = (offset, self._used.pop(offset))
+        if self._reuses_late:
+            self._released.append(piece)
+        else:
+            self._join(piece)
+
+    def _join(self, piece: tuple[int, int]) -> None:
+        """Make it free, and one with its free neighbours."""
+        freed = [*self._free, piece]
         self._free = []
         for begin, length in sorted(freed):
             if self._free and sum(self._free[-1]) == begin:

@@ -106,9 +106,9 @@ def _recorded_atomic(what: str, pointers: Any, mask: Any, sem: Any, scope: Any) 
         return lambda: None
     order, observers = _SEMS[sem.name], _SCOPES[scope.name]
     words = recorder.atomic_block(what, pointers.data, mask, _size(pointers), order, observers, True)
-    if not words or order not in ("acquire", "acq_rel"):
+    if not words:
         return lambda: None
-    return lambda: recorder.acquire(what, words, observers)
+    return lambda: recorder.acquire(what, words, relaxed=order not in ("acquire", "acq_rel"), scope=observers)
 
 
 def _polled(op: str, pointers: Any, seen: Any) -> None:

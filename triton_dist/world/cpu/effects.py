@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from triton_dist.world.cpu.ops.elements import ELEMENTS, U64
+from triton_dist._C._runtime import Order
+from triton_dist.check.log import Flag
+from triton_dist.world.cpu.ops.elements import ELEMENTS, U64, Element
 from triton_dist.world.cpu.ops.places import local_array
 from triton_dist.world.cpu.recorder import Recorder, Word
 from triton_dist.world.cpu.world import CpuWorld
@@ -50,16 +52,16 @@ def _offset(world: CpuWorld, address: int) -> int | None:
 # ---- copies
 
 
-def _put(nbi: bool) -> _Effect:
+def _put(nbi: int) -> _Effect:
     def effect(op: str, rec: Recorder, world: CpuWorld, dst: int, src: int, nbytes: int, pe: int, *_: Any) -> None:
         place = _offset(world, dst)
         if nbytes > 0 and place is not None and 0 <= pe < world.n_pes:
-            rec.put(op, nbi, rec.local(op, src, nbytes, nbi), rec.span(op, pe, place, nbytes))
+            rec.put(op, rec.local(op, src, nbytes, bool(nbi)), rec.span(op, pe, place, nbytes), nbi)
 
     return effect
 
 
-def _put_signal(nbi: bool) -> _Effect:
+def _put_signal(nbi: int) -> _Effect:
     def effect(
         op: str, rec: Recorder, world: CpuWorld,
         dst: int, src: int, nbytes: int, sig_addr: int, signal: int, pe: int, sig_op: int, *_: Any
@@ -67,24 +69,20 @@ def _put_signal(nbi: bool) -> _Effect:
         place, word = _offset(world, dst), _offset(world, sig_addr)
         if word is None or not 0 <= pe < world.n_pes:
             return
-        rec.word(op, pe, word, U64.size, writes=True)
+        carries = 0
         if nbytes > 0 and place is not None:
-            source, target = rec.local(op, src, nbytes, nbi), rec.span(op, pe, place, nbytes)
-            rec.put(op, nbi, source, target, (pe, word), sig_op == _SIGNAL_ADD)
-        else:
-            rec.release(op, [(pe, word)], sets=sig_op != _SIGNAL_ADD)
+            rec.put(op, rec.local(op, src, nbytes, bool(nbi)), rec.span(op, pe, place, nbytes), nbi)
+            carries = Flag.CARRIES
+        _signal(op, rec, world, (pe, word), signal, sig_op, carries)
 
     return effect
 
 
-_SIGNAL_ADD = 1
-
-
-def _get(nbi: bool) -> _Effect:
+def _get(nbi: int) -> _Effect:
     def effect(op: str, rec: Recorder, world: CpuWorld, dst: int, src: int, nbytes: int, pe: int, *_: Any) -> None:
         place = _offset(world, src)
         if nbytes > 0 and place is not None and 0 <= pe < world.n_pes:
-            rec.get(op, nbi, rec.span(op, pe, place, nbytes), rec.local(op, dst, nbytes, nbi))
+            rec.get(op, rec.span(op, pe, place, nbytes), rec.local(op, dst, nbytes, bool(nbi)), nbi)
 
     return effect
 
@@ -95,8 +93,8 @@ def _iput(
 ) -> None:  # fmt: skip
     place, from_place, size = _offset(world, dst), world.heap.find(src), ELEMENTS[type].size
     if nelems > 0 and place is not None and 0 <= pe < world.n_pes:
-        source = from_place and rec.elements(op, *from_place, src_stride * size, nelems, size, writes=False)
-        rec.put(op, False, source, rec.elements(op, pe, place, dst_stride * size, nelems, size, writes=True))
+        source = from_place and rec.elements(op, *from_place, src_stride * size, nelems, size)
+        rec.put(op, source, rec.elements(op, pe, place, dst_stride * size, nelems, size))
 
 
 def _iget(
@@ -105,8 +103,8 @@ def _iget(
 ) -> None:  # fmt: skip
     place, to_place, size = _offset(world, src), world.heap.find(dst), ELEMENTS[type].size
     if nelems > 0 and place is not None and 0 <= pe < world.n_pes:
-        target = to_place and rec.elements(op, *to_place, dst_stride * size, nelems, size, writes=True)
-        rec.get(op, False, rec.elements(op, pe, place, src_stride * size, nelems, size, writes=False), target)
+        target = to_place and rec.elements(op, *to_place, dst_stride * size, nelems, size)
+        rec.get(op, rec.elements(op, pe, place, src_stride * size, nelems, size), target)
 
 
 # ---- single words
@@ -115,76 +113,110 @@ def _iget(
 def _p(op: str, rec: Recorder, world: CpuWorld, dst: int, value: Any, pe: int, type: int) -> None:
     place = _offset(world, dst)
     if place is not None and 0 <= pe < world.n_pes:
-        rec.word(op, pe, place, ELEMENTS[type].size, writes=True)
-        rec.release(op, [(pe, place)], sets=True)
+        rec.put(op, None, rec.span(op, pe, place, ELEMENTS[type].size), Flag.ATOMIC)
+        rec.release(op, [(pe, place)], Flag.RELAXED | Flag.SETS | Flag.CARRIES)
 
 
 def _g(op: str, rec: Recorder, world: CpuWorld, src: int, pe: int, type: int) -> None:
     place = _offset(world, src)
     if place is not None and 0 <= pe < world.n_pes:
-        rec.word(op, pe, place, ELEMENTS[type].size, writes=False)
+        rec.word(op, pe, place, ELEMENTS[type].size)
 
 
 def _signal_op(op: str, rec: Recorder, world: CpuWorld, sig_addr: int, signal: int, pe: int, sig_op: int) -> None:
     place = _offset(world, sig_addr)
     if place is not None and 0 <= pe < world.n_pes:
-        rec.word(op, pe, place, U64.size, writes=True)
-        rec.release(op, [(pe, place)], sets=sig_op != _SIGNAL_ADD)
+        _signal(op, rec, world, (pe, place), signal, sig_op)
 
 
-def _atomic_word(world: CpuWorld, dst: int, arguments: tuple[Any, ...]) -> tuple[Word, int, str, str] | None:
-    """Word, size, sem and scope of an atomic op."""
+def _signal(op: str, rec: Recorder, world: CpuWorld, word: Word, signal: int, sig_op: int, carries: int = 0) -> None:
+    adds = sig_op == _SIGNAL_ADD
+    before = _value(world, word, U64)
+    values = None if before is None else (before, before + signal if adds else signal)
+    rec.update(op, word, U64.size, values, carries | (Flag.ADDS if adds else Flag.SETS))
+
+
+_SIGNAL_ADD = 1
+
+
+def _value(world: CpuWorld, word: Word, element: Element) -> int | None:
+    """The bits of a word now; None where it is no number that is counted with, or not aligned, which the op refuses."""
+    pe, place = word
+    if not element.is_integer or place % element.size or place + element.size > world.heap.size:
+        return None
+    return element.word.load(world.heap.base(pe) + place, order=Order.RELAXED)
+
+
+def _atomic_word(world: CpuWorld, dst: int, arguments: tuple[Any, ...]) -> tuple[Word, Element, str, str] | None:
+    """Word, element, sem and scope of an atomic op."""
     pe, type, sem, scope = arguments[-4:]
     place = _offset(world, dst)
     if place is None or not 0 <= pe < world.n_pes:
         return None
-    return (pe, place), ELEMENTS[type].size, _SEMS[sem], _SCOPES[scope]
+    return (pe, place), ELEMENTS[type], _SEMS[sem], _SCOPES[scope]
 
 
 def _atomic_before(op: str, rec: Recorder, world: CpuWorld, dst: int, *arguments: Any) -> None:
     if found := _atomic_word(world, dst, arguments):
-        word, size, sem, scope = found
-        rec.word(op, *word, size, writes=op != "atomic_fetch")
-        if sem in ("release", "acq_rel") and op != "atomic_fetch":
-            rec.release(op, [word], sets=False, scope=scope)
+        word, element, sem, scope = found
+        compute, how = _CHANGES[op.replace("fetch_", "")]
+        before = _value(world, word, element)
+        values = None if before is None else (before, compute(before, *map(int, arguments[:-4])))
+        relaxed = sem not in ("release", "acq_rel")
+        rec.update(op, word, element.size, values, how | Flag.ATOMIC, relaxed=relaxed, scope=scope)
+
+
+_CHANGES: dict[str, tuple[Callable[..., int], int]] = {
+    "atomic_set": (lambda before, value: value, Flag.SETS),
+    "atomic_swap": (lambda before, value: value, Flag.SETS),
+    "atomic_inc": (lambda before: before + 1, Flag.ADDS),
+    "atomic_add": (lambda before, value: before + value, Flag.ADDS),
+    "atomic_and": (lambda before, value: before & value, 0),
+    "atomic_or": (lambda before, value: before | value, 0),
+    "atomic_xor": (lambda before, value: before ^ value, 0),
+    "atomic_compare_swap": (lambda before, cond, value: value if before == cond else before, 0),
+}
+"""What a word becomes."""
 
 
 def _atomic_after(op: str, rec: Recorder, world: CpuWorld, dst: int, *arguments: Any) -> None:
     if found := _atomic_word(world, dst, arguments):
-        word, _, sem, scope = found
-        if sem in ("acquire", "acq_rel"):
-            rec.acquire(op, [word], scope)
+        word, element, sem, scope = found
+        relaxed = sem not in ("acquire", "acq_rel")
+        if op == "atomic_fetch":
+            rec.look(op, [word], element.size, relaxed=relaxed, scope=scope)
+        else:
+            rec.acquire(op, [word], relaxed=relaxed, scope=scope)
 
 
 # ---- waiting for words, and looking at them
 
 
-def _look(op: str, rec: Recorder, world: CpuWorld, words: list[int], size: int) -> None:
-    for word in words:
-        rec.word(op, world.pe, word, size, writes=False)
-    if words:
-        rec.acquire(op, [(world.pe, word) for word in words])
-
-
-def _looks_at_signal(op: str, rec: Recorder, world: CpuWorld, sig_addr: int, *_: Any) -> None:
+def _looks_at_signal(op: str, rec: Recorder, world: CpuWorld, sig_addr: int, *wait: int) -> None:
     place = _offset(world, sig_addr)
-    _look(op, rec, world, [] if place is None else [place], U64.size)
+    if place is not None:
+        until = (wait[1], wait[0], False) if wait else None
+        rec.look(op, [(world.pe, place)], U64.size, until=until)
 
 
 def _looks_at_one(op: str, rec: Recorder, world: CpuWorld, ivar: int, cmp_value: Any, cmp: int, type: int) -> None:
-    place = _offset(world, ivar)
-    _look(op, rec, world, [] if place is None else [place], ELEMENTS[type].size)
+    place, element = _offset(world, ivar), ELEMENTS[type]
+    if place is not None:
+        until = (cmp, int(cmp_value), element.is_signed) if op == "wait_until" and element.is_integer else None
+        rec.look(op, [(world.pe, place)], element.size, until=until)
 
 
 def _looks_at_many(op: str, rec: Recorder, world: CpuWorld, ivars: int, nelems: int, *arguments: Any) -> None:
-    *_, status, _, _, type = arguments
-    place, size = _offset(world, ivars), ELEMENTS[type].size
+    *_, status, cmp_value, cmp, type = arguments
+    place, element = _offset(world, ivars), ELEMENTS[type]
     if place is None or nelems <= 0:
         return
     chosen: Sequence[int] = range(nelems)
     if status:
         chosen = np.flatnonzero(local_array("status", status, nelems, np.int32) == 0).tolist()
-    _look(op, rec, world, [place + i * size for i in chosen], size)
+    # Of words that a wait takes any of, none is what it waits for.
+    until = (cmp, int(cmp_value), element.is_signed) if op == "wait_until_all" and element.is_integer else None
+    rec.look(op, [(world.pe, place + i * element.size) for i in chosen], element.size, until=until)
 
 
 # ---- all together
@@ -212,9 +244,15 @@ def _collective(sizes: Callable[..., tuple[int, int]]) -> tuple[_Effect, _Effect
 
     def begin(op: str, rec: Recorder, world: CpuWorld, team: int, dst: int, src: int, *more: Any) -> None:
         pes = _team_of(world, op, (team, *more))
-        place, nbytes = _offset(world, src), sizes(len(pes), *more)[0]
-        if place is not None and nbytes > 0:
-            rec.plain(op, rec.span(op, world.pe, place, nbytes), writes=False)
+        to_read, to_write = sizes(len(pes), *more)
+        place, dst_place = _offset(world, src), _offset(world, dst)
+        if place is not None and dst_place is not None and to_read > 0 and to_write > 0:
+            source, target = rec.span(op, world.pe, place, to_read), rec.span(op, world.pe, dst_place, to_write)
+            if op not in _IN_PLACE or not _IN_PLACE[op](pes.index(world.pe), place, to_read, dst_place, to_write):
+                rec.overlap(op, source, target, same=op == "alltoall")
+            rec.plain(op, source, writes=False)
+            # Members that have come may write here at once: who reads what is here has to be done, on all PEs.
+            rec.plain(op, target, writes=True)
         rec.arrive(op, pes, completes=True)
 
     def end(op: str, rec: Recorder, world: CpuWorld, team: int, dst: int, src: int, *more: Any) -> None:
@@ -226,6 +264,13 @@ def _collective(sizes: Callable[..., tuple[int, int]]) -> tuple[_Effect, _Effect
 
     return begin, end
 
+
+_IN_PLACE: dict[str, Callable[[int, int, int, int, int], bool]] = {
+    "fcollect": lambda me, src, nbytes, dst, _: src == dst + me * nbytes,
+    "reducescatter": lambda me, src, _, dst, nbytes: dst == src + me * nbytes,
+}
+"""Whether a member's part of the larger buffer is the smaller one: from its number, and offset and size of ``src`` and
+``dst``."""
 
 _COLLECTIVES = {
     "broadcast": _collective(lambda n, nbytes, root, *_: (nbytes, nbytes)),
@@ -250,18 +295,18 @@ _OF_MANY = tuple(
 )
 
 _BEFORE: dict[str, _Effect] = {
-    "putmem": _put(False),
-    "putmem_nbi": _put(True),
-    "putmem_signal": _put_signal(False),
-    "putmem_signal_nbi": _put_signal(True),
-    "getmem": _get(False),
-    "getmem_nbi": _get(True),
+    "putmem": _put(0),
+    "putmem_nbi": _put(Flag.NBI),
+    "putmem_signal": _put_signal(0),
+    "putmem_signal_nbi": _put_signal(Flag.NBI),
+    "getmem": _get(0),
+    "getmem_nbi": _get(Flag.NBI),
     "iput": _iput,
     "iget": _iget,
     "p": _p,
     "g": _g,
     "signal_op": _signal_op,
-    **dict.fromkeys(_ATOMICS, _atomic_before),
+    **dict.fromkeys((op for op in _ATOMICS if op != "atomic_fetch"), _atomic_before),
     "fence": lambda op, rec, world: rec.fence(None),
     "quiet": lambda op, rec, world: rec.quiet(None),
     "pe_fence": lambda op, rec, world, pe: rec.fence(pe),

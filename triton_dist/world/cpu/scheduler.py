@@ -220,9 +220,10 @@ class Scheduler:
                 program.tried = turns.now
             if program.dead and program.outstanding:
                 ended.append(program)
-            if not program.dead and program.wait is _INTERRUPTED:
+            if program.dead or program.wait is _INTERRUPTED:
+                # What a program did last may be what others wait for: its end is a place to let them go on, too.
                 intentions = [other.intention for other in self._waiting if other.wait is _INTERRUPTED]
-                turns.offer(min(intentions))
+                turns.offer(min(intentions, default=Access.WRITE))
         _arrive(ended, turns)
 
     @staticmethod

@@ -82,7 +82,8 @@ class CpuWorld(World):
         self.host_ops = CpuHostOps(self)
         reserved = MAX_TEAMS * len(Caller.__members__) * PLACE_BYTES
         self.heap, self.control = join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"), reserved)
-        self._allocator = FirstFit(self.heap.size, CHECKED_GAP if environment.get("TRITON_DIST_CHECK") else 0)
+        checked = environment.get("TRITON_DIST_CHECK")
+        self._allocator = FirstFit(self.heap.size, CHECKED_GAP if checked else 0, reuses_late=checked)
         self._allocator.allocate(reserved)  # at offset 0: where teams meet
         self._places: dict[int, dict[Caller, MeetingPlace]] = {}
         self._free_handles = set(range(1, MAX_TEAMS))

@@ -58,6 +58,10 @@ class Element:
         return self.name[0] in "iu"
 
     @property
+    def is_signed(self) -> bool:
+        return self.name[0] != "u"
+
+    @property
     def is_half(self) -> bool:
         return self.size == 2 and not self.is_integer
 
