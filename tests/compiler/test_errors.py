@@ -146,6 +146,17 @@ def test_clusters_are_refused(compile_kernel: Compile) -> None:
         compile_kernel(kernel, {"x": "*fp32", "sig": "*i64", "pe": "i32"}, num_ctas=2)
 
 
+def test_clusters_are_refused_without_a_store(compile_kernel: Compile) -> None:
+    """Triton's passes for clusters cannot do with such a kernel, and run before ours."""
+
+    def kernel(sig, pe):
+        dl.signal_op(sig, 1, dl.SIGNAL_ADD, pe)
+
+    place = re.escape(f"{__file__}:{line_of(kernel, 'signal_op')}:")
+    with pytest.raises(ShmemCompilationError, match=rf"^{place}\d+: shmem\.signal_op in a kernel with num_ctas=2"):
+        compile_kernel(kernel, {"sig": "*i64", "pe": "i32"}, num_ctas=2)
+
+
 def test_what_the_library_lacks_is_said_with_the_line(compile_kernel: Compile) -> None:
     """NVSHMEM 3.4.5 has no atomic addition to floats; our own library has."""
 

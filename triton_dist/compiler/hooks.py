@@ -54,6 +54,8 @@ class _StagesHook:
             key, digest = earlier_key + key, earlier_digest + digest
         if stages is not None:
             stages["llir"] = _with_shmem(stages["llir"], backend, options, capability)
+            if options.num_ctas > 1 and "ttgir" in stages:
+                stages["ttgir"] = _checked_first(stages["ttgir"], backend, options)
         return key, digest
 
 
@@ -99,6 +101,21 @@ def _with_shmem(plain: _Stage, backend: Any, options: Any, capability: Any) -> _
     return make_llir
 
 
+def _checked_first(plain: _Stage, backend: Any, options: Any) -> _Stage:
+    """The stage that makes TTGIR, behind a search for mistakes.
+
+    Triton's own passes for clusters fail on a kernel without a store, with no word about the reason.
+    """
+
+    def make_ttgir(module: Any, metadata: dict[str, Any]) -> Any:
+        if _has_shmem_ops(module):
+            module.set_attr("ttg.num-ctas", ir.builder(module.context).get_int32_attr(options.num_ctas))
+            _run_plan(module, transport.current(backend.target.backend))
+        return plain(module, metadata)
+
+    return make_ttgir
+
+
 class _Libraries(tuple[tuple[str, str], ...]):
     """Names and files of what a kernel with shmem ops is linked with: Triton's own libraries only if it calls them.
 
@@ -140,13 +157,19 @@ class _Plan:
     """What must hold when it is launched, for triton_dist.world.launch_check; kept in the kernel's metadata."""
 
 
-def _plan(module: Any, name: str) -> _Plan:
+def _run_plan(module: Any, name: str) -> Any:
+    """The module's operation, whose attributes are the plan. ShmemCompilationError where the plan finds a mistake."""
     manager = ir.pass_manager(module.context)
     passes.plugin.shmem_plan(manager, [name, str(transport.n_pes())])
     manager.run(module, "shmem_plan")
     plan = module.get_operation()
     if mistake := plan.get_str_attr("shmem.error"):
         raise ShmemCompilationError(mistake)
+    return plan
+
+
+def _plan(module: Any, name: str) -> _Plan:
+    plan = _run_plan(module, name)
     for doubt in (plan.get_str_attr("shmem.warnings") or "").splitlines():
         warnings.warn(doubt, stacklevel=2)
     launch: dict[str, Any] = {}

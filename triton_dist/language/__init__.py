@@ -55,6 +55,7 @@ from triton_dist.language.constants import (
     CMP_NE,
     SIGNAL_ADD,
     SIGNAL_SET,
+    TEAM_INVALID,
     TEAM_WORLD,
 )
 from triton_dist.language.distributed_ops import notify, num_ranks, rank, wait
@@ -128,6 +129,7 @@ __all__ = [
     "CMP_NE",
     "SIGNAL_ADD",
     "SIGNAL_SET",
+    "TEAM_INVALID",
     "TEAM_WORLD",
     "alltoall",
     "and_reduce",

@@ -7,19 +7,22 @@ from typing import Any
 
 import triton.language as tl
 
-from triton_dist.language.constants import ElementType
+from triton_dist.language.constants import TEAM_INVALID, ElementType, Symbol
 
 __all__ = [
     "byte_count",
     "choice",
     "constant",
+    "element_bytes",
     "element_count",
     "element_type",
+    "member_team",
     "number",
     "pe_number",
     "pointer",
     "signal_pointer",
     "stride",
+    "team",
     "value_of",
     "word",
 ]
@@ -43,7 +46,9 @@ _ELEMENT_TYPES = {
 def _describe(value: Any) -> str:
     if isinstance(value, tl.tensor):
         return f"a value of type {value.type}"
-    value = getattr(value, "value", value)
+    value = _unwrap(value)
+    if isinstance(value, Symbol):
+        return f"dl.{value.name}"
     return f"{value!r} of type {type(value).__name__}"
 
 
@@ -51,14 +56,14 @@ def _unwrap(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value
 
 
-def pointer(op: str, name: str, value: Any) -> tl.tensor:
-    """A scalar pointer."""
+def pointer(op: str, name: str, value: Any, instead: str = "pass the pointer to the first element") -> tl.tensor:
+    """A scalar pointer; ``instead`` says what to do with a block of them."""
     if not isinstance(value, tl.tensor) or not value.type.scalar.is_ptr():
         raise TypeError(f"{op}: {name} must be a pointer, got {_describe(value)}")
     if value.type.is_block():
         raise TypeError(
             f"{op}: {name} must be one pointer, got a block of them ({value.type}): the op acts once per program; "
-            "pass the pointer to the first element"
+            f"{instead}"
         )
     return value
 
@@ -74,43 +79,94 @@ def signal_pointer(op: str, name: str, value: Any) -> tl.tensor:
     return value
 
 
-def _integer(op: str, name: str, value: Any, dtype: tl.dtype, semantic: Any) -> tl.tensor:
+def _bounds(dtype: tl.dtype) -> tuple[int, int]:
+    """The smallest and the largest integer of a dtype."""
+    bits = dtype.primitive_bitwidth
+    return (0, (1 << bits) - 1) if dtype.is_int_unsigned() else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def _any_sign(dtype: tl.dtype) -> tuple[int, int]:
+    """The smallest and the largest integer that the bits of a dtype can mean, with a sign or without."""
+    bits = dtype.primitive_bitwidth
+    return -(1 << bits - 1), (1 << bits) - 1
+
+
+def _integer(
+    op: str, name: str, value: Any, dtype: tl.dtype, semantic: Any, bounds: tuple[int, int] | None = None
+) -> tl.tensor:
+    """An integer as ``dtype``. A constant is within ``bounds`` (by default all that ``dtype`` holds).
+
+    What is known at run time only must be no wider than ``dtype``: to cast it here would drop bits without a word.
+    """
     constant = _unwrap(value)
-    if isinstance(constant, bool) or not isinstance(constant, (int, tl.tensor)):
+    if isinstance(constant, tl.tensor):
+        return _run_time_integer(op, name, constant, dtype, semantic)
+    if isinstance(constant, (bool, Symbol)) or not isinstance(constant, int):
         raise TypeError(f"{op}: {name} must be an integer, got {_describe(value)}")
-    tensor = semantic.to_tensor(constant)
-    if tensor.type.is_block() or not tensor.type.scalar.is_int() or tensor.type.scalar.is_bool():
-        raise TypeError(f"{op}: {name} must be one integer, got {_describe(tensor)}")
-    return semantic.cast(tensor, dtype)
-
-
-def _non_negative(op: str, name: str, value: Any) -> None:
-    constant = _unwrap(value)
-    if isinstance(constant, int) and constant < 0:
+    low, high = bounds or _bounds(dtype)
+    if low == 0 and constant < 0:
         raise ValueError(f"{op}: {name} must not be negative, got {constant}")
+    if not low <= constant <= high:
+        raise ValueError(f"{op}: {name} is {constant}: it must be within [{low}, {high}]")
+    if not dtype.is_int_unsigned() and constant > _bounds(dtype)[1]:
+        constant -= 1 << dtype.primitive_bitwidth  # the same bits
+    elif dtype.is_int_unsigned() and constant < 0:
+        constant += 1 << dtype.primitive_bitwidth
+    return semantic.scalar_constant(int(constant), dtype)
+
+
+def _run_time_integer(op: str, name: str, tensor: tl.tensor, dtype: tl.dtype, semantic: Any) -> tl.tensor:
+    scalar = tensor.type.scalar
+    if tensor.type.is_block() or not scalar.is_int() or scalar.is_bool():
+        raise TypeError(f"{op}: {name} must be one integer, got {_describe(tensor)}")
+    if scalar.primitive_bitwidth > dtype.primitive_bitwidth:
+        raise TypeError(
+            f"{op}: {name} must be an integer of at most {dtype.primitive_bitwidth} bits, got {_describe(tensor)}: "
+            f"where its values fit, cast it with .to(tl.{dtype})"
+        )
+    return semantic.cast(tensor, dtype)
 
 
 def pe_number(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
     """A PE number as int32."""
-    _non_negative(op, name, value)
-    return _integer(op, name, value, tl.int32, semantic)
+    return _integer(op, name, value, tl.int32, semantic, (0, _bounds(tl.int32)[1]))
 
 
 def byte_count(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
-    """A size in bytes as int64."""
-    _non_negative(op, name, value)
-    return _integer(op, name, value, tl.int64, semantic)
+    """A size in bytes, or a number of elements, as int64."""
+    return _integer(op, name, value, tl.int64, semantic, (0, _bounds(tl.int64)[1]))
+
+
+def element_bytes(op: str, dtype: tl.dtype) -> int:
+    """Bytes from one element to the next: an int1 (``torch.bool``) takes one byte in memory."""
+    bits = int(dtype.primitive_bitwidth) if dtype.is_int() or dtype.is_floating() else 0
+    if not bits:
+        raise TypeError(f"{op}: elements of type {dtype} have no known size: copy bytes with putmem or getmem")
+    return max(1, bits // 8)
 
 
 def element_count(op: str, name: str, value: Any, dtype: tl.dtype, semantic: Any) -> tl.tensor:
     """A number of elements of ``dtype``, as bytes in int64 (64-bit from the first multiplication on)."""
-    count = byte_count(op, name, value, semantic)
-    itemsize = semantic.scalar_constant(dtype.primitive_bitwidth // 8, tl.int64)
-    return semantic.mul(count, itemsize, sanitize_overflow=False)
+    itemsize = element_bytes(op, dtype)
+    count = _integer(op, name, value, tl.int64, semantic, (0, _bounds(tl.int64)[1] // itemsize))
+    return semantic.mul(count, semantic.scalar_constant(itemsize, tl.int64), sanitize_overflow=False)
+
+
+def team(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
+    """A team's handle as int32."""
+    return _integer(op, name, value, tl.int32, semantic, (TEAM_INVALID.value, _bounds(tl.int32)[1]))
+
+
+def member_team(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
+    """The handle, as int32, of a team whose PEs do something together."""
+    constant = _unwrap(value)
+    if not isinstance(constant, tl.tensor) and constant == TEAM_INVALID.value:
+        raise ValueError(f"{op}: {name} is dl.TEAM_INVALID, which has no PEs: pass the handle of a team with this PE")
+    return team(op, name, value, semantic)
 
 
 def number(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
-    """An int32, such as a team."""
+    """An int32."""
     return _integer(op, name, value, tl.int32, semantic)
 
 
@@ -127,17 +183,45 @@ def element_type(op: str, name: str, ptr: tl.tensor) -> ElementType:
     return _ELEMENT_TYPES[dtype]
 
 
-def value_of(op: str, name: str, value: Any, dtype: tl.dtype, semantic: Any) -> tl.tensor:
-    """A scalar as ``dtype``, which is what the op's pointer points to: a number, or a value of a type that fits."""
+def value_of(op: str, name: str, value: Any, dtype: tl.dtype, semantic: Any, *, wraps: bool = False) -> tl.tensor:
+    """A scalar as ``dtype``, which is what the op's pointer points to: a number, or a value of a type that fits.
+
+    Args:
+        wraps: the op computes modulo the size of the element or bit by bit, so that a constant may be any whose bits
+            fit: -1 for an unsigned element, 0xFFFFFFFF for an int32.
+    """
     constant = _unwrap(value)
-    if isinstance(constant, bool) or not isinstance(constant, (int, float, tl.tensor)):
+    if isinstance(constant, Symbol) or not isinstance(constant, (int, float, tl.tensor)):
         raise TypeError(f"{op}: {name} must be a number, got {_describe(value)}")
+    is_bool = isinstance(constant, bool) or (isinstance(constant, tl.tensor) and constant.type.scalar.is_bool())
+    if is_bool and not dtype.is_bool():
+        raise TypeError(f"{op}: {name} must be a number, as {dtype} is, got {_describe(value)}")
+    if not isinstance(constant, tl.tensor):
+        if dtype.is_bool():
+            return _constant_bool(op, name, constant, semantic)
+        if dtype.is_int() and isinstance(constant, int):
+            return _integer(op, name, value, dtype, semantic, _any_sign(dtype) if wraps else None)
+        if dtype in (
+            tl.float32,
+            tl.float64,
+        ):  # Triton's constants are float32 where they can, and lose the sign of -0.0
+            return tl.tensor(getattr(semantic.builder, f"get_{dtype.name}")(float(constant)), dtype)
     tensor = semantic.to_tensor(constant)
     if tensor.type.is_block() or tensor.type.scalar.is_ptr():
         raise TypeError(f"{op}: {name} must be one number, got {_describe(tensor)}")
     if tensor.type.scalar.is_floating() and not dtype.is_floating():
-        raise TypeError(f"{op}: {name} must be an integer, as {dtype} is, got {_describe(tensor)}")
+        raise TypeError(f"{op}: {name} must be an integer, as {dtype} is, got {_describe(value)}")
+    if dtype.is_bool() and not is_bool:
+        raise TypeError(f"{op}: {name} must be a truth value (int1), as {dtype} is, got {_describe(value)}")
+    if dtype.is_int() and not is_bool:
+        return _run_time_integer(op, name, tensor, dtype, semantic)
     return semantic.cast(tensor, dtype)
+
+
+def _constant_bool(op: str, name: str, value: int | float, semantic: Any) -> tl.tensor:
+    if value not in (0, 1):
+        raise ValueError(f"{op}: {name} must be True or False, as the elements are, got {_describe(value)}")
+    return semantic.scalar_constant(bool(value), tl.int1)
 
 
 def choice(op: str, name: str, value: Any, kind: type[enum.IntEnum]) -> int:
@@ -151,7 +235,7 @@ def choice(op: str, name: str, value: Any, kind: type[enum.IntEnum]) -> int:
 
 def word(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
     """A 64-bit word as int64 (the bits; the library takes uint64_t)."""
-    return _integer(op, name, value, tl.int64, semantic)
+    return _integer(op, name, value, tl.int64, semantic, _any_sign(tl.int64))
 
 
 def constant(op: str, name: str, value: Any, kind: type[enum.IntEnum]) -> int:

@@ -38,6 +38,21 @@ __all__ = [
 _INTEGERS = (tl.int32, tl.uint32, tl.int64, tl.uint64)
 _FLOATS = (tl.float32, tl.float64)
 
+_PER_ELEMENT = {
+    "atomic_fetch": "tl.atomic_or(…, 0)",
+    "atomic_set": "tl.atomic_xchg",
+    "atomic_swap": "tl.atomic_xchg",
+    "atomic_compare_swap": "tl.atomic_cas",
+    **dict.fromkeys(("atomic_inc", "atomic_fetch_inc"), "tl.atomic_add(…, 1)"),
+    **{
+        f"atomic_{fetch}{what}": f"tl.atomic_{what}" for fetch in ("", "fetch_") for what in ("add", "and", "or", "xor")
+    },
+}
+"""What does the same to each element of a block of pointers."""
+
+_WRAP = {f"atomic_{fetch}{what}" for fetch in ("", "fetch_") for what in ("add", "and", "or", "xor")}
+"""Atomics that compute modulo the size of the element, or bit by bit."""
+
 
 def _atomic(
     op: str,
@@ -51,7 +66,7 @@ def _atomic(
     fetches: bool,
     floats: bool = False,
 ) -> Any:
-    dst = _check.pointer(op, "dst", dst)
+    dst = _check.pointer(op, "dst", dst, f"for one per element use {_PER_ELEMENT[op]} on dl.symm_at(dst, pe)")
     dtype = dst.type.element_ty
     allowed = _INTEGERS + _FLOATS if floats else _INTEGERS
     if dtype not in allowed:
@@ -61,7 +76,7 @@ def _atomic(
         op,
         [
             dst,
-            *(_check.value_of(op, name, value, dtype, semantic) for name, value in values),
+            *(_check.value_of(op, name, value, dtype, semantic, wraps=op in _WRAP) for name, value in values),
             _check.pe_number(op, "pe", pe, semantic),
         ],
         [

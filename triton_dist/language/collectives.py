@@ -65,18 +65,18 @@ def sync_all(scope: str = "block", _semantic: Any = None) -> None:
 @builtin
 def barrier(team: tl.tensor, scope: str = "block", _semantic: Any = None) -> None:
     """Complete outstanding operations and wait until every PE of ``team`` has called it: ``quiet``, then ``sync``."""
-    emit(_semantic, "barrier", [_check.number("barrier", "team", team, _semantic)], [_scope("barrier", scope)])
+    emit(_semantic, "barrier", [_check.member_team("barrier", "team", team, _semantic)], [_scope("barrier", scope)])
 
 
 @builtin
 def sync(team: tl.tensor, scope: str = "block", _semantic: Any = None) -> None:
     """Wait until every PE of ``team`` has called it. OpenSHMEM 1.5, 9.10.3."""
-    emit(_semantic, "sync", [_check.number("sync", "team", team, _semantic)], [_scope("sync", scope)])
+    emit(_semantic, "sync", [_check.member_team("sync", "team", team, _semantic)], [_scope("sync", scope)])
 
 
 def _team_and_pointers(op: str, team: Any, dst: Any, src: Any, semantic: Any) -> list[tl.tensor]:
     operands = [
-        _check.number(op, "team", team, semantic),
+        _check.member_team(op, "team", team, semantic),
         _check.pointer(op, "dst", dst),
         _check.pointer(op, "src", src),
     ]

@@ -15,6 +15,7 @@ __all__ = [
     "CMP_NE",
     "SIGNAL_ADD",
     "SIGNAL_SET",
+    "TEAM_INVALID",
     "TEAM_WORLD",
     "Cmp",
     "ElementType",
@@ -22,18 +23,23 @@ __all__ = [
     "Reduction",
     "Sem",
     "SignalOp",
+    "Symbol",
     "ThreadScope",
 ]
 
 
-class SignalOp(enum.IntEnum):
+class Symbol(enum.IntEnum):
+    """A symbolic constant: no number to a kernel, whatever stands for it below."""
+
+
+class SignalOp(Symbol):
     """How a signal word is updated; the order is that of ``SignalUpdate`` in ShmemEnums.td."""
 
     SIGNAL_SET = 0
     SIGNAL_ADD = 1
 
 
-class Cmp(enum.IntEnum):
+class Cmp(Symbol):
     """What a wait compares for; the order is that of ``Cmp`` in ShmemEnums.td."""
 
     CMP_EQ = 0
@@ -110,3 +116,5 @@ CMP_LE = constexpr(Cmp.CMP_LE)
 
 # The team of all PEs, on every transport.
 TEAM_WORLD = constexpr(0)
+# No team: what a PE has in the place of a team that it is not in.
+TEAM_INVALID = constexpr(-1)

@@ -73,7 +73,8 @@ def wait(
     _check.choice("wait", "semantic", semantic, Sem)
     if hasattr(_semantic.builder, "shmem_op"):
         return _polled(words, numBarriers, waitValue, _semantic)
-    if getattr(numBarriers, "value", numBarriers) == 1:
+    count = getattr(numBarriers, "value", numBarriers)
+    if not isinstance(count, tl.tensor) and count == 1:
         return wait_until(words, CMP_EQ, waitValue, _semantic=_semantic)
     return wait_until_all(words, numBarriers, None, CMP_EQ, waitValue, _semantic=_semantic)
 
@@ -102,7 +103,7 @@ def notify(
     if _check.choice("notify", "comm_scope", comm_scope, _CommScope) != _CommScope.GPU:
         signal_op(ptr, signal, SIGNAL_SET if sets else SIGNAL_ADD, rank, _semantic=_semantic)
         return
-    value = _check.value_of("notify", "signal", signal, ptr.type.element_ty, _semantic)
+    value = _semantic.cast(_check.word("notify", "signal", signal, _semantic), ptr.type.element_ty)
     _semantic.debug_barrier()  # the atomic is one thread's, and it is to release the stores of all
     (_semantic.atomic_xchg if sets else _semantic.atomic_add)(ptr, value, None, "release", "gpu")
 
@@ -122,5 +123,5 @@ def _polled(words: tl.tensor, count: Any, value: Any, semantic: Any) -> tl.tenso
 
 def _one_axis(op: str, axis: Any) -> None:
     axis = getattr(axis, "value", axis)
-    if axis not in (-1, 0):
+    if isinstance(axis, (bool, tl.tensor)) or axis not in (-1, 0):
         raise ValueError(f"{op}: there is one axis, -1 or 0, got {axis!r}")

@@ -8,7 +8,6 @@ out; ``None`` takes all. OpenSHMEM 1.5, 9.9.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import triton.language as tl
@@ -47,12 +46,21 @@ def _elements(op: str, name: str, value: Any) -> tl.tensor:
     return ptr
 
 
-def _pointer_or_null(op: str, name: str, value: Any, dtypes: Sequence[tl.dtype], semantic: Any) -> tl.tensor:
+def _status(op: str, value: Any, semantic: Any) -> tl.tensor:
+    """A pointer to int32, or null for None."""
     if getattr(value, "value", value) is None:
-        return semantic.cast(semantic.scalar_constant(0, tl.int64), tl.pointer_type(dtypes[0]))
-    ptr = _check.pointer(op, name, value)
-    if ptr.type.element_ty not in dtypes:
-        raise TypeError(f"{op}: {name} must point to {dtypes[0]}, got a pointer to {ptr.type.element_ty}")
+        return semantic.cast(semantic.scalar_constant(0, tl.int64), tl.pointer_type(tl.int32))
+    ptr = _check.pointer(op, "status", value)
+    if ptr.type.element_ty != tl.int32:
+        raise TypeError(f"{op}: status must point to int32, got a pointer to {ptr.type.element_ty}")
+    return ptr
+
+
+def _indices(op: str, value: Any) -> tl.tensor:
+    """Where ``some`` writes which elements compare true: there is no form without."""
+    ptr = _check.pointer(op, "indices", value)
+    if ptr.type.element_ty not in (tl.int64, tl.uint64):
+        raise TypeError(f"{op}: indices must point to int64, got a pointer to {ptr.type.element_ty}")
     return ptr
 
 
@@ -78,8 +86,8 @@ def _many(
     dtype = ivars.type.element_ty
     operands = [ivars, _check.byte_count(op, "nelems", nelems, semantic)]
     if "some" in op:
-        operands.append(_pointer_or_null(op, "indices", indices, (tl.int64, tl.uint64), semantic))
-    operands.append(_pointer_or_null(op, "status", status, (tl.int32,), semantic))
+        operands.append(_indices(op, indices))
+    operands.append(_status(op, status, semantic))
     if op.endswith("_vector"):
         compared = _check.pointer(op, "cmp_values", compared)
         if compared.type.element_ty != dtype:

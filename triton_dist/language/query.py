@@ -60,14 +60,17 @@ def symm_at(ptr: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
 
 @builtin
 def team_my_pe(team: tl.tensor, _semantic: Any = None) -> tl.tensor:
-    """Number of the calling PE in ``team``, an int32; -1 if it is not in it. OpenSHMEM 1.5, 9.4.2."""
-    return emit(_semantic, "team_my_pe", [_check.number("team_my_pe", "team", team, _semantic)], result=tl.int32)
+    """Number of the calling PE in ``team``, an int32; -1 if it is not in it. OpenSHMEM 1.5, 9.4.2.
+
+    For ``TEAM_INVALID`` these three are -1, as the standard has it.
+    """
+    return emit(_semantic, "team_my_pe", [_check.team("team_my_pe", "team", team, _semantic)], result=tl.int32)
 
 
 @builtin
 def team_n_pes(team: tl.tensor, _semantic: Any = None) -> tl.tensor:
-    """Number of PEs in ``team``, an int32. OpenSHMEM 1.5, 9.4.3."""
-    return emit(_semantic, "team_n_pes", [_check.number("team_n_pes", "team", team, _semantic)], result=tl.int32)
+    """Number of PEs in ``team``, an int32; -1 for ``TEAM_INVALID``. OpenSHMEM 1.5, 9.4.3."""
+    return emit(_semantic, "team_n_pes", [_check.team("team_n_pes", "team", team, _semantic)], result=tl.int32)
 
 
 @builtin
@@ -78,8 +81,8 @@ def team_translate_pe(src_team: tl.tensor, src_pe: tl.tensor, dest_team: tl.tens
     """
     op = "team_translate_pe"
     operands = [
-        _check.number(op, "src_team", src_team, _semantic),
+        _check.team(op, "src_team", src_team, _semantic),
         _check.number(op, "src_pe", src_pe, _semantic),
-        _check.number(op, "dest_team", dest_team, _semantic),
+        _check.team(op, "dest_team", dest_team, _semantic),
     ]
     return emit(_semantic, op, operands, result=tl.int32)

@@ -166,7 +166,9 @@ def copy(
 def _strided(
     op: str, dst: Any, src: Any, dst_stride: Any, src_stride: Any, nelems: Any, pe: Any, scope: Any, semantic: Any
 ) -> None:
-    _same_elements(op, dst, src, "")
+    dtype = _same_elements(op, dst, src, "")
+    if dtype != _moved(dtype):
+        dst, src = (_pointing_to(_moved(dtype), ptr, semantic) for ptr in (dst, src))
     emit(
         semantic,
         op,
@@ -219,8 +221,22 @@ def iget(
 
 
 def _bits(dtype: tl.dtype) -> tl.dtype:
-    """What a register holds of ``dtype``: C passes half types as structs, so we pass them as the 16 bits they are."""
+    """What a register holds of ``dtype``: C passes half types as structs, so we pass them as the 16 bits they are.
+
+    An int1 is a byte in memory, 0 or 1.
+    """
+    if dtype.is_bool():
+        return tl.uint8
     return tl.uint16 if dtype in (tl.float16, tl.bfloat16) else dtype
+
+
+def _moved(dtype: tl.dtype) -> tl.dtype:
+    """An element type that has routines and moves the same bytes as ``dtype``."""
+    return tl.uint8 if dtype.is_bool() or dtype.is_fp8() else dtype
+
+
+def _pointing_to(dtype: tl.dtype, ptr: tl.tensor, semantic: Any) -> tl.tensor:
+    return semantic.cast(ptr, tl.pointer_type(dtype, ptr.type.address_space))
 
 
 @builtin
@@ -234,10 +250,11 @@ def p(dst: tl.tensor, value: tl.tensor, pe: tl.tensor, _semantic: Any = None) ->
 
     OpenSHMEM 1.5, 9.5.2.
     """
-    dst = _check.pointer("p", "dst", dst)
+    dst = _check.pointer("p", "dst", dst, "for one value per element use dl.store")
     dtype = dst.type.element_ty
-    value = _semantic.bitcast(_check.value_of("p", "value", value, dtype, _semantic), _bits(dtype))
-    dst = _semantic.bitcast(dst, tl.pointer_type(_bits(dtype), dst.type.address_space))
+    value = _check.value_of("p", "value", value, dtype, _semantic)
+    value = _semantic.cast(value, tl.uint8) if dtype.is_bool() else _semantic.bitcast(value, _bits(dtype))
+    dst = _pointing_to(_bits(dtype), dst, _semantic)
     kind = _check.element_type("p", "dst", dst)
     emit(_semantic, "p", [dst, value, _check.pe_number("p", "pe", pe, _semantic)], [kind])
 
@@ -248,9 +265,9 @@ def g(src: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
 
     OpenSHMEM 1.5, 9.5.5.
     """
-    src = _check.pointer("g", "src", src)
+    src = _check.pointer("g", "src", src, "for one value per element use dl.load")
     dtype = src.type.element_ty
-    src = _semantic.bitcast(src, tl.pointer_type(_bits(dtype), src.type.address_space))
+    src = _pointing_to(_bits(dtype), src, _semantic)
     kind = _check.element_type("g", "src", src)
     value = emit(_semantic, "g", [src, _check.pe_number("g", "pe", pe, _semantic)], [kind], result=_bits(dtype))
-    return _semantic.bitcast(value, dtype)
+    return _semantic.cast(value, dtype) if dtype.is_bool() else _semantic.bitcast(value, dtype)

@@ -25,7 +25,8 @@ def consume_token(value: tl.tensor, token: tl.tensor, _semantic: Any = None) -> 
     Costs nothing at run time.
 
     Args:
-        value: a pointer or an integer, scalar or block.
+        value: a pointer or an integer, scalar or block. A constant (a ``tl.constexpr``, an argument that Triton has
+            specialised to 1) is an integer like any other; the result is a tensor.
         token: what a wait returned.
     """
     if isinstance(value, tl.tensor_descriptor):
@@ -33,6 +34,9 @@ def consume_token(value: tl.tensor, token: tl.tensor, _semantic: Any = None) -> 
             "consume_token: a tensor descriptor cannot carry a token; let an offset of the load do: "
             "desc.load([dl.consume_token(row, token), column])"
         )
+    constant = getattr(value, "value", value)
+    if isinstance(constant, int) and not isinstance(constant, bool):
+        value = _semantic.to_tensor(constant)
     if not isinstance(value, tl.tensor) or not (value.type.scalar.is_ptr() or value.type.scalar.is_int()):
         raise TypeError(f"consume_token: value must be a pointer or an integer, got {value!r}")
     if not isinstance(token, tl.tensor) or token.type not in (tl.int64, tl.uint64):

@@ -89,7 +89,7 @@ def ld_acquire(ptr: tl.tensor, scope: str = "gpu", _semantic: Any = None) -> tl.
 def st(ptr: tl.tensor, val: tl.tensor, scope: str = "gpu", semantic: str = "relaxed", _semantic: Any = None) -> None:
     """Write a word that others read. ``semantic`` is "relaxed" or "release"."""
     ptr = _check.pointer("st", "ptr", ptr)
-    value = _semantic.cast(_semantic.to_tensor(_unwrapped(val)), ptr.type.element_ty)
+    value = _check.value_of("st", "val", val, ptr.type.element_ty, _semantic)
     sem = _one_of("st", "semantic", semantic, "relaxed", "release")
     _publish(sem, _semantic)
     _semantic.atomic_xchg(ptr, value, None, sem, _scope("st", scope))
@@ -99,7 +99,7 @@ def st(ptr: tl.tensor, val: tl.tensor, scope: str = "gpu", semantic: str = "rela
 def atomic_add(ptr: tl.tensor, val: tl.tensor, scope: str, semantic: str, _semantic: Any = None) -> tl.tensor:
     """Add to a word; what it held."""
     ptr = _check.pointer("atomic_add", "ptr", ptr)
-    value = _semantic.cast(_semantic.to_tensor(_unwrapped(val)), ptr.type.element_ty)
+    value = _check.value_of("atomic_add", "val", val, ptr.type.element_ty, _semantic, wraps=True)
     sem = _atomic_sem("atomic_add", semantic)
     _publish(sem, _semantic)
     return _semantic.atomic_add(ptr, value, None, sem, _scope("atomic_add", scope))
@@ -112,7 +112,8 @@ def atomic_cas(
     """Exchange a word if it holds ``cmp_val``; what it held."""
     ptr = _check.pointer("atomic_cas", "ptr", ptr)
     condition, value = (
-        _semantic.cast(_semantic.to_tensor(_unwrapped(v)), ptr.type.element_ty) for v in (cmp_val, target_val)
+        _check.value_of("atomic_cas", name, value, ptr.type.element_ty, _semantic)
+        for name, value in (("cmp_val", cmp_val), ("target_val", target_val))
     )
     sem = _atomic_sem("atomic_cas", semantic)
     _publish(sem, _semantic)

@@ -18,6 +18,9 @@ __all__ = [
 ]
 
 
+_TEAM_INVALID = -1
+
+
 def the_team(name: str, handle: int) -> Team:
     """The team that a kernel calls ``handle``."""
     world = the_world()
@@ -38,15 +41,17 @@ def n_pes() -> int:
 
 
 def team_my_pe(team: int) -> int:
-    return the_team("team", team).my_pe
+    return -1 if team == _TEAM_INVALID else the_team("team", team).my_pe
 
 
 def team_n_pes(team: int) -> int:
-    return the_team("team", team).n_pes
+    return -1 if team == _TEAM_INVALID else the_team("team", team).n_pes
 
 
 def team_translate_pe(src_team: int, src_pe: int, dest_team: int) -> int:
-    """-1, as the standard has it, for a PE that is not there."""
+    """-1, as the standard has it, for a PE that is not there and for no team."""
+    if _TEAM_INVALID in (src_team, dest_team):
+        return -1
     return the_team("src_team", src_team).translate_pe(src_pe, the_team("dest_team", dest_team))
 
 
