@@ -11,6 +11,7 @@ import sys
 
 from ops import (  # noqa: F401
     atomics,
+    booleans,
     collectives,
     copies,
     elements,

@@ -79,6 +79,18 @@ def ask(out):
     tl.store(out + 2 + 2 * n_pes, dl.is_reachable(me).to(tl.int32))
 
 
+@triton.jit(do_not_specialize=["team"])
+def ask_about_no_team(out, team):
+    tl.store(out, dl.team_my_pe(dl.TEAM_INVALID))
+    tl.store(out + 1, dl.team_n_pes(dl.TEAM_INVALID))
+    tl.store(out + 2, dl.team_translate_pe(dl.TEAM_INVALID, 0, dl.TEAM_WORLD))
+    tl.store(out + 3, dl.team_translate_pe(dl.TEAM_WORLD, 0, dl.TEAM_INVALID))
+    tl.store(out + 4, dl.team_my_pe(team))
+    tl.store(out + 5, dl.team_n_pes(team))
+    tl.store(out + 6, dl.team_translate_pe(team, 0, dl.TEAM_WORLD))
+    tl.store(out + 7, dl.team_translate_pe(dl.TEAM_WORLD, 0, team))
+
+
 @triton.jit(do_not_specialize=["nbytes", "distance", "how"], do_not_specialize_on_alignment=["dst", "src"])
 def narrow_copy(dst, src, nbytes, distance, how):
     pe = (dl.my_pe() + distance) % dl.n_pes()
@@ -182,6 +194,13 @@ def the_team_of_all(world: World) -> None:
     expect_equal(out[:2], torch.tensor([world.pe, n], dtype=torch.int32), "team_my_pe, team_n_pes")
     expect_equal(out[2 : 2 + n], torch.arange(n, dtype=torch.int32), "team_translate_pe")
     expect_equal(out[2 + n :], torch.ones(n + 1, dtype=torch.int32), "is_reachable")
+
+
+@check
+def no_team(world: World) -> None:
+    out = torch.zeros(8, dtype=torch.int32, device=world.device)
+    ask_about_no_team[(1,)](out, -1)
+    expect_equal(out, torch.full((8,), -1, dtype=torch.int32), "questions about TEAM_INVALID")
 
 
 @check

@@ -123,9 +123,9 @@ def wait_for_many(words, bounds, status, indices, order, turns):
                 tl.store(status + found, 1)
             done += count
     # Of nothing, all are there and none can be found.
-    tl.store(order + 4 * n, dl.wait_until_any(words, n, status, dl.CMP_EQ, -1))
-    tl.store(order + 4 * n + 1, dl.wait_until_some(words, n, indices, status, dl.CMP_EQ, -1))
-    dl.wait_until_all(words, n, status, dl.CMP_EQ, -1)
+    tl.store(order + 4 * n, dl.wait_until_any(words, n, status, dl.CMP_EQ, 0))
+    tl.store(order + 4 * n + 1, dl.wait_until_some(words, n, indices, status, dl.CMP_EQ, 0))
+    dl.wait_until_all(words, n, status, dl.CMP_EQ, 0)
 
 
 @check
