@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import triton_dist
+import triton_dist.language as dl
 from triton_dist.testing import launch
 
 
@@ -76,6 +80,12 @@ def test_shapes(world: triton_dist.World) -> None:
     assert triton_dist.full((5, 1), 1).shape == (5, 1)
     with pytest.raises(TypeError, match="a shape is made of integers, got"):
         triton_dist.empty(2.5)  # type: ignore[arg-type]
+    for wrong in (True, 1.0, "1", dl.CMP_GE, np.bool_(True), torch.tensor(True)):
+        with pytest.raises(TypeError, match=r"a shape is made of integers, got .*: a size must be an integer, got "):
+            triton_dist.zeros(2, wrong)
+    assert triton_dist.empty(np.int64(2), torch.tensor(3)).shape == (2, 3)
+    with pytest.raises(ValueError, match=r"sizes must not be greater than 9223372036854775807, got \(0, 9223372036854"):
+        triton_dist.zeros(0, 1 << 63)
     with pytest.raises(ValueError, match=r"sizes must not be negative, got \(2, -3\)"):
         triton_dist.empty(2, -3)
 
@@ -140,3 +150,42 @@ time.sleep(60)
     assert [pe.returncode for pe in result] == [1, -9], result.report
     assert [pe.stdout for pe in result] == ["after the fork\n"] * 2, result.report
     assert "PE 1 is lost" in result[0].stderr and result[0].seconds - result[1].seconds < 10, result.report
+
+
+NO_INTEGERS = ("0", 1.5, 0.0, True, None, dl.CMP_EQ, np.bool_(False))
+
+
+@pytest.mark.parametrize("wrong", NO_INTEGERS, ids=repr)
+def test_a_pe_is_an_integer(world: triton_dist.World, wrong: object) -> None:
+    x, y = triton_dist.zeros(4), triton_dist.full(4, 1.0)
+    everybody = triton_dist.team_world()
+    calls: list[tuple[str, Callable[[Any], object]]] = [
+        ("pe", lambda pe: triton_dist.put(x, y, pe)),
+        ("pe", lambda pe: triton_dist.get(x, y, pe)),
+        ("pe", lambda pe: triton_dist.peer(x, pe)),
+        ("pe", lambda pe: everybody.translate_pe(pe, everybody)),
+        ("broadcast: root", lambda root: triton_dist.broadcast(x, y, root)),
+        ("start", lambda start: everybody.split_strided(start, 1, 1)),
+        ("stride", lambda stride: everybody.split_strided(0, stride, 1)),
+        ("size", lambda size: everybody.split_strided(0, 1, size)),
+        ("xrange", lambda xrange: everybody.split_2d(xrange)),
+    ]
+    for name, call in calls:
+        with pytest.raises(TypeError, match=f"{name} must be an integer, got {re.escape(repr(wrong))} of type"):
+            call(wrong)
+    assert not x.any()
+
+
+def test_other_integers_are_integers(world: triton_dist.World) -> None:
+    x, y = triton_dist.zeros(4), triton_dist.full(4, 1.0)
+    for zero in (np.int32(0), torch.tensor(0), False + 0):
+        x.zero_()
+        triton_dist.put(x, y, zero)  # type: ignore[arg-type]
+        assert x.all()
+
+
+def test_stride_zero_makes_a_team_of_one(world: triton_dist.World) -> None:
+    team = triton_dist.team_world().split_strided(0, 0, 1)
+    assert team is not None and list(team.pes) == [0]
+    assert team.translate_pe(0, None) == -1
+    team.destroy()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import operator
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import torch
 
 from triton_dist.world import host_ops, last_words, teams
 from triton_dist.world.base import BrokenWorldError, Launch, World
+from triton_dist.world.integers import integer
 from triton_dist.world.kind import kind
 from triton_dist.world.launch_info import discover
 
@@ -43,6 +43,8 @@ __all__ = [
     "team_world",
     "zeros",
 ]
+
+_LARGEST = (1 << 63) - 1  # of a size
 
 EXIT_SECONDS = 30.0  # for peers of a program that ends without finalize() to do the same
 
@@ -389,11 +391,13 @@ def _check_shape(shape: Sequence[Any]) -> tuple[int, ...]:
     if len(shape) == 1 and isinstance(shape[0], Sequence):
         shape = shape[0]
     try:
-        sizes = tuple(operator.index(size) for size in shape)
-    except TypeError:
-        raise TypeError(f"a shape is made of integers, got {tuple(shape)}") from None
+        sizes = tuple(integer("a size", size) for size in shape)
+    except TypeError as error:
+        raise TypeError(f"a shape is made of integers, got {tuple(shape)}: {error}") from None
     if any(size < 0 for size in sizes):
         raise ValueError(f"sizes must not be negative, got {sizes}")
+    if any(size > _LARGEST for size in sizes):
+        raise ValueError(f"sizes must not be greater than {_LARGEST}, got {sizes}")
     return sizes
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from triton_dist.decoding import DecodingError, Schema, decode
 from triton_dist.world import last_words
 from triton_dist.world.authentication import AuthenticatedStore, AuthenticationError
+from triton_dist.world.integers import integer
 from triton_dist.world.ledger import Allocation, Ledger
 from triton_dist.world.teams import Team
 
@@ -377,11 +378,12 @@ class World(ABC):
         """``pe`` as an int, if there is such a PE.
 
         Raises:
-            ValueError: there is not.
+            ValueError: there is not. TypeError: ``pe`` is no integer.
         """
-        if not 0 <= int(pe) < self.n_pes:
+        pe = integer("pe", pe)
+        if not 0 <= pe < self.n_pes:
             raise ValueError(f"pe {pe} is out of range [0, {self.n_pes})")
-        return int(pe)
+        return pe
 
     def __enter__(self) -> World:
         return self

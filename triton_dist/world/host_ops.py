@@ -6,12 +6,12 @@ and meanings are those of the device operations (:mod:`triton_dist.language`), w
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from triton_dist.world.integers import integer
 from triton_dist.world.teams import Team
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def barrier(world: World, team: Team | None, stream: Any) -> None:
 
 def broadcast(world: World, dst: torch.Tensor, src: torch.Tensor, root: int, team: Team | None, stream: Any) -> None:
     members = _check_collective(world, "broadcast", team, dst, src)
-    root = operator.index(root)
+    root = integer("broadcast: root", root)
     if not 0 <= root < members.n_pes:
         raise ValueError(f"broadcast: root {root} is out of range [0, {members.n_pes})")
     _check_count("broadcast", dst, src, 1, 1)

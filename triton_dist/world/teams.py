@@ -6,9 +6,10 @@ team that it is split from, and everything that is collective over a team is for
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
+
+from triton_dist.world.integers import integer
 
 if TYPE_CHECKING:
     from triton_dist.world.base import World
@@ -59,9 +60,15 @@ class Team:
         """How many PEs the team has."""
         return len(self._pes)
 
-    def translate_pe(self, pe: int, destination: Team) -> int:
-        """The number in ``destination`` of this team's PE ``pe``; -1 if either has no such PE."""
-        if not 0 <= pe < self.n_pes:
+    def translate_pe(self, pe: int, destination: Team | None) -> int:
+        """The number in ``destination`` of this team's PE ``pe``; -1 if either has no such PE.
+
+        None, which a PE has in the place of a team that it is not in, has none.
+        """
+        if destination is not None and not isinstance(destination, Team):
+            raise TypeError(f"destination must be a triton_dist.Team or None, got {type(destination).__name__}")
+        pe = integer("pe", pe)
+        if destination is None or not 0 <= pe < self.n_pes:
             return -1
         in_world = self._pes[pe]
         return destination._pes.index(in_world) if in_world in destination._pes else -1
@@ -73,18 +80,20 @@ class Team:
             the team, or None on a PE that is not in it.
 
         Raises:
-            ValueError: ``stride`` or ``size`` is not positive, or there are no such PEs.
+            ValueError: ``size`` is not positive, there are no such PEs, or ``stride`` is not positive. The standard's
+                stride 0 is taken for a team of one PE; its negative strides are not, since NVSHMEM has no such teams.
+            TypeError: one of them is no integer.
             RuntimeError: members pass different numbers; no more teams can be had; this team was destroyed.
 
         OpenSHMEM 1.5, 9.4.5.
         """
-        start, stride, size = (operator.index(number) for number in (start, stride, size))
-        if stride < 1 or size < 1:
-            raise ValueError(f"stride {stride} and size {size} must be positive")
+        start, stride, size = integer("start", start), integer("stride", stride), integer("size", size)
+        if size < 1 or stride < 0 or (stride == 0 and size > 1):
+            raise ValueError(f"stride {stride} and size {size} must be positive (stride may be 0 where size is 1)")
         last = start + (size - 1) * stride
         if start < 0 or last >= self.n_pes:
             raise ValueError(f"PEs {start} to {last} are not all in [0, {self.n_pes}), the PEs of {self}")
-        return self._split(f"split_strided({start}, {stride}, {size})", [range(start, last + 1, stride)])
+        return self._split(f"split_strided({start}, {stride}, {size})", [range(start, last + 1, stride or 1)])
 
     def split_2d(self, xrange: int) -> tuple[Team, Team]:
         """This PE's row and column, when this team's PEs are laid out in rows of ``xrange``. *Collective* over it.
@@ -100,7 +109,7 @@ class Team:
 
         OpenSHMEM 1.5, 9.4.6.
         """
-        xrange = min(operator.index(xrange), self.n_pes)
+        xrange = min(integer("xrange", xrange), self.n_pes)
         if xrange < 1:
             raise ValueError(f"xrange {xrange} must be positive")
         call = f"split_2d({xrange})"

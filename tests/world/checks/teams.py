@@ -264,7 +264,7 @@ def check_mistakes(world: Any) -> None:
     everybody = world.team_world
     n = world.n_pes
     for arguments, pattern in (
-        ((0, 0, 1), "stride 0 and size 1 must be positive"),
+        ((0, 0, 2), "stride 0 and size 2 must be positive"),
         ((0, -1, 2), "stride -1"),
         ((0, 1, 0), "size 0 must be positive"),
         ((-1, 1, 2), r"PEs -1 to 0 are not all in \[0, \d\)"),
