@@ -29,6 +29,7 @@ from ops import (  # noqa: F401
     signals,
     strided,
     transports,
+    wrap_around,
 )
 from ops.harness import main
 

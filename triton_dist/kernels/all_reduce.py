@@ -25,6 +25,7 @@ from triton_dist.kernels.low_latency import (
     exchange_begin,
     exchange_end,
     fits,
+    following,
     mailbox,
     receive,
     send,
@@ -82,13 +83,12 @@ def _two_shot(
     note(trace, SEND, 0, began)
     total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
     began = clock(trace)
+    number = following(number)
     for i in tl.static_range(1, N_PES + 1):
-        send(slice, number + 1, total, (dl.my_pe() + i) % N_PES, N_PES)
+        send(slice, number, total, (dl.my_pe() + i) % N_PES, N_PES)
     note(trace, SEND, 1, began)
-    tl.store(
-        output + places, receive(slice, number + 1, BLOCK, N_PES, trace, 1).to(output.dtype.element_ty), mask=there
-    )
-    exchange_end(slice, number + 1)
+    tl.store(output + places, receive(slice, number, BLOCK, N_PES, trace, 1).to(output.dtype.element_ty), mask=there)
+    exchange_end(slice, number)
 
 
 @triton.jit

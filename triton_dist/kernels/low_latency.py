@@ -9,6 +9,7 @@ exchange of a program uses number n and box n mod 2. Two boxes are enough: a pro
 received the (n - 1)-th of program i of every PE, which had sent them after it had received, and so read, all that came
 in the (n - 2)-th. Hence the one rule: in every exchange each program sends to *all* PEs, if only padding, and waits for
 all. The counter lives in memory, so launches follow each other, and replays of CUDA graphs do, without the host.
+Numbers are int32, wrap around, and are never 0, which is the number in words of a box that nobody has sent.
 
 An aligned store of 8 bytes arrives as a whole: a vector of two is two of those, and each has a number of its own.
 """
@@ -31,6 +32,7 @@ __all__ = [
     "exchange_begin",
     "exchange_end",
     "fits",
+    "following",
     "mailbox",
     "receive",
     "send",
@@ -74,7 +76,13 @@ def mailbox(n_pes: int) -> torch.Tensor:
 def exchange_begin(mail, program, N_PES: tl.constexpr):
     """The program's slice of the mailbox, and the number of its next exchange, an int32."""
     slice = mail + program * (_HEADER + 2 * N_PES * _WORDS)
-    return slice, tl.load(slice).to(tl.int32) + 1
+    return slice, following(tl.load(slice).to(tl.int32))
+
+
+@triton.jit
+def following(number):
+    """The number of the exchange after that with this one: of the other parity, and not 0."""
+    return tl.where(number == -1, 2, number + 1)
 
 
 @triton.jit

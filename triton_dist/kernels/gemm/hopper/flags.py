@@ -13,14 +13,17 @@ __all__ = ["acquire", "after_generic", "await_peers", "clock", "nanoseconds", "r
 
 @gluon.jit
 def acquire(flag, number, scope: gl.constexpr):
-    """Wait until ``flag`` is at least ``number``; what was stored before it was raised is visible then."""
-    while gl.atomic_add(flag, 0, sem="acquire", scope=scope) < number:
+    """Wait until ``flag`` has come to ``number``; what was stored before it was raised is visible then.
+
+    Numbers wrap around after 2³² launches, so their difference says which one is the later.
+    """
+    while gl.atomic_add(flag, 0, sem="acquire", scope=scope) - number < 0:
         pass
 
 
 @gluon.jit
 def await_peers(flags, number, me, N_PES: gl.constexpr):
-    """Wait until each peer's flag of ``flags`` is at least ``number``."""
+    """Wait until each peer's flag of ``flags`` has come to ``number``."""
     for i in range(1, N_PES):
         acquire(flags + (me + i) % N_PES, number, "sys")
 

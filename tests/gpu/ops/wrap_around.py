@@ -1,0 +1,139 @@
+"""Numbers of launches and meetings are int32: what comes after 2³¹ and 2³² of them is as right as the first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+import triton_dist
+from ops.harness import GPU, check, expect_equal
+from triton_dist import World, kernels
+from triton_dist.kernels import workspace
+from triton_dist.kernels.gemm.kept import _things
+from triton_dist.kernels.low_latency import LL_PROGRAMS
+
+STARTS = (2**31 - 4, 2**31 - 3, -4, -1)
+"""A few launches before the largest int32, and before 0."""
+
+AGAIN = 3
+
+LATE_SECONDS = 0.01
+
+
+def count_from(world: World, start: int) -> None:
+    """As if there had been so many launches, of everything that has been launched. *Collective.*"""
+    triton_dist.barrier_all()
+    for name, words in workspace._places[world].items():
+        if name.startswith("room"):  # flags and counters
+            words.fill_(start)
+        elif name.startswith("mailbox"):
+            words.zero_()
+            words.view(LL_PROGRAMS, -1)[:, 0] = start
+    if GPU:
+        from triton_dist.kernels.gemm.hopper.launch import Launcher
+        from triton_dist.kernels.gemm.hopper.words import CHUNKS, EPOCH
+
+        for thing in _things.get(world, {}).values():
+            launcher = getattr(thing, "launcher", thing)
+            if isinstance(launcher, Launcher):
+                launcher.state[EPOCH.value] = start
+                launcher._tables[3].fill_(start)  # flags of partial sums
+                if launcher.out in ("scatter", "senders", "ring", "ring_all"):
+                    launcher.flags.fill_(start)  # else streams wait for them, and they are 0 or 1
+                if launcher.out == "senders":
+                    launcher.state[CHUNKS.value :] = start
+    triton_dist.barrier_all()
+
+
+def integers(shape: tuple[int, ...], seed: int, device: torch.device) -> torch.Tensor:
+    """Sums of a few of them, and of their products, are exact."""
+    found = torch.randint(-1, 2, shape, generator=torch.Generator().manual_seed(seed))
+    return found.to(device, torch.bfloat16)
+
+
+def run_across(world: World, calls: dict[str, tuple[Callable[[], object], torch.Tensor, torch.Tensor]]) -> None:
+    """Each call: what to do, where the result is, and what it must be."""
+    for call, _, _ in calls.values():
+        call()  # makes what is kept
+    for start in STARTS:
+        count_from(world, start)
+        for i in range(AGAIN):
+            for name, (call, out, expected) in calls.items():
+                out.fill_(77)
+                triton_dist.barrier_all()
+                if world.pe == i % world.n_pes:
+                    time.sleep(LATE_SECONDS)  # the others must wait for it
+                call()
+                found = out.clone()  # at once: a barrier of the hosts would wait for what the call must wait for
+                triton_dist.barrier_all()
+                expect_equal(found, expected, f"{name}, launch {i} from {start}")
+
+
+@check
+def collectives_wrap_around(world: World) -> None:
+    n_pes, pe, n = world.n_pes, world.pe, 400
+    inputs = [integers((n_pes * n,), 10 + i, world.device) for i in range(n_pes)]
+    part, whole = triton_dist.zeros(n, dtype=torch.bfloat16), triton_dist.zeros(n_pes * n, dtype=torch.bfloat16)
+    source = triton_dist.from_tensor(inputs[pe])
+    total = torch.stack(inputs).sum(0)
+    gathered = torch.cat([one[:n] for one in inputs])
+    exchanged = torch.cat([one[pe * n : (pe + 1) * n] for one in inputs])
+    calls: dict[str, tuple[Callable[[], object], torch.Tensor, torch.Tensor]] = {}
+    for name in ("low_latency", "push"):
+        calls[f"all_gather, {name}"] = (
+            partial(kernels.all_gather, whole, source[:n], algorithm=name), whole, gathered,
+        )  # fmt: skip
+        calls[f"all_to_all, {name}"] = partial(kernels.all_to_all, whole, source, algorithm=name), whole, exchanged
+        calls[f"reduce_scatter, {name}"] = (
+            partial(kernels.reduce_scatter, part, source, algorithm=name), part, total[pe * n : (pe + 1) * n],
+        )  # fmt: skip
+    for name in ("one_shot", "two_shot", "push", "direct"):
+        calls[f"all_reduce, {name}"] = (
+            partial(kernels.all_reduce, source, out=whole, algorithm=name), whole, total,
+        )  # fmt: skip
+    for name in ("low_latency", "push", "scatter"):
+
+        def broadcast(name: str = name) -> None:
+            if pe == n_pes - 1:
+                whole.copy_(source)
+            kernels.broadcast(whole, n_pes - 1, algorithm=name)
+
+        calls[f"broadcast, {name}"] = broadcast, whole, inputs[-1]
+    run_across(world, calls)
+    for tensor in (part, whole, source):
+        triton_dist.free(tensor)
+
+
+@check(gpu_only=True)
+def products_wrap_around(world: World) -> None:
+    n_pes, pe = world.n_pes, world.pe
+    m, k, n = 256 * n_pes, 512, 640
+    a = [integers((m, k), 20 + i, world.device) for i in range(n_pes)]
+    b = [integers((k, n), 40 + i, world.device) for i in range(n_pes)]
+    rows = slice(pe * 256, (pe + 1) * 256)
+    sums = sum(x.float() @ y.float() for x, y in zip(a, b, strict=True)).bfloat16()
+    gathered, scattered = torch.zeros(m, n, device=world.device).bfloat16(), torch.zeros_like(sums[rows])
+    beside, reduced = (triton_dist.zeros(m, width, dtype=torch.bfloat16) for width in (n * n_pes, n))
+    calls: dict[str, tuple[Callable[[], object], torch.Tensor, torch.Tensor]] = {}
+    for name in ("bulk_synchronous", "copy_engine"):
+        calls[f"all_gather_gemm, {name}"] = (
+            partial(kernels.all_gather_gemm, a[0][rows], b[pe], gathered, pattern=name), gathered,
+            (a[0].float() @ b[pe].float()).bfloat16(),
+        )  # fmt: skip
+    columns = torch.cat([(a[0].float() @ y.float()).bfloat16() for y in b], 1)
+    for name in ("copy_engine", "fused_producer_consumer", "warp_specialized"):
+        calls[f"gemm_all_scatter, {name}"] = (
+            partial(kernels.gemm_all_scatter, a[0], b[pe], beside, pattern=name), beside, columns,
+        )  # fmt: skip
+    calls["gemm_reduce_scatter, ring"] = (
+        partial(kernels.gemm_reduce_scatter, a[pe], b[pe], scattered, pattern="ring"), scattered, sums[rows],
+    )  # fmt: skip
+    calls["gemm_all_reduce, ring"] = (
+        partial(kernels.gemm_all_reduce, a[pe], b[pe], reduced, pattern="ring"), reduced, sums,
+    )  # fmt: skip
+    run_across(world, calls)
+    for tensor in (beside, reduced):
+        triton_dist.free(tensor)
