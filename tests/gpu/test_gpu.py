@@ -63,6 +63,12 @@ def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:
     assert run.stdout.count("PASS") == 15, run.stdout
 
 
+def test_stress(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/stress.py", "--seconds", "90", "--seed", "1", env=GPU, timeout=400)
+    assert run.returncode == 0, run.stdout
+    assert "PASS seed 1: " in run.stdout, run.stdout
+
+
 def test_heap_teams_and_host_operations(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_heap.py", env=GPU)
     assert run.returncode == 0, run.stdout

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from triton_dist.testing import launch
+from triton_dist.testing import Result, launch
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "scripts"))
@@ -81,3 +82,50 @@ sys.exit(harness.main())
     assert not result.timed_out and all(pe.returncode for pe in result), result.report
     assert "AssertionError: not here" in result[1].stdout and "Timeout" in result[1].stderr, result.report
     assert "PE 1 is lost" in result[0].stderr, result.report
+
+
+@pytest.mark.parametrize(("n_pes", "seed"), [(2, 1), (3, 2)])
+def test_stress(n_pes: int, seed: int) -> None:
+    arguments = ["--seconds", "6", "--seed", str(seed), "--variety", "1"]
+    result = launch([HERE / "stress.py", *arguments], n_pes, env=CPU, timeout=120).check()
+    assert f"PASS seed {seed}: " in result[0].stdout
+
+
+def stressed(change: str, *arguments: str) -> Result:
+    """The stress test with something broken."""
+    program = f"""
+import sys; sys.path.insert(0, {str(HERE)!r})
+import time, torch, triton_dist, stress, stress_cases
+{change}
+sys.argv = ["stress", "--seed", "7", "--steps", "100", *{list(arguments)!r}]
+sys.exit(stress.main())
+"""
+    return launch(["-c", program], 2, env=CPU, timeout=100)
+
+
+def test_stress_sees_one_wrong_bit() -> None:
+    result = stressed(
+        """
+whole = stress_cases.Case.run
+def run(case, variant, wrong):
+    right = case.call
+    def call():
+        right()
+        if triton_dist.my_pe() == 1:
+            case.out.view(-1).view(torch.uint8)[-1] ^= 1
+    case.call = call
+    whole(case, variant, wrong)
+    case.call = right
+stress_cases.Case.run = run
+"""
+    )
+    assert result[1].returncode == 1, result.report
+    assert re.search(r"FAIL seed 7, in step 1: .*: 1 elements are wrong on PE 1\n", result[1].stdout), result.report
+
+
+def test_stress_says_what_hangs() -> None:
+    result = stressed(
+        "stress_cases.Case.run = lambda case, variant, wrong: time.sleep(100)", "--hang", "1", "--cold", "1"
+    )
+    assert any(pe.returncode == 3 for pe in result) and not result.timed_out, result.report
+    assert any("HANG seed 7, step 1: " in pe.stdout and "Thread" in pe.stderr for pe in result), result.report
