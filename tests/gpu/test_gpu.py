@@ -64,7 +64,9 @@ def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:
 
 
 def test_stress(n_gpus: int) -> None:
-    run = torchrun(n_gpus, "tests/gpu/stress.py", "--seconds", "90", "--seed", "1", env=GPU, timeout=400)
+    run = torchrun(
+        n_gpus, "tests/gpu/stress.py", "--seconds", "90", "--seed", "1", "--variety", "1", env=GPU, timeout=400
+    )
     assert run.returncode == 0, run.stdout
     assert "PASS seed 1: " in run.stdout, run.stdout
 

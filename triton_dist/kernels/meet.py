@@ -7,7 +7,8 @@ because then what the peers stored here has arrived.
 The room is a row of words for each program: a counter of its meetings, and a flag from each PE. A program adds one to
 its counter, writes the new number to its flag at every peer, and waits until its own flags have all come to that
 number. Numbers only grow, so nothing is ever reset: launches follow each other, and replays of CUDA graphs do, without
-the host. It takes the latency of one remote write, not that of a round trip.
+the host. They are int32, which wraps around, so what is compared is their difference. It takes the latency of one
+remote write, not that of a round trip.
 
 All PEs launch the same kernels with the same grids, in the same order; programs that meet must run at the same time as
 their partners, which they do if grids fit on the GPU, or if their programs meet in the order of their numbers.
