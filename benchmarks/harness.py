@@ -35,6 +35,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from texts import all_gather_texts
 
 import triton_dist
 from triton_dist import World
@@ -208,8 +209,7 @@ class Bench:
 
     def agree(self, problem: str) -> str:
         """The first PE's problem, if any PE has one. *Collective.*"""
-        problems: list[str] = [""] * self.world.n_pes
-        dist.all_gather_object(problems, problem)
+        problems = all_gather_texts(problem, self.world.device)
         return next((f"{text} (PE {pe})" for pe, text in enumerate(problems) if text), "")
 
     def say(self, text: str) -> None:

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from harness import machine
 from measure import SIZES, WARPS, Report, compare, meet, random_bytes, split
+from texts import all_gather_texts
 
 import triton_dist
 import triton_dist.language as dl
@@ -207,8 +208,7 @@ def round_trips(world: triton_dist.World, report: Report) -> None:
 
 def agree(what: str, problem: str) -> None:
     """End the program on every PE when one of them has a problem: no wrong result is timed. *Collective.*"""
-    problems: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(problems, problem)
+    problems = all_gather_texts(problem, "cpu")  # over Gloo
     if found := [f"PE {pe}: {text}" for pe, text in enumerate(problems) if text]:
         raise SystemExit(f"{what} is wrong: {'; '.join(found)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -232,3 +233,43 @@ def test_strangers_do_not_hold_up_the_failure_detector() -> None:
         assert f"PE 0 cannot complete finalize(): PE 1 is lost: its process {pes[1].pid}" in error, error
         for stranger in strangers:
             stranger.close()
+
+
+SQUAT = """
+import os, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+server = socket.socket(socket.AF_UNIX)
+server.bind("\\0" + sys.argv[1])
+server.listen(8)
+print(flush=True)
+sys.stdin.readline()
+"""
+MEET = """
+import sys
+from triton_dist.world.launchers import host
+for pe in (0, 1):
+    try:
+        host.store("a launch", pe, 1.0)
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_holds_the_name_of_pe_0() -> None:
+    """Which anybody can work out. It is an error that names the process; nothing is asked of it or told to it."""
+    name = f"triton_dist/{os.geteuid()}/{hashlib.sha256(b'a launch').hexdigest()}"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    squatter = subprocess.Popen([sys.executable, "-c", SQUAT, name], **pipes)
+    try:
+        assert squatter.stdout is not None and squatter.stdout.readline() == "\n"
+        environment = os.environ | {"PYTHONPATH": str(HERE.parents[1]), "TRITON_DIST_WORLD": "cpu"}
+        done = subprocess.run(
+            [sys.executable, "-c", MEET], env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        first, second = done.stdout.splitlines()
+        assert first.startswith(f"process {squatter.pid} of user {NOBODY} holds the name by which the PEs"), first
+        assert f"PE 0 did not come within 1 s (TRITON_DIST_INIT_TIMEOUT) (process {squatter.pid} of user" in second
+    finally:
+        squatter.kill()
+        squatter.wait()

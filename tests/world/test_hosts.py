@@ -13,11 +13,13 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from checking import HERE
 
 PROGRAM = HERE / "failing" / "hosts.py"
+_OWN_KERNEL = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 _SUBNET = "198.18.77"  # kept for tests of networks
 
 
@@ -49,7 +51,8 @@ def hosts() -> Iterator[list[str]]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
-def start(host: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+def start(host: str, environment: dict[str, str], *arguments: str, own_kernel: bool = False) -> subprocess.Popen[str]:
+    """``own_kernel``: as far as one sees by process numbers. Such PEs share no memory, and only say that they have met."""
     common = {
         "TRITON_DIST_WORLD": "cpu",
         "TRITON_DIST_SYMMETRIC_SIZE": "16M",
@@ -60,7 +63,7 @@ def start(host: str, environment: dict[str, str], *arguments: str) -> subprocess
     }
     clean = {k: v for k, v in os.environ.items() if not re.match("LOCAL_|TORCHELASTIC", k)}
     return subprocess.Popen(
-        ["ip", "netns", "exec", host, sys.executable, PROGRAM, *arguments],
+        ["ip", "netns", "exec", host, *(_OWN_KERNEL if own_kernel else []), sys.executable, PROGRAM, *arguments],
         env=clean | common | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -103,3 +106,35 @@ def test_the_other_host_is_lost(hosts: list[str]) -> None:
     assert re.search(r"PE 0 cannot exchange never: PE 1 is lost: its process \d+", errors[0]), errors
     assert re.search(r"PE 1: PE 0 is lost: .* So this process, which is at \S*hosts.py:\d+", errors[1]), errors
     assert seconds < 15, (seconds, errors)  # eight for the probes, and four that PE 1 was given to end by itself
+
+
+def meet(hosts: list[str], *secrets: Path) -> list[tuple[int, str, str]]:
+    """Status, output and errors of PEs of two hosts that see nothing of each other; each with its secret."""
+    files = [{"TRITON_DIST_SECRET_FILE": str(file)} for file in secrets] or [{}, {}]
+    pes = [start(host, by_hand(pe, 2) | files[pe], "meet", own_kernel=True) for pe, host in enumerate(hosts)]
+    outputs = [pe.communicate(timeout=90) for pe in pes]
+    return [(pe.returncode, *output) for pe, output in zip(pes, outputs, strict=True)]
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> list[Path]:
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(name * 10)
+        (tmp_path / name).chmod(0o600)
+    return [tmp_path / "one", tmp_path / "other"]
+
+
+def test_hosts_without_a_secret_are_warned(hosts: list[str]) -> None:
+    (first, out, warning), (second, other, silence) = meet(hosts)
+    assert (first, second) == (0, 0) and out == other == "met ['PE 0', 'PE 1']\n", (warning, silence)
+    assert "have no secret in common (TRITON_DIST_SECRET_FILE)" in warning and "SECRET" not in silence
+
+
+def test_hosts_with_a_secret(hosts: list[str], secrets: list[Path]) -> None:
+    for status, out, err in meet(hosts, secrets[0], secrets[0]):
+        assert (status, out) == (0, "met ['PE 0', 'PE 1']\n") and "SECRET" not in err, err
+
+
+def test_hosts_with_different_secrets(hosts: list[str], secrets: list[Path]) -> None:
+    for status, _, err in meet(hosts, *secrets):
+        assert status == 1 and "does not have the key of this world: it has another secret" in err, err

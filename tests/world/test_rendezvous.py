@@ -15,6 +15,19 @@ from contextlib import contextmanager
 import pytest
 from checking import HERE
 
+TORCH = """
+import torch, torch.distributed as dist, triton_dist
+def reduce():
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert total.item() == 2
+    dist.barrier()
+def world():
+    with triton_dist.init() as found:
+        triton_dist.barrier_all()
+    assert found.n_pes == 2
+"""
 PROGRAM = "import triton_dist\nwith triton_dist.init() as world: print(world)"
 COME_AND_STAY = """
 import os, sys, time
@@ -87,9 +100,10 @@ def test_something_silent_listens_there(rank: int) -> None:
     assert f"127.0.0.1:{port}" in error and "another program listens there" in error and "MASTER_PORT" in error, error
 
 
-def test_two_are_pe_0() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_two_are_pe_0(host: str) -> None:
     begin = time.monotonic()
-    with by_hand([0, 0], 2, free_port()) as pes:
+    with by_hand([0, 0], 2, free_port(), MASTER_ADDR=host) as pes:
         errors = errors_of(pes)
         for error in errors:
             assert "two processes say that they are PE 0" in error, errors
@@ -146,3 +160,10 @@ def test_the_store_listens_on_its_address_only() -> None:
                 rows = [line.split() for line in file.read().splitlines()[1:]]
             listening = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")]
             assert listening in ([], [f"0100007F:{port:04X}"]), table
+
+
+@pytest.mark.parametrize("order", ["world(); reduce()", "world(); reduce(); world()", "reduce(); world()"])
+def test_torch_and_we_share_what_pe_0_has_opened(order: str) -> None:
+    with by_hand([0, 1], 2, free_port(), f"{TORCH}\n{order}\ndist.destroy_process_group()") as pes:
+        errors = [pe.communicate(timeout=60)[1] for pe in pes]
+        assert [pe.returncode for pe in pes] == [0, 0], errors

@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
@@ -128,9 +127,9 @@ def _started(
     """When they were started, and the processes, which are killed at the end of the block."""
     if n_pes < 1:
         raise ValueError(f"n_pes is {n_pes}: a launch needs at least one PE")
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # here, since it takes a second
+    from triton_dist.world.launchers.tcp import open_store  # here, since it takes a second
 
-    store = TCPStore("127.0.0.1", 0, n_pes, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
+    _store, port = open_store("127.0.0.1", timeout)  # it ends with this variable
     begin = time.monotonic()
     processes: list[subprocess.Popen[str]] = []
     try:
@@ -138,7 +137,7 @@ def _started(
             processes.append(
                 subprocess.Popen(
                     [sys.executable, *(os.fspath(arg) for arg in args)],
-                    env=_environment(pe, n_pes, store.port) | dict(env or {}),
+                    env=_environment(pe, n_pes, port) | dict(env or {}),
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,

@@ -73,7 +73,7 @@ def _meet(start: launchers.Start, seconds: float) -> Launch:
     secret = None if path is None else read_secret(path)
     one_host = start.local is not None and start.local[1] == start.n_pes
     watch = Watch(start.pe)
-    key_file = create_key() if start.pe == 0 else -1
+    key_file = create_key() if start.pe == 0 and secret is None else -1
     me = Member.self(start.pe, start.n_pes, has_secret=secret is not None, watch=watch.address, key=key_file)
     try:
         members = _within(start, seconds, lambda: check_in(store, me, seconds, start.holder))

@@ -1,4 +1,4 @@
-"""Say which PE of its host this is; then, if asked to, PE 0 waits for the others, who sleep."""
+"""Say which PE of its host this is; then, if asked to, PE 0 waits for the others, who sleep. Or only meet them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import time
 
 import triton_dist
 
+if sys.argv[1:] == ["meet"]:
+    from triton_dist.world.launch_info import discover
+
+    launch = discover()
+    print("met", launch.exchange("hello", f"PE {launch.pe}"), flush=True)
+    launch.exchange("bye", "")
+    launch.watch.end()
+    time.sleep(1.0)  # PE 0 has the store
+    sys.exit()
 with triton_dist.init() as world:
     launch = world._launch
     triton_dist.barrier_all()

@@ -107,7 +107,7 @@ def _tell(server: socket.socket, port: int) -> None:
             client, _ = server.accept()
             with client:
                 if peer_of(client)[1] in (os.geteuid(), 0):
-                    client.sendall(struct.pack("!I", port))
+                    client.sendall(struct.pack("!H", port))
 
     threading.Thread(target=answer, name="triton_dist meeting point", daemon=True).start()
 
@@ -115,19 +115,22 @@ def _tell(server: socket.socket, port: int) -> None:
 def _ask(address: str, seconds: float) -> tuple[Process, int]:
     """PE 0's process, and the port of its store."""
     deadline = time.monotonic() + seconds
+    stranger = ""
     while True:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(max(0.1, deadline - time.monotonic()))
             try:
                 client.connect(address)
                 pid, user = peer_of(client)
-                if user in (os.geteuid(), 0) and len(answer := client.recv(4, socket.MSG_WAITALL)) == 4:
-                    return Process.find(pid) or Process(pid, 0), int(struct.unpack("!I", answer)[0])
+                if user not in (os.geteuid(), 0):
+                    stranger = f" (process {pid} of user {user} holds the name by which it would be found)"
+                elif len(answer := client.recv(2, socket.MSG_WAITALL)) == 2:
+                    return Process.find(pid) or Process(pid, 0), int(struct.unpack("!H", answer)[0])
             except OSError:
                 pass  # nobody is there yet
         if time.monotonic() > deadline:
             raise RuntimeError(
-                f"PE 0 did not come within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT): was it started, on this host, and"
-                " did it fail?"
+                f"PE 0 did not come within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT){stranger}: was it started, on"
+                " this host, and did it fail?"
             )
         time.sleep(0.02)

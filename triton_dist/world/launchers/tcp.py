@@ -131,6 +131,8 @@ def _listen(host: str, port: int) -> socket.socket:
             return socket.create_server(("", port) if named else place[:2], family=family, backlog=1024)
         except OSError as error:
             failure = error
+            if error.errno == errno.EADDRINUSE:  # not one of its other addresses, which would hide that there are two
+                break
     raise failure
 
 
