@@ -83,7 +83,7 @@ def _base(me: Member, members: Sequence[Member], secret: bytes | None, *, one_ho
         warnings.warn(
             "the PEs are on several hosts, or in several containers, and have no secret in common"
             " (TRITON_DIST_SECRET_FILE): who can connect to PE 0's host can pretend to be a PE. See SECURITY.md",
-            stacklevel=6,
+            stacklevel=2,
         )
     return b""
 
