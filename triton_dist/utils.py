@@ -5,11 +5,13 @@ New programs call :func:`triton_dist.init`, :func:`triton_dist.empty` and their 
 
 from __future__ import annotations
 
+import functools
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from triton_dist.world.launchers.start import MAX_PES, integer
 
 __all__ = [
     "CUDA_CHECK",
+    "HIP_CHECK",
     "NVSHMEM_SIGNAL_DTYPE",
     "assert_allclose",
     "dist_print",
@@ -39,13 +42,18 @@ __all__ = [
     "nvshmem_create_tensors",
     "nvshmem_free_tensor_sync",
     "perf_func",
+    "requires_p2p_native_atomic",
     "rocshmem_barrier_all_on_stream",
     "sleep_async",
+    "supports_p2p_native_atomic",
 ]
 
 NVSHMEM_SIGNAL_DTYPE = torch.int64
 
 _TIMEOUT = timedelta(minutes=30)
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _group: dist.ProcessGroup | None = None
 
@@ -219,10 +227,44 @@ def CUDA_CHECK(error: Any) -> None:  # noqa: N802 (its name there)
         raise RuntimeError(f"CUDA error: {error!r}")
 
 
+HIP_CHECK = CUDA_CHECK
+
+
+def supports_p2p_native_atomic() -> bool:
+    """Whether a GPU of this machine does atomics on the memory of another. True in the CPU world, and of one GPU."""
+    if triton_dist.kind() == "cpu" or torch.cuda.device_count() <= 1 or torch.version.hip is not None:
+        return True
+    from cuda.bindings import runtime
+
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    attribute = runtime.cudaDeviceP2PAttr.cudaDevP2PAttrNativeAtomicSupported
+    error, supported = runtime.cudaDeviceGetP2PAttribute(attribute, 0, 1)
+    CUDA_CHECK(error)
+    return bool(supported)
+
+
+def requires_p2p_native_atomic(fn: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Warn at each call of ``fn`` where :func:`supports_p2p_native_atomic` is false."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if not supports_p2p_native_atomic():
+            warnings.warn(
+                f"{fn.__name__} needs atomics between GPUs, which the links of this machine do not have", stacklevel=2
+            )
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
 def __getattr__(name: str) -> Any:
     """``cuda`` and ``cudart``: the bindings of CUDA's driver and runtime, where they are installed."""
     if name in ("cuda", "cudart"):
-        from cuda.bindings import driver, runtime
-
+        try:
+            from cuda.bindings import driver, runtime
+        except ImportError as error:
+            raise AttributeError(
+                f"{__name__}.{name} needs cuda-python ({error}): pip install cuda-python", name=name
+            ) from error
         return driver if name == "cuda" else runtime
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

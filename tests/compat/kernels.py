@@ -134,6 +134,31 @@ def meet_by_hand(words_ptr, rank, num_ranks):
 
 
 @triton_dist.jit
+def send_by_warps(words_ptr, counts_ptr, rank, num_ranks):
+    """One warp for each rank, as low-latency kernels push.
+
+    Word ``rank`` of each rank is set. Of the counts there, the first is of warps, the second of threads, the third of
+    what the block does, and the fourth of warps in a loop.
+    """
+    thread = tid(0)
+    warp = thread // 32
+    if warp < num_ranks and warp != rank:
+        libshmem_device.putmem_signal_nbi_warp(
+            words_ptr + rank, words_ptr + rank, 4, counts_ptr, 1, libshmem_device.NVSHMEM_SIGNAL_ADD, warp
+        )
+        for _ in range(3):
+            libshmem_device.putmem_signal_warp(
+                words_ptr + rank, words_ptr + rank, 4, counts_ptr + 3, 1, libshmem_device.NVSHMEM_SIGNAL_ADD, warp
+            )
+        libshmem_device.signal_op(counts_ptr + 1, 1, libshmem_device.NVSHMEM_SIGNAL_ADD, warp)
+    if thread >= 0:
+        libshmem_device.putmem_signal_block(
+            words_ptr + rank, words_ptr + rank, 4, counts_ptr + 2, 1, libshmem_device.NVSHMEM_SIGNAL_ADD, rank
+        )
+    libshmem_device.quiet()
+
+
+@triton_dist.jit
 def count_threads(total_ptr):
     """Adds one for each fourth thread, and one more."""
     thread = tid(0)

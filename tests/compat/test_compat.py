@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 
 # ---- run
 
-PATTERNS = ["queue", "all_gather", "all_to_all", "local_flags", "words"]
+PATTERNS = ["queue", "all_gather", "all_to_all", "local_flags", "words", "warps"]
 
 
 @functools.cache
@@ -106,6 +106,7 @@ KERNELS = {
     },
     "chunks_arrive": {"data_ptr": "*fp32", "flags_ptr": "*i64", "sums_ptr": "*fp32", "CHUNKS": 3, "BLOCK": 128},
     "meet_by_hand": {"words_ptr": "*i32", "rank": "i32", "num_ranks": "i32"},
+    "send_by_warps": {"words_ptr": "*i32", "counts_ptr": "*i64", "rank": "i32", "num_ranks": "i32"},
     "count_threads": {"total_ptr": "*i32"},
 }
 
@@ -215,6 +216,41 @@ def test_without_a_bound_all_threads_take_part() -> None:
     assert as_loops(kernel) == expected
 
 
+def test_what_a_warp_does_together_is_done_once() -> None:
+    def kernel(x, n):
+        warp = tid(0) // 32
+        if warp < n:
+            libshmem_device.putmem_warp(x, x, 4, warp)
+            libshmem_device.putmem(x, x, 4, warp)
+        else:
+            libshmem_device.putmem_block(x, x, 4, n)
+
+    expected = """\
+    _warp_1 = 0
+    _block_2 = 0
+    for _thread_0 in range(0, tid(count=True)):
+        if _thread_0 % tid(warp_size=True) == 0:
+            _warp_1 = 0
+        if _thread_0 // 32 < n:
+            if _warp_1 == 0:
+                libshmem_device.putmem_warp(x, x, 4, _thread_0 // 32)
+            libshmem_device.putmem(x, x, 4, _thread_0 // 32)
+            _warp_1 = 1
+        else:
+            if _block_2 == 0:
+                libshmem_device.putmem_block(x, x, 4, n)
+            _block_2 = 1"""
+    assert as_loops(kernel) == expected
+
+
+def test_what_one_thread_is_chosen_for_needs_no_count() -> None:
+    def kernel(x):
+        if tid(0) == 33:
+            libshmem_device.putmem_block(x, x, 4, 0)
+
+    assert as_loops(kernel) == "    _thread_0 = 33\n    libshmem_device.putmem_block(x, x, 4, 0)"
+
+
 def test_a_name_is_a_thread_s_where_it_was_assigned_so() -> None:
     def kernel(n, pid):
         if pid == 0:
@@ -258,6 +294,26 @@ def depends_on_what_changes(x, n):
         dl.fence()
 
 
+@triton.jit
+def sends_by_warp(x):
+    libshmem_device.putmem_warp(x, x, 4, 0)
+
+
+@triton.jit
+def sends_by_way_of_another(x):
+    sends_by_warp(x)
+
+
+def hides_a_warp_s_put(x, n):
+    if tid(0) // 32 < n:
+        sends_by_way_of_another(x)
+
+
+def puts_in_an_expression(x, n):
+    if tid(0) // 32 < n:
+        done = libshmem_device.putmem_warp(x, x, 4, 0)  # noqa: F841
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -266,6 +322,8 @@ def depends_on_what_changes(x, n):
         (returns_alone, "cannot leave"),
         (is_it_or_not, "on some ways"),
         (depends_on_what_changes, "more than once"),
+        (hides_a_warp_s_put, "sends_by_way_of_another calls libshmem_device.putmem_warp, .* call .* itself"),
+        (puts_in_an_expression, "putmem_warp under a thread's condition must be a statement of its own"),
     ],
 )
 def test_what_cannot_be_a_loop_is_an_error_with_its_line(function: Callable[..., Any], message: str) -> None:

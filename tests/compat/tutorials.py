@@ -121,6 +121,21 @@ def check_words(group: torch.distributed.ProcessGroup) -> None:
     assert total.item() == threads // 4 + 1
 
 
+def check_warps(group: torch.distributed.ProcessGroup) -> None:
+    rank, num_ranks = group.rank(), group.size()
+    words = nvshmem_create_tensor((num_ranks,), torch.int32)
+    counts = nvshmem_create_tensor((4,), NVSHMEM_SIGNAL_DTYPE)
+    words.fill_(0)
+    words[rank] = rank + 1
+    counts.fill_(0)
+    nvshmem_barrier_all_on_stream()
+    kernels.send_by_warps[(1,)](words, counts, rank, num_ranks, num_warps=8)
+    nvshmem_barrier_all_on_stream()
+    assert words.tolist() == [peer + 1 for peer in range(num_ranks)]
+    others = num_ranks - 1
+    assert counts.tolist() == [others, 32 * others, 1, 3 * others], counts.tolist()
+
+
 def main() -> None:
     group = initialize_distributed()
     torch.set_default_device(DEVICE)

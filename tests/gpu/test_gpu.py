@@ -95,6 +95,13 @@ def test_lifecycle(n_gpus: int) -> None:
     assert "lifecycle: passed" in run.stdout
 
 
+@pytest.mark.parametrize("end", ["exit", "finalize"])
+def test_a_script_may_end_nvshmem_itself(end: str) -> None:
+    run = torchrun(2, "tests/gpu/worker_nvshmem_finalize.py", end, env=GPU, timeout=120)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("nvshmem_finalize passed") == 2, run.stdout
+
+
 def test_second_process_uses_the_disk_cache(tmp_path: Path) -> None:
     env = GPU | {"TRITON_CACHE_DIR": str(tmp_path)}
     first = torchrun(2, "tests/gpu/worker_cache.py", env=env)

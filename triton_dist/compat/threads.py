@@ -15,6 +15,22 @@ each other, that is what a loop does, and it holds in a world without threads as
 
 ``if tid(0) == 0:`` needs no loop. So no operation ever stands in control flow on which a program's threads differ.
 An index that is used anywhere but in and under the condition of an ``if`` is an error that shows the line.
+
+An operation that all threads of a warp, or of the program, make together (``putmem_warp``, ``putmem_block``) is one
+action of theirs. The first thread of the warp for which the condition holds does it, and the others do not:
+
+    warp = tid(0) // 32
+    if warp < n:
+        libshmem_device.putmem_warp(dst, src, nbytes, warp)
+
+    _warp_0 = 0
+    for thread in range(0, tid(count=True)):
+        if thread % tid(warp_size=True) == 0:
+            _warp_0 = 0
+        if thread // 32 < n:
+            if _warp_0 == 0:
+                libshmem_device.putmem_warp(dst, src, nbytes, thread // 32)
+            _warp_0 = 1
 """
 
 from __future__ import annotations
@@ -33,6 +49,7 @@ from triton.compiler.errors import CompilationError
 __all__ = ["as_loops", "mentioned"]
 
 _INDEX = "is_the_index_of_a_thread"
+_GROUP = "acts_once_per"
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
@@ -69,12 +86,41 @@ class _Known:
         """Whether an expression is a call of ``tid``."""
         return isinstance(node, ast.Call) and hasattr(self._value(node.func), _INDEX)
 
+    def group(self, node: ast.AST) -> str | None:
+        """ "warp" or "block" where an expression is a call that these threads make together."""
+        return getattr(self._value(node.func), _GROUP, None) if isinstance(node, ast.Call) else None
+
+    def not_for_one_thread(self, node: ast.Call) -> str | None:
+        """What a call of a device function leads to that a thread cannot do in a round of its own."""
+        function = getattr(self._value(node.func), "fn", None)
+        return _acts_for_others(function) if isinstance(function, FunctionType) else None
+
     def _value(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Name):
             return self._names.get(node.id)
         if isinstance(node, ast.Attribute) and isinstance(module := self._value(node.value), ModuleType):
             return getattr(module, node.attr, None)
         return None
+
+
+def _acts_for_others(function: FunctionType, seen: frozenset[FunctionType] = frozenset()) -> str | None:
+    """A call, in a device function or one that it calls, of ``tid`` or of an operation of a warp or a block."""
+    if function in seen or function.__module__.startswith("triton."):
+        return None
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except OSError:
+        return None
+    known = _Known(function)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if known.is_index(node) or known.group(node):
+            return ast.unparse(node.func)
+        called = getattr(known._value(node.func), "fn", None)
+        if isinstance(called, FunctionType) and (found := _acts_for_others(called, seen | {function})):
+            return found
+    return None
 
 
 class _Loops:
@@ -167,8 +213,39 @@ class _Loops:
             return [_assignment(thread, one, node), *(node.body if len(conditions) == 1 else [node])]
         stop = next((value for c in conditions if (value := _compared(c, thread, ast.Lt)) is not None), None)
         if stop is None:
-            stop = ast.Call(tid, [], [ast.keyword("count", ast.Constant(value=True))])
-        return [_loop(thread, stop, node)]
+            stop = _asked(tid, "count")
+        before: list[ast.stmt] = []
+        rounds: list[ast.stmt] = []
+        for branch in (node.body, node.orelse):
+            for group in sorted(set(self._groups(branch))):
+                acted = f"_{group}_{self._count}"
+                self._count += 1
+                branch[:] = [
+                    *(_OncePer(self._known, group, acted).visit(part) for part in branch),
+                    _set(acted, 1, node),
+                ]
+                before.append(_set(acted, 0, node))
+                if group == "warp":
+                    rounds.append(_new_warp(acted, thread, tid, node))
+        return [*before, _loop(thread, stop, [*rounds, node])]
+
+    def _groups(self, branch: list[ast.stmt]) -> Iterator[str]:
+        """Whose operations stand in these statements, which thread after thread does."""
+        for statement in branch:
+            alone = {part.value for part in ast.walk(statement) if isinstance(part, ast.Expr)}
+            for part in filter(lambda part: isinstance(part, ast.Call), ast.walk(statement)):
+                assert isinstance(part, ast.Call)
+                name = ast.unparse(part.func)
+                if group := self._known.group(part):
+                    if part not in alone:
+                        raise self._error(part, f"{name} under a thread's condition must be a statement of its own")
+                    yield group
+                elif cause := self._known.not_for_one_thread(part):
+                    raise self._error(
+                        part,
+                        f"{name} calls {cause}, which is no matter of one thread: under a condition on a thread's index"
+                        f" call {cause} itself, not in a function",
+                    )
 
     def _spelled_out(self, node: _Node) -> _Node:
         """A statement or expression with ``tid(…)`` in the place of names that stand for it."""
@@ -202,6 +279,37 @@ class _Replacement(ast.NodeTransformer):
         return new
 
 
+class _OncePer(ast.NodeTransformer):
+    """Lets operations of a group stand under ``if acted == 0``."""
+
+    def __init__(self, known: _Known, group: str, acted: str) -> None:
+        self._known = known
+        self._group = group
+        self._acted = acted
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        if self._known.group(node.value) != self._group:
+            return node
+        first = ast.Compare(ast.Name(self._acted, ast.Load()), [ast.Eq()], [ast.Constant(0)])
+        return ast.copy_location(ast.If(first, [node], []), node)
+
+
+def _new_warp(acted: str, thread: str, tid: ast.expr, like: ast.stmt) -> ast.stmt:
+    """At the first thread of each warp, nobody of it has acted."""
+    lane = ast.BinOp(ast.Name(thread, ast.Load()), ast.Mod(), _asked(tid, "warp_size"))
+    first = ast.Compare(lane, [ast.Eq()], [ast.Constant(0)])
+    return ast.copy_location(ast.If(first, [_set(acted, 0, like)], []), like)
+
+
+def _asked(tid: ast.expr, what: str) -> ast.expr:
+    """``tid(count=True)`` or ``tid(warp_size=True)``, which are no index."""
+    return ast.Call(copy.deepcopy(tid), [], [ast.keyword(what, ast.Constant(value=True))])
+
+
+def _set(name: str, value: int, like: ast.stmt) -> ast.stmt:
+    return _assignment(name, ast.Constant(value), like)
+
+
 def _stored(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -233,6 +341,6 @@ def _assignment(name: str, value: ast.expr, like: ast.stmt) -> ast.stmt:
     return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], copy.deepcopy(value)), like)
 
 
-def _loop(name: str, stop: ast.expr, body: ast.stmt) -> ast.stmt:
+def _loop(name: str, stop: ast.expr, body: list[ast.stmt]) -> ast.stmt:
     threads = ast.Call(ast.Name("range", ast.Load()), [ast.Constant(value=0), copy.deepcopy(stop)], [])
-    return ast.copy_location(ast.For(ast.Name(name, ast.Store()), threads, [body], []), body)
+    return ast.copy_location(ast.For(ast.Name(name, ast.Store()), threads, body, []), body[-1])

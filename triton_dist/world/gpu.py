@@ -32,6 +32,9 @@ from triton_dist.world.teams import Team
 
 __all__ = ["GpuWorld"]
 
+_INITIALIZED = 2
+"""Of ``nvshmemx_init_status()``: NVSHMEM_STATUS_IS_INITIALIZED. What is greater is initialized as well."""
+
 REDUCE_SCRATCH = "NVSHMEM_REDUCE_SCRATCH_SIZE"
 REDUCE_SCRATCH_SIZE = 2 << 20
 """Bytes that NVSHMEM keeps of each PE's GPU memory for reductions, for each of 128 teams. What a device reducescatter
@@ -132,6 +135,15 @@ class GpuWorld(World):
     def check_live(self) -> None:
         super().check_live()
         self._launch.check("go on")
+        if self._nvshmem_is_gone():
+            raise RuntimeError(
+                "NVSHMEM has been finalized by another caller (nvshmem.core.finalize()), and this world's heap with it:"
+                " call triton_dist.finalize() instead"
+            )
+
+    def _nvshmem_is_gone(self) -> bool:
+        """Whether somebody else has ended NVSHMEM. Nearly all of its functions end the process then."""
+        return bool(self._bindings.init_status() < _INITIALIZED)
 
     def _finish_work(self) -> None:
         torch.cuda.synchronize(self.device)
@@ -161,6 +173,9 @@ class GpuWorld(World):
 
     def _close(self) -> None:
         self._finish_work()
+        if self._nvshmem_is_gone():  # as at the end of a script of Triton-distributed: all PEs have met there
+            self._forget()
+            return
         check_same_calls(
             self.team_world,
             [text.split("\n")[0] for text in self._exchange(self.team_world, "finalize()", "finalize()")],
@@ -175,10 +190,15 @@ class GpuWorld(World):
         self._nvshmem.finalize()
 
     def _drop(self) -> None:
+        self._forget()
+        atexit.register(last_words.limit_exit)
+
+    @staticmethod
+    def _forget() -> None:
+        """Let go of what is no memory of NVSHMEM's."""
         _compile_for(None)
         launch_check.unbind()
         module_state.unbind()
-        atexit.register(last_words.limit_exit)
 
     def _prepare_p2p(self) -> tuple[list[int], str]:
         """How far each PE's heap is mapped from this one's, or why not all are, the same on every PE. *Collective.*"""

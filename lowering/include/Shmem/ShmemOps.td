@@ -452,8 +452,8 @@ class Shmem_AtomicOp<string mnemonic, string what, string signature_, string sec
     : Shmem_ElectedOp<"atomic_" # mnemonic> {
   let summary = "atomically " # what;
   let description =
-      "C: `" # signature_ # "` (OpenSHMEM 1.5, " # section # "). `sem` and `mem_scope` order the program's own " #
-      "accesses around it, as for Triton's atomics.";
+      "C: `" # signature_ # "` (OpenSHMEM 1.5, " # section # "). `sem` orders the program's own accesses around it " #
+      "for observers in `scope`, as for Triton's atomics (in IR, where other ops have a `scope`, that is `mem_scope`).";
   let nvshmem = "nvshmem_$type_atomic_" # mnemonic;
   let nameSuffix = "_$type";
   string rocshmemTypes = Rocshmem_IntegerAtomic;
@@ -610,20 +610,20 @@ def Shmem_WaitUntilOp : Shmem_OneElement<"wait_until", "wait until an element co
   let wait = 1;
 }
 def Shmem_WaitUntilAllOp : Shmem_ManyElements<"wait_until_all", "wait until all elements compare true",
-    "void shmem_TYPENAME_wait_until_all" # Shmem_AllArguments, "9.9.2"> {
+    !strconcat("void shmem_TYPENAME_wait_until_all", Shmem_AllArguments), "9.9.2"> {
   let rocshmem = "void rocshmem_$type_wait_until_all($type *, size_t, const int *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
   let returns = Shmem_Token;
   let wait = 1;
 }
 def Shmem_WaitUntilAnyOp : Shmem_ManyElements<"wait_until_any", "wait until any element compares true; which",
-    "size_t shmem_TYPENAME_wait_until_any" # Shmem_AllArguments, "9.9.3"> {
+    !strconcat("size_t shmem_TYPENAME_wait_until_any", Shmem_AllArguments), "9.9.3"> {
   let rocshmem = "size_t rocshmem_$type_wait_until_any($type *, size_t, const int *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
 def Shmem_WaitUntilSomeOp : Shmem_SomeElements<"wait_until_some", "wait until some elements compare true; how many",
-    "size_t shmem_TYPENAME_wait_until_some" # Shmem_SomeArguments, "9.9.4"> {
+    !strconcat("size_t shmem_TYPENAME_wait_until_some", Shmem_SomeArguments), "9.9.4"> {
   let rocshmem =
       "size_t rocshmem_$type_wait_until_some($type *, size_t, size_t *, const int *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
@@ -631,7 +631,7 @@ def Shmem_WaitUntilSomeOp : Shmem_SomeElements<"wait_until_some", "wait until so
 }
 def Shmem_WaitUntilAllVectorOp : Shmem_ManyElementsVector<"wait_until_all_vector",
     "wait until all elements compare true with theirs",
-    "void shmem_TYPENAME_wait_until_all_vector" # Shmem_AllVectorArguments, "9.9.5"> {
+    !strconcat("void shmem_TYPENAME_wait_until_all_vector", Shmem_AllVectorArguments), "9.9.5"> {
   let rocshmem =
       "void rocshmem_$type_wait_until_all_vector($type *, size_t, const int *, int, $type *)" # rocshmemTypes;
   let results = (outs I64:$result);
@@ -640,7 +640,7 @@ def Shmem_WaitUntilAllVectorOp : Shmem_ManyElementsVector<"wait_until_all_vector
 }
 def Shmem_WaitUntilAnyVectorOp : Shmem_ManyElementsVector<"wait_until_any_vector",
     "wait until any element compares true with its own; which",
-    "size_t shmem_TYPENAME_wait_until_any_vector" # Shmem_AllVectorArguments, "9.9.6"> {
+    !strconcat("size_t shmem_TYPENAME_wait_until_any_vector", Shmem_AllVectorArguments), "9.9.6"> {
   let rocshmem =
       "size_t rocshmem_$type_wait_until_any_vector($type *, size_t, const int *, int, $type *)" # rocshmemTypes;
   let results = (outs I64:$result);
@@ -648,7 +648,7 @@ def Shmem_WaitUntilAnyVectorOp : Shmem_ManyElementsVector<"wait_until_any_vector
 }
 def Shmem_WaitUntilSomeVectorOp : Shmem_SomeElementsVector<"wait_until_some_vector",
     "wait until some elements compare true with theirs; how many",
-    "size_t shmem_TYPENAME_wait_until_some_vector" # Shmem_SomeVectorArguments, "9.9.7"> {
+    !strconcat("size_t shmem_TYPENAME_wait_until_some_vector", Shmem_SomeVectorArguments), "9.9.7"> {
   let rocshmem =
       "size_t rocshmem_$type_wait_until_some_vector($type *, size_t, size_t *, const int *, int, $type *)" # rocshmemTypes;
   let results = (outs I64:$result);
@@ -660,29 +660,29 @@ def Shmem_TestOp : Shmem_OneElement<"test", "whether an element compares true",
   let results = (outs I32:$result);
 }
 def Shmem_TestAllOp : Shmem_ManyElements<"test_all", "whether all elements compare true",
-    "int shmem_TYPENAME_test_all" # Shmem_AllArguments, "9.9.9"> {
+    !strconcat("int shmem_TYPENAME_test_all", Shmem_AllArguments), "9.9.9"> {
   let results = (outs I32:$result);
 }
-def Shmem_TestAnyOp : Shmem_ManyElements<"test_any", "which element compares true, all ones if none",
-    "size_t shmem_TYPENAME_test_any" # Shmem_AllArguments, "9.9.10"> {
+def Shmem_TestAnyOp : Shmem_ManyElements<"test_any", "which element compares true, -1 if none",
+    !strconcat("size_t shmem_TYPENAME_test_any", Shmem_AllArguments), "9.9.10"> {
   let results = (outs I64:$result);
 }
 def Shmem_TestSomeOp : Shmem_SomeElements<"test_some", "how many elements compare true, and which",
-    "size_t shmem_TYPENAME_test_some" # Shmem_SomeArguments, "9.9.11"> {
+    !strconcat("size_t shmem_TYPENAME_test_some", Shmem_SomeArguments), "9.9.11"> {
   let results = (outs I64:$result);
 }
 def Shmem_TestAllVectorOp : Shmem_ManyElementsVector<"test_all_vector", "whether all elements compare true with theirs",
-    "int shmem_TYPENAME_test_all_vector" # Shmem_AllVectorArguments, "9.9.12"> {
+    !strconcat("int shmem_TYPENAME_test_all_vector", Shmem_AllVectorArguments), "9.9.12"> {
   let results = (outs I32:$result);
 }
 def Shmem_TestAnyVectorOp : Shmem_ManyElementsVector<"test_any_vector",
-    "which element compares true with its own, all ones if none",
-    "size_t shmem_TYPENAME_test_any_vector" # Shmem_AllVectorArguments, "9.9.13"> {
+    "which element compares true with its own, -1 if none",
+    !strconcat("size_t shmem_TYPENAME_test_any_vector", Shmem_AllVectorArguments), "9.9.13"> {
   let results = (outs I64:$result);
 }
 def Shmem_TestSomeVectorOp : Shmem_SomeElementsVector<"test_some_vector",
     "how many elements compare true with theirs, and which",
-    "size_t shmem_TYPENAME_test_some_vector" # Shmem_SomeVectorArguments, "9.9.14"> {
+    !strconcat("size_t shmem_TYPENAME_test_some_vector", Shmem_SomeVectorArguments), "9.9.14"> {
   let results = (outs I64:$result);
 }
 

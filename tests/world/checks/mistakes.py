@@ -112,6 +112,8 @@ def check_collectives(world: Any) -> None:
             sum_reduce[(1,)](dl.TEAM_WORLD, *operands, 4)
     with raises(RuntimeError, "team is 7: PE \\d has no such team"):
         sum_reduce[(1,)](7, mine, mine, 4)
+    with raises(RuntimeError, "team is -1: PE \\d has no such team"):
+        sum_reduce[(1,)](-1, mine, mine, 4)
     with raises(RuntimeError, "team is 1: PE \\d has no such team"):
         ask_team[(1,)](1, torch.zeros(1))
     with raises(RuntimeError, "nelems is -1|nbytes is -4"):

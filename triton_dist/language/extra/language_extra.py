@@ -37,12 +37,15 @@ def __syncthreads(_semantic: Any = None) -> None:
 
 
 @builtin
-def tid(axis: int = 0, count: bool = False, _semantic: Any = None) -> tl.constexpr:
+def tid(axis: int = 0, count: bool = False, warp_size: bool = False, _semantic: Any = None) -> tl.constexpr:
     """The index of a thread, for use in the condition of an ``if`` in a kernel decorated with ``@triton_dist.jit``.
 
     That decorator makes each such ``if`` a loop of the program (:mod:`triton_dist.compat.threads`), and leaves of
-    ``tid`` only ``tid(count=True)``, the number of threads, where nothing in a condition bounds it.
+    ``tid`` only ``tid(count=True)``, the number of threads, where nothing in a condition bounds it, and
+    ``tid(warp_size=True)``, that of a warp, where an operation acts once for each warp.
     """
+    if _unwrapped(warp_size):
+        return threads_per_warp(_semantic=_semantic)
     if not _unwrapped(count):
         raise ValueError("tid: only in kernels decorated with @triton_dist.jit (see docs/migrating.md)")
     return num_threads(_semantic=_semantic)
@@ -54,19 +57,19 @@ tid.is_the_index_of_a_thread = True  # type: ignore[attr-defined]
 @builtin
 def num_threads(_semantic: Any = None) -> tl.constexpr:
     """How many threads the program has."""
-    return tl.constexpr(num_warps(_semantic=_semantic).value * threads_per_warp(_semantic=_semantic).value)
+    return _constant(_num_warps(_semantic) * _warp_size(_semantic), _semantic)
 
 
 @builtin
 def num_warps(_semantic: Any = None) -> tl.constexpr:
     """How many warps the program has."""
-    return tl.constexpr(getattr(_semantic.builder.options, "num_warps", _INTERPRETED_WARPS))
+    return _constant(_num_warps(_semantic), _semantic)
 
 
 @builtin
 def threads_per_warp(_semantic: Any = None) -> tl.constexpr:
     """How many threads a warp has."""
-    return tl.constexpr(getattr(_semantic.builder.options, "warp_size", 32))
+    return _constant(_warp_size(_semantic), _semantic)
 
 
 @builtin
@@ -118,6 +121,19 @@ def atomic_cas(
     sem = _atomic_sem("atomic_cas", semantic)
     _publish(sem, _semantic)
     return _semantic.atomic_cas(ptr, condition, value, sem, _scope("atomic_cas", scope))
+
+
+def _num_warps(semantic: Any) -> int:
+    return int(getattr(semantic.builder.options, "num_warps", _INTERPRETED_WARPS))
+
+
+def _warp_size(semantic: Any) -> int:
+    return int(getattr(semantic.builder.options, "warp_size", 32))
+
+
+def _constant(value: int, semantic: Any) -> Any:
+    """To the interpreter a constant is a plain number: not all of Python's operators take a constexpr on the right."""
+    return value if hasattr(semantic.builder, "shmem_op") else tl.constexpr(value)
 
 
 def _publish(sem: str, semantic: Any) -> None:

@@ -2,7 +2,9 @@
 
 Each name is an operation of :mod:`triton_dist.language` with that library's argument order, and its suffix is the
 operation's ``scope``: ``_block`` (``_wg``), ``_warp`` (``_wave``), or none for one thread. Whatever the scope, the
-program acts once: where Triton-distributed lets all threads of a program signal, one does here.
+program acts once: where Triton-distributed lets all threads of a program signal, one does here. Under a condition on
+``tid`` an operation acts once for each warp, each thread, or the program, as its suffix says: ``acts_once_per``, an
+attribute of those with a suffix, is what :mod:`triton_dist.compat.threads` knows it by.
 """
 
 from __future__ import annotations
@@ -49,12 +51,19 @@ def set_rocshmem_ctx(ctx: Any, _semantic: Any = None) -> None:
 # ---- copies
 
 
+def _acting(function: Callable[..., None], scope: str) -> Callable[..., None]:
+    """Note whose threads make one action together, where it is not each thread's own."""
+    if scope != "thread":
+        function.acts_once_per = scope  # type: ignore[attr-defined]
+    return function
+
+
 def _copy(op: Callable[..., None], scope: str) -> Callable[..., None]:
     @builtin
     def copy(dest: Any, source: Any, bytes: Any, pe: Any, qp_id: Any = 0, _semantic: Any = None) -> None:
         op(dest, source, bytes, pe, scope=scope, _semantic=_semantic)
 
-    return copy
+    return _acting(copy, scope)
 
 
 putmem = _copy(dl.putmem, "thread")
@@ -95,7 +104,7 @@ def _copy_and_signal(op: Callable[..., None], scope: str) -> Callable[..., None]
     ) -> None:
         op(dest, source, bytes, sig_addr, signal, sig_op, pe, scope=scope, _semantic=_semantic)
 
-    return copy
+    return _acting(copy, scope)
 
 
 putmem_signal = _copy_and_signal(dl.putmem_signal, "thread")
@@ -136,7 +145,7 @@ def _in_world(op: Callable[..., None], scope: str) -> Callable[..., None]:
     def collective(_semantic: Any = None) -> None:
         op(scope=scope, _semantic=_semantic)
 
-    return collective
+    return _acting(collective, scope)
 
 
 barrier_all = _in_world(dl.barrier_all, "thread")
@@ -152,7 +161,7 @@ def _in_team(op: Callable[..., None], scope: str) -> Callable[..., None]:
     def collective(team: Any, _semantic: Any = None) -> None:
         op(team, scope=scope, _semantic=_semantic)
 
-    return collective
+    return _acting(collective, scope)
 
 
 barrier = _in_team(dl.barrier, "thread")
@@ -174,7 +183,7 @@ def _broadcast(scope: str, bytewise: bool = False) -> Callable[..., None]:
             dest, source = _in_bytes(dest, _semantic), _in_bytes(source, _semantic)
         dl.broadcast(team, dest, source, nelems, pe_root, scope=scope, _semantic=_semantic)
 
-    return collective
+    return _acting(collective, scope)
 
 
 broadcast = _broadcast("thread")
@@ -192,7 +201,7 @@ def _fcollect(scope: str, bytewise: bool = False) -> Callable[..., None]:
             dest, source = _in_bytes(dest, _semantic), _in_bytes(source, _semantic)
         dl.fcollect(team, dest, source, nelems, scope=scope, _semantic=_semantic)
 
-    return collective
+    return _acting(collective, scope)
 
 
 fcollect = _fcollect("thread")
