@@ -16,6 +16,7 @@ import triton.language as tl
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
+from triton_dist.language._types import AtomicScope, Integer, Number, Pointer, Semantics
 from triton_dist.language.constants import MemScope, Sem
 
 __all__ = [
@@ -90,7 +91,7 @@ def _atomic(
 
 @builtin
 def atomic_fetch(
-    src: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    src: Pointer, pe: Integer, sem: Semantics = "acq_rel", scope: AtomicScope = "sys", _semantic: Any = None
 ) -> tl.tensor:
     """The element at ``src`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.1."""
     return _atomic("atomic_fetch", src, [], pe, sem, scope, _semantic, fetches=True, floats=True)
@@ -98,7 +99,12 @@ def atomic_fetch(
 
 @builtin
 def atomic_set(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> None:
     """Write the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.2."""
     _atomic("atomic_set", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False, floats=True)
@@ -106,12 +112,12 @@ def atomic_set(
 
 @builtin
 def atomic_compare_swap(
-    dst: tl.tensor,
-    cond: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    sem: str = "acq_rel",
-    scope: str = "sys",
+    dst: Pointer,
+    cond: Number,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
     _semantic: Any = None,
 ) -> tl.tensor:
     """Write ``value`` to the element at ``dst`` on PE ``pe`` if it is ``cond``; what it was. OpenSHMEM 1.5, 9.7.1.3."""
@@ -121,7 +127,12 @@ def atomic_compare_swap(
 
 @builtin
 def atomic_swap(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> tl.tensor:
     """Write the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.4."""
     return _atomic("atomic_swap", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True, floats=True)
@@ -129,21 +140,28 @@ def atomic_swap(
 
 @builtin
 def atomic_fetch_inc(
-    dst: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer, pe: Integer, sem: Semantics = "acq_rel", scope: AtomicScope = "sys", _semantic: Any = None
 ) -> tl.tensor:
     """Increment the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.5."""
     return _atomic("atomic_fetch_inc", dst, [], pe, sem, scope, _semantic, fetches=True)
 
 
 @builtin
-def atomic_inc(dst: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None) -> None:
+def atomic_inc(
+    dst: Pointer, pe: Integer, sem: Semantics = "acq_rel", scope: AtomicScope = "sys", _semantic: Any = None
+) -> None:
     """Increment the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.6."""
     _atomic("atomic_inc", dst, [], pe, sem, scope, _semantic, fetches=False)
 
 
 @builtin
 def atomic_fetch_add(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> tl.tensor:
     """Add to the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.7."""
     return _atomic("atomic_fetch_add", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True, floats=True)
@@ -151,7 +169,12 @@ def atomic_fetch_add(
 
 @builtin
 def atomic_add(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> None:
     """Add to the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.8."""
     _atomic("atomic_add", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False, floats=True)
@@ -159,7 +182,12 @@ def atomic_add(
 
 @builtin
 def atomic_fetch_and(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> tl.tensor:
     """And into the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.9."""
     return _atomic("atomic_fetch_and", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True)
@@ -167,7 +195,12 @@ def atomic_fetch_and(
 
 @builtin
 def atomic_and(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> None:
     """And into the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.10."""
     _atomic("atomic_and", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False)
@@ -175,7 +208,12 @@ def atomic_and(
 
 @builtin
 def atomic_fetch_or(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> tl.tensor:
     """Or into the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.11."""
     return _atomic("atomic_fetch_or", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True)
@@ -183,7 +221,12 @@ def atomic_fetch_or(
 
 @builtin
 def atomic_or(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> None:
     """Or into the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.12."""
     _atomic("atomic_or", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False)
@@ -191,7 +234,12 @@ def atomic_or(
 
 @builtin
 def atomic_fetch_xor(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> tl.tensor:
     """Exclusive-or into the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.13."""
     return _atomic("atomic_fetch_xor", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True)
@@ -199,7 +247,12 @@ def atomic_fetch_xor(
 
 @builtin
 def atomic_xor(
-    dst: tl.tensor, value: tl.tensor, pe: tl.tensor, sem: str = "acq_rel", scope: str = "sys", _semantic: Any = None
+    dst: Pointer,
+    value: Number,
+    pe: Integer,
+    sem: Semantics = "acq_rel",
+    scope: AtomicScope = "sys",
+    _semantic: Any = None,
 ) -> None:
     """Exclusive-or into the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.14."""
     _atomic("atomic_xor", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False)

@@ -16,6 +16,7 @@ import triton.language as tl
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
+from triton_dist.language._types import Integer, Pointer, Scope
 from triton_dist.language.constants import ElementType, Reduction, ThreadScope
 
 __all__ = [
@@ -51,25 +52,25 @@ def _scope(op: str, scope: Any) -> int:
 
 
 @builtin
-def barrier_all(scope: str = "block", _semantic: Any = None) -> None:
+def barrier_all(scope: Scope = "block", _semantic: Any = None) -> None:
     """Complete outstanding operations and wait until every PE has called it. OpenSHMEM 1.5, 9.10.1."""
     emit(_semantic, "barrier_all", attributes=[_scope("barrier_all", scope)])
 
 
 @builtin
-def sync_all(scope: str = "block", _semantic: Any = None) -> None:
+def sync_all(scope: Scope = "block", _semantic: Any = None) -> None:
     """Wait until every PE has called it, without completing remote updates. OpenSHMEM 1.5, 9.10.2."""
     emit(_semantic, "sync_all", attributes=[_scope("sync_all", scope)])
 
 
 @builtin
-def barrier(team: tl.tensor, scope: str = "block", _semantic: Any = None) -> None:
+def barrier(team: Integer, scope: Scope = "block", _semantic: Any = None) -> None:
     """Complete outstanding operations and wait until every PE of ``team`` has called it: ``quiet``, then ``sync``."""
     emit(_semantic, "barrier", [_check.member_team("barrier", "team", team, _semantic)], [_scope("barrier", scope)])
 
 
 @builtin
-def sync(team: tl.tensor, scope: str = "block", _semantic: Any = None) -> None:
+def sync(team: Integer, scope: Scope = "block", _semantic: Any = None) -> None:
     """Wait until every PE of ``team`` has called it. OpenSHMEM 1.5, 9.10.3."""
     emit(_semantic, "sync", [_check.member_team("sync", "team", team, _semantic)], [_scope("sync", scope)])
 
@@ -89,12 +90,12 @@ def _team_and_pointers(op: str, team: Any, dst: Any, src: Any, semantic: Any) ->
 
 @builtin
 def broadcast(
-    team: tl.tensor,
-    dst: tl.tensor,
-    src: tl.tensor,
-    nelems: tl.tensor,
-    root: tl.tensor,
-    scope: str = "block",
+    team: Integer,
+    dst: Pointer,
+    src: Pointer,
+    nelems: Integer,
+    root: Integer,
+    scope: Scope = "block",
     _semantic: Any = None,
 ) -> None:
     """Copy ``nelems`` elements at ``src`` on PE ``root`` of ``team`` to ``dst`` on all of its PEs.
@@ -115,7 +116,7 @@ def _exchange(op: str, team: Any, dst: Any, src: Any, nelems: Any, scope: Any, s
 
 @builtin
 def fcollect(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Concatenate, in the order of PEs, ``nelems`` elements of every PE's ``src`` in ``dst`` on all.
 
@@ -126,7 +127,7 @@ def fcollect(
 
 @builtin
 def alltoall(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Send block ``i`` of ``src``, ``nelems`` elements, to PE ``i``, where it is block ``my_pe`` of ``dst``.
 
@@ -149,7 +150,7 @@ def _reduce(
 
 @builtin
 def sum_reduce(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by addition into ``dst`` on all; ``dst`` may be ``src``.
 
@@ -160,7 +161,7 @@ def sum_reduce(
 
 @builtin
 def prod_reduce(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by multiplication into ``dst`` on all; ``dst`` may be ``src``.
 
@@ -171,7 +172,7 @@ def prod_reduce(
 
 @builtin
 def min_reduce(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by minimum into ``dst`` on all; ``dst`` may be ``src``.
 
@@ -182,7 +183,7 @@ def min_reduce(
 
 @builtin
 def max_reduce(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by maximum into ``dst`` on all; ``dst`` may be ``src``.
 
@@ -193,7 +194,7 @@ def max_reduce(
 
 @builtin
 def and_reduce(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by bitwise and into ``dst`` on all; ``dst`` may be ``src``.
 
@@ -204,7 +205,7 @@ def and_reduce(
 
 @builtin
 def or_reduce(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by bitwise or into ``dst`` on all; ``dst`` may be ``src``.
 
@@ -215,7 +216,7 @@ def or_reduce(
 
 @builtin
 def xor_reduce(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by bitwise exclusive or into ``dst`` on all; ``dst`` may be ``src``.
 
@@ -226,7 +227,7 @@ def xor_reduce(
 
 @builtin
 def sum_reducescatter(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """As ``sum_reduce``, but PE ``p`` gets the part of ``nelems`` elements that begins at ``p * nelems``.
 
@@ -237,7 +238,7 @@ def sum_reducescatter(
 
 @builtin
 def prod_reducescatter(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """As ``prod_reduce``, but PE ``p`` gets the part of ``nelems`` elements that begins at ``p * nelems``.
 
@@ -248,7 +249,7 @@ def prod_reducescatter(
 
 @builtin
 def min_reducescatter(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """As ``min_reduce``, but PE ``p`` gets the part of ``nelems`` elements that begins at ``p * nelems``.
 
@@ -259,7 +260,7 @@ def min_reducescatter(
 
 @builtin
 def max_reducescatter(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """As ``max_reduce``, but PE ``p`` gets the part of ``nelems`` elements that begins at ``p * nelems``.
 
@@ -270,7 +271,7 @@ def max_reducescatter(
 
 @builtin
 def and_reducescatter(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """As ``and_reduce``, but PE ``p`` gets the part of ``nelems`` elements that begins at ``p * nelems``.
 
@@ -281,7 +282,7 @@ def and_reducescatter(
 
 @builtin
 def or_reducescatter(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """As ``or_reduce``, but PE ``p`` gets the part of ``nelems`` elements that begins at ``p * nelems``.
 
@@ -292,7 +293,7 @@ def or_reducescatter(
 
 @builtin
 def xor_reducescatter(
-    team: tl.tensor, dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, scope: str = "block", _semantic: Any = None
+    team: Integer, dst: Pointer, src: Pointer, nelems: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """As ``xor_reduce``, but PE ``p`` gets the part of ``nelems`` elements that begins at ``p * nelems``.
 

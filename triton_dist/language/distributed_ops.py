@@ -6,12 +6,13 @@ For kernels that come from there (docs/migrating.md). ``symm_at`` and ``consume_
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Literal
 
 import triton.language as tl
 
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
+from triton_dist.language._types import AtomicScope, Integer, Pointer, Semantics
 from triton_dist.language.constants import CMP_EQ, SIGNAL_ADD, SIGNAL_SET, MemScope, Sem
 from triton_dist.language.point_to_point import wait_until, wait_until_all
 from triton_dist.language.query import my_pe, n_pes
@@ -32,14 +33,14 @@ class _CommScope(enum.IntEnum):
 
 
 @builtin
-def rank(axis: tl.constexpr = -1, _semantic: Any = None) -> tl.tensor:
+def rank(axis: int | tl.constexpr = -1, _semantic: Any = None) -> tl.tensor:
     """``my_pe()``. There is one axis, of all PEs."""
     _one_axis("rank", axis)
     return my_pe(_semantic=_semantic)
 
 
 @builtin
-def num_ranks(axis: tl.constexpr = -1, _semantic: Any = None) -> tl.tensor:
+def num_ranks(axis: int | tl.constexpr = -1, _semantic: Any = None) -> tl.tensor:
     """``n_pes()``. There is one axis, of all PEs."""
     _one_axis("num_ranks", axis)
     return n_pes(_semantic=_semantic)
@@ -47,11 +48,11 @@ def num_ranks(axis: tl.constexpr = -1, _semantic: Any = None) -> tl.tensor:
 
 @builtin
 def wait(
-    barrierPtrs: tl.tensor,
-    numBarriers: tl.tensor,
-    scope: tl.constexpr,
-    semantic: tl.constexpr,
-    waitValue: tl.tensor = 1,
+    barrierPtrs: Pointer,
+    numBarriers: Integer,
+    scope: AtomicScope,
+    semantic: Semantics,
+    waitValue: Integer = 1,
     _semantic: Any = None,
 ) -> tl.tensor:
     """Wait until each of a row of words holds ``waitValue``, and return a token for ``consume_token``.
@@ -81,11 +82,11 @@ def wait(
 
 @builtin
 def notify(
-    ptr: tl.tensor,
-    rank: tl.tensor,
-    signal: tl.tensor = 1,
-    sig_op: tl.constexpr = "set",
-    comm_scope: tl.constexpr = "inter_node",
+    ptr: Pointer,
+    rank: Integer,
+    signal: Integer = 1,
+    sig_op: Literal["set", "add"] | tl.constexpr = "set",
+    comm_scope: Literal["gpu", "intra_node", "inter_node"] | tl.constexpr = "inter_node",
     _semantic: Any = None,
 ) -> None:
     """Set, or add to, a 64-bit signal, once per program; who sees it sees what the program wrote before.

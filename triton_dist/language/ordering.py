@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import triton.language as tl
-
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
+from triton_dist.language._types import Integer
 
 __all__ = ["fence", "pe_fence", "pe_quiet", "quiet"]
 
@@ -32,7 +31,7 @@ def quiet(_semantic: Any = None) -> None:
 
 
 @builtin
-def pe_fence(pe: tl.tensor, _semantic: Any = None) -> None:
+def pe_fence(pe: Integer, _semantic: Any = None) -> None:
     """``fence`` for one PE: order the program's earlier puts, signals and remote stores to it before its later ones.
 
     Never less than that, and no more where the library can tell PEs apart.
@@ -44,7 +43,7 @@ def pe_fence(pe: tl.tensor, _semantic: Any = None) -> None:
 
 
 @builtin
-def pe_quiet(pe: tl.tensor, _semantic: Any = None) -> None:
+def pe_quiet(pe: Integer, _semantic: Any = None) -> None:
     """``quiet`` for one PE: complete the program's outstanding operations on ``pe``.
 
     Never less than that, and no more where the library can tell PEs apart.

@@ -15,6 +15,7 @@ import triton.language as tl
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
+from triton_dist.language._types import Integer, Pointer
 from triton_dist.language.constants import Cmp
 
 __all__ = [
@@ -100,14 +101,14 @@ def _many(
 
 
 @builtin
-def wait_until(ivar: tl.tensor, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def wait_until(ivar: Pointer, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None) -> tl.tensor:
     """Wait until the element at ``ivar`` compares true; a token. OpenSHMEM 1.5, 9.9.1."""
     return _one("wait_until", ivar, cmp, cmp_value, _semantic, tl.int64)
 
 
 @builtin
 def wait_until_all(
-    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None
+    ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
     """Wait until all elements compare true; a token. OpenSHMEM 1.5, 9.9.2."""
     return _many("wait_until_all", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
@@ -115,7 +116,7 @@ def wait_until_all(
 
 @builtin
 def wait_until_any(
-    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None
+    ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
     """Wait until an element compares true; its index, -1 when none is selected. OpenSHMEM 1.5, 9.9.3."""
     return _many("wait_until_any", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
@@ -123,12 +124,12 @@ def wait_until_any(
 
 @builtin
 def wait_until_some(
-    ivars: tl.tensor,
-    nelems: tl.tensor,
-    indices: tl.tensor,
+    ivars: Pointer,
+    nelems: Integer,
+    indices: Pointer,
     status: Any,
     cmp: tl.constexpr,
-    cmp_value: tl.tensor,
+    cmp_value: Integer,
     _semantic: Any = None,
 ) -> tl.tensor:
     """Wait until some elements compare true; how many, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.9.4."""
@@ -137,7 +138,7 @@ def wait_until_some(
 
 @builtin
 def wait_until_all_vector(
-    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_values: tl.tensor, _semantic: Any = None
+    ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
     """Wait until all elements compare true, each with its own value; a token. OpenSHMEM 1.5, 9.9.5."""
     return _many("wait_until_all_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
@@ -145,7 +146,7 @@ def wait_until_all_vector(
 
 @builtin
 def wait_until_any_vector(
-    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_values: tl.tensor, _semantic: Any = None
+    ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
     """Wait until an element compares true with its own value; its index. OpenSHMEM 1.5, 9.9.6."""
     return _many("wait_until_any_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
@@ -153,12 +154,12 @@ def wait_until_any_vector(
 
 @builtin
 def wait_until_some_vector(
-    ivars: tl.tensor,
-    nelems: tl.tensor,
-    indices: tl.tensor,
+    ivars: Pointer,
+    nelems: Integer,
+    indices: Pointer,
     status: Any,
     cmp: tl.constexpr,
-    cmp_values: tl.tensor,
+    cmp_values: Pointer,
     _semantic: Any = None,
 ) -> tl.tensor:
     """Wait until some elements compare true, each with its own value; how many. OpenSHMEM 1.5, 9.9.7."""
@@ -166,14 +167,14 @@ def wait_until_some_vector(
 
 
 @builtin
-def test(ivar: tl.tensor, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def test(ivar: Pointer, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None) -> tl.tensor:
     """Whether the element at ``ivar`` compares true, an int32. OpenSHMEM 1.5, 9.9.8."""
     return _one("test", ivar, cmp, cmp_value, _semantic, tl.int32)
 
 
 @builtin
 def test_all(
-    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None
+    ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
     """Whether all elements compare true, an int32. OpenSHMEM 1.5, 9.9.9."""
     return _many("test_all", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int32)
@@ -181,7 +182,7 @@ def test_all(
 
 @builtin
 def test_any(
-    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None
+    ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
     """The index of an element that compares true, -1 when none does. OpenSHMEM 1.5, 9.9.10."""
     return _many("test_any", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
@@ -189,12 +190,12 @@ def test_any(
 
 @builtin
 def test_some(
-    ivars: tl.tensor,
-    nelems: tl.tensor,
-    indices: tl.tensor,
+    ivars: Pointer,
+    nelems: Integer,
+    indices: Pointer,
     status: Any,
     cmp: tl.constexpr,
-    cmp_value: tl.tensor,
+    cmp_value: Integer,
     _semantic: Any = None,
 ) -> tl.tensor:
     """How many elements compare true, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.9.11."""
@@ -203,7 +204,7 @@ def test_some(
 
 @builtin
 def test_all_vector(
-    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_values: tl.tensor, _semantic: Any = None
+    ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
     """Whether all elements compare true, each with its own value, an int32. OpenSHMEM 1.5, 9.9.12."""
     return _many("test_all_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int32)
@@ -211,7 +212,7 @@ def test_all_vector(
 
 @builtin
 def test_any_vector(
-    ivars: tl.tensor, nelems: tl.tensor, status: Any, cmp: tl.constexpr, cmp_values: tl.tensor, _semantic: Any = None
+    ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
     """The index of an element that compares true with its own value, -1 when none does. OpenSHMEM 1.5, 9.9.13."""
     return _many("test_any_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
@@ -219,12 +220,12 @@ def test_any_vector(
 
 @builtin
 def test_some_vector(
-    ivars: tl.tensor,
-    nelems: tl.tensor,
-    indices: tl.tensor,
+    ivars: Pointer,
+    nelems: Integer,
+    indices: Pointer,
     status: Any,
     cmp: tl.constexpr,
-    cmp_values: tl.tensor,
+    cmp_values: Pointer,
     _semantic: Any = None,
 ) -> tl.tensor:
     """How many elements compare true, each with its own value. OpenSHMEM 1.5, 9.9.14."""

@@ -9,6 +9,7 @@ import triton.language as tl
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
+from triton_dist.language._types import Integer, Pointer
 
 __all__ = ["is_reachable", "my_pe", "n_pes", "symm_at", "team_my_pe", "team_n_pes", "team_translate_pe"]
 
@@ -26,7 +27,7 @@ def n_pes(_semantic: Any = None) -> tl.tensor:
 
 
 @builtin
-def is_reachable(pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def is_reachable(pe: Integer, _semantic: Any = None) -> tl.tensor:
     """Whether ``symm_at(…, pe)`` may be loaded from and stored to (``shmem_ptr`` is not null), an int1."""
     pe = _check.pe_number("is_reachable", "pe", pe, _semantic)
     reachable = emit(_semantic, "is_reachable", [pe], result=tl.int32)
@@ -34,7 +35,7 @@ def is_reachable(pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
 
 
 @builtin
-def symm_at(ptr: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def symm_at(ptr: Pointer, pe: Integer, _semantic: Any = None) -> tl.tensor:
     """Where PE ``pe`` keeps its copy of the symmetric object at ``ptr``: the device's ``shmem_ptr``.
 
     The result has ``ptr``'s type and alignment and may be used in ``tl.load``, ``tl.store``, ``tl.atomic_*`` and
@@ -59,7 +60,7 @@ def symm_at(ptr: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
 
 
 @builtin
-def team_my_pe(team: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def team_my_pe(team: Integer, _semantic: Any = None) -> tl.tensor:
     """Number of the calling PE in ``team``, an int32; -1 if it is not in it. OpenSHMEM 1.5, 9.4.2.
 
     For ``TEAM_INVALID`` these three are -1, as the standard has it.
@@ -68,13 +69,13 @@ def team_my_pe(team: tl.tensor, _semantic: Any = None) -> tl.tensor:
 
 
 @builtin
-def team_n_pes(team: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def team_n_pes(team: Integer, _semantic: Any = None) -> tl.tensor:
     """Number of PEs in ``team``, an int32; -1 for ``TEAM_INVALID``. OpenSHMEM 1.5, 9.4.3."""
     return emit(_semantic, "team_n_pes", [_check.team("team_n_pes", "team", team, _semantic)], result=tl.int32)
 
 
 @builtin
-def team_translate_pe(src_team: tl.tensor, src_pe: tl.tensor, dest_team: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def team_translate_pe(src_team: Integer, src_pe: Integer, dest_team: Integer, _semantic: Any = None) -> tl.tensor:
     """Number in ``dest_team`` of PE ``src_pe`` of ``src_team``, an int32; -1 if it is not there.
 
     OpenSHMEM 1.5, 9.4.5.

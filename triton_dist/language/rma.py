@@ -14,6 +14,7 @@ import triton.language as tl
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
+from triton_dist.language._types import Integer, Number, Pointer, Scope
 from triton_dist.language.constants import ThreadScope
 
 __all__ = [
@@ -66,7 +67,7 @@ def _copy_elements(name: str, op: str, dst: Any, src: Any, nelems: Any, pe: Any,
 
 @builtin
 def putmem(
-    dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+    dst: Pointer, src: Pointer, nbytes: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Copy ``nbytes`` bytes from ``src`` on this PE to the symmetric object ``dst`` on PE ``pe``.
 
@@ -87,7 +88,7 @@ def putmem(
 
 @builtin
 def putmem_nbi(
-    dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+    dst: Pointer, src: Pointer, nbytes: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Start the copy that ``putmem`` makes. ``src`` must not be written before ``quiet``. OpenSHMEM 1.5, 9.6.1."""
     _copy("putmem_nbi", dst, src, nbytes, pe, scope, _semantic)
@@ -95,7 +96,7 @@ def putmem_nbi(
 
 @builtin
 def getmem(
-    dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+    dst: Pointer, src: Pointer, nbytes: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Copy ``nbytes`` bytes from the symmetric object ``src`` on PE ``pe`` to ``dst`` on this PE.
 
@@ -116,7 +117,7 @@ def getmem(
 
 @builtin
 def getmem_nbi(
-    dst: tl.tensor, src: tl.tensor, nbytes: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+    dst: Pointer, src: Pointer, nbytes: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Start the copy that ``getmem`` makes; ``dst`` holds the data after ``quiet``. OpenSHMEM 1.5, 9.6.2."""
     _copy("getmem_nbi", dst, src, nbytes, pe, scope, _semantic)
@@ -124,7 +125,7 @@ def getmem_nbi(
 
 @builtin
 def put(
-    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+    dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """``putmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.5.1."""
     _copy_elements("put", "putmem", dst, src, nelems, pe, scope, _semantic)
@@ -132,7 +133,7 @@ def put(
 
 @builtin
 def put_nbi(
-    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+    dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """``putmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.1."""
     _copy_elements("put_nbi", "putmem_nbi", dst, src, nelems, pe, scope, _semantic)
@@ -140,7 +141,7 @@ def put_nbi(
 
 @builtin
 def get(
-    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+    dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """``getmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.5.4."""
     _copy_elements("get", "getmem", dst, src, nelems, pe, scope, _semantic)
@@ -148,7 +149,7 @@ def get(
 
 @builtin
 def get_nbi(
-    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+    dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """``getmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.2."""
     _copy_elements("get_nbi", "getmem_nbi", dst, src, nelems, pe, scope, _semantic)
@@ -156,7 +157,7 @@ def get_nbi(
 
 @builtin
 def copy(
-    dst: tl.tensor, src: tl.tensor, nelems: tl.tensor, pe: tl.tensor, scope: str = "block", _semantic: Any = None
+    dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Copy ``nelems`` elements to PE ``pe`` and wait until they are there: ``put``, then ``quiet``."""
     _copy_elements("copy", "putmem", dst, src, nelems, pe, scope, _semantic)
@@ -186,13 +187,13 @@ def _strided(
 
 @builtin
 def iput(
-    dst: tl.tensor,
-    src: tl.tensor,
-    dst_stride: tl.tensor,
-    src_stride: tl.tensor,
-    nelems: tl.tensor,
-    pe: tl.tensor,
-    scope: str = "block",
+    dst: Pointer,
+    src: Pointer,
+    dst_stride: Integer,
+    src_stride: Integer,
+    nelems: Integer,
+    pe: Integer,
+    scope: Scope = "block",
     _semantic: Any = None,
 ) -> None:
     """Copy ``nelems`` elements, ``src_stride`` apart here, to PE ``pe``, ``dst_stride`` apart there.
@@ -204,13 +205,13 @@ def iput(
 
 @builtin
 def iget(
-    dst: tl.tensor,
-    src: tl.tensor,
-    dst_stride: tl.tensor,
-    src_stride: tl.tensor,
-    nelems: tl.tensor,
-    pe: tl.tensor,
-    scope: str = "block",
+    dst: Pointer,
+    src: Pointer,
+    dst_stride: Integer,
+    src_stride: Integer,
+    nelems: Integer,
+    pe: Integer,
+    scope: Scope = "block",
     _semantic: Any = None,
 ) -> None:
     """Copy ``nelems`` elements, ``src_stride`` apart on PE ``pe``, to ``dst``, ``dst_stride`` apart here.
@@ -235,12 +236,12 @@ def _moved(dtype: tl.dtype) -> tl.dtype:
     return tl.uint8 if dtype.is_bool() or dtype.is_fp8() else dtype
 
 
-def _pointing_to(dtype: tl.dtype, ptr: tl.tensor, semantic: Any) -> tl.tensor:
+def _pointing_to(dtype: tl.dtype, ptr: Pointer, semantic: Any) -> tl.tensor:
     return semantic.cast(ptr, tl.pointer_type(dtype, ptr.type.address_space))
 
 
 @builtin
-def p(dst: tl.tensor, value: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> None:
+def p(dst: Pointer, value: Number, pe: Integer, _semantic: Any = None) -> None:
     """Write one element to the symmetric object ``dst`` on PE ``pe``; otherwise as ``put``.
 
     Args:
@@ -260,7 +261,7 @@ def p(dst: tl.tensor, value: tl.tensor, pe: tl.tensor, _semantic: Any = None) ->
 
 
 @builtin
-def g(src: tl.tensor, pe: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def g(src: Pointer, pe: Integer, _semantic: Any = None) -> tl.tensor:
     """The element of the symmetric object ``src`` on PE ``pe``, a scalar of the pointer's element type.
 
     OpenSHMEM 1.5, 9.5.5.

@@ -12,6 +12,7 @@ import triton.language as tl
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
+from triton_dist.language._types import Integer, Pointer, Scope
 from triton_dist.language.constants import Cmp, SignalOp, ThreadScope
 
 __all__ = ["putmem_signal", "putmem_signal_nbi", "signal_fetch", "signal_op", "signal_wait_until"]
@@ -46,14 +47,14 @@ def _put_signal(
 
 @builtin
 def putmem_signal(
-    dst: tl.tensor,
-    src: tl.tensor,
-    nbytes: tl.tensor,
-    sig_addr: tl.tensor,
-    signal: tl.tensor,
+    dst: Pointer,
+    src: Pointer,
+    nbytes: Integer,
+    sig_addr: Pointer,
+    signal: Integer,
     sig_op: tl.constexpr,
-    pe: tl.tensor,
-    scope: str = "block",
+    pe: Integer,
+    scope: Scope = "block",
     _semantic: Any = None,
 ) -> None:
     """Copy bytes to PE ``pe``, then update its signal: who sees the signal sees the data.
@@ -77,14 +78,14 @@ def putmem_signal(
 
 @builtin
 def putmem_signal_nbi(
-    dst: tl.tensor,
-    src: tl.tensor,
-    nbytes: tl.tensor,
-    sig_addr: tl.tensor,
-    signal: tl.tensor,
+    dst: Pointer,
+    src: Pointer,
+    nbytes: Integer,
+    sig_addr: Pointer,
+    signal: Integer,
     sig_op: tl.constexpr,
-    pe: tl.tensor,
-    scope: str = "block",
+    pe: Integer,
+    scope: Scope = "block",
     _semantic: Any = None,
 ) -> None:
     """As ``putmem_signal``, but ``src`` must not be written before ``quiet``. OpenSHMEM 1.5, 9.8.2."""
@@ -92,9 +93,7 @@ def putmem_signal_nbi(
 
 
 @builtin
-def signal_op(
-    sig_addr: tl.tensor, signal: tl.tensor, sig_op: tl.constexpr, pe: tl.tensor, _semantic: Any = None
-) -> None:
+def signal_op(sig_addr: Pointer, signal: Integer, sig_op: tl.constexpr, pe: Integer, _semantic: Any = None) -> None:
     """Update a signal on PE ``pe``, once per program.
 
     Who sees the updated signal sees what the program wrote before, locally or through ``symm_at``. Put a ``fence``
@@ -122,7 +121,7 @@ def signal_op(
 
 
 @builtin
-def signal_fetch(sig_addr: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def signal_fetch(sig_addr: Pointer, _semantic: Any = None) -> tl.tensor:
     """The value of this PE's signal at ``sig_addr``; later loads see what its signaller had published.
 
     OpenSHMEM 1.5, 9.8.3.
@@ -132,7 +131,7 @@ def signal_fetch(sig_addr: tl.tensor, _semantic: Any = None) -> tl.tensor:
 
 
 @builtin
-def signal_wait_until(sig_addr: tl.tensor, cmp: tl.constexpr, cmp_value: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def signal_wait_until(sig_addr: Pointer, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None) -> tl.tensor:
     """Wait until this PE's signal at ``sig_addr`` compares true with ``cmp_value``.
 
     When it returns, every load of the program sees what the signaller had published. A flag that only grows is awaited

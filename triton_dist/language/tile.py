@@ -10,6 +10,7 @@ from typing import Any
 import triton.language as tl
 
 from triton_dist.language._builtin import builtin
+from triton_dist.language._types import Integer, Number, Pointer
 from triton_dist.language.query import symm_at
 
 __all__ = ["load", "store"]
@@ -17,10 +18,10 @@ __all__ = ["load", "store"]
 
 @builtin
 def load(
-    ptr: tl.tensor,
-    pe: tl.tensor,
+    ptr: Pointer,
+    pe: Integer,
     mask: tl.tensor | None = None,
-    other: tl.tensor | None = None,
+    other: Number | None = None,
     _semantic: Any = None,
 ) -> tl.tensor:
     """``tl.load`` of the symmetric objects at ``ptr`` on PE ``pe``.
@@ -36,9 +37,7 @@ def load(
 
 
 @builtin
-def store(
-    ptr: tl.tensor, value: tl.tensor, pe: tl.tensor, mask: tl.tensor | None = None, _semantic: Any = None
-) -> None:
+def store(ptr: Pointer, value: Number, pe: Integer, mask: tl.tensor | None = None, _semantic: Any = None) -> None:
     """``tl.store`` to the symmetric objects at ``ptr`` on PE ``pe``, ordered as stores through ``symm_at`` are.
 
     Args:

@@ -13,7 +13,7 @@ __all__ = ["consume_token"]
 
 
 @builtin
-def consume_token(value: tl.tensor, token: tl.tensor, _semantic: Any = None) -> tl.tensor:
+def consume_token(value: Any, token: tl.tensor, _semantic: Any = None) -> tl.tensor:
     """``value``, from now on depending on the wait that returned ``token``.
 
     Triton pipelines a loop with ``num_stages > 1`` by issuing the loads of later iterations early, and knows nothing of
