@@ -7,7 +7,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import operator
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +57,17 @@ def test_queries(world: HostWorld) -> None:
             assert there - distance == pe.array(40, 1, np.uint8).ctypes.data
 
     world.run(program)
+
+
+@pytest.mark.parametrize("routine", ["barrier", "broadcast"])
+def test_a_collective_of_no_team_traps(host_library: ctypes.CDLL, routine: str) -> None:
+    """Its meeting place would be other memory than teams have."""
+    call = f"Pe(HostWorld(ctypes.CDLL({host_library._name!r}), 1), 0).call({routine!r}, -1, 0, 0, 0, 0)"
+    program = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import ctypes; from host_world import *; "
+    )
+    run = subprocess.run([sys.executable, "-c", program + call], capture_output=True)
+    assert run.returncode in (-signal.SIGILL, -signal.SIGTRAP), run
 
 
 # ---- copies

@@ -194,6 +194,18 @@ def check_autotune_takes_the_first(world: Any) -> None:
     assert calls.item() == 8
 
 
+@triton.autotune([triton.Config({"B": 4}), triton.Config({"B": 8})], key=["n"], use_cuda_graph=True)
+@triton.jit
+def tuned_in_a_graph(out, n, B: tl.constexpr):
+    tl.store(out, B)
+
+
+def check_autotune_needs_no_cuda_graph(world: Any) -> None:
+    out = torch.zeros(1)
+    tuned_in_a_graph[(1,)](out, 16)
+    assert out.item() == 4
+
+
 @triton.autotune(
     [triton.Config({"B": 4}), triton.Config({"B": 8})],
     key=[],
