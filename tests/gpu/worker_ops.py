@@ -13,6 +13,7 @@ from ops import (  # noqa: F401
     atomics,
     booleans,
     collectives,
+    constructs,
     copies,
     elements,
     kernel_collectives,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import triton
-from triton.runtime.interpreter import ASTTransformer, InterpretedFunction
+from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 from triton_dist.compat import threads
@@ -52,24 +52,20 @@ def _decorated(fn: Callable[..., Any], options: dict[str, Any]) -> Any:
     return (_Interpreted if triton.knobs.runtime.interpret else _Compiled)(fn, **options)
 
 
-class _Compiled(JITFunction[Any]):  # type: ignore[misc]
+class _WithThreads:
+    fn: Callable[..., Any]
+
+    def transform(self, tree: ast.Module) -> ast.Module:
+        """The kernel's syntax tree as it is compiled and interpreted."""
+        return threads.as_loops(tree, self.fn)
+
+
+class _Compiled(_WithThreads, JITFunction[Any]):  # type: ignore[misc]
     """What Triton compiles is what :meth:`parse` returns; errors still show the lines as they were written."""
 
     def parse(self) -> ast.Module:
-        return threads.as_loops(super().parse(), self.fn)
+        return self.transform(super().parse())
 
 
-class _Interpreted(InterpretedFunction):  # type: ignore[misc]
-    def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
-        super().__init__(fn, **options)
-        self.rewriter.ast_transformer = _LoopsFirst(fn)
-
-
-class _LoopsFirst(ASTTransformer):  # type: ignore[misc]
-    """The interpreter's own rewriting of a kernel, after ours."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self._fn = fn
-
-    def visit_Module(self, node: ast.Module) -> ast.AST:  # noqa: N802 (ast's name)
-        return self.generic_visit(threads.as_loops(node, self._fn))  # type: ignore[no-any-return]
+class _Interpreted(_WithThreads, InterpretedFunction):  # type: ignore[misc]
+    """The CPU world's interpreter asks for :meth:`transform`."""

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from triton.runtime import interpreter as stock
 
 from triton_dist.world.cpu import effects
 from triton_dist.world.cpu.accesses import may_touch
 from triton_dist.world.cpu.bfloat16 import Bfloat16Builder
+from triton_dist.world.cpu.libdevice import implementation
 from triton_dist.world.cpu.ops import IMPLEMENTATIONS, intention
 from triton_dist.world.cpu.processor import ProcessorBuilder
 from triton_dist.world.cpu.recorder import Recorder
@@ -26,8 +28,16 @@ _POLLABLE = 4096
 class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
     """The class of ``triton.runtime.interpreter.interpreter_builder`` in the CPU world."""
 
+    num_ctas = 1
+    """What the kernel that runs was launched with."""
+
     def shmem_op(self, name: str, operands: Sequence[Any], attributes: Sequence[int]) -> int | float | None:
         """Do one op of the dialect; see :mod:`triton_dist.world.cpu.ops`."""
+        if self.num_ctas > 1 and name not in effects.NO_EFFECT:
+            raise RuntimeError(
+                f"{name} in a kernel with num_ctas={self.num_ctas}: it would act once per CTA instead of once per "
+                "program; use num_ctas=1"
+            )
         world, arguments = current(), (*(operand.data.item() for operand in operands), *attributes)
         if world is not None and world.turns is not None and (access := intention(name)) is not Access.NOTHING:
             running().may_be_interrupted(world.turns, access)
@@ -38,6 +48,13 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
         if world is not None and recorder is not None:
             effects.after(name, recorder, world, arguments)
         return result
+
+    def create_extern_elementwise(
+        self, lib_name: str, lib_path: str, symbol: str, operands: Sequence[Any], result: Any, pure: bool
+    ) -> Any:
+        function, kind = implementation(symbol), result.scalar
+        value = np.asarray(function(*(operand.data for operand in operands)))
+        return stock.TensorHandle(value.astype(stock._get_np_dtype(kind), copy=False), kind)
 
     # ---- a program that sees again and again what it saw before waits for somebody: let that one run
 
@@ -51,6 +68,8 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
         loaded = super().create_masked_load(ptrs, mask, other, cache_modifier, eviction_policy, is_volatile)
         if is_volatile:
             _polled("volatile tl.load", ptrs, loaded)
+        else:
+            _polled("tl.load", ptrs, loaded, plain=True)
         return loaded
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
@@ -111,7 +130,7 @@ def _recorded_atomic(what: str, pointers: Any, mask: Any, sem: Any, scope: Any) 
     return lambda: recorder.acquire(what, words, relaxed=order not in ("acquire", "acq_rel"), scope=observers)
 
 
-def _polled(op: str, pointers: Any, seen: Any) -> None:
+def _polled(op: str, pointers: Any, seen: Any, *, plain: bool = False) -> None:
     if seen.data.nbytes > _POLLABLE:
         return
 
@@ -120,6 +139,12 @@ def _polled(op: str, pointers: Any, seen: Any) -> None:
         address = int(pointers.data.flat[0])
         place = hex(address) if world is None else world.describe(address)
         more = f" and {pointers.data.size - 1} more" if pointers.data.size > 1 else ""
-        return f"a loop around {op}: {place}{more}, which stays {seen.data.reshape(-1)[:4].tolist()}"
+        note = (
+            "; a GPU may never look at memory again there: poll with volatile=True, an atomic or a wait"
+            if plain
+            else ""
+        )
+        return f"a loop around {op}: {place}{more}, which stays {seen.data.reshape(-1)[:4].tolist()}{note}"
 
-    running().poll((op, pointers.data.tobytes()), seen.data.tobytes(), describe)
+    program = running()
+    (program.glance if plain else program.poll)((op, pointers.data.tobytes()), seen.data.tobytes(), describe)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from triton.backends import backends
 from triton.runtime import interpreter as stock
 from triton.runtime.errors import InterpreterError
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -40,7 +43,11 @@ class Executor(stock.GridExecutor):  # type: ignore[misc]
 
     def __call__(self, *args_dev: Any, **kwargs: Any) -> None:
         parameters = inspect.getfullargspec(self.fn).args
-        kwargs = {name: value for name, value in kwargs.items() if name in parameters}  # launch options are for GPUs
+        options = {name: value for name, value in kwargs.items() if name not in parameters}
+        for name in options.keys() - _launch_options():
+            raise KeyError(f"Keyword argument {name} was specified but unrecognised")  # as Triton's launch says it
+        stock.interpreter_builder.num_ctas = options.get("num_ctas") or 1  # the other options matter to GPUs only
+        kwargs = {name: value for name, value in kwargs.items() if name in parameters}
         args_hst, kwargs_hst = self._init_args_hst(args_dev, kwargs)
         for hook in self.pre_run_hooks:
             hook(*args_hst, **kwargs_hst)
@@ -122,6 +129,14 @@ class Executor(stock.GridExecutor):  # type: ignore[misc]
         pairs = [*zip(args_dev, args_hst, strict=True), *((kwargs[name], kwargs_hst[name]) for name in kwargs)]
         copied = [(dev, hst) for dev, hst in pairs if not _on_host(dev)]
         super()._restore_args_dev([dev for dev, _ in copied], [hst for _, hst in copied], {}, {})
+
+
+@functools.cache
+def _launch_options() -> frozenset[str]:
+    """The names of what a launch takes besides the kernel's arguments, on any backend."""
+    modules = [sys.modules[backend.compiler.__module__] for backend in backends.values()]
+    kinds = [kind for module in modules for kind in vars(module).values() if dataclasses.is_dataclass(kind)]
+    return frozenset(field.name for kind in kinds for field in dataclasses.fields(kind))
 
 
 def _three(grid: Sequence[Any]) -> tuple[int, int, int]:

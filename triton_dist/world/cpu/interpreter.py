@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
+from collections.abc import Callable
 from typing import Any
 
 import triton
@@ -18,6 +20,7 @@ from triton.runtime.jit import JITFunction
 from triton_dist.world.cpu import bfloat16, language_patch
 from triton_dist.world.cpu.builder import CpuBuilder
 from triton_dist.world.cpu.executor import Executor
+from triton_dist.world.cpu.kernel_source import rewritten
 
 __all__ = ["install"]
 
@@ -30,8 +33,11 @@ def install() -> None:
     stock.interpreter_builder.__class__ = CpuBuilder
     # Triton would compute whether each sum of integers overflows, for an assertion that is off: half of the time.
     stock.interpreter_builder.options = dataclasses.replace(stock.interpreter_builder.options, sanitize_overflow=False)
+    stock.ReduceOps.generic_reduce = _combining(stock.ReduceOps.generic_reduce)
+    stock.ScanOps.generic_scan = _combining(stock.ScanOps.generic_scan)
     stock.ReduceScanOpInterface.apply = bfloat16.reducing(stock.ReduceScanOpInterface.apply)
 
+    stock.InterpretedFunction.rewrite = _rewrite
     stock.InterpretedFunction.run = _run
     stock.InterpretedFunction.__call__ = _call
     JITFunction.run = lambda self, *args, **kwargs: _interpreted(self).run(*args, **kwargs)
@@ -40,6 +46,12 @@ def install() -> None:
     Autotuner._bench = _same_time
     Autotuner.prune_configs = _prune
     Autotuner.check_disk_cache = lambda self, key, configs, bench: bench()
+
+
+def _rewrite(self: stock.InterpretedFunction) -> Any:
+    if self.fn not in self.rewritten_fn:
+        self.rewritten_fn[self.fn] = rewritten(self.fn, getattr(self, "transform", None))
+    return self.rewritten_fn[self.fn]
 
 
 def _run(self: stock.InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
@@ -55,10 +67,22 @@ def _call(self: stock.InterpretedFunction, *args: Any, **kwargs: Any) -> Any:
     return self.rewrite()(*args, **kwargs)
 
 
+def _combining(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A reduction or a scan whose function is a device function like any other."""
+
+    def call(self: Any, input: Any) -> Any:
+        combine = stock.InterpretedFunction(self.combine_fn.fn)
+        self.combine_fn = types.SimpleNamespace(fn=functools.partial(_call, combine))
+        return method(self, input)
+
+    return call
+
+
 def _interpreted(function: JITFunction) -> stock.InterpretedFunction:
     if not hasattr(function, "_triton_dist_interpreted"):
         function._triton_dist_interpreted = stock.InterpretedFunction(function.fn)
         function._triton_dist_interpreted.pre_run_hooks = function.pre_run_hooks
+        function._triton_dist_interpreted.transform = getattr(function, "transform", None)
     return function._triton_dist_interpreted
 
 

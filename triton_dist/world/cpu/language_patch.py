@@ -18,9 +18,14 @@ import triton.language as tl
 from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITCallable
 
+from triton_dist.world.cpu import kernel_python
+
 __all__ = ["applied", "extend", "is_applied"]
 
 _MISSING = object()
+
+_PORTABLE, _NVIDIAS = tl.extra.libdevice, tl.extra.cuda.libdevice
+"""The compiler takes the functions of the first module from its target's. Here the target is as NVIDIA's."""
 
 _undo: list[Callable[[], None]] | None = None
 """How to take back what is patched now; None when nothing is."""
@@ -60,12 +65,13 @@ def extend(function_globals: dict[str, Any]) -> None:
     _extended.add(id(function_globals))
     assert _undo is not None
     for name, value in list(function_globals.items()):
-        if (
-            isinstance(value, types.FunctionType)
-            and value.__module__.startswith("triton.language")
-            and tl.core.is_builtin(value)
-        ):
+        if not isinstance(value, types.FunctionType):
+            continue
+        if value.__module__.startswith("triton.language") and tl.core.is_builtin(value):
             function_globals[name] = _interpreted(value)
+        elif value.__module__ == _PORTABLE.__name__:
+            function_globals[name] = getattr(_PORTABLE, value.__name__)
+        if function_globals[name] is not value:
             _undo.append(functools.partial(function_globals.__setitem__, name, value))
 
 
@@ -82,6 +88,7 @@ def _set(owner: Any, name: str, value: Any) -> None:
 
 @functools.cache
 def _interpreted(builtin: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(builtin)
     def call(*args: Any, **kwargs: Any) -> Any:
         return builtin(*args, **kwargs | {"_semantic": stock.interpreter_semantic})
 
@@ -96,13 +103,33 @@ def _language_changes() -> list[tuple[Any, str, Any]]:
     for module in (tl, tl.core, tl.math):
         stock._patch_builtin(module, stock.interpreter_builder, recorder)
     stock._patch_builtin(tl.tensor, stock.interpreter_builder, recorder)
+    for module in (_NVIDIAS, tl.extra.hip.libdevice):
+        stock._patch_builtin(module, stock.interpreter_builder, recorder)
+    for name, function in vars(_PORTABLE).items():
+        if isinstance(function, types.FunctionType):
+            recorder.set_attr(_PORTABLE, name, _of_target(name))
     stock._patch_lang_tensor(tl.tensor, recorder)
     for module in (tl, tl.core):
         stock._patch_lang_core(module, recorder)
+        # Loops tell these two apart (kernel_python.iterate), which are one function to Triton.
+        for name in ("range", "static_range"):
+            recorder.changes.pop((id(module), name))
+        recorder.set_attr(module, "static_assert", kernel_python.static_assert)
+    recorder.changes.pop((id(tl.tensor), "__index__"))  # the compiler has no tensor for a constant either
     for name, member in vars(tl.tensor).items():
         if isinstance(member, JITCallable):
             recorder.set_attr(tl.tensor, name, _as_method(member))
     return list(recorder.changes.values())
+
+
+def _of_target(name: str) -> Callable[..., Any]:
+    @functools.wraps(getattr(_PORTABLE, name))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not hasattr(_NVIDIAS, name):
+            raise NotImplementedError(f"NVIDIA's libdevice has no {name}, nor has the CPU world; AMD's may have it")
+        return getattr(_NVIDIAS, name)(*args, **kwargs)
+
+    return call
 
 
 def _as_method(function: Any) -> Callable[..., Any]:

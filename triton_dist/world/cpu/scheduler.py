@@ -33,6 +33,9 @@ __all__ = ["CannotGoOnError", "Program", "Scheduler", "Wait", "running"]
 _LISTED = 32
 """How many waiting programs a report names."""
 
+_GLANCES = 128
+"""After how many plain loads of the same from the same place a program lets others run."""
+
 _running: Program | None = None
 
 
@@ -84,6 +87,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         super().__init__(body)
         self.index = index
         self.polled: dict[object, bytes] = {}
+        self.glanced: dict[object, tuple[bytes, int]] = {}
         self.outstanding = Outstanding()
 
     def suspend(self, wait: Wait) -> None:
@@ -119,6 +123,18 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
             self.polled.clear()
         self.polled[what] = seen
         self.steps += 1
+
+    def glance(self, what: object, seen: bytes, describe: Callable[[], str]) -> None:
+        """The program made a plain load. Much is read twice by programs that wait for nothing: many times is a spin."""
+        before, times = self.glanced.get(what, (seen, 0))
+        if before != seen:
+            self.steps += 1
+            times = 0
+        if len(self.glanced) >= 4096:
+            self.glanced.clear()
+        self.glanced[what] = seen, times + 1
+        if (times + 1) % _GLANCES == 0:
+            self.suspend(Wait(None, describe))
 
 
 class Scheduler:
