@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+import forking
 import pytest
 import torch
 from forking import Forker
@@ -35,7 +34,6 @@ def n_gpus(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def forker() -> Iterator[Forker]:
+def forker() -> Forker:
     """Starts PEs of the CPU world quickly."""
-    with Forker() as forker:
-        yield forker
+    return forking.forker()

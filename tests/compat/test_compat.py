@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import triton
 import triton.language as tl
+from forking import launch
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.errors import CompilationError
@@ -25,7 +26,7 @@ from triton_dist.compat import threads
 from triton_dist.compiler import hooks, transport
 from triton_dist.language.extra import language_extra, libshmem_device
 from triton_dist.language.extra.language_extra import tid
-from triton_dist.testing import Result, launch
+from triton_dist.testing import Result
 
 HERE = Path(__file__).parent
 

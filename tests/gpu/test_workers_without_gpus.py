@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from forking import launch
 
-from triton_dist.testing import Result, launch
+from triton_dist.testing import Result
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "scripts"))

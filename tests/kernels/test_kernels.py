@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from forking import launch
 
-from triton_dist.testing import Result, launch
+from triton_dist.testing import Result
 
 CHECKS = Path(__file__).parent / "checks"
 HARNESS = Path(__file__).parents[1] / "world" / "checks"  # whose harness.py runs the checks of a file on one PE

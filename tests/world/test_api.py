@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forking import launch
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist.testing import launch
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from datetime import timedelta
 
 import pytest
 from checking import ENVIRONMENT
+from forking import launch
 from torch.distributed import Store, TCPStore
 
-from triton_dist.testing import launch
 from triton_dist.world.check_in import Member, check_in
 from triton_dist.world.process import Process
 

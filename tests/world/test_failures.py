@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 from checking import ENVIRONMENT, HERE
+from forking import launch
 
-from triton_dist.testing import Result, launch
+from triton_dist.testing import Result
 
 FAILING = HERE / "failing"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from forking import launch
 
-from triton_dist.testing import launch
 from triton_dist.world import launch_info
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

@@ -389,7 +389,8 @@ class CpuWorld(World):
                 if state == _runtime.State.LOST:
                     pid = self.control.pid(pe)
                     self.control.abort(pe, f"is lost: its process {pid} was killed, crashed or just ended")
-                elif state == _runtime.State.LEFT and pe in needs:
+                elif state == _runtime.State.LEFT and pe in needs and self.control.aborted() is None:
+                    # a PE that fails says so before it leaves, which may be since this function began
                     self._end_if_reported()
                     return f"PE {pe} has left the world"
         broken = self.control.aborted()
