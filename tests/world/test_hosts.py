@@ -52,7 +52,7 @@ def hosts() -> Iterator[list[str]]:
 
 
 def start(host: str, environment: dict[str, str], *arguments: str, own_kernel: bool = False) -> subprocess.Popen[str]:
-    """``own_kernel``: as far as process numbers tell. Such PEs share no memory; they can only say that they have met."""
+    """``own_kernel``: as far as process numbers tell. Such PEs share no memory; they only say that they have met."""
     common = {
         "TRITON_DIST_WORLD": "cpu",
         "TRITON_DIST_SYMMETRIC_SIZE": "16M",
