@@ -16,6 +16,8 @@ using namespace triton_dist::device;
 template <typename Scope>
 static int32_t broadcast(int32_t handle, char *dst, const char *src, size_t nbytes, int32_t root) {
   Team members = team(handle);
+  if (!members.size)
+    return -1;
   int32_t rootPe = worldPe(members, root);
   syncTeam<Scope>(handle);
   if (rootPe != myPe() || dst != src)
@@ -29,6 +31,8 @@ static int32_t broadcast(int32_t handle, char *dst, const char *src, size_t nbyt
 template <typename Scope>
 static int32_t exchangeBlocks(int32_t handle, char *dst, const char *src, size_t nbytes, size_t stride) {
   Team members = team(handle);
+  if (!members.size)
+    return -1;
   int32_t me = memberOf(members, myPe());
   char *there = dst + me * nbytes;
   syncTeam<Scope>(handle);

@@ -94,6 +94,8 @@ template <typename Scope, typename Op, typename T>
 static int32_t reduce(int32_t handle, T *dst, const T *src, size_t nelems) {
   constexpr size_t kWide = 16 / sizeof(T);
   Team members = team(handle);
+  if (!members.size)
+    return -1;
   size_t me = memberOf(members, myPe());
   size_t slice = (nelems + members.size - 1) / members.size;
   slice = (slice + kWide - 1) / kWide * kWide; // so that a slice is aligned as the whole is
@@ -108,6 +110,8 @@ static int32_t reduce(int32_t handle, T *dst, const T *src, size_t nelems) {
 template <typename Scope, typename Op, typename T>
 static int32_t reducescatter(int32_t handle, T *dst, const T *src, size_t nelems) {
   Team members = team(handle);
+  if (!members.size)
+    return -1;
   Team onlyMe = {myPe(), 1, 1};
   syncTeam<Scope>(handle);
   combine<Op>(dst, src + memberOf(members, myPe()) * nelems,

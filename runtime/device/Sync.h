@@ -15,8 +15,6 @@ namespace triton_dist::device {
 /// reset, so a member that is late finds what it waits for or something greater. One program of a PE at a time.
 template <typename Scope> TRITON_DIST_OUTLINED void syncTeam(int32_t handle) {
   Team members = team(handle);
-  if (!members.size)
-    __builtin_trap(); // no team of this PE: what would be its place is other memory
   SyncArea *area = triton_dist_p2p_state.sync + handle;
   uint64_t epoch = *global(&area->epoch) + 1;
   int32_t me = myPe();
