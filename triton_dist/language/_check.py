@@ -201,10 +201,7 @@ def value_of(op: str, name: str, value: Any, dtype: tl.dtype, semantic: Any, *, 
             return _constant_bool(op, name, constant, semantic)
         if dtype.is_int() and isinstance(constant, int):
             return _integer(op, name, value, dtype, semantic, _any_sign(dtype) if wraps else None)
-        if dtype in (
-            tl.float32,
-            tl.float64,
-        ):  # Triton's constants are float32 where they can, and lose the sign of -0.0
+        if dtype in (tl.float32, tl.float64):  # Triton's own constants are float32 where they can, and lose -0.0's sign
             return tl.tensor(getattr(semantic.builder, f"get_{dtype.name}")(float(constant)), dtype)
     tensor = semantic.to_tensor(constant)
     if tensor.type.is_block() or tensor.type.scalar.is_ptr():
