@@ -42,7 +42,7 @@ def test_no_seconds(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> No
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("1", 1), ("512M", 512 << 20), ("2g", 2 << 30), ("1.5GiB", 3 << 29), ("64T", 64 << 40), (" 16KB ", 16 << 10)],
+    [("1", 1), ("512M", 512 << 20), ("2g", 2 << 30), ("1.5GiB", 3 << 29), ("64T", 64 << 40), (" 16 KB ", 16 << 10)],
 )
 def test_sizes(text: str, size: int) -> None:
     assert environment.size(text) == size

@@ -73,7 +73,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def size(text: str) -> int:
     """Bytes of ``"512M"``; K, M, G and T are powers of 1024."""
-    found = re.fullmatch(rf"({_NUMBER})([KMGT]?)(I?B)?", text.strip().upper())
+    found = re.fullmatch(rf"({_NUMBER})\s*([KMGT]?)(I?B)?", text.strip().upper())
     value = int(float(found[1]) * _UNITS[found[3]]) if found else 0
     if not 0 < value <= _MAX_SIZE:
         raise ValueError("expected a size of 1 to 64T bytes, such as 512M or 2G")
