@@ -273,3 +273,22 @@ def test_another_user_holds_the_name_of_pe_0() -> None:
     finally:
         squatter.kill()
         squatter.wait()
+
+
+def test_a_log_that_is_damaged_ends_a_checked_run() -> None:
+    """On all PEs, soon, and by an error of the check."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
+    program = """
+import os, triton_dist
+with triton_dist.init() as world:
+    triton_dist.barrier_all()
+    if world.pe == 1:
+        world.recorder.flush()
+        os.write(world.recorder._log._fd, b"no event")
+"""
+    with world(store.port, program, TRITON_DIST_CHECK="1") as pes:
+        errors = [pe.communicate(timeout=50)[1] for pe in pes]
+    assert [pe.returncode for pe in pes] == [1, 1], errors
+    assert "triton-dist-check: the log of a checked run is damaged at byte" in "".join(errors)
