@@ -90,9 +90,15 @@ __version__ = "0.1.0"
 def _prepare_triton() -> None:
     """Kernels may be decorated as soon as this package is imported, so Triton must know by then how they will run."""
     if interprets():
+        from triton_dist import environment
         from triton_dist.world.cpu import interpreter
 
-        interpreter.install()
+        target = environment.get("TRITON_DIST_CHECK_COMPILE")
+        interpreter.install(compilable=target is not None)
+        if target is not None:
+            from triton_dist import compile_check
+
+            compile_check.install(target)
     else:
         from triton_dist.compiler import hooks
         from triton_dist.world import launch_check, module_state

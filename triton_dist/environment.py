@@ -52,6 +52,16 @@ def _seconds(text: str) -> float:
     return float(text)
 
 
+def _target(text: str) -> str | None:
+    if text.lower() in ("0", "false", "no", "off", ""):
+        return None
+    if text.lower() in ("1", "true", "yes", "on"):
+        return "sm_90"
+    if not re.fullmatch(r"sm_\d+|gfx[0-9a-f]+", text.lower()):
+        raise ValueError("expected 1 (for sm_90), sm_<number>, gfx<number> or 0")
+    return text.lower()
+
+
 def _schedule(text: str) -> str:
     name, _, seed = text.lower().partition(":")
     known = (name == "random" and re.fullmatch("[0-9]{1,18}", seed)) or text.lower() in ("round-robin", "adversarial")
@@ -150,6 +160,14 @@ VARIABLES: dict[str, Variable] = {
             "CPU world: look for races, deadlocks and misuse of symmetric memory, report them at the end and exit with "
             "status 1. triton-dist-check sets it.",
             "flag",
+        ),
+        Variable(
+            "TRITON_DIST_CHECK_COMPILE",
+            _target,
+            None,
+            "CPU world: also compile each kernel for this GPU (1 is sm_90), as it is launched. What fails is a "
+            "finding with TRITON_DIST_CHECK, and an error of the launch without. triton-dist-check --compile sets it.",
+            "1, sm_90, gfx942, …",
         ),
         Variable(
             "TRITON_DIST_LAUNCH_CHECKS",

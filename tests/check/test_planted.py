@@ -44,7 +44,7 @@ SCHEDULES = {"reuse": "adversarial"}
 
 def test_the_table_is_complete() -> None:
     assert {file.stem for file in PLANTED.glob("*.py")} == set(BUGS)
-    assert set(BUGS.values()) == set(CLASSES)
+    assert set(BUGS.values()) == set(CLASSES) - {"compile"}, "which test_compile_check.py plants"
 
 
 def line_of(file: Path, mark: str) -> int | None:

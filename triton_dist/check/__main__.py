@@ -24,6 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--schedule", default=None, help="round-robin, random:<seed> or adversarial (TRITON_DIST_SCHEDULE)"
     )
+    parser.add_argument("--compile", action="store_true", help="also compile every kernel that is launched")
+    parser.add_argument("--target", default="sm_90", help="for which GPU: sm_90 (the default), gfx942, …")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds after which everything is ended (600)")
     options, rest = parser.parse_known_args(arguments)
     if options.pes < 1:
@@ -31,6 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not os.path.isfile(options.script):
         parser.error(f"{options.script}: no such file")
     env = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_CHECK": "1"}
+    if options.compile:
+        env["TRITON_DIST_CHECK_COMPILE"] = options.target
     if options.schedule is not None:
         env["TRITON_DIST_SCHEDULE"] = options.schedule
     script_arguments = [argument for i, argument in enumerate(rest) if argument != "--" or "--" in rest[:i]]

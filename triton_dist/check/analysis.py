@@ -80,6 +80,7 @@ class _Analysis:
         self._signals = _Updates()
         self._stuck: list[_Stuck] = []
         self._failed = False
+        self._uncompiled: list[Finding] = []
         self._dropped: dict[int, set[int]] = defaultdict(set)
         """By offset: the PEs that have dropped the tensor there."""
 
@@ -99,6 +100,8 @@ class _Analysis:
         if not self.findings.found and not self._failed:  # an error leaves waits undone
             self._unawaited_signals()
             self._leaks()
+        for finding in self._uncompiled:
+            self.findings.add(finding)
 
     def _is_of_all(self, event: Event) -> bool:
         return len(self._run.pes(event.pe, event.a)) == self._run.n_pes
@@ -123,6 +126,10 @@ class _Analysis:
             self._dropped[e.a].add(e.pe)
         elif e.kind == Kind.FAILED:
             self._failed = True
+        elif e.kind == Kind.UNCOMPILED:
+            kernel, target, why = (run.text(e.pe, text) for text in (e.a, e.b, e.c))
+            side = Side(e.pe, f"kernel {kernel}", run.place(e.pe, e.place), f"does not compile for {target}")
+            self._uncompiled.append(Finding("compile", [side], why.splitlines()))
         elif e.kind == Kind.UPDATE:
             self._signals.update((e.a, e.b), e, "signal" in run.place(e.pe, e.place).what)
         elif e.kind == Kind.RELEASE:

@@ -23,6 +23,7 @@ CLASSES = {
     "outside": "access outside of a symmetric tensor",
     "use-after-free": "access to memory that was freed",
     "leak": "leaked allocation",
+    "compile": "kernel that does not compile",
 }
 """By the name that a report shows in brackets: a headline."""
 

@@ -87,6 +87,8 @@ class Kind(enum.IntEnum):
     """Copies between overlapping ranges. ``a``: space; ``b``, ``c``: begin and end of the overlap."""
     FAILED = enum.auto()
     """``a``: text. The PE ended with an error."""
+    UNCOMPILED = enum.auto()
+    """A kernel was launched that does not compile for a GPU. ``a``: its name; ``b``: the GPU; ``c``: why. All texts."""
 
 
 class Flag:
@@ -410,7 +412,12 @@ class PELog:
         good &= ~np.isin(kind, [Kind.PROGRAM, Kind.END]) | (events["program"] >= 0)
         good &= (kind != Kind.UPDATE) | (_within(events["a"], 0, self._n_pes) & (events["size"] > 0))
         good &= (kind != Kind.LOOK) | (events["size"] > 0)
-        for which, field in ((Kind.STUCK, "a"), (Kind.FAILED, "a"), (Kind.ALLOCATE, "c")):
+        for which, field in (
+            (Kind.STUCK, "a"),
+            (Kind.FAILED, "a"),
+            (Kind.ALLOCATE, "c"),
+            *((Kind.UNCOMPILED, field) for field in "abc"),
+        ):
             good &= (kind != which) | _within(events[field], 0, len(self.texts))
         for which in (Kind.OUTSIDE, Kind.OVERLAP):
             good &= (kind != which) | _within(events["a"], -self._n_pes, self._n_pes)

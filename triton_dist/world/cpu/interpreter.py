@@ -26,10 +26,14 @@ __all__ = ["install"]
 
 
 @functools.cache
-def install() -> None:
-    """From now on every kernel of this process is interpreted, by us. Doing it twice is fine."""
-    # Past the knob's setter, which would also set TRITON_INTERPRET for processes that this one starts.
-    triton.knobs.runtime.__dict__["interpret"] = True
+def install(*, compilable: bool = False) -> None:
+    """From now on every kernel of this process is interpreted, by us. Doing it twice is fine.
+
+    ``compilable``: what ``triton.jit`` makes from now on can be compiled, too.
+    """
+    if not compilable:
+        # Past the knob's setter, which would also set TRITON_INTERPRET for processes that this one starts.
+        triton.knobs.runtime.__dict__["interpret"] = True
     stock.interpreter_builder.__class__ = CpuBuilder
     # Triton would compute whether each sum of integers overflows, for an assertion that is off: half of the time.
     stock.interpreter_builder.options = dataclasses.replace(stock.interpreter_builder.options, sanitize_overflow=False)

@@ -78,7 +78,9 @@ def logical(operation: str, *operands: Callable[[], Any]) -> Any:
     if any(tensor.type.is_block() for tensor in tensors):
         frame = sys._getframe(1)
         text = "'and' and 'or' are deprecated for non-scalar tensors; please use '&' or '|' instead"
-        warnings.warn_explicit(f"Logical operators {text}", UserWarning, frame.f_code.co_filename, frame.f_lineno)
+        once = frame.f_globals.setdefault("__warningregistry__", {})
+        where = frame.f_code.co_filename, frame.f_lineno
+        warnings.warn_explicit(f"Logical operators {text}", UserWarning, *where, registry=once)
     combined = tensors.pop()
     while tensors:
         combined = getattr(_semantic, operation)(tensors.pop(), combined)

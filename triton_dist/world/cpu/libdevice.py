@@ -33,7 +33,7 @@ def implementation(symbol: str) -> _Function:
         if candidate in _FUNCTIONS:
             return _FUNCTIONS[candidate]
     raise NotImplementedError(
-        f"the CPU world has no implementation of {symbol}; it has those functions of libdevice that numpy, torch.special"
+        f"the CPU world has no implementation of {symbol}; it has the functions of libdevice that numpy, torch.special"
         " and integer arithmetic give"
     )
 
@@ -146,6 +146,7 @@ _SPECIAL = {
     "y1": "bessel_y1",
     "cyl_bessel_i0": "i0",
     "cyl_bessel_i1": "i1",
+    "lgamma": "gammaln",
 }
 
 
@@ -180,7 +181,7 @@ def _rounded(guess: Any, above: Callable[[Fraction], int], dtype: type, mode: st
         return low if mode == "rd" else high
     if np.isinf(low) or np.isinf(high):
         finite = float(high if np.isinf(low) else low)
-        beyond = Fraction(finite) + Fraction(float(np.spacing(dtype(finite)))) / 2
+        beyond = Fraction(finite) + (Fraction(finite) - Fraction(float(np.nextafter(dtype(finite), dtype(0))))) / 2
         nearer_infinity = above(beyond) * (1 if finite > 0 else -1) <= 0
         return (high if finite > 0 else low) if nearer_infinity else dtype(finite)
     middle = above((Fraction(float(low)) + Fraction(float(high))) / 2)

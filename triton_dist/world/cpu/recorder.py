@@ -98,6 +98,10 @@ class Recorder:
         self._add(Kind.LAUNCHED, HOST, NONE)
         self._launch += 1
 
+    def does_not_compile(self, file: str, line: int, kernel: str, target: str, text: str) -> None:
+        place = self._log.place(Place(file, line, "compile"))
+        self._add(Kind.UNCOMPILED, HOST, place, *map(self._log.text, (kernel, target, text)))
+
     def failed(self, text: str) -> None:
         self._add(Kind.FAILED, HOST, NONE, self._log.text(text))
 
