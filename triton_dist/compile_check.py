@@ -41,6 +41,10 @@ def install(target: str) -> None:
 
     Kernels must be ``JITFunction`` objects, which are interpreted all the same.
     """
+    if not isinstance(triton.language.sum, JITFunction):
+        raise RuntimeError(
+            "TRITON_DIST_CHECK_COMPILE cannot compile what TRITON_INTERPRET makes: unset TRITON_INTERPRET"
+        )
     hooks.install()
     interpreted, compiler = JITFunction.run, _Compiler(target)
 

@@ -163,50 +163,6 @@ def check_report_of_a_kernel_that_cannot_go_on(world: Any) -> None:
 
 
 @triton.jit
-def spin_for_ever(flag, out, n):
-    looked = 0
-    while tl.load(flag) == 0:  # HERE spin
-        looked += tl.load(out + looked % n) + 1
-    tl.store(out, looked)
-
-
-def check_report_of_a_loop_around_plain_loads(world: Any) -> None:
-    """It does something else, too, but nothing that could end it."""
-    flag = triton_dist.zeros(1, dtype=torch.int32)
-    begin = time.monotonic()
-    with (
-        mock.patch.dict(os.environ, TRITON_DIST_WAIT_TIMEOUT="1.5"),
-        raises(
-            RuntimeError,
-            rf"program \(0, 0, 0\) at \S*{place('spin')} waits in a loop around tl.load: {flag.data_ptr():#x} \("
-            r"element 0 of the symmetric tensor \(\(1,\), torch.int32\) on PE 0\), which stays \[0\]; .*volatile=True",
-        ),
-    ):
-        spin_for_ever[(2,)](flag, torch.zeros(64, dtype=torch.int32), 64)
-    assert 1.4 < time.monotonic() - begin < 6
-
-
-@triton.jit
-def read_often(x, out, n):
-    total = 0.0
-    i = 0
-    while i < n:
-        total += tl.load(x)
-        i += 1
-    for _ in range(n):
-        total += tl.load(x)
-    tl.store(out, total)
-
-
-def check_what_is_read_often_is_no_wait(world: Any) -> None:
-    """Also where it takes longer than a wait may."""
-    out = torch.zeros(1)
-    with mock.patch.dict(os.environ, TRITON_DIST_WAIT_TIMEOUT="2"):
-        read_often[(1,)](torch.ones(1), out, 3000)
-    assert out.item() == 6000
-
-
-@triton.jit
 def fail(x, n):
     if tl.program_id(1) == 1:
         helper(x, n)

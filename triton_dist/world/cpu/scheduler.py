@@ -13,7 +13,9 @@ before they touch symmetric memory, and it is known at once when nobody can go o
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -80,6 +82,8 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
     """What it is about to do, if it let others go first."""
     recorded: int = -1
     """Its number in the recorder's log, if there is one."""
+    limit: float = float("inf")
+    """Seconds after which a loop that sees nothing new is worth a word, though the program does something in it."""
     tried: int = -1
     """The step of the world at which it last found nothing new in memory that it polls."""
 
@@ -88,6 +92,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         self.index = index
         self.polled: dict[object, bytes] = {}
         self.glanced: dict[object, tuple[bytes, int]] = {}
+        self.unchanged_since: dict[object, float] = {}
         self.outstanding = Outstanding()
 
     def suspend(self, wait: Wait) -> None:
@@ -117,8 +122,10 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
     def poll(self, what: object, seen: bytes, describe: Callable[[], str]) -> None:
         """The program looked at memory that others may change. If it saw there what it saw last time, it spins."""
         if self.polled.get(what) == seen:
+            self._warn_of_long(what, describe)
             self.suspend(Wait(None, describe))
             return
+        self.unchanged_since.pop(what, None)
         if len(self.polled) >= 4096:  # it walks through memory rather than spins
             self.polled.clear()
         self.polled[what] = seen
@@ -130,11 +137,21 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         if before != seen:
             self.steps += 1
             times = 0
+            self.unchanged_since.pop(what, None)
         if len(self.glanced) >= 4096:
             self.glanced.clear()
         self.glanced[what] = seen, times + 1
         if (times + 1) % _GLANCES == 0:
+            self._warn_of_long(what, describe)
             self.suspend(Wait(None, describe))
+
+    def _warn_of_long(self, what: object, describe: Callable[[], str]) -> None:
+        """Say once that it has seen the same for long: where the loop does something else, no deadlock is reported."""
+        now = time.monotonic()
+        if now - self.unchanged_since.setdefault(what, now) > self.limit:
+            self.unchanged_since[what] = float("inf")
+            where = f"program {self.index} at {location.of_frame(sys._getframe())}"
+            warnings.warn(f"{where} has been for {self.limit:g} s in {describe()}", RuntimeWarning, stacklevel=2)
 
 
 class Scheduler:
@@ -268,6 +285,7 @@ class Scheduler:
     def _switch_to(self, program: Program) -> None:
         global _running
         self._enter(program)
+        program.limit = self._limit
         before, _running = _running, program
         try:
             program.switch()
