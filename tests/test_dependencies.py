@@ -35,7 +35,7 @@ FORBIDDEN = {
     "language": ("triton_dist.world", "triton_dist.compiler", "triton_dist.testing", "triton_dist._C", "torch"),
     "compiler": ("triton_dist.world", "triton_dist.language", "triton_dist.testing", "triton_dist._C._runtime"),
     "kernels": ("triton_dist.compiler", "triton_dist.testing", "triton_dist._C", "triton_dist.world.cpu", "nvshmem"),
-    "world": ("triton_dist.kernels",),
+    "world": ("triton_dist.kernels", "triton_dist.compile_check"),
     "check": ("triton_dist.world", "triton_dist.language", "triton_dist.compiler", "triton_dist._C", "torch", "triton"),
     "testing": ("triton_dist.language", "triton_dist.compiler"),
     "environment.py": ("triton_dist", "torch", "triton"),

@@ -91,7 +91,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         super().__init__(body)
         self.index = index
         self.polled: dict[object, bytes] = {}
-        self.glanced: dict[object, tuple[bytes, int]] = {}
+        self.glanced: dict[int, tuple[int, int]] = {}
         self.unchanged_since: dict[object, float] = {}
         self.outstanding = Outstanding()
 
@@ -131,7 +131,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         self.polled[what] = seen
         self.steps += 1
 
-    def glance(self, what: object, seen: bytes, describe: Callable[[], str]) -> None:
+    def glance(self, what: int, seen: int, describe: Callable[[], str]) -> None:
         """The program made a plain load. Much is read twice by programs that wait for nothing: many times is a spin."""
         before, times = self.glanced.get(what, (seen, 0))
         if before != seen:
