@@ -47,13 +47,11 @@ def rewritten(
     closure = inspect.getclosurevars(function).nonlocals
     _Rewriter(function, closure).rewrite(definition)
     # A function around it, whose parameters are what the kernel knows besides its globals.
-    maker = ast.FunctionDef(
-        name=_MAKER,
-        args=_parameters([_SEMANTICS, *closure]),
-        body=[definition, ast.Return(ast.Name(definition.name, ast.Load()))],
-        decorator_list=[],
-    )
-    module = ast.increment_lineno(ast.fix_missing_locations(ast.Module([maker], [])), first - 1)
+    module = ast.parse(f"def {_MAKER}({', '.join([_SEMANTICS, *closure])}):\n    return {definition.name}")
+    maker = module.body[0]
+    assert isinstance(maker, ast.FunctionDef)
+    maker.body.insert(0, definition)
+    ast.increment_lineno(ast.fix_missing_locations(module), first - 1)
     code = compile(module, inspect.getfile(function), "exec", __future__.annotations.compiler_flag, dont_inherit=True)
     made: dict[str, Any] = {}
     exec(code, function.__globals__, made)
@@ -61,12 +59,6 @@ def rewritten(
     result.__defaults__, result.__annotations__ = function.__defaults__, function.__annotations__
     result.__qualname__, result.__module__ = function.__qualname__, function.__module__
     return result  # type: ignore[no-any-return]
-
-
-def _parameters(names: Sequence[str]) -> ast.arguments:
-    return ast.arguments(
-        posonlyargs=[], args=[ast.arg(name) for name in names], kwonlyargs=[], kw_defaults=[], defaults=[]
-    )
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -275,4 +267,5 @@ def _call(at: ast.AST, name: str, *arguments: ast.expr, keywords: Sequence[ast.k
 
 
 def _later(value: ast.expr) -> ast.expr:
-    return ast.copy_location(ast.Lambda(_parameters([]), value), value)
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.copy_location(ast.Lambda(nothing, value), value)
