@@ -71,7 +71,7 @@ _take_dropped.restype = ctypes.c_void_p
 _take_dropped.argtypes = ()
 
 
-_exhaust = functools.partial(deque, maxlen=0)
+_exhaust: Callable[..., object] = functools.partial(deque, maxlen=0)
 
 
 def release_dropped() -> None:

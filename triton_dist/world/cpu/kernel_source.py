@@ -14,7 +14,7 @@ import builtins
 import inspect
 import textwrap
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import triton
@@ -62,8 +62,8 @@ def rewritten(
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, function: Callable[..., Any], closure: dict[str, Any]) -> None:
-        self._known = function.__globals__ | closure
+    def __init__(self, function: Callable[..., Any], closure: Mapping[str, Any]) -> None:
+        self._known = {**function.__globals__, **closure}
         self._locals = set(function.__code__.co_varnames) | set(function.__code__.co_cellvars)
         self._loops = 0
 
@@ -133,8 +133,8 @@ class _Rewriter(ast.NodeTransformer):
             return self._refused(node, "Only `range` and `static_range` iterators are currently supported")
         if not isinstance(node.target, ast.Name) or node.orelse:
             return self._refused(node, "a `for` has one variable, and no `else`")
-        node.iter = self.visit_Call(node.iter)
-        node.iter = _call(node.iter, "iterate", node.iter.func, *node.iter.args, keywords=node.iter.keywords)
+        over = self.visit_Call(node.iter)
+        node.iter = _call(over, "iterate", over.func, *over.args, keywords=over.keywords)
         return self._loop(node)
 
     def _loop(self, node: ast.For | ast.While) -> ast.AST:
@@ -158,7 +158,7 @@ class _Rewriter(ast.NodeTransformer):
         assert isinstance(node.target, ast.Name)
         now = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
         combined = ast.copy_location(ast.BinOp(now, node.op, node.value), node)
-        return self.visit(ast.copy_location(ast.Assign([node.target], combined), node))
+        return self.visit_Assign(ast.copy_location(ast.Assign([node.target], combined), node))
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if message := _obstacle(node.target):
@@ -182,7 +182,7 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         return ast.copy_location(ast.Tuple([ast.Starred(node, ast.Load())], ast.Load()), node)
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
+    def visit_Call(self, node: ast.Call) -> ast.Call:
         node.func = self.visit(node.func)
         for position, argument in enumerate(node.args):
             if isinstance(argument, ast.Starred):
