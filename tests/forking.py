@@ -30,7 +30,7 @@ from torch.distributed import TCPStore
 import triton_dist
 from triton_dist import testing
 from triton_dist.testing import PEResult, Result
-from triton_dist.testing.launch import _die_with_launcher, _environment, _kill, _wait
+from triton_dist.testing.launch import _environment, _kill, _wait, die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -167,7 +167,7 @@ def _serve() -> list[str] | None:
 def _dress(environment: Mapping[str, str], files: Sequence[str]) -> None:
     """Give a fork what a process that was started has of its own."""
     os.setsid()
-    _die_with_launcher()
+    die_with_parent()
     os.environ.clear()
     os.environ.update(environment)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

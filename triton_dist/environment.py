@@ -64,9 +64,11 @@ def _target(text: str) -> str | None:
 
 def _schedule(text: str) -> str:
     name, _, seed = text.lower().partition(":")
-    known = (name == "random" and re.fullmatch("[0-9]{1,18}", seed)) or text.lower() in ("round-robin", "adversarial")
-    if not known:
-        raise ValueError("expected round-robin, random:<seed> (a whole number of up to 18 digits) or adversarial")
+    is_seed = name == "random" and re.fullmatch("[0-9]{1,18}", seed)
+    if not is_seed and text.lower() not in ("round-robin", "eager", "adversarial"):
+        raise ValueError(
+            "expected round-robin, eager, adversarial or random:<seed> (a whole number of up to 18 digits)"
+        )
     return text.lower()
 
 
@@ -149,9 +151,9 @@ VARIABLES: dict[str, Variable] = {
             "TRITON_DIST_SCHEDULE",
             _schedule,
             "round-robin",
-            "CPU world: which program, and which PE, goes on next. random:<seed> and adversarial also switch at "
-            "accesses to symmetric memory, with one PE running at a time, so that what goes wrong goes wrong again.",
-            "round-robin, random:<seed> or adversarial",
+            "CPU world: which program, and which PE, goes on next. The others than round-robin also switch at accesses "
+            "to symmetric memory, with one PE running at a time, so that what goes wrong goes wrong again.",
+            "round-robin, eager, adversarial or random:<seed>",
         ),
         Variable(
             "TRITON_DIST_CHECK",

@@ -1,14 +1,19 @@
-"""``triton-dist-check script.py --pes 4 [--schedule random:1] [arguments of the script]``."""
+"""``triton-dist-check script.py --pes 4 [--schedules random:1] [arguments of the script]``."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
+import time
 
-from triton_dist.testing.launch import run
+from triton_dist import environment
+from triton_dist.testing.forks import Forker
 
 __all__ = ["main"]
+
+_SCHEDULES = "round-robin,eager,adversarial,random:1,random:2,random:3"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("script", help="the Python program")
     parser.add_argument("--pes", type=int, default=4, help="how many PEs (default: 4)")
     parser.add_argument(
-        "--schedule", default=None, help="round-robin, random:<seed> or adversarial (TRITON_DIST_SCHEDULE)"
+        *("--schedules", "--schedule"),
+        default=None,
+        metavar="LIST",
+        help="with which schedules to run it, one after the other until something is found: round-robin, eager, "
+        f"adversarial, random:<seed> (default: TRITON_DIST_SCHEDULE if it is set, else {_SCHEDULES})",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="after how many no further schedule is begun (default: 20)"
     )
     parser.add_argument("--compile", action="store_true", help="also compile every kernel that is launched")
     parser.add_argument("--target", default="sm_90", help="for which GPU: sm_90 (the default), gfx942, …")
@@ -32,20 +44,61 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--pes {options.pes}: at least one is needed")
     if not os.path.isfile(options.script):
         parser.error(f"{options.script}: no such file")
-    env = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_CHECK": "1"}
-    if options.compile:
-        env["TRITON_DIST_CHECK_COMPILE"] = options.target
-    if options.schedule is not None:
-        env["TRITON_DIST_SCHEDULE"] = options.schedule
+    chosen = options.schedules or os.environ.get("TRITON_DIST_SCHEDULE") or _SCHEDULES
+    schedules = [schedule.strip().lower() for schedule in chosen.split(",")]
+    for schedule in schedules:
+        try:
+            environment.VARIABLES["TRITON_DIST_SCHEDULE"].parse(schedule)
+        except ValueError as error:
+            parser.error(f"--schedules {schedule!r}: {error}")
     script_arguments = [argument for i, argument in enumerate(rest) if argument != "--" or "--" in rest[:i]]
     try:
-        statuses = run([options.script, *script_arguments], options.pes, env=env, timeout=options.timeout)
+        return _check(options, schedules, script_arguments)
     except KeyboardInterrupt:
         return 130
-    if statuses is None:
-        print(f"triton-dist-check: ended after {options.timeout:g} s (--timeout)", file=sys.stderr)
-        return 1
-    return 1 if any(statuses) else 0
+
+
+def _check(options: argparse.Namespace, schedules: list[str], arguments: list[str]) -> int:
+    begin = time.monotonic()
+    done: list[str] = []
+    with Forker() as forker:
+        for schedule in schedules:
+            seconds = time.monotonic() - begin
+            if done and seconds > options.seconds:
+                break
+            env = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SCHEDULE": schedule}
+            if options.compile:
+                env["TRITON_DIST_CHECK_COMPILE"] = options.target
+            # What the program prints is the same again with every schedule: it is shown if something is wrong.
+            outcome = forker.run_for(
+                options.timeout - seconds, options.script, arguments, options.pes, env, captures=bool(done)
+            )
+            if outcome is None:
+                how = f"schedule {schedule}; --timeout"
+                print(f"triton-dist-check: ended after {options.timeout:g} s ({how})", file=sys.stderr)
+                return 1
+            if any(outcome.statuses):
+                sys.stderr.write(outcome.output)
+                if len(schedules) > 1:
+                    print(
+                        f"triton-dist-check: to repeat this run: {_again(options, schedule, arguments)}",
+                        file=sys.stderr,
+                    )
+                return 1
+            done.append(schedule)
+    if len(schedules) > 1:
+        left = schedules[len(done) :]
+        more = f"; no time for {', '.join(left)} (--seconds {options.seconds:g})" if left else ""
+        took = time.monotonic() - begin
+        print(f"triton-dist-check: nothing found with {', '.join(done)}, in {took:.1f} s{more}", file=sys.stderr)
+    return 0
+
+
+def _again(options: argparse.Namespace, schedule: str, arguments: list[str]) -> str:
+    """The command that runs this schedule only."""
+    own = ["triton-dist-check", options.script, "--pes", str(options.pes), "--schedules", schedule]
+    own += ["--compile", "--target", options.target] if options.compile else []
+    return shlex.join([*own, *(["--", *arguments] if arguments else [])])
 
 
 if __name__ == "__main__":

@@ -90,6 +90,9 @@ class Clock:
 
     def unknown(self, actors: NDArray[np.int32], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which of these events it does not know; actor -1 is nobody, whose events everyone knows."""
+        if actors.size == 1:
+            actor = int(actors[0])
+            return np.array([actor >= 0 and not self.knows(actor, int(numbers[0]))])
         unknown = (actors >= 0) & (self._of_many(actors) < numbers)
         if self._singles and unknown.any():
             for actor, number in self._singles:

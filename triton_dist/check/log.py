@@ -356,7 +356,7 @@ class PELog:
 
     def program(self, index: int) -> Program:
         kernel, launch, coordinates = self.programs[index].tolist()
-        return Program(self.texts[kernel], tuple(coordinates), launch)
+        return Program(self.texts[kernel], tuple(map(int, coordinates)), launch)
 
     # ----
 

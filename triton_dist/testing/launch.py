@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-__all__ = ["PEResult", "Result", "launch", "run"]
+__all__ = ["PEResult", "Result", "die_with_parent", "launch", "run"]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _started(
                     stderr=stderr,
                     text=True,
                     start_new_session=True,  # so that a kill reaches what the PE itself started
-                    preexec_fn=_die_with_launcher,
+                    preexec_fn=die_with_parent,
                 )
             )
         yield begin, processes
@@ -173,8 +173,8 @@ _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_launcher() -> None:
-    """In the new process: no PE outlives a launcher that is killed (Linux tells them)."""
+def die_with_parent() -> None:
+    """In a new process: it does not outlive the one that started it, if that is killed (Linux tells it)."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

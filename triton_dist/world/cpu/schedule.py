@@ -87,6 +87,31 @@ class RoundRobin(Schedule):
         return next((candidate for candidate in candidates if candidate > pe), candidates[0])
 
 
+class Eager(RoundRobin):
+    """Whoever waited for something goes on at once, before others come to do the same, or to do more.
+
+    So a wait ends as early as it can: one for fewer than all, or for a value that is there already, does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._published = False
+
+    def interrupts(self, access: Access) -> bool:
+        published, self._published = self._published, access is Access.PUBLISH
+        # Access by access as a quantum, too: it may look into memory again and again.
+        self._interrupted = super().interrupts(access) or published
+        return self._interrupted
+
+    def stays(self, intention: Access, others: Sequence[Access]) -> bool:
+        return super().stays(intention, others) and not self._ended()
+
+    def _ended(self) -> bool:
+        """Whether the last that was done was to publish something: a program has ended behind that."""
+        published, self._published = self._published, False
+        return published
+
+
 class Random(Schedule):
     """Any of those that can go on, as a seed has it."""
 
@@ -150,4 +175,4 @@ def of(text: str, pe: int) -> Schedule:
     name, _, seed = text.partition(":")
     if name == "random":
         return Random(int(seed), pe)
-    return Adversarial() if name == "adversarial" else RoundRobin()
+    return {"adversarial": Adversarial, "eager": Eager}.get(name, RoundRobin)()
