@@ -44,7 +44,8 @@ SCHEDULES = {"reuse": "adversarial"}
 
 def test_the_table_is_complete() -> None:
     assert {file.stem for file in PLANTED.glob("*.py")} == set(BUGS)
-    assert set(BUGS.values()) == set(CLASSES) - {"compile"}, "which test_compile_check.py plants"
+    elsewhere = {"lost-signal", "overlap", "use-after-free", "compile"}  # test_cases, test_compile_check
+    assert set(BUGS.values()) | elsewhere == set(CLASSES)
 
 
 def line_of(file: Path, mark: str) -> int | None:

@@ -349,7 +349,7 @@ class Races:
     # ---- what is wrong with two accesses
 
     def _report(self, space: int, conflict: Conflict, wrote: bool, who: Who, clock: Clock) -> None:
-        kind, notes = self._judge(conflict, wrote, who, clock)
+        kind, notes = self._judge(space, conflict, wrote, who, clock)
         now = self._run.event(self._index)
         sides = [self._side(self._run.event(conflict.event), conflict.wrote), self._side(now, wrote)]
         where = f"both at {self._heap.name(space, conflict.begin, conflict.end)}"
@@ -363,7 +363,7 @@ class Races:
                 notes.append("p orders nothing but its own element: call fence before it, or use signal_op for a flag")
         self._findings.add(Finding(kind, sides, [where, *dict.fromkeys(notes)]))
 
-    def _judge(self, conflict: Conflict, wrote: bool, who: Who, clock: Clock) -> tuple[str, list[str]]:
+    def _judge(self, space: int, conflict: Conflict, wrote: bool, who: Who, clock: Clock) -> tuple[str, list[str]]:
         earlier, later = self._run.event(conflict.event), self._run.event(self._index)
         same_pe = earlier.pe == later.pe
         nbi = bool(earlier.flags & Flag.NBI)
@@ -373,7 +373,10 @@ class Races:
             return "missing-quiet", ["the get may not have arrived: call quiet before its destination is used"]
         if earlier.kind == Kind.PUT and conflict.wrote and clock.knows(*self._started(conflict.event)):
             if later.kind == Kind.PUT and same_pe:
-                return "missing-fence", ["two puts to one PE may arrive in any order: call fence between them"]
+                return "missing-fence", [
+                    "two puts to one PE may arrive in any order: call fence between them, or wait for one who has "
+                    "waited for the first"
+                ]
             if same_pe and earlier.program == later.program:
                 return "missing-quiet", ["the put may not have arrived: call quiet before its destination is used"]
             return "missing-quiet" if nbi else "missing-fence", [
@@ -385,7 +388,7 @@ class Races:
                 "two writes, and nothing says which comes first: a signal and a wait, or a barrier between them"
             ]
         came = self._reads_what_came_before(conflict, who, clock) if conflict.wrote else self._read_what_came(conflict)
-        if came:
+        if came or (not conflict.wrote and earlier.pe != space == later.pe):  # fetched by one, changed by its owner
             return "reuse", ["have the reader signal when it is done, and the writer wait for that before it writes"]
         return "early-read", [_WAIT]
 

@@ -119,7 +119,6 @@ def _serve(answers: int) -> None:
     import triton
     import triton.experimental.gluon  # noqa: F401  (a kernel's first launch would)
 
-    import triton_dist.language
     import triton_dist.world.cpu.checking
     import triton_dist.world.cpu.world  # noqa: F401
 

@@ -210,23 +210,21 @@ class Recorder:
 
     def put(self, what: str, source: Ranges | None, target: Ranges, flags: int = 0) -> None:
         """``flags``: ``NBI``, or ``ATOMIC`` for a single element."""
+        if source is not None and _same(source, target):  # every PE's part to all PEs, where it is: changes nothing
+            self.plain(what, source, writes=False)
+            return
         self.overlap(what, source, target)
-        self._add(
-            Kind.PUT, self._program, self._place(what), self._ranges(source), self._ranges(target), flags=flags
-        )  # fmt: skip
+        ranges = self._ranges(source), self._ranges(target)
+        self._add(Kind.PUT, self._program, self._place(what), *ranges, flags=flags)
 
     def get(self, what: str, source: Ranges, target: Ranges | None, flags: int = 0) -> None:
         self.overlap(what, source, target)
-        self._add(
-            Kind.GET, self._program, self._place(what), self._ranges(source), self._ranges(target), flags=flags
-        )  # fmt: skip
+        ranges = self._ranges(source), self._ranges(target)
+        self._add(Kind.GET, self._program, self._place(what), *ranges, flags=flags)
 
     def overlap(self, what: str, source: Ranges | None, target: Ranges | None, *, same: bool = False) -> None:
         """Note if a copy's source and target share memory without being the ``same``, or even then."""
-        if source is None or target is None or source.pe != target.pe:
-            return
-        is_same = np.array_equal(source.begins, target.begins) and np.array_equal(source.ends, target.ends)
-        if is_same and not same:
+        if source is None or target is None or source.pe != target.pe or (_same(source, target) and not same):
             return
         first = np.searchsorted(source.ends, target.begins, "right")
         touches = first < source.begins.size
@@ -351,6 +349,12 @@ def _addresses(pointers: NDArray[Any], mask: NDArray[Any]) -> NDArray[np.int64]:
 
 
 _HOW = {"plain": 0, "atomic": Flag.ATOMIC, "volatile": Flag.VOLATILE}
+
+
+def _same(one: Ranges, other: Ranges) -> bool:
+    return (
+        one.pe == other.pe and np.array_equal(one.begins, other.begins) and np.array_equal(one.ends, other.ends)
+    )  # fmt: skip
 
 
 def _order(relaxed: bool, scope: str) -> int:
