@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"adversarial, random:<seed> (default: TRITON_DIST_SCHEDULE if it is set, else {_SCHEDULES})",
     )
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="after how many no further schedule is begun (default: 20)"
+        "--seconds", type=float, default=10.0, help="after how many no further schedule is begun (default: 10)"
     )
     parser.add_argument("--compile", action="store_true", help="also compile every kernel that is launched")
     parser.add_argument("--target", default="sm_90", help="for which GPU: sm_90 (the default), gfx942, …")
