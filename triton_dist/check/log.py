@@ -326,13 +326,13 @@ class PELog:
     def n_lists(self) -> int:
         return int(self._ends.size)
 
-    def list(self, index: int) -> NDArray[np.int64]:
+    def _list(self, index: int) -> NDArray[np.int64]:
         begin = int(self._ends[index - 1]) if index else 0
         return self._numbers[begin : int(self._ends[index])]
 
     def ranges(self, index: int) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
         """A space, and where its ranges begin and end. LogError if the list is none of ranges."""
-        numbers = self.list(index)
+        numbers = self._list(index)
         half = numbers.size // 2
         if numbers.size < 3 or numbers.size % 2 == 0 or not -self._n_pes <= numbers[0] < self._n_pes:
             raise self._wrong(f"list {index} has no ranges")
@@ -342,21 +342,22 @@ class PELog:
         return int(numbers[0]), begins, ends
 
     def words(self, index: int) -> list[tuple[int, int]]:
-        numbers = self.list(index).tolist()
+        numbers = self._list(index).tolist()
         pairs = list(zip(numbers[::2], numbers[1::2], strict=False))
         if len(numbers) % 2 or not all(-self._n_pes <= pe < self._n_pes for pe, _ in pairs):
             raise self._wrong(f"list {index} has no words")
         return pairs
 
     def pes(self, index: int) -> tuple[int, ...]:
-        pes = tuple(self.list(index).tolist())
+        pes = tuple(self._list(index).tolist())
         if not all(0 <= pe < self._n_pes for pe in pes):
             raise self._wrong(f"list {index} has no PEs")
         return pes
 
     def program(self, index: int) -> Program:
         kernel, launch, coordinates = self.programs[index].tolist()
-        return Program(self.texts[kernel], tuple(map(int, coordinates)), launch)
+        x, y, z = map(int, coordinates)
+        return Program(self.texts[kernel], (x, y, z), launch)
 
     # ----
 

@@ -114,7 +114,8 @@ class Shadow:
         counts = last - first
         if (counts == 1).all():
             return first
-        return np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
+        pieces: Pieces = np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
+        return pieces
 
     def read(self, at: Pieces, who: Who, clock: Clock) -> list[Conflict]:
         """The access happens; the earlier ones that ``clock`` does not know."""
