@@ -66,9 +66,7 @@ def _schedule(text: str) -> str:
     name, _, seed = text.lower().partition(":")
     is_seed = name == "random" and re.fullmatch("[0-9]{1,18}", seed)
     if not is_seed and text.lower() not in ("round-robin", "eager", "adversarial"):
-        raise ValueError(
-            "expected round-robin, eager, adversarial or random:<seed> (a whole number of up to 18 digits)"
-        )
+        raise ValueError("expected round-robin, eager, adversarial or random:<seed> (at most 18 digits)")
     return text.lower()
 
 
