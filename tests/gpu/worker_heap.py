@@ -283,6 +283,23 @@ def reduced(parts: list[torch.Tensor], op: str) -> torch.Tensor:
     return {"sum": stacked.sum(0), "min": stacked.amin(0), "max": stacked.amax(0)}[op].to(parts[0].dtype)
 
 
+@check(gpu_only=True)
+def allocations_while_streams_have_barriers_to_do(world: World) -> None:
+    """NVSHMEM's malloc and free have barriers of all PEs, too, and two of one team must not overlap on a PE."""
+    stream = torch.cuda.Stream()
+    for i in range(200):
+        with torch.cuda.stream(stream):
+            if i % world.n_pes == world.pe:
+                torch.cuda._sleep(200_000)
+            for _ in range(3):
+                triton_dist.barrier(stream=stream)
+        tensor = triton_dist.full(16, i)
+        assert bool((tensor == i).all())
+        if i % 2:
+            triton_dist.free(tensor)
+    torch.cuda.synchronize()
+
+
 @check
 def host_ops_and_graphs(world: World) -> None:
     rows = world.team_world.split_2d(max(1, world.n_pes // 2))[0]

@@ -110,6 +110,7 @@ class GpuWorld(World):
         if any(obstacles):
             listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(obstacles) if theirs)
             raise ValueError(f"this memory cannot be registered. {listed}")
+        self._finish_work()  # as for an allocation
         try:
             return self._heap.register(tensor)
         except RuntimeError:
@@ -121,6 +122,9 @@ class GpuWorld(World):
         return self._heap.free_bytes
 
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        # NVSHMEM's malloc has a barrier of all PEs, and so may have what streams still do. Barriers of one team must not
+        # overlap on a PE: they share a counter.
+        self._finish_work()
         return self._heap.allocate(shape, dtype)
 
     def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
