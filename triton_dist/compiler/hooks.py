@@ -160,6 +160,7 @@ class _Plan:
 def _run_plan(module: Any, name: str) -> Any:
     """The module's operation, whose attributes are the plan. ShmemCompilationError where the plan finds a mistake."""
     manager = ir.pass_manager(module.context)
+    passes.plugin.shmem_order(manager, [])
     passes.plugin.shmem_plan(manager, [name, str(transport.n_pes())])
     manager.run(module, "shmem_plan")
     plan = module.get_operation()

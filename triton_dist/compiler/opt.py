@@ -22,6 +22,7 @@ from triton._C.libtriton import ir, nvidia, passes  # noqa: E402  # with the plu
 __all__ = ["main"]
 
 _PASSES = {
+    "order-async-copies": lambda manager, options: passes.plugin.shmem_order(manager, []),
     "plan-shmem-calls": lambda manager, options: passes.plugin.shmem_plan(manager, [options.transport, options.n_pes]),
     "convert-shmem-to-llvm": lambda manager, options: passes.plugin.shmem_to_llvm(manager, [options.transport]),
     "canonicalize": lambda manager, options: passes.common.add_canonicalizer(manager),

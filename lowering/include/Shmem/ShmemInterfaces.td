@@ -30,6 +30,8 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
     }], "::llvm::ArrayRef<::llvm::StringRef>", "getSymmetricOperands">,
     InterfaceMethod<"What a copy that has routines for whole vectors copies: to where, from where, how many bytes.",
       "::llvm::SmallVector<::mlir::Value>", "getCopied">,
+    StaticInterfaceMethod<"Whether it loads or stores data on behalf of the program, whatever else it does.",
+      "bool", "isRma">,
     InterfaceMethod<"The PE that the op acts on, if it names one.",
       "::mlir::Value", "getPeOperand">,
     InterfaceMethod<"Who of the program's threads makes the call.",

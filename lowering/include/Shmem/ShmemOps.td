@@ -71,6 +71,7 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
   bit p2pFences = 0; // our own routine does all the ordering that the two above ask for
   bit wait = 0; // ends when somebody else acts: see shmem.always
   bit collective = 0; // every PE of a team must call it
+  bit rma = copies; // loads or stores data on behalf of the program
 
   list<string> signature = !foldl([]<string>, !range(!size(arguments)), names, i,
       !if(!isa<Shmem_PlanEnum>(!getdagarg<Constraint>(arguments, i)), names,
@@ -97,6 +98,7 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
       "static ::triton_dist::shmem::Returns getReturns() { return " # returns.cppValue # "; }\n" #
       "static constexpr bool isWait() { return " # wait # "; }\n" #
       "static bool isCollective() { return " # collective # "; }\n" #
+      "static bool isRma() { return " # rma # "; }\n" #
       "static ::llvm::ArrayRef<::llvm::StringRef> getSymmetricOperands() {\n" #
       "  static const ::std::array<::llvm::StringRef, " # !size(symmetric) # "> names = {" #
       !interleave(symmetric, ", ") # "};\n  return names;\n}\n" #
@@ -260,7 +262,8 @@ def Shmem_PutmemOp : Shmem_RmaOp<"putmem", Shmem_SymmetricPtr, Shmem_Ptr> {
   let description = [{
     C: `void shmem_putmem(void *dst, const void *src, size_t nbytes, int pe)`
     (OpenSHMEM 1.5, 9.5.1). `dst` is symmetric, `src` any memory of this PE. When it
-    returns, `src` may be written again; delivery is complete after `quiet`.
+    returns, `src` may be written again; delivery is complete after `quiet`. It orders
+    nothing: not what the program stored before it, nor other puts.
 
     ```mlir
     shmem.putmem block %dst, %src, %nbytes, %pe : !tt.ptr<f32>, !tt.ptr<f32>
@@ -272,7 +275,8 @@ def Shmem_PutmemNbiOp : Shmem_RmaOp<"putmem_nbi", Shmem_SymmetricPtr, Shmem_Ptr>
   let summary = "start copying bytes to a symmetric object on a PE";
   let description = [{
     C: `void shmem_putmem_nbi(void *dst, const void *src, size_t nbytes, int pe)`
-    (OpenSHMEM 1.5, 9.6.1). `src` must not be written before `quiet`.
+    (OpenSHMEM 1.5, 9.6.1). `src` must not be written before `quiet`. On `p2p` the
+    copy is made before it returns.
   }];
 }
 
@@ -290,7 +294,8 @@ def Shmem_GetmemNbiOp : Shmem_RmaOp<"getmem_nbi", Shmem_Ptr, Shmem_SymmetricPtr>
   let summary = "start copying bytes from a symmetric object on a PE";
   let description = [{
     C: `void shmem_getmem_nbi(void *dst, const void *src, size_t nbytes, int pe)`
-    (OpenSHMEM 1.5, 9.6.2). `dst` holds the data after `quiet`.
+    (OpenSHMEM 1.5, 9.6.2). `dst` holds the data after `quiet`. On `p2p` the copy is
+    made before it returns.
   }];
 }
 
@@ -301,6 +306,7 @@ class Shmem_StridedOp<string mnemonic, Shmem_Pointer dst, Shmem_Pointer src> : S
     $scope $type $dst `,` $src `,` $dst_stride `,` $src_stride `,` $nelems `,` $pe attr-dict
     `:` type($dst) `,` type($src)
   }];
+  let rma = 1;
   let nvshmem = "nvshmem_$type_" # mnemonic # "$scope";
   let nameSuffix = "_$type$scope";
 }
@@ -310,7 +316,7 @@ def Shmem_IputOp : Shmem_StridedOp<"iput", Shmem_SymmetricPtr, Shmem_Ptr> {
   let description = [{
     C: `void shmem_TYPENAME_iput(TYPE *dst, const TYPE *src, ptrdiff_t dst_stride,
     ptrdiff_t src_stride, size_t nelems, int pe)` (OpenSHMEM 1.5, 9.5.3). Strides
-    are in elements.
+    are in elements. Order and completion are those of `putmem`.
   }];
 }
 
@@ -327,9 +333,12 @@ def Shmem_POp : Shmem_ElectedOp<"p"> {
   let summary = "write one element to a symmetric object on a PE";
   let description = [{
     C: `void shmem_TYPENAME_p(TYPE *dst, TYPE value, int pe)` (OpenSHMEM 1.5, 9.5.2).
+    It orders nothing: who sees the element need not see what the program stored or put
+    before. A flag is `signal_op` or `atomic_set`, or `p` behind `fence`.
   }];
   let arguments = (ins Shmem_SymmetricPtr:$dst, Shmem_Value:$value, I32:$pe, Shmem_ElementType:$type);
   let assemblyFormat = "$type $dst `,` $value `,` $pe attr-dict `:` type($dst) `,` type($value)";
+  let rma = 1;
   let nvshmem = "nvshmem_$type_p";
   string rocshmemTypes = Rocshmem_CTypes;
   let rocshmem = "void rocshmem_$type_p($type *, $type, int)" # rocshmemTypes;
@@ -344,6 +353,7 @@ def Shmem_GOp : Shmem_ElectedOp<"g"> {
   let arguments = (ins Shmem_SymmetricPtr:$src, I32:$pe, Shmem_ElementType:$type);
   let results = (outs Shmem_Value:$result);
   let assemblyFormat = "$type $src `,` $pe attr-dict `:` type($src) `,` type($result)";
+  let rma = 1;
   let nvshmem = "nvshmem_$type_g";
   string rocshmemTypes = Rocshmem_CTypes;
   let rocshmem = "$type rocshmem_$type_g(const $type *, int)" # rocshmemTypes;

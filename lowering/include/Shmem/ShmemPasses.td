@@ -5,6 +5,35 @@
 
 include "mlir/Pass/PassBase.td"
 
+def OrderAsyncCopies : Pass<"order-async-copies", "::mlir::ModuleOp"> {
+  let summary = "Complete a program's asynchronous copies before the ops that come after them";
+  let description = [{
+    Runs on TTGIR: what the conversion cannot do once the waits of Triton's pipeliner are
+    loops and its partitions are branches. Both concern ops that release, or load or
+    store data.
+
+    - A pipelined load is awaited where its value is used first, and an op that stands
+      before that would tell others that they may overwrite what is still being read. The
+      wait moves before the op.
+
+    ```mlir
+    shmem.signal_op %free, set %n, %pe : !tt.ptr<i64>
+    ttng.wait_barrier %arrived, %phase : !ttg.memdesc<1xi64, #shared, #smem, mutable>
+    ```
+
+    becomes
+
+    ```mlir
+    ttng.wait_barrier %arrived, %phase : !ttg.memdesc<1xi64, #shared, #smem, mutable>
+    shmem.signal_op %free, set %n, %pe : !tt.ptr<i64>
+    ```
+
+    - A thread can wait for its own TMA stores only. Those of a warp-specialised region's
+      partition are completed where it ends, since ops stand outside of it.
+  }];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
+}
+
 def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
   let summary = "Find out which library routines a module will call, or why it cannot";
   let description = [{

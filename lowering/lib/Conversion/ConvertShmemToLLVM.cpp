@@ -18,6 +18,12 @@
 // behind it. Every thread that takes part in a call fences, because a foreign library
 // does not say which of them will write or poll a flag.
 //
+// All this orders accesses of the generic proxy. In a kernel that copies by TMA, every thread
+// also completes its TMA stores before the first barrier, unless the op only acquires or is a
+// relaxed atomic, and orders its TMA copies after the last one. Which thread issues a copy is
+// not known here, so all do; behind the barrier, so that the proxy fence lies between what any
+// thread wrote or acquired and the copy of any other, those of partitions that start later, too.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Rocshmem.h"
@@ -167,6 +173,7 @@ public:
     auto warps = module->getAttrOfType<IntegerAttr>("ttg.num-warps");
     auto launched = module->getAttrOfType<IntegerAttr>("ttg.total-num-warps");
     programThreads = warps ? warps.getInt() * warpSize : 0;
+    module.walk([&](Operation *op) { copiesByTma |= target.isTmaCopy(op); });
     meetingThreads = warps && launched && launched.getInt() > warps.getInt() ? programThreads : 0;
   }
 
@@ -207,9 +214,19 @@ public:
   }
 
 private:
-  /// Emits the call with what surrounds it; the value that replaces the op's result.
+  /// Emits the call, ordered with the accesses of all threads; the value that replaces the op's result.
   Value lowerCall(LibraryCall op) {
     ProgramBuilder b(op, target, meetingThreads);
+    bool comesBehind = op.isRelease() || op.isRma();
+    if (copiesByTma && comesBehind)
+      target.completeTmaStores(*b, b.getLoc());
+    Value result = lowerCallBetweenBarriers(b, op);
+    if (copiesByTma && (comesBehind || op.isAcquire()))
+      target.orderTmaCopies(*b, b.getLoc());
+    return result;
+  }
+
+  Value lowerCallBetweenBarriers(ProgramBuilder &b, LibraryCall op) {
 
     SmallVector<Value> arguments;
     if (asksAboutHeap(op))
@@ -353,6 +370,7 @@ private:
   const Target &target;
   ResultSlot slot;
   int32_t warpSize;
+  bool copiesByTma = false;   // any function of the module
   int32_t programThreads;     // 0 where the module does not say
   int32_t meetingThreads;     // see Target::barrier
   llvm::StringSet<> routines; // called so far

@@ -21,8 +21,38 @@ Value callI32(OpBuilder &builder, Location loc, StringRef intrinsic) {
       .getResult(0);
 }
 
+/// One instruction that the compiler moves no access across.
+void emitPtx(OpBuilder &builder, Location loc, StringRef instruction) {
+  MLIRContext *context = builder.getContext();
+  LLVM::InlineAsmOp::create(builder, loc, TypeRange(), ValueRange(), instruction, "~{memory}",
+                            /*has_side_effects=*/true, /*is_align_stack=*/false, LLVM::TailCallKind::None,
+                            LLVM::AsmDialectAttr::get(context, LLVM::AsmDialect::AD_ATT), ArrayAttr());
+}
+
 class Nvidia : public Target {
   void publish(OpBuilder &, Location) const override {} // PTX causality is cumulative
+  /// Triton writes some of these instructions itself, and others by way of NVVM. (The words are those of loads and
+  /// stores, reductions, gathers and scatters, of tensors or not; cp.async, without .bulk, belongs to the generic
+  /// proxy.)
+  bool isTmaCopy(Operation *op) const override {
+    if (auto assembly = dyn_cast<LLVM::InlineAsmOp>(op))
+      return assembly.getAsmString().contains("async.bulk.");
+    if (auto intrinsic = dyn_cast<LLVM::CallIntrinsicOp>(op))
+      return intrinsic.getIntrin().starts_with("llvm.nvvm.cp.async.bulk.");
+    return op->getName().getStringRef().starts_with("nvvm.cp.async.bulk.");
+  }
+  /// Triton waits until shared memory has been read (.read). Without that word a thread waits until its stores are
+  /// written and visible to itself, to the generic proxy, too: their completion is followed by an implicit proxy fence
+  /// (PTX ISA, "cp.async.bulk.wait_group" and "Async proxy"). From there on they are ordered as its own stores.
+  void completeTmaStores(OpBuilder &builder, Location loc) const override {
+    emitPtx(builder, loc, "cp.async.bulk.wait_group 0;");
+  }
+  /// Causality between accesses through different proxies needs a proxy fence on the way, in the CTA of the one that is
+  /// not generic (PTX ISA, "Causality order", proxy-preserved base causality order; Lustig et al., Mixed-Proxy
+  /// Extensions for the NVIDIA PTX Memory Consistency Model, section 5.4).
+  void orderTmaCopies(OpBuilder &builder, Location loc) const override {
+    emitPtx(builder, loc, "fence.proxy.async.global;");
+  }
   void barrier(OpBuilder &builder, Location loc, int32_t threads) const override {
     Value barrier = i32(builder, loc, 0); // Triton's own, too
     if (threads)
@@ -48,6 +78,9 @@ class Nvidia : public Target {
 };
 
 class Amd : public Target {
+  bool isTmaCopy(Operation *) const override { return false; }
+  void completeTmaStores(OpBuilder &, Location) const override {}
+  void orderTmaCopies(OpBuilder &, Location) const override {}
   /// A fence waits for the stores of its own wave, and at work-group scope for none to memory. So the threads of other
   /// waves would see these stores, but could not publish them (llvm/llvm-project#160501).
   void publish(OpBuilder &builder, Location loc) const override {

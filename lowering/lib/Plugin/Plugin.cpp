@@ -34,11 +34,16 @@ static void addPlanShmemCalls(PassManager *manager, const std::vector<std::strin
   manager->addPass(shmem::createPlanShmemCalls(options));
 }
 
+static void addOrderAsyncCopies(PassManager *manager, const std::vector<std::string> &) {
+  manager->addPass(shmem::createOrderAsyncCopies());
+}
+
 static void registerShmem(DialectRegistry *registry) { registry->insert<shmem::ShmemDialect>(); }
 
 extern "C" __attribute__((visibility("default"))) plugin::PluginInfo *tritonGetPluginInfo() {
   static plugin::PassInfo passes[] = {
       {"shmem_to_llvm", TRITON_DIST_VERSION, addConvertShmemToLLVM, [] {}},
+      {"shmem_order", TRITON_DIST_VERSION, addOrderAsyncCopies, [] {}},
       {"shmem_plan", TRITON_DIST_VERSION, addPlanShmemCalls, [] {}},
   };
   static plugin::DialectInfo dialects[] = {{"shmem", TRITON_DIST_VERSION, registerShmem}};
