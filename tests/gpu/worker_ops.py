@@ -22,6 +22,7 @@ from ops import (  # noqa: F401
     kernels_mixed,
     launches,
     litmus,
+    litmus_tma,
     memory,
     ordering,
     pipelined,
