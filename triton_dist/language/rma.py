@@ -72,7 +72,8 @@ def putmem(
     """Copy ``nbytes`` bytes from ``src`` on this PE to the symmetric object ``dst`` on PE ``pe``.
 
     When it returns, ``src`` may be written again; the data has arrived after ``quiet`` or ``barrier_all``, and puts to
-    one PE stay in order across ``fence``. What the program stored to ``src`` before is what is sent.
+    one PE stay in order across ``fence``. What the program stored to ``src`` before is what is sent; what it stored
+    elsewhere is not ordered with the data.
 
     Args:
         dst: scalar pointer into the symmetric heap (any element type).
@@ -90,7 +91,10 @@ def putmem(
 def putmem_nbi(
     dst: Pointer, src: Pointer, nbytes: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
-    """Start the copy that ``putmem`` makes. ``src`` must not be written before ``quiet``. OpenSHMEM 1.5, 9.6.1."""
+    """Start the copy that ``putmem`` makes. ``src`` must not be written before ``quiet``.
+
+    Transport ``p2p`` makes the copy before it returns: the program computes nothing meanwhile. OpenSHMEM 1.5, 9.6.1.
+    """
     _copy("putmem_nbi", dst, src, nbytes, pe, scope, _semantic)
 
 
@@ -119,7 +123,10 @@ def getmem(
 def getmem_nbi(
     dst: Pointer, src: Pointer, nbytes: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
-    """Start the copy that ``getmem`` makes; ``dst`` holds the data after ``quiet``. OpenSHMEM 1.5, 9.6.2."""
+    """Start the copy that ``getmem`` makes; ``dst`` holds the data after ``quiet``.
+
+    Transport ``p2p`` makes the copy before it returns: the program computes nothing meanwhile. OpenSHMEM 1.5, 9.6.2.
+    """
     _copy("getmem_nbi", dst, src, nbytes, pe, scope, _semantic)
 
 
@@ -242,7 +249,11 @@ def _pointing_to(dtype: tl.dtype, ptr: Pointer, semantic: Any) -> tl.tensor:
 
 @builtin
 def p(dst: Pointer, value: Number, pe: Integer, _semantic: Any = None) -> None:
-    """Write one element to the symmetric object ``dst`` on PE ``pe``; otherwise as ``put``.
+    """Write one element to the symmetric object ``dst`` on PE ``pe``.
+
+    It has arrived after ``quiet`` or ``barrier_all``. It orders nothing: whoever sees the element need not see what the
+    program stored or put before. A flag is raised with ``signal_op`` or ``atomic_set``, which release, or with ``p``
+    behind a ``fence``.
 
     Args:
         dst: scalar pointer into the symmetric heap.

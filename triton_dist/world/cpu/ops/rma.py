@@ -100,6 +100,7 @@ def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, 
 
 
 def p(dst: int, value: int | float, pe: int, type: int) -> None:
+    """A relaxed store: it orders nothing."""
     element = ELEMENTS[type]
     running().outstanding.before_update(pe)
     element.word.store(there(the_world(), "dst", dst, pe, element.size), element.bits(value), order=Order.RELAXED)
