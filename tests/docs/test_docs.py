@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ import triton_dist
 import triton_dist.language as dl
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from op_table import ops  # noqa: E402
+
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -29,6 +34,25 @@ def test_every_op_is_described() -> None:
     page = (ROOT / "docs/language.md").read_text()
     missing = [name for name in dl.__all__ if f"`{name}" not in page and f"`dl.{name}" not in page]
     assert not missing, f"docs/language.md says nothing of {missing}"
+
+
+def test_the_table_of_orders_is_the_op_table_s() -> None:
+    """Every op that acts has a row, and the row says that it acquires, or that it releases nothing, where it is so."""
+    page = (ROOT / "docs/language.md").read_text()
+    section = page[page.index("## Order and completion") : page.index("## Tensor descriptors")]
+    rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.count(" | ") == 2]
+    rows = rows[2:]  # behind the head
+    acting = [op for op in ops() if op.caller in ("block", "elected")]
+    for op in acting:
+        if op.name.startswith("atomic_"):
+            continue  # what they order, their argument says
+        name = {"reduce": "sum_reduce", "reducescatter": "sum_reducescatter"}.get(op.name, op.name)
+        found = [row for row in rows if any(fnmatch(name, known) for known in re.findall(r"`([\w*]+)", row[0]))]
+        assert len(found) == 1, f"{name} has {len(found)} rows"
+        _, before, after = found[0]
+        assert before.startswith(("nothing", "(")) != op.release, f"{name}: {before}"
+        if not name.endswith("_nbi"):
+            assert ("acquire" in after) == op.acquire, f"{name}: {after}"
 
 
 def test_every_function_is_described() -> None:

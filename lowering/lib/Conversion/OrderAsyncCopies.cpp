@@ -23,9 +23,9 @@ namespace {
 
 StringRef nameOf(Operation *op) { return op->getName().getStringRef(); }
 
-bool contains(Operation *op, llvm::function_ref<bool(Operation *)> predicate) {
-  return op
-      ->walk([&](Operation *nested) { return predicate(nested) ? WalkResult::interrupt() : WalkResult::advance(); })
+/// Whether `place`, an op or a region, holds an op that `predicate` is true of.
+template <typename Place> bool contains(Place &place, llvm::function_ref<bool(Operation *)> predicate) {
+  return place.walk([&](Operation *op) { return predicate(op) ? WalkResult::interrupt() : WalkResult::advance(); })
       .wasInterrupted();
 }
 

@@ -28,7 +28,7 @@ def tile_at(address, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def pass_tiles(
-    boxes, drafts, sent, taken, wrong, n_rounds, HOW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+    boxes, drafts, sent, taken, wrong, first_row, n_rounds, HOW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
     """Message passing in many lanes: even programs write a tile and then say so, odd ones see it said and then read.
 
@@ -74,7 +74,7 @@ def pass_tiles(
         errors = 0
         for i in range(1, n_rounds + 1):
             token = dl.signal_wait_until(flag, dl.CMP_GE, i)
-            row = dl.consume_token(0, token)
+            row = dl.consume_token(first_row, token)
             if HOW == 1 or HOW == 2:
                 found = here.load([row, 0])
             elif HOW == 6:
@@ -92,7 +92,7 @@ def pass_tiles(
 
 @triton.jit
 def stream_tiles(
-    boxes, sent, taken, wrong, n_rounds, STAGES: tl.constexpr, RING: tl.constexpr, ROWS: tl.constexpr,
+    boxes, sent, taken, wrong, first_row, n_rounds, STAGES: tl.constexpr, RING: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """The same through a ring of tiles: its reader is pipelined, and returns a tile before it uses what it loaded."""
@@ -116,7 +116,7 @@ def stream_tiles(
         errors = tl.zeros((ROWS, COLUMNS), tl.int32)
         for i in tl.range(0, n_rounds, num_stages=STAGES):
             token = dl.signal_wait_until(flag, dl.CMP_GE, i + 1)
-            found = here.load([dl.consume_token(i % RING * ROWS, token), 0])
+            found = here.load([dl.consume_token(first_row + i % RING * ROWS, token), 0])
             dl.signal_op(thanks, i + 1, dl.SIGNAL_SET, back)
             errors += (found != i).to(tl.int32)
         tl.store(wrong + lane, tl.sum(errors))
@@ -127,7 +127,7 @@ def _check_tiles(world: World, how: int) -> None:
     boxes, drafts = (triton_dist.zeros(LANES * ROWS * COLUMNS, dtype=torch.int32) for _ in range(2))
     sent, taken = (triton_dist.zeros(LANES, dtype=torch.int64) for _ in range(2))
     wrong = torch.full((LANES,), -1, dtype=torch.int32, device=world.device)
-    pass_tiles[(2 * LANES,)](boxes, drafts, sent, taken, wrong, ROUNDS, how, ROWS, COLUMNS, num_warps=4)
+    pass_tiles[(2 * LANES,)](boxes, drafts, sent, taken, wrong, 0, ROUNDS, how, ROWS, COLUMNS, num_warps=4)
     triton_dist.barrier_all()
     expect_equal(wrong, torch.zeros(LANES, dtype=torch.int32), f"stale elements in {ROUNDS} rounds, by lane")
     for tensor in (boxes, drafts, sent, taken):
@@ -165,7 +165,7 @@ def tma_store_putmem_signal(world: World) -> None:
     _check_tiles(world, PUT_SIGNAL_OF_STORED)
 
 
-@check
+@check(gpu_only=True)  # Triton's interpreter has no reductions of descriptors
 def tma_reduction_atomic_load(world: World) -> None:
     _check_tiles(world, REDUCE)
 
@@ -182,7 +182,7 @@ def tma_loads_in_a_pipelined_loop(world: World) -> None:
         boxes = triton_dist.zeros(LANES * RING * ROWS * COLUMNS, dtype=torch.int32)
         sent, taken = (triton_dist.zeros(LANES, dtype=torch.int64) for _ in range(2))
         wrong = torch.full((LANES,), -1, dtype=torch.int32, device=world.device)
-        stream_tiles[(2 * LANES,)](boxes, sent, taken, wrong, ROUNDS, stages, RING, ROWS, COLUMNS, num_warps=4)
+        stream_tiles[(2 * LANES,)](boxes, sent, taken, wrong, 0, ROUNDS, stages, RING, ROWS, COLUMNS, num_warps=4)
         triton_dist.barrier_all()
         expect_equal(wrong, torch.zeros(LANES, dtype=torch.int32), f"stale elements, {stages} stages, by lane")
         for tensor in (boxes, sent, taken):
