@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-STATE = "triton_dist_p2p_state"
+STATES = ("triton_dist_p2p_state", "triton_dist_wait_state")
 
 
 def generic(ir: str) -> str:
@@ -37,8 +37,8 @@ def _generic_line(line: str, defining: set[str]) -> str:
         if line.split()[1] in defining:
             line = line.replace("{", "{ alwaysinline", 1)
         return line
-    if line.startswith(f"@{STATE} "):
-        # The host fills it before the first launch: its zeros are no values, but no kernel sees it change.
+    if line.startswith(tuple(f"@{state} " for state in STATES)):
+        # The host fills them before the first launch: their zeros are no values, but no kernel sees them change.
         return re.sub(r" addrspace\(4\) global ", " addrspace(4) externally_initialized constant ", line)
     # The callers that our lowering makes do not widen small integers.
     return re.sub(r"\b(zeroext|signext) ", "", line)

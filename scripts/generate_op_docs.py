@@ -33,6 +33,7 @@ FUNCTIONS = {
     "reducescatter": tuple(f"{operator}_reducescatter" for operator in _REDUCTIONS),
     "token_zero": ("consume_token",),
     "always": (),
+    "poll": (),
 }
 
 _INTRODUCTION = """\
@@ -50,6 +51,7 @@ then an error at compile time that names the op and the transport. Where a list 
 
 _CALLERS = {
     "every thread": "A pure question, which every thread asks.",
+    "each thread": "Called by every thread of some warps.",
     "block": 'Called by the program\'s threads together (`scope="block"`), by its first warp, or by one thread.',
     "elected": "Called by one thread of the program.",
 }

@@ -29,7 +29,7 @@ class Op:
     arguments: tuple[str, ...]
     """Names of operands and attributes, in order."""
     caller: str
-    """"every thread", "block" or "elected"; empty for an op that calls no routine."""
+    """"every thread" (of queries), "each thread", "block" or "elected"; empty for an op that calls no routine."""
     release: bool
     acquire: bool
     wait: bool
@@ -69,7 +69,12 @@ def _headers(tablegen: str) -> Path:
 
 
 def _op(record: Any, section: str) -> Op:
-    callers = {"Shmem_Query": "every thread", "Shmem_BlockOp": "block", "Shmem_ElectedOp": "elected"}
+    callers = {
+        "Shmem_Query": "every thread",
+        "Shmem_EveryThreadOp": "each thread",
+        "Shmem_BlockOp": "block",
+        "Shmem_ElectedOp": "elected",
+    }
     return Op(
         name=record["opName"],
         section=section,

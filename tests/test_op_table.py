@@ -26,8 +26,8 @@ from generate_op_docs import FUNCTIONS, functions  # noqa: E402
 from op_examples import EXAMPLES, SIGNATURE, as_kernels  # noqa: E402
 from op_table import TRANSPORTS, Op, ops  # noqa: E402
 
-INTERNAL = {"always"}
-"""Ops that the language emits beside others, and that mean nothing to an interpreter."""
+INTERNAL = {"always", "poll"}
+"""Ops that the language emits beside others, or our own kernels do, and that mean nothing to an interpreter."""
 
 each_op = pytest.mark.parametrize("op", ops(), ids=lambda op: op.name)
 each_transport = pytest.mark.parametrize("transport", ["nvshmem", "p2p"])

@@ -6,6 +6,7 @@ in ``docs/`` is made from this table (``python -m triton_dist.environment``).
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -60,6 +61,13 @@ def _target(text: str) -> str | None:
     if not re.fullmatch(r"sm_\d+|gfx[0-9a-f]+", text.lower()):
         raise ValueError("expected 1 (for sm_90), sm_<number>, gfx<number> or 0")
     return text.lower()
+
+
+def _timeout(text: str) -> float:
+    value = float(text)
+    if not value >= 0:
+        raise ValueError("expected a number of seconds, or 0 for never")
+    return value or math.inf
 
 
 def _schedule(text: str) -> str:
@@ -139,11 +147,20 @@ VARIABLES: dict[str, Variable] = {
         ),
         Variable(
             "TRITON_DIST_WAIT_TIMEOUT",
-            _seconds,
+            _timeout,
             60.0,
-            "CPU world: seconds after which a kernel in which no program can go on ends with an error that names who "
-            "waits for what.",
+            "Seconds after which a wait in a kernel is too long, so that it is said who waits for what; 0: never. CPU "
+            "world: a kernel in which no program can go on for so long ends with an error. GPU world: see "
+            "TRITON_DIST_WAIT_ACTION; read by init().",
             "seconds",
+        ),
+        Variable(
+            "TRITON_DIST_WAIT_ACTION",
+            _choice("report", "abort"),
+            "report",
+            "GPU world: what follows a wait that is too long. report: a line to stderr, and the kernel goes on "
+            "waiting. abort: the line, and the world is broken, so that every PE ends with an error. Read by init().",
+            "report or abort",
         ),
         Variable(
             "TRITON_DIST_SCHEDULE",

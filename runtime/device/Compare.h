@@ -4,6 +4,7 @@
 #define TRITON_DIST_DEVICE_COMPARE_H
 
 #include "Memory.h"
+#include "WaitReport.h"
 
 namespace triton_dist::device {
 
@@ -27,12 +28,13 @@ template <typename T> bool compares(T seen, int32_t cmp, T value) {
   }
 }
 
-/// Looks at a word until it compares true; what it was then.
-template <typename T> T waitUntil(Global<T> *at, int32_t cmp, T value) {
-  for (;;) {
+/// Looks at a word until it compares true; what it was then. `site` and `pe`: see Awaited.
+template <typename T> T waitUntil(Global<T> *at, int32_t cmp, T value, int32_t site, int32_t pe = -1) {
+  for (WaitClock clock;;) {
     T seen = loadRelaxed(at);
     if (compares(seen, cmp, value))
       return seen;
+    clock.tick([&] { return Awaited{(uint64_t)at, (int64_t)value, (int64_t)seen, cmp, site, pe}; });
     relax();
   }
 }

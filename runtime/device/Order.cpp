@@ -12,15 +12,15 @@
 using namespace triton_dist::device;
 
 #define DEFINE_BARRIERS(SCOPE, SUFFIX)                                                                                 \
-  int32_t triton_dist_sync##SUFFIX(int32_t handle) {                                                                   \
+  int32_t triton_dist_sync##SUFFIX(int32_t handle, int32_t site) {                                                     \
     if (!team(handle).size)                                                                                            \
       return -1;                                                                                                       \
-    syncTeam<SCOPE>(handle);                                                                                           \
+    syncTeam<SCOPE>(handle, site);                                                                                     \
     return 0;                                                                                                          \
   }                                                                                                                    \
-  int32_t triton_dist_barrier##SUFFIX(int32_t handle) { return triton_dist_sync##SUFFIX(handle); }                     \
-  void triton_dist_sync_all##SUFFIX() { triton_dist_sync##SUFFIX(0); }                                                 \
-  void triton_dist_barrier_all##SUFFIX() { triton_dist_barrier##SUFFIX(0); }
+  int32_t triton_dist_barrier##SUFFIX(int32_t handle, int32_t site) { return triton_dist_sync##SUFFIX(handle, site); } \
+  void triton_dist_sync_all##SUFFIX(int32_t site) { triton_dist_sync##SUFFIX(0, site); }                               \
+  void triton_dist_barrier_all##SUFFIX(int32_t site) { triton_dist_barrier##SUFFIX(0, site); }
 
 extern "C" {
 void triton_dist_fence() { fence(); }

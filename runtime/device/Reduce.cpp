@@ -91,7 +91,7 @@ template <typename Op, typename T> TRITON_DIST_OUTLINED void combine(T *dst, con
 }
 
 template <typename Scope, typename Op, typename T>
-static int32_t reduce(int32_t handle, T *dst, const T *src, size_t nelems) {
+static int32_t reduce(int32_t handle, T *dst, const T *src, size_t nelems, int32_t site) {
   constexpr size_t kWide = 16 / sizeof(T);
   Team members = team(handle);
   if (!members.size)
@@ -101,31 +101,33 @@ static int32_t reduce(int32_t handle, T *dst, const T *src, size_t nelems) {
   slice = (slice + kWide - 1) / kWide * kWide; // so that a slice is aligned as the whole is
   size_t begin = me * slice < nelems ? me * slice : nelems;
   size_t end = begin + slice < nelems ? begin + slice : nelems;
-  syncTeam<Scope>(handle);
+  syncTeam<Scope>(handle, site);
   combine<Op>(dst, src, {begin, end, members, members, Scope::rank(), Scope::size()});
-  syncTeam<Scope>(handle);
+  syncTeam<Scope>(handle, site);
   return 0;
 }
 
 template <typename Scope, typename Op, typename T>
-static int32_t reducescatter(int32_t handle, T *dst, const T *src, size_t nelems) {
+static int32_t reducescatter(int32_t handle, T *dst, const T *src, size_t nelems, int32_t site) {
   Team members = team(handle);
   if (!members.size)
     return -1;
   Team onlyMe = {myPe(), 1, 1};
-  syncTeam<Scope>(handle);
+  syncTeam<Scope>(handle, site);
   combine<Op>(dst, src + memberOf(members, myPe()) * nelems,
               {0, nelems, members, onlyMe, Scope::rank(), Scope::size()});
-  syncTeam<Scope>(handle);
+  syncTeam<Scope>(handle, site);
   return 0;
 }
 
 #define DEFINE_REDUCTION(SCOPE, SUFFIX, TYPE, NAME, OP, FUNCTION)                                                      \
-  int32_t triton_dist_reduce_##OP##_##NAME##SUFFIX(int32_t handle, TYPE *dst, const TYPE *src, size_t nelems) {        \
-    return reduce<SCOPE, FUNCTION>(handle, dst, src, nelems);                                                          \
+  int32_t triton_dist_reduce_##OP##_##NAME##SUFFIX(int32_t handle, TYPE *dst, const TYPE *src, size_t nelems,          \
+                                                   int32_t site) {                                                     \
+    return reduce<SCOPE, FUNCTION>(handle, dst, src, nelems, site);                                                    \
   }                                                                                                                    \
-  int32_t triton_dist_reducescatter_##OP##_##NAME##SUFFIX(int32_t handle, TYPE *dst, const TYPE *src, size_t nelems) { \
-    return reducescatter<SCOPE, FUNCTION>(handle, dst, src, nelems);                                                   \
+  int32_t triton_dist_reducescatter_##OP##_##NAME##SUFFIX(int32_t handle, TYPE *dst, const TYPE *src, size_t nelems,   \
+                                                          int32_t site) {                                              \
+    return reducescatter<SCOPE, FUNCTION>(handle, dst, src, nelems, site);                                             \
   }
 
 #define DEFINE_REDUCTIONS(TYPE, NAME, OP, FUNCTION) TRITON_DIST_FOR_SCOPES(DEFINE_REDUCTION, TYPE, NAME, OP, FUNCTION)

@@ -52,8 +52,8 @@ void triton_dist_signal_op(uint64_t *sigAddr, uint64_t value, int32_t sigOp, int
 
 uint64_t triton_dist_signal_fetch(uint64_t *sigAddr) { return loadRelaxed(global(sigAddr)); }
 
-uint64_t triton_dist_signal_wait_until(uint64_t *sigAddr, int32_t cmp, uint64_t value) {
-  return waitUntil(global(sigAddr), cmp, value);
+uint64_t triton_dist_signal_wait_until(uint64_t *sigAddr, int32_t cmp, uint64_t value, int32_t site) {
+  return waitUntil(global(sigAddr), cmp, value, site);
 }
 
 } // extern "C"

@@ -1,7 +1,7 @@
 //===- State.h - What the device library knows of its world -----*- C++ -*-===//
 //
 // The one description of the memory that host and device share. The host fills
-// the state of every kernel that was linked with this library; it learns the
+// the states of every kernel that was linked with this library; it learns the
 // layout from StateLayout.cpp, which is compiled with this header, and types no
 // offset itself.
 //
@@ -40,6 +40,43 @@ struct State {
   SyncArea *sync;            // kMaxTeams of them, a symmetric address
   int64_t distance[kMaxPes]; // bytes from this PE's heap to each PE's, as both are mapped here
   Team teams[kMaxTeams];
+};
+
+//===----------------------------------------------------------------------===//
+// Waits that last too long: see WaitReport.h
+//===----------------------------------------------------------------------===//
+
+/// How many reports a PE keeps until the host has read them; later ones overwrite the oldest.
+constexpr uint32_t kWaitRecords = 512;
+
+/// A wait looks at the clock every so many polls, a power of two.
+constexpr uint32_t kPolls = 4096;
+
+/// Waits are timed by ticks of 2^kTickShift nanoseconds (34 ms), which come around after 2^kTickBits (4.9 hours).
+constexpr uint32_t kTickShift = 25;
+constexpr uint32_t kTickBits = 19;
+
+/// What one wait reports.
+struct WaitRecord {
+  uint64_t address; // of the awaited word
+  int64_t expected;
+  int64_t seen;
+  uint32_t program[3];
+  int32_t kernel; // WaitState::kernel
+  int32_t site;   // which of the kernel's waits, from 1; 0 where the lowering was not told
+  int32_t pe;     // who is waited for, or -1
+  int32_t cmp;    // the dialect's Cmp
+  uint32_t ticks;
+  uint32_t number; // of the PE's reports, from 1; written last, and 0 while the rest is written
+  uint32_t unused;
+};
+
+/// How the waits of a kernel report. All zeros: they do not.
+struct WaitState {
+  WaitRecord *records; // kWaitRecords of them, in memory of the host
+  uint32_t *count;     // how many reports were begun, in memory of the GPU
+  uint32_t timeout;    // ticks, up to half of what comes around
+  int32_t kernel;      // the host's number for the kernel
 };
 
 } // namespace triton_dist::device

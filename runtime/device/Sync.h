@@ -13,7 +13,8 @@ namespace triton_dist::device {
 ///
 /// Every member counts its calls, and tells each of the others its count, in a word for this PE alone: nothing is ever
 /// reset, so a member that is late finds what it waits for or something greater. One program of a PE at a time.
-template <typename Scope> TRITON_DIST_OUTLINED void syncTeam(int32_t handle) {
+/// `site`: see Awaited.
+template <typename Scope> TRITON_DIST_OUTLINED void syncTeam(int32_t handle, int32_t site) {
   Team members = team(handle);
   SyncArea *area = triton_dist_p2p_state.sync + handle;
   uint64_t epoch = *global(&area->epoch) + 1;
@@ -28,7 +29,7 @@ template <typename Scope> TRITON_DIST_OUTLINED void syncTeam(int32_t handle) {
   }
   for (int32_t i = Scope::rank(); i < members.size; i += Scope::size())
     if (int32_t pe = worldPe(members, i); pe != me)
-      waitUntil(global(&area->arrived[pe]), kGe, epoch);
+      waitUntil(global(&area->arrived[pe]), kGe, epoch, site, pe);
   fenceAcquire();
   if (Scope::rank() == 0)
     *global(&area->epoch) = epoch;

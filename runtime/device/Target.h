@@ -5,7 +5,10 @@
 //   TRITON_DIST_GLOBAL, TRITON_DIST_CONSTANT   where data and the state lie
 //   threadInBlock, threadsInBlock, syncBlock   the program's threads
 //   threadsInWarp, syncWarp                    those of one warp
+//   programId                                  the program's number along an axis of the grid
 //   relax                                      what to do between two looks at a word
+//   nanoseconds                                a clock
+//   zeroHere                                   0, but what depends on it is not computed before
 //   fetchAdd, fetchAnd, fetchOr, fetchXor, exchange
 //                                              on 32 and 64 bits, relaxed, for the whole system
 //

@@ -19,6 +19,7 @@ template <typename T, typename Values> struct Elements {
   const Global<int32_t> *status; // null, or nonzero where an element is left out
   int32_t cmp;
   Values values;
+  int32_t site; // of a wait
 
   bool selects(size_t i) const { return !status || status[i] == 0; }
   bool compares(size_t i) const { return triton_dist::device::compares(loadRelaxed(ivars + i), cmp, values(i)); }
@@ -33,7 +34,7 @@ template <typename T, typename Values> struct Elements {
   void waitAll() const {
     for (size_t i = 0; i < nelems; ++i)
       if (selects(i))
-        waitUntil(ivars + i, cmp, values(i));
+        waitUntil(ivars + i, cmp, values(i), site);
   }
 
   /// SIZE_MAX where there is none.
@@ -45,11 +46,11 @@ template <typename T, typename Values> struct Elements {
   }
 
   size_t waitAny() const {
-    while (selectsAny()) {
+    for (WaitClock clock; selectsAny(); relax()) {
       size_t found = testAny();
       if (found != SIZE_MAX)
         return found;
-      relax();
+      clock.tick([&] { return first(); });
     }
     return SIZE_MAX;
   }
@@ -63,10 +64,10 @@ template <typename T, typename Values> struct Elements {
   }
 
   size_t waitSome(Global<size_t> *indices) const {
-    while (selectsAny()) {
+    for (WaitClock clock; selectsAny(); relax()) {
       if (size_t count = testSome(indices))
         return count;
-      relax();
+      clock.tick([&] { return first(); });
     }
     return 0;
   }
@@ -78,38 +79,50 @@ private:
         return true;
     return false;
   }
+
+  /// The first element that is selected stands for all in a report.
+  Awaited first() const {
+    size_t i = 0;
+    while (i + 1 < nelems && !selects(i))
+      ++i;
+    return {(uint64_t)(ivars + i), (int64_t)values(i), (int64_t)loadRelaxed(ivars + i), cmp, site, -1};
+  }
 };
 
 /// All elements are compared with one value.
-template <typename T> static auto elements(T *ivars, size_t nelems, const int32_t *status, int32_t cmp, T value) {
+template <typename T>
+static auto elements(T *ivars, size_t nelems, const int32_t *status, int32_t cmp, T value, int32_t site = 0) {
   auto values = [=](size_t) { return value; };
-  return Elements<T, decltype(values)>{global(ivars), nelems, global(status), cmp, values};
+  return Elements<T, decltype(values)>{global(ivars), nelems, global(status), cmp, values, site};
 }
 
 /// Each element is compared with its own.
-template <typename T> static auto elements(T *ivars, size_t nelems, const int32_t *status, int32_t cmp, T *cmpValues) {
+template <typename T>
+static auto elements(T *ivars, size_t nelems, const int32_t *status, int32_t cmp, T *cmpValues, int32_t site = 0) {
   auto values = [from = global(cmpValues)](size_t i) -> T { return from[i]; };
-  return Elements<T, decltype(values)>{global(ivars), nelems, global(status), cmp, values};
+  return Elements<T, decltype(values)>{global(ivars), nelems, global(status), cmp, values, site};
 }
 
 #define DEFINE_ONE(TYPE, NAME)                                                                                         \
-  void triton_dist_wait_until_##NAME(TYPE *ivar, int32_t cmp, TYPE value) { waitUntil(global(ivar), cmp, value); }     \
+  void triton_dist_wait_until_##NAME(TYPE *ivar, int32_t cmp, TYPE value, int32_t site) {                              \
+    waitUntil(global(ivar), cmp, value, site);                                                                         \
+  }                                                                                                                    \
   int32_t triton_dist_test_##NAME(TYPE *ivar, int32_t cmp, TYPE value) {                                               \
     return compares(loadRelaxed(global(ivar)), cmp, value);                                                            \
   }
 
 #define DEFINE_MANY(TYPE, NAME, VECTOR, VALUE)                                                                         \
   void triton_dist_wait_until_all##VECTOR##_##NAME(TYPE *ivars, size_t nelems, const int32_t *status, int32_t cmp,     \
-                                                   TYPE VALUE) {                                                       \
-    elements(ivars, nelems, status, cmp, value).waitAll();                                                             \
+                                                   TYPE VALUE, int32_t site) {                                         \
+    elements(ivars, nelems, status, cmp, value, site).waitAll();                                                       \
   }                                                                                                                    \
   size_t triton_dist_wait_until_any##VECTOR##_##NAME(TYPE *ivars, size_t nelems, const int32_t *status, int32_t cmp,   \
-                                                     TYPE VALUE) {                                                     \
-    return elements(ivars, nelems, status, cmp, value).waitAny();                                                      \
+                                                     TYPE VALUE, int32_t site) {                                       \
+    return elements(ivars, nelems, status, cmp, value, site).waitAny();                                                \
   }                                                                                                                    \
   size_t triton_dist_wait_until_some##VECTOR##_##NAME(TYPE *ivars, size_t nelems, size_t *indices,                     \
-                                                      const int32_t *status, int32_t cmp, TYPE VALUE) {                \
-    return elements(ivars, nelems, status, cmp, value).waitSome(global(indices));                                      \
+                                                      const int32_t *status, int32_t cmp, TYPE VALUE, int32_t site) {  \
+    return elements(ivars, nelems, status, cmp, value, site).waitSome(global(indices));                                \
   }                                                                                                                    \
   int32_t triton_dist_test_all##VECTOR##_##NAME(TYPE *ivars, size_t nelems, const int32_t *status, int32_t cmp,        \
                                                 TYPE VALUE) {                                                          \

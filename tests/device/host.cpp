@@ -1,5 +1,6 @@
 //===- host.cpp - What the device library needs on this machine -------------===//
 
+#include "WaitReport.h"
 #include "World.h"
 
 using namespace triton_dist::device;
@@ -16,6 +17,17 @@ void triton_dist::device::syncBlock() {
   while (__atomic_load_n(arrivals, __ATOMIC_ACQUIRE) < (round + 1) * threads)
     relax();
 }
+
+uint32_t triton_dist::device::programId(int axis) { return 10 + axis; }
+
+/// 40 ms, a little more than a tick, pass from one look at the clock to the next.
+int64_t triton_dist::device::nanoseconds() {
+  static thread_local int64_t now = 1'000'000'000;
+  return now += 40'000'000;
+}
+
+/// How the caller's waits report.
+extern "C" void reportWaits(const WaitState *state) { triton_dist_wait_state = *state; }
 
 /// Makes the caller one of the threads of a program of a PE. `meetings`, zero at first, is where they meet.
 extern "C" void become(const State *state, uint32_t number, uint32_t count, uint64_t *meetings) {

@@ -91,11 +91,14 @@ def test_every_routine_of_the_table_is_there(target: str) -> None:
 
 
 @each_target
-def test_it_calls_one_function_and_has_one_global(target: str) -> None:
+def test_it_calls_one_function_and_has_two_globals(target: str) -> None:
     kinds = symbols(target)
     undefined = {name for name, kind in kinds.items() if kind == "U" and not name.startswith("llvm.")}
     assert undefined == {"triton_dist_program_threads"}, "the lowering defines that one"
-    assert {name for name, kind in kinds.items() if kind not in "TtU"} == {"triton_dist_p2p_state"}
+    assert {name for name, kind in kinds.items() if kind not in "TtU"} == {
+        "triton_dist_p2p_state",
+        "triton_dist_wait_state",
+    }
 
 
 @each_target
@@ -104,7 +107,8 @@ def test_it_fits_any_kernel(target: str) -> None:
     text = ir(target)
     for mark in ("target-cpu", "target-features", "amdgpu-", "noinline", "zeroext", "signext", "!llvm.module.flags"):
         assert mark not in text
-    assert re.search(r"@triton_dist_p2p_state = .*addrspace\(4\) externally_initialized constant", text)
+    for state in ("p2p_state", "wait_state"):
+        assert re.search(rf"@triton_dist_{state} = .*addrspace\(4\) externally_initialized constant", text)
     assert "nounwind" in text
     groups = dict(re.findall(r"^attributes (#\d+) = \{(.*)\}$", text, flags=re.MULTILINE))
     defining = set(re.findall(r"^define .* (#\d+) ", text, flags=re.MULTILINE))
@@ -149,6 +153,17 @@ def test_atomics_reach_other_gpus() -> None:
 def test_waits_poll_the_system() -> None:
     for routine in ("signal_wait_until", "wait_until_i32", "wait_until_any_u16", "test_some_vector_u64"):
         assert re.search(r"ld\.relaxed\.sys\.global\.b(16|32|64)", ptx(f"triton_dist_{routine}")), routine
+
+
+def test_waits_look_at_the_clock_and_report_only_after_many_polls() -> None:
+    for routine in ("signal_wait_until", "wait_until_i32", "wait_until_any_u16", "sync_block", "poll"):
+        text = ptx(f"triton_dist_{routine}")
+        assert_in_order(text, r"and\.b32 \t%r\d+, %r\d+, 4095;", r"@%p\d+ bra", r"ld\.const\.b32", r"%globaltimer;")
+        assert text.count("%globaltimer;") == 1, routine
+        assert_in_order(text, r"%globaltimer;", r"atom\.sys\.add\.s32", r"fence\.acq_rel\.sys", r"st\.relaxed\.sys")
+    for op in ops():
+        if op.calls and "wait" not in op.name and op.name != "poll" and op.section != "Collectives":
+            assert "globaltimer" not in ptx(routines(op)[0]), f"{op.name} does not wait"
 
 
 def test_fences() -> None:

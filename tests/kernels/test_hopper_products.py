@@ -15,12 +15,22 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 import triton_dist
+from triton_dist.compiler import hooks
 from triton_dist.kernels.device import Gpu
 from triton_dist.kernels.gemm.alone import _scaled_mm_takes
 from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, WIDE, Config
 from triton_dist.kernels.gemm.hopper import launch
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.hopper.launch import REGISTERS, fits
+
+
+@pytest.fixture(autouse=True)
+def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels' waits are ops of ours; in the CPU world nobody else makes them known."""
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
+    hooks.install()
+
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 
@@ -83,7 +93,6 @@ FP8 = {"a": E4M3, "b": E4M3, "B_BY_COLUMNS": True}
 def test_it_fits_and_does_not_spill_where_it_multiplies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Config, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     kernel = compiled(config, **options)
     assert kernel.metadata.shared <= 227 << 10
     ptx = kernel.asm["ptx"]
@@ -93,10 +102,11 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
     assert f"wgmma.mma_async.sync.aligned.m64n{config.block_n}k{k}.f32.{'.'.join(types)}" in ptx
     assert "cp.async.bulk.tensor.2d.global.shared::cta" in ptx  # tiles leave by TMA
     assert ptx.count("cp.async.bulk.wait_group 0;") >= 1  # and are complete before anybody is told
-    assert "%globaltimer;" not in ptx  # who is not traced notes no times
+    # Who is not traced looks at the clock in waits alone, when they last.
+    assert ptx.count("%globaltimer;") == ptx.count("atom.sys.add.s32")  # which counts reports
     paced = options.get("OUT") in ("senders", "scatter", "ring", "ring_all")
     assert ("%globaltimer_lo" in ptx) == paced  # who sends to peers looks when the next piece is due
-    assert spilt(tmp_path, ptx) <= 64  # single warps with few registers may keep some numbers
+    assert spilt(tmp_path, ptx) <= 96  # single warps with few registers may keep some numbers
 
 
 @pytest.mark.parametrize(
@@ -111,10 +121,9 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
 def test_traced_it_looks_at_the_clock_and_fits_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Config, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     ptx = compiled(config, traced=True, **options).asm["ptx"]
     assert ptx.count("%globaltimer;") >= 2 * (3 * config.groups + 3)
-    assert spilt(tmp_path, ptx) <= 64
+    assert spilt(tmp_path, ptx) <= 192  # times and reports of waits, in single warps with few registers
 
 
 def spilt(tmp_path: Path, ptx: str) -> int:

@@ -92,3 +92,18 @@ tt.func @beside_a_partition(%p: !tt.ptr<i64>, %n: i64, %pe: i32) {
   tt.return
 }
 }
+
+// -----
+
+// Places that wait are numbered, and listed for the host: op, type, lines. On NVSHMEM its own collectives cannot report,
+// and the test that follows our wait is one more routine.
+// CHECK: shmem.routines = "triton_dist_wait_until_u16\09{{[^"]*}}\0Anvshmem_ushort_test\09{{[^"]*}}\0Anvshmemx_barrier_all_block\09{{[^"]*}}\0Atriton_dist_signal_wait_until\09
+// CHECK-SAME: shmem.waits = "wait_until\09u16\09{{[^"]*}}mlir:[[#@LINE+3]]\0Asignal_wait_until\09u64\09{{[^"]*}}mlir:[[#@LINE+6]]\0A"
+tt.func @waits(%word: !tt.ptr<i16>, %value: i16, %sig: !tt.ptr<i64>, %n: i64) {
+  // CHECK: shmem.wait_until {{.*}}shmem.site = 1 : i32
+  %0 = shmem.wait_until u16 %word, ge %value : !tt.ptr<i16>, i16, i64
+  shmem.barrier_all block
+  // CHECK: shmem.signal_wait_until {{.*}}shmem.site = 2 : i32
+  %1 = shmem.signal_wait_until %sig, ge %n : !tt.ptr<i64>
+  tt.return
+}

@@ -1,8 +1,8 @@
 // RUN: not %triton-dist-opt %s --split-input-file --pass convert-shmem-to-llvm 2>&1 | FileCheck %s
-// One thread polls and acquires; what it saw travels to the others through shared memory behind the kernel's own.
+// Our own routine polls, on NVSHMEM, too. One thread calls it and acquires; what it saw travels to the others through shared memory behind the kernel's own.
 
 // CHECK: module attributes {ttg.shared = 288 : i32}
-// CHECK: llvm.func @nvshmem_signal_wait_until(!llvm.ptr, i32, i64) -> i64
+// CHECK: llvm.func @triton_dist_signal_wait_until(!llvm.ptr, i32, i64, i32) -> i64
 module attributes {ttg.shared = 260 : i32} {
 llvm.mlir.global external @global_smem() {addr_space = 3 : i32, alignment = 16 : i64} : !llvm.array<0 x i8>
 
@@ -14,7 +14,7 @@ llvm.func @signal_wait_until(%sig: !llvm.ptr<1>, %value: i64) -> i64 {
 // CHECK-NEXT: %[[ELECTED:.*]] = llvm.icmp "ult" %[[TID]], %[[ONE]]
 // CHECK-NEXT: llvm.cond_br %[[ELECTED]], ^[[THEN:.*]], ^[[JOINED:.*]]
 // CHECK:      ^[[THEN]]:
-// CHECK-NEXT: %[[SEEN:.*]] = llvm.call @nvshmem_signal_wait_until(%{{.*}}, %{{.*}}, %arg1)
+// CHECK-NEXT: %[[SEEN:.*]] = llvm.call @triton_dist_signal_wait_until(%{{.*}}, %{{.*}}, %arg1, %{{.*}})
 // CHECK-NEXT: llvm.fence acquire
 // CHECK:      llvm.getelementptr %{{.*}}[272]
 // CHECK-NEXT: llvm.store %[[SEEN]], %{{.*}} : i64, !llvm.ptr<3>

@@ -20,7 +20,7 @@ from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
 from triton_dist.compiler import hooks, transport
-from triton_dist.world import gpu, launch_check, module_state
+from triton_dist.world import gpu, launch_check, module_state, waiting_kernels
 from triton_dist.world.gpu_heap import GpuHeap
 from triton_dist.world.launch_check import CheckedLauncher, Requirements, SymmetricMemory
 from triton_dist.world.ledger import Ledger
@@ -174,6 +174,8 @@ def load(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
     monkeypatch.setattr(launch_check, "_resident_programs", lambda kernel: 33)
+    monkeypatch.setattr(waiting_kernels, "_current_device", lambda: 0)
+    monkeypatch.setattr(waiting_kernels, "_kernels", [])
     launcher = Launcher()
 
     def init_handles(kernel: Any) -> None:
@@ -214,6 +216,16 @@ def test_without_a_limit_of_the_library_there_is_none(load: Any) -> None:
         needs = load(meet).run._needs
     assert needs.collective and needs.symmetric
     assert not needs.scatters and needs.largest_scatter == (0, "")
+
+
+def test_the_places_that_wait_are_known(load: Any) -> None:
+    with transport.using("p2p"):
+        load(meet)
+    kernel = waiting_kernels.find(0)
+    assert kernel is not None and kernel.name == "meet"
+    first = kernel.site(1)
+    assert first is not None and first.lines and all(line.startswith(f"{__file__}:") for line in first.lines)
+    assert kernel.site(0) is None and kernel.site(len(kernel.sites) + 1) is None
 
 
 def test_how_many_programs_are_resident_is_the_driver_s_word(monkeypatch: pytest.MonkeyPatch) -> None:

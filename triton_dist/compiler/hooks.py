@@ -66,7 +66,8 @@ def _cache_key() -> tuple[str, str]:
 
 @cache
 def _cache_key_for(cuda: str, hip: str) -> tuple[str, str]:
-    libraries = [_identify(cuda, "sm_90"), _identify(hip, "gfx942")]
+    libraries = [_identify(name, "sm_90") for name in dict.fromkeys((cuda, "p2p"))]
+    libraries += [_identify(name, "gfx942") for name in dict.fromkeys((hip, "p2p"))]
     key = "-".join(["-triton_dist", device_library.plugin_hash(), *libraries])
     return key, hashlib.sha256(key.encode()).hexdigest()
 
@@ -90,11 +91,9 @@ def _with_shmem(plain: _Stage, backend: Any, options: Any, capability: Any) -> _
         plan = _plan(module, name)
         if plan.launch:
             metadata["shmem"] = plan.launch
-        library = device_library.find(name, architecture)
-        bitcode = _linked_bitcode(library, plan.routines)
         linked = dataclasses.replace(options)
-        ours = (library.link_name, str(bitcode))
-        object.__setattr__(linked, "extern_libs", _Libraries(options.extern_libs, ours, module))
+        libraries = _libraries(name, architecture, plan.routines)
+        object.__setattr__(linked, "extern_libs", _Libraries(options.extern_libs, libraries, module))
         with _conversion_in(type(backend), name):
             return backend.make_llir(module, metadata, linked, *arguments)
 
@@ -124,16 +123,18 @@ class _Libraries(tuple[tuple[str, str], ...]):
     """
 
     _needed: Callable[[], bool]
-    _ours: tuple[str, str]
+    _ours: tuple[tuple[str, str], ...]
 
-    def __new__(cls, tritons: tuple[tuple[str, str], ...], ours: tuple[str, str], module: Any) -> _Libraries:
-        libraries = super().__new__(cls, (*tritons, ours))
+    def __new__(
+        cls, tritons: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...], module: Any
+    ) -> _Libraries:
+        libraries = super().__new__(cls, (*tritons, *ours))
         libraries._needed = lambda: module.get_operation().get_bool_attr("shmem.calls_others")
         libraries._ours = ours
         return libraries
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return super().__iter__() if self._needed() else iter((self._ours,))
+        return super().__iter__() if self._needed() else iter(self._ours)
 
 
 def _has_shmem_ops(module: Any) -> bool:
@@ -178,6 +179,8 @@ def _plan(module: Any, name: str) -> _Plan:
         launch["collective"] = collective
     if symmetric := _pairs(plan.get_str_attr("shmem.symmetric")):
         launch["symmetric"] = symmetric
+    if waits := plan.get_str_attr("shmem.waits"):
+        launch["waits"] = [line.split("\t") for line in waits.splitlines()]
     if scratch := plan.get_str_attr("shmem.scratch"):
         launch["scratch"] = [line.split("\t") for line in scratch.splitlines()]
     return _Plan(_pairs(plan.get_str_attr("shmem.routines")), launch)
@@ -185,6 +188,18 @@ def _plan(module: Any, name: str) -> _Plan:
 
 def _pairs(lines: str | None) -> dict[str, str]:
     return dict(line.split("\t") for line in (lines or "").splitlines())
+
+
+def _libraries(name: str, architecture: str, routines: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Names and files of what is linked: the transport's library, and our own where that has the routine of a wait."""
+    called: dict[str, dict[str, str]] = {}
+    for routine, use in routines.items():
+        called.setdefault("p2p" if routine.startswith("triton_dist_") else name, {})[routine] = use
+    found = []
+    for transport_of, its in called.items():
+        library = device_library.find(transport_of, architecture)
+        found.append((library.link_name, str(_linked_bitcode(library, its))))
+    return tuple(found)
 
 
 def _linked_bitcode(library: device_library.DeviceLibrary, routines: dict[str, str]) -> Path:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+import triton_dist.language as dl
 from triton_dist.kernels.trace import WAIT, clock, note
+from triton_dist.language._poll import is_due, no_polls, poll
 
 __all__ = ["BOXES", "between", "empty", "post", "take"]
 
@@ -42,7 +44,13 @@ def take(places, DTYPE: tl.constexpr, trace=None, tile=0):
     """Wait for the words of a message, int32 as they were posted; which is noted in ``trace``, as ``tile``."""
     began = clock(trace)
     words = tl.load(places, volatile=True)
+    polls = no_polls()
     while tl.min((words != 0).to(tl.int32).reshape([words.numel])) == 0:
+        if is_due(polls):
+            missing = tl.where(words == 0, places.to(tl.int64), 0).reshape([words.numel])
+            polls = poll(polls, tl.max(missing).to(tl.pointer_type(tl.int32)), dl.CMP_NE, 0, 0)
+        else:
+            polls += 1
         words = tl.load(places, volatile=True)
     note(trace, WAIT, tile, began)
     return words ^ _negative_zero(DTYPE)

@@ -24,6 +24,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels import workspace
 from triton_dist.kernels.trace import WAIT, clock, note
+from triton_dist.language._poll import is_due, no_polls, poll
 
 __all__ = [
     "LL_PROGRAMS",
@@ -132,7 +133,18 @@ def receive(slice, number, BLOCK: tl.constexpr, N_PES: tl.constexpr, trace=None,
     slots = _box(slice, number, N_PES) + sources[:, None] * _WORDS + tl.arange(0, BLOCK)[None, :]
     messages = tl.load(slots, volatile=True)
     missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([pes.shape[0] * BLOCK]))
+    polls = no_polls()
     while missing != 0:
+        if is_due(polls):
+            words = sources[:, None] * _WORDS + tl.arange(0, BLOCK)[None, :]
+            late = tl.where((messages >> 32).to(tl.int32) != number, words, 0)
+            word = tl.max(late.reshape([pes.shape[0] * BLOCK]))
+            slot = _box(slice, number, N_PES) + word
+            polls = poll(
+                polls, slot, dl.CMP_EQ, number, (tl.load(slot, volatile=True) >> 32).to(tl.int32), word // _WORDS
+            )
+        else:
+            polls += 1
         messages = tl.load(slots, volatile=True)
         missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([pes.shape[0] * BLOCK]))
     note(trace, WAIT, tile, began)

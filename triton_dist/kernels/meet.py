@@ -21,6 +21,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.trace import WAIT, clock, note
+from triton_dist.language._poll import is_due, no_polls, poll
 
 __all__ = ["PROGRAMS", "ROW", "announce", "arrive", "meet", "pointers_everywhere", "wait", "wait_for"]
 
@@ -76,9 +77,15 @@ def wait(room, program, number, N_PES: tl.constexpr, trace=None, tile=0):
     row = room + program * _ROW
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
     missing = True
+    polls = no_polls()
     while missing:  # looking is cheaper than acquiring, which is done once
         seen = tl.load(row + pes, mask=pes < N_PES, other=0, volatile=True)
         missing = tl.min(tl.where(pes < N_PES, seen - number, 0)) < 0
+        if is_due(polls):
+            pe = tl.min(tl.where((pes < N_PES) & (seen - number < 0), pes, N_PES - 1))
+            polls = poll(polls, row + pe, dl.CMP_GE, number, tl.load(row + pe, volatile=True), pe)
+        else:
+            polls += 1
     tl.atomic_add(row + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
     tl.debug_barrier()  # nobody goes on before the thread that acquired has
     note(trace, WAIT, tile, began)
@@ -89,8 +96,12 @@ def wait_for(room, program, number, pe, trace=None, tile=0):
     """Wait until this program of one PE has come to meeting ``number``."""
     began = clock(trace)
     # (Of one word, Triton makes this a load that acquires, and of a result that nobody uses, nothing.)
-    while tl.atomic_add(room + program * _ROW + pe, 0, sem="acquire", scope="sys") - number < 0:
-        pass
+    flag = room + program * _ROW + pe
+    polls = no_polls()
+    seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+    while seen - number < 0:
+        polls = poll(polls, flag, dl.CMP_GE, number, seen, pe)
+        seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
     tl.debug_barrier()  # nobody goes on before the thread that acquired has
     note(trace, WAIT, tile, began)
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from triton_dist import environment
-from triton_dist.world import last_words, launch_check, module_state, p2p
+from triton_dist.world import last_words, launch_check, module_state, p2p, waiting_kernels
 from triton_dist.world.base import Launch, World, check_same_calls
 from triton_dist.world.gpu_choice import choose_device, why_not_nvshmem
 from triton_dist.world.gpu_heap import GpuHeap, rounded
@@ -29,6 +29,7 @@ from triton_dist.world.ledger import Allocation
 from triton_dist.world.nvshmem_calls import let_threads_run
 from triton_dist.world.raw_tensor import bytes_at
 from triton_dist.world.teams import Team
+from triton_dist.world.wait_reports import Place, WaitReports
 
 __all__ = ["GpuWorld"]
 
@@ -59,6 +60,8 @@ class GpuWorld(World):
         capacity = environment.get("TRITON_DIST_SYMMETRIC_SIZE")
         asked = environment.get("TRITON_DIST_TRANSPORT")
         reduce_scratch = _reduce_scratch()
+        wait_timeout = environment.get("TRITON_DIST_WAIT_TIMEOUT")
+        aborts_waits = environment.get("TRITON_DIST_WAIT_ACTION") == "abort"
         self.device, shared = choose_device(launch)
         self._nvshmem, self._bindings = _import_nvshmem()
         _check_versions(self._nvshmem)
@@ -82,6 +85,11 @@ class GpuWorld(World):
         fill = {name: how for name, how in fill.items() if name not in lacking}
         self.transports = tuple(fill)
         module_state.bind(self.device.index, fill, lacking)
+        place = Place(self.ledger, self._sync.data_ptr())
+        self._wait_reports = WaitReports(
+            self.pe, self.n_pes, self.device, place, launch.watch, wait_timeout, aborts_waits
+        )
+        waiting_kernels.bind(self._wait_reports.fill)
         launch_check.bind(
             launch_check.SymmetricMemory(
                 contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
@@ -122,8 +130,8 @@ class GpuWorld(World):
         return self._heap.free_bytes
 
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
-        # NVSHMEM's malloc has a barrier of all PEs, and so may have what streams still do. Barriers of one team must not
-        # overlap on a PE: they share a counter.
+        # NVSHMEM's malloc has a barrier of all PEs, and so may have what streams still do. Barriers of one team share a
+        # counter and must not overlap on a PE.
         self._finish_work()
         return self._heap.allocate(shape, dtype)
 
@@ -184,6 +192,7 @@ class GpuWorld(World):
             self.team_world,
             [text.split("\n")[0] for text in self._exchange(self.team_world, "finalize()", "finalize()")],
         )
+        self._stop_wait_reports()
         self._heap.close()
         self._bindings.free(self._sync.data_ptr())
         _compile_for(None)
@@ -197,12 +206,16 @@ class GpuWorld(World):
         self._forget()
         atexit.register(last_words.limit_exit)
 
-    @staticmethod
-    def _forget() -> None:
+    def _forget(self) -> None:
         """Let go of what is no memory of NVSHMEM's."""
+        self._stop_wait_reports()
         _compile_for(None)
         launch_check.unbind()
         module_state.unbind()
+
+    def _stop_wait_reports(self) -> None:
+        waiting_kernels.unbind()
+        self._wait_reports.end()
 
     def _prepare_p2p(self) -> tuple[list[int], str]:
         """How far each PE's heap is mapped from this one's, or why not all are, the same on every PE. *Collective.*"""

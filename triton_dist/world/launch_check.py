@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_dist import environment
+from triton_dist.world import waiting_kernels
 
 __all__ = ["CheckedLauncher", "Requirements", "SymmetricMemory", "bind", "install", "unbind"]
 
@@ -80,8 +81,12 @@ def install() -> None:
         loaded_before = kernel.module is not None
         plain(kernel)
         facts = getattr(kernel.metadata, "shmem", None)
-        if facts and not loaded_before and environment.get("TRITON_DIST_LAUNCH_CHECKS"):
+        if not facts or loaded_before:
+            return
+        if environment.get("TRITON_DIST_LAUNCH_CHECKS"):
             kernel._run = _checked(kernel, facts)
+        if sites := facts.get("waits"):
+            kernel._run = waiting_kernels.loaded(kernel, sites)
 
     init_handles.checks_launches = True  # type: ignore[attr-defined]
     CompiledKernel._init_handles = init_handles

@@ -7,15 +7,30 @@ knows an offset.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 import _triton_dist_loader
 
-__all__ = ["max_pes", "max_teams", "state", "state_symbol", "sync_bytes"]
+__all__ = [
+    "max_pes",
+    "max_teams",
+    "state",
+    "state_symbol",
+    "sync_bytes",
+    "team_of",
+    "wait_record",
+    "wait_records",
+    "wait_state",
+    "wait_symbol",
+    "wait_tick",
+]
 
 
 def state(pe: int, distances: Sequence[int], sync: int, teams: Mapping[int, range] = MappingProxyType({})) -> bytes:
@@ -67,6 +82,74 @@ def max_teams() -> int:
 def sync_bytes() -> int:
     """How much symmetric memory PEs need to meet in."""
     return int(_layout()["sync_bytes"])
+
+
+def team_of(offset: int) -> int:
+    """The handle of the team whose meeting place lies so many bytes behind the start of what all have to meet in."""
+    return offset // int(_layout()["sync_area_bytes"])
+
+
+# ---- waits that last too long
+
+
+def wait_symbol() -> str:
+    """The global of a module that says how its waits report."""
+    return str(_layout()["wait_symbol"])
+
+
+def wait_state(timeout: float, records: int, count: int, kernel: int) -> bytes:
+    """What that global takes.
+
+    Args:
+        timeout: seconds after which a wait is reported; at most two hours are waited, and for ever if it is infinite.
+        records: address of :func:`wait_records` records in memory of the host that the GPU may write to.
+        count: address of 4 bytes of the GPU's memory, zero at first.
+        kernel: what reports are to say that the kernel is.
+    """
+    layout = _layout()
+    data = bytearray(layout["wait_state_bytes"])
+    most = 1 << (layout["wait_tick_bits"] - 1)
+    ticks = 0 if math.isinf(timeout) else min(max(1, math.ceil(timeout / wait_tick())), most)
+    values = {"timeout": (ticks, 4), "records": (records, 8), "count": (count, 8), "kernel": (kernel, 4)}
+    for name, (value, nbytes) in values.items():
+        at = layout["wait_state_offsets"][name]
+        data[at : at + nbytes] = value.to_bytes(nbytes, "little")
+    return bytes(data)
+
+
+def wait_tick() -> float:
+    """Seconds of a tick, by which kernels time their waits."""
+    return float(2 ** int(_layout()["wait_tick_shift"])) / 1e9
+
+
+def wait_records() -> int:
+    """How many records there are."""
+    return int(_layout()["wait_records"])
+
+
+def wait_record() -> np.dtype[np.void]:
+    """A record, with the members of ``WaitRecord`` in ``State.h``."""
+    formats = {
+        "address": "<u8",
+        "expected": "<i8",
+        "seen": "<i8",
+        "program": ("<u4", 3),
+        "kernel": "<i4",
+        "site": "<i4",
+        "pe": "<i4",
+        "cmp": "<i4",
+        "ticks": "<u4",
+        "number": "<u4",
+    }
+    layout = _layout()
+    return np.dtype(
+        {
+            "names": list(formats),
+            "formats": list(formats.values()),
+            "offsets": [layout["wait_record_offsets"][name] for name in formats],
+            "itemsize": layout["wait_record_bytes"],
+        }
+    )
 
 
 @cache

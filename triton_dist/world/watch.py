@@ -44,6 +44,7 @@ GRACE_SECONDS = 4.0
 """Between the news that a PE is lost, or a Ctrl-C, and the end of a process that does not end by itself."""
 
 _TRACEBACK_SECONDS = 0.5  # how long the word of a failure waits for its traceback to be printed first
+_LONGEST_WAIT = 1000  # characters that tell what a PE waits for
 _JOIN_SECONDS = 30.0  # for a PE that has checked in to connect
 _GREETING_SECONDS = 10.0  # for who connects to say who it is
 _CONNECT_SECONDS = 5.0
@@ -54,6 +55,7 @@ _MESSAGES: dict[str, Schema] = {
     "welcome": record(),
     "bye": record(),
     "broken": record(_PE, text(_TOLD)),
+    "waits": record(_PE, text(_LONGEST_WAIT)),
 }
 """What PEs say to each other: the words behind the first one."""
 
@@ -95,6 +97,7 @@ class Watch:
         self._gave_up = False
         self._failure: tuple[float, str] | None = None  # of this PE: when the others hear of it, and what
         self._deadline: float | None = None  # when this process is ended
+        self._waits: dict[int, tuple[float, str]] = {}  # by PE: when it reported a long wait, and what it waits for
         self._ending = False
         self._ended = False
         self._process = os.getpid()
@@ -193,6 +196,34 @@ class Watch:
             self._previous_hook(kind, error, trace)
         self._tell_failure()
 
+    def give_up(self, what: str) -> None:
+        """This PE can do nothing more, and its main thread may be anywhere: the world is broken, for this reason."""
+        self._learn(Trouble(self.pe, what))
+        self._wake()
+
+    # ---- what PEs wait for
+
+    def tell_waits(self, what: str) -> None:
+        """Tell the others what a kernel of this PE has waited for too long."""
+        with self._lock:
+            for peer in self._peers.values():
+                wire.say(peer, "waits", self.pe, what[:_LONGEST_WAIT])
+
+    def waits(self) -> dict[int, tuple[float, str]]:
+        """By PE, when each of the others told so last, by ``time.monotonic()``, and what."""
+        return dict(self._waits)
+
+    def _hear_waits(self, connection_of: int, pe: int, what: str) -> None:
+        """From ``connection_of``, which is PE 0, which passes on what it hears, or the PE that waits."""
+        if pe >= len(self._members) or pe == self.pe or connection_of not in (0, pe):
+            return
+        self._waits[pe] = (time.monotonic(), "".join(c if c.isprintable() else "?" for c in what))
+        if self.pe == 0:
+            with self._lock:
+                for other, peer in self._peers.items():
+                    if other != pe:
+                        wire.say(peer, "waits", pe, what)
+
     # ---- what it learns
 
     def _learn(self, trouble: Trouble) -> None:
@@ -221,6 +252,8 @@ class Watch:
                     self._gone.add(pe)
                 elif words[0] == "broken":
                     self._learn(Trouble(rest[0], rest[1]))
+                elif words[0] == "waits":
+                    self._hear_waits(pe, *rest)
         except (wire.ProtocolError, DecodingError) as error:
             lost = Trouble(pe, f"is lost: what comes from its {self._members[pe]} is no message of ours ({error})")
         self._selector.unregister(channel.connection)

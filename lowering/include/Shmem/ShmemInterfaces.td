@@ -24,6 +24,12 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
       that attribute, an empty string where it is the next operand.
     }], "::llvm::ArrayRef<::llvm::StringRef>", "getCallSignature">,
     StaticInterfaceMethod<"Whether every PE of a team must call it.", "bool", "isCollective">,
+    StaticInterfaceMethod<"Whether our own routine takes the number of the place that waits (see WaitSites.h).",
+      "bool", "takesSite">,
+    StaticInterfaceMethod<[{
+      What is called after our own wait on NVSHMEM: its test of one element, or of any
+      of some, which makes what a network wrote consistent. Empty where nothing is.
+    }], "::llvm::StringRef", "getNvshmemTest">,
     StaticInterfaceMethod<[{
       For each operand its name where it is a pointer into the symmetric heap, else
       an empty string.

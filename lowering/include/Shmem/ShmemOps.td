@@ -72,6 +72,10 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
   bit wait = 0; // ends when somebody else acts: see shmem.always
   bit collective = 0; // every PE of a team must call it
   bit rma = copies; // loads or stores data on behalf of the program
+  // Our own routine takes a last argument: the number of the place that waits, for reports of long waits.
+  bit takesSite = !or(wait, collective);
+  // After a wait of ours on NVSHMEM: its test of the same words, which makes a network's writes consistent.
+  string nvshmemTest = "";
 
   list<string> signature = !foldl([]<string>, !range(!size(arguments)), names, i,
       !if(!isa<Shmem_PlanEnum>(!getdagarg<Constraint>(arguments, i)), names,
@@ -99,6 +103,8 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
       "static constexpr bool isWait() { return " # wait # "; }\n" #
       "static bool isCollective() { return " # collective # "; }\n" #
       "static bool isRma() { return " # rma # "; }\n" #
+      "static bool takesSite() { return " # takesSite # "; }\n" #
+      "static ::llvm::StringRef getNvshmemTest() { return \"" # nvshmemTest # "\"; }\n" #
       "static ::llvm::ArrayRef<::llvm::StringRef> getSymmetricOperands() {\n" #
       "  static const ::std::array<::llvm::StringRef, " # !size(symmetric) # "> names = {" #
       !interleave(symmetric, ", ") # "};\n  return names;\n}\n" #
@@ -118,6 +124,9 @@ class Shmem_Query<string mnemonic>
 // Ops below act on memory that the IR does not model, so nothing may move
 // across them, merge them or drop them.
 defvar Shmem_Effects = MemoryEffects<[MemRead, MemWrite]>;
+
+class Shmem_EveryThreadOp<string mnemonic>
+    : Shmem_LibraryOp<mnemonic, Shmem_EveryThread, [Shmem_Effects]>;
 
 class Shmem_BlockOp<string mnemonic>
     : Shmem_LibraryOp<mnemonic, Shmem_Block, [Shmem_Effects]> {
@@ -448,7 +457,7 @@ def Shmem_SignalWaitUntilOp : Shmem_ElectedOp<"signal_wait_until"> {
   let arguments = (ins Shmem_Ptr:$sig_addr, Shmem_Cmp:$cmp, I64:$cmp_value);
   let results = (outs I64:$result);
   let assemblyFormat = "$sig_addr `,` $cmp $cmp_value attr-dict `:` type($sig_addr)";
-  let nvshmem = "nvshmem_signal_wait_until";
+  let nvshmem = p2p; // polls a word of this PE, as NVSHMEM's would, and reports
   let rocshmem = "void rocshmem_ulong_wait_until(uint64_t *, int, uint64_t)";
   let acquire = 1;
   let wait = 1;
@@ -554,7 +563,8 @@ class Shmem_PointToPoint<string mnemonic, string what, string signature_, string
   let description = "C: `" # signature_ # "` (OpenSHMEM 1.5, " # section # "). `status` and `indices` as there; a null " #
       "`status` selects all elements.";
   string rocshmemTypes = Rocshmem_CTypes;
-  let nvshmem = "nvshmem_$type_" # mnemonic;
+  let nvshmem = !if(wait, p2p, "nvshmem_$type_" # mnemonic); // ours polls as NVSHMEM's would, and reports
+  let nvshmemTest = !if(wait, "nvshmem_$type_test" # !if(!ge(!find(mnemonic, "_until_"), 0), "_any", ""), "");
   let nameSuffix = "_$type";
   let acquire = 1;
 }
@@ -694,6 +704,27 @@ def Shmem_TestSomeVectorOp : Shmem_SomeElementsVector<"test_some_vector",
     "how many elements compare true with theirs, and which",
     !strconcat("size_t shmem_TYPENAME_test_some_vector", Shmem_SomeVectorArguments), "9.9.14"> {
   let results = (outs I64:$result);
+}
+
+def Shmem_PollOp : Shmem_EveryThreadOp<"poll"> {
+  let summary = "note that a loop's wait goes on";
+  let description = [{
+    For loops in kernels that wait by looking at memory themselves; users have no such
+    function. `polls` is 0 before the first look, and then what this returned. When the
+    wait lasts longer than the host wants, one thread of each warp reports what it
+    waits for: the word at `at`, what it should be and what it is, and the PE that will
+    write it, or -1. Until then it costs an addition.
+
+    ```mlir
+    %more = shmem.poll %polls, %at, ge %expected, %seen, %pe : !tt.ptr<i32>
+    ```
+  }];
+  let arguments = (ins I32:$polls, Shmem_Ptr:$at, Shmem_Cmp:$cmp, I32:$expected, I32:$seen, I32:$pe);
+  let results = (outs I32:$result);
+  let assemblyFormat = "$polls `,` $at `,` $cmp $expected `,` $seen `,` $pe attr-dict `:` type($at)";
+  let nvshmem = p2p;
+  let rocshmem = p2p;
+  let takesSite = 1;
 }
 
 //===--------------------------------------------------------------------===//

@@ -63,6 +63,11 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
       operand. Pointers that come from elsewhere, or from one of several arguments,
       are not followed.
 
+    - `shmem.waits`: the ops that report when they wait for long, one per line, in the
+      order of their numbers (`shmem.site`, an attribute of the op, for the conversion,
+      which passes it to the routine): the op, the type of what it compares, and its
+      source lines from the innermost function to the kernel.
+
     Mistakes are
     - an op that the transport has no routine for;
     - an op inside a warp-specialised region: it needs all threads of the program,

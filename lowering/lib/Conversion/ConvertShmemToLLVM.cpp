@@ -29,6 +29,7 @@
 #include "Rocshmem.h"
 #include "Routines.h"
 #include "Target.h"
+#include "WaitSites.h"
 
 #include "Shmem/Nvshmem.h"
 
@@ -234,7 +235,9 @@ private:
     unsigned operand = 0;
     for (StringRef attribute : op.getCallSignature())
       arguments.push_back(attribute.empty() ? libraryArgument(b, op->getOperand(operand++))
-                                            : b.i32(libraryValue(op, attribute, transport)));
+                                            : b.i32(libraryValue(op, attribute, libraryOf(op, transport))));
+    if (op.takesSite() && libraryOf(op, transport) == Transport::P2p)
+      arguments.push_back(b.i32(siteOf(op)));
 
     auto memScope = op->getAttrOfType<MemScopeAttr>("mem_scope");
     MemScope scope = memScope ? memScope.getValue() : MemScope::Sys;
@@ -304,13 +307,31 @@ private:
   Value callRoutine(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
     std::string name = routineOf(op, transport);
     routines.insert(name);
-    if (isRocshmem(transport))
+    if (isRocshmem(libraryOf(op, transport)))
       return rocshmem::call(*b, op, transport, arguments);
     if (isForAllPes(op))
       arguments = {};
     if (takesBits(op, transport))
       return callWithBits(b, op, name, arguments);
-    return callC(b, name, returnType(op), arguments);
+    Value returned = callC(b, name, returnType(op), arguments);
+    if (std::string test = testAfter(op, transport); !test.empty())
+      callTestAfter(b, op, test, arguments);
+    return returned;
+  }
+
+  /// NVSHMEM's test of what was awaited, against the least value, so that it is true: of one element, or of any.
+  void callTestAfter(ProgramBuilder &b, LibraryCall op, StringRef name, ArrayRef<Value> arguments) {
+    routines.insert(name);
+    auto type = op->getAttrOfType<ElementTypeAttr>("type").getValue();
+    unsigned bits = 8 * elementBytes(type);
+    bool isSigned = stringifyElementType(type).starts_with("i");
+    SmallVector<Value> passed = {arguments.front()};
+    bool ofAny = op.getOperation()->getNumOperands() > 2;
+    if (ofAny)
+      passed.append({arguments[1], LLVM::ZeroOp::create(*b, b.getLoc(), arguments.front().getType())});
+    passed.push_back(b.i32(nvshmem::kCmpGe));
+    passed.push_back(b.constant(b->getIntegerType(bits), isSigned ? llvm::minIntN(bits) : 0));
+    callC(b, name, ofAny ? b->getI64Type() : b->getI32Type(), passed);
   }
 
   /// A routine that takes and returns a float as an integer of its bits.

@@ -2,6 +2,7 @@
 
 #include "Alignment.h"
 #include "Routines.h"
+#include "WaitSites.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -134,7 +135,8 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
             .wasInterrupted();
     auto numCtas = module->getAttrOfType<IntegerAttr>("ttg.num-ctas");
     llvm::MapVector<StringAttr, std::string> symbols;
-    std::string error, warnings, collective, scratch;
+    std::string error, warnings, collective, scratch, waits;
+    int32_t sites = 0;
     llvm::MapVector<StringRef, std::string> symmetric;
     module.walk([&](LibraryCall op) {
       std::string mistake = findMistake(op, *chosen, numCtas ? numCtas.getInt() : 1, hasPartitions);
@@ -154,7 +156,13 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
           symmetric.insert({argument, use + ", " + name.str()});
       if (copiesWholeVectors(op))
         markAligned(op);
+      if (op.takesSite() && libraryOf(op, *chosen) == Transport::P2p) {
+        markSite(op, ++sites);
+        waits += describeSite(op) + "\n";
+      }
       symbols.insert({StringAttr::get(module.getContext(), routineOf(op, *chosen)), use});
+      if (std::string test = testAfter(op, *chosen); !test.empty())
+        symbols.insert({StringAttr::get(module.getContext(), test), use});
       for (const std::string &variable : variablesOf(op, *chosen))
         symbols.insert({StringAttr::get(module.getContext(), variable), use});
       return WalkResult::advance();
@@ -167,6 +175,7 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
     setLines("shmem.warnings", warnings);
     setLines("shmem.collective", collective);
     setLines("shmem.scratch", scratch);
+    setLines("shmem.waits", waits);
     std::string lines;
     for (auto &[argument, use] : symmetric)
       lines += (argument + "\t" + use + "\n").str();

@@ -42,6 +42,9 @@ namespace {
 // Names
 //===----------------------------------------------------------------------===//
 
+/// Of the names of our own library's routines.
+constexpr StringLiteral kOurPrefix = "triton_dist_";
+
 /// C type names in NVSHMEM's routines.
 StringRef nvshmemTypeName(ElementType type) {
   switch (type) {
@@ -114,16 +117,18 @@ bool shmem::isRocshmem(Transport transport) {
   return transport == Transport::Rocshmem || transport == Transport::Rocshmem6;
 }
 
+Transport shmem::libraryOf(LibraryCall op, Transport transport) {
+  return op.getRoutine(transport).starts_with(kOurPrefix) ? Transport::P2p : transport;
+}
+
 std::string shmem::whyUnavailable(LibraryCall op, Transport transport) {
-  if (isRocshmem(transport))
+  if (isRocshmem(libraryOf(op, transport)))
     return rocshmem::whyUnavailable(op, transport);
   return op.getRoutine(transport).empty() ? "is not available" : "";
 }
 
-std::string shmem::routineOf(LibraryCall op, Transport transport) {
-  if (isRocshmem(transport))
-    return rocshmem::prototypeOf(op, transport).symbol();
-  std::string name = op.getRoutine(transport).str();
+static std::string spelled(LibraryCall op, StringRef pattern, Transport transport) {
+  std::string name = pattern.str();
   if (auto type = op->getAttrOfType<ElementTypeAttr>("type"))
     replace(name, "$type", typeName(op, type.getValue(), transport));
   if (auto reduction = op->getAttrOfType<ReductionAttr>("op"))
@@ -136,6 +141,17 @@ std::string shmem::routineOf(LibraryCall op, Transport transport) {
       replace(name, "nvshmem_", "nvshmemx_");
   }
   return name;
+}
+
+std::string shmem::routineOf(LibraryCall op, Transport transport) {
+  Transport library = libraryOf(op, transport);
+  if (isRocshmem(library))
+    return rocshmem::prototypeOf(op, transport).symbol();
+  return spelled(op, op.getRoutine(transport), library);
+}
+
+std::string shmem::testAfter(LibraryCall op, Transport transport) {
+  return transport == Transport::Nvshmem ? spelled(op, op.getNvshmemTest(), transport) : "";
 }
 
 /// NVSHMEM's swap of a double finds the right bits, and then converts them to a double as if they were a number (3.4.5,
@@ -168,7 +184,7 @@ unsigned shmem::elementBytes(ElementType type) {
 }
 
 SmallVector<std::string> shmem::variablesOf(LibraryCall op, Transport transport) {
-  return isRocshmem(transport) ? rocshmem::variablesOf(op, transport) : SmallVector<std::string>();
+  return isRocshmem(libraryOf(op, transport)) ? rocshmem::variablesOf(op, transport) : SmallVector<std::string>();
 }
 
 //===----------------------------------------------------------------------===//

@@ -17,11 +17,17 @@ llvm::StringRef stringify(Transport transport);
 /// Whether the library is ROCSHMEM, whose routines are C++ (see Rocshmem.h).
 bool isRocshmem(Transport transport);
 
+/// Whose routine `op` calls: that of the transport's library or, for waits on a PE's own memory, our own.
+Transport libraryOf(LibraryCall op, Transport transport);
+
 /// Why a transport has nothing for `op`, to stand behind the op's name; empty when it has.
 std::string whyUnavailable(LibraryCall op, Transport transport);
 
 /// The symbol of the routine that `op` calls. Only for ops that are available.
 std::string routineOf(LibraryCall op, Transport transport);
+
+/// NVSHMEM's routine that is called after our own wait, if any; see LibraryCall::getNvshmemTest.
+std::string testAfter(LibraryCall op, Transport transport);
 
 /// The library's variables that the call of `op` reads.
 llvm::SmallVector<std::string> variablesOf(LibraryCall op, Transport transport);

@@ -33,7 +33,17 @@ inline void syncWarp() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 
+inline uint32_t programId(int axis) {
+  return axis == 0   ? __builtin_amdgcn_workgroup_id_x()
+         : axis == 1 ? __builtin_amdgcn_workgroup_id_y()
+                     : __builtin_amdgcn_workgroup_id_z();
+}
+
 inline void relax() { __builtin_amdgcn_s_sleep(1); }
+
+/// The real-time counter, of 100 MHz.
+inline int64_t nanoseconds() { return 10 * (int64_t)__builtin_readsteadycounter(); }
+inline int64_t zeroHere() { return 0; }
 
 } // namespace triton_dist::device
 

@@ -24,6 +24,9 @@ namespace triton_dist::device {
 uint32_t threadInBlock();
 uint32_t threadsInBlock();
 void syncBlock();
+uint32_t programId(int axis);
+int64_t nanoseconds();
+inline int64_t zeroHere() { return 0; }
 
 // A program is one warp.
 inline uint32_t threadsInWarp() { return threadsInBlock(); }

@@ -23,6 +23,24 @@ inline void syncBlock() { barrierOfThreads(0, threadsInBlock()); }
 inline uint32_t threadsInWarp() { return 32; }
 inline void syncWarp() { __nvvm_bar_warp_sync(0xffffffff); }
 
+/// Read where it is asked for: LLVM would read it before the loop that asks for it in rare cases, and keep it.
+#define TRITON_DIST_READ(TYPE, CONSTRAINT, WHAT)                                                                       \
+  [] {                                                                                                                 \
+    TYPE value;                                                                                                        \
+    asm volatile("mov." WHAT ";" : "=" CONSTRAINT(value));                                                             \
+    return value;                                                                                                      \
+  }()
+
+inline uint32_t programId(int axis) {
+  return axis == 0   ? TRITON_DIST_READ(uint32_t, "r", "u32 %0, %%ctaid.x")
+         : axis == 1 ? TRITON_DIST_READ(uint32_t, "r", "u32 %0, %%ctaid.y")
+                     : TRITON_DIST_READ(uint32_t, "r", "u32 %0, %%ctaid.z");
+}
+inline int64_t nanoseconds() { return TRITON_DIST_READ(int64_t, "l", "u64 %0, %%globaltimer"); }
+inline int64_t zeroHere() { return TRITON_DIST_READ(int64_t, "l", "b64 %0, 0"); }
+
+#undef TRITON_DIST_READ
+
 inline void relax() {}
 
 /// To be called by all threads with an address before a copy that some threads may have no part in. ptxas keeps what

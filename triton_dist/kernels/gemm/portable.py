@@ -15,6 +15,7 @@ from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.trace import COMPUTE, SEND, WAIT, clock, note
 from triton_dist.kernels.tracing import record
+from triton_dist.language._poll import no_polls, poll
 
 __all__ = ["blocks", "local", "programs", "scatter", "scatter_by_programs", "send"]
 
@@ -98,8 +99,9 @@ def _pass_on(
         row, column = _place(tile, tiles_m, tiles_n)
         if FLAGS:
             began = clock(trace)
+            polls = no_polls()
             while tl.atomic_cas(flags + tile, 1, 0, sem="acquire", scope="gpu") == 0:
-                pass
+                polls = poll(polls, flags + tile, dl.CMP_EQ, 1, 0, me)
             tl.debug_barrier()
             note(trace, WAIT, tile, began)
         began = clock(trace)

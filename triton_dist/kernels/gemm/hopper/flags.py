@@ -8,6 +8,9 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from triton_dist.language import CMP_GE
+from triton_dist.language._poll import no_polls, poll
+
 __all__ = ["acquire", "after_generic", "await_peers", "clock", "nanoseconds", "raise_at", "stores_complete"]
 
 
@@ -17,8 +20,11 @@ def acquire(flag, number, scope: gl.constexpr):
 
     Numbers wrap around after 2³² launches, so their difference says which one is the later.
     """
-    while gl.atomic_add(flag, 0, sem="acquire", scope=scope) - number < 0:
-        pass
+    polls = no_polls()
+    seen = gl.atomic_add(flag, 0, sem="acquire", scope=scope)
+    while seen - number < 0:
+        polls = poll(polls, flag, CMP_GE, number, seen)
+        seen = gl.atomic_add(flag, 0, sem="acquire", scope=scope)
 
 
 @gluon.jit

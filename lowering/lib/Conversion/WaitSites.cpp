@@ -1,0 +1,44 @@
+//===- WaitSites.cpp - The places of a kernel that wait ----------------------===//
+
+#include "WaitSites.h"
+
+#include "mlir/IR/Builders.h"
+
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir;
+using namespace triton_dist::shmem;
+
+static constexpr StringLiteral kSite = "shmem.site";
+
+void triton_dist::shmem::markSite(LibraryCall op, int32_t number) {
+  op->setAttr(kSite, Builder(op->getContext()).getI32IntegerAttr(number));
+}
+
+int32_t triton_dist::shmem::siteOf(LibraryCall op) {
+  auto number = op->getAttrOfType<IntegerAttr>(kSite);
+  return number ? number.getInt() : 0;
+}
+
+/// Signals and what barriers count are 64-bit words without a sign; the type of an element is the op's.
+static std::string comparedType(LibraryCall op) {
+  if (isa<PollOp>(op.getOperation()))
+    return "i32";
+  auto type = op->getAttrOfType<ElementTypeAttr>("type");
+  return op.isCollective() || !type ? "u64" : stringifyElementType(type.getValue()).str();
+}
+
+static void appendLines(Location loc, std::string &lines) {
+  if (auto call = dyn_cast<CallSiteLoc>(loc)) {
+    appendLines(call.getCallee(), lines);
+    appendLines(call.getCaller(), lines);
+  } else if (auto place = loc->findInstanceOf<FileLineColLoc>()) {
+    lines += llvm::formatv("\t{0}:{1}", place.getFilename().strref(), place.getLine());
+  }
+}
+
+std::string triton_dist::shmem::describeSite(LibraryCall op) {
+  std::string text = op->getName().stripDialect().str() + "\t" + comparedType(op);
+  appendLines(op->getLoc(), text);
+  return text;
+}

@@ -1,0 +1,96 @@
+//===- WaitReport.h - Waits that last too long tell the host ----*- C++ -*-===//
+//
+// A loop that waits counts its polls, in a register. Every kPolls polls it looks
+// at the clock, and when the host's timeout is over it writes one record to the
+// host's memory and goes on waiting. A wait that ends before costs the counting.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef TRITON_DIST_DEVICE_WAITREPORT_H
+#define TRITON_DIST_DEVICE_WAITREPORT_H
+
+#include "Memory.h"
+#include "State.h"
+#include "Target.h"
+
+/// Filled by the host where it reads reports. Zeros, as the module is loaded, mean that nobody does.
+extern "C" TRITON_DIST_CONSTANT triton_dist::device::WaitState triton_dist_wait_state;
+
+namespace triton_dist::device {
+
+/// What a wait waits for.
+struct Awaited {
+  uint64_t address;
+  int64_t expected;
+  int64_t seen;
+  int32_t cmp;
+  int32_t site; // the lowering's number for the op
+  int32_t pe;   // who will write it, where that is known, or -1
+};
+
+/// The time, in ticks, which come around.
+inline uint32_t ticks() { return (uint64_t)nanoseconds() >> kTickShift & ((1u << kTickBits) - 1); }
+
+template <typename Host> void report(const Host *host, const Awaited &awaited, uint32_t waited) {
+  uint32_t number = fetchAdd(global(host->count), 1u) + 1;
+  Global<WaitRecord> *record = global(host->records) + number % kWaitRecords;
+  storeRelaxed(&record->number, 0u);
+  fenceRelease();
+  record->address = awaited.address;
+  record->expected = awaited.expected;
+  record->seen = awaited.seen;
+  for (int axis = 0; axis < 3; ++axis)
+    record->program[axis] = programId(axis);
+  record->kernel = host->kernel;
+  record->site = awaited.site;
+  record->pe = awaited.pe;
+  record->cmp = awaited.cmp;
+  record->ticks = waited;
+  fenceRelease();
+  storeRelaxed(&record->number, number);
+}
+
+/// How long one wait lasts, in one register of 32 bits, as warps with few registers wait, too: from the lowest bit, a
+/// count of polls, whether the wait has been reported, and the tick at which it began (0 before the first look).
+class WaitClock {
+public:
+  WaitClock() = default;
+  explicit WaitClock(uint32_t state) : state(state) {}
+  explicit operator uint32_t() const { return state; }
+
+  /// After a poll that did not end the wait. `awaited`, a function, is called when there is something to report; of the
+  /// threads that wait for the same, some may be `silent`.
+  template <typename Function> void tick(Function awaited, bool silent = false) {
+    if (__builtin_expect((++state & (kPolls - 1)) == 0, false))
+      look(awaited, silent);
+  }
+
+private:
+  static constexpr uint32_t kBeganShift = 32 - kTickBits;
+  static constexpr uint32_t kReported = kPolls;
+  static_assert(kReported << 1 == 1u << kBeganShift, "what the state holds");
+
+  template <typename Function> void look(Function awaited, bool silent) {
+    state -= kPolls;                                         // the count has run over into the next bit
+    const auto *host = &triton_dist_wait_state + zeroHere(); // or its members would be loaded before every wait
+    if (host->timeout == 0 || state & kReported)
+      return;
+    uint32_t now = ticks();
+    if (state == 0) {
+      state = now << kBeganShift;
+      return;
+    }
+    uint32_t waited = (now - (state >> kBeganShift)) & ((1u << kTickBits) - 1);
+    if (waited < host->timeout)
+      return;
+    state |= kReported;
+    if (!silent)
+      report(host, awaited(), waited);
+  }
+
+  uint32_t state = 0;
+};
+
+} // namespace triton_dist::device
+
+#endif // TRITON_DIST_DEVICE_WAITREPORT_H

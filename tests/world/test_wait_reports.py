@@ -1,0 +1,250 @@
+"""What a GPU reports of long waits becomes lines: with memory that a test writes to, and PEs that are not there."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from triton_dist.language import _poll
+from triton_dist.world import p2p, wait_reports, waiting_kernels
+from triton_dist.world.ledger import Ledger
+from triton_dist.world.wait_reports import Memory, Place, WaitReports
+from triton_dist.world.waiting_kernels import PlacedLauncher, Site, WaitingKernel
+from triton_dist.world.watch import Watch
+
+SYNC = 0x7F0000000000
+SITES = (
+    Site("signal_wait_until", "u64", ("/home/me/kernels.py:17",)),
+    Site("poll", "i32", ("/lib/meet.py:79", "/lib/meeting.py:20")),
+    Site("barrier_all", "u64", ("/home/me/kernels.py:30",)),
+)
+
+
+class FakeWatch:
+    """Stands for a watch whose other PEs say what ``heard`` holds."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.heard: dict[int, tuple[float, str]] = {}
+        self.given_up: list[str] = []
+
+    def tell_waits(self, what: str) -> None:
+        self.told.append(what)
+
+    def waits(self) -> dict[int, tuple[float, str]]:
+        return self.heard
+
+    def give_up(self, what: str) -> None:
+        self.given_up.append(what)
+
+
+class Pe:
+    """PE 1 of 3, whose kernel number 0 is ``consumer``, and the memory that its GPU would write to."""
+
+    def __init__(self, aborts: bool = False, timeout: float = 60.0) -> None:
+        self.watch = FakeWatch()
+        ledger = Ledger()
+        self.tensor = torch.zeros(8, dtype=torch.int64)
+        _, self.use = ledger.enter(self.tensor.data_ptr(), 64, (2, 4), torch.int64)
+        self.states: list[bytes] = []
+        place, device = Place(ledger, SYNC), torch.device("cpu")
+        write = lambda kernel, state: self.states.append(state)  # noqa: E731
+        watch: Any = self.watch
+        self.reports = WaitReports(1, 3, device, place, watch, timeout, aborts, write)
+        self.array = self.reports._memory.array
+        self.count = 0
+
+    def report(self, **fields: Any) -> None:
+        self.count += 1
+        record = self.array[self.count % len(self.array)]
+        known = {"address": self.tensor.data_ptr() + 40, "expected": 41, "seen": 5, "program": (0, 0, 0)}
+        known |= {"kernel": 0, "site": 1, "pe": -1, "cmp": 3, "ticks": 1800}
+        for name, value in (known | fields | {"number": self.count}).items():
+            record[name] = value
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The lines that are printed."""
+    lines: list[str] = []
+    wait_reports._memory.cache_clear()
+    monkeypatch.setattr(wait_reports.last_words, "say", lines.append)
+    monkeypatch.setattr(waiting_kernels, "_kernels", [WaitingKernel(0, "consumer", 0, 0, SITES)])
+    yield lines
+    wait_reports._memory.cache_clear()
+
+
+def look_twice(pe: Pe) -> None:
+    pe.reports.look()
+    pe.reports.look()
+
+
+def test_a_wait_is_told_once_with_line_tensor_index_and_values(said: list[str]) -> None:
+    pe = Pe()
+    pe.reports.look()
+    pe.report()
+    pe.reports.look()
+    assert said == [], "the others have a moment to tell what they wait for"
+    assert len(pe.watch.told) == 1 and "kernel consumer" in pe.watch.told[0]
+    pe.watch.heard[0] = (time.monotonic(), "kernel producer, …")
+    pe.reports.look()
+    address = f"{pe.tensor.data_ptr() + 40:#x}"
+    assert said == [
+        "PE 1, kernel consumer: no end of a wait for 60 s (TRITON_DIST_WAIT_TIMEOUT)\n"
+        "    program (0, 0, 0) at /home/me/kernels.py:17 waits in signal_wait_until:"
+        f" {address} (element 1, 1 of the symmetric tensor ((2, 4), torch.int64)) >= 41, seen 5",
+        "PE 1: of the others, PE 0 said 0 s ago: kernel producer, …; nothing is known of PE 2",
+    ]
+    look_twice(pe)
+    assert len(said) == 2
+
+
+def test_warps_and_programs_of_one_place_are_told_together(said: list[str]) -> None:
+    pe = Pe()
+    for program in range(132):
+        for _ in range(8):
+            pe.report(site=2, program=(program, 0, 0), cmp=1, expected=0, seen=0, pe=2)
+    look_twice(pe)
+    (line, _) = said
+    assert "program (0, 0, 0)" not in line or "and" in line
+    assert "more at /lib/meet.py:79 (called at /lib/meeting.py:20) waits in a loop" in line
+    assert "!= 0 from PE 2, seen 0" in line
+
+
+def test_a_barrier_names_its_team_and_whom_it_waits_for(said: list[str]) -> None:
+    pe = Pe()
+    pe.report(site=3, address=SYNC + 8, expected=7, seen=6, pe=2)
+    look_twice(pe)
+    assert "waits in barrier_all: the meeting place of team 0 >= 7 from PE 2, seen 6" in said[0]
+
+
+def test_signals_have_no_sign(said: list[str]) -> None:
+    pe = Pe()
+    pe.report(expected=-1, seen=-2, address=16)
+    pe.report(site=2, expected=-1, seen=-2)
+    look_twice(pe)
+    text = "".join(said)
+    assert f"0x10 (not symmetric) >= {2**64 - 1}, seen {2**64 - 2}" in text
+    assert ">= -1, seen -2" in text
+
+
+def test_garbage_is_survived(said: list[str]) -> None:
+    pe, chaos = Pe(), random.Random(7)
+    for _ in range(20):
+        raw = pe.array.view(np.uint8)
+        raw[:] = np.frombuffer(chaos.randbytes(raw.nbytes), dtype=np.uint8)
+        look_twice(pe)
+    assert said and all(len(line) < 2000 for line in said)
+    assert max(sum(line.startswith("PE 1, kernel") for line in said[i : i + 10]) for i in range(len(said))) <= 10
+
+
+def test_a_record_that_is_being_written_waits_for_the_next_look(said: list[str]) -> None:
+    pe = Pe()
+    pe.report()
+    pe.array[1]["number"] = 0
+    look_twice(pe)
+    assert said == []
+    pe.array[1]["number"] = 1
+    look_twice(pe)
+    assert len(said) == 2
+
+
+def test_abort_breaks_the_world_with_what_it_waited_for(said: list[str]) -> None:
+    pe = Pe(aborts=True)
+    pe.report()
+    look_twice(pe)
+    assert len(pe.watch.given_up) == 1
+    assert "waited for 60 s: kernel consumer, program (0, 0, 0) at /home/me/kernels.py:17" in pe.watch.given_up[0]
+    assert len(said) == 2
+
+
+def test_kernels_are_told_timeout_and_number(said: list[str]) -> None:
+    kernel = WaitingKernel(5, "late", 0, -1, ())
+    for timeout, ticks in ((60.0, 1789), (1e-9, 1), (1e30, 1 << 18), (math.inf, 0)):
+        pe = Pe(timeout=timeout)
+        pe.reports._device = SimpleNamespace(index=-1)  # type: ignore[assignment]
+        pe.reports.fill(kernel)
+        pe.reports.end()
+        layout = p2p._layout()
+        at = layout["wait_state_offsets"]
+        assert int.from_bytes(pe.states[0][at["timeout"] :][:4], "little") == ticks
+        assert int.from_bytes(pe.states[0][at["kernel"] :][:4], "little") == 5
+        assert int.from_bytes(pe.states[0][at["records"] :][:8], "little") == pe.array.ctypes.data
+
+
+def test_kernels_of_another_gpu_are_left_alone(said: list[str]) -> None:
+    pe = Pe()
+    pe.reports._device = SimpleNamespace(index=0)  # type: ignore[assignment]
+    pe.reports.fill(WaitingKernel(5, "elsewhere", 0, 1, ()))
+    assert pe.states == []
+
+
+def test_records_have_the_layout_of_the_device_library() -> None:
+    record = p2p.wait_record()
+    assert record.itemsize == 64 and record.fields is not None
+    assert sorted(record.fields) == sorted(
+        ["address", "cmp", "expected", "kernel", "number", "pe", "program", "seen", "site", "ticks"]
+    )
+    assert p2p._layout()["polls"] == _poll.POLLS
+    assert len(Memory(torch.device("cpu")).array) == p2p.wait_records()
+
+
+def test_the_line_of_the_last_launch_is_known() -> None:
+    kernel = WaitingKernel(0, "k", 0, 0, ())
+    launched: list[tuple[Any, ...]] = []
+    launcher = PlacedLauncher(lambda *arguments: launched.append(arguments), kernel)
+
+    def run(*arguments: Any) -> None:  # Triton's
+        launcher(*arguments)
+
+    def launch() -> None:
+        run(1, 2, 3)
+
+    assert kernel.launch_line() == ""
+    launch()
+    line = launch.__code__.co_firstlineno + 1
+    assert kernel.launch_line() == f"{__file__}:{line}"
+    assert launched == [(1, 2, 3)]
+
+
+def test_launch_lines_are_the_users_and_not_tritons() -> None:
+    kernel = WaitingKernel(0, "k", 0, 0, ())
+    import triton
+
+    places = {"launcher": PlacedLauncher(lambda *arguments: None, kernel)}
+    exec(compile("def run(): launcher()\ndef proxy(): run()\n", triton.__file__, "exec"), places)
+    places["proxy"]()  # type: ignore[operator]
+    assert kernel.launch_line() == f"{__file__}:{sys._getframe().f_lineno - 1}"
+
+
+# ---- what PEs tell each other
+
+
+def test_what_others_say_is_checked() -> None:
+    watch = Watch(1)
+    members: Any = (None,) * 4
+    watch._members = members
+    for connection, pe, what in (
+        (0, 1, "myself"),
+        (0, 4, "nobody"),
+        (0, -1, "nobody"),
+        (0, True, "no number"),
+        (0, "2", "no number"),
+        (0, 2, 7),
+        (0, 2, "x" * 1001),
+        (3, 2, "in another's name"),
+    ):
+        watch._hear_waits(connection, pe, what)
+    assert watch.waits() == {}
+    watch._hear_waits(0, 2, "kernel k\x1b[2J\nPE 0: lies")
+    assert watch.waits()[2][1] == "kernel k?[2J?PE 0: lies"
+    watch.end()
