@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from triton_dist.language import _poll
-from triton_dist.world import p2p, wait_reports, waiting_kernels
+from triton_dist.world import module_state, p2p, wait_reports, waiting_kernels
 from triton_dist.world.ledger import Ledger
 from triton_dist.world.wait_reports import Memory, Place, WaitReports
 from triton_dist.world.waiting_kernels import PlacedLauncher, Site, WaitingKernel
@@ -179,6 +179,15 @@ def test_kernels_are_told_timeout_and_number(said: list[str]) -> None:
         assert int.from_bytes(pe.states[0][at["timeout"] :][:4], "little") == ticks
         assert int.from_bytes(pe.states[0][at["kernel"] :][:4], "little") == 5
         assert int.from_bytes(pe.states[0][at["records"] :][:8], "little") == pe.array.ctypes.data
+
+
+def test_a_module_whose_waits_are_never_reached_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Any] = []
+    monkeypatch.setattr(module_state, "write", lambda *arguments: written.append(arguments))
+    for held in (False, True):
+        monkeypatch.setattr(module_state, "holds", lambda module, symbol, held=held: held)
+        wait_reports._write(WaitingKernel(0, "k", 11, 0, ()), b"state")
+        assert len(written) == held
 
 
 def test_kernels_of_another_gpu_are_left_alone(said: list[str]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from triton_dist.world import p2p
 
-__all__ = ["Module", "bind", "cuda_driver", "install", "refill", "unbind", "write"]
+__all__ = ["Module", "bind", "cuda_driver", "holds", "install", "refill", "unbind", "write"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,11 @@ def refill(transport: str) -> None:
     for function, module in tuple(_modules.items()):
         if _world is not None and module.transport == transport and function not in _waiting:
             _world.fill[transport](module)
+
+
+def holds(module: int, symbol: str) -> bool:
+    """Whether a module has a global of this name: one that no code uses any more is not there."""
+    return _global(module, symbol) is not None
 
 
 def write(module: Module, symbol: str, data: bytes) -> None:

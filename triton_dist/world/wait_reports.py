@@ -250,5 +250,7 @@ def _name(kernel: WaitingKernel | None) -> str:
 
 
 def _write(kernel: WaitingKernel, state: bytes) -> None:
+    if not module_state.holds(kernel.module, p2p.wait_symbol()):
+        return  # what waits was found to be never reached
     module = module_state.Module(kernel.module, kernel.name, kernel.device, "p2p")
     module_state.write(module, p2p.wait_symbol(), state)
