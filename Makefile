@@ -2,7 +2,7 @@
 # Ubuntu), a virtual environment in .venv with the pinned packages of pyproject.toml, and the binaries.
 #
 #   make demo     run the examples, checked against PyTorch: on the GPUs that are here, else as four processes on the CPU
-#   make test     run the tests (those that need GPUs say so and skip)        PYTEST_ARGS="-k ring -x"
+#   make test     run the tests (those that need GPUs say so and skip)        PYTEST_ARGS="-k ring -x", "-n0"
 #   make lint     ruff, mypy, clang-format            make format   let ruff and clang-format rewrite
 #   make bench    run the benchmarks                  make docs     write docs/ops.md and tested.md anew
 #   make build    build the plugin and the runtime into triton_dist/_C         CMAKE_ARGS="-DTRITON_DIR=… -DMLIR_DIR=…"
@@ -18,7 +18,10 @@ PYTEST_ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 CLANG_FORMAT ?= clang-format-22
-EXTRAS := dev $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda13 bench)
+GPUS := $(shell nvidia-smi -L 2>/dev/null)
+EXTRAS := dev $(if $(GPUS),cuda13 bench)
+# Two test files at a time; one where there are GPUs, which tests do not share.
+TEST_PROCESSES := $(if $(GPUS),,-n2 --dist=loadfile)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 
 .PHONY: demo test lint format bench docs build clean
@@ -28,7 +31,7 @@ demo: build
 	@$(PY) -m triton_dist.demo
 
 test: build
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) -m pytest $(TEST_PROCESSES) $(PYTEST_ARGS)
 
 bench: build
 	@$(PY) benchmarks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,7 @@ def test_the_command(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["no_such.py"], "no_such.py: no such file"), ([sys.argv[0], "--pes", "0"], "--pes 0: at least one is needed")],
+    [(["no_such.py"], "no_such.py: no such file"), ([__file__, "--pes", "0"], "--pes 0: at least one is needed")],
 )
 def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
