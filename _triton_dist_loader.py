@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["check", "install", "plugin_path"]
+__all__ = ["check", "install", "plugin_path", "version"]
 
 _LIBTRITON = "triton._C.libtriton"
 _PLUGIN_PATHS = "TRITON_PLUGIN_PATHS"
@@ -36,6 +36,11 @@ _refused: "str | None" = None  # why Triton was imported without the plugin, as 
 def plugin_path() -> str:
     """Where the plugin lies once it is built."""
     return os.path.join(_BINARIES, "libtriton_dist_plugin.so")
+
+
+def version() -> str:
+    """Which version of triton_dist was built. (:func:`check` has found the plugin.)"""
+    return str(_plugin_info()["version"])
 
 
 def install() -> None:
@@ -85,14 +90,20 @@ def _obstacle(triton: "str | None") -> "str | None":
 
 def _triton_of_plugin() -> "str | None":
     """The version of Triton that the plugin was built for; None when there is no finished plugin."""
-    import json
-
     try:
-        with open(os.path.join(_BINARIES, "plugin_info.json"), encoding="utf-8") as file:
-            version = json.load(file)["triton"]
+        version = _plugin_info()["triton"]
     except (OSError, ValueError, KeyError):
         return None
     return str(version) if os.path.isfile(plugin_path()) else None
+
+
+def _plugin_info() -> "dict[str, str]":
+    """What the build wrote down about the plugin."""
+    import json
+
+    with open(os.path.join(_BINARIES, "plugin_info.json"), encoding="utf-8") as file:
+        info: dict[str, str] = json.load(file)
+    return info
 
 
 def _installed_triton() -> "str | None":

@@ -84,7 +84,7 @@ __all__ = [
     "zeros",
 ]
 
-__version__ = "0.1.0"
+__version__ = _triton_dist_loader.version()
 
 
 def _prepare_triton() -> None:

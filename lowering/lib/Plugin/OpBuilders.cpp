@@ -6,7 +6,7 @@
 //
 // 3.7's binding returns nothing to Python, so Python passes a slot for a result:
 // an op that is the identity in its first operand, which is replaced by the
-// result here (`x | 0`, or a cast to its own type). triton_dist/language/_emit.py is the other side of this convention.
+// result here (`x | 0`, or a cast to its own type). The other side of this convention is triton_dist/triton_api.
 //
 //===----------------------------------------------------------------------===//
 
