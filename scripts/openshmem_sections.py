@@ -1,0 +1,69 @@
+"""The sections of OpenSHMEM's specification in which its routines are described, read from the specification's sources.
+
+    git clone --branch v1.5 https://github.com/openshmem-org/specification
+    python scripts/openshmem_sections.py specification > scripts/openshmem_sections.tsv
+
+The sources do not hold the numbers: LaTeX counts headings, and so does this. Each line of the output is a routine, its
+section and the heading, with tabs in between; tests hold docstrings and the op table against it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["read", "sections"]
+
+OUTPUT = Path(__file__).with_suffix(".tsv")
+_LEVELS = ("section", "subsection", "subsubsection", "subsubsubsection")
+_BRACED = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_COMMAND = re.compile(rf"\\(?:(input){_BRACED}|({'|'.join(_LEVELS)}){_BRACED}|(FuncDecl){_BRACED})")
+
+
+def read(root: Path) -> Iterator[tuple[str, str, str]]:
+    """Routine, section and heading, in the specification's order; each routine where it is declared first."""
+    numbers, heading, seen = [0] * len(_LEVELS), "", set()
+    for command, text in _commands(root, root / "main_spec.tex"):
+        if command in _LEVELS:
+            level = _LEVELS.index(command)
+            numbers[level:] = [numbers[level] + 1, *[0] * (len(_LEVELS) - level - 1)]
+            heading = _plain(text)
+        elif (routine := _plain(text)) not in seen:
+            seen.add(routine)
+            yield routine, ".".join(str(number) for number in numbers if number), heading
+
+
+@functools.cache
+def sections() -> dict[str, str]:
+    """The section of each routine, from the output that is kept beside this script."""
+    lines = (line.split("\t") for line in OUTPUT.read_text().splitlines())
+    return {routine: section for routine, section, _ in lines}
+
+
+def _commands(root: Path, file: Path) -> Iterator[tuple[str, str]]:
+    """Headings and declarations of routines up to the appendices, which have letters for numbers."""
+    text = re.sub(r"(?<!\\)%.*", "", file.read_text())
+    for match in _COMMAND.finditer(text):
+        command, argument = [group for group in match.groups() if group is not None]
+        if command != "input":
+            yield command, argument
+        elif argument.removeprefix("content/") in ("frontmatter", "backmatter"):
+            continue
+        elif argument.startswith("content/"):
+            yield from _commands(root, (root / argument).with_suffix(".tex"))
+
+
+def _plain(text: str) -> str:
+    """Without LaTeX: ``\\textbf{SHMEM\\_PUT}`` is SHMEM_PUT."""
+    return re.sub(r"\\[A-Za-z]+|[{}\\]", "", text.replace(r"\_", "_")).strip()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("specification", type=Path, help="its sources, at the tag of the version")
+    for row in read(parser.parse_args().specification):
+        sys.stdout.write("\t".join(row) + "\n")
