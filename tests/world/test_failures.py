@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
 import time
 import uuid
 from pathlib import Path
@@ -14,6 +16,7 @@ from forking import launch
 
 from triton_dist import testing
 from triton_dist.testing import Result
+from triton_dist.world.watch import Trouble, Watch
 
 FAILING = HERE / "failing"
 
@@ -74,6 +77,24 @@ def test_a_kernel_that_cannot_go_on_fails_all_pes() -> None:
     )
     assert re.search("KernelError: " + report, result[1].stderr), result.report
     assert re.search(r"PE 0 cannot complete barrier_all\(\): PE 1 gave up. " + report, result[0].stderr), result.report
+
+
+def test_what_a_failed_pe_shares_says_why_before_the_others_hear_of_it() -> None:
+    """Else one of them is still writing it there when this one leaves, and takes it for one that just left."""
+    watch = Watch(0)
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    watch._peers[1] = ours
+    heard: list[bytes] = []
+
+    def share(trouble: Trouble) -> None:
+        with contextlib.suppress(BlockingIOError):
+            heard.append(theirs.recv(1000))
+
+    watch.on_trouble(share)
+    watch.fail("gave up")
+    watch._tell_failure()
+    assert not heard and b"gave up" in theirs.recv(1000)
 
 
 def test_a_ctrl_c_is_one_line_a_pe() -> None:

@@ -234,12 +234,13 @@ class Watch:
             self.trouble = trouble
             if not self._gave_up:
                 self._deadline = time.monotonic() + GRACE_SECONDS
+            # First what this PE shares with others: one that hears of it writes it there, too, and while it writes this
+            # PE could leave, and be taken for one that just left.
+            if self._on_trouble is not None:
+                self._on_trouble(trouble)
             for pe, peer in self._peers.items():
                 if pe != trouble.pe:
                     wire.say(peer, "broken", trouble.pe, trouble.what)
-            tell = self._on_trouble
-        if tell is not None:
-            tell(trouble)
 
     def _hear(self, pe: int, channel: wire.Channel, messages: Iterator[list[Any] | None]) -> None:
         lost = _lost(self._members[pe])
