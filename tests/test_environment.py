@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from triton_dist import environment
@@ -36,6 +38,9 @@ def test_no_sizes(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 @pytest.mark.parametrize("name", ["TRITON_DIST_INIT_TIMEOUT", "TRITON_DIST_WAIT_TIMEOUT"])
 def test_no_seconds(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     monkeypatch.setenv(name, text)
+    if (name, text) == ("TRITON_DIST_WAIT_TIMEOUT", "0"):
+        assert environment.get(name) == math.inf, "never"
+        return
     with pytest.raises(ValueError, match=r"expected a number of seconds from 0.001 to 1000000, such as 30 or 0.5"):
         environment.get(name)
 

@@ -64,10 +64,12 @@ def _target(text: str) -> str | None:
 
 
 def _timeout(text: str) -> float:
-    value = float(text)
-    if not value >= 0:
-        raise ValueError("expected a number of seconds, or 0 for never")
-    return value or math.inf
+    if text == "0":
+        return math.inf
+    try:
+        return _seconds(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or 0 for never") from None
 
 
 def _schedule(text: str) -> str:

@@ -28,7 +28,7 @@ llvm.func @releases(%x: !llvm.ptr<1>, %sig: !llvm.ptr<1>, %n: i64, %pe: i32) {
   // CHECK:      "fence.proxy.async.global;"
   shmem.fence
   // CHECK:      "cp.async.bulk.wait_group 0;"
-  // CHECK:      llvm.call @{{.*}}barrier_all{{.*}}block()
+  // CHECK:      llvm.call @{{.*}}barrier_all{{.*}}block(
   // CHECK:      "fence.proxy.async.global;"
   shmem.barrier_all block
   // CHECK:      "cp.async.bulk.wait_group 0;"

@@ -16,6 +16,8 @@ from forking import launch
 
 from triton_dist import testing
 from triton_dist.testing import Result
+from triton_dist.world import wire
+from triton_dist.world.authentication import Key
 from triton_dist.world.watch import Trouble, Watch
 
 FAILING = HERE / "failing"
@@ -83,8 +85,9 @@ def test_what_a_failed_pe_shares_says_why_before_the_others_hear_of_it() -> None
     """Else one of them is still writing it there when this one leaves, and takes it for one that just left."""
     watch = Watch(0)
     ours, theirs = socket.socketpair()
+    key = Key(bytes(32))
     theirs.setblocking(False)
-    watch._peers[1] = ours
+    watch._peers[1] = wire.Channel(ours, key, key)
     heard: list[bytes] = []
 
     def share(trouble: Trouble) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -36,6 +37,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Gp
     world = GpuWorld.__new__(GpuWorld)
     World.__init__(world, Launch(0, 1, 0, 1, None))
     world._rounds = Counter()
+    monkeypatch.setattr(world, "_wait_reports", SimpleNamespace(end=lambda: None), raising=False)
     world.device = torch.device("cuda", 0)
     world._bindings = world._nvshmem = world._heap = FinalizedNvshmem(request.param)
     return world

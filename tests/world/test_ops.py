@@ -14,14 +14,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from op_table import Op, ops
 
+OPS = [op for op in ops() if op.name != "poll"]  # which the language leaves out: the CPU world sees who polls by itself
 ATTRIBUTES = {"sig_op", "cmp", "op", "type", "sem", "mem_scope", "scope"}
 
 
 def test_there_are_no_others() -> None:
-    assert set(IMPLEMENTATIONS) == {op.name for op in ops()}
+    assert set(IMPLEMENTATIONS) == {op.name for op in OPS}
 
 
-@pytest.mark.parametrize("op", ops(), ids=lambda op: op.name)
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_arguments(op: Op) -> None:
     expected = sorted(op.arguments, key=ATTRIBUTES.__contains__)
     taken = list(inspect.signature(IMPLEMENTATIONS[op.name]).parameters)

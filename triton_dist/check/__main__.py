@@ -61,14 +61,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _check(options: argparse.Namespace, schedules: list[str], arguments: list[str]) -> int:
     begin = time.monotonic()
     done: list[str] = []
-    with Forker() as forker:
+    # What kernels are compiled for is decided when triton_dist is imported, which the forks have behind them.
+    with Forker({"TRITON_DIST_CHECK_COMPILE": options.target} if options.compile else {}) as forker:
         for schedule in schedules:
             seconds = time.monotonic() - begin
             if done and seconds > options.seconds:
                 break
             env = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SCHEDULE": schedule}
-            if options.compile:
-                env["TRITON_DIST_CHECK_COMPILE"] = options.target
             # What the program prints is the same again with every schedule: it is shown if something is wrong.
             outcome = forker.run_for(
                 options.timeout - seconds, options.script, arguments, options.pes, env, captures=bool(done)

@@ -37,13 +37,20 @@ class Outcome:
 
 
 class Forker:
-    """Use it as a context manager. The PEs are of the CPU world."""
+    """Use it as a context manager. The PEs are of the CPU world.
+
+    Args:
+        env: what the process that forks has in its environment besides, such as what importing triton_dist reads.
+    """
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        self._env = dict(env or {})
 
     def __enter__(self) -> Forker:
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         threads = os.environ.get("OMP_NUM_THREADS", "1")
-        env = os.environ | {"TRITON_DIST_WORLD": "cpu", "OMP_NUM_THREADS": threads, "PYTHONPATH": path}
+        env = os.environ | {"TRITON_DIST_WORLD": "cpu", "OMP_NUM_THREADS": threads, "PYTHONPATH": path} | self._env
         self._answers, theirs = os.pipe()
         command = [sys.executable, os.path.abspath(__file__), str(theirs)]
         self._process = subprocess.Popen(
