@@ -65,7 +65,7 @@ def main() -> None:
         total = triton_dist.zeros(nbytes // 2, dtype=torch.bfloat16)
         gathered = triton_dist.zeros(world.n_pes * nbytes // 2, dtype=torch.bfloat16)
         for name, call in (
-            ("all_reduce", lambda total=total, source=source: kernels.all_reduce(total, source)),
+            ("all_reduce", lambda total=total, source=source: kernels.all_reduce(source, out=total)),
             ("all_gather", lambda gathered=gathered, source=source: kernels.all_gather(gathered, source)),
         ):
             call()

@@ -68,7 +68,7 @@ def main(case: str, comes: bool) -> None:
             meet[(1,)](seen)
 
         def all_reduce() -> None:
-            kernels.all_reduce(reduced, source)
+            kernels.all_reduce(source, out=reduced)
 
         def all_gather() -> None:
             kernels.all_gather(gathered, source, algorithm="push")
