@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import _triton_dist_loader
+from triton_dist import triton_api
 
 __all__ = ["DeviceLibrary", "MissingRoutineError", "find", "linked_bitcode", "nvshmem_bitcode", "plugin_hash"]
 
@@ -92,15 +93,10 @@ def linked_bitcode(library: DeviceLibrary, routines: tuple[str, ...]) -> Path:
         MissingRoutineError: the library lacks one of them.
         RuntimeError: it cannot be read.
     """
-    from triton.runtime.cache import get_cache_manager
-
     stat = library.path.stat()
     identity = f"triton_dist {plugin_hash()} {library} {stat.st_size} {stat.st_mtime_ns} {' '.join(sorted(routines))}"
-    cache_entry = get_cache_manager(hashlib.sha256(identity.encode()).hexdigest())
-    name = f"{library.transport}.bc"
-    if (kept := cache_entry.get_file(name)) is None:
-        kept = cache_entry.put(_extract(library.path, routines), name, binary=True)
-    return Path(kept)
+    key = hashlib.sha256(identity.encode()).hexdigest()
+    return Path(triton_api.cached_file(key, f"{library.transport}.bc", lambda: _extract(library.path, routines)))
 
 
 @cache

@@ -3,44 +3,64 @@
 ``TRITON_DIST_TRANSPORT`` says so, or the world, which knows what its PEs can reach (``auto``). Before there is a world,
 ``auto`` is the transport that works in every world of the GPU's vendor. The name is part of Triton's cache key, so a
 kernel that was compiled for one transport is compiled again when the world chose another.
+
+The world's choice holds for the process. :func:`using` holds for the context that calls it (a thread, or an asyncio
+task), and for the compilations that Triton makes elsewhere on its behalf.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from triton_dist import environment
 
-__all__ = ["choose", "current", "n_pes", "using"]
+__all__ = ["choose", "current", "n_pes", "pin", "using"]
 
 _BEFORE_A_WORLD = {"cuda": "nvshmem", "hip": "p2p"}
 
-_of_world: str | None = None
-_n_pes = 0
-_override: str | None = None
+
+@dataclass(frozen=True)
+class _Choice:
+    transport: str | None
+    n_pes: int
+
+
+_of_world = _Choice(None, 0)  # replaced as a whole, so that another thread never sees half of a change
+_override: ContextVar[Mapping[str, str]] = ContextVar("triton_dist.transport", default=MappingProxyType({}))
+"""By Triton's backend; empty when nothing but the world decides."""
 
 
 def choose(name: str | None, n_pes: int = 0) -> None:
     """The world's choice, and how many PEs it has; None when the world ends."""
-    global _of_world, _n_pes
-    _of_world, _n_pes = name, n_pes
+    global _of_world
+    _of_world = _Choice(name, n_pes)
 
 
 def n_pes() -> int:
     """How many PEs the present world has; 0 when there is none."""
-    return _n_pes
+    return _of_world.n_pes
 
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Launches and compilations inside use transport ``name``, whatever else was chosen (to compare transports)."""
-    global _override
-    earlier, _override = _override, name
+    """Launches and compilations inside use transport ``name``, whatever else was chosen (to compare transports).
+
+    Other threads keep what they have, also those that are started inside.
+    """
+    token = _override.set(dict.fromkeys(_BEFORE_A_WORLD, name))
     try:
         yield
     finally:
-        _override = earlier
+        _override.reset(token)
+
+
+def pin() -> None:
+    """In this context :func:`current` keeps its present answers, whatever a world chooses later."""
+    _override.set({backend: current(backend) for backend in _BEFORE_A_WORLD})
 
 
 def current(backend: str = "cuda") -> str:
@@ -49,9 +69,10 @@ def current(backend: str = "cuda") -> str:
     Raises:
         ValueError: ``TRITON_DIST_TRANSPORT`` is none of them.
     """
+    override = _override.get()
     asked: str = environment.get("TRITON_DIST_TRANSPORT")
-    if _override is not None:
-        return _override
+    if override:
+        return override[backend]
     if asked != "auto":
         return asked
-    return _of_world or _BEFORE_A_WORLD[backend]
+    return _of_world.transport or _BEFORE_A_WORLD[backend]

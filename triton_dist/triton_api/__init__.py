@@ -1,0 +1,48 @@
+"""The one seam to Triton's internals: what this package uses of them, or changes in them.
+
+Each version line of Triton has a module here, all with the same names; the installed version chooses. What Triton
+documents (``triton.jit``, ``triton.language``, ``triton.testing`` …) is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import triton
+
+if triton.__version__.startswith("3.7."):
+    from triton_dist.triton_api.v3_7 import (
+        LAUNCHER_ARGUMENTS,
+        Conversion,
+        build_plugin_op,
+        cached_file,
+        current_device,
+        extend_compilation,
+        extend_loading,
+        guard_launches,
+        interpreter_semantic,
+        mark_as_builtin,
+        multiprocessors,
+        on_module_load,
+        run_plugin_passes,
+        set_int_attribute,
+        warp_size,
+    )
+else:
+    raise ImportError(f"triton_dist knows the internals of Triton 3.7, and {triton.__version__} is installed")
+
+__all__ = [
+    "LAUNCHER_ARGUMENTS",
+    "Conversion",
+    "build_plugin_op",
+    "cached_file",
+    "current_device",
+    "extend_compilation",
+    "extend_loading",
+    "guard_launches",
+    "interpreter_semantic",
+    "mark_as_builtin",
+    "multiprocessors",
+    "on_module_load",
+    "run_plugin_passes",
+    "set_int_attribute",
+    "warp_size",
+]
