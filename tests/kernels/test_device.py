@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import triton_dist
+from triton_dist import triton_api
 from triton_dist.kernels import device
 from triton_dist.kernels.gemm import few_rows, portable
 from triton_dist.kernels.gemm.hopper import launch
@@ -26,8 +27,7 @@ def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(index)
         return (9, 0)
 
-    active = SimpleNamespace(utils=SimpleNamespace(get_device_properties=properties))
-    monkeypatch.setattr(device, "driver", SimpleNamespace(active=active))
+    monkeypatch.setattr(triton_api, "device_properties", properties)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "H200")
     monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
     monkeypatch.setattr(device, "_gpu", functools.cache(device._gpu.__wrapped__))

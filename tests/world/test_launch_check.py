@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import time
@@ -19,6 +18,7 @@ from triton.compiler import ASTSource, CompiledKernel
 from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
+from triton_dist import triton_api
 from triton_dist.compiler import hooks, transport
 from triton_dist.world import gpu, launch_check, module_state, waiting_kernels
 from triton_dist.world.gpu_heap import GpuHeap
@@ -174,7 +174,7 @@ def load(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
     monkeypatch.setattr(launch_check, "_resident_programs", lambda kernel: 33)
-    monkeypatch.setattr(waiting_kernels, "_current_device", lambda: 0)
+    monkeypatch.setattr(triton_api, "current_device", lambda: 0)
     monkeypatch.setattr(waiting_kernels, "_kernels", [])
     launcher = Launcher()
 
@@ -250,7 +250,7 @@ def test_how_many_programs_are_resident_is_the_driver_s_word(monkeypatch: pytest
     monkeypatch.setattr(module_state, "cuda_driver", lambda: cuda)
     monkeypatch.setattr(type(triton.runtime.driver), "active", Driver())
     kernel = SimpleNamespace(function=77, metadata=SimpleNamespace(num_warps=8, shared=1024))
-    monkeypatch.setattr(launch_check, "_multiprocessors", functools.cache(launch_check._multiprocessors.__wrapped__))
+    monkeypatch.setattr(triton_api, "device_properties", triton_api.device_properties.__wrapped__)
     assert launch_check._resident_programs(kernel) == 3 * 132
     assert asked == [(77, 256, 1024)]
     status[0] = 1

@@ -8,6 +8,7 @@ import pytest
 from triton import knobs
 from triton.compiler.compiler import LazyDict
 
+from triton_dist import triton_api
 from triton_dist.world import module_state
 
 PLAIN, SHMEM, OTHER, DIRECT = 11, 22, 33, 44  # CUmodules; their CUfunctions are ten times that
@@ -19,14 +20,14 @@ on_other_gpu: list[bool] = []  # not empty: cuda:1 is current, and not cuda:0
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module_state, "_transport", TRANSPORTS.get)
-    monkeypatch.setattr(module_state, "_current_device", lambda: 1 if on_other_gpu else 0)
+    monkeypatch.setattr(triton_api, "current_device", lambda: 1 if on_other_gpu else 0)
     on_other_gpu.clear()
     for name, empty in (("_modules", {}), ("_waiting", set()), ("_world", None)):
         monkeypatch.setattr(module_state, name, empty)
     module_state.install()
     yield
     knobs.runtime.kernel_load_end_hook.remove(module_state._loaded)
-    knobs.runtime.launch_enter_hook.remove(module_state._refuse)
+    triton_api.guard_launches(module_state._refuse, on=False)
 
 
 def bind(fill: module_state.Fill) -> None:

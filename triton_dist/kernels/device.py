@@ -6,8 +6,8 @@ import functools
 from dataclasses import dataclass
 
 import torch
-from triton.runtime import driver
 
+from triton_dist import triton_api
 from triton_dist.world.api import _current
 
 __all__ = ["Gpu", "check_current_device", "gpu"]
@@ -36,7 +36,7 @@ def gpu() -> Gpu:
 
 @functools.cache
 def _gpu(index: int) -> Gpu:
-    properties = driver.active.utils.get_device_properties(index)
+    properties = triton_api.device_properties(index)
     return Gpu(
         torch.cuda.get_device_name(index),
         torch.cuda.get_device_capability(index),

@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from triton.language.core import TRITON_BUILTIN
-from triton.runtime import interpreter
+from triton_dist import triton_api
 
 __all__ = ["builtin"]
 
@@ -25,14 +24,14 @@ def builtin(function: _F) -> _F:
     @functools.wraps(function)
     def wrapper(*args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
         if _semantic is None:
-            if not hasattr(interpreter.interpreter_builder, "shmem_op"):
+            _semantic = triton_api.interpreter_semantic()
+            if _semantic is None:
                 raise ValueError(
                     f"triton_dist.language.{function.__name__} was called outside of a kernel: "
                     "call it from a @triton.jit function"
                 )
-            _semantic = interpreter.interpreter_semantic
         return function(*args, _semantic=_semantic, **kwargs)
 
-    setattr(wrapper, TRITON_BUILTIN, True)
+    triton_api.mark_as_builtin(wrapper)
     wrapper.signature = inspect.signature(function)  # type: ignore[attr-defined]  # as Triton's own builtins have it
     return cast(_F, wrapper)

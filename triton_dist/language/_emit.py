@@ -1,8 +1,4 @@
-"""Building one shmem op: the only place that knows how Triton's plugin table is called.
-
-Triton 3.7 drops the result of a plugin op on its way to Python. We hand the op a *slot*, an op that is the identity in
-its first operand, which the plugin replaces by the result; Triton folds the rest away. The other side of the
-convention is lowering/lib/Plugin/OpBuilders.cpp.
+"""Building one shmem op, through Triton's plugin table.
 
 Under the interpreter the builder carries ``shmem_op`` (triton_dist.world.cpu), which acts and returns a number.
 """
@@ -13,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import triton.language as tl
+
+from triton_dist import triton_api
 
 __all__ = ["emit"]
 
@@ -34,14 +32,5 @@ def emit(
         if result.is_int_unsigned():
             value %= 1 << result.primitive_bitwidth  # an op answers with a signed number
         return tl.tensor(getattr(builder, f"get_{result.name}")(value), result)  # scalar_constant loses -0.0
-    constants = [builder.get_int32(attribute) for attribute in attributes]
-    slots = []
-    if result is not None:
-        zero = semantic.scalar_constant(0, result).handle
-        slots.append(builder.create_or(zero, zero) if result.is_int() else _float_slot(builder, zero, result))
-    getattr(builder, f"shmem_{name}")([*slots, *handles, *constants])
-    return tl.tensor(slots[0], result) if slots else None
-
-
-def _float_slot(builder: Any, zero: Any, result: tl.dtype) -> Any:
-    return builder.create_bitcast(zero, result.to_ir(builder))
+    handle = triton_api.build_plugin_op(semantic, f"shmem_{name}", handles, attributes, result)
+    return None if handle is None else tl.tensor(handle, result)

@@ -24,12 +24,12 @@ __all__ = [
     "build_plugin_op",
     "cached_file",
     "current_device",
+    "device_properties",
     "extend_compilation",
     "extend_loading",
     "guard_launches",
     "interpreter_semantic",
     "mark_as_builtin",
-    "multiprocessors",
     "on_module_load",
     "run_plugin_passes",
     "set_int_attribute",
@@ -310,9 +310,14 @@ def warp_size() -> int:
     return int(driver.active.get_current_target().warp_size)
 
 
-def multiprocessors() -> int:
-    """How many the current GPU has."""
-    return int(driver.active.utils.get_device_properties(current_device())["multiprocessor_count"])
+@functools.cache
+def device_properties(device: int) -> Mapping[str, int]:
+    """What Triton's driver knows of a GPU: ``"multiprocessor_count"``, ``"max_shared_mem"`` (bytes for a program) …
+
+    The driver is asked once: it tells the GPU's clocks, too, which takes a millisecond.
+    """
+    properties: Mapping[str, int] = driver.active.utils.get_device_properties(device)
+    return properties
 
 
 # ---- language

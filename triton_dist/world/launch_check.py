@@ -13,18 +13,17 @@ sizes that were loaded or computed inside of the kernel.
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_dist import environment
+from triton_dist import environment, triton_api
 from triton_dist.world import waiting_kernels
 
 __all__ = ["CheckedLauncher", "Requirements", "SymmetricMemory", "bind", "install", "unbind"]
 
-_HIDDEN = 6  # between the grid and the kernel's arguments a launcher takes a stream, a function, metadata, hooks
+_HIDDEN = triton_api.LAUNCHER_ARGUMENTS
 
 
 class SymmetricMemory:
@@ -71,25 +70,17 @@ def unbind() -> None:
 
 def install() -> None:
     """Look at launches of kernels that are loaded from now on. A second call changes nothing."""
-    from triton.compiler import CompiledKernel
+    triton_api.extend_loading(_place_checks)
 
-    plain = CompiledKernel._init_handles
-    if getattr(plain, "checks_launches", False):
+
+def _place_checks(kernel: Any) -> None:
+    facts = getattr(kernel.metadata, "shmem", None)
+    if not facts:
         return
-
-    def init_handles(kernel: Any) -> None:
-        loaded_before = kernel.module is not None
-        plain(kernel)
-        facts = getattr(kernel.metadata, "shmem", None)
-        if not facts or loaded_before:
-            return
-        if environment.get("TRITON_DIST_LAUNCH_CHECKS"):
-            kernel._run = _checked(kernel, facts)
-        if sites := facts.get("waits"):
-            kernel._run = waiting_kernels.loaded(kernel, sites)
-
-    init_handles.checks_launches = True  # type: ignore[attr-defined]
-    CompiledKernel._init_handles = init_handles
+    if environment.get("TRITON_DIST_LAUNCH_CHECKS"):
+        kernel._run = _checked(kernel, facts)
+    if sites := facts.get("waits"):
+        kernel._run = waiting_kernels.loaded(kernel, sites)
 
 
 @dataclass(frozen=True)
@@ -198,8 +189,6 @@ def _checked(kernel: Any, facts: Mapping[str, Any]) -> Any:
 
 def _resident_programs(kernel: Any) -> int:
     """How many programs of a loaded kernel the current GPU runs at a time; 0 when that is not known."""
-    from triton.runtime import driver
-
     from triton_dist.world.module_state import cuda_driver
 
     cuda = cuda_driver()
@@ -209,17 +198,9 @@ def _resident_programs(kernel: Any) -> int:
     status = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
         ctypes.byref(blocks),
         ctypes.c_void_p(kernel.function),
-        ctypes.c_int(kernel.metadata.num_warps * driver.active.get_current_target().warp_size),
+        ctypes.c_int(kernel.metadata.num_warps * triton_api.warp_size()),
         ctypes.c_size_t(kernel.metadata.shared),
     )
     if status != 0:
         return 0
-    return blocks.value * _multiprocessors(driver.active.get_current_device())
-
-
-@functools.cache
-def _multiprocessors(device: int) -> int:
-    """Those of a GPU, asked for once: with this the driver tells its clocks, too, which takes a millisecond."""
-    from triton.runtime import driver
-
-    return int(driver.active.utils.get_device_properties(device)["multiprocessor_count"])
+    return blocks.value * triton_api.device_properties(triton_api.current_device())["multiprocessor_count"]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from triton_dist import triton_api
 from triton_dist.world import p2p
 
 __all__ = ["Module", "bind", "cuda_driver", "holds", "install", "refill", "unbind", "write"]
@@ -48,9 +49,7 @@ _world: _World | None = None  # the present one
 
 def install() -> None:
     """Ask Triton to tell about the modules it loads. A second call changes nothing."""
-    from triton import knobs
-
-    knobs.runtime.kernel_load_end_hook.add(_loaded)
+    triton_api.on_module_load(_loaded)
 
 
 def bind(device: int, fill: Mapping[str, Fill], lacking: Mapping[str, str]) -> None:
@@ -108,7 +107,7 @@ def _loaded(module: int, function: int, name: str, metadata_group: Mapping[str, 
     transport = _transport(module)
     if transport is None:
         return
-    _modules[function] = Module(module, name, _current_device(), transport)
+    _modules[function] = Module(module, name, triton_api.current_device(), transport)
     _waiting.add(function)
     try:
         _fill(function)
@@ -124,12 +123,7 @@ def _fill(function: int) -> None:
 
 
 def _place_guard() -> None:
-    from triton import knobs
-
-    if _waiting:
-        knobs.runtime.launch_enter_hook.add(_refuse)
-    else:
-        knobs.runtime.launch_enter_hook.remove(_refuse)
+    triton_api.guard_launches(_refuse, on=bool(_waiting))
 
 
 def _refuse(metadata: Any) -> None:
@@ -173,12 +167,6 @@ def _global(module: int, symbol: str) -> tuple[int, int] | None:
         ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(module), ctypes.c_char_p(symbol.encode())
     )
     return (address.value, size.value) if status == 0 else None
-
-
-def _current_device() -> int:
-    from triton.runtime import driver
-
-    return int(driver.active.get_current_device())
 
 
 @functools.cache

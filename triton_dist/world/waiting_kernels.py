@@ -17,6 +17,8 @@ from typing import Any
 
 import triton
 
+from triton_dist import triton_api
+
 __all__ = ["PlacedLauncher", "Site", "WaitingKernel", "bind", "find", "loaded", "unbind"]
 
 
@@ -90,17 +92,11 @@ def find(number: int) -> WaitingKernel | None:
 def loaded(kernel: Any, sites: Sequence[Sequence[str]]) -> PlacedLauncher:
     """Triton has loaded ``kernel``, which waits at ``sites``; the launcher that it is to have instead of its own."""
     places = tuple(map(Site.parse, sites))
-    waiting = WaitingKernel(len(_kernels), kernel.name, kernel.module, _current_device(), places)
+    waiting = WaitingKernel(len(_kernels), kernel.name, kernel.module, triton_api.current_device(), places)
     _kernels.append(waiting)
     if _fill is not None:
         _fill(waiting)
     return PlacedLauncher(kernel._run, waiting)
-
-
-def _current_device() -> int:
-    from triton.runtime import driver
-
-    return int(driver.active.get_current_device())
 
 
 _PACKAGES = tuple(f"{Path(str(module.__file__)).parent}/" for module in (triton, sys.modules["triton_dist"]))
