@@ -38,6 +38,7 @@ FORBIDDEN = {
     "world": ("triton_dist.kernels", "triton_dist.compile_check"),
     "check": ("triton_dist.world", "triton_dist.language", "triton_dist.compiler", "triton_dist._C", "torch", "triton"),
     "testing": ("triton_dist.language", "triton_dist.compiler"),
+    "triton_api": tuple(f"triton_dist.{part}" for part in ("compiler", "language", "world", "kernels", "check", "_C")),
     "environment.py": ("triton_dist", "torch", "triton"),
     "world/base.py": ("triton_dist.world.api", "triton_dist.world.cpu", "triton_dist.world.gpu", "triton"),
     "world/gpu.py": ("triton_dist._C", "triton_dist.world.cpu", "triton_dist.language"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -158,3 +159,41 @@ def test_installing_twice_fills_once() -> None:
     bind(filled.append)
     load(SHMEM)
     assert len(filled) == 1
+
+
+def test_a_world_does_not_end_while_a_module_is_filled() -> None:
+    """The module would be taken for filled afterwards, and launched."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def fill(module: module_state.Module) -> None:
+        begun.set()
+        assert go_on.wait(20)
+
+    bind(fill)
+    threads = [threading.Thread(target=load, args=[SHMEM]), threading.Thread(target=module_state.unbind)]
+    threads[0].start()
+    assert begun.wait(20)
+    threads[1].start()
+    threads[1].join(0.2)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    with pytest.raises(RuntimeError, match="there is no world"):
+        launch(SHMEM)
+
+
+def test_a_hook_of_others_is_not_passed_over_when_the_guard_goes() -> None:
+    """Launches of other threads may be going through the list of hooks."""
+    called: list[str] = []
+    load(SHMEM)
+    knobs.runtime.launch_enter_hook.add(theirs := lambda metadata: called.append("theirs"))
+    try:
+        hooks = iter(knobs.runtime.launch_enter_hook.calls)
+        next(hooks)
+        bind(lambda module: None)
+        assert not guarded()
+        for hook in hooks:
+            hook(None)
+    finally:
+        knobs.runtime.launch_enter_hook.remove(theirs)
+    assert called == ["theirs"]

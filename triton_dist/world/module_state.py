@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,7 @@ class _World:
     lacking: Mapping[str, str]
 
 
+_changing = threading.RLock()  # worlds begin and end in one thread, and modules are loaded in others
 _modules: dict[int, Module] = {}  # by CUfunction, which is what a launch hook gets; Triton unloads none
 _waiting: set[int] = set()  # those of _modules that are not filled
 _world: _World | None = None  # the present one
@@ -60,27 +62,30 @@ def bind(device: int, fill: Mapping[str, Fill], lacking: Mapping[str, str]) -> N
         lacking: why not, for every other transport.
     """
     global _world
-    _world = _World(device, fill, lacking)
-    for function in tuple(_waiting):
-        _fill(function)
-    _place_guard()
+    with _changing:
+        _world = _World(device, fill, lacking)
+        for function in tuple(_waiting):
+            _fill(function)
+        _place_guard()
 
 
 def unbind() -> list[Module]:
     """The world ends: every module waits for the next one. Returns those that this world had filled."""
     global _world
-    filled = [module for function, module in _modules.items() if function not in _waiting]
-    _world = None
-    _waiting.update(_modules)
-    _place_guard()
-    return filled
+    with _changing:
+        filled = [module for function, module in _modules.items() if function not in _waiting]
+        _world = None
+        _waiting.update(_modules)
+        _place_guard()
+        return filled
 
 
 def refill(transport: str) -> None:
     """The state of a transport has changed: its modules that are filled are filled again. No kernel may run."""
-    for function, module in tuple(_modules.items()):
-        if _world is not None and module.transport == transport and function not in _waiting:
-            _world.fill[transport](module)
+    with _changing:
+        for function, module in _modules.items():
+            if _world is not None and module.transport == transport and function not in _waiting:
+                _world.fill[transport](module)
 
 
 def holds(module: int, symbol: str) -> bool:
@@ -107,12 +112,13 @@ def _loaded(module: int, function: int, name: str, metadata_group: Mapping[str, 
     transport = _transport(module)
     if transport is None:
         return
-    _modules[function] = Module(module, name, triton_api.current_device(), transport)
-    _waiting.add(function)
-    try:
-        _fill(function)
-    finally:
-        _place_guard()  # also when filling failed: Triton keeps the module and would launch it at the next call
+    with _changing:
+        _modules[function] = Module(module, name, triton_api.current_device(), transport)
+        _waiting.add(function)
+        try:
+            _fill(function)
+        finally:
+            _place_guard()  # also when filling failed: Triton keeps the module and would launch it at the next call
 
 
 def _fill(function: int) -> None:
