@@ -1,6 +1,6 @@
 //===- Wait.cpp - Point-to-point synchronisation ----------------------------===//
 //
-// OpenSHMEM 1.5, section 9.9. Words are polled by relaxed loads; the lowering
+// OpenSHMEM 1.5, section 9.10. Words are polled by relaxed loads; the lowering
 // places the acquiring fence behind the call. A wait for elements of which none
 // is selected returns at once.
 //

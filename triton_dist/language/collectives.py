@@ -53,13 +53,13 @@ def _scope(op: str, scope: Any) -> int:
 
 @builtin
 def barrier_all(scope: Scope = "block", _semantic: Any = None) -> None:
-    """Complete outstanding operations and wait until every PE has called it. OpenSHMEM 1.5, 9.10.1."""
+    """Complete outstanding operations and wait until every PE has called it. OpenSHMEM 1.5, 9.9.1."""
     emit(_semantic, "barrier_all", attributes=[_scope("barrier_all", scope)])
 
 
 @builtin
 def sync_all(scope: Scope = "block", _semantic: Any = None) -> None:
-    """Wait until every PE has called it, without completing remote updates. OpenSHMEM 1.5, 9.10.2."""
+    """Wait until every PE has called it, without completing remote updates. OpenSHMEM 1.5, 9.9.4."""
     emit(_semantic, "sync_all", attributes=[_scope("sync_all", scope)])
 
 
@@ -71,7 +71,7 @@ def barrier(team: Integer, scope: Scope = "block", _semantic: Any = None) -> Non
 
 @builtin
 def sync(team: Integer, scope: Scope = "block", _semantic: Any = None) -> None:
-    """Wait until every PE of ``team`` has called it. OpenSHMEM 1.5, 9.10.3."""
+    """Wait until every PE of ``team`` has called it. OpenSHMEM 1.5, 9.9.3."""
     emit(_semantic, "sync", [_check.member_team("sync", "team", team, _semantic)], [_scope("sync", scope)])
 
 
@@ -100,7 +100,7 @@ def broadcast(
 ) -> None:
     """Copy ``nelems`` elements at ``src`` on PE ``root`` of ``team`` to ``dst`` on all of its PEs.
 
-    OpenSHMEM 1.5, 9.10.5.
+    OpenSHMEM 1.5, 9.9.7.
     """
     operands = _team_and_pointers("broadcast", team, dst, src, _semantic)
     operands.append(_check.element_count("broadcast", "nelems", nelems, src.type.element_ty, _semantic))
@@ -120,7 +120,7 @@ def fcollect(
 ) -> None:
     """Concatenate, in the order of PEs, ``nelems`` elements of every PE's ``src`` in ``dst`` on all.
 
-    OpenSHMEM 1.5, 9.10.6.
+    OpenSHMEM 1.5, 9.9.8.
     """
     _exchange("fcollect", team, dst, src, nelems, scope, _semantic)
 
@@ -131,7 +131,7 @@ def alltoall(
 ) -> None:
     """Send block ``i`` of ``src``, ``nelems`` elements, to PE ``i``, where it is block ``my_pe`` of ``dst``.
 
-    OpenSHMEM 1.5, 9.10.7.
+    OpenSHMEM 1.5, 9.9.5.
     """
     _exchange("alltoall", team, dst, src, nelems, scope, _semantic)
 
@@ -154,7 +154,7 @@ def sum_reduce(
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by addition into ``dst`` on all; ``dst`` may be ``src``.
 
-    OpenSHMEM 1.5, 9.10.9.
+    OpenSHMEM 1.5, 9.9.9.6.
     """
     _reduce("reduce", Reduction.SUM, team, dst, src, nelems, scope, _semantic)
 
@@ -165,7 +165,7 @@ def prod_reduce(
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by multiplication into ``dst`` on all; ``dst`` may be ``src``.
 
-    OpenSHMEM 1.5, 9.10.9.
+    OpenSHMEM 1.5, 9.9.9.7.
     """
     _reduce("reduce", Reduction.PROD, team, dst, src, nelems, scope, _semantic)
 
@@ -176,7 +176,7 @@ def min_reduce(
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by minimum into ``dst`` on all; ``dst`` may be ``src``.
 
-    OpenSHMEM 1.5, 9.10.9.
+    OpenSHMEM 1.5, 9.9.9.5.
     """
     _reduce("reduce", Reduction.MIN, team, dst, src, nelems, scope, _semantic)
 
@@ -187,7 +187,7 @@ def max_reduce(
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by maximum into ``dst`` on all; ``dst`` may be ``src``.
 
-    OpenSHMEM 1.5, 9.10.9.
+    OpenSHMEM 1.5, 9.9.9.4.
     """
     _reduce("reduce", Reduction.MAX, team, dst, src, nelems, scope, _semantic)
 
@@ -198,7 +198,7 @@ def and_reduce(
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by bitwise and into ``dst`` on all; ``dst`` may be ``src``.
 
-    OpenSHMEM 1.5, 9.10.9.
+    OpenSHMEM 1.5, 9.9.9.1.
     """
     _reduce("reduce", Reduction.AND, team, dst, src, nelems, scope, _semantic)
 
@@ -209,7 +209,7 @@ def or_reduce(
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by bitwise or into ``dst`` on all; ``dst`` may be ``src``.
 
-    OpenSHMEM 1.5, 9.10.9.
+    OpenSHMEM 1.5, 9.9.9.2.
     """
     _reduce("reduce", Reduction.OR, team, dst, src, nelems, scope, _semantic)
 
@@ -220,7 +220,7 @@ def xor_reduce(
 ) -> None:
     """Combine the elements of every PE\'s ``src`` by bitwise exclusive or into ``dst`` on all; ``dst`` may be ``src``.
 
-    OpenSHMEM 1.5, 9.10.9.
+    OpenSHMEM 1.5, 9.9.9.3.
     """
     _reduce("reduce", Reduction.XOR, team, dst, src, nelems, scope, _semantic)
 

@@ -3,7 +3,7 @@
 Elements are 16-, 32- or 64-bit integers, compared with or without a sign as their type says. Waits return a token for
 ``consume_token`` (``any`` and ``some`` return their result, which is the token, too). The ``_vector`` forms compare
 element ``i`` with ``cmp_values[i]``. Where ``status`` is a pointer to int32, elements whose status is not zero are left
-out; ``None`` takes all. OpenSHMEM 1.5, 9.9.
+out; ``None`` takes all. OpenSHMEM 1.5, 9.10.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _many(
 
 @builtin
 def wait_until(ivar: Pointer, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None) -> tl.tensor:
-    """Wait until the element at ``ivar`` compares true; a token. OpenSHMEM 1.5, 9.9.1."""
+    """Wait until the element at ``ivar`` compares true; a token. OpenSHMEM 1.5, 9.10.1."""
     return _one("wait_until", ivar, cmp, cmp_value, _semantic, tl.int64)
 
 
@@ -110,7 +110,7 @@ def wait_until(ivar: Pointer, cmp: tl.constexpr, cmp_value: Integer, _semantic: 
 def wait_until_all(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
-    """Wait until all elements compare true; a token. OpenSHMEM 1.5, 9.9.2."""
+    """Wait until all elements compare true; a token. OpenSHMEM 1.5, 9.10.2."""
     return _many("wait_until_all", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
 
 
@@ -118,7 +118,7 @@ def wait_until_all(
 def wait_until_any(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
-    """Wait until an element compares true; its index, -1 when none is selected. OpenSHMEM 1.5, 9.9.3."""
+    """Wait until an element compares true; its index, -1 when none is selected. OpenSHMEM 1.5, 9.10.3."""
     return _many("wait_until_any", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
 
 
@@ -132,7 +132,7 @@ def wait_until_some(
     cmp_value: Integer,
     _semantic: Any = None,
 ) -> tl.tensor:
-    """Wait until some elements compare true; how many, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.9.4."""
+    """Wait until some elements compare true; how many, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.10.4."""
     return _many("wait_until_some", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64, indices)
 
 
@@ -140,7 +140,7 @@ def wait_until_some(
 def wait_until_all_vector(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
-    """Wait until all elements compare true, each with its own value; a token. OpenSHMEM 1.5, 9.9.5."""
+    """Wait until all elements compare true, each with its own value; a token. OpenSHMEM 1.5, 9.10.5."""
     return _many("wait_until_all_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
 
 
@@ -148,7 +148,7 @@ def wait_until_all_vector(
 def wait_until_any_vector(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
-    """Wait until an element compares true with its own value; its index. OpenSHMEM 1.5, 9.9.6."""
+    """Wait until an element compares true with its own value; its index. OpenSHMEM 1.5, 9.10.6."""
     return _many("wait_until_any_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
 
 
@@ -162,13 +162,13 @@ def wait_until_some_vector(
     cmp_values: Pointer,
     _semantic: Any = None,
 ) -> tl.tensor:
-    """Wait until some elements compare true, each with its own value; how many. OpenSHMEM 1.5, 9.9.7."""
+    """Wait until some elements compare true, each with its own value; how many. OpenSHMEM 1.5, 9.10.7."""
     return _many("wait_until_some_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64, indices)
 
 
 @builtin
 def test(ivar: Pointer, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None) -> tl.tensor:
-    """Whether the element at ``ivar`` compares true, an int32. OpenSHMEM 1.5, 9.9.8."""
+    """Whether the element at ``ivar`` compares true, an int32. OpenSHMEM 1.5, 9.10.8."""
     return _one("test", ivar, cmp, cmp_value, _semantic, tl.int32)
 
 
@@ -176,7 +176,7 @@ def test(ivar: Pointer, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = 
 def test_all(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
-    """Whether all elements compare true, an int32. OpenSHMEM 1.5, 9.9.9."""
+    """Whether all elements compare true, an int32. OpenSHMEM 1.5, 9.10.9."""
     return _many("test_all", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int32)
 
 
@@ -184,7 +184,7 @@ def test_all(
 def test_any(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
-    """The index of an element that compares true, -1 when none does. OpenSHMEM 1.5, 9.9.10."""
+    """The index of an element that compares true, -1 when none does. OpenSHMEM 1.5, 9.10.10."""
     return _many("test_any", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
 
 
@@ -198,7 +198,7 @@ def test_some(
     cmp_value: Integer,
     _semantic: Any = None,
 ) -> tl.tensor:
-    """How many elements compare true, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.9.11."""
+    """How many elements compare true, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.10.11."""
     return _many("test_some", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64, indices)
 
 
@@ -206,7 +206,7 @@ def test_some(
 def test_all_vector(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
-    """Whether all elements compare true, each with its own value, an int32. OpenSHMEM 1.5, 9.9.12."""
+    """Whether all elements compare true, each with its own value, an int32. OpenSHMEM 1.5, 9.10.12."""
     return _many("test_all_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int32)
 
 
@@ -214,7 +214,7 @@ def test_all_vector(
 def test_any_vector(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
-    """The index of an element that compares true with its own value, -1 when none does. OpenSHMEM 1.5, 9.9.13."""
+    """The index of an element that compares true with its own value, -1 when none does. OpenSHMEM 1.5, 9.10.13."""
     return _many("test_any_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
 
 
@@ -228,5 +228,5 @@ def test_some_vector(
     cmp_values: Pointer,
     _semantic: Any = None,
 ) -> tl.tensor:
-    """How many elements compare true, each with its own value. OpenSHMEM 1.5, 9.9.14."""
+    """How many elements compare true, each with its own value. OpenSHMEM 1.5, 9.10.14."""
     return _many("test_some_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64, indices)

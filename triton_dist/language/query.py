@@ -16,13 +16,13 @@ __all__ = ["is_reachable", "my_pe", "n_pes", "symm_at", "team_my_pe", "team_n_pe
 
 @builtin
 def my_pe(_semantic: Any = None) -> tl.tensor:
-    """Number of the calling PE, an int32 in ``[0, n_pes())``. OpenSHMEM 1.5, 9.1.3."""
+    """Number of the calling PE, an int32 in ``[0, n_pes())``. OpenSHMEM 1.5, 9.1.2."""
     return emit(_semantic, "my_pe", result=tl.int32)
 
 
 @builtin
 def n_pes(_semantic: Any = None) -> tl.tensor:
-    """Number of PEs in the world, an int32. OpenSHMEM 1.5, 9.1.4."""
+    """Number of PEs in the world, an int32. OpenSHMEM 1.5, 9.1.3."""
     return emit(_semantic, "n_pes", result=tl.int32)
 
 
@@ -47,7 +47,7 @@ def symm_at(ptr: Pointer, pe: Integer, _semantic: Any = None) -> tl.tensor:
             be reached by load and store; before using a block, know that it can (``is_reachable``).
         pe: an integer in ``[0, n_pes())``.
 
-    OpenSHMEM 1.5, 9.4.3.
+    OpenSHMEM 1.5, 9.1.8.
     """
     pe = _check.pe_number("symm_at", "pe", pe, _semantic)
     if isinstance(ptr, tl.tensor) and ptr.type.is_block() and ptr.type.scalar.is_ptr():
@@ -61,7 +61,7 @@ def symm_at(ptr: Pointer, pe: Integer, _semantic: Any = None) -> tl.tensor:
 
 @builtin
 def team_my_pe(team: Integer, _semantic: Any = None) -> tl.tensor:
-    """Number of the calling PE in ``team``, an int32; -1 if it is not in it. OpenSHMEM 1.5, 9.4.2.
+    """Number of the calling PE in ``team``, an int32; -1 if it is not in it. OpenSHMEM 1.5, 9.4.1.
 
     For ``TEAM_INVALID`` these three are -1, as the standard has it.
     """
@@ -70,7 +70,7 @@ def team_my_pe(team: Integer, _semantic: Any = None) -> tl.tensor:
 
 @builtin
 def team_n_pes(team: Integer, _semantic: Any = None) -> tl.tensor:
-    """Number of PEs in ``team``, an int32; -1 for ``TEAM_INVALID``. OpenSHMEM 1.5, 9.4.3."""
+    """Number of PEs in ``team``, an int32; -1 for ``TEAM_INVALID``. OpenSHMEM 1.5, 9.4.2."""
     return emit(_semantic, "team_n_pes", [_check.team("team_n_pes", "team", team, _semantic)], result=tl.int32)
 
 

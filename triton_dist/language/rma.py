@@ -82,7 +82,7 @@ def putmem(
         pe: the target PE.
         scope: ``"block"``, ``"warp"`` or ``"thread"``.
 
-    OpenSHMEM 1.5, 9.5.1.
+    OpenSHMEM 1.5, 9.6.1.1.
     """
     _copy("putmem", dst, src, nbytes, pe, scope, _semantic)
 
@@ -93,7 +93,7 @@ def putmem_nbi(
 ) -> None:
     """Start the copy that ``putmem`` makes. ``src`` must not be written before ``quiet``.
 
-    Transport ``p2p`` makes the copy before it returns: the program computes nothing meanwhile. OpenSHMEM 1.5, 9.6.1.
+    Transport ``p2p`` makes the copy before it returns: the program computes nothing meanwhile. OpenSHMEM 1.5, 9.6.2.1.
     """
     _copy("putmem_nbi", dst, src, nbytes, pe, scope, _semantic)
 
@@ -114,7 +114,7 @@ def getmem(
         pe: the source PE.
         scope: ``"block"``, ``"warp"`` or ``"thread"``.
 
-    OpenSHMEM 1.5, 9.5.4.
+    OpenSHMEM 1.5, 9.6.1.4.
     """
     _copy("getmem", dst, src, nbytes, pe, scope, _semantic)
 
@@ -125,7 +125,7 @@ def getmem_nbi(
 ) -> None:
     """Start the copy that ``getmem`` makes; ``dst`` holds the data after ``quiet``.
 
-    Transport ``p2p`` makes the copy before it returns: the program computes nothing meanwhile. OpenSHMEM 1.5, 9.6.2.
+    Transport ``p2p`` makes the copy before it returns: the program computes nothing meanwhile. OpenSHMEM 1.5, 9.6.2.2.
     """
     _copy("getmem_nbi", dst, src, nbytes, pe, scope, _semantic)
 
@@ -134,7 +134,7 @@ def getmem_nbi(
 def put(
     dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
-    """``putmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.5.1."""
+    """``putmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.1.1."""
     _copy_elements("put", "putmem", dst, src, nelems, pe, scope, _semantic)
 
 
@@ -142,7 +142,7 @@ def put(
 def put_nbi(
     dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
-    """``putmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.1."""
+    """``putmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.2.1."""
     _copy_elements("put_nbi", "putmem_nbi", dst, src, nelems, pe, scope, _semantic)
 
 
@@ -150,7 +150,7 @@ def put_nbi(
 def get(
     dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
-    """``getmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.5.4."""
+    """``getmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.1.4."""
     _copy_elements("get", "getmem", dst, src, nelems, pe, scope, _semantic)
 
 
@@ -158,7 +158,7 @@ def get(
 def get_nbi(
     dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
-    """``getmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.2."""
+    """``getmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.2.2."""
     _copy_elements("get_nbi", "getmem_nbi", dst, src, nelems, pe, scope, _semantic)
 
 
@@ -205,7 +205,7 @@ def iput(
 ) -> None:
     """Copy ``nelems`` elements, ``src_stride`` apart here, to PE ``pe``, ``dst_stride`` apart there.
 
-    Strides are in elements. Otherwise as ``put``. OpenSHMEM 1.5, 9.5.3.
+    Strides are in elements. Otherwise as ``put``. OpenSHMEM 1.5, 9.6.1.3.
     """
     _strided("iput", dst, src, dst_stride, src_stride, nelems, pe, scope, _semantic)
 
@@ -223,7 +223,7 @@ def iget(
 ) -> None:
     """Copy ``nelems`` elements, ``src_stride`` apart on PE ``pe``, to ``dst``, ``dst_stride`` apart here.
 
-    Strides are in elements. Otherwise as ``get``. OpenSHMEM 1.5, 9.5.6.
+    Strides are in elements. Otherwise as ``get``. OpenSHMEM 1.5, 9.6.1.6.
     """
     _strided("iget", dst, src, dst_stride, src_stride, nelems, pe, scope, _semantic)
 
@@ -260,7 +260,7 @@ def p(dst: Pointer, value: Number, pe: Integer, _semantic: Any = None) -> None:
         value: a number, or a scalar of a type that fits the pointer's.
         pe: the target PE.
 
-    OpenSHMEM 1.5, 9.5.2.
+    OpenSHMEM 1.5, 9.6.1.2.
     """
     dst = _check.pointer("p", "dst", dst, "for one value per element use dl.store")
     dtype = dst.type.element_ty
@@ -275,7 +275,7 @@ def p(dst: Pointer, value: Number, pe: Integer, _semantic: Any = None) -> None:
 def g(src: Pointer, pe: Integer, _semantic: Any = None) -> tl.tensor:
     """The element of the symmetric object ``src`` on PE ``pe``, a scalar of the pointer's element type.
 
-    OpenSHMEM 1.5, 9.5.5.
+    OpenSHMEM 1.5, 9.6.1.5.
     """
     src = _check.pointer("g", "src", src, "for one value per element use dl.load")
     dtype = src.type.element_ty

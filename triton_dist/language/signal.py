@@ -71,7 +71,7 @@ def putmem_signal(
         pe: the target PE.
         scope: which threads copy: ``"block"``, ``"warp"`` or ``"thread"``.
 
-    OpenSHMEM 1.5, 9.8.1.
+    OpenSHMEM 1.5, 9.8.3.
     """
     _put_signal("putmem_signal", dst, src, nbytes, sig_addr, signal, sig_op, pe, scope, _semantic)
 
@@ -88,7 +88,7 @@ def putmem_signal_nbi(
     scope: Scope = "block",
     _semantic: Any = None,
 ) -> None:
-    """As ``putmem_signal``, but ``src`` must not be written before ``quiet``. OpenSHMEM 1.5, 9.8.2."""
+    """As ``putmem_signal``, but ``src`` must not be written before ``quiet``. OpenSHMEM 1.5, 9.8.4."""
     _put_signal("putmem_signal_nbi", dst, src, nbytes, sig_addr, signal, sig_op, pe, scope, _semantic)
 
 
@@ -124,7 +124,7 @@ def signal_op(sig_addr: Pointer, signal: Integer, sig_op: tl.constexpr, pe: Inte
 def signal_fetch(sig_addr: Pointer, _semantic: Any = None) -> tl.tensor:
     """The value of this PE's signal at ``sig_addr``; later loads see what its signaller had published.
 
-    OpenSHMEM 1.5, 9.8.3.
+    OpenSHMEM 1.5, 9.8.5.
     """
     sig_addr = _check.signal_pointer("signal_fetch", "sig_addr", sig_addr)
     return emit(_semantic, "signal_fetch", [sig_addr], result=sig_addr.type.element_ty)
@@ -146,7 +146,7 @@ def signal_wait_until(sig_addr: Pointer, cmp: tl.constexpr, cmp_value: Integer, 
         The value that ended the wait, a scalar of the signal's type. It is also the token of the wait: inside a loop
         with ``num_stages > 1``, pass it to ``consume_token`` for the pointers whose loads the wait protects.
 
-    OpenSHMEM 1.5, 9.8.4.
+    OpenSHMEM 1.5, 9.10.15.
     """
     op = "signal_wait_until"
     sig_addr = _check.signal_pointer(op, "sig_addr", sig_addr)

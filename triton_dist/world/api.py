@@ -306,7 +306,7 @@ def broadcast(
 
     So for all collectives below: ``dst`` and ``src`` are symmetric, contiguous and of one dtype; they may be the same
     where their sizes are, and else do not overlap. Members call them in the same order with the same sizes (the CPU
-    world checks that). OpenSHMEM 1.5, 9.10.5.
+    world checks that). OpenSHMEM 1.5, 9.9.7.
 
     Raises:
         ValueError, TypeError: the operands do not fit; one is not symmetric or was freed; this PE is not in the team.
@@ -318,7 +318,7 @@ def broadcast(
 def fcollect(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = None, stream: Any = None) -> None:
     """All-gather: every member's ``src``, one after the other in the team's order, in everybody's ``dst``.
 
-    ``dst`` has as many elements as all the ``src`` together. Otherwise like :func:`broadcast`. OpenSHMEM 1.5, 9.10.7.
+    ``dst`` has as many elements as all the ``src`` together. Otherwise like :func:`broadcast`. OpenSHMEM 1.5, 9.9.8.
     """
     host_ops.fcollect(_current(), dst, src, team, stream)
 
@@ -327,7 +327,7 @@ def alltoall(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = 
     """Part ``i`` of ``src`` goes to member ``i``, as the part of its ``dst`` with this member's number.
 
     ``dst`` and ``src`` have as many equal parts as the team has members. Otherwise like :func:`broadcast`.
-    OpenSHMEM 1.5, 9.10.8.
+    OpenSHMEM 1.5, 9.9.5.
     """
     host_ops.alltoall(_current(), dst, src, team, stream)
 
@@ -338,7 +338,7 @@ def reduce(
     """All-reduce: combine all members' ``src``, element by element, into everybody's ``dst``.
 
     ``op`` is ``"sum"``, ``"min"`` or ``"max"``; dtypes are integers and floats, no bool or complex numbers. Otherwise
-    like :func:`broadcast`. OpenSHMEM 1.5, 9.10.9.
+    like :func:`broadcast`. OpenSHMEM 1.5, 9.9.9.
     """
     host_ops.reduce(_current(), dst, src, op, team, stream)
 

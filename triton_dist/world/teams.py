@@ -85,7 +85,7 @@ class Team:
             TypeError: one of them is no integer.
             RuntimeError: members pass different numbers; no more teams can be had; this team was destroyed.
 
-        OpenSHMEM 1.5, 9.4.5.
+        OpenSHMEM 1.5, 9.4.6.
         """
         start, stride, size = integer("start", start), integer("stride", stride), integer("size", size)
         if size < 1 or stride < 0 or (stride == 0 and size > 1):
@@ -107,7 +107,7 @@ class Team:
             ValueError: ``xrange`` is not positive.
             RuntimeError: as of :meth:`split_strided`.
 
-        OpenSHMEM 1.5, 9.4.6.
+        OpenSHMEM 1.5, 9.4.7.
         """
         xrange = min(integer("xrange", xrange), self.n_pes)
         if xrange < 1:

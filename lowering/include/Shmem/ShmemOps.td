@@ -143,7 +143,7 @@ class Shmem_ElectedOp<string mnemonic>
 def Shmem_MyPeOp : Shmem_Query<"my_pe"> {
   let summary = "number of the calling PE";
   let description = [{
-    C: `int shmem_my_pe(void)` (OpenSHMEM 1.5, 9.1.3).
+    C: `int shmem_my_pe(void)` (OpenSHMEM 1.5, 9.1.2).
 
     ```mlir
     %me = shmem.my_pe : i32
@@ -158,7 +158,7 @@ def Shmem_MyPeOp : Shmem_Query<"my_pe"> {
 def Shmem_NPesOp : Shmem_Query<"n_pes"> {
   let summary = "number of PEs in the world";
   let description = [{
-    C: `int shmem_n_pes(void)` (OpenSHMEM 1.5, 9.1.4).
+    C: `int shmem_n_pes(void)` (OpenSHMEM 1.5, 9.1.3).
 
     ```mlir
     %n = shmem.n_pes : i32
@@ -172,7 +172,7 @@ def Shmem_NPesOp : Shmem_Query<"n_pes"> {
 
 def Shmem_TeamMyPeOp : Shmem_Query<"team_my_pe"> {
   let summary = "number of the calling PE in a team, -1 outside of it";
-  let description = "C: `int shmem_team_my_pe(shmem_team_t team)` (OpenSHMEM 1.5, 9.4.2).";
+  let description = "C: `int shmem_team_my_pe(shmem_team_t team)` (OpenSHMEM 1.5, 9.4.1).";
   let arguments = (ins I32:$team);
   let results = (outs I32:$result);
   let assemblyFormat = "$team attr-dict `:` type($result)";
@@ -182,7 +182,7 @@ def Shmem_TeamMyPeOp : Shmem_Query<"team_my_pe"> {
 
 def Shmem_TeamNPesOp : Shmem_Query<"team_n_pes"> {
   let summary = "number of PEs in a team";
-  let description = "C: `int shmem_team_n_pes(shmem_team_t team)` (OpenSHMEM 1.5, 9.4.3).";
+  let description = "C: `int shmem_team_n_pes(shmem_team_t team)` (OpenSHMEM 1.5, 9.4.2).";
   let arguments = (ins I32:$team);
   let results = (outs I32:$result);
   let assemblyFormat = "$team attr-dict `:` type($result)";
@@ -206,7 +206,7 @@ def Shmem_TeamTranslatePeOp : Shmem_Query<"team_translate_pe"> {
 def Shmem_SymmOffsetOp : Shmem_Query<"symm_offset"> {
   let summary = "distance in bytes from a symmetric object to its copy on a PE";
   let description = [{
-    C: `(char *)shmem_ptr(ptr, pe) - (char *)ptr` (OpenSHMEM 1.5, 9.4.3). The
+    C: `(char *)shmem_ptr(ptr, pe) - (char *)ptr` (OpenSHMEM 1.5, 9.1.8). The
     language's `symm_at(ptr, pe)` is `ptr` plus this distance.
 
     A distance rather than an address, because of alignment: symmetric heaps are
@@ -246,7 +246,7 @@ def Shmem_HeapDistanceOp : Shmem_Query<"heap_distance"> {
 
 def Shmem_IsReachableOp : Shmem_Query<"is_reachable"> {
   let summary = "whether a PE's heap can be reached by load and store";
-  let description = "C: `shmem_ptr(ptr, pe) != NULL` (OpenSHMEM 1.5, 9.4.3), for any symmetric `ptr`.";
+  let description = "C: `shmem_ptr(ptr, pe) != NULL` (OpenSHMEM 1.5, 9.1.8), for any symmetric `ptr`.";
   let arguments = (ins I32:$pe);
   let results = (outs I32:$result);
   let assemblyFormat = "$pe attr-dict `:` type($result)";
@@ -270,7 +270,7 @@ def Shmem_PutmemOp : Shmem_RmaOp<"putmem", Shmem_SymmetricPtr, Shmem_Ptr> {
   let summary = "copy bytes to a symmetric object on a PE";
   let description = [{
     C: `void shmem_putmem(void *dst, const void *src, size_t nbytes, int pe)`
-    (OpenSHMEM 1.5, 9.5.1). `dst` is symmetric, `src` any memory of this PE. When it
+    (OpenSHMEM 1.5, 9.6.1.1). `dst` is symmetric, `src` any memory of this PE. When it
     returns, `src` may be written again; delivery is complete after `quiet`. It orders
     nothing: not what the program stored before it, nor other puts.
 
@@ -284,7 +284,7 @@ def Shmem_PutmemNbiOp : Shmem_RmaOp<"putmem_nbi", Shmem_SymmetricPtr, Shmem_Ptr>
   let summary = "start copying bytes to a symmetric object on a PE";
   let description = [{
     C: `void shmem_putmem_nbi(void *dst, const void *src, size_t nbytes, int pe)`
-    (OpenSHMEM 1.5, 9.6.1). `src` must not be written before `quiet`. On `p2p` the
+    (OpenSHMEM 1.5, 9.6.2.1). `src` must not be written before `quiet`. On `p2p` the
     copy is made before it returns.
   }];
 }
@@ -293,7 +293,7 @@ def Shmem_GetmemOp : Shmem_RmaOp<"getmem", Shmem_Ptr, Shmem_SymmetricPtr> {
   let summary = "copy bytes from a symmetric object on a PE";
   let description = [{
     C: `void shmem_getmem(void *dst, const void *src, size_t nbytes, int pe)`
-    (OpenSHMEM 1.5, 9.5.4). `src` is symmetric. When it returns, `dst` holds the data
+    (OpenSHMEM 1.5, 9.6.1.4). `src` is symmetric. When it returns, `dst` holds the data
     for every thread of the program.
   }];
   let acquire = 1;
@@ -303,7 +303,7 @@ def Shmem_GetmemNbiOp : Shmem_RmaOp<"getmem_nbi", Shmem_Ptr, Shmem_SymmetricPtr>
   let summary = "start copying bytes from a symmetric object on a PE";
   let description = [{
     C: `void shmem_getmem_nbi(void *dst, const void *src, size_t nbytes, int pe)`
-    (OpenSHMEM 1.5, 9.6.2). `dst` holds the data after `quiet`. On `p2p` the copy is
+    (OpenSHMEM 1.5, 9.6.2.2). `dst` holds the data after `quiet`. On `p2p` the copy is
     made before it returns.
   }];
 }
@@ -324,7 +324,7 @@ def Shmem_IputOp : Shmem_StridedOp<"iput", Shmem_SymmetricPtr, Shmem_Ptr> {
   let summary = "copy elements at a stride to a symmetric object on a PE";
   let description = [{
     C: `void shmem_TYPENAME_iput(TYPE *dst, const TYPE *src, ptrdiff_t dst_stride,
-    ptrdiff_t src_stride, size_t nelems, int pe)` (OpenSHMEM 1.5, 9.5.3). Strides
+    ptrdiff_t src_stride, size_t nelems, int pe)` (OpenSHMEM 1.5, 9.6.1.3). Strides
     are in elements. Order and completion are those of `putmem`.
   }];
 }
@@ -333,7 +333,7 @@ def Shmem_IgetOp : Shmem_StridedOp<"iget", Shmem_Ptr, Shmem_SymmetricPtr> {
   let summary = "copy elements at a stride from a symmetric object on a PE";
   let description = [{
     C: `void shmem_TYPENAME_iget(TYPE *dst, const TYPE *src, ptrdiff_t dst_stride,
-    ptrdiff_t src_stride, size_t nelems, int pe)` (OpenSHMEM 1.5, 9.5.6).
+    ptrdiff_t src_stride, size_t nelems, int pe)` (OpenSHMEM 1.5, 9.6.1.6).
   }];
   let acquire = 1;
 }
@@ -341,7 +341,7 @@ def Shmem_IgetOp : Shmem_StridedOp<"iget", Shmem_Ptr, Shmem_SymmetricPtr> {
 def Shmem_POp : Shmem_ElectedOp<"p"> {
   let summary = "write one element to a symmetric object on a PE";
   let description = [{
-    C: `void shmem_TYPENAME_p(TYPE *dst, TYPE value, int pe)` (OpenSHMEM 1.5, 9.5.2).
+    C: `void shmem_TYPENAME_p(TYPE *dst, TYPE value, int pe)` (OpenSHMEM 1.5, 9.6.1.2).
     It orders nothing: who sees the element need not see what the program stored or put
     before. A flag is `signal_op` or `atomic_set`, or `p` behind `fence`.
   }];
@@ -357,7 +357,7 @@ def Shmem_POp : Shmem_ElectedOp<"p"> {
 def Shmem_GOp : Shmem_ElectedOp<"g"> {
   let summary = "read one element of a symmetric object on a PE";
   let description = [{
-    C: `TYPE shmem_TYPENAME_g(const TYPE *src, int pe)` (OpenSHMEM 1.5, 9.5.5).
+    C: `TYPE shmem_TYPENAME_g(const TYPE *src, int pe)` (OpenSHMEM 1.5, 9.6.1.5).
   }];
   let arguments = (ins Shmem_SymmetricPtr:$src, I32:$pe, Shmem_ElementType:$type);
   let results = (outs Shmem_Value:$result);
@@ -394,7 +394,7 @@ def Shmem_PutmemSignalOp : Shmem_PutmemSignalBase<"putmem_signal"> {
   let description = [{
     C: `void shmem_putmem_signal(void *dst, const void *src, size_t nbytes,
     uint64_t *sig_addr, uint64_t signal, int sig_op, int pe)` (OpenSHMEM 1.5,
-    9.8.1). Who sees the updated signal sees the data.
+    9.8.3). Who sees the updated signal sees the data.
 
     ```mlir
     shmem.putmem_signal block %dst, %src, %nbytes, %sig, add %one, %pe
@@ -406,7 +406,7 @@ def Shmem_PutmemSignalOp : Shmem_PutmemSignalBase<"putmem_signal"> {
 def Shmem_PutmemSignalNbiOp : Shmem_PutmemSignalBase<"putmem_signal_nbi"> {
   let summary = "start copying bytes to a PE, with a signal behind them";
   let description = [{
-    C: `void shmem_putmem_signal_nbi(…)` (OpenSHMEM 1.5, 9.8.2). As
+    C: `void shmem_putmem_signal_nbi(…)` (OpenSHMEM 1.5, 9.8.4). As
     `putmem_signal`; `src` must not be written before `quiet`.
   }];
 }
@@ -432,7 +432,7 @@ def Shmem_SignalOpOp : Shmem_ElectedOp<"signal_op"> {
 
 def Shmem_SignalFetchOp : Shmem_ElectedOp<"signal_fetch"> {
   let summary = "read a local signal atomically";
-  let description = "C: `uint64_t shmem_signal_fetch(const uint64_t *sig_addr)` (OpenSHMEM 1.5, 9.8.3).";
+  let description = "C: `uint64_t shmem_signal_fetch(const uint64_t *sig_addr)` (OpenSHMEM 1.5, 9.8.5).";
   let arguments = (ins Shmem_Ptr:$sig_addr);
   let results = (outs I64:$result);
   let assemblyFormat = "$sig_addr attr-dict `:` type($sig_addr)";
@@ -445,7 +445,7 @@ def Shmem_SignalWaitUntilOp : Shmem_ElectedOp<"signal_wait_until"> {
   let summary = "wait until a local signal compares true";
   let description = [{
     C: `uint64_t shmem_signal_wait_until(uint64_t *sig_addr, int cmp,
-    uint64_t cmp_value)` (OpenSHMEM 1.5, 9.8.4). Returns the value that ended the
+    uint64_t cmp_value)` (OpenSHMEM 1.5, 9.10.15). Returns the value that ended the
     wait; it is also the token that `token_zero` takes.
 
     ```mlir
@@ -623,27 +623,27 @@ defvar Shmem_SomeVectorArguments =
     "(TYPE *ivars, size_t nelems, size_t *indices, const int *status, int cmp, TYPE *cmp_values)";
 
 def Shmem_WaitUntilOp : Shmem_OneElement<"wait_until", "wait until an element compares true",
-    "void shmem_TYPENAME_wait_until(TYPE *ivar, int cmp, TYPE cmp_value)", "9.9.1"> {
+    "void shmem_TYPENAME_wait_until(TYPE *ivar, int cmp, TYPE cmp_value)", "9.10.1"> {
   let rocshmem = "void rocshmem_$type_wait_until($type *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
   let returns = Shmem_Token;
   let wait = 1;
 }
 def Shmem_WaitUntilAllOp : Shmem_ManyElements<"wait_until_all", "wait until all elements compare true",
-    !strconcat("void shmem_TYPENAME_wait_until_all", Shmem_AllArguments), "9.9.2"> {
+    !strconcat("void shmem_TYPENAME_wait_until_all", Shmem_AllArguments), "9.10.2"> {
   let rocshmem = "void rocshmem_$type_wait_until_all($type *, size_t, const int *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
   let returns = Shmem_Token;
   let wait = 1;
 }
 def Shmem_WaitUntilAnyOp : Shmem_ManyElements<"wait_until_any", "wait until any element compares true; which",
-    !strconcat("size_t shmem_TYPENAME_wait_until_any", Shmem_AllArguments), "9.9.3"> {
+    !strconcat("size_t shmem_TYPENAME_wait_until_any", Shmem_AllArguments), "9.10.3"> {
   let rocshmem = "size_t rocshmem_$type_wait_until_any($type *, size_t, const int *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
 def Shmem_WaitUntilSomeOp : Shmem_SomeElements<"wait_until_some", "wait until some elements compare true; how many",
-    !strconcat("size_t shmem_TYPENAME_wait_until_some", Shmem_SomeArguments), "9.9.4"> {
+    !strconcat("size_t shmem_TYPENAME_wait_until_some", Shmem_SomeArguments), "9.10.4"> {
   let rocshmem =
       "size_t rocshmem_$type_wait_until_some($type *, size_t, size_t *, const int *, int, $type)" # rocshmemTypes;
   let results = (outs I64:$result);
@@ -651,7 +651,7 @@ def Shmem_WaitUntilSomeOp : Shmem_SomeElements<"wait_until_some", "wait until so
 }
 def Shmem_WaitUntilAllVectorOp : Shmem_ManyElementsVector<"wait_until_all_vector",
     "wait until all elements compare true with theirs",
-    !strconcat("void shmem_TYPENAME_wait_until_all_vector", Shmem_AllVectorArguments), "9.9.5"> {
+    !strconcat("void shmem_TYPENAME_wait_until_all_vector", Shmem_AllVectorArguments), "9.10.5"> {
   let rocshmem =
       "void rocshmem_$type_wait_until_all_vector($type *, size_t, const int *, int, $type *)" # rocshmemTypes;
   let results = (outs I64:$result);
@@ -660,7 +660,7 @@ def Shmem_WaitUntilAllVectorOp : Shmem_ManyElementsVector<"wait_until_all_vector
 }
 def Shmem_WaitUntilAnyVectorOp : Shmem_ManyElementsVector<"wait_until_any_vector",
     "wait until any element compares true with its own; which",
-    !strconcat("size_t shmem_TYPENAME_wait_until_any_vector", Shmem_AllVectorArguments), "9.9.6"> {
+    !strconcat("size_t shmem_TYPENAME_wait_until_any_vector", Shmem_AllVectorArguments), "9.10.6"> {
   let rocshmem =
       "size_t rocshmem_$type_wait_until_any_vector($type *, size_t, const int *, int, $type *)" # rocshmemTypes;
   let results = (outs I64:$result);
@@ -668,41 +668,41 @@ def Shmem_WaitUntilAnyVectorOp : Shmem_ManyElementsVector<"wait_until_any_vector
 }
 def Shmem_WaitUntilSomeVectorOp : Shmem_SomeElementsVector<"wait_until_some_vector",
     "wait until some elements compare true with theirs; how many",
-    !strconcat("size_t shmem_TYPENAME_wait_until_some_vector", Shmem_SomeVectorArguments), "9.9.7"> {
+    !strconcat("size_t shmem_TYPENAME_wait_until_some_vector", Shmem_SomeVectorArguments), "9.10.7"> {
   let rocshmem =
       "size_t rocshmem_$type_wait_until_some_vector($type *, size_t, size_t *, const int *, int, $type *)" # rocshmemTypes;
   let results = (outs I64:$result);
   let wait = 1;
 }
 def Shmem_TestOp : Shmem_OneElement<"test", "whether an element compares true",
-    "int shmem_TYPENAME_test(TYPE *ivar, int cmp, TYPE cmp_value)", "9.9.8"> {
+    "int shmem_TYPENAME_test(TYPE *ivar, int cmp, TYPE cmp_value)", "9.10.8"> {
   let rocshmem = "int rocshmem_$type_test($type *, int, $type)" # rocshmemTypes;
   let results = (outs I32:$result);
 }
 def Shmem_TestAllOp : Shmem_ManyElements<"test_all", "whether all elements compare true",
-    !strconcat("int shmem_TYPENAME_test_all", Shmem_AllArguments), "9.9.9"> {
+    !strconcat("int shmem_TYPENAME_test_all", Shmem_AllArguments), "9.10.9"> {
   let results = (outs I32:$result);
 }
 def Shmem_TestAnyOp : Shmem_ManyElements<"test_any", "which element compares true, -1 if none",
-    !strconcat("size_t shmem_TYPENAME_test_any", Shmem_AllArguments), "9.9.10"> {
+    !strconcat("size_t shmem_TYPENAME_test_any", Shmem_AllArguments), "9.10.10"> {
   let results = (outs I64:$result);
 }
 def Shmem_TestSomeOp : Shmem_SomeElements<"test_some", "how many elements compare true, and which",
-    !strconcat("size_t shmem_TYPENAME_test_some", Shmem_SomeArguments), "9.9.11"> {
+    !strconcat("size_t shmem_TYPENAME_test_some", Shmem_SomeArguments), "9.10.11"> {
   let results = (outs I64:$result);
 }
 def Shmem_TestAllVectorOp : Shmem_ManyElementsVector<"test_all_vector", "whether all elements compare true with theirs",
-    !strconcat("int shmem_TYPENAME_test_all_vector", Shmem_AllVectorArguments), "9.9.12"> {
+    !strconcat("int shmem_TYPENAME_test_all_vector", Shmem_AllVectorArguments), "9.10.12"> {
   let results = (outs I32:$result);
 }
 def Shmem_TestAnyVectorOp : Shmem_ManyElementsVector<"test_any_vector",
     "which element compares true with its own, -1 if none",
-    !strconcat("size_t shmem_TYPENAME_test_any_vector", Shmem_AllVectorArguments), "9.9.13"> {
+    !strconcat("size_t shmem_TYPENAME_test_any_vector", Shmem_AllVectorArguments), "9.10.13"> {
   let results = (outs I64:$result);
 }
 def Shmem_TestSomeVectorOp : Shmem_SomeElementsVector<"test_some_vector",
     "how many elements compare true with theirs, and which",
-    !strconcat("size_t shmem_TYPENAME_test_some_vector", Shmem_SomeVectorArguments), "9.9.14"> {
+    !strconcat("size_t shmem_TYPENAME_test_some_vector", Shmem_SomeVectorArguments), "9.10.14"> {
   let results = (outs I64:$result);
 }
 
@@ -820,7 +820,7 @@ class Shmem_WorldCollective<string mnemonic> : Shmem_Collective<mnemonic> {
 def Shmem_BarrierAllOp : Shmem_WorldCollective<"barrier_all"> {
   let summary = "complete outstanding operations and wait for every PE";
   let description = [{
-    C: `void shmem_barrier_all(void)` (OpenSHMEM 1.5, 9.10.1). Called by one
+    C: `void shmem_barrier_all(void)` (OpenSHMEM 1.5, 9.9.1). Called by one
     program of each PE at a time; all PEs' grids must be resident.
   }];
 }
@@ -828,7 +828,7 @@ def Shmem_BarrierAllOp : Shmem_WorldCollective<"barrier_all"> {
 def Shmem_SyncAllOp : Shmem_WorldCollective<"sync_all"> {
   let summary = "wait for every PE";
   let description = [{
-    C: `void shmem_sync_all(void)` (OpenSHMEM 1.5, 9.10.2). As `barrier_all`, but
+    C: `void shmem_sync_all(void)` (OpenSHMEM 1.5, 9.9.4). As `barrier_all`, but
     remote updates are not completed: only memory that a PE itself wrote is visible.
   }];
 }
@@ -848,7 +848,7 @@ def Shmem_BarrierOp : Shmem_TeamSync<"barrier", "barrier"> {
 
 def Shmem_SyncOp : Shmem_TeamSync<"sync", "team_sync"> {
   let summary = "wait for every PE of a team";
-  let description = "C: `int shmem_team_sync(shmem_team_t team)` (OpenSHMEM 1.5, 9.10.3).";
+  let description = "C: `int shmem_team_sync(shmem_team_t team)` (OpenSHMEM 1.5, 9.9.3).";
 }
 
 class Shmem_DataCollective<string mnemonic> : Shmem_Collective<mnemonic> {
@@ -859,7 +859,7 @@ def Shmem_BroadcastOp : Shmem_DataCollective<"broadcast"> {
   let summary = "copy bytes from one PE of a team to all";
   let description = [{
     C: `int shmem_broadcastmem(shmem_team_t team, void *dst, const void *src,
-    size_t nbytes, int root)` (OpenSHMEM 1.5, 9.10.5); `root` counts in the team.
+    size_t nbytes, int root)` (OpenSHMEM 1.5, 9.9.7); `root` counts in the team.
   }];
   let arguments = (ins I32:$team, Shmem_SymmetricPtr:$dst, Shmem_SymmetricPtr:$src, I64:$nbytes, I32:$root, Shmem_ThreadScope:$scope);
   let assemblyFormat =
@@ -880,7 +880,7 @@ def Shmem_FcollectOp : Shmem_Exchange<"fcollect"> {
   let summary = "concatenate what every PE of a team contributes, on all of them";
   let description = [{
     C: `int shmem_fcollectmem(shmem_team_t team, void *dst, const void *src,
-    size_t nbytes)` (OpenSHMEM 1.5, 9.10.6); `nbytes` is one PE's contribution.
+    size_t nbytes)` (OpenSHMEM 1.5, 9.9.8); `nbytes` is one PE's contribution.
   }];
 }
 
@@ -888,7 +888,7 @@ def Shmem_AlltoallOp : Shmem_Exchange<"alltoall"> {
   let summary = "send a block to each PE of a team and get one from each";
   let description = [{
     C: `int shmem_alltoallmem(shmem_team_t team, void *dst, const void *src,
-    size_t nbytes)` (OpenSHMEM 1.5, 9.10.7); `nbytes` is one block.
+    size_t nbytes)` (OpenSHMEM 1.5, 9.9.5); `nbytes` is one block.
   }];
 }
 
@@ -905,7 +905,7 @@ def Shmem_ReduceOp : Shmem_Reduce<"reduce"> {
   let summary = "combine the elements of every PE of a team, on all of them";
   let description = [{
     C: `int shmem_TYPENAME_OP_reduce(shmem_team_t team, TYPE *dst, const TYPE *src,
-    size_t nelems)` (OpenSHMEM 1.5, 9.10.9). `dst` may be `src`.
+    size_t nelems)` (OpenSHMEM 1.5, 9.9.9). `dst` may be `src`.
   }];
   let rocshmem = "int rocshmem_ctx_$type_$op_reduce_wg(rocshmem_ctx_t, rocshmem_team_t, $type *, const $type *, int)" #
                  " for short int long float double";
