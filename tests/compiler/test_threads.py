@@ -41,8 +41,13 @@ def kernels(tmp_path: Path) -> list[Callable[..., None]]:
     """With and without shmem ops, in turns; all different."""
     source = "import triton.language as tl\nimport triton_dist.language as dl\n"
     for number in range(2 * THREADS):
-        op = f"dl.signal_op(sig, {number}, dl.SIGNAL_SET, pe)" if number % 2 else f"tl.store(x, {number}.0)"
-        source += f"def kernel{number}(x, sig, pe):\n    tl.store(x + 1, {number}.0)\n    {op}\n"
+        ops = [f"tl.store(x + 1, {number}.0)"]
+        if number % 2:  # NVSHMEM's library and, for the wait, our own
+            ops += [
+                f"dl.signal_op(sig, {number}, dl.SIGNAL_SET, pe)",
+                f"dl.signal_wait_until(sig, dl.CMP_GE, {number})",
+            ]
+        source += "\n    ".join([f"def kernel{number}(x, sig, pe):", *ops]) + "\n"
     file = tmp_path / "kernels_of_threads.py"
     file.write_text(source)
     spec = importlib.util.spec_from_file_location(file.stem, file)
@@ -59,7 +64,8 @@ def in_threads(function: Callable[[Any], Any], items: list[Any]) -> list[Any]:
 
 def test_each_kernel_gets_what_it_needs_and_no_other(compile_kernel: Compile, kernels: list[Any]) -> None:
     ptx = in_threads(lambda kernel: compile_kernel(kernel, SIGNATURE).asm["ptx"], kernels)
-    assert ["nvshmemi_device_state_d" in text for text in ptx] == [False, True] * THREADS
+    for symbol in ("nvshmemi_device_state_d", "triton_dist_wait_state"):
+        assert [symbol in text for text in ptx] == [False, True] * THREADS
     assert nvidia.CUDABackend.instrumentation is None
 
 
