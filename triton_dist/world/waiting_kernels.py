@@ -108,7 +108,7 @@ def _is_inside(file: str) -> bool:
 
 
 class PlacedLauncher:
-    """A launcher that remembers which of the user's lines launched its kernel last, which takes a third of a µs."""
+    """A launcher that remembers which of the user's lines launched its kernel last; it takes about half a µs."""
 
     def __init__(self, launcher: Any, kernel: WaitingKernel) -> None:
         self._launcher = launcher
