@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from triton_dist.testing.launch import child_environment
 from triton_dist.world.kind import kind
 
 __all__ = ["main"]
@@ -61,8 +62,9 @@ def main() -> int:
 def _run(example: Path, n_pes: int) -> Outcome:
     begin = time.monotonic()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_pes)]
+    environment = child_environment() | {"TRITON_DIST_WORLD": kind()}
     with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen([*command, str(example)], stdout=output, stderr=output, env=_environment())
+        process = subprocess.Popen([*command, str(example)], stdout=output, stderr=output, env=environment)
         try:
             status = _wait(process, begin)
         finally:
@@ -87,11 +89,6 @@ def _wait(process: subprocess.Popen[bytes], begin: float) -> int | None:
         except subprocess.TimeoutExpired:
             print(f"      still running after {time.monotonic() - begin:.0f} s", flush=True)
     return None
-
-
-def _environment() -> dict[str, str]:
-    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": os.pathsep.join(path), "TRITON_DIST_WORLD": kind()}
 
 
 def _devices() -> str:

@@ -12,13 +12,15 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from checking import HERE
+from by_hand import by_hand
+
+from triton_dist.testing.launch import child_environment
 
 NOBODY = 65534
 STAY = """
@@ -32,43 +34,9 @@ world.finalize()
 """
 
 
-@contextmanager
-def world(
-    port: int, program: str, *, agent: bool = True, n_pes: int = 2, **env: str
-) -> Iterator[list[subprocess.Popen[str]]]:
+def world(port: int, program: str, **env: str) -> AbstractContextManager[list[subprocess.Popen[str]]]:
     """PEs that meet at a store which everybody may write to."""
-    pes = []
-    try:
-        for pe in range(n_pes):
-            launch = {
-                "RANK": str(pe),
-                "WORLD_SIZE": str(n_pes),
-                "LOCAL_RANK": str(pe),
-                "LOCAL_WORLD_SIZE": str(n_pes),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "TORCHELASTIC_USE_AGENT_STORE": "True",
-                "TRITON_DIST_WORLD": "cpu",
-                "TRITON_DIST_SYMMETRIC_SIZE": "16M",
-                "TRITON_DIST_INIT_TIMEOUT": "60",
-                "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": str(HERE.parents[1]),
-            }
-            pes.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", program],
-                    env=os.environ | launch | env,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
-        yield pes
-    finally:
-        for pe in pes:
-            pe.kill()
-            pe.wait()
+    return by_hand([0, 1], 2, port, program, agent=True, **env)
 
 
 class Payload:
@@ -263,7 +231,7 @@ def test_another_user_holds_the_name_of_pe_0() -> None:
     squatter = subprocess.Popen([sys.executable, "-c", SQUAT, name], **pipes)
     try:
         assert squatter.stdout is not None and squatter.stdout.readline() == "\n"
-        environment = os.environ | {"PYTHONPATH": str(HERE.parents[1]), "TRITON_DIST_WORLD": "cpu"}
+        environment = child_environment() | {"TRITON_DIST_WORLD": "cpu"}
         done = subprocess.run(
             [sys.executable, "-c", MEET], env=environment, capture_output=True, text=True, timeout=60, check=True
         )

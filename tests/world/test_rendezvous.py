@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
-from checking import HERE
+from by_hand import by_hand
 
 TORCH = """
 import torch, torch.distributed as dist, triton_dist
@@ -28,7 +23,6 @@ def world():
         triton_dist.barrier_all()
     assert found.n_pes == 2
 """
-PROGRAM = "import triton_dist\nwith triton_dist.init() as world: print(world)"
 COME_AND_STAY = """
 import os, sys, time
 import triton_dist
@@ -47,42 +41,6 @@ triton_dist.init()
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
-
-
-@contextmanager
-def by_hand(
-    ranks: list[int], n_pes: int, port: int, program: str = PROGRAM, arguments: list[str] | None = None, **env: str
-) -> Iterator[list[subprocess.Popen[str]]]:
-    """PEs that somebody starts one by one."""
-    clean = {k: v for k, v in os.environ.items() if not re.match("LOCAL_|TORCHELASTIC", k)}
-    pes = []
-    try:
-        for i, rank in enumerate(ranks):
-            launch = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(n_pes),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "TRITON_DIST_WORLD": "cpu",
-                "TRITON_DIST_SYMMETRIC_SIZE": "16M",
-                "TRITON_DIST_INIT_TIMEOUT": "60",
-                "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": str(HERE.parents[1]),
-            }
-            pes.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", program, *(arguments or [""] * len(ranks))[i : i + 1]],
-                    env=clean | launch | env,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
-        yield pes
-    finally:
-        for pe in pes:
-            pe.kill()
-            pe.wait()
 
 
 def errors_of(pes: list[subprocess.Popen[str]], seconds: float = 60) -> list[str]:

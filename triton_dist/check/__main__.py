@@ -69,10 +69,14 @@ def _check(options: argparse.Namespace, schedules: list[str], arguments: list[st
                 break
             env = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SCHEDULE": schedule}
             # What the program prints is the same again with every schedule: it is shown if something is wrong.
-            outcome = forker.run_for(
-                options.timeout - seconds, options.script, arguments, options.pes, env, captures=bool(done)
+            outcome = forker.launch_together(
+                [options.script, *arguments],
+                options.pes,
+                env=env,
+                timeout=options.timeout - seconds,
+                captures=bool(done),
             )
-            if outcome is None:
+            if outcome.timed_out:
                 how = f"schedule {schedule}; --timeout"
                 print(f"triton-dist-check: ended after {options.timeout:g} s ({how})", file=sys.stderr)
                 return 1

@@ -1,30 +1,47 @@
 """Starts PEs as forks of a process that has imported everything, since importing takes longer than most small programs.
 
-Run as a program it is that process: a line of JSON in, a line out.
+Run as a program it is that process: a line of JSON in, a line out. A fork leaves its loop and becomes the PE: it runs
+the script as ``__main__`` and ends as any Python process does, with what is registered for its exit.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
-import runpy
-import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import traceback
+import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import NoReturn
+
+from triton_dist.testing.launch import (
+    PEResult,
+    Result,
+    child_environment,
+    die_with_parent,
+    kill_all,
+    pe_environment,
+    wait_for_all,
+)
 
 __all__ = ["Forker", "Outcome"]
+
+_MODULES = (
+    "triton.experimental.gluon",  # a kernel's first launch would import it
+    "triton_dist.world.cpu.checking",
+    "triton_dist.world.cpu.world",
+)
 
 
 @dataclass(frozen=True)
@@ -32,162 +49,231 @@ class Outcome:
     """What the PEs of one run did."""
 
     statuses: list[int]
+    """A negative one is the signal that ended the PE, as in :mod:`subprocess`."""
+
     output: str
     """Of all PEs; empty if it went where this process's output goes."""
 
+    timed_out: bool
+    """The PEs that still ran at the time limit were killed."""
+
 
 class Forker:
-    """Use it as a context manager. The PEs are of the CPU world.
+    """Starts the process that forks; use it as a context manager. The PEs are of the CPU world.
+
+    What a PE reads while Python or PyTorch start, such as ``OMP_NUM_THREADS``, it has from the process that forks.
 
     Args:
-        env: what the process that forks has in its environment besides, such as what importing triton_dist reads.
+        env: what that process and the PEs have in their environment besides, such as what importing triton_dist reads.
+        modules: what that process imports besides triton_dist.
     """
 
-    def __init__(self, env: Mapping[str, str] | None = None) -> None:
-        self._env = dict(env or {})
+    def __init__(self, env: Mapping[str, str] | None = None, modules: Sequence[str] = ()) -> None:
+        self._env = {"TRITON_DIST_WORLD": "cpu", **(env or {})}
+        self._modules = modules
 
     def __enter__(self) -> Forker:
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        threads = os.environ.get("OMP_NUM_THREADS", "1")
-        env = os.environ | {"TRITON_DIST_WORLD": "cpu", "OMP_NUM_THREADS": threads, "PYTHONPATH": path} | self._env
-        self._answers, theirs = os.pipe()
-        command = [sys.executable, os.path.abspath(__file__), str(theirs)]
-        self._process = subprocess.Popen(
-            command, env=env, stdin=subprocess.PIPE, pass_fds=[theirs], start_new_session=True
-        )
-        os.close(theirs)
-        self._read = b""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, os.path.abspath(__file__), str(theirs.fileno()), *self._modules],
+                env=child_environment() | self._env,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # what a terminal sends on Ctrl-C is for this process alone
+            )
+        with ours:
+            self._requests, self._answers = ours.makefile("w"), ours.makefile("r")
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.terminate()
         self._process.wait()
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        os.close(self._answers)
+        self._answers.close()
+        with suppress(OSError):  # what an interrupted request has left unsent
+            self._requests.close()
 
-    def run(
-        self, script: str | os.PathLike[str], *args: str, n_pes: int = 2, **env: str
-    ) -> Outcome:  # fmt: skip
-        """Run the script on ``n_pes`` PEs, with ``env`` added to this process's environment, and take its output."""
-        outcome = self.run_for(None, script, args, n_pes, env, captures=True)
-        assert outcome is not None
-        return outcome
-
-    def run_for(
+    def launch(
         self,
-        seconds: float | None,
-        script: str | os.PathLike[str],
-        args: Sequence[str],
+        args: Sequence[str | os.PathLike[str]],
         n_pes: int,
-        env: Mapping[str, str],
         *,
-        captures: bool,
-    ) -> Outcome | None:
-        """The same, for at most so many seconds (None: any). None: it took longer, and this object can do no more."""
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # here, since it takes a second
+        env: Mapping[str, str] | None = None,
+        timeout: float = 120.0,
+    ) -> Result:
+        """What :func:`triton_dist.testing.launch` does, in a fraction of the time, with a script or ``-c code``."""
+        with tempfile.TemporaryDirectory() as directory:
+            files = [[f"{directory}/{pe}.{name}" for name in ("stdout", "stderr")] for pe in range(n_pes)]
+            statuses, ends, seconds = self._ask(args, files, env, timeout)
+            texts = [[_text(file) for file in both] for both in files]
+        pes = (
+            PEResult(pe, status, stdout, stderr, seconds if end is None else end)
+            for pe, (status, (stdout, stderr), end) in enumerate(zip(statuses, texts, ends, strict=True))
+        )
+        return Result(tuple(pes), seconds, None in ends)
 
-        store = TCPStore("127.0.0.1", 0, n_pes, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
-        launch = {
-            "WORLD_SIZE": str(n_pes),
-            "LOCAL_WORLD_SIZE": str(n_pes),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(store.port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "TORCHELASTIC_RESTART_COUNT": "0",
-        }
-        assert self._process.stdin is not None
-        job = [os.fspath(script), args, n_pes, {**env, **launch}, captures]
-        self._process.stdin.write(json.dumps(job).encode() + b"\n")
-        self._process.stdin.flush()
-        answer = self._answer(None if seconds is None else time.monotonic() + seconds)
-        return None if answer is None else Outcome(*json.loads(answer))
+    def launch_together(
+        self,
+        args: Sequence[str | os.PathLike[str]],
+        n_pes: int,
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 120.0,
+        captures: bool = True,
+    ) -> Outcome:
+        """The same for PEs that write to one output: with ``captures`` a file, else that of this process."""
+        with tempfile.TemporaryDirectory() as directory:
+            output = f"{directory}/output"
+            files = [[output] * 2 if captures else []] * n_pes
+            statuses, ends, _ = self._ask(args, files, env, timeout)
+            return Outcome(statuses, _text(output) if captures else "", None in ends)
 
-    def _answer(self, deadline: float | None) -> bytes | None:
-        while b"\n" not in self._read:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._answers], [], [], left)[0]:
-                return None
-            data = os.read(self._answers, 1 << 16)
-            if not data:
-                raise RuntimeError(f"the process that starts PEs has ended ({self._process.wait()})")
-            self._read += data
-        line, _, self._read = self._read.partition(b"\n")
-        return line
+    def _ask(
+        self,
+        args: Sequence[str | os.PathLike[str]],
+        files: Sequence[Sequence[str]],
+        env: Mapping[str, str] | None,
+        timeout: float,
+    ) -> tuple[list[int], list[float | None], float]:
+        """All exit statuses; when each PE ended, if it did in time; how long it took.
+
+        ``files`` are, for each PE, those of its stdout and stderr, or none.
+        """
+        from triton_dist.world.launchers.tcp import open_store  # here, since it takes a second
+
+        n_pes = len(files)
+        _store, port = open_store("127.0.0.1", 60.0)  # it ends with this variable
+        environments = [pe_environment(pe, n_pes, port) | self._env | dict(env or {}) for pe in range(n_pes)]
+        request = [[os.fspath(arg) for arg in args], environments, files, timeout]
+        answer = ""
+        with suppress(OSError):  # the other end is gone
+            self._requests.write(json.dumps(request) + "\n")
+            self._requests.flush()
+            answer = self._answers.readline()
+        if not answer:
+            raise RuntimeError(f"the process that forks PEs has ended with status {self._process.wait()}")
+        statuses, ends, seconds = json.loads(answer)
+        return statuses, ends, seconds
 
 
-# ---- in the process that has imported everything
+def _text(file: str) -> str:
+    path = Path(file)
+    return path.read_text("utf-8", "replace") if path.exists() else ""
 
 
-def _serve(answers: int) -> None:
-    import triton
-    import triton.experimental.gluon  # noqa: F401  (a kernel's first launch would)
+# ---- the process that forks
 
-    import triton_dist.world.cpu.checking
-    import triton_dist.world.cpu.world  # noqa: F401
 
+class _Fork:
+    """A forked PE, as much of a ``subprocess.Popen`` as :mod:`triton_dist.testing.launch` needs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self, flags: int = os.WNOHANG) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, flags)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self) -> int | None:
+        return self.poll(0)
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _serve(connection: socket.socket, modules: Sequence[str]) -> list[str] | None:
+    """Answers requests until there are no more. In a fork: the arguments of the program that it is to run."""
+    for module in modules:
+        importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # what lies here now is never garbage: PEs need not look through it
-    for line in iter(sys.stdin.buffer.readline, b""):
-        script, args, n_pes, env, captures = json.loads(line)
-        with tempfile.TemporaryFile() as output:
-            fd = output.fileno() if captures else None
-            pids = [_fork(script, args, env | {"RANK": str(pe), "LOCAL_RANK": str(pe)}, fd) for pe in range(n_pes)]
-            statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-            output.seek(0)
-            answer = json.dumps([statuses, output.read().decode(errors="replace")]).encode() + b"\n"
-        while answer:
-            answer = answer[os.write(answers, answer) :]
+    gc.freeze()  # what is here stays, so a fork need not touch it, which would copy it
+    forks: list[_Fork] = []
+
+    def end(*_: object) -> NoReturn:
+        kill_all(forks)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    for line in connection.makefile("r"):
+        args, environments, files, timeout = json.loads(line)
+        begin = time.monotonic()
+        for environment, own_files in zip(environments, files, strict=True):
+            if (pid := os.fork()) == 0:
+                os.close(connection.detach())
+                _dress(environment, own_files)
+                return list(args)
+            forks.append(_Fork(pid))
+        ends = wait_for_all(forks, begin + timeout)
+        kill_all(forks)
+        moments = [ends[pe] - begin if pe in ends else None for pe in range(len(forks))]
+        answer = [[fork.returncode for fork in forks], moments, time.monotonic() - begin]
+        forks.clear()  # their numbers may become those of other processes
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+    return None
 
 
-def _fork(script: str, args: Sequence[str], env: dict[str, str], output: int | None) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        from triton_dist.testing.launch import die_with_parent
-
-        die_with_parent()
-        os.environ.update(env)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        if output is not None:
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-        sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]  # whole lines
-        sys.argv[:] = [script, *args]
-        sys.path[:1] = [os.path.dirname(os.path.abspath(script))]
-        sys.path[1:1] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
-        status = _status(script)
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+def _dress(environment: Mapping[str, str], files: Sequence[str]) -> None:
+    """Give a fork what a process that was started has of its own."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()  # so that a kill reaches what the PE itself started
+    die_with_parent()
+    os.environ.clear()
+    os.environ.update(environment)
+    for descriptor, file in enumerate(files, 1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), descriptor)
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]  # lines of several PEs stay whole
 
 
-def _status(script: str) -> int:
-    """Run it; its exit status."""
-    try:
-        runpy.run_path(script, run_name="__main__")
-    except SystemExit as end:
-        return _code(end.code)
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    return 0
+def _become(args: Sequence[str]) -> None:
+    """Run ``python *args``: a script, or ``-c`` and code."""
+    is_code = args[0] == "-c"
+    file = "<string>" if is_code else args[0]
+    source, sys.argv[:] = (args[1], ["-c", *args[2:]]) if is_code else (Path(file).read_bytes(), args)
+    where = "" if is_code else str(Path(file).resolve().parent)
+    sys.path[:] = [where, *filter(None, os.environ["PYTHONPATH"].split(os.pathsep)), *sys.path[1:]]
+    main = types.ModuleType("__main__")
+    if not is_code:
+        main.__file__ = file
+    sys.modules["__main__"] = main
+    exec(compile(source, file, "exec"), main.__dict__)
 
 
-def _code(code: Any) -> int:
-    if code is None or isinstance(code, int):
-        return code or 0
-    print(code, file=sys.stderr)
-    return 1
+def _end(error: BaseException | None) -> NoReturn:
+    """What Python does at its end, but for taking everything imported apart, which takes longer than a program here."""
+    status = 0
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, int | None):
+            status = error.code or 0
+        else:
+            status = 1
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        status = 1
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next  # the frames of the program itself are left
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads that are no daemons
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status & 0xFF)
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    program = _serve(socket.socket(fileno=int(sys.argv[1])), [*_MODULES, *sys.argv[2:]])
+    if program is not None:
+        try:
+            _become(program)
+        except BaseException as error:
+            _end(error)
+        _end(None)

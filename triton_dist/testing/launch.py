@@ -21,9 +21,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
-__all__ = ["PEResult", "Result", "die_with_parent", "launch", "run"]
+__all__ = [
+    "PEResult",
+    "Process",
+    "Result",
+    "child_environment",
+    "die_with_parent",
+    "kill_all",
+    "launch",
+    "pe_environment",
+    "run",
+    "wait_for_all",
+]
 
 
 @dataclass(frozen=True)
@@ -89,9 +100,9 @@ def launch(
     with ExitStack() as stack:
         outputs = [tuple(stack.enter_context(_scratch()) for _ in ("stdout", "stderr")) for _ in range(n_pes)]
         begin, processes = stack.enter_context(_started(args, n_pes, env, timeout, outputs))
-        ends = _wait(processes, begin + timeout)
+        ends = wait_for_all(processes, begin + timeout)
         timed_out = len(ends) < n_pes
-        _kill(processes)
+        kill_all(processes)
         seconds = time.monotonic() - begin
         pes = tuple(
             PEResult(pe, process.returncode, _text(stdout), _text(stderr), ends.get(pe, begin + seconds) - begin)
@@ -112,7 +123,7 @@ def run(
     None: the time limit was hit, and they were killed.
     """
     with _started(args, n_pes, env, timeout, [(None, None)] * n_pes) as (begin, processes):
-        ended = _wait(processes, begin + timeout)
+        ended = wait_for_all(processes, begin + timeout)
         return [process.returncode for process in processes] if len(ended) == n_pes else None
 
 
@@ -137,7 +148,7 @@ def _started(
             processes.append(
                 subprocess.Popen(
                     [sys.executable, *(os.fspath(arg) for arg in args)],
-                    env=_environment(pe, n_pes, port) | dict(env or {}),
+                    env=pe_environment(pe, n_pes, port) | dict(env or {}),
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,
@@ -148,13 +159,19 @@ def _started(
             )
         yield begin, processes
     finally:
-        _kill(processes)
+        kill_all(processes)
 
 
-def _environment(pe: int, n_pes: int, port: int) -> dict[str, str]:
+def child_environment() -> dict[str, str]:
+    """This process's environment, for a process that is to import the same triton_dist and shares the cores."""
     package_root = Path(__file__).resolve().parents[2]
     path = [str(package_root), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {
+    return {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+
+
+def pe_environment(pe: int, n_pes: int, port: int) -> dict[str, str]:
+    """The same for a PE, with torchrun's variables. The agent's store is at ``port`` of this host."""
+    return child_environment() | {
         "RANK": str(pe),
         "WORLD_SIZE": str(n_pes),
         "LOCAL_RANK": str(pe),
@@ -163,8 +180,6 @@ def _environment(pe: int, n_pes: int, port: int) -> dict[str, str]:
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-        "PYTHONPATH": os.pathsep.join(path),
         "PYTHONUNBUFFERED": "1",  # a killed PE has said all it had to say
     }
 
@@ -188,7 +203,17 @@ def _text(file: IO[str]) -> str:
     return file.read()
 
 
-def _wait(processes: Sequence[subprocess.Popen[str]], deadline: float) -> dict[int, float]:
+class Process(Protocol):
+    """As much of a ``subprocess.Popen`` as the functions below need. It leads a process group."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def wait(self) -> int | None: ...
+
+
+def wait_for_all(processes: Sequence[Process], deadline: float) -> dict[int, float]:
     """When each PE ended, of those that did before the deadline. Every PE is reaped as soon as it ends."""
     ends: dict[int, float] = {}
     while len(ends) < len(processes) and (now := time.monotonic()) <= deadline:
@@ -199,9 +224,10 @@ def _wait(processes: Sequence[subprocess.Popen[str]], deadline: float) -> dict[i
     return ends
 
 
-def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:
+def kill_all(processes: Sequence[Process]) -> None:
     """End every PE's process group: the PE if it still runs, and what it left running."""
     for process in processes:
         with suppress(ProcessLookupError, PermissionError):  # when nobody is left in it
             os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # one that does not lead its group yet
         process.wait()
