@@ -18,7 +18,11 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from op_table import ops  # noqa: E402
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    page
+    for folder in (".", "docs", "docs/decisions", "benchmarks/results")
+    for page in sorted((ROOT / folder).glob("*.md"))
+]
 
 
 def test_environment_table_is_the_code_s_own() -> None:
@@ -61,7 +65,14 @@ def test_every_function_is_described() -> None:
     assert not missing, f"docs/world.md says nothing of {missing}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs/decisions"
+    index = (folder / "README.md").read_text()
+    records = {page.name for page in folder.glob("*.md")} - {"README.md"}
+    assert set(re.findall(r"\]\((\d{4}-[^)]+)\)", index)) == records
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#]+)", prose):
