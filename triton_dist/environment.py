@@ -44,7 +44,7 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 1 or 0")
 
 
-_MAX_SECONDS = 1_000_000  # a bit more than eleven days; the system's own waits take no more than twice as long
+_MAX_SECONDS = 1_000_000  # 11.6 days; waits of the operating system accept at most about twice that
 
 
 def _seconds(text: str) -> float:
@@ -87,7 +87,7 @@ def _path(text: str) -> str:
 
 
 _NUMBER = r"[0-9]{1,20}(\.[0-9]{0,20})?"
-_MAX_SIZE = 1 << 46  # of all addresses that a process has, a half
+_MAX_SIZE = 1 << 46  # half of a process's address space
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -136,8 +136,8 @@ VARIABLES: dict[str, Variable] = {
             "TRITON_DIST_SECRET_FILE",
             _path,
             None,
-            "A file with a secret by which the PEs know each other, the same on all hosts, that nobody else may read "
-            "(chmod 600). For PEs on several hosts; those of one host need none.",
+            "File with the secret that authenticates the PEs to each other. It is the same on all hosts, and only its "
+            "owner may read it (chmod 600). For worlds on several hosts; a world on one host needs none.",
             "path",
         ),
         Variable(
@@ -151,25 +151,25 @@ VARIABLES: dict[str, Variable] = {
             "TRITON_DIST_WAIT_TIMEOUT",
             _timeout,
             60.0,
-            "Seconds after which a wait in a kernel is too long, so that it is said who waits for what; 0: never. CPU "
-            "world: a kernel in which no program can go on for so long ends with an error. GPU world: see "
-            "TRITON_DIST_WAIT_ACTION; read by init().",
+            "Seconds after which a wait in a kernel is reported; 0: never. CPU world: a kernel ends with an error when "
+            "none of its programs has made progress for this time. GPU world: see TRITON_DIST_WAIT_ACTION; read by "
+            "init().",
             "seconds",
         ),
         Variable(
             "TRITON_DIST_WAIT_ACTION",
             _choice("report", "abort"),
             "report",
-            "GPU world: what follows a wait that is too long. report: a line to stderr, and the kernel goes on "
-            "waiting. abort: the line, and the world is broken, so that every PE ends with an error. Read by init().",
+            "GPU world: what happens after TRITON_DIST_WAIT_TIMEOUT. report: a report on stderr; the kernel goes on "
+            "waiting. abort: the report; then the world is broken and every PE ends with an error. Read by init().",
             "report or abort",
         ),
         Variable(
             "TRITON_DIST_SCHEDULE",
             _schedule,
             "round-robin",
-            "CPU world: which program, and which PE, goes on next. The others than round-robin also switch at accesses "
-            "to symmetric memory, with one PE running at a time, so that what goes wrong goes wrong again.",
+            "CPU world: how the next program and the next PE are chosen. All but round-robin run one PE at a time and "
+            "also switch at accesses to symmetric memory, so that a failure can be reproduced.",
             "round-robin, eager, adversarial or random:<seed>",
         ),
         Variable(
@@ -184,8 +184,8 @@ VARIABLES: dict[str, Variable] = {
             "TRITON_DIST_CHECK_COMPILE",
             _target,
             None,
-            "CPU world: also compile each kernel for this GPU (1 is sm_90), as it is launched. What fails is a "
-            "finding with TRITON_DIST_CHECK, and an error of the launch without. triton-dist-check --compile sets it.",
+            "CPU world: also compile each launched kernel for this GPU (1 is sm_90). A failure is a finding with "
+            "TRITON_DIST_CHECK, and an error of the launch without it. triton-dist-check --compile sets this variable.",
             "1, sm_90, gfx942, …",
         ),
         Variable(
@@ -218,7 +218,7 @@ def get(name: str) -> Any:
 
 
 def size_of(name: str, default: int) -> int:
-    """The size that another library's variable holds, in the form of ours; errors as of :func:`get`."""
+    """The size that another library's variable holds, parsed like our own sizes; errors as of :func:`get`."""
     found: int = _parsed(name, size, default)
     return found
 
