@@ -28,7 +28,7 @@ template <typename T> bool compares(T seen, int32_t cmp, T value) {
   }
 }
 
-/// Looks at a word until it compares true; what it was then. `site` and `pe`: see Awaited.
+/// Polls a word until it compares true, and returns that value. `site` and `pe`: see Awaited.
 template <typename T> T waitUntil(Global<T> *at, int32_t cmp, T value, int32_t site, int32_t pe = -1) {
   for (WaitClock clock;;) {
     T seen = loadRelaxed(at);

@@ -1,7 +1,7 @@
-//===- Poll.cpp - Reports of loops that kernels wait in ---------------------===//
+//===- Poll.cpp - Wait reports of polling loops in kernels ------------------===//
 //
-// For loops that are written in a kernel, around loads or atomics of its own:
-// what waitUntil does between two looks at a word.
+// For polling loops that a kernel contains itself, around its own loads or
+// atomics: the step of waitUntil between two polls.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,7 +13,7 @@ TRITON_DIST_CONSTANT WaitState triton_dist_wait_state;
 
 extern "C" {
 
-/// Called by all threads of some warps, which wait for the same: one of each warp reports.
+/// Called by all threads of the waiting warps. One thread of each warp reports.
 uint32_t triton_dist_poll(uint32_t state, char *at, int32_t cmp, int32_t expected, int32_t seen, int32_t pe,
                           int32_t site) {
   WaitClock clock(state);

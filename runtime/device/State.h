@@ -43,39 +43,39 @@ struct State {
 };
 
 //===----------------------------------------------------------------------===//
-// Waits that last too long: see WaitReport.h
+// Wait reports: see WaitReport.h
 //===----------------------------------------------------------------------===//
 
-/// How many reports a PE keeps until the host has read them; later ones overwrite the oldest.
+/// Capacity of a PE's record buffer. Later reports overwrite the oldest.
 constexpr uint32_t kWaitRecords = 512;
 
-/// A wait looks at the clock every so many polls, a power of two.
+/// A wait reads the clock every kPolls polls, a power of two.
 constexpr uint32_t kPolls = 4096;
 
-/// Waits are timed by ticks of 2^kTickShift nanoseconds (34 ms), which come around after 2^kTickBits (4.9 hours).
+/// Waits are timed by ticks of 2^kTickShift nanoseconds (34 ms), which wrap around after 2^kTickBits (4.9 hours).
 constexpr uint32_t kTickShift = 25;
 constexpr uint32_t kTickBits = 19;
 
-/// What one wait reports.
+/// The report of one wait.
 struct WaitRecord {
   uint64_t address; // of the awaited word
   int64_t expected;
   int64_t seen;
   uint32_t program[3];
   int32_t kernel; // WaitState::kernel
-  int32_t site;   // which of the kernel's waits, from 1; 0 where the lowering was not told
-  int32_t pe;     // who is waited for, or -1
+  int32_t site;   // number of the wait in the kernel, from 1; 0 if unknown
+  int32_t pe;     // the PE that is waited for, or -1
   int32_t cmp;    // the dialect's Cmp
   uint32_t ticks;
-  uint32_t number; // of the PE's reports, from 1; written last, and 0 while the rest is written
+  uint32_t number; // of the report, from 1; written last, 0 while the other fields are written
   uint32_t unused;
 };
 
-/// How the waits of a kernel report. All zeros: they do not.
+/// The parameters of a kernel's wait reports. All zeros: no reports.
 struct WaitState {
   WaitRecord *records; // kWaitRecords of them, in memory of the host
-  uint32_t *count;     // how many reports were begun, in memory of the GPU
-  uint32_t timeout;    // ticks, up to half of what comes around
+  uint32_t *count;     // number of reports begun, in memory of the GPU
+  uint32_t timeout;    // ticks, at most half of the wrap-around period
   int32_t kernel;      // the host's number for the kernel
 };
 

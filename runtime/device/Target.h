@@ -8,7 +8,7 @@
 //   programId                                  the program's number along an axis of the grid
 //   relax                                      what to do between two looks at a word
 //   nanoseconds                                a clock
-//   zeroHere                                   0, but what depends on it is not computed before
+//   zeroHere                                   0; the compiler hoists nothing that depends on it
 //   fetchAdd, fetchAnd, fetchOr, fetchXor, exchange
 //                                              on 32 and 64 bits, relaxed, for the whole system
 //

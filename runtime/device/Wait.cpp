@@ -80,7 +80,7 @@ private:
     return false;
   }
 
-  /// The first element that is selected stands for all in a report.
+  /// A report names the first selected element.
   Awaited first() const {
     size_t i = 0;
     while (i + 1 < nelems && !selects(i))

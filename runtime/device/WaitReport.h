@@ -1,8 +1,8 @@
-//===- WaitReport.h - Waits that last too long tell the host ----*- C++ -*-===//
+//===- WaitReport.h - Reports of waits that exceed a timeout ----*- C++ -*-===//
 //
-// A loop that waits counts its polls, in a register. Every kPolls polls it looks
-// at the clock, and when the host's timeout is over it writes one record to the
-// host's memory and goes on waiting. A wait that ends before costs the counting.
+// A waiting loop counts its polls in a register. Every kPolls polls it reads the
+// clock. After the host's timeout it writes one record to the host's memory and
+// goes on waiting. A shorter wait only pays for the counter.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,22 +13,22 @@
 #include "State.h"
 #include "Target.h"
 
-/// Filled by the host where it reads reports. Zeros, as the module is loaded, mean that nobody does.
+/// Written by a host that reads reports. It is zero when the module is loaded; then no wait reports.
 extern "C" TRITON_DIST_CONSTANT triton_dist::device::WaitState triton_dist_wait_state;
 
 namespace triton_dist::device {
 
-/// What a wait waits for.
+/// The word and the condition that a wait waits for.
 struct Awaited {
   uint64_t address;
   int64_t expected;
   int64_t seen;
   int32_t cmp;
   int32_t site; // the lowering's number for the op
-  int32_t pe;   // who will write it, where that is known, or -1
+  int32_t pe;   // the PE that writes the word, or -1 if unknown
 };
 
-/// The time, in ticks, which come around.
+/// The time in ticks, which wraps around.
 inline uint32_t ticks() { return (uint64_t)nanoseconds() >> kTickShift & ((1u << kTickBits) - 1); }
 
 template <typename Host> void report(const Host *host, const Awaited &awaited, uint32_t waited) {
@@ -50,16 +50,16 @@ template <typename Host> void report(const Host *host, const Awaited &awaited, u
   storeRelaxed(&record->number, number);
 }
 
-/// How long one wait lasts, in one register of 32 bits, as warps with few registers wait, too: from the lowest bit, a
-/// count of polls, whether the wait has been reported, and the tick at which it began (0 before the first look).
+/// The duration of one wait. It occupies one 32-bit register, since warps with few registers wait, too. From the lowest
+/// bit: the count of polls, whether the wait has been reported, and the tick at which it began (0 before it is known).
 class WaitClock {
 public:
   WaitClock() = default;
   explicit WaitClock(uint32_t state) : state(state) {}
   explicit operator uint32_t() const { return state; }
 
-  /// After a poll that did not end the wait. `awaited`, a function, is called when there is something to report; of the
-  /// threads that wait for the same, some may be `silent`.
+  /// Called after a poll that did not end the wait. `awaited` is a function that is called for a report. If several
+  /// threads wait for the same word, all but one are `silent`.
   template <typename Function> void tick(Function awaited, bool silent = false) {
     if (__builtin_expect((++state & (kPolls - 1)) == 0, false))
       look(awaited, silent);
@@ -68,11 +68,11 @@ public:
 private:
   static constexpr uint32_t kBeganShift = 32 - kTickBits;
   static constexpr uint32_t kReported = kPolls;
-  static_assert(kReported << 1 == 1u << kBeganShift, "what the state holds");
+  static_assert(kReported << 1 == 1u << kBeganShift, "layout of the state");
 
   template <typename Function> void look(Function awaited, bool silent) {
-    state -= kPolls;                                         // the count has run over into the next bit
-    const auto *host = &triton_dist_wait_state + zeroHere(); // or its members would be loaded before every wait
+    state -= kPolls;                                         // the count has overflowed into the next bit
+    const auto *host = &triton_dist_wait_state + zeroHere(); // keeps the loads of its members out of the fast path
     if (host->timeout == 0 || state & kReported)
       return;
     uint32_t now = ticks();

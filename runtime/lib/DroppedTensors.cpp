@@ -1,10 +1,10 @@
-//===- DroppedTensors.cpp - What torch does not use any more --------------===//
+//===- DroppedTensors.cpp - DLPack structures that torch has released -----===//
 //
 // torch calls the deleter of a DLPack structure from any thread, with or
-// without Python's lock, while an exception is set, and after the interpreter
-// has ended. Nothing of Python can be called there. So the deleter only pushes
-// the structure on a list, which Python takes when it is safe to. Called
-// through ctypes; linked into the plugin, so that GPU worlds need no other
+// without the GIL, while an exception is set, and after the interpreter has
+// ended. It cannot call Python. So the deleter only pushes the structure on a
+// list, which Python takes when it is safe to. Python calls these functions
+// through ctypes. They are linked into the plugin, so GPU worlds need no other
 // compiled code.
 //
 //===----------------------------------------------------------------------===//
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// DLManagedTensor of DLPack 0.x, as far as it is looked at here, and the link that triton_dist adds behind it.
+/// DLManagedTensor of DLPack 0.x, with an opaque DLTensor, and a link that triton_dist adds after it.
 /// triton_dist/world/raw_tensor.py declares the same structure.
 struct ManagedTensor {
   unsigned char tensor[48]; // DLTensor
@@ -34,8 +34,8 @@ extern "C" __attribute__((visibility("default"))) void tritonDistDropTensor(Mana
   }
 }
 
-/// Takes the latest of them off the list and returns it; null if there are none. One caller at a time (Python's lock is
-/// held): what is on top then stays on the list until this call takes it, however many are pushed above it.
+/// Pops the structure that was pushed last; null if the list is empty. The caller holds the GIL, so there is one popper
+/// at a time: the top stays on the list until this call pops it, and concurrent pushes cannot cause an ABA problem.
 extern "C" __attribute__((visibility("default"))) ManagedTensor *tritonDistTakeDroppedTensor() {
   ManagedTensor *top = dropped.load(std::memory_order_acquire);
   while (top && !dropped.compare_exchange_weak(top, top->next, std::memory_order_acquire, std::memory_order_acquire)) {

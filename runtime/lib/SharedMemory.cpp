@@ -33,7 +33,7 @@ SharedMemory SharedMemory::create(const std::string &label, size_t size) {
   SharedMemory memory(fd, size);
   if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd, static_cast<off_t>(size)) != 0)
     fail("cannot make shared memory of " + std::to_string(size) + " bytes");
-  // Nobody can cut off what others have mapped: an access to it would be a SIGBUS.
+  // No process can truncate memory that others have mapped: their accesses would raise SIGBUS.
   if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     fail("cannot seal shared memory");
   return memory;

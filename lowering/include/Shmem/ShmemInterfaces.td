@@ -24,7 +24,7 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
       that attribute, an empty string where it is the next operand.
     }], "::llvm::ArrayRef<::llvm::StringRef>", "getCallSignature">,
     StaticInterfaceMethod<"Whether every PE of a team must call it.", "bool", "isCollective">,
-    StaticInterfaceMethod<"Whether our own routine takes the number of the place that waits (see WaitSites.h).",
+    StaticInterfaceMethod<"Whether our own routine takes the number of the wait (see WaitSites.h).",
       "bool", "takesSite">,
     StaticInterfaceMethod<[{
       What is called after our own wait on NVSHMEM: its test of one element, or of any

@@ -8,12 +8,12 @@ include "mlir/Pass/PassBase.td"
 def OrderAsyncCopies : Pass<"order-async-copies", "::mlir::ModuleOp"> {
   let summary = "Complete a program's asynchronous copies before the ops that come after them";
   let description = [{
-    Runs on TTGIR: what the conversion cannot do once the waits of Triton's pipeliner are
-    loops and its partitions are branches. Both concern ops that release, or load or
-    store data.
+    Runs on TTGIR, since the conversion sees the waits of Triton's pipeliner as loops and
+    its partitions as branches. Two orders concern ops that release, or load or store
+    data:
 
-    - A pipelined load is awaited where its value is used first, and an op that stands
-      before that would tell others that they may overwrite what is still being read. The
+    - The wait for a pipelined load is at the first use of its value. An op before this
+      wait could allow other programs to overwrite data that is still being read. So the
       wait moves before the op.
 
     ```mlir
@@ -28,8 +28,8 @@ def OrderAsyncCopies : Pass<"order-async-copies", "::mlir::ModuleOp"> {
     shmem.signal_op %free, set %n, %pe : !tt.ptr<i64>
     ```
 
-    - A thread can wait for its own TMA stores only. Those of a warp-specialised region's
-      partition are completed where it ends, since ops stand outside of it.
+    - A thread can wait for its own TMA stores only. So a partition of a warp-specialised
+      region completes its stores at its end, since the ops are outside of it.
   }];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
 }

@@ -215,7 +215,7 @@ public:
   }
 
 private:
-  /// Emits the call, ordered with the accesses of all threads; the value that replaces the op's result.
+  /// Emits the call, ordered with the accesses of all threads. Returns the replacement of the op's result.
   Value lowerCall(LibraryCall op) {
     ProgramBuilder b(op, target, meetingThreads);
     bool comesBehind = op.isRelease() || op.isRma();
@@ -319,7 +319,7 @@ private:
     return returned;
   }
 
-  /// NVSHMEM's test of what was awaited, against the least value, so that it is true: of one element, or of any.
+  /// NVSHMEM's test of the awaited elements, of one or of any. It compares with the least value, so it is always true.
   void callTestAfter(ProgramBuilder &b, LibraryCall op, StringRef name, ArrayRef<Value> arguments) {
     routines.insert(name);
     auto type = op->getAttrOfType<ElementTypeAttr>("type").getValue();

@@ -1,4 +1,4 @@
-//===- OrderAsyncCopies.cpp - Asynchronous copies and the ops behind them ---===//
+//===- OrderAsyncCopies.cpp - Order of asynchronous copies and later ops ----===//
 
 #include "Target.h"
 
@@ -19,17 +19,17 @@ using namespace triton_dist::shmem;
 
 namespace {
 
-// Triton's headers are no part of its wheel, so its ops are known by name.
+// Triton's wheel does not contain its headers, so its ops are identified by name.
 
 StringRef nameOf(Operation *op) { return op->getName().getStringRef(); }
 
-/// Whether `place`, an op or a region, holds an op that `predicate` is true of.
+/// Whether `place`, an op or a region, contains an op for which `predicate` is true.
 template <typename Place> bool contains(Place &place, llvm::function_ref<bool(Operation *)> predicate) {
   return place.walk([&](Operation *op) { return predicate(op) ? WalkResult::interrupt() : WalkResult::advance(); })
       .wasInterrupted();
 }
 
-/// Whether earlier accesses must be complete before `op`, or before something that it calls.
+/// Whether earlier accesses must be complete before `op`, or before an op of a function that it calls.
 bool comesBehindAccesses(Operation *op) {
   if (nameOf(op) == "tt.call")
     return true;
@@ -37,7 +37,7 @@ bool comesBehindAccesses(Operation *op) {
   return call && (call.isRelease() || call.isRma());
 }
 
-/// Whether `op` issues what is awaited, or changes what is waited on. Reads of shared memory do not.
+/// Whether `op` may issue an awaited copy, or write to a barrier that a wait polls. Reads of shared memory do neither.
 bool affectsWaits(Operation *op) {
   StringRef dialect = op->getName().getDialectNamespace();
   return (dialect == "ttg" || dialect == "ttng") && !isMemoryEffectFree(op) &&
@@ -46,8 +46,8 @@ bool affectsWaits(Operation *op) {
 
 bool isWaitForCopies(Operation *op) { return nameOf(op) == "ttng.wait_barrier" || nameOf(op) == "ttg.async_wait"; }
 
-/// The first op of its block that `wait` can stand before and that comes behind accesses; null where there is none. A
-/// copy that is awaited stands before all that is passed over, so that the wait ends whatever these ops do.
+/// The earliest op that requires complete accesses and before which `wait` can move; null if there is none. The move
+/// passes over no op that issues an awaited copy, so the wait still ends.
 Operation *firstOpToWaitBefore(Operation *wait) {
   Operation *first = nullptr;
   for (Operation *op = wait->getPrevNode(); op && !contains(*op, affectsWaits); op = op->getPrevNode())
@@ -56,7 +56,7 @@ Operation *firstOpToWaitBefore(Operation *wait) {
   return first;
 }
 
-/// Moves `op` with what it is computed from before `place`, in the same block. Whether all of that could be moved.
+/// Moves `op` and the definitions of its operands before `place`, in the same block. False if a definition cannot move.
 bool moveBefore(Operation *op, Operation *place) {
   llvm::SetVector<Operation *> moved;
   moved.insert(op);

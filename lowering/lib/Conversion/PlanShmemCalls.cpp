@@ -62,7 +62,7 @@ std::optional<int64_t> constantOf(Value value) {
 /// What looks wrong with `op` in a world of `nPes` PEs (0: not known); empty when nothing does.
 std::string findDoubt(LibraryCall op, int32_t nPes) {
   std::optional<int64_t> pe = constantOf(op.getPeOperand());
-  if (nPes == 0 || !pe || (*pe >= 0 && *pe < nPes) || isa<PollOp>(op.getOperation())) // whose -1 is a PE not known
+  if (nPes == 0 || !pe || (*pe >= 0 && *pe < nPes) || isa<PollOp>(op.getOperation())) // its -1 is an unknown PE
     return {};
   return llvm::formatv("{0}: pe {1} is out of range [0, {2})", op->getName().getStringRef(), *pe, nPes);
 }

@@ -42,7 +42,7 @@ namespace {
 // Names
 //===----------------------------------------------------------------------===//
 
-/// Of the names of our own library's routines.
+/// Prefix of the names of our own library's routines.
 constexpr StringLiteral kOurPrefix = "triton_dist_";
 
 /// C type names in NVSHMEM's routines.

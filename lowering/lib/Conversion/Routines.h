@@ -17,7 +17,7 @@ llvm::StringRef stringify(Transport transport);
 /// Whether the library is ROCSHMEM, whose routines are C++ (see Rocshmem.h).
 bool isRocshmem(Transport transport);
 
-/// Whose routine `op` calls: that of the transport's library or, for waits on a PE's own memory, our own.
+/// The library whose routine `op` calls: the transport's or, for waits on a PE's own memory, our own.
 Transport libraryOf(LibraryCall op, Transport transport);
 
 /// Why a transport has nothing for `op`, to stand behind the op's name; empty when it has.

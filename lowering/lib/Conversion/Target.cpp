@@ -21,7 +21,7 @@ Value callI32(OpBuilder &builder, Location loc, StringRef intrinsic) {
       .getResult(0);
 }
 
-/// One instruction that the compiler moves no access across.
+/// One instruction across which the compiler moves no access.
 void emitPtx(OpBuilder &builder, Location loc, StringRef instruction) {
   MLIRContext *context = builder.getContext();
   LLVM::InlineAsmOp::create(builder, loc, TypeRange(), ValueRange(), instruction, "~{memory}",

@@ -20,12 +20,13 @@ public:
   /// What a thread must do before the program meets, so that a fence of another thread behind the meeting covers what
   /// this one wrote.
   virtual void publish(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
-  /// Whether `op`, as Triton's conversion leaves it, copies between global and shared memory by TMA, whose accesses are
-  /// no part of what fences order.
+  /// Whether `op`, after Triton's conversion, copies between global and shared memory by TMA. Fences do not order these
+  /// accesses.
   virtual bool isTmaCopy(mlir::Operation *op) const = 0;
-  /// The calling thread's earlier TMA stores are part of what its later fences and barriers order.
+  /// Makes the calling thread's later fences and barriers order its earlier TMA stores.
   virtual void completeTmaStores(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
-  /// TMA copies that the calling thread, or one that it meets, issues later come behind what it knows of.
+  /// Orders later TMA copies of the calling thread, and of threads that synchronise with it, after the accesses that
+  /// are ordered before this point.
   virtual void orderTmaCopies(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
   /// All threads of the program meet, and see what the others wrote before. `threads` is how many they are, or 0 for
   /// all that were launched: a warp-specialised kernel has more, which do not come.

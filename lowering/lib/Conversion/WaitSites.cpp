@@ -1,4 +1,4 @@
-//===- WaitSites.cpp - The places of a kernel that wait ----------------------===//
+//===- WaitSites.cpp - Numbers and descriptions of a kernel's waits ----------===//
 
 #include "WaitSites.h"
 
@@ -20,7 +20,7 @@ int32_t triton_dist::shmem::siteOf(LibraryCall op) {
   return number ? number.getInt() : 0;
 }
 
-/// Signals and what barriers count are 64-bit words without a sign; the type of an element is the op's.
+/// Signals and barrier counters are unsigned 64-bit words. The type of an element is an attribute of the op.
 static std::string comparedType(LibraryCall op) {
   if (isa<PollOp>(op.getOperation()))
     return "i32";

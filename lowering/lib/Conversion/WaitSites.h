@@ -1,7 +1,7 @@
-//===- WaitSites.h - The places of a kernel that wait ------------------------===//
+//===- WaitSites.h - Numbers and descriptions of a kernel's waits ------------===//
 //
-// A wait that lasts too long reports its number. The plan numbers the ops that wait
-// and lists them for the host, so that machine code carries no text.
+// A wait report contains the number of the wait. The plan numbers the waiting ops
+// and lists them for the host, so the machine code contains no text.
 //
 //===------------------------------------------------------------------------===//
 
@@ -17,11 +17,11 @@ namespace triton_dist::shmem {
 /// Numbers `op`, from 1.
 void markSite(LibraryCall op, int32_t number);
 
-/// Its number; 0 where no plan gave it one.
+/// The number of `op`; 0 if no plan has numbered it.
 int32_t siteOf(LibraryCall op);
 
-/// What the host is told of `op`: its name, the type of what it compares, and its lines, from the innermost function to
-/// the kernel; separated by tabs.
+/// The description of `op` for the host: its name, the compared type, and its source lines, from the innermost function
+/// to the kernel; separated by tabs.
 std::string describeSite(LibraryCall op);
 
 } // namespace triton_dist::shmem

@@ -23,7 +23,7 @@ inline void syncBlock() { barrierOfThreads(0, threadsInBlock()); }
 inline uint32_t threadsInWarp() { return 32; }
 inline void syncWarp() { __nvvm_bar_warp_sync(0xffffffff); }
 
-/// Read where it is asked for: LLVM would read it before the loop that asks for it in rare cases, and keep it.
+/// Read at the point of use: LLVM would hoist a read that a loop executes rarely, and hold its value in a register.
 #define TRITON_DIST_READ(TYPE, CONSTRAINT, WHAT)                                                                       \
   [] {                                                                                                                 \
     TYPE value;                                                                                                        \

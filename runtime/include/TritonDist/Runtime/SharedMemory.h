@@ -21,7 +21,7 @@ public:
   static SharedMemory create(const std::string &label, size_t size);
 
   /// Owns `fd` from now on, also if it throws because the size differs. The
-  /// caller has seen to it that it is a sealed memfd of this user's.
+  /// caller has checked that it is a sealed memfd of this user.
   static SharedMemory adopt(int fd, size_t size);
 
   SharedMemory() = default;
