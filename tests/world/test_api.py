@@ -158,17 +158,17 @@ NO_INTEGERS = ("0", 1.5, 0.0, True, None, dl.CMP_EQ, np.bool_(False))
 @pytest.mark.parametrize("wrong", NO_INTEGERS, ids=repr)
 def test_a_pe_is_an_integer(world: triton_dist.World, wrong: object) -> None:
     x, y = triton_dist.zeros(4), triton_dist.full(4, 1.0)
-    everybody = triton_dist.team_world()
+    team = triton_dist.team_world()
     calls: list[tuple[str, Callable[[Any], object]]] = [
         ("pe", lambda pe: triton_dist.put(x, y, pe)),
         ("pe", lambda pe: triton_dist.get(x, y, pe)),
         ("pe", lambda pe: triton_dist.peer(x, pe)),
-        ("pe", lambda pe: everybody.translate_pe(pe, everybody)),
+        ("pe", lambda pe: team.translate_pe(pe, team)),
         ("broadcast: root", lambda root: triton_dist.broadcast(x, y, root)),
-        ("start", lambda start: everybody.split_strided(start, 1, 1)),
-        ("stride", lambda stride: everybody.split_strided(0, stride, 1)),
-        ("size", lambda size: everybody.split_strided(0, 1, size)),
-        ("xrange", lambda xrange: everybody.split_2d(xrange)),
+        ("start", lambda start: team.split_strided(start, 1, 1)),
+        ("stride", lambda stride: team.split_strided(0, stride, 1)),
+        ("size", lambda size: team.split_strided(0, 1, size)),
+        ("xrange", lambda xrange: team.split_2d(xrange)),
     ]
     for name, call in calls:
         with pytest.raises(TypeError, match=f"{name} must be an integer, got {re.escape(repr(wrong))} of type"):

@@ -35,12 +35,12 @@ world.finalize()
 
 
 def world(port: int, program: str, **env: str) -> AbstractContextManager[list[subprocess.Popen[str]]]:
-    """PEs that meet at a store which everybody may write to."""
+    """PEs whose rendezvous store every client may write to."""
     return by_hand([0, 1], 2, port, program, agent=True, **env)
 
 
 class Payload:
-    """Runs a command in whoever unpickles it."""
+    """Runs a command in the process that unpickles it."""
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -51,7 +51,7 @@ class Payload:
 
 @pytest.mark.parametrize("entry", ["log", "turns", "heap"])
 def test_a_planted_entry_runs_no_code(tmp_path: Path, entry: str) -> None:
-    """A checked run, at whose store somebody overwrites, again and again, where its PEs say that their files are."""
+    """A checked run while an attacker repeatedly overwrites the entries of its store that name the PEs' files."""
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
@@ -80,11 +80,12 @@ def test_a_planted_entry_runs_no_code(tmp_path: Path, entry: str) -> None:
     stop.set()
     attacker.join()
     os.close(fd)
-    assert not marker.exists(), "code of somebody else's was run"
+    assert not marker.exists(), "the attacker's code was run"
     if [pe.returncode for pe in pes] == [0, 0]:
         pytest.skip("the attacker was too late each time, and the PEs read what they had written")
     assert [pe.returncode for pe in pes] == [1, 1], errors
-    assert any(re.search(rf"under '{entry}/[01]' was not written by a PE of this world", error) for error in errors)
+    refusal = rf"the value of '{entry}/[01]' in the store of this launch was not written by a PE of this world"
+    assert any(re.search(refusal, error) for error in errors)
 
 
 def test_somebody_comes_as_a_pe_before_it_does() -> None:
@@ -98,7 +99,7 @@ def test_somebody_comes_as_a_pe_before_it_does() -> None:
     with world(store.port, STAY) as pes:
         errors = [pe.communicate(timeout=60)[1] for pe in pes]
     for error in errors:
-        assert f"two processes say that they are PE 1: process {os.getpid()} and process {pes[1].pid}" in error, errors
+        assert f"two processes are PE 1: process {os.getpid()} and process {pes[1].pid}" in error, errors
 
 
 def as_nobody(attempt: Callable[[], str]) -> str:
@@ -128,7 +129,7 @@ def abstract_sockets() -> list[str]:
 
 
 def knock(name: str) -> str:
-    """What an abstract socket answers to somebody who knocks and says who he is."""
+    """The answer of an abstract socket to a client that connects and sends its credentials."""
     answers = []
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as stranger:
@@ -238,8 +239,9 @@ def test_another_user_holds_the_name_of_pe_0() -> None:
             [sys.executable, "-c", MEET], env=environment, capture_output=True, text=True, timeout=60, check=True
         )
         first, second = done.stdout.splitlines()
-        assert first.startswith(f"process {squatter.pid} of user {NOBODY} holds the name by which the PEs"), first
-        assert f"PE 0 did not come within 1 s (TRITON_DIST_INIT_TIMEOUT) (process {squatter.pid} of user" in second
+        squatting = f"process {squatter.pid} of user {NOBODY} has bound the rendezvous socket of this launch"
+        assert first.startswith(squatting), first
+        assert f"PE 0 did not arrive within 1 s (TRITON_DIST_INIT_TIMEOUT) (process {squatter.pid} of user" in second
     finally:
         squatter.kill()
         squatter.wait()

@@ -66,7 +66,7 @@ def test_different_numbers_of_pes(store: Store) -> None:
 def test_two_that_are_the_same(store: Store) -> None:
     other = replace(Member.self(1, 2), pid=1, host="elsewhere", host_identity="another")
     results = together(store, [Member.self(0, 2), Member.self(1, 2), other], 30.0)
-    assert "two processes say that they are PE 1: process 1 on elsewhere and process" in "".join(map(str, results)) or (
+    assert "two processes are PE 1: process 1 on elsewhere and process" in "".join(map(str, results)) or (
         "and process 1 on elsewhere" in "".join(map(str, results))
     )
 
@@ -80,7 +80,7 @@ def test_one_that_came_and_ended(store: Store) -> None:
     dead = replace(Member.self(1, 3), pid=process.pid, started=process.started)
     store.set("member/1", dead.text())
     [result] = together(store, [Member.self(0, 3)], 30.0)
-    assert result == f"PE 1 is lost: its process {process.pid} ended before all PEs had come"
+    assert result == f"PE 1 is lost: its process {process.pid} ended before all PEs had arrived"
 
 
 def test_the_store_is_lost() -> None:
@@ -90,7 +90,7 @@ def test_the_store_is_lost() -> None:
     assert holder.stdout is not None
     store = TCPStore("127.0.0.1", int(holder.stdout.readline()), None, False, wait_for_workers=False)
     threading.Timer(0.5, holder.kill).start()
-    with pytest.raises(RuntimeError, match="PE 1 lost the store through which the PEs meet: PE 0 has ended"):
+    with pytest.raises(RuntimeError, match="PE 1 lost the rendezvous store: PE 0 has ended"):
         check_in(store, Member.self(1, 2), 30.0, "PE 0")
     holder.wait()
 

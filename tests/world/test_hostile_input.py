@@ -110,7 +110,7 @@ def test_greetings() -> None:
     ours.setblocking(False)
 
     def parse(data: bytes) -> None:
-        assert wire.Greeting(ours, KEY).receive(data) is None, "nobody can have the code"
+        assert wire.Greeting(ours, KEY).receive(data) is None, "a random input has no valid code"
         with contextlib.suppress(BlockingIOError):
             theirs.recv(1 << 16)
 

@@ -108,10 +108,10 @@ def test_the_other_host_is_lost(hosts: list[str]) -> None:
     assert seconds < 15, (seconds, errors)  # eight for the probes, and four that PE 1 was given to end by itself
 
 
-def meet(hosts: list[str], *secrets: Path) -> list[tuple[int, str, str]]:
-    """Status, output and errors of PEs of two hosts that see nothing of each other; each with its secret."""
+def launch_on(hosts: list[str], *secrets: Path) -> list[tuple[int, str, str]]:
+    """Status, output and errors of PEs of two hosts in separate namespaces, each with its own secret."""
     files = [{"TRITON_DIST_SECRET_FILE": str(file)} for file in secrets] or [{}, {}]
-    pes = [start(host, by_hand(pe, 2) | files[pe], "meet", own_kernel=True) for pe, host in enumerate(hosts)]
+    pes = [start(host, by_hand(pe, 2) | files[pe], "rendezvous", own_kernel=True) for pe, host in enumerate(hosts)]
     outputs = [pe.communicate(timeout=90) for pe in pes]
     return [(pe.returncode, *output) for pe, output in zip(pes, outputs, strict=True)]
 
@@ -125,16 +125,16 @@ def secrets(tmp_path: Path) -> list[Path]:
 
 
 def test_hosts_without_a_secret_are_warned(hosts: list[str]) -> None:
-    (first, out, warning), (second, other, silence) = meet(hosts)
+    (first, out, warning), (second, other, silence) = launch_on(hosts)
     assert (first, second) == (0, 0) and out == other == "met ['PE 0', 'PE 1']\n", (warning, silence)
     assert "have no secret in common (TRITON_DIST_SECRET_FILE)" in warning and "SECRET" not in silence
 
 
 def test_hosts_with_a_secret(hosts: list[str], secrets: list[Path]) -> None:
-    for status, out, err in meet(hosts, secrets[0], secrets[0]):
+    for status, out, err in launch_on(hosts, secrets[0], secrets[0]):
         assert (status, out) == (0, "met ['PE 0', 'PE 1']\n") and "SECRET" not in err, err
 
 
 def test_hosts_with_different_secrets(hosts: list[str], secrets: list[Path]) -> None:
-    for status, _, err in meet(hosts, *secrets):
-        assert status == 1 and "does not have the key of this world: it has another secret" in err, err
+    for status, _, err in launch_on(hosts, *secrets):
+        assert status == 1 and "does not have the key of this world: it has a different secret" in err, err

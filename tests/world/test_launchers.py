@@ -215,7 +215,7 @@ class Communicator:
 
 
 def met(n_pes: int, told: list[bytes]) -> list[object]:
-    """What each PE gets who meets the others by a communicator; the message where that is an error."""
+    """The store that each PE gets from a rendezvous by communicator, or its error message."""
     here, results = threading.Barrier(n_pes), [None] * n_pes
 
     def one(pe: int) -> None:
@@ -235,7 +235,7 @@ def met(n_pes: int, told: list[bytes]) -> list[object]:
 
 
 def test_a_communicator_tells_where_the_store_is(variables: pytest.MonkeyPatch) -> None:
-    """In bytes that nobody unpickles."""
+    """The address is broadcast as bytes that are not unpickled."""
     told: list[bytes] = []
     stores = met(3, told)
     stores[0].set("key", "value")
@@ -247,7 +247,7 @@ def test_a_communicator_tells_where_the_store_is(variables: pytest.MonkeyPatch) 
 def test_a_communicator_tells_of_a_store_that_cannot_be(variables: pytest.MonkeyPatch) -> None:
     variables.setenv("MASTER_ADDR", "192.0.2.7")  # no address of this host
     first, *others = met(3, [])
-    assert "PE 0 cannot open the meeting point of the PEs at 192.0.2.7" in str(first)
+    assert "PE 0 cannot open the rendezvous store at 192.0.2.7" in str(first)
     assert all("PE 0 cannot open" in str(other) for other in others)
 
 
@@ -270,9 +270,9 @@ def test_no_numbers_of_torchrun(variables: pytest.MonkeyPatch, name: str, text: 
         ({"LOCAL_RANK": 2}, r"LOCAL_RANK=2 is out of range \[0, 2\), which LOCAL_WORLD_SIZE=2 allows"),
         ({"LOCAL_WORLD_SIZE": 7}, "LOCAL_WORLD_SIZE='7' is out of range: a whole number from 1 to 6"),
         ({"WORLD_SIZE": 1 << 30}, "WORLD_SIZE='1073741824' is out of range"),
-        ({"MASTER_ADDR": "host:29500"}, "MASTER_ADDR='host:29500' is no host: .* without a port"),
-        ({"MASTER_ADDR": "http://host"}, "MASTER_ADDR='http://host' is no host"),
-        ({"MASTER_ADDR": "a b"}, "MASTER_ADDR='a b' is no host"),
+        ({"MASTER_ADDR": "host:29500"}, "MASTER_ADDR='host:29500' is not a host: .* without a port"),
+        ({"MASTER_ADDR": "http://host"}, "MASTER_ADDR='http://host' is not a host"),
+        ({"MASTER_ADDR": "a b"}, "MASTER_ADDR='a b' is not a host"),
         ({"TORCHELASTIC_USE_AGENT_STORE": "1"}, "TORCHELASTIC_USE_AGENT_STORE='1': True or False is expected"),
     ],
 )

@@ -24,7 +24,7 @@ def test_what_was_made_can_be_opened() -> None:
 
 
 def test_its_size_is_sealed() -> None:
-    """Who maps a file that another process cuts off gets SIGBUS."""
+    """A process that maps a file gets SIGBUS if another process truncates it."""
     fixed, grows = memfd.create("words", bytes(mmap.PAGESIZE)), memfd.create("log", b"ab", grows=True)
     for fd, size in ((fixed, 0), (fixed, 2 * mmap.PAGESIZE), (grows, 1)):
         with pytest.raises(PermissionError):
@@ -54,7 +54,7 @@ def test_another_label_or_unsealed() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
 def test_of_another_user() -> None:
-    """As an attacker has it, who is a process of his own and names a file of his own."""
+    """An attacker names his own process and a file of his own."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

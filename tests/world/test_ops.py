@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from op_table import Op, ops
 
-OPS = [op for op in ops() if op.name != "poll"]  # which the language leaves out: the CPU world sees who polls by itself
+OPS = [op for op in ops() if op.name != "poll"]  # not part of the CPU world, which detects polling by itself
 ATTRIBUTES = {"sig_op", "cmp", "op", "type", "sem", "mem_scope", "scope"}
 
 

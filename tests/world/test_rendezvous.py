@@ -1,4 +1,4 @@
-"""Launches that go wrong before the PEs have met: soon an error that names who and what, on all PEs."""
+"""Launches that fail in the rendezvous: all PEs soon raise an error that names the PE and the reason."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_two_are_pe_0(host: str) -> None:
     with by_hand([0, 0], 2, free_port(), MASTER_ADDR=host) as pes:
         errors = errors_of(pes)
         for error in errors:
-            assert "two processes say that they are PE 0" in error, errors
+            assert "two processes are PE 0" in error, errors
             assert all(f"process {pe.pid}" in error for pe in pes), errors
     assert time.monotonic() - begin < 30, "only when the time was over"
 
@@ -75,9 +75,7 @@ def test_the_port_is_another_programs() -> None:
     store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)  # one that no PE 0 has opened
     with by_hand([0], 2, store.port) as pes:
         [error] = errors_of(pes)
-    assert (
-        f"cannot open the meeting point of the PEs at 127.0.0.1:{store.port} (another program listens there)" in error
-    )
+    assert f"cannot open the rendezvous store at 127.0.0.1:{store.port} (another program listens there)" in error
 
 
 def test_an_address_of_another_host() -> None:
@@ -87,7 +85,7 @@ def test_an_address_of_another_host() -> None:
 
 
 def test_the_one_that_was_killed_is_named_by_all() -> None:
-    """Also by one that comes when PE 0, who holds the store, knows already."""
+    """Also on a PE that arrives after PE 0, which holds the store, has failed."""
     begin = time.monotonic()
     with by_hand([0, 2, 1], 3, free_port(), COME_AND_STAY, ["", "", "late"]) as pes:
         for pe in pes[:2]:
@@ -96,7 +94,7 @@ def test_the_one_that_was_killed_is_named_by_all() -> None:
         pes[1].send_signal(signal.SIGKILL)
         errors = errors_of([pes[0], pes[2]])
         for error in errors:
-            assert error.endswith(f"PE 2 is lost: its process {pes[1].pid} ended before all PEs had come"), errors
+            assert error.endswith(f"PE 2 is lost: its process {pes[1].pid} ended before all PEs had arrived"), errors
     assert time.monotonic() - begin < 40
 
 

@@ -101,10 +101,10 @@ def test_a_wait_is_told_once_with_line_tensor_index_and_values(said: list[str]) 
     pe.reports.look()
     address = f"{pe.tensor.data_ptr() + 40:#x}"
     assert said == [
-        "PE 1, kernel consumer: no end of a wait for 60 s (TRITON_DIST_WAIT_TIMEOUT)\n"
+        "PE 1, kernel consumer: a wait has lasted for 60 s (TRITON_DIST_WAIT_TIMEOUT)\n"
         "    program (0, 0, 0) at /home/me/kernels.py:17 waits in signal_wait_until:"
         f" {address} (element 1, 1 of the symmetric tensor ((2, 4), torch.int64)) >= 41, seen 5",
-        "PE 1: of the others, PE 0 said 0 s ago: kernel producer, …; nothing is known of PE 2",
+        "PE 1: other PEs: PE 0 reported 0 s ago: kernel producer, …; no report from PE 2",
     ]
     look_twice(pe)
     assert len(said) == 2
@@ -126,7 +126,7 @@ def test_a_barrier_names_its_team_and_whom_it_waits_for(said: list[str]) -> None
     pe = Pe()
     pe.report(site=3, address=SYNC + 8, expected=7, seen=6, pe=2)
     look_twice(pe)
-    assert "waits in barrier_all: the meeting place of team 0 >= 7 from PE 2, seen 6" in said[0]
+    assert "waits in barrier_all: the barrier flags of team 0 >= 7 from PE 2, seen 6" in said[0]
 
 
 def test_signals_have_no_sign(said: list[str]) -> None:
@@ -246,8 +246,8 @@ def test_what_others_say_is_checked() -> None:
     watch._members = members
     for connection, pe, what in (
         (0, 1, "myself"),
-        (0, 4, "nobody"),
-        (0, -1, "nobody"),
+        (0, 4, "no such PE"),
+        (0, -1, "no such PE"),
         (0, True, "no number"),
         (0, "2", "no number"),
         (0, 2, 7),

@@ -1,4 +1,4 @@
-"""Messages between PEs: who does not have the key is not heard, and cannot hold anybody up."""
+"""Messages between PEs: a process without the key is refused, and cannot block a PE."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def test_who_does_not_have_the_key(ends: tuple[socket.socket, socket.socket]) ->
     greeting = wire.Greeting(ends[0], KEY)
     assert greeting.receive(ends[0].recv(1 << 16)) is None
     thread.join()
-    assert str(errors[0]) == "an answer that is wrong"
-    with pytest.raises(wire.ProtocolError, match="a proof that is wrong"):
+    assert str(errors[0]) == "a wrong answer"
+    with pytest.raises(wire.ProtocolError, match="a wrong proof"):
         greeting.receive(wire.frame(b'["' + b"00" * 32 + b'"]'))
 
 

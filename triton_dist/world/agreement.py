@@ -1,7 +1,7 @@
-"""How PEs that have come to the rendezvous agree on the key by which they know each other from then on.
+"""Key agreement of the PEs of a world, after their rendezvous.
 
-It is made of a secret and of what all members have said of themselves. So PEs that see different members, because
-somebody else wrote to the store, have different keys, and find that out at once: each proves that it has the key.
+The key is derived from a secret and from the descriptions of all members. Each PE proves that it has the key. So PEs
+that see different members, because another program wrote to the store, have different keys and fail at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _LABEL = "key"
 
 
 def create_key() -> int:
-    """PE 0: the descriptor of a new file with a secret. Others read it in :func:`agree`; it must stay open so long."""
+    """PE 0: the descriptor of a new file with a secret. It must stay open until the other PEs have read it in
+    :func:`agree`."""
     return memfd.create(_LABEL, os.urandom(_KEY_BYTES))
 
 
@@ -40,12 +41,12 @@ def agree(
     *,
     one_host: bool,
 ) -> tuple[Key, AuthenticatedStore]:
-    """The key of the world, and its store with it. *Collective.*
+    """The key of the world, and the store authenticated with it. *Collective.*
 
     Args:
         secret: what ``TRITON_DIST_SECRET_FILE`` holds, if it is set.
-        seconds: for all PEs to prove that they have the key, too.
-        holder: whose process holds the store, for messages.
+        seconds: time limit for the proofs of all PEs.
+        holder: the process that holds the store, for messages.
         one_host: whether the launcher has said that all PEs are on one host.
 
     Raises:
@@ -62,7 +63,7 @@ def agree(
 
 
 def _base(me: Member, members: Sequence[Member], secret: bytes | None, *, one_host: bool) -> bytes:
-    """The secret that the key is made of; nothing where PEs have none in common."""
+    """The secret from which the key is derived; empty if the PEs have no secret in common."""
     for other in members:
         if other.has_secret != me.has_secret:
             having, lacking = (me, other) if me.has_secret else (other, me)
@@ -76,28 +77,29 @@ def _base(me: Member, members: Sequence[Member], secret: bytes | None, *, one_ho
         return _secret_of(members[0])
     if one_host:
         raise RuntimeError(
-            f"the launcher says that all PEs are on one host, and PE {apart.pe} that it is on another one, or in"
-            f" another container ({apart.host}): set TRITON_DIST_SECRET_FILE on all PEs, so that they know each other"
+            f"the launcher says that all PEs are on one host, but PE {apart.pe} is on another host or in another"
+            f" container ({apart.host}): set TRITON_DIST_SECRET_FILE on all PEs, so that they authenticate each other"
         )
     if me.pe == 0:
         warnings.warn(
             "the PEs are on several hosts, or in several containers, and have no secret in common"
-            " (TRITON_DIST_SECRET_FILE): who can connect to PE 0's host can pretend to be a PE. See SECURITY.md",
+            " (TRITON_DIST_SECRET_FILE): every program that can connect to PE 0's host can impersonate a PE. See"
+            " SECURITY.md",
             stacklevel=2,
         )
     return b""
 
 
 def _secret_of(first: Member) -> bytes:
-    """PE 0's, which the kernel lets processes of the same user read."""
+    """PE 0's secret. The kernel lets processes of the same user read it."""
     try:
         fd = memfd.open_of(first.pid, first.key, _LABEL)
     except OSError as error:
         if first.is_seen_dead:
-            raise RuntimeError(f"PE 0 is lost: its {first} ended before all PEs had come") from None
+            raise RuntimeError(f"PE 0 is lost: its {first} ended before all PEs had arrived") from None
         raise RuntimeError(
-            f"the key of PE 0, which is said to be {first}, cannot be read: {error}. All PEs of a host run as one user;"
-            " or another program writes to the store of this launch"
+            f"the key of PE 0 ({first} according to the store) cannot be read: {error}. Either the PEs of this host run"
+            " as different users, or another program writes to the store of this launch"
         ) from None
     with os.fdopen(fd, "rb") as file:
         return file.read(_KEY_BYTES)
@@ -111,16 +113,16 @@ def _await_proofs(store: Store, authenticated: AuthenticatedStore, members: Sequ
         silent = [member for name, member in names.items() if not store.check([name])]
         for member in silent:
             if member.is_seen_dead:
-                raise RuntimeError(f"PE {member.pe} is lost: its {member} ended before all PEs had come")
+                raise RuntimeError(f"PE {member.pe} is lost: its {member} ended before all PEs had arrived")
         if time.monotonic() > deadline:
             pes = listed([member.pe for member in silent])
-            raise RuntimeError(f"{pes} came and did not go on within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT)")
+            raise RuntimeError(f"{pes} did not authenticate within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT)")
         time.sleep(0.01)
     for name, member in names.items():
         try:
             authenticated.get(name)
         except AuthenticationError:
             raise AuthenticationError(
-                f"PE {member.pe}, {member}, does not have the key of this world: it has another secret"
+                f"PE {member.pe}, {member}, does not have the key of this world: it has a different secret"
                 " (TRITON_DIST_SECRET_FILE), or another program writes to the store of this launch"
             ) from None

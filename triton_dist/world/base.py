@@ -39,7 +39,7 @@ _TEXT_BYTES = 480
 
 
 class Owned(Protocol):
-    """Something that a world has one of: see :meth:`World.own`."""
+    """A resource of which a world owns at most one instance: see :meth:`World.own`."""
 
     def __init__(self, world: World) -> None: ...
 
@@ -93,17 +93,17 @@ class Launch:
             return [found.decode() for found in self.store.get_all(keys)]
 
     def exchange_values(self, key: str, value: Any, schema: Schema, pes: Sequence[int] | None = None) -> list[Any]:
-        """As :meth:`exchange`, for values of the types that ``schema`` takes.
+        """As :meth:`exchange`, for values that ``schema`` accepts.
 
         Raises:
-            BrokenWorldError: a PE has failed. RuntimeError: one says something else.
+            BrokenWorldError: a PE has failed. RuntimeError: a PE sent a value that ``schema`` rejects.
         """
         values = []
         for pe, text in enumerate(self.exchange(key, json.dumps(value), pes)):
             try:
                 values.append(decode(text, schema))
             except DecodingError as error:
-                raise RuntimeError(f"what PE {pe if pes is None else pes[pe]} tells as its {key} is {error}") from None
+                raise RuntimeError(f"the {key} of PE {pe if pes is None else pes[pe]} is invalid: {error}") from None
         return values
 
     def await_keys(self, keys: Iterable[str], doing: str, seconds: float | None = None) -> None:
@@ -187,7 +187,7 @@ class World(ABC):
         self._owned: dict[type, Any] = {}
 
     def own(self, kind: type[_Owned]) -> _Owned:
-        """The one ``kind`` of this world: made as ``kind(world)`` by the first call, and closed when the world ends."""
+        """This world's ``kind``. The first call creates it as ``kind(world)``; the world closes it at its end."""
         if kind not in self._owned:
             self._owned[kind] = kind(self)
         return cast("_Owned", self._owned[kind])
@@ -355,7 +355,7 @@ class World(ABC):
 
     @contextmanager
     def _closing(self) -> Iterator[None]:
-        """At the end of the block, however it ends, what the world owns is closed."""
+        """Close the owned resources at the end of the block, also after an error."""
         with ExitStack() as stack:
             for thing in self._owned.values():
                 stack.callback(thing.close)

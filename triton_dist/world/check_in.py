@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Member", "check_in", "failing_together", "listed", "raise_verdict"]
 
-_LOOK_SECONDS = 0.25  # how often it is looked whether those who have come agree and still run
-_HEAR_SECONDS = 5.0  # for the others to hear a verdict before PE 0, and the store with it, may end
+_LOOK_SECONDS = 0.25  # how often the members that have arrived are compared and checked to be alive
+_HEAR_SECONDS = 5.0  # for the other PEs to read a verdict before PE 0 may end, and the store with it
 _VERDICT_BYTES = 4000
 _LISTED = 16
 
@@ -48,13 +48,13 @@ class Member:
     host_identity: str
     kernel_identity: str
     nonce: str
-    """What no member of any other world has."""
+    """Random, different in every world."""
     has_secret: bool = False
-    """Whether it has a secret of ``TRITON_DIST_SECRET_FILE``."""
+    """Whether ``TRITON_DIST_SECRET_FILE`` is set."""
     watch: str = ""
-    """PE 0's: the socket where it listens for the others (see :mod:`triton_dist.world.watch`)."""
+    """Of PE 0: the socket where it listens for the other PEs (see :mod:`triton_dist.world.watch`)."""
     key: int = -1
-    """PE 0's: the descriptor of the file with the world's key (see :mod:`triton_dist.world.agreement`)."""
+    """Of PE 0: the descriptor of the file with the world's key (see :mod:`triton_dist.world.agreement`)."""
 
     @staticmethod
     def self(pe: int, n_pes: int, *, has_secret: bool = False, watch: str = "", key: int = -1) -> Member:
@@ -65,7 +65,7 @@ class Member:
 
     @property
     def is_near(self) -> bool:
-        """Whether this process sees the other one's number and memory."""
+        """Whether this process sees the other one in its PID namespace."""
         return self.kernel_identity == kernel_identity()
 
     @property
@@ -82,7 +82,7 @@ class Member:
 
     @staticmethod
     def of(text: bytes | str) -> Member:
-        """The member whose :meth:`text` it is. DecodingError if it is none's."""
+        """The inverse of :meth:`text`. DecodingError if ``text`` is not a member's."""
         return Member(*decode(text, _MEMBER, limit=_MEMBER_BYTES))
 
 
@@ -117,11 +117,11 @@ def check_in(store: Store, me: Member, seconds: float, holder: str) -> tuple[Mem
 
 @contextlib.contextmanager
 def failing_together(store: Store, me: Member, holder: str, deadline: float) -> Iterator[None]:
-    """Around a step of the rendezvous: where this PE fails, all fail with the same words, if they can be told.
+    """Context of a step of the rendezvous. If this PE fails in it, all PEs that reach the store raise the same error.
 
     Args:
-        holder: whose process holds the store, for messages.
-        deadline: until when PEs may come.
+        holder: the process that holds the store, for messages.
+        deadline: until when PEs may arrive, by ``time.monotonic()``.
     """
     try:
         yield
@@ -130,18 +130,18 @@ def failing_together(store: Store, me: Member, holder: str, deadline: float) -> 
             _spread(store, me, str(error), deadline)
             raise
         raise RuntimeError(
-            f"PE {me.pe} lost the store through which the PEs meet: {holder} has ended ({str(error).splitlines()[0]})"
+            f"PE {me.pe} lost the rendezvous store: {holder} has ended ({str(error).splitlines()[0]})"
         ) from None
 
 
 def raise_verdict(store: Store) -> None:
-    """RuntimeError if some PE has failed, with its words."""
+    """Raises RuntimeError if a PE has failed, with its message."""
     if store.check(["verdict"]):
         raise RuntimeError(_shown(store.get("verdict")))
 
 
 def _spread(store: Store, me: Member, verdict: str, deadline: float) -> None:
-    """Tell the others. PE 0, which may hold the store, leaves them some time to hear it, also those who come later."""
+    """Write the verdict for the other PEs. PE 0, which may hold the store, waits until all PEs have read it."""
     with contextlib.suppress(RuntimeError):
         store.compare_set("verdict", "", verdict.encode()[:_VERDICT_BYTES].decode(errors="ignore"))
         store.add("heard", 1)
@@ -155,7 +155,7 @@ def _spread(store: Store, me: Member, verdict: str, deadline: float) -> None:
 
 
 def _count(store: Store, me: Member) -> tuple[int, int]:
-    """How many have come, and how many of these have ended."""
+    """How many PEs have arrived, and how many of these have ended."""
     came = [pe for pe in range(me.n_pes) if store.check([f"member/{pe}"])]
     dead = 0
     for pe in came:
@@ -165,10 +165,10 @@ def _count(store: Store, me: Member) -> tuple[int, int]:
 
 
 def _check_in(store: Store, me: Member, seconds: float, deadline: float) -> tuple[Member, ...]:
-    kept = store.compare_set(f"member/{me.pe}", "", me.text())
-    if kept != me.text().encode():
+    stored = store.compare_set(f"member/{me.pe}", "", me.text())
+    if stored != me.text().encode():
         raise RuntimeError(
-            f"two processes say that they are PE {me.pe}: {_member(me.pe, kept)} and {me}. Each PE needs a number"
+            f"two processes are PE {me.pe}: {_member(me.pe, stored)} and {me}. Each PE needs a number of its own"
             " (RANK, if you start them by hand), and each launch a MASTER_PORT of its own"
         )
     members: dict[int, Member] = {}
@@ -184,7 +184,7 @@ def _check_in(store: Store, me: Member, seconds: float, deadline: float) -> tupl
             raise_verdict(store)
         for member in members.values():
             if missing and member.is_seen_dead:
-                raise RuntimeError(f"PE {member.pe} is lost: its {member} ended before all PEs had come")
+                raise RuntimeError(f"PE {member.pe} is lost: its {member} ended before all PEs had arrived")
         if missing and left < 0:
             raise RuntimeError(
                 f"{listed(missing)} did not come to triton_dist.init() within {seconds:g} s"
@@ -206,14 +206,14 @@ def _arrived(store: Store, missing: list[int], seconds: float) -> list[int]:
 
 
 def _member(pe: int, found: bytes) -> Member:
-    """The member that the store has as PE ``pe``."""
+    """The member ``found`` that the store holds as PE ``pe``."""
     try:
         member = Member.of(found)
         if member.pe != pe:
             raise DecodingError(f"it is PE {member.pe}'s")
     except DecodingError as error:
         raise RuntimeError(
-            f"what the store of this launch has of PE {pe} was not written by a PE ({error}): another program, or"
+            f"the member PE {pe} in the store of this launch was not written by a PE ({error}): another program, or"
             " another version of triton_dist, uses the same address and port"
         ) from None
     return member
@@ -228,12 +228,12 @@ def _compare(me: Member, other: Member) -> None:
 
 
 def _shown(verdict: bytes) -> str:
-    """A verdict, whoever wrote it, as a text for a terminal."""
+    """A verdict, which another program may have written, without control characters."""
     words = verdict[:_VERDICT_BYTES].decode(errors="replace")
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in words)
 
 
 def listed(pes: Sequence[int]) -> str:
-    """Some PEs, for messages."""
+    """``pes`` as a text for messages."""
     shown = ", ".join(f"PE {pe}" for pe in pes[:_LISTED])
     return f"{shown} and {len(pes) - _LISTED} more" if len(pes) > _LISTED else shown

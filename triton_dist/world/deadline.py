@@ -1,4 +1,4 @@
-"""A time limit on calls into libraries that have none: a socket of torch's store waits for an answer for ever."""
+"""A time limit on library calls that have none: a socket of torch's store waits for an answer forever."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Result = TypeVar("Result")
 
 
 def within(seconds: float, call: Callable[[], Result]) -> Result:
-    """What ``call()`` returns or raises, if it does within ``seconds``. The caller stays open to a Ctrl-C meanwhile.
+    """Call ``call()`` in a thread and return its result, or raise its error. Ctrl-C interrupts the wait for it.
 
     Raises:
-        TimeoutError: it does not. Its thread is left behind; nobody gets what it returns later.
+        TimeoutError: the call lasts longer than ``seconds``. Its thread goes on, and its result is dropped.
     """
     results: list[Result] = []
     errors: list[BaseException] = []

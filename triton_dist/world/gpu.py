@@ -34,7 +34,7 @@ from triton_dist.world.wait_reports import Place, WaitReports
 __all__ = ["GpuWorld"]
 
 _INITIALIZED = 2
-"""Of ``nvshmemx_init_status()``: NVSHMEM_STATUS_IS_INITIALIZED. What is greater is initialized as well."""
+"""NVSHMEM_STATUS_IS_INITIALIZED of ``nvshmemx_init_status()``. Greater values mean initialized, too."""
 
 REDUCE_SCRATCH = "NVSHMEM_REDUCE_SCRATCH_SIZE"
 REDUCE_SCRATCH_SIZE = 2 << 20
@@ -130,8 +130,8 @@ class GpuWorld(World):
         return self._heap.free_bytes
 
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
-        # NVSHMEM's malloc has a barrier of all PEs, and so may have what streams still do. Barriers of one team share a
-        # counter and must not overlap on a PE.
+        # NVSHMEM's malloc contains a barrier of all PEs, and so may pending work of streams. Barriers of one team share
+        # a counter and must not overlap on a PE.
         self._finish_work()
         return self._heap.allocate(shape, dtype)
 
@@ -154,7 +154,7 @@ class GpuWorld(World):
             )
 
     def _nvshmem_is_gone(self) -> bool:
-        """Whether somebody else has ended NVSHMEM. Nearly all of its functions end the process then."""
+        """Whether other code has finalized NVSHMEM. Nearly all of its functions abort the process then."""
         return bool(self._bindings.init_status() < _INITIALIZED)
 
     def _finish_work(self) -> None:
@@ -185,7 +185,7 @@ class GpuWorld(World):
 
     def _close(self) -> None:
         self._finish_work()
-        if self._nvshmem_is_gone():  # as at the end of a script of Triton-distributed: all PEs have met there
+        if self._nvshmem_is_gone():  # as in scripts of Triton-distributed; finalizing was a barrier
             self._forget()
             return
         check_same_calls(
@@ -207,7 +207,7 @@ class GpuWorld(World):
         atexit.register(last_words.limit_exit)
 
     def _forget(self) -> None:
-        """Let go of what is no memory of NVSHMEM's."""
+        """Release all resources other than NVSHMEM's memory."""
         self._stop_wait_reports()
         _compile_for(None)
         launch_check.unbind()

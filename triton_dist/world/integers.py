@@ -1,4 +1,4 @@
-"""Integers that a caller passes: a float, a truth value or a symbolic constant is a mistake, never rounded or read."""
+"""Integer arguments. Floats, booleans and symbolic constants are errors; they are never converted to an integer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["integer"]
 
 
 def integer(name: str, value: Any) -> int:
-    """``value``, the argument ``name``, as an int. NumPy's integers and tensors of one integer are integers, too.
+    """The argument ``name`` as an int. NumPy integers and tensors of one integer are accepted.
 
     Raises:
-        TypeError: it is none. Truth values and members of an enumeration (``dl.CMP_GE``) are none.
+        TypeError: ``value`` is not an integer, for example a boolean or a member of an enumeration (``dl.CMP_GE``).
     """
     is_bool = isinstance(value, bool) or "bool" in str(getattr(value, "dtype", ""))
     if not is_bool and not isinstance(getattr(value, "value", value), enum.Enum) and not isinstance(value, enum.Enum):

@@ -24,7 +24,7 @@ __all__ = ["discover"]
 
 Result = TypeVar("Result")
 
-_SLACK_SECONDS = 8.0  # for the steps themselves to see that the time is over, and to tell the others
+_SLACK_SECONDS = 8.0  # for the steps to detect the timeout themselves and to report it to the other PEs
 
 _worlds: Counter[str] = Counter()  # how many this process has had from each source; every PE counts alike
 _stores: dict[str, Store] = {}  # kept: a later world meets at the same place, which one of the PEs may hold
@@ -92,13 +92,13 @@ def _meet(start: launchers.Start, seconds: float) -> Launch:
 
 
 def _within(start: launchers.Start, seconds: float, step: Callable[[], Result]) -> Result:
-    """A step of the rendezvous. The store's own waits have no limit that could be relied upon."""
+    """A step of the rendezvous with a time limit. The time limits of the store itself are not reliable."""
     try:
         return within(seconds + _SLACK_SECONDS, step)
     except TimeoutError:
         raise RuntimeError(
-            f"PE {start.pe} gets no answer from the store through which the PEs meet, within {seconds:g} s"
-            f" (TRITON_DIST_INIT_TIMEOUT): {start.holder} is stopped, or cannot be reached any more"
+            f"PE {start.pe} gets no answer from the rendezvous store within {seconds:g} s"
+            f" (TRITON_DIST_INIT_TIMEOUT): {start.holder} is stopped or unreachable"
         ) from None
 
 

@@ -104,7 +104,7 @@ class Ledger:
     # ---- what nobody uses
 
     def all_dropped(self) -> list[Allocation]:
-        """What was dropped here and is not given back, by number."""
+        """The allocations that this PE has dropped and that are not freed, by number."""
         release_dropped()
         return [self._by_number[number] for number in sorted(self._dropped) if number in self._by_number]
 
@@ -123,10 +123,10 @@ class Ledger:
         return text
 
     def unused(self, dropped: Iterable[str]) -> list[Allocation]:
-        """The allocations that are dropped on all PEs, by number; ``dropped`` is what each said.
+        """The allocations that are dropped on all PEs, by number; ``dropped`` has each PE's :meth:`dropped`.
 
         Raises:
-            ValueError: one says what :meth:`dropped` does not, or of allocations that there are not.
+            ValueError: a text is not of :meth:`dropped`, or names allocations that do not exist.
         """
         everywhere = set.intersection(*(self._numbers(text) for text in dropped))
         return [self._by_number[number] for number in sorted(everywhere)]

@@ -1,8 +1,8 @@
-"""Files in memory that the PEs of one host share, and whose owner and kind the kernel vouches for.
+"""Memory files (memfds) that the PEs of one host share. The kernel guarantees their owner and their kind.
 
-A PE names such a file by its process and descriptor, and others open it below ``/proc``. The name comes from the store,
-which anybody may write to, so nothing is believed of it: what lies there must be a memfd of this user's, made by
-:func:`create` with the same label. Another user can neither make such a file nor pass one of this user's on.
+A PE names such a file by its process and descriptor, and other PEs open it through ``/proc``. The name comes from the
+store, which other programs may write to, so it is not trusted: the file must be a memfd of this user, made by
+:func:`create` with the same label. Another user can neither create such a file nor pass on a file of this user.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GROWS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 def create(label: str, content: bytes = b"", *, grows: bool = False) -> int:
-    """A descriptor of a new file, for this user alone. Its size stays that of ``content``, or only ``grows``."""
+    """A descriptor of a new file that only this user can open. Its size is fixed, or may only grow if ``grows``."""
     fd = os.memfd_create(_LABEL.format(label), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.fchmod(fd, 0o600)
@@ -32,14 +32,14 @@ def create(label: str, content: bytes = b"", *, grows: bool = False) -> int:
 
 
 def open_of(pid: int, fd: int, label: str, *, grows: bool = False) -> int:
-    """A descriptor of the file ``fd`` of process ``pid``, which from then on lives as long as either of them.
+    """A new descriptor of the file ``fd`` of process ``pid``. The file lives as long as either descriptor.
 
     Raises:
-        PermissionError: what lies there is not such a file of this user's.
-        OSError: the process, or its file, is gone or closed to this one.
+        PermissionError: the file is not a memfd of this user with this label and these seals.
+        OSError: the process or its file no longer exists, or this process has no access to it.
     """
     path = f"/proc/{pid:d}/fd/{fd:d}"
-    found = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens nothing yet: a pipe or a device would notice
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC)  # O_PATH: opening a pipe or a device would have side effects
     try:
         status, target = os.fstat(found), os.readlink(f"/proc/self/fd/{found}")
         if target != f"/memfd:{_LABEL.format(label)} (deleted)" or not stat.S_ISREG(status.st_mode):
@@ -50,7 +50,7 @@ def open_of(pid: int, fd: int, label: str, *, grows: bool = False) -> int:
     finally:
         os.close(found)
     try:
-        seals = fcntl.fcntl(opened, fcntl.F_GET_SEALS)  # fails for files of other kinds
+        seals = fcntl.fcntl(opened, fcntl.F_GET_SEALS)  # an error for files that have no seals
         if seals & _FIXED != (_GROWS if grows else _FIXED):
             raise PermissionError(f"{path} is not sealed as triton_dist seals its files")
     except BaseException:

@@ -85,26 +85,26 @@ def sync_bytes() -> int:
 
 
 def team_of(offset: int) -> int:
-    """The handle of the team whose meeting place lies so many bytes behind the start of what all have to meet in."""
+    """The handle of the team whose barrier flags are at byte ``offset`` in the flags of all teams."""
     return offset // int(_layout()["sync_area_bytes"])
 
 
-# ---- waits that last too long
+# ---- wait reports
 
 
 def wait_symbol() -> str:
-    """The global of a module that says how its waits report."""
+    """The name of a module's ``WaitState``."""
     return str(_layout()["wait_symbol"])
 
 
 def wait_state(timeout: float, records: int, count: int, kernel: int) -> bytes:
-    """What that global takes.
+    """The bytes of a ``WaitState``.
 
     Args:
-        timeout: seconds after which a wait is reported; at most two hours are waited, and for ever if it is infinite.
+        timeout: seconds after which a wait is reported, at most two hours; infinite: never.
         records: address of :func:`wait_records` records in memory of the host that the GPU may write to.
         count: address of 4 bytes of the GPU's memory, zero at first.
-        kernel: what reports are to say that the kernel is.
+        kernel: the kernel's number in reports.
     """
     layout = _layout()
     data = bytearray(layout["wait_state_bytes"])
@@ -118,7 +118,7 @@ def wait_state(timeout: float, records: int, count: int, kernel: int) -> bytes:
 
 
 def wait_tick() -> float:
-    """Seconds of a tick, by which kernels time their waits."""
+    """Seconds of a tick, the unit in which kernels time their waits."""
     return float(2 ** int(_layout()["wait_tick_shift"])) / 1e9
 
 
@@ -128,7 +128,7 @@ def wait_records() -> int:
 
 
 def wait_record() -> np.dtype[np.void]:
-    """A record, with the members of ``WaitRecord`` in ``State.h``."""
+    """The dtype of a record, with the members of ``WaitRecord`` in ``State.h``."""
     formats = {
         "address": "<u8",
         "expected": "<i8",

@@ -7,8 +7,8 @@ DLPack 0.x's, which every torch takes.
 
 A storage may die in any thread, while an exception is set, and after the interpreter has ended, so its callback is a C
 function of the plugin that calls no Python: it puts the structure on a list (runtime/lib/DroppedTensors.cpp).
-:func:`release_dropped` takes the list and lets go of what the tensors kept. Python's garbage collector calls it, and so
-does whoever needs to know what is dropped.
+:func:`release_dropped` takes the list and releases the objects that the tensors kept alive. Python's garbage
+collector calls it, and so does code that needs to know which tensors are dropped.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Managed(ctypes.Structure):
         ("tensor", _Tensor),
         ("context", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
-        ("next", ctypes.c_void_p),  # ours: the list of those that torch has dropped
+        ("next", ctypes.c_void_p),  # added by triton_dist: the list of structures that torch has dropped
     )
 
 
@@ -60,11 +60,11 @@ _DEVICES = {"cpu": 1, "cuda": 2}  # DLDeviceType
 _UINT8 = (1, 8, 1)  # DLDataType: kDLUInt of 8 bits, one lane
 
 _in_use: dict[int, tuple[_Managed, tuple[object, ...]]] = {}
-"""The structures that torch has, and what they keep, by the structures' addresses."""
+"""The structures that torch holds, and the objects that they keep alive, by the structures' addresses."""
 
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_use))  # a storage may outlive this module, and then writes to its own
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_use))  # storages may outlive this module
 
-_plugin = ctypes.PyDLL(_triton_dist_loader.plugin_path())  # which keeps Python's lock, as taking off the list needs
+_plugin = ctypes.PyDLL(_triton_dist_loader.plugin_path())  # holds the GIL, which taking from the list requires
 _deleter = ctypes.cast(_plugin.tritonDistDropTensor, ctypes.c_void_p).value
 _take_dropped = _plugin.tritonDistTakeDroppedTensor
 _take_dropped.restype = ctypes.c_void_p
@@ -75,7 +75,7 @@ _exhaust: Callable[..., object] = functools.partial(deque, maxlen=0)
 
 
 def release_dropped() -> None:
-    """Let go of what tensors kept that are gone by now. Any thread may call it, at any time."""
+    """Release the objects that dropped tensors kept alive. Any thread may call it, at any time."""
     _release_all()
 
 
@@ -84,12 +84,12 @@ def _release_all(
     let_go: Callable[[int], object] = _in_use.pop,
     exhaust: Callable[..., object] = _exhaust,
 ) -> None:
-    # No bytecode runs between taking and letting go, where a Ctrl-C would lose a tensor for good.
+    # No bytecode runs between taking and releasing: a Ctrl-C there would leak a tensor.
     exhaust(map(let_go, iter(take, None)))
 
 
 def _on_collection(phase: str, info: dict[str, int], release: Callable[[], None] = _release_all) -> None:
-    """The garbage collector calls this, and never runs while an exception is set."""
+    """A callback of the garbage collector, which never runs while an exception is set."""
     if phase == "stop":
         release()
 
@@ -105,7 +105,7 @@ def bytes_at(address: int, nbytes: int, device: torch.device, *keep: object) -> 
     """The ``nbytes`` (at least one) at ``address``, as a tensor of uint8 on ``device``.
 
     ``keep`` is held until the last tensor that shares the storage is gone, and then until :func:`release_dropped`.
-    Nothing else is: whoever calls this sees to it that the memory stays while ``keep`` does.
+    Nothing else is held: the caller ensures that the memory lives as long as ``keep``.
     """
     assert nbytes > 0, "torch forgets the address of a tensor of no bytes"
     managed, shape = _Managed(), (ctypes.c_int64 * 1)(nbytes)
@@ -120,7 +120,7 @@ def bytes_at(address: int, nbytes: int, device: torch.device, *keep: object) -> 
     try:
         tensor: torch.Tensor = torch.utils.dlpack.from_dlpack(_new_capsule(where, b"dltensor", None))
     except BaseException:
-        del _in_use[where]  # torch has not taken it
+        del _in_use[where]  # torch does not own it
         raise
     return tensor
 

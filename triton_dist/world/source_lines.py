@@ -1,4 +1,4 @@
-"""Whose source file it is: the user's, an installed package's, or Python's own."""
+"""Classification of source files: the user's, an installed package's, or the standard library's."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _INSTALLED = tuple(f"{directory}/" for directory in {sysconfig.get_path(name) fo
 
 
 def is_standard_library(file: str) -> bool:
-    """Whether it is a module of Python's own, such as contextlib: what it does, its caller asked for."""
+    """Whether ``file`` is of the standard library, such as contextlib. Its caller is then the line to report."""
     return file.startswith("<frozen ") or (file.startswith(_STANDARD) and not _is_installed(file))
 
 
 def is_library(file: str) -> bool:
-    """Whether it is a module of Python's own or of an installed package."""
+    """Whether ``file`` is of the standard library or of an installed package."""
     return is_standard_library(file) or _is_installed(file)
 
 

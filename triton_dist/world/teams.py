@@ -63,7 +63,7 @@ class Team:
     def translate_pe(self, pe: int, destination: Team | None) -> int:
         """The number in ``destination`` of this team's PE ``pe``; -1 if either has no such PE.
 
-        None, which a PE has in the place of a team that it is not in, has none.
+        ``destination`` may be None, which stands for a team that this PE is not a member of; the result is then -1.
         """
         if destination is not None and not isinstance(destination, Team):
             raise TypeError(f"destination must be a triton_dist.Team or None, got {type(destination).__name__}")

@@ -1,10 +1,10 @@
-"""Waits in kernels that last too long: what a GPU reports of them becomes a line that a person can read.
+"""Reports of waits in GPU kernels that exceed ``TRITON_DIST_WAIT_TIMEOUT``.
 
-A kernel that has waited for ``TRITON_DIST_WAIT_TIMEOUT`` seconds writes a record to memory of this process
-(``runtime/device/WaitReport.h``) and goes on waiting. A thread looks there a few times a second. It finds the kernel,
-the place in it and the symmetric tensor, and tells the other PEs. A moment later, when PEs that wait as well have told,
-too, it prints what this PE waits for, and what the others do. Records are written by our own code on the GPU, or by a
-kernel that has gone wild: no number in them is used before it was checked.
+A kernel that has waited for this time writes a record to memory of this process (``runtime/device/WaitReport.h``) and
+goes on waiting. A thread polls the records a few times a second. It looks up the kernel, the source line and the
+symmetric tensor, and sends a summary to the other PEs. One interval later, when other waiting PEs have sent theirs, it
+prints this PE's wait and those of the other PEs. A faulty kernel may overwrite records, so every number is checked
+before use.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from triton_dist.world.watch import Watch
 __all__ = ["Memory", "Place", "WaitReports", "describe", "read"]
 
 INTERVAL = 0.25
-"""Seconds between two looks, and between the first news of waits and what is said of them."""
+"""Seconds between two polls of the records, and between reading a record and printing it."""
 
-_MOST_PLACES = 8  # that are told of at a time
-_REPEATED = 5.0  # seconds in which the same report is another warp's of the same wait
+_MOST_PLACES = 8  # that are printed at a time
+_REPEATED = 5.0  # seconds within which equal reports are of warps in the same wait
 _SIGNS = ("==", "!=", ">", ">=", "<", "<=")  # by the dialect's Cmp
 
 
 class Memory:
-    """Where kernels of one GPU write their records, for as long as this process lives: modules are never unloaded."""
+    """The records of one GPU's kernels. It lives as long as the process, since modules are never unloaded."""
 
     def __init__(self, device: torch.device) -> None:
         nbytes = p2p.wait_records() * p2p.wait_record().itemsize
@@ -46,7 +46,7 @@ class Memory:
         self.array = self._records.numpy().view(p2p.wait_record())
 
     def state(self, timeout: float, kernel: int) -> bytes:
-        """What the kernel of this number is told; ``timeout`` in seconds."""
+        """The ``WaitState`` of the kernel with this number; ``timeout`` in seconds."""
         return p2p.wait_state(timeout, self._records.data_ptr(), self._count.data_ptr(), kernel)
 
 
@@ -72,13 +72,13 @@ class _Report:
 
 
 def read(array: np.ndarray[Any, np.dtype[np.void]], known: np.ndarray[Any, np.dtype[np.uint32]]) -> list[_Report]:
-    """The reports that came since the last call. ``known`` holds the number last seen in each place, and is updated."""
+    """The reports since the last call. ``known`` holds the last number of each record, and is updated."""
     found = []
     numbers = array["number"].copy()
     for place in np.flatnonzero((numbers != known) & (numbers != 0)):
         record = array[place].copy()
         if array["number"][place] != numbers[place] or record["number"] != numbers[place]:
-            continue  # another is being written there
+            continue  # it is being overwritten
         known[place] = numbers[place]
         x, y, z = map(int, record["program"])
         fields = {name: int(record[name]) for name in ("number", "kernel", "site", "address", "expected", "seen")}
@@ -90,16 +90,16 @@ def read(array: np.ndarray[Any, np.dtype[np.void]], known: np.ndarray[Any, np.dt
 
 @dataclass(frozen=True)
 class Place:
-    """What addresses are on a PE."""
+    """Names for a PE's symmetric addresses."""
 
     ledger: Ledger
     sync: int
-    """Where PEs of teams meet, ``p2p.sync_bytes()`` bytes."""
+    """Address of the barrier flags of all teams, ``p2p.sync_bytes()`` bytes."""
 
     def name(self, address: int) -> str:
-        """An address in words."""
+        """``address`` as a text."""
         if self.sync <= address < self.sync + p2p.sync_bytes():
-            return f"the meeting place of team {p2p.team_of(address - self.sync)}"
+            return f"the barrier flags of team {p2p.team_of(address - self.sync)}"
         allocation = None
         with contextlib.suppress(LookupError):  # the main thread may be freeing it
             allocation = self.ledger.find(address)
@@ -123,7 +123,7 @@ def _awaited(report: _Report, site: Site | None, place: Place) -> str:
 
 
 def describe(reports: Iterable[_Report], place: Place) -> list[tuple[WaitingKernel | None, str, str]]:
-    """Reports in words, those of one place in a kernel together: the kernel, who waits, and since when and for what."""
+    """Reports as texts, grouped by source line: the kernel, the waiting programs, and what they wait for."""
     places: dict[tuple[int, int], list[_Report]] = {}
     for report in reports:
         places.setdefault((report.kernel, report.site), []).append(report)
@@ -143,12 +143,12 @@ def describe(reports: Iterable[_Report], place: Place) -> list[tuple[WaitingKern
 
 
 class WaitReports:
-    """A PE's part.
+    """Reads and prints the reports of one PE.
 
     Args:
-        timeout: seconds; infinite where nothing is to be reported.
-        aborts: whether the world is broken then.
-        write: copies the state of a kernel into its module.
+        timeout: seconds; infinite: no reports.
+        aborts: whether a report breaks the world.
+        write: copies a ``WaitState`` into a kernel's module.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class WaitReports:
         self._thread = threading.Thread(target=self._run, name="triton_dist wait reports", daemon=True)
 
     def fill(self, kernel: WaitingKernel) -> None:
-        """Tell a loaded kernel where to report."""
+        """Enable the reports of a loaded kernel."""
         if kernel.device != self._device.index:
             return
         self._write(kernel, self._memory.state(self._timeout, kernel.number))
@@ -182,7 +182,7 @@ class WaitReports:
             self._thread.start()
 
     def end(self) -> None:
-        """Nobody reads reports any more."""
+        """Stop the thread that reads reports."""
         self._stop.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(2.0)
@@ -192,7 +192,7 @@ class WaitReports:
             self.look()
 
     def look(self) -> None:
-        """Say what was heard the last time, and hear what there is."""
+        """Read new reports, and print those of the last call."""
         pending, self._pending = self._pending, [r for r in read(self._memory.array, self._known) if self._is_new(r)]
         if self._pending and self._watch is not None:
             self._watch.tell_waits(self._summary(self._pending))
@@ -200,7 +200,7 @@ class WaitReports:
             self._say(pending)
 
     def _is_new(self, report: _Report) -> bool:
-        """Whether it is not the report of another warp that waits for the same."""
+        """Whether no other warp has just reported the same wait."""
         now = time.monotonic()
         key = (report.kernel, report.site, report.program, report.address, report.expected)
         self._recent = {key: at for key, at in self._recent.items() if now - at < _REPEATED}
@@ -217,14 +217,14 @@ class WaitReports:
         for kernel, who, what in described[:_MOST_PLACES]:
             launched = kernel.launch_line() if kernel is not None else ""
             last_words.say(
-                f"PE {self.pe}, kernel {_name(kernel)}: no end of a wait for {self._timeout:g} s"
+                f"PE {self.pe}, kernel {_name(kernel)}: a wait has lasted for {self._timeout:g} s"
                 f" (TRITON_DIST_WAIT_TIMEOUT)\n    {who} {what}"
                 + (f"; last launched at {launched}" if launched else "")
             )
         if len(described) > _MOST_PLACES:
-            last_words.say(f"PE {self.pe}: kernels wait at {len(described) - _MOST_PLACES} more places")
+            last_words.say(f"PE {self.pe}: kernels wait at {len(described) - _MOST_PLACES} more lines")
         if self.n_pes > 1:
-            last_words.say(f"PE {self.pe}: of the others, {self._others()}")
+            last_words.say(f"PE {self.pe}: other PEs: {self._others()}")
         if self._aborts:
             kernel, who, what = described[0]
             self._abort(f"waited for {self._timeout:g} s: kernel {_name(kernel)}, {who} {what}")
@@ -232,10 +232,10 @@ class WaitReports:
     def _others(self) -> str:
         known = self._watch.waits() if self._watch is not None else {}
         now = time.monotonic()
-        told = [f"PE {pe} said {now - at:.0f} s ago: {what}" for pe, (at, what) in sorted(known.items())]
+        told = [f"PE {pe} reported {now - at:.0f} s ago: {what}" for pe, (at, what) in sorted(known.items())]
         silent = [str(pe) for pe in range(self.n_pes) if pe != self.pe and pe not in known]
         if silent:
-            told.append(f"nothing is known of PE{'s' if len(silent) > 1 else ''} {', '.join(silent)}")
+            told.append(f"no report from PE{'s' if len(silent) > 1 else ''} {', '.join(silent)}")
         return "; ".join(told)
 
     def _abort(self, what: str) -> None:
@@ -251,6 +251,6 @@ def _name(kernel: WaitingKernel | None) -> str:
 
 def _write(kernel: WaitingKernel, state: bytes) -> None:
     if not module_state.holds(kernel.module, p2p.wait_symbol()):
-        return  # what waits was found to be never reached
+        return  # the compiler has removed the waits as unreachable
     module = module_state.Module(kernel.module, kernel.name, kernel.device, "p2p")
     module_state.write(module, p2p.wait_symbol(), state)

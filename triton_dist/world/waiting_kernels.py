@@ -1,9 +1,9 @@
-"""Loaded kernels that wait: at which of their lines, launched from where, and how their waits report.
+"""Registry of loaded kernels that wait: their waits' source lines and their last launch.
 
-A wait that lasts too long reports numbers (``runtime/device/WaitReport.h``): that of the kernel, given here, and that
-of the place in it, which the compiler lists in the kernel's metadata (``triton_dist.compiler.hooks``). Kernels outlive
-worlds, so they are remembered: what was loaded before a world is told by it where to report, and what was told once
-reports to the same memory for good, whether somebody reads it or not.
+A wait report contains two numbers (``runtime/device/WaitReport.h``): the kernel's, assigned in this module, and the
+wait's, which indexes a list in the kernel's metadata (``triton_dist.compiler.hooks``). Kernels outlive worlds. A new
+world enables the reports of all kernels that are loaded already. A kernel with enabled reports goes on writing them to
+the same memory after the world has ended.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["PlacedLauncher", "Site", "WaitingKernel", "bind", "find", "loaded", 
 
 @dataclass(frozen=True)
 class Site:
-    """A place that waits."""
+    """A wait in a kernel."""
 
     op: str
     type: str
-    """Of what it compares: ``"u64"``."""
+    """The compared type: ``"u64"``."""
     lines: tuple[str, ...]
     """``file:line``, from the innermost function to the kernel."""
 
     @staticmethod
     def parse(words: Sequence[str]) -> Site:
-        """What the compiler listed."""
+        """From the fields of the kernel's metadata."""
         return Site(words[0], words[1], tuple(words[2:]))
 
 
@@ -43,7 +43,7 @@ class WaitingKernel:
     """A loaded kernel that waits."""
 
     number: int
-    """What its reports say."""
+    """Identifies the kernel in its reports."""
     name: str
     module: int
     """Its CUmodule."""
@@ -51,14 +51,14 @@ class WaitingKernel:
     """The GPU that it was loaded for."""
     sites: tuple[Site, ...]
     launched: tuple[CodeType, int] | None = None
-    """The code that launched it last, and where in it."""
+    """The code object that launched it last, and the instruction offset."""
 
     def site(self, number: int) -> Site | None:
-        """The place of a number, from 1."""
+        """The wait with this number, from 1."""
         return self.sites[number - 1] if 0 < number <= len(self.sites) else None
 
     def launch_line(self) -> str:
-        """``file:line``, or nothing."""
+        """``file:line`` of the last launch, or an empty text."""
         if self.launched is None:
             return ""
         code, at = self.launched
@@ -67,11 +67,11 @@ class WaitingKernel:
 
 
 _kernels: list[WaitingKernel] = []  # Triton unloads none
-_fill: Callable[[WaitingKernel], None] | None = None  # the present world's
+_fill: Callable[[WaitingKernel], None] | None = None  # of the current world
 
 
 def bind(fill: Callable[[WaitingKernel], None]) -> None:
-    """A world on a GPU began: ``fill`` tells a kernel where to report."""
+    """Begin of a GPU world: call ``fill``, which enables a kernel's reports, for loaded and future kernels."""
     global _fill
     _fill = fill
     for kernel in tuple(_kernels):
@@ -79,18 +79,18 @@ def bind(fill: Callable[[WaitingKernel], None]) -> None:
 
 
 def unbind() -> None:
-    """The world ended."""
+    """End of the world: kernels that are loaded later do not report."""
     global _fill
     _fill = None
 
 
 def find(number: int) -> WaitingKernel | None:
-    """The kernel of a number."""
+    """The kernel with this number, or None."""
     return _kernels[number] if 0 <= number < len(_kernels) else None
 
 
 def loaded(kernel: Any, sites: Sequence[Sequence[str]]) -> PlacedLauncher:
-    """Triton has loaded ``kernel``, which waits at ``sites``; the launcher that it is to have instead of its own."""
+    """Register a loaded ``kernel`` that waits at ``sites``. Returns the launcher that replaces its own."""
     places = tuple(map(Site.parse, sites))
     waiting = WaitingKernel(len(_kernels), kernel.name, kernel.module, triton_api.current_device(), places)
     _kernels.append(waiting)
@@ -100,7 +100,7 @@ def loaded(kernel: Any, sites: Sequence[Sequence[str]]) -> PlacedLauncher:
 
 
 _PACKAGES = tuple(f"{Path(str(module.__file__)).parent}/" for module in (triton, sys.modules["triton_dist"]))
-_inside: dict[str, bool] = {}  # by file: whether it is Triton's or ours
+_inside: dict[str, bool] = {}  # by file: whether it belongs to Triton or to this package
 
 
 def _is_inside(file: str) -> bool:
@@ -108,7 +108,7 @@ def _is_inside(file: str) -> bool:
 
 
 class PlacedLauncher:
-    """A launcher that remembers which of the user's lines launched its kernel last; it takes about half a µs."""
+    """A launcher that records the user's line of the last launch, which costs about half a µs."""
 
     def __init__(self, launcher: Any, kernel: WaitingKernel) -> None:
         self._launcher = launcher

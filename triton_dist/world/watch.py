@@ -46,7 +46,7 @@ GRACE_SECONDS = 4.0
 _TRACEBACK_SECONDS = 0.5  # how long the word of a failure waits for its traceback to be printed first
 _LONGEST_WAIT = 1000  # characters that tell what a PE waits for
 _JOIN_SECONDS = 30.0  # for a PE that has checked in to connect
-_GREETING_SECONDS = 10.0  # for who connects to say who it is
+_GREETING_SECONDS = 10.0  # time limit for a new connection to authenticate
 _CONNECT_SECONDS = 5.0
 _TOLD = 8000  # characters of a reason that PEs tell each other
 
@@ -57,7 +57,7 @@ _MESSAGES: dict[str, Schema] = {
     "broken": record(_PE, text(_TOLD)),
     "waits": record(_PE, text(_LONGEST_WAIT)),
 }
-"""What PEs say to each other: the words behind the first one."""
+"""The messages: the fields after the first word, by the first word."""
 
 _PLACE = record(integer(1, 65535), sequence(text(255), 8))
 """Port and addresses of PE 0, for PEs of other hosts."""
@@ -86,10 +86,10 @@ class Watch:
         self._listeners: list[socket.socket] = []  # of PE 0
         if pe == 0:
             local = socket.socket(socket.AF_UNIX)
-            local.bind(f"\0{self._name}")  # in no file system, and gone with this process
+            local.bind(f"\0{self._name}")  # abstract: not in a file system, removed with this process
             local.listen(1024)
             self._listeners.append(local)
-        self._greetings: dict[wire.Greeting, float] = {}  # who has connected, and until when it may say who it is
+        self._greetings: dict[wire.Greeting, float] = {}  # unauthenticated connections, and when they are closed
         self._members: tuple[Member, ...] = ()
         self._peers: dict[int, wire.Channel] = {}  # of PE 0: all others; of the others: PE 0
         self._gone: set[int] = set()  # those who said good-bye
@@ -197,24 +197,24 @@ class Watch:
         self._tell_failure()
 
     def give_up(self, what: str) -> None:
-        """This PE can do nothing more, and its main thread may be anywhere: the world is broken, for this reason."""
+        """Break the world for the reason ``what``. Any thread may call this; it does not depend on the main thread."""
         self._learn(Trouble(self.pe, what))
         self._wake()
 
     # ---- what PEs wait for
 
     def tell_waits(self, what: str) -> None:
-        """Tell the others what a kernel of this PE has waited for too long."""
+        """Send the other PEs a report of a long wait in a kernel of this PE."""
         with self._lock:
             for peer in self._peers.values():
                 wire.say(peer, "waits", self.pe, what[:_LONGEST_WAIT])
 
     def waits(self) -> dict[int, tuple[float, str]]:
-        """By PE, when each of the others told so last, by ``time.monotonic()``, and what."""
+        """By PE, the last report of each other PE: the ``time.monotonic()`` of its arrival and its text."""
         return dict(self._waits)
 
     def _hear_waits(self, connection_of: int, pe: int, what: str) -> None:
-        """From ``connection_of``, which is PE 0, which passes on what it hears, or the PE that waits."""
+        """A report of ``pe``. PE 0 forwards reports, so ``connection_of`` is PE 0 or ``pe``; others are ignored."""
         if pe >= len(self._members) or pe == self.pe or connection_of not in (0, pe):
             return
         self._waits[pe] = (time.monotonic(), "".join(c if c.isprintable() else "?" for c in what))
@@ -234,8 +234,8 @@ class Watch:
             self.trouble = trouble
             if not self._gave_up:
                 self._deadline = time.monotonic() + GRACE_SECONDS
-            # First what this PE shares with others: one that hears of it writes it there, too, and while it writes this
-            # PE could leave, and be taken for one that just left.
+            # The callback writes to shared memory, so it comes before the messages. Otherwise a PE that
+            # receives the message could write there first; this PE, still writing, would be taken for one that left.
             if self._on_trouble is not None:
                 self._on_trouble(trouble)
             for pe, peer in self._peers.items():
@@ -256,7 +256,7 @@ class Watch:
                 elif words[0] == "waits":
                     self._hear_waits(pe, *rest)
         except (wire.ProtocolError, DecodingError) as error:
-            lost = Trouble(pe, f"is lost: what comes from its {self._members[pe]} is no message of ours ({error})")
+            lost = Trouble(pe, f"is lost: its {self._members[pe]} sent an invalid message ({error})")
         self._selector.unregister(channel.connection)
         with self._lock:
             self._peers.pop(pe, None)
@@ -267,7 +267,7 @@ class Watch:
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection, _ = listener.accept()
-            connection.setblocking(False)  # one that says or takes nothing must not hold us
+            connection.setblocking(False)  # a connection that is idle or full must not block this thread
             if connection.family == socket.AF_UNIX:
                 if wire.peer_of(connection)[1] not in (os.geteuid(), 0):
                     connection.close()
@@ -275,7 +275,7 @@ class Watch:
             else:
                 wire.prepare(connection)
             if len(self._greetings) > 2 * len(self._members) + 16:
-                self._dismiss(next(iter(self._greetings)))  # strangers must not take all our memory
+                self._dismiss(next(iter(self._greetings)))  # bounds the memory for unauthenticated connections
             greeting = wire.Greeting(connection, self._key)
             self._greetings[greeting] = time.monotonic() + _GREETING_SECONDS
             self._selector.register(connection, selectors.EVENT_READ, partial(self._greet, greeting))
@@ -300,13 +300,13 @@ class Watch:
             wire.say(channel, "broken", self.trouble.pe, self.trouble.what)
 
     def _dismiss(self, greeting: wire.Greeting) -> None:
-        """Who is at the other end is nobody of this world."""
+        """Close a connection whose other end is not a PE of this world."""
         del self._greetings[greeting]
         self._selector.unregister(greeting.connection)
         greeting.connection.close()
 
     def _add(self, pe: int, channel: wire.Channel, messages: Iterator[list[Any] | None]) -> None:
-        channel.connection.setblocking(False)  # one that takes nothing must not hold us
+        channel.connection.setblocking(False)  # a full connection must not block this thread
         with self._lock:
             self._peers[pe] = channel
         self._selector.register(channel.connection, selectors.EVENT_READ, lambda: self._hear(pe, channel, messages))
@@ -389,7 +389,7 @@ def _lost(member: Member) -> Trouble:
 
 
 def _checked(words: list[Any]) -> tuple[Any, ...]:
-    """What follows the first word of a message. DecodingError if it is not what that word wants."""
+    """The fields after the first word of a message. DecodingError if they do not match that word's schema."""
     schema = _MESSAGES.get(words[0])
     if schema is None:
         raise DecodingError("an unknown word")
@@ -398,7 +398,7 @@ def _checked(words: list[Any]) -> tuple[Any, ...]:
 
 
 def _open_outside(store: AuthenticatedStore) -> socket.socket:
-    """Listen for PEs of other hosts, on the address by which they find this one, and tell them where."""
+    """Listen for PEs of other hosts on the address by which they find this host, and write it to the store."""
     failure: OSError | None = None
     for address in wire.own_addresses():
         try:
@@ -430,7 +430,7 @@ def _join(
                 pass
             if words == ["welcome"]:
                 return channel, messages
-            failures.append("it does not let this PE in")
+            failures.append("it refuses this PE")
         except (OSError, wire.ProtocolError) as error:
             failures.append(str(error))
         connection.close()
@@ -442,7 +442,7 @@ def _join(
 
 
 def _near(server: Member) -> Iterator[socket.socket]:
-    """A connection to PE 0's Unix socket, if it is PE 0 who holds it."""
+    """A connection to PE 0's Unix socket, if PE 0's process holds that socket."""
     connection = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(OSError):
         connection.settimeout(_CONNECT_SECONDS)

@@ -1,13 +1,13 @@
-"""Message framing between PEs: authenticated frames over a socket, for the few small things that PEs tell each other.
+"""Message framing between PEs: authenticated frames over a socket, for small and rare messages.
 
-A frame is its length, 32 bits, and so many bytes. A connection begins with a challenge and a response both ways:
+A frame is its length, 32 bits, and its payload. A connection begins with mutual challenge and response:
 
     PE → PE 0   [pe, nonce]
-    PE 0 → PE   [nonce, code]    the code of both nonces, by the key of the world
-    PE → PE 0   [code]           another one, of the same
+    PE 0 → PE   [nonce, code]    the code of both nonces, with the key of the world
+    PE → PE 0   [code]           the code of both nonces, for the other direction
 
-From then on a frame is a code and a JSON list. The code is made with a key for this connection and direction, of the
-frame's number and the list, so frames can be neither made up, nor replayed, nor left out.
+Every later frame is a code and a JSON list. The code covers the frame's sequence number and the list, with a key of
+this connection and direction. So frames cannot be forged, replayed or dropped unnoticed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 MAX_FRAME = 1 << 16
-"""Bytes of a frame, its length apart."""
+"""Bytes of a payload at most."""
 
 _LENGTH = struct.Struct("!I")
 _CODE_BYTES = 32
@@ -50,26 +50,26 @@ _PROBES = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TI
 
 
 class ProtocolError(RuntimeError):
-    """What came in is no message of a PE of this world."""
+    """The received data is not a message of a PE of this world."""
 
 
 # ---- frames
 
 
 def frame(payload: bytes) -> bytes:
-    """A payload as it is sent."""
+    """The frame of ``payload``."""
     assert 0 < len(payload) <= MAX_FRAME
     return _LENGTH.pack(len(payload)) + payload
 
 
 class Frames:
-    """Cuts what comes in into frames. Holds one frame at most."""
+    """Splits received data into frames. Buffers one frame at most."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The payloads that are whole now, of up to 64 KiB more of data.
+        """The payloads that are complete after ``data``, up to 64 KiB.
 
         Raises:
             ProtocolError: a frame is empty or too long.
@@ -85,7 +85,7 @@ class Frames:
             yield payload
 
 
-# ---- messages on a connection whose two ends know each other
+# ---- messages on an authenticated connection
 
 
 class Channel:
@@ -112,10 +112,10 @@ class Channel:
                 self._stuck = True  # the other end cannot tell where the next frame would begin
 
     def receive(self, data: bytes) -> Iterator[list[Any]]:
-        """The messages that are whole now.
+        """The messages that are complete after ``data``.
 
         Raises:
-            ProtocolError: one does not come from the other end.
+            ProtocolError: a message does not come from the other end.
         """
         for payload in self._frames.feed(data):
             code, message = payload[:_CODE_BYTES], payload[_CODE_BYTES:]
@@ -126,15 +126,15 @@ class Channel:
 
 
 def say(channel: Channel, *words: Any) -> None:
-    """Send one message. To a peer that is gone nothing is sent: that it is gone is known by other means."""
+    """Send one message. Errors of a closed connection are ignored; the reader of the connection detects them."""
     channel.send(words)
 
 
 def lines(channel: Channel) -> Iterator[list[Any] | None]:
-    """The messages that come in, one at each step. None: nothing whole came this time. Ends when the peer is gone.
+    """Received messages, one at each step; None if no message is complete. Ends when the peer is gone.
 
     Raises:
-        ProtocolError: what comes in is no message of the peer's.
+        ProtocolError: the received data is not a message of the peer.
     """
     yield from channel.receive(b"")
     while True:
@@ -153,11 +153,11 @@ def lines(channel: Channel) -> Iterator[list[Any] | None]:
 
 def _words(value: Any) -> list[Any]:
     if type(value) is not list or not value or type(value[0]) is not str:
-        raise DecodingError("no list that begins with a word")
+        raise DecodingError("not a list that begins with a word")
     return value
 
 
-# ---- how they get to know each other
+# ---- authentication of a new connection
 
 _NONCE_BYTES = 32
 _HEX = text(2 * _NONCE_BYTES)
@@ -167,7 +167,7 @@ _PROOF = record(_HEX)
 
 
 class Greeting:
-    """PE 0's side, a frame at a time: nobody makes it wait."""
+    """PE 0's side of the handshake. It never blocks: it handles one frame at a time."""
 
     def __init__(self, connection: socket.socket, key: Key) -> None:
         self.connection = connection
@@ -177,10 +177,10 @@ class Greeting:
         self._nonces: tuple[bytes, bytes] | None = None
 
     def receive(self, data: bytes) -> Channel | None:
-        """Go on with what came in; the channel once the other end has proved that it has the key.
+        """Handle received data. The channel, once the other end has proved that it has the key; else None.
 
         Raises:
-            ProtocolError: it cannot prove that.
+            ProtocolError: the proof is wrong, or the data is not of this protocol.
         """
         for payload in self._frames.feed(data):
             if self._nonces is None:
@@ -193,17 +193,17 @@ class Greeting:
                 (proof,) = _decode(payload, _PROOF)
                 said = _said(self.pe, self._nonces)
                 if not self._key.verify(_bytes(proof), b"PE", *said):
-                    raise ProtocolError("a proof that is wrong")
+                    raise ProtocolError("a wrong proof")
                 sends, receives = self._key.derive(b"from PE 0", *said), self._key.derive(b"to PE 0", *said)
                 return Channel(self.connection, sends, receives, self._frames)
         return None
 
 
 def greet(connection: socket.socket, key: Key, pe: int, seconds: float) -> Channel:
-    """The other side, of PE ``pe``.
+    """The handshake's other side, of PE ``pe``. Blocks until PE 0 has answered.
 
     Raises:
-        ProtocolError: who answers does not have the key. OSError: nobody answers within so many seconds.
+        ProtocolError: the other end does not have the key. OSError: no answer within ``seconds``.
     """
     deadline = time.monotonic() + seconds
     mine = secrets.token_bytes(_NONCE_BYTES)
@@ -218,7 +218,7 @@ def greet(connection: socket.socket, key: Key, pe: int, seconds: float) -> Chann
             theirs, code = _decode(payload, _ANSWER)
             said = _said(pe, (mine, _bytes(theirs)))
             if not key.verify(_bytes(code), b"PE 0", *said):
-                raise ProtocolError("an answer that is wrong")
+                raise ProtocolError("a wrong answer")
             connection.sendall(frame(json.dumps([key.code(b"PE", *said).hex()]).encode()))
             sends, receives = key.derive(b"to PE 0", *said), key.derive(b"from PE 0", *said)
             return Channel(connection, sends, receives, frames)
@@ -246,17 +246,17 @@ def _decode(payload: bytes, schema: Any) -> Any:
 
 
 def listen(address: str) -> socket.socket:
-    """Listens on this address of this host only, on a port that the system picks.
+    """A socket that listens on ``address`` only, on a port that the system picks.
 
     Raises:
-        OSError: it is none of this host's.
+        OSError: ``address`` is not an address of this host.
     """
     family = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0][0]
     return socket.create_server((address, 0), family=family, backlog=1024)
 
 
 def prepare(connection: socket.socket) -> socket.socket:
-    """A TCP connection that is probed while idle."""
+    """Enable keep-alive probes on a TCP connection."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _PROBES.items():
         if hasattr(socket, name):
@@ -265,7 +265,7 @@ def prepare(connection: socket.socket) -> socket.socket:
 
 
 def peer_of(connection: socket.socket) -> tuple[int, int]:
-    """Process and user at the other end of a Unix socket, by the kernel's word: anyone may bind an abstract name."""
+    """Process and user at the other end of a Unix socket, from the kernel: every user may bind an abstract name."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", credentials)
     return int(pid), int(user)

@@ -1,4 +1,4 @@
-"""Programs that poll: how long, what is said of it, and what is no polling. For one PE."""
+"""Programs that poll: the time limit, the error or warning, and loops that do not count as polling. For one PE."""
 
 from __future__ import annotations
 

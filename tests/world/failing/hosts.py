@@ -1,4 +1,4 @@
-"""Say which PE of its host this is; then, if asked to, PE 0 waits for the others, who sleep. Or only meet them."""
+"""Print this PE's number on its host; with an argument, PE 0 waits for PEs that sleep. ``rendezvous``: only that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 import triton_dist
 
-if sys.argv[1:] == ["meet"]:
+if sys.argv[1:] == ["rendezvous"]:
     from triton_dist.world.launch_info import discover
 
     launch = discover()

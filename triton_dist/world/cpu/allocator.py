@@ -29,8 +29,8 @@ class FirstFit:
     """
 
     def __init__(self, size: int, gap: int = 0, *, reuses_late: bool = False) -> None:
-        """``gap``: bytes to leave free behind each piece, a multiple of ``ALIGNMENT``. ``reuses_late``: what is
-        released is not used again before nothing else is left, so that accesses to it are known for what they are."""
+        """``gap``: bytes to leave free after each piece, a multiple of ``ALIGNMENT``. ``reuses_late``: released pieces
+        are reused only if nothing else is free, so that accesses to freed memory are detected."""
         self.size = size
         self._gap = gap
         self._reuses_late = reuses_late
@@ -68,7 +68,7 @@ class FirstFit:
         return None
 
     def release(self, offset: int) -> None:
-        """Give the piece at ``offset`` back."""
+        """Free the piece at ``offset``."""
         piece = (offset, self._used.pop(offset))
         if self._reuses_late:
             self._released.append(piece)
@@ -76,7 +76,7 @@ class FirstFit:
             self._join(piece)
 
     def _join(self, piece: tuple[int, int]) -> None:
-        """Make it free, and one with its free neighbours."""
+        """Free a piece and merge it with its free neighbours."""
         freed = [*self._free, piece]
         self._free = []
         for begin, length in sorted(freed):

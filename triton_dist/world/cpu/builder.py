@@ -29,7 +29,7 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
     """The class of ``triton.runtime.interpreter.interpreter_builder`` in the CPU world."""
 
     num_ctas = 1
-    """What the kernel that runs was launched with."""
+    """The launch options of the running kernel."""
 
     def shmem_op(self, name: str, operands: Sequence[Any], attributes: Sequence[int]) -> int | float | None:
         """Do one op of the dialect; see :mod:`triton_dist.world.cpu.ops`."""
@@ -148,6 +148,6 @@ def _polled(op: str, pointers: Any, seen: Any, *, plain: bool = False) -> None:
 
     what, value = (op, pointers.data.tobytes()), seen.data.tobytes()
     if plain:
-        running().glance(hash(what), hash(value), describe)  # there are many, so what they saw is not kept
+        running().glance(hash(what), hash(value), describe)  # a hash, since blocks may be large
     else:
         running().poll(what, value, describe)

@@ -27,12 +27,12 @@ __all__ = ["install"]
 
 @functools.cache
 def install(*, compilable: bool = False) -> None:
-    """From now on every kernel of this process is interpreted, by us. Doing it twice is fine.
+    """Interpret every kernel of this process in the CPU world from now on. Idempotent.
 
-    ``compilable``: what ``triton.jit`` makes from now on can be compiled, too.
+    ``compilable``: functions that ``triton.jit`` makes from now on can also be compiled.
     """
     if not compilable:
-        # Past the knob's setter, which would also set TRITON_INTERPRET for processes that this one starts.
+        # Bypasses the knob's setter, which would also set TRITON_INTERPRET for child processes.
         triton.knobs.runtime.__dict__["interpret"] = True
     stock.interpreter_builder.__class__ = CpuBuilder
     # Triton would compute whether each sum of integers overflows, for an assertion that is off: half of the time.

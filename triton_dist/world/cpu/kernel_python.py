@@ -1,9 +1,9 @@
-"""What Python's control flow means in a kernel: the same as to Triton's compiler, or an error where that raises one.
+"""Python's control flow in interpreted kernels, with the semantics and the errors of Triton's compiler.
 
 A kernel is plain Python to Triton's interpreter: ``a and b`` of two blocks is ``b``, ``if block`` is always taken. So
-:mod:`~triton_dist.world.cpu.kernel_source` has kernels call these functions instead. Each stands for a method of
-``triton.compiler.code_generator.CodeGenerator``, named in its docstring. What is known at compile time (a ``constexpr``
-to the compiler) is any value but a :class:`triton.language.tensor` here.
+:mod:`~triton_dist.world.cpu.kernel_source` has kernels call these functions instead. Each implements a method of
+``triton.compiler.code_generator.CodeGenerator``, named in its docstring. Every value but a
+:class:`triton.language.tensor` is a compile-time constant (a ``constexpr`` for the compiler).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def logical(operation: str, *operands: Callable[[], Any]) -> Any:
-    """``visit_BoolOp``: operands that are tensors are all evaluated and combined; others may end the evaluation.
+    """``visit_BoolOp``: tensor operands are all evaluated and combined; constants may short-circuit.
 
     ``operation`` is ``"logical_and"`` or ``"logical_or"``.
     """
@@ -93,7 +93,7 @@ def negation(value: Any) -> Any:
 
 
 def truth(condition: Any, *, returns_from_loop: bool = False) -> bool:
-    """``visit_If``. ``returns_from_loop``: the statement stands in a loop and holds a ``return``."""
+    """``visit_If``. ``returns_from_loop``: the statement is in a loop and contains a ``return``."""
     if not isinstance(condition, tl.tensor):
         condition = unwrapped(condition)
         if type(condition) not in _condition_types:
@@ -120,18 +120,18 @@ def either(condition: Any, chosen: Callable[[], Any], other: Callable[[], Any]) 
 
 
 def keeps_on(condition: Any) -> bool:
-    """``visit_While``: whether a loop goes on."""
+    """``visit_While``: whether the loop has another iteration."""
     if isinstance(condition, tl.core.condition):
         condition = condition.condition
     if not isinstance(condition, tl.tensor):
-        refuse(f"the condition of a `while` must be computed by the kernel; this is {condition!r}, known beforehand")
+        refuse(f"the condition of a `while` must be a run-time value; this is the constant {condition!r}")
     if condition.type.is_block() or not condition.type.scalar.is_int1():
         refuse(f"the condition of a `while` must be a scalar of type int1, such as a comparison; got {condition.type}")
     return bool(condition.handle.data.item())
 
 
 def check_that(condition: Any, message: Callable[[], Any]) -> None:
-    """``visit_Assert``, which makes ``tl.device_assert`` of it; here it is always on, as in Python."""
+    """``visit_Assert``, which emits ``tl.device_assert``. In the CPU world it is always enabled, as in Python."""
     holds = condition.handle.data.all() if isinstance(condition, tl.tensor) else bool(condition)
     if not holds:
         raise AssertionError(message())
@@ -148,7 +148,7 @@ def static_assert(cond: Any, msg: Any = "") -> None:
 
 
 def assigned(value: Any) -> Any:
-    """``visit_Assign``: what a variable holds after ``name = value``. Numbers become tensors."""
+    """``visit_Assign``: the value of the variable after ``name = value``. Numbers become tensors."""
     if isinstance(value, tl.tensor) or value is None:
         return value
     value = unwrapped(value)
@@ -199,7 +199,7 @@ def _of_range(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> 
 
 
 def _counted(start: Any, end: Any, step: Any = 1) -> Iterator[Any]:
-    """The numbers as tensors, which they are to the compiler."""
+    """The loop indices, as tensors like in the compiler."""
     backwards = not isinstance(step, tl.tensor) and unwrapped(step) < 0
     bounds = [_semantic.to_tensor(bound) for bound in (start, end, step)]
     if not all(bound.dtype.is_int() for bound in bounds):
@@ -215,5 +215,5 @@ def _counted(start: Any, end: Any, step: Any = 1) -> Iterator[Any]:
         raise ValueError(f"the step of a `for` is {by}: it must be positive, unless it is a negative constant")
     numpy_type, program = stock._get_np_dtype(kind), running()
     for number in range(first, last, by):
-        program.steps += 1  # a loop that ends by itself spins on nothing
+        program.steps += 1  # a counted loop is not a polling loop
         yield tl.tensor(stock.TensorHandle(np.array([number], numpy_type), kind), kind)

@@ -1,9 +1,9 @@
-"""Rewrites a kernel's source so that its control flow means what Triton's compiler makes of it.
+"""Rewrites a kernel's source so that its control flow has the semantics of Triton's compiler.
 
-``a and b`` becomes ``logical("logical_and", lambda: a, lambda: b)``, and so on: the functions are those of
-:mod:`~triton_dist.world.cpu.kernel_python`. What the compiler does not know (``break``, ``a < b < c``, a global
-variable that is no constant) becomes an error, raised where the kernel comes to it: the compiler does not look at
-branches that it knows are not taken.
+``a and b`` becomes ``logical("logical_and", lambda: a, lambda: b)``, and so on, with the functions of
+:mod:`~triton_dist.world.cpu.kernel_python`. A construct that the compiler does not support (``break``, ``a < b < c``, a
+global variable that is not a constant) becomes a statement that raises the error when the kernel executes it, since the
+compiler does not visit branches that are known not to be taken.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def rewritten(
     assert isinstance(definition, ast.FunctionDef), f"{function} is no function"
     closure = inspect.getclosurevars(function).nonlocals
     _Rewriter(function, closure).rewrite(definition)
-    # A function around it, whose parameters are what the kernel knows besides its globals.
+    # An enclosing function. Its parameters are the kernel's closure variables.
     module = ast.parse(f"def {_MAKER}({', '.join([_SEMANTICS, *closure])}):\n    return {definition.name}")
     maker = module.body[0]
     assert isinstance(maker, ast.FunctionDef)
@@ -69,7 +69,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def rewrite(self, definition: ast.FunctionDef) -> None:
         definition.decorator_list = []
-        definition.args.defaults = [ast.Constant(None) for _ in definition.args.defaults]  # set when it is made
+        definition.args.defaults = [ast.Constant(None) for _ in definition.args.defaults]  # set below
         definition.body = self._statements(definition.body)
 
     def visit(self, node: ast.AST) -> Any:
@@ -173,7 +173,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_List(self, node: ast.List) -> ast.AST:
         self.generic_visit(node)
-        return ast.copy_location(ast.Tuple(node.elts, ast.Load()), node)  # lists cannot be changed in kernels
+        return ast.copy_location(ast.Tuple(node.elts, ast.Load()), node)  # lists are immutable in kernels
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         if len(node.generators) != 1 or node.generators[0].ifs:
@@ -230,7 +230,7 @@ _PYTHONS = {"min": "minimum", "max": "maximum"}
 
 
 def _obstacle(target: ast.AST) -> str | None:
-    """Why nothing can be assigned to ``target``."""
+    """The error of an assignment to ``target``; None if it is supported."""
     if isinstance(target, ast.Tuple):
         return next(filter(None, map(_obstacle, target.elts)), None)
     if isinstance(target, ast.Subscript):

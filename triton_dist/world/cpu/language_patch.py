@@ -25,7 +25,7 @@ __all__ = ["applied", "extend", "is_applied"]
 _MISSING = object()
 
 _PORTABLE, _NVIDIAS = tl.extra.libdevice, tl.extra.cuda.libdevice
-"""The compiler takes the functions of the first module from its target's. Here the target is as NVIDIA's."""
+"""The compiler replaces functions of the first module by those of its target. The CPU world uses NVIDIA's."""
 
 _undo: list[Callable[[], None]] | None = None
 """How to take back what is patched now; None when nothing is."""
@@ -111,7 +111,7 @@ def _language_changes() -> list[tuple[Any, str, Any]]:
     stock._patch_lang_tensor(tl.tensor, recorder)
     for module in (tl, tl.core):
         stock._patch_lang_core(module, recorder)
-        # Loops tell these two apart (kernel_python.iterate), which are one function to Triton.
+        # Triton defines both as one function; kernel_python.iterate distinguishes them.
         for name in ("range", "static_range"):
             recorder.changes.pop((id(module), name))
         recorder.set_attr(module, "static_assert", kernel_python.static_assert)

@@ -1,6 +1,6 @@
-"""The functions of ``triton.language.extra.libdevice``, by the symbols that Triton's bindings call, on numpy arrays.
+"""The functions of ``triton.language.extra.libdevice``, on numpy arrays, by the symbols that Triton's bindings call.
 
-Types, promotion and broadcasting are Triton's own (``triton.language.extra.cuda.libdevice``); an implementation here
+Triton's bindings (``triton.language.extra.cuda.libdevice``) handle types, promotion and broadcasting. An implementation
 gets arrays of one shape, and its result is converted to the type that Triton expects. Functions of float32 are computed
 in float64 and rounded once, which is closer to the exact value than a GPU's, whose results differ in the last bits.
 """
@@ -21,7 +21,7 @@ _Function = Callable[..., Any]
 
 
 def implementation(symbol: str) -> _Function:
-    """What ``symbol`` (``__nv_expf``, ``__ocml_exp_f32``) computes.
+    """The implementation of ``symbol`` (``__nv_expf``, ``__ocml_exp_f32``).
 
     Raises:
         NotImplementedError: the CPU world has no such function.
@@ -50,7 +50,7 @@ def _of_torch(function: _Function) -> _Function:
 
 
 def _each(function: Callable[..., float]) -> _Function:
-    """``function`` of one number at a time; NaN where it has no value."""
+    """Apply ``function`` to one number at a time; NaN outside its domain."""
 
     def value(*x: float) -> float:
         try:
@@ -174,7 +174,7 @@ def _down(guess: Any, above: Callable[[Fraction], int], dtype: type) -> tuple[An
 def _rounded(guess: Any, above: Callable[[Fraction], int], dtype: type, mode: str) -> Any:
     low, high = _down(guess, above, dtype)
     if np.isfinite(low) and above(Fraction(float(low))) == 0:
-        return low if low else dtype(guess)  # which has the sign of the zero
+        return low if low else dtype(guess)  # with the sign of the zero
     if mode == "rz":
         mode = "rd" if above(Fraction(0)) < 0 else "ru"
     if mode != "rn":
@@ -258,7 +258,7 @@ _ROUNDING: dict[str, _Function] = {
 
 
 def _to_integer(to_whole: _Function, dtype: type) -> _Function:
-    """Conversion to an integer, which takes what is out of range to the nearest end."""
+    """Conversion to an integer, which saturates."""
     ends = np.iinfo(dtype)
     of_nan = 0 if ends.bits == 32 else 1 << 63
 
@@ -294,7 +294,7 @@ def _bits(x: Any) -> int:
 
 
 def _of_integers(function: Callable[..., int]) -> _Function:
-    """``function`` of Python's integers; its result is taken modulo the size of the first argument."""
+    """Apply ``function`` to Python integers. Its result wraps around to the size of the first argument."""
 
     def call(*x: Any) -> Any:
         x = np.broadcast_arrays(*x)

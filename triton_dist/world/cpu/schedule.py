@@ -88,9 +88,9 @@ class RoundRobin(Schedule):
 
 
 class Eager(RoundRobin):
-    """Whoever waited for something goes on at once, before others come to do the same, or to do more.
+    """A program whose wait is satisfied resumes at once, before other programs run.
 
-    So a wait ends as early as it can: one for fewer than all, or for a value that is there already, does.
+    So a wait ends as early as possible. This shows waits for too few updates, or for a value that was there before.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Eager(RoundRobin):
 
     def interrupts(self, access: Access) -> bool:
         published, self._published = self._published, access is Access.PUBLISH
-        # Access by access as a quantum, too: it may look into memory again and again.
+        # It is preempted at each access, too, since it may poll memory.
         self._interrupted = super().interrupts(access) or published
         return self._interrupted
 
@@ -107,7 +107,7 @@ class Eager(RoundRobin):
         return super().stays(intention, others) and not self._ended()
 
     def _ended(self) -> bool:
-        """Whether the last that was done was to publish something: a program has ended behind that."""
+        """Whether the last step was a release, such as the end of a program."""
         published, self._published = self._published, False
         return published
 

@@ -36,7 +36,7 @@ _LISTED = 32
 """How many waiting programs a report names."""
 
 _GLANCES = 128
-"""After how many plain loads of the same from the same place a program lets others run."""
+"""The number of plain loads of one value from one address after which a program yields."""
 
 _running: Program | None = None
 
@@ -83,7 +83,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
     recorded: int = -1
     """Its number in the recorder's log, if there is one."""
     limit: float = float("inf")
-    """Seconds after which a loop that sees nothing new is worth a word, though the program does something in it."""
+    """Seconds after which a warning reports a loop that polls an unchanged value and also has side effects."""
     tried: int = -1
     """The step of the world at which it last found nothing new in memory that it polls."""
 
@@ -132,7 +132,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         self.steps += 1
 
     def glance(self, what: int, seen: int, describe: Callable[[], str]) -> None:
-        """The program made a plain load. Much is read twice by programs that wait for nothing: many times is a spin."""
+        """The program made a plain load. A few loads of one value are normal; many in a row are a polling loop."""
         before, times = self.glanced.get(what, (seen, 0))
         if before != seen:
             self.steps += 1
@@ -146,7 +146,7 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
             self.suspend(Wait(None, describe))
 
     def _warn_of_long(self, what: object, describe: Callable[[], str]) -> None:
-        """Say once that it has seen the same for long: where the loop does something else, no deadlock is reported."""
+        """Warn once that a loop polls an unchanged value: it has side effects, so it is not reported as a deadlock."""
         now = time.monotonic()
         if now - self.unchanged_since.setdefault(what, now) > self.limit:
             self.unchanged_since[what] = float("inf")
@@ -254,7 +254,7 @@ class Scheduler:
             if program.dead and program.outstanding:
                 ended.append(program)
             if program.dead or program.wait is _INTERRUPTED:
-                # What a program did last may be what others wait for: its end is a place to let them go on, too.
+                # A program's last step may satisfy waits of others, so its end is a scheduling point, too.
                 intentions = [other.intention for other in self._waiting if other.wait is _INTERRUPTED]
                 turns.offer(min(intentions, default=Access.WRITE))
         _arrive(ended, turns)

@@ -36,7 +36,7 @@ def store(name: str, pe: int, seconds: float) -> Store:
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    # A digest: a launcher's name may be longer than an address can be.
+    # A digest, since a launcher's name may exceed the length of an address.
     address = f"\0triton_dist/{os.geteuid()}/{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()}"
     if pe == 0:
         server_socket = _bind(address)
@@ -50,7 +50,7 @@ def store(name: str, pe: int, seconds: float) -> Store:
             opened = within(4.0, partial(TCPStore, "127.0.0.1", port, None, False, limit, wait_for_workers=False))
         except (RuntimeError, TimeoutError):
             if not server.is_running():
-                raise RuntimeError(f"PE 0 is lost: its process {server.pid} ended before all PEs had come") from None
+                raise RuntimeError(f"PE 0 is lost: its process {server.pid} ended before all PEs had arrived") from None
         else:
             opened.set_timeout(timedelta(seconds=seconds))
             return opened
@@ -71,7 +71,7 @@ def launching_process(variable: str) -> Process:
 
 
 def _bind(address: str) -> socket.socket:
-    """PE 0's end of the name, which one process at a time can have."""
+    """PE 0's socket of this name. Only one process at a time can bind it."""
     server = socket.socket(socket.AF_UNIX)
     try:
         server.bind(address)
@@ -83,20 +83,20 @@ def _bind(address: str) -> socket.socket:
 
 
 def _who_is_there(address: str, error: OSError) -> str:
-    """Why PE 0 cannot have the name."""
+    """Why PE 0 cannot bind the name."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(1.0)
         try:
             client.connect(address)
             pid, user = peer_of(client)
         except OSError:
-            return f"PE 0, process {os.getpid()}, cannot open the meeting point of the PEs ({error})"
+            return f"PE 0, process {os.getpid()}, cannot open the rendezvous socket of this launch ({error})"
     if user != os.geteuid():
         return (
-            f"process {pid} of user {user} holds the name by which the PEs of this launch would find each other: set"
-            " MASTER_ADDR and MASTER_PORT, and start the PEs with torchrun or by hand, until it is gone"
+            f"process {pid} of user {user} has bound the rendezvous socket of this launch: until that process ends, set"
+            " MASTER_ADDR and MASTER_PORT, and start the PEs with torchrun or by hand"
         )
-    return f"two processes say that they are PE 0: process {pid} and process {os.getpid()}. Each PE needs a number"
+    return f"two processes are PE 0: process {pid} and process {os.getpid()}. Each PE needs a number of its own"
 
 
 def _tell(server: socket.socket, port: int) -> None:
@@ -123,14 +123,14 @@ def _ask(address: str, seconds: float) -> tuple[Process, int]:
                 client.connect(address)
                 pid, user = peer_of(client)
                 if user not in (os.geteuid(), 0):
-                    stranger = f" (process {pid} of user {user} holds the name by which it would be found)"
+                    stranger = f" (process {pid} of user {user} has bound its rendezvous socket)"
                 elif len(answer := client.recv(2, socket.MSG_WAITALL)) == 2:
                     return Process.find(pid) or Process(pid, 0), int(struct.unpack("!H", answer)[0])
             except OSError:
                 pass  # nobody is there yet
         if time.monotonic() > deadline:
             raise RuntimeError(
-                f"PE 0 did not come within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT){stranger}: was it started, on"
+                f"PE 0 did not arrive within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT){stranger}: was it started on"
                 " this host, and did it fail?"
             )
         time.sleep(0.02)

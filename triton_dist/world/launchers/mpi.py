@@ -95,12 +95,12 @@ def find() -> Start | None:
 
 
 def refuse_unknown() -> None:
-    """RuntimeError if some launcher says that there are more PEs, but not in a way that is understood."""
+    """Raises RuntimeError if an unsupported launcher has started several PEs."""
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
         if os.environ.get(name, "1") != "1":
             raise RuntimeError(
-                f"{shown(name)}: an MPI launcher started this process, but which of the PEs it is could not"
-                " be told from the environment. Start it with torchrun, Open MPI's or MPICH's mpirun or Slurm's srun,"
+                f"{shown(name)}: an MPI launcher started this process, but the environment does not say"
+                " which PE it is. Start it with torchrun, Open MPI's or MPICH's mpirun or Slurm's srun,"
                 " or call triton_dist.init(comm=mpi4py.MPI.COMM_WORLD)"
             )
 
@@ -123,12 +123,12 @@ def from_communicator(communicator: Any) -> Start:
                 opened, port = tcp.open_store(address, seconds)
             except (OSError, RuntimeError) as error:
                 _broadcast(communicator, ["", 0])
-                raise RuntimeError(f"PE 0 cannot open the meeting point of the PEs at {address} ({error})") from None
+                raise RuntimeError(f"PE 0 cannot open the rendezvous store at {address} ({error})") from None
             _broadcast(communicator, [address, port])
             return opened
         address, port = decode(_broadcast(communicator, None), _PLACE)
         if not address:
-            raise RuntimeError("PE 0 cannot open the meeting point of the PEs; its own error says why")
+            raise RuntimeError("PE 0 cannot open the rendezvous store; its own error gives the reason")
         return tcp.store(address, port, seconds, serves=False)
 
     return Start("mpi4py", pe, n_pes, meet if n_pes > 1 else None)
@@ -139,7 +139,7 @@ _PLACE_BYTES = 512
 
 
 def _broadcast(communicator: Any, value: Any) -> bytes:
-    """What PE 0 passes, as JSON: mpi4py's own way with objects would unpickle what comes in."""
+    """PE 0's ``value`` as JSON. mpi4py's own broadcast of objects would unpickle received data."""
     data = bytearray(json.dumps(value).encode().ljust(_PLACE_BYTES))
     communicator.Bcast(data, root=0)
     return bytes(data)

@@ -36,7 +36,7 @@ def find() -> Start | None:
     if os.environ.get("MASTER_PORT"):
         port = integer("MASTER_PORT", 1, 65535)
     else:
-        port = _PORTS[(step + 97 * job) % len(_PORTS)]  # all PEs of a step work it out alike; two steps rarely share it
+        port = _PORTS[(step + 97 * job) % len(_PORTS)]  # the same on all PEs of a step; rarely the same for two steps
 
     def meet(seconds: float) -> Store:
         if nodes == 1 and not address:

@@ -1,4 +1,4 @@
-"""What a launcher tells a process of its start, and the checks of the variables by which it tells."""
+"""The launch parameters that a launcher passes to a process, and the validation of its variables."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Start:
 
 
 def integer(name: str, low: int, high: int) -> int:
-    """The whole number from ``low`` to ``high`` that a launcher's variable holds, in decimal digits.
+    """The value of a launcher's variable: a whole number from ``low`` to ``high``, in decimal digits.
 
     Raises:
-        RuntimeError: it holds none.
+        RuntimeError: the value is not such a number.
     """
     text = os.environ[name]
     if not re.fullmatch(r"[0-9]{1,20}", text):
@@ -54,10 +54,10 @@ def integer(name: str, low: int, high: int) -> int:
 
 
 def pes(rank: str, size: str) -> tuple[int, int]:
-    """Which PE this is and how many there are, by the launcher's two variables.
+    """This PE's number and the number of PEs, from the launcher's two variables.
 
     Raises:
-        RuntimeError: they hold no numbers, or do not fit together.
+        RuntimeError: they are not numbers, or the PE is out of range.
     """
     pe, n_pes = integer(rank, 0, MAX_PES - 1), integer(size, 1, MAX_PES)
     check_range(rank, pe, size, n_pes)
@@ -65,25 +65,25 @@ def pes(rank: str, size: str) -> tuple[int, int]:
 
 
 def check_range(rank: str, pe: int, size: str, n_pes: int) -> None:
-    """Raises RuntimeError unless a launcher's two variables fit together."""
+    """Raises RuntimeError unless ``pe`` is in [0, ``n_pes``)."""
     if not 0 <= pe < n_pes:
         raise RuntimeError(f"{rank}={pe} is out of range [0, {n_pes}), which {size}={n_pes} allows")
 
 
 def master() -> tuple[str, int]:
-    """Host and port of MASTER_ADDR and MASTER_PORT.
+    """The host MASTER_ADDR and the port MASTER_PORT.
 
     Raises:
-        RuntimeError: they hold none.
+        RuntimeError: they are not a host and a port.
     """
     return host_name("MASTER_ADDR"), integer("MASTER_PORT", *_PORTS)
 
 
 def host_name(name: str) -> str:
-    """The host that a variable names.
+    """The value of a variable that names a host.
 
     Raises:
-        RuntimeError: it names none.
+        RuntimeError: the value is neither a host name nor an IP address.
     """
     text = os.environ[name]
     try:
@@ -91,12 +91,12 @@ def host_name(name: str) -> str:
     except ValueError:
         if not re.fullmatch(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", text):
             raise RuntimeError(
-                f"{shown(name)} is no host: a name or an IP address is expected, without a port"
+                f"{shown(name)} is not a host: a name or an IP address is expected, without a port"
             ) from None
     return text
 
 
 def shown(name: str) -> str:
-    """A variable in a message, however long."""
+    """``name=value`` for a message, shortened if long."""
     text = os.environ[name]
     return f"{name}={text!r}" if len(text) <= 60 else f"{name}={text[:60]!r}…"

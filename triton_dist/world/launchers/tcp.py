@@ -1,4 +1,4 @@
-"""A store behind an address that every PE knows beforehand. It listens on that address alone."""
+"""A store at an address that every PE knows beforehand. It listens on that address only."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["open_store", "store"]
 
 _MARK = "triton_dist/PE 0"
-"""By this key a store is known to be one that a PE 0 has opened."""
+"""The key that marks a store as opened by a PE 0."""
 
 _MARK_SECONDS = 1.0
-_SECOND_SECONDS = 5.0  # for a store that is there already to answer
-_SLACK_SECONDS = 2.0  # torch's own limit comes first where it works, since it says more
+_SECOND_SECONDS = 5.0  # time limit for the answer of a store that exists already
+_SLACK_SECONDS = 2.0  # torch's own time limit, if it works, comes first: its error says more
 
 
 def store(host: str, port: int, seconds: float, *, serves: bool) -> Store:
     """The store at ``host:port``; with ``serves``, this process opens it there.
 
-    If another PE 0 has opened it before, this is that one's: the rendezvous then finds out that there are two.
+    If another PE 0 has opened it before, this is its store: the rendezvous then detects that there are two.
 
     Raises:
-        RuntimeError: it cannot be opened, or does not answer within ``seconds``.
+        RuntimeError: the store cannot be opened, or does not answer within ``seconds``.
     """
     if serves:
         return _serve(host, port, seconds)
@@ -39,13 +39,13 @@ def store(host: str, port: int, seconds: float, *, serves: bool) -> Store:
         return _connect(host, port, seconds)
     except TimeoutError:
         raise RuntimeError(
-            f"{host}:{port}, where the PEs meet, takes connections and does not answer within {seconds:g} s"
+            f"the rendezvous store at {host}:{port} accepts connections, but does not answer within {seconds:g} s"
             " (TRITON_DIST_INIT_TIMEOUT): another program listens there, or PE 0 is stopped. Set MASTER_ADDR to the"
             " host of PE 0 and MASTER_PORT to a port that is free there, the same on all PEs"
         ) from None
     except RuntimeError as error:
         raise RuntimeError(
-            f"nobody answers within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT) at {host}:{port}, where the PEs meet: is"
+            f"no rendezvous store answers at {host}:{port} within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT): is"
             f" PE 0 running, and is that an address of its host? ({str(error).splitlines()[0]})"
         ) from None
 
@@ -54,14 +54,14 @@ def open_store(host: str, seconds: float) -> tuple[Store, int]:
     """A new store at ``host``, on a port that the system picks.
 
     Raises:
-        RuntimeError: it cannot be opened. OSError: ``host`` is none of this host's addresses.
+        RuntimeError: the store cannot be opened. OSError: ``host`` is not an address of this host.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = _listen(host, 0)
     port = listener.getsockname()[1]
     limit = timedelta(seconds=seconds)
-    fd = listener.detach()  # the store's own from now on
+    fd = listener.detach()  # now owned by the store
     return TCPStore(host, port, None, True, limit, wait_for_workers=False, master_listen_fd=fd), port
 
 
@@ -83,8 +83,8 @@ def _serve(host: str, port: int, seconds: float) -> Store:
             raise _cannot_open(host, port, str(error)) from None
         fd = None
     try:
-        # Multi-tenant: init_process_group() may open "its own" at the same place in this process, and gets this one; or
-        # it has, and we get that.
+        # Multi-tenant: if init_process_group() opens a store at the same address in this process, before or after this
+        # one, both get the same store.
         opened: Store = within(
             seconds + _SLACK_SECONDS,
             lambda: TCPStore(
@@ -101,7 +101,7 @@ def _serve(host: str, port: int, seconds: float) -> Store:
 
 
 def _of_another(host: str, port: int) -> Store | None:
-    """The store there, if another PE 0 has opened it."""
+    """The store at ``host:port`` if another PE 0 has opened it; else None."""
     try:
         found = _connect(host, port, _SECOND_SECONDS)
         until = time.monotonic() + _MARK_SECONDS
@@ -116,14 +116,14 @@ def _of_another(host: str, port: int) -> Store | None:
 
 def _cannot_open(host: str, port: int, reason: str) -> RuntimeError:
     return RuntimeError(
-        f"PE 0, process {os.getpid()}, cannot open the meeting point of the PEs at {host}:{port} ({reason}): set"
+        f"PE 0, process {os.getpid()}, cannot open the rendezvous store at {host}:{port} ({reason}): set"
         " MASTER_ADDR to an address of PE 0's host and MASTER_PORT to a port that is free there, the same on all PEs"
     )
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Listens on the address that ``host`` stands for: on all only if other hosts know it by another one."""
-    failure = OSError(f"{host} stands for no address")
+    """A socket on the address of ``host``; on all interfaces if only this host resolves ``host`` to loopback."""
+    failure = OSError(f"{host} has no address")
     for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         address = str(place[0])
         named = ipaddress.ip_address(address.partition("%")[0]).is_loopback and not _means_loopback(host)
@@ -131,13 +131,13 @@ def _listen(host: str, port: int) -> socket.socket:
             return socket.create_server(("", port) if named else place[:2], family=family, backlog=1024)
         except OSError as error:
             failure = error
-            if error.errno == errno.EADDRINUSE:  # not one of its other addresses, which would hide that there are two
+            if error.errno == errno.EADDRINUSE:  # trying its next address would hide that two processes are PE 0
                 break
     raise failure
 
 
 def _means_loopback(host: str) -> bool:
-    """Whether every host understands it so. (A host's own name may stand for 127.0.1.1 on that host alone.)"""
+    """Whether ``host`` is loopback on every host. (A host's own name may be 127.0.1.1 on that host only.)"""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -32,7 +32,7 @@ def find() -> Start | None:
     pe, n_pes = pes("RANK", "WORLD_SIZE")
     local = _local(n_pes)
     agent = _uses_agent_store()
-    # The agent's store outlives an attempt that failed.
+    # The agent's store outlives a failed attempt.
     attempt = integer(_RESTARTS, 0, MAX_PES) if _RESTARTS in os.environ else 0
     if n_pes == 1:
         return Start("torchrun", 0, 1, None, local)
@@ -48,7 +48,7 @@ def find() -> Start | None:
 
 
 def _local(n_pes: int) -> tuple[int, int] | None:
-    """Which of how many PEs of this host this is; None if that is not told."""
+    """This PE's number on this host and the number of PEs of this host; None if the variables are not set."""
     size = integer("LOCAL_WORLD_SIZE", 1, n_pes) if "LOCAL_WORLD_SIZE" in os.environ else None
     rank = integer("LOCAL_RANK", 0, n_pes - 1) if "LOCAL_RANK" in os.environ else None
     if rank is None or size is None:
