@@ -1,7 +1,7 @@
-"""Compiles every kernel that the CPU world launches, for a GPU that need not be there (``TRITON_DIST_CHECK_COMPILE``).
+"""Compiles every kernel that the CPU world launches for a GPU target, without a GPU (``TRITON_DIST_CHECK_COMPILE``).
 
-A kernel is compiled before it is interpreted, as it is launched: with the types, the constants, the alignments and the
-options of the launch, each combination once. What fails is a finding of a checked run, and an error elsewhere.
+A kernel is compiled before it is interpreted, with the types, constants, alignments and options of the launch; each
+combination is compiled once. A failure is a finding in a checked run, and an error otherwise.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from triton_dist.world.cpu.world import current
 __all__ = ["DoesNotCompileError", "install"]
 
 _SHARED_MEMORY = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_100": 232448, "gfx942": 65536}
-"""Bytes that a program can have; a launch that asks for more is an error on the GPU."""
+"""The largest shared memory of a program, in bytes; a launch that needs more is an error on the GPU."""
 
 
 class DoesNotCompileError(RuntimeError):
-    """A kernel that runs in the CPU world does not compile. Says where, and what the compiler said."""
+    """A kernel that runs in the CPU world does not compile. The message has the line and the compiler's error."""
 
 
 def install(target: str) -> None:
-    """From now on launches compile for ``target``, such as ``"sm_90"`` or ``"gfx942"``. Called once.
+    """Make later launches compile for ``target``, such as ``"sm_90"`` or ``"gfx942"``. Called once.
 
-    Kernels must be ``JITFunction`` objects, which are interpreted all the same.
+    Kernels must be ``JITFunction`` objects, which the CPU world interprets, too.
     """
     if not isinstance(triton.language.sum, JITFunction):
         raise RuntimeError(
-            "TRITON_DIST_CHECK_COMPILE cannot compile what TRITON_INTERPRET makes: unset TRITON_INTERPRET"
+            "TRITON_DIST_CHECK_COMPILE cannot compile kernels under TRITON_INTERPRET: unset TRITON_INTERPRET"
         )
     hooks.install()
     interpreted, compiler = JITFunction.run, _Compiler(target)
@@ -89,7 +89,7 @@ class _Compiler:
             return
         available = _SHARED_MEMORY.get(self._name)
         if available is not None and compiled.metadata.shared > available:
-            text = f"it needs {compiled.metadata.shared} bytes of shared memory, and a program can have {available}"
+            text = f"it needs {compiled.metadata.shared} bytes of shared memory, but a program has at most {available}"
             self._report(kernel, *_start_of(kernel), text)
 
     def _report(self, kernel: Any, file: str, line: int, text: str) -> None:
@@ -100,9 +100,9 @@ class _Compiler:
 
 
 def _explained(kernel: Any, error: Exception) -> tuple[str, int, str]:
-    """File and line of a kernel, and what the compiler says is wrong there."""
+    """File, line and message of a compilation error."""
     while isinstance(error, CompilationError) and isinstance(error.__cause__, CompilationError):
-        error = error.__cause__  # from the call to what fails in the called function
+        error = error.__cause__  # from the call to the error in the called function
     if isinstance(error, CompilationError) and hasattr(error.node, "lineno"):
         functions = [kernel, *_triton_jit_function_registry.values()]
         if function := next((function for function in functions if function.src == error.src), None):
@@ -114,7 +114,7 @@ def _explained(kernel: Any, error: Exception) -> tuple[str, int, str]:
 
 
 def _last_words(error: CompilationError) -> str:
-    """The message without the source that it quotes."""
+    """The message without the quoted source."""
     return str(error.error_message or error.__cause__ or str(error).splitlines()[-1])
 
 

@@ -30,14 +30,14 @@ def main(arguments: list[str] | None = None) -> int:
         *("--schedules", "--schedule"),
         default=None,
         metavar="LIST",
-        help="with which schedules to run it, one after the other until something is found: round-robin, eager, "
+        help="schedules, which are run one after the other until a problem is found: round-robin, eager, "
         f"adversarial, random:<seed> (default: TRITON_DIST_SCHEDULE if it is set, else {_SCHEDULES})",
     )
     parser.add_argument(
-        "--seconds", type=float, default=10.0, help="after how many no further schedule is begun (default: 10)"
+        "--seconds", type=float, default=10.0, help="no further schedule starts after this time (default: 10)"
     )
-    parser.add_argument("--compile", action="store_true", help="also compile every kernel that is launched")
-    parser.add_argument("--target", default="sm_90", help="for which GPU: sm_90 (the default), gfx942, …")
+    parser.add_argument("--compile", action="store_true", help="also compile every launched kernel")
+    parser.add_argument("--target", default="sm_90", help="the GPU of --compile: sm_90 (the default), gfx942, …")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds after which everything is ended (600)")
     options, rest = parser.parse_known_args(arguments)
     if options.pes < 1:
@@ -61,14 +61,14 @@ def main(arguments: list[str] | None = None) -> int:
 def _check(options: argparse.Namespace, schedules: list[str], arguments: list[str]) -> int:
     begin = time.monotonic()
     done: list[str] = []
-    # What kernels are compiled for is decided when triton_dist is imported, which the forks have behind them.
+    # The variable is read when triton_dist is imported, and the forks have imported it already.
     with Forker({"TRITON_DIST_CHECK_COMPILE": options.target} if options.compile else {}) as forker:
         for schedule in schedules:
             seconds = time.monotonic() - begin
             if done and seconds > options.seconds:
                 break
             env = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SCHEDULE": schedule}
-            # What the program prints is the same again with every schedule: it is shown if something is wrong.
+            # The program's output is the same for every schedule: later output is shown only with a problem.
             outcome = forker.launch_together(
                 [options.script, *arguments],
                 options.pes,

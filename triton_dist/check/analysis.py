@@ -20,7 +20,7 @@ _LISTED = 8
 
 
 def analyse(fds: Sequence[int]) -> tuple[list[Finding], int]:
-    """What is wrong in a run whose PE i wrote its log to ``fds[i]``, and how many events were looked at.
+    """The findings of a run whose PE i wrote its log to ``fds[i]``, and the number of analysed events.
 
     Raises:
         LogError: a log is damaged.
@@ -48,7 +48,7 @@ class _Updates:
     """Updates of words, and who looked at them."""
 
     updates: dict[Word, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """PE, program and place of each, the first ones only."""
+    """PE, program and place of the first few."""
     sites: dict[tuple[int, int], tuple[int, set[Word]]] = field(default_factory=dict)
     """By PE and place of signals: a program, and the words."""
     awaited: set[Word] = field(default_factory=set)

@@ -10,7 +10,7 @@ __all__ = ["Clock"]
 _PAGE = 64
 """Actors on one page of a clock."""
 _SINGLES = 64
-"""Events of one actor that a clock knows out of order; what came before more of them it is taken to know."""
+"""Out-of-order events of one actor that a clock holds; beyond that it includes the earlier events."""
 
 _EMPTY = np.zeros(_PAGE, np.int32)
 _EMPTY.setflags(write=False)
@@ -54,7 +54,7 @@ class Clock:
                 break
             if mine[i] is not page:
                 joined = np.maximum(mine[i], page)
-                # Pages that are equal become one, so that they are not compared, and kept, again and again.
+                # Equal pages are shared, which saves memory and later comparisons.
                 if np.array_equal(joined, page):
                     mine[i] = page
                 elif not np.array_equal(joined, mine[i]):
@@ -103,7 +103,7 @@ class Clock:
         pages = actors // _PAGE
         first = int(pages.max(initial=0))
         if int(pages.min(initial=first)) in (first, -1) and first < len(self._pages):
-            return self._pages[first][actors % _PAGE]  # -1 reads what nobody asks for
+            return self._pages[first][actors % _PAGE]  # -1 reads an unused entry
         numbers = np.zeros(actors.size, np.int32)
         for page in np.unique(pages[(pages >= 0) & (pages < len(self._pages))]).tolist():
             at = pages == page
@@ -111,7 +111,7 @@ class Clock:
         return numbers
 
     def _tidy(self) -> None:
-        """Single events that follow what is known are known like it; of the others few of each actor are kept."""
+        """Merge single events that directly follow the known ones, and bound the others for each actor."""
         by_actor: dict[int, list[int]] = {}
         for actor, number in sorted(self._singles):
             by_actor.setdefault(actor, []).append(number)

@@ -20,12 +20,12 @@ class Tensor:
 
 
 class Heap:
-    """What is allocated, as PE 0 has it: all do the same."""
+    """The allocations of PE 0, which are the same on all PEs."""
 
     def __init__(self) -> None:
         self.tensors: dict[int, Tensor] = {}
         self.freed: dict[int, tuple[Tensor, Place]] = {}
-        """And where each was freed."""
+        """Freed tensors by offset, and the place where each was freed."""
 
     def allocate(self, tensor: Tensor) -> None:
         end = tensor.offset + tensor.nbytes
@@ -39,7 +39,7 @@ class Heap:
             self.freed[offset] = (self.tensors.pop(offset), place)
 
     def freed_at(self, begin: int, end: int) -> tuple[Tensor, Place] | None:
-        """The freed tensor that a range touches, and where it was freed."""
+        """The freed tensor that overlaps a range, and the place where it was freed."""
         for tensor, place in self.freed.values():
             if begin < tensor.offset + max(tensor.nbytes, 1) and tensor.offset < end:
                 return tensor, place

@@ -1,13 +1,13 @@
-"""What a checked run writes down: events, in an order that all PEs agree on because one runs at a time.
+"""The event log of a checked run. Events are totally ordered, since one PE runs at a time.
 
-Each PE has a log of its own, a file that others can read: blocks, each with a header of two little-endian 32-bit words
-(what it is, and the bytes of its payload) and a payload of at most 1 MiB. Events are records of one fixed size
-(``EVENT``). What they refer to is written once, in a block ahead of them: texts and places in source files as JSON,
+Each PE has a log of its own, a file of blocks that other processes can read. A block has a header of two little-endian
+32-bit words (its kind, and the bytes of its payload) and a payload of at most 1 MiB. Events are records of fixed size
+(``EVENT``). The data that they refer to is written once, in an earlier block: texts and places in source files as JSON,
 programs as fixed-size records, and lists of integers (the ranges of an access, the words of a wait, the PEs of a
 barrier).
 
-A reader believes nothing. Every number of every event is checked before it is used; what is not a log is a
-:class:`LogError`. A log whose writer died is good up to its last whole block.
+A reader does not trust a log. Every number of every event is checked before it is used; an invalid log is a
+:class:`LogError`. A log whose writer died is valid up to its last complete block.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ HOST = -1
 """In place of a program: the PE's host code."""
 
 NONE = -1
-"""In place of a list or a place: there is none."""
+"""Instead of the number of a list or a place: none."""
 
 
 class LogError(ValueError):
-    """A file is no log, or a damaged one."""
+    """A file is not a log, or is damaged."""
 
 
 class Kind(enum.IntEnum):
@@ -56,8 +56,8 @@ class Kind(enum.IntEnum):
     """``a``: source ranges; ``b``: target ranges or none. ``NBI``."""
     UPDATE = enum.auto()
     """A word of ``size`` bytes at offset ``b`` of PE ``a`` changes from ``c`` to ``d`` (with ``VALUED``). ``SETS`` or
-    ``ADDS``; ``ATOMIC``: what others have released there is still known to those who acquire; ``RELAXED``; a scope;
-    ``CARRIES``: it tells of the put that the program has just started."""
+    ``ADDS``; ``ATOMIC``: it extends the word's release sequence, so acquires still see earlier releases; ``RELAXED``;
+    a scope; ``CARRIES``: it is the signal of the put that the program has just started."""
     LOOK = enum.auto()
     """Words of ``size`` bytes are read, and acquired: ``a``: the list of PEs and offsets. ``WAITS``: until they compare
     (``cmp``) with ``c``. ``RELAXED``; a scope."""
@@ -70,7 +70,7 @@ class Kind(enum.IntEnum):
     QUIET = enum.auto()
     """``a``: the PE, or -1 for all."""
     ARRIVE = enum.auto()
-    """Comes to the next barrier of the PEs of list ``a``. ``COMPLETES``: as ``quiet`` does."""
+    """Arrives at the next barrier of the PEs of list ``a``. ``COMPLETES``: like ``quiet``."""
     LEAVE = enum.auto()
     """Leaves the barrier of the PEs of list ``a``."""
     ALLOCATE = enum.auto()
@@ -78,9 +78,9 @@ class Kind(enum.IntEnum):
     FREE = enum.auto()
     """``a``: offset."""
     DROPPED = enum.auto()
-    """``a``: offset of a tensor that this PE does not hold any more when the world ends, and that was not freed."""
+    """``a``: offset of a tensor that this PE has dropped at the end of the world, and that was not freed."""
     STUCK = enum.auto()
-    """Waits for what never comes. ``a``: text; ``b``: the list of words or none; ``c``: the list of PEs or none."""
+    """A deadlocked wait. ``a``: text; ``b``: the list of words or none; ``c``: the list of PEs or none."""
     OUTSIDE = enum.auto()
     """``a``: space; ``b``, ``c``: begin and end of what was touched."""
     OVERLAP = enum.auto()
@@ -92,7 +92,7 @@ class Kind(enum.IntEnum):
 
 
 class Flag:
-    """Bits of ``flags``, as numbers: they are asked for at every event."""
+    """Bits of ``flags``, as plain integers for speed."""
 
     WRITES = 1
     ATOMIC = 2
@@ -108,7 +108,7 @@ class Flag:
     """The element's type has a sign."""
     COMPLETES = 2048
     SCOPE_GPU = 4096
-    """Orders the programs of one PE only; otherwise those of all."""
+    """Orders the programs of one PE only; without it, those of all PEs."""
 
 
 class Cmp(enum.IntEnum):
@@ -126,7 +126,7 @@ EVENT = np.dtype(
     [
         *(("number", "<i8"), ("a", "<i8"), ("b", "<i8"), ("c", "<i8"), ("d", "<i8")),
         *(("program", "<i4"), ("place", "<i4"), ("flags", "<u4")),
-        ("pe", "<i4"),  # in the file zero: each PE has its own
+        ("pe", "<i4"),  # zero in the file, since each PE has its own
         *(("kind", "u1"), ("size", "u1"), ("cmp", "u1"), ("unused", "u1")),
     ]
 )
@@ -146,7 +146,7 @@ _FAR = 1 << 62
 _PENDING = 2048
 """Events that wait to be written."""
 _KNOWN_LISTS = 1 << 16
-"""Lists that a writer recognises when they come again."""
+"""Lists that a writer caches, to write equal lists once."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def _list_blocks(lists: Sequence[bytes]) -> Iterator[bytes]:
 
 
 class PELog:
-    """What one PE wrote, so far. Numbers that an event has, of texts, places, programs and lists, are good."""
+    """The log that one PE has written so far. The events' numbers of texts, places, programs and lists are valid."""
 
     def __init__(self, pe: int, data: bytes, n_pes: int) -> None:
         """Raises LogError where ``data`` is no log of a run of ``n_pes`` PEs."""
@@ -303,7 +303,7 @@ class PELog:
                 raise self._wrong(f"no block at byte {at}")
             begin, at = at + _HEADER.size, at + _HEADER.size + size
             if at > len(data):
-                break  # its writer died, or has not done yet
+                break  # its writer has died, or is still writing
             payload = memoryview(data)[begin:at]
             if kind == _TEXTS:
                 self.texts += self._json(payload, lambda item: isinstance(item, str) and item)
@@ -331,7 +331,7 @@ class PELog:
         return self._numbers[begin : int(self._ends[index])]
 
     def ranges(self, index: int) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
-        """A space, and where its ranges begin and end. LogError if the list is none of ranges."""
+        """A space, and the begins and ends of its ranges. LogError if the list is not of ranges."""
         numbers = self._list(index)
         half = numbers.size // 2
         if numbers.size < 3 or numbers.size % 2 == 0 or not -self._n_pes <= numbers[0] < self._n_pes:

@@ -1,7 +1,7 @@
 """Accesses to the same memory that nothing orders, found by what happened before what and not by luck.
 
 A program's accesses are ordered. What it did before it updated a word with release, is ordered before what another
-does after it has acquired that word; an update without release tells of what came before the program's last ``fence``
+does after it has acquired that word; an update without release orders the accesses before the program's last ``fence``
 or ``quiet``. A put is no access of the program but of a copy that it has started: the copy's write is ordered before
 something only through ``quiet``, through a ``fence`` and an update of the same PE, through the signal that it carries,
 or through a barrier; a non-blocking copy reads its source as late. ``p`` is such a put, of one element.
@@ -34,11 +34,11 @@ from triton_dist.check.threads import GETS, Actors, Past, Thread
 __all__ = ["Races"]
 
 _CACHED_PIECES = 1 << 22
-"""Numbers of pieces that are kept for lists of ranges that come again."""
+"""Piece numbers that are cached for recurring lists of ranges."""
 
 
 class Races:
-    """Looks at one event after the other."""
+    """Processes the events in order."""
 
     def __init__(self, run: Run, heap: Heap, findings: Findings) -> None:
         self._run, self._heap, self._findings = run, heap, findings
@@ -47,9 +47,9 @@ class Races:
         self._n_cached = 0
         self._signals = Signals()
         self._numbers = np.zeros(len(run), np.int32)
-        """By event: the number that its program had come to,"""
+        """By event: the number of its program's last event,"""
         self._actors_of = np.zeros(len(run), np.int32)
-        """and its actor; of a copy, who started it."""
+        """and its actor; for a copy, the program that started it."""
         self._index = -1
         self._begin()
 
@@ -60,7 +60,7 @@ class Races:
             handler(self, event)
 
     def forget(self) -> None:
-        """All hosts have met."""
+        """All hosts have passed a barrier."""
         self._report_lost()
         for shadow in self._shadows.values():
             shadow.forget()
@@ -77,11 +77,11 @@ class Races:
         self._under_way: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """By PE: copies of launches that have ended; actor and number of the last one."""
         self._launch: dict[int, Past] = {}
-        """By PE: what is known of a program that has done nothing remarkable."""
+        """By PE: the state that programs without synchronisation share."""
         self._rounds: dict[Any, tuple[Clock, int]] = {}
-        """By barrier: what all who came knew, and how many have yet to leave."""
+        """By barrier: the joined clock of the programs that have arrived, and how many have not left yet."""
         self._came: dict[Any, int] = {}
-        """By PE and barrier: how often it has come."""
+        """By PE and barrier: how often the PE has arrived."""
         for pe in range(self._run.n_pes):
             self._start(pe, HOST, Clock())
 
@@ -172,14 +172,14 @@ class Races:
         self._touch(at, bool(e.flags & Flag.WRITES), self._who(thread, how), thread.clock)
 
     def _written(self, at: tuple[int, NDArray[np.int64]], clock: Clock, *, waits: bool) -> list[Clock]:
-        """What is known to those who see what others have stored there, by fences only."""
+        """The clocks that fences give to a program that sees stores of other programs at ``at``."""
         space, pieces = at
         found = []
         for actor, number, index in self._shadows[space].unknown_writes(pieces, clock):
             event = self._run.event(index)
             is_copy = actor != self._actors_of[index]
-            # A copy says by a signal that it has arrived, not by its data, but to a wait for that. A wait is ordered by
-            # atomics as those say.
+            # The data of a copy orders nothing, except for a wait on that data. Atomics order a wait by their own
+            # semantics.
             wanted = is_copy or not _is_atomic(event) if waits else not is_copy
             if wanted and (past := self._pasts.get((event.pe, event.program))):
                 known = past.known_at_fence(int(self._numbers[index]), space)
@@ -402,7 +402,7 @@ class Races:
         return False
 
     def _reads_what_came_before(self, conflict: Conflict, who: Who, clock: Clock) -> bool:
-        """Whether what the reader came for was there, and it had not read it, when it was overwritten."""
+        """Whether a value that the reader had waited for was overwritten before it read the value."""
         actor, number, index = conflict.before
         if actor < 0 or not clock.knows(actor, number) or was_among(conflict.readers, who.actor):
             return False
@@ -411,10 +411,10 @@ class Races:
         return before.pe == wrote.pe and before.program != HOST and (before.pe, before.program) != reader
 
     def _started(self, index: int) -> tuple[int, int]:
-        """The program that started a copy, as an actor, and the number it had come to."""
+        """The actor of the program that started a copy, and the number of its event."""
         return int(self._actors_of[index]), int(self._numbers[index])
 
-    # ---- what is wrong with two updates, or an update and a wait
+    # ---- lost signals: two updates, or an update and a wait
 
     def _lost(self, word: Word, lost: Lost) -> None:
         update, other = self._run.event(lost.event), self._run.event(lost.other)

@@ -1,4 +1,4 @@
-"""The logs of all PEs as one run: their events in order, and what the events refer to."""
+"""The logs of all PEs merged into one run: their events in order, and the data that events refer to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton_dist.check.log import EVENT, HOST, Kind, PELog, Place, Program
 __all__ = ["Event", "Run", "Word"]
 
 Word = tuple[int, int]
-"""A word that programs are ordered by: PE and offset; -1 - PE for memory of a PE's own."""
+"""A synchronisation word: PE and offset. A PE of -1 - p means local memory of PE p."""
 
 
 class Event(NamedTuple):
@@ -38,7 +38,7 @@ _CHUNK = 4096
 
 
 class Run:
-    """What all PEs wrote, so far."""
+    """The events that all PEs have written so far."""
 
     def __init__(self, logs: Sequence[PELog]) -> None:
         self._logs = logs
@@ -79,7 +79,7 @@ class Run:
         return self._logs[pe].ranges(index)
 
     def bounds(self) -> dict[int, NDArray[np.int64]]:
-        """By space: all offsets where some access begins or ends, ascending."""
+        """By space: the ascending offsets at which any access begins or ends."""
         found: dict[int, list[Any]] = {}
         for pe, of_ranges in enumerate(self._used(("a", Kind.ACCESS), *_COPIES)):
             for index in of_ranges:
@@ -96,7 +96,7 @@ class Run:
         return {space: np.unique(np.concatenate(bounds)) for space, bounds in found.items()}
 
     def _used(self, *fields: tuple[str, Kind]) -> Iterator[list[int]]:
-        """For each PE the lists that these fields of these kinds of events name."""
+        """For each PE, the list indices in these fields of events of these kinds."""
         for pe in range(self.n_pes):
             mine = self.events[self.events["pe"] == pe]
             named = [mine[field][mine["kind"] == kind] for field, kind in fields]

@@ -33,7 +33,7 @@ class Who:
     how: int
     """``PLAIN``, ``ATOMIC`` or ``VOLATILE``."""
     waits: int = 0
-    """How often its program had looked whether something has come."""
+    """The number of its program's waits and polls before it."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,11 @@ class Conflict:
     after_write: int
     """The event that had written what the earlier access, a read, read; -1: none."""
     reread: bool
-    """The earlier access, a read, was not its program's first of what it found there, and the program had looked for
-    something in between."""
+    """The earlier access is a repeated read of the same write by its program, with a wait in between."""
     before: tuple[int, int, int]
     """Actor, number and event of the write before the earlier access, a write; actor -1: none."""
     readers: int
-    """Who had read that: a bit for each actor's number modulo 64."""
+    """The readers of that write: a bit for each actor's number modulo 64."""
 
 
 class _Layer:
@@ -64,9 +63,9 @@ class _Layer:
         self.event = np.full(pieces, -1, np.int64)
         self.how = np.zeros(pieces, np.int8)
         self.first = np.zeros(pieces, np.int32)
-        """Of its program's reads of what is there: after how many waits the first one was,"""
+        """For its program's reads of the current write: the number of waits before the first read,"""
         self.waits = np.zeros(pieces, np.int32)
-        """and this one."""
+        """and before the last read."""
 
     def put(self, at: Pieces, who: Who) -> None:
         first = np.where(self.actor[at] == who.actor, self.first[at], who.waits)
@@ -103,12 +102,12 @@ class Shadow:
         self._fresh = True
 
     def forget(self) -> None:
-        """All that happened so far is known to all that follows."""
+        """A global barrier: discard all accesses."""
         if not self._fresh:
             self._clear()
 
     def pieces(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Pieces:
-        """Those of these ranges, each of which begins and ends at a bound."""
+        """The pieces of these ranges. Each range begins and ends at a bound."""
         first: Pieces = np.searchsorted(self._bounds, begins)
         last: Pieces = np.searchsorted(self._bounds, ends)
         counts = last - first
@@ -138,7 +137,7 @@ class Shadow:
         return conflicts
 
     def unknown_writes(self, at: Pieces, clock: Clock) -> list[tuple[int, int, int]]:
-        """The last writes there that ``clock`` does not know: actor, number and event of each."""
+        """The last writes at ``at`` that ``clock`` does not include: actor, number and event of each."""
         at = at[self._writes.unknown(at, clock)]
         if not at.size:
             return []

@@ -1,8 +1,8 @@
-"""Words that programs are ordered by: what those know who acquire them, and updates that a wait may never see.
+"""Synchronisation words: the clocks that acquires of them obtain, and lost signals.
 
-A wait for a value depends on the value being there when it looks. So an update conflicts with a wait that nothing
-orders it behind, if it replaces a value that the wait would take by one that it would not; and two updates that nothing
-orders conflict, if a wait tells the two outcomes apart.
+A wait succeeds only if it polls while the word has an accepted value. So an update that replaces an accepted value by
+one that is not accepted conflicts with the wait, unless it is ordered after it. Two unordered updates conflict if a
+wait accepts one of the two possible outcomes and not the other.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from triton_dist.check.run import Word
 __all__ = ["Condition", "Lost", "Signals", "Update"]
 
 _UPDATES = 16
-"""The last ones of a word that are remembered,"""
+"""Recent updates that are recorded for each word."""
 _WAITS = 64
-"""and waits,"""
+"""Recent waits that are recorded for each word."""
 _CONDITIONS = 32
-"""and what is ever waited for."""
+"""Different conditions that are recorded for each word."""
 
 _COMPARE = {
     Cmp.EQ: operator.eq,
@@ -37,7 +37,7 @@ _COMPARE = {
 
 @dataclass(frozen=True)
 class Condition:
-    """What a wait waits for."""
+    """The condition of a wait."""
 
     cmp: Cmp
     value: int
@@ -64,7 +64,7 @@ class Update:
     flags: int
 
     def outcome_if_first(self, later: Update) -> int | None:
-        """What the word would be had this update come right behind ``later``, which came behind it; None: as it is."""
+        """The word's value if this update and ``later``, the next one, swapped their order. None: the same value."""
         sets, adds = self.flags & Flag.SETS, self.flags & Flag.ADDS
         if sets and later.flags & Flag.SETS:
             return self.after
@@ -77,7 +77,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Lost:
-    """An update that a wait may miss: two updates, or an update and a wait that it comes upon."""
+    """A lost signal: two conflicting updates, or an update that conflicts with a wait."""
 
     event: int
     other: int
@@ -95,7 +95,7 @@ class _Wait:
 @dataclass
 class _Word:
     known: dict[tuple[int, bool], Clock] = field(default_factory=dict)
-    """To those who acquire it: by PE and scope (whether it is one PE) of those who released it."""
+    """The clock for an acquire of the word, by the PE and the scope (whether it is one PE) of the release."""
     updates: deque[Update] = field(default_factory=lambda: deque(maxlen=_UPDATES))
     waits: deque[_Wait] = field(default_factory=lambda: deque(maxlen=_WAITS))
 
@@ -109,7 +109,7 @@ class Signals:
         self._suspects: list[tuple[Word, int, int, Lost]] = []
 
     def forget(self) -> Iterator[tuple[Word, Lost]]:
-        """All that happened so far is known to all that follows. The updates that may be lost for another's sake."""
+        """A global barrier: discard the past. Returns the conflicts between updates."""
         yield from self._lost_for_another()
         self._words.clear()
         self._suspects.clear()
@@ -126,13 +126,13 @@ class Signals:
             state.known[pe, narrow] = clock.copy()
 
     def acquire(self, word: Word, pe: int, narrow: bool) -> Iterator[Clock]:
-        """What becomes known."""
+        """The clocks that an acquire of ``word`` obtains."""
         if word in self._words:
             for (other, theirs), known in self._words[word].known.items():
                 if other == pe or not (narrow or theirs):
                     yield known
 
-    # ---- what is lost
+    # ---- lost signals
 
     def waits(self, word: Word, actor: int, number: int, event: int, condition: Condition) -> None:
         self._words[word].waits.append(_Wait(actor, number, event, condition))
@@ -140,7 +140,7 @@ class Signals:
             self._conditions[word][condition] = None
 
     def update(self, word: Word, update: Update, clock: Clock) -> Iterator[Lost]:
-        """It happens now, and ``clock`` is what its program knows. The waits that it may have come too early for."""
+        """Record ``update`` by a program with ``clock``. Returns its conflicts with waits."""
         state = self._words[word]
         for wait in state.waits:
             takes = wait.condition.accepts

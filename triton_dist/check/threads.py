@@ -1,4 +1,4 @@
-"""Who does something: programs and hosts, the copies that they have under way, and the clocks of each."""
+"""Actors of a run: programs, hosts and their copies in flight, and the vector clock of each."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from triton_dist.check.run import Word
 __all__ = ["GETS", "Actors", "Past", "Thread"]
 
 GETS = -(1 << 30)
-"""In place of the PE that puts go to: the program's non-blocking gets."""
+"""Used instead of a put's target PE for the program's non-blocking gets."""
 
 _FENCES = 64
-"""Of a program, that are remembered; what it stored before the first of them is taken to come after it."""
+"""Fences that are recorded for each program. Stores before the first of them count as stores after it."""
 
 
 class Actors:
-    """Numbers of actors, whose events form a chain each: what comes later knows what came before.
+    """Numbers for actors. The events of an actor are totally ordered.
 
-    The programs of a launch all come before those of the next launch of their PE, which therefore take their places;
-    else clocks would grow with every launch.
+    All programs of a launch precede those of the next launch on their PE. So numbers are reused from launch to launch,
+    which bounds the size of clocks.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Actors:
         self._free: dict[int, list[int]] = defaultdict(list)
 
     def take(self, pe: int) -> tuple[int, int]:
-        """An actor for something on ``pe``, and the number of its last event."""
+        """A free actor for ``pe``, and the number of its last event."""
         if not self._free[pe]:
             self._last.append(0)
             return len(self._last) - 1, 0
@@ -38,7 +38,7 @@ class Actors:
         return actor, self._last[actor]
 
     def give(self, pe: int, actor: int, last: int) -> None:
-        """All that happens on ``pe`` from now on knows the actor's events, of which the ``last`` has this number."""
+        """Free an actor. Everything on ``pe`` from now on is ordered after its events, up to number ``last``."""
         self._last[actor] = last
         self._free[pe].append(actor)
 
@@ -46,14 +46,14 @@ class Actors:
 @dataclass(frozen=True)
 class _Fence:
     first: int
-    """The number of the program's first event behind it."""
+    """The number of the program's first event after the fence."""
     clock: Clock
-    """What it knew."""
+    """The program's clock at the fence."""
     puts: dict[int, tuple[int, int]]
-    """By target PE: the actor of its puts there, and how many of them come before what it does from then on."""
+    """By target PE: the actor of its puts to that PE, and how many of them are ordered by the fence."""
 
     def known_on(self, pe: int) -> Clock:
-        """What somebody knows who has seen an update on ``pe`` that came behind the fence."""
+        """The clock that an update on ``pe`` after the fence carries."""
         if pe not in self.puts:
             return self.clock
         clock = self.clock.copy()
@@ -63,17 +63,17 @@ class _Fence:
 
 @dataclass
 class Past:
-    """What is still asked about a program when it has ended."""
+    """The part of a program's state that is needed after its end."""
 
     fences: list[_Fence]
     narrow: bool = False
-    """Whether it has used atomics that order the programs of one PE only."""
+    """Whether it has used atomics of a scope that orders only the programs of one PE."""
     polled: bool = False
     put_flag: bool = False
-    """Whether it has used ``p``, which orders nothing, and not called ``fence`` before."""
+    """Whether it has called ``p``, which orders nothing, without a ``fence`` before."""
 
     def known_at_fence(self, number: int, pe: int) -> Clock:
-        """What it knew at the last fence before its event of this number, as an update on ``pe`` tells of it."""
+        """The clock that an update on ``pe`` carries whose last fence precedes event ``number``."""
         fences = self.fences
         return next((fence for fence in reversed(fences) if fence.first <= number), fences[0]).known_on(pe)
 
@@ -87,24 +87,24 @@ class Thread:
     clock: Clock
     past: Past
     copies: dict[int, int] = field(default_factory=dict)
-    """By target PE (or ``GETS``): the actor of the copies it has started there."""
+    """By target PE (or ``GETS``): the actor of its copies to that PE."""
     issued: dict[int, int] = field(default_factory=dict)
-    """By actor: the number of the last one."""
+    """By actor: the number of the last copy."""
     fenced: dict[int, int] = field(default_factory=dict)
-    """By actor: the last one that comes before its next update of that PE."""
+    """By actor: the last copy that is ordered before the program's next update on that PE."""
     fence_at: dict[int | None, _Fence] = field(default_factory=dict)
     """Its last fence, for one PE or for all."""
     rounds: dict[Any, int] = field(default_factory=dict)
-    """By the PEs of a barrier: which one it has come to."""
+    """By the PEs of a barrier: how many it has entered."""
     seen: Clock | None = None
-    """What it will know, through its volatile and relaxed reads, after its next fence."""
+    """The clock of its volatile and relaxed reads, which its next fence acquires."""
     released: list[Word] = field(default_factory=list)
-    """By the atomic that it is about to end."""
+    """The words that the current atomic has released."""
     waits: int = 0
-    """How often it has looked whether something has come."""
+    """The number of its waits and polls."""
 
     def publish(self, pe: int) -> Clock:
-        """What somebody knows who acquires an update that this program makes on ``pe`` with release."""
+        """The clock that a release update of this program on ``pe`` carries."""
         clock = self.clock.copy()
         actor = self.copies.get(pe)
         if actor is not None:
@@ -112,12 +112,12 @@ class Thread:
         return clock
 
     def publish_relaxed(self, pe: int) -> Clock:
-        """The same of an update that is ordered by fences only."""
+        """The clock that a relaxed update carries, which only fences order."""
         fence = self.fence_at.get(pe) or self.fence_at.get(None)
         return Clock() if fence is None else fence.known_on(pe).copy()
 
     def see(self, clock: Clock) -> None:
-        """Something was read of somebody who knew this, without acquiring it."""
+        """A relaxed read saw an update that carries ``clock``."""
         if self.seen is None:
             self.seen = clock.copy()
         else:
@@ -129,7 +129,7 @@ class Thread:
             self.seen = None
 
     def fence(self, pe: int | None = None) -> None:
-        """Its updates, of ``pe`` or of all (None), from now on come behind what it has done."""
+        """Order its earlier accesses before its later updates on ``pe``, or on all PEs (None)."""
         puts = {to: (actor, self.fenced[actor]) for to, actor in self.copies.items() if actor in self.fenced}
         fence = _Fence(self.now + 1, self.clock.copy(), puts)
         if pe is None:

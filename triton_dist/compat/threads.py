@@ -87,11 +87,11 @@ class _Known:
         return isinstance(node, ast.Call) and hasattr(self._value(node.func), _INDEX)
 
     def group(self, node: ast.AST) -> str | None:
-        """ "warp" or "block" where an expression is a call that these threads make together."""
+        """ "warp" or "block" if an expression is a call that the threads of this group execute together."""
         return getattr(self._value(node.func), _GROUP, None) if isinstance(node, ast.Call) else None
 
     def not_for_one_thread(self, node: ast.Call) -> str | None:
-        """What a call of a device function leads to that a thread cannot do in a round of its own."""
+        """The first operation of a called device function that one thread cannot execute; None if there is none."""
         function = getattr(self._value(node.func), "fn", None)
         return _acts_for_others(function) if isinstance(function, FunctionType) else None
 
@@ -230,7 +230,7 @@ class _Loops:
         return [*before, _loop(thread, stop, [*rounds, node])]
 
     def _groups(self, branch: list[ast.stmt]) -> Iterator[str]:
-        """Whose operations stand in these statements, which thread after thread does."""
+        """The groups of the operations in these statements, which the threads execute one after the other."""
         for statement in branch:
             alone = {part.value for part in ast.walk(statement) if isinstance(part, ast.Expr)}
             for part in filter(lambda part: isinstance(part, ast.Call), ast.walk(statement)):
@@ -280,7 +280,7 @@ class _Replacement(ast.NodeTransformer):
 
 
 class _OncePer(ast.NodeTransformer):
-    """Lets operations of a group stand under ``if acted == 0``."""
+    """Puts the operations of a group under ``if acted == 0``."""
 
     def __init__(self, known: _Known, group: str, acted: str) -> None:
         self._known = known
@@ -295,14 +295,14 @@ class _OncePer(ast.NodeTransformer):
 
 
 def _new_warp(acted: str, thread: str, tid: ast.expr, like: ast.stmt) -> ast.stmt:
-    """At the first thread of each warp, nobody of it has acted."""
+    """Reset the flag at the first thread of each warp: no thread of the warp has acted yet."""
     lane = ast.BinOp(ast.Name(thread, ast.Load()), ast.Mod(), _asked(tid, "warp_size"))
     first = ast.Compare(lane, [ast.Eq()], [ast.Constant(0)])
     return ast.copy_location(ast.If(first, [_set(acted, 0, like)], []), like)
 
 
 def _asked(tid: ast.expr, what: str) -> ast.expr:
-    """``tid(count=True)`` or ``tid(warp_size=True)``, which are no index."""
+    """``tid(count=True)`` or ``tid(warp_size=True)``, which are not thread indices."""
     return ast.Call(copy.deepcopy(tid), [], [ast.keyword(what, ast.Constant(value=True))])
 
 
