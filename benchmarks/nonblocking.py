@@ -1,16 +1,16 @@
-"""What a non-blocking put is worth: copies before, and beside, the computation of the program that starts them.
+"""Overlap of a non-blocking put with the computation of the program that issues it.
 
     torchrun --nproc-per-node 2 benchmarks/nonblocking.py
 
-Every program of PE 0 puts its own bytes to PE 1 and then computes for some time, in three ways:
+Every program of PE 0 puts its own bytes to PE 1 and computes for some time, in three ways:
 
 - ``put``: ``putmem``, ``quiet``, then the computation;
 - ``put_nbi``: ``putmem_nbi``, the computation, then ``quiet``;
-- ``bulk``: what a copy by TMA could be, in PTX: one thread fetches the bytes into shared memory and starts a store of
-  them, and all compute until it waits for that store. For as many bytes as a kernel's shared memory has left.
+- ``bulk``: a TMA copy in PTX. One thread loads the bytes into shared memory and issues a bulk store; all threads
+  compute until this thread waits for the store. Only for sizes that fit into shared memory.
 
-``compute`` is the computation alone. Where a way hides its copy, it takes no longer than the greater of ``compute`` and
-the copy alone, ``put`` with no computation. Times are of one put with its computation, in microseconds.
+``compute`` is the computation without a put. A way that hides its copy takes no longer than the larger of ``compute``
+and ``put`` without computation. Times are of one put with its computation, in microseconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WARPS = 8
 COMPUTE, PUT, PUT_NBI, BULK = range(4)
 WAYS = {"compute": COMPUTE, "put": PUT, "put_nbi": PUT_NBI, "bulk": BULK}
 
-# Waits for the store before, so that the staging memory is free, then fetches and starts the next. By one thread.
+# Run by one thread: waits for the previous store, which frees the staging memory, then loads and stores the next bytes.
 _START = tl.constexpr("""{
     .reg .pred elected, arrived;
     .reg .b32 thread, stage, barrier;

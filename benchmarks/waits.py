@@ -1,8 +1,8 @@
-"""What waits cost when they are short: run it on two commits, on one machine, and compare.
+"""Cost of short waits. Run it on two commits, on one machine, and compare.
 
     torchrun --nproc-per-node 2 benchmarks/waits.py
 
-Prints the median time of a signal there and back, and of small all-reduces and all-gathers in CUDA graphs, in µs.
+Prints the median time of a signal ping-pong, and of small all-reduces and all-gathers in CUDA graphs, in µs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The sections of OpenSHMEM's specification in which its routines are described, read from the specification's sources.
+"""Reads the sections that describe OpenSHMEM's routines from the sources of the specification.
 
     git clone --branch v1.5 https://github.com/openshmem-org/specification
     python scripts/openshmem_sections.py specification > scripts/openshmem_sections.tsv
 
-The sources do not hold the numbers: LaTeX counts headings, and so does this. Each line of the output is a routine, its
-section and the heading, with tabs in between; tests hold docstrings and the op table against it.
+LaTeX computes the section numbers, so this script counts the headings, too. Each line of the output is a routine, its
+section and the heading, separated by tabs. Tests compare docstrings and the op table with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COMMAND = re.compile(rf"\\(?:(input){_BRACED}|({'|'.join(_LEVELS)}){_BRACED}|(F
 
 
 def read(root: Path) -> Iterator[tuple[str, str, str]]:
-    """Routine, section and heading, in the specification's order; each routine where it is declared first."""
+    """Routine, section and heading, in the specification's order; only the first declaration of each routine."""
     numbers, heading, seen = [0] * len(_LEVELS), "", set()
     for command, text in _commands(root, root / "main_spec.tex"):
         if command in _LEVELS:
@@ -39,7 +39,7 @@ def read(root: Path) -> Iterator[tuple[str, str, str]]:
 
 @functools.cache
 def sections() -> dict[str, str]:
-    """The section of each routine, from the output that is kept beside this script."""
+    """The section of each routine, from the output that is stored next to this script."""
     lines = (line.split("\t") for line in OUTPUT.read_text().splitlines())
     return {routine: section for routine, section, _ in lines}
 
@@ -58,7 +58,7 @@ def _commands(root: Path, file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Without LaTeX: ``\\textbf{SHMEM\\_PUT}`` is SHMEM_PUT."""
+    """``text`` without LaTeX commands: ``\\textbf{SHMEM\\_PUT}`` becomes SHMEM_PUT."""
     return re.sub(r"\\[A-Za-z]+|[{}\\]", "", text.replace(r"\_", "_")).strip()
 
 

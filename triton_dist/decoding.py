@@ -1,7 +1,7 @@
-"""Values that come from other processes: JSON of an expected shape, and nothing else.
+"""Decoding of values from other processes: JSON of an expected shape.
 
-A schema is a function that takes what ``json`` has read and returns it checked, or raises :class:`DecodingError`. Lists
-become tuples. Nothing here makes objects by names that stand in the data.
+A schema is a function that validates a parsed JSON value and returns it, or raises :class:`DecodingError`. Lists become
+tuples. No name in the data is used to create an object.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ Schema = Callable[[Any], Any]
 
 
 class DecodingError(ValueError):
-    """The data is not what its schema says."""
+    """The data does not match its schema."""
 
 
 def decode(data: bytes | str, schema: Schema, *, limit: int = 1 << 16) -> Any:
-    """The value that ``data``, JSON of up to ``limit`` bytes or characters, holds.
+    """Parse ``data``, JSON of up to ``limit`` bytes or characters, and validate it.
 
     Raises:
-        DecodingError: it holds no such value.
+        DecodingError: ``data`` is too long, is not JSON, or does not match ``schema``.
     """
     if len(data) > limit:
         raise DecodingError(f"{len(data)} bytes where up to {limit} are expected")
     try:
         value = json.loads(data)
-    except (ValueError, RecursionError) as error:  # ValueError: no JSON, no UTF-8, a number of thousands of digits
-        raise DecodingError(f"no JSON: {type(error).__name__}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, not UTF-8, or a number of thousands of digits
+        raise DecodingError(f"not JSON: {type(error).__name__}") from None
     return schema(value)
 
 
@@ -52,7 +52,7 @@ def boolean(value: Any) -> bool:
 
 
 def text(limit: int) -> Schema:
-    """A text of up to ``limit`` characters. Those that a terminal would act on are replaced."""
+    """A text of up to ``limit`` characters. Control characters other than newline and tab are replaced."""
 
     def check(value: Any) -> str:
         if type(value) is not str or len(value) > limit:
@@ -65,12 +65,12 @@ def text(limit: int) -> Schema:
 
 
 def optional(schema: Schema) -> Schema:
-    """What ``schema`` takes, or null."""
+    """A value that ``schema`` accepts, or null."""
     return lambda value: None if value is None else schema(value)
 
 
 def sequence(schema: Schema, limit: int) -> Schema:
-    """Up to ``limit`` values, each of which ``schema`` takes."""
+    """A list of up to ``limit`` values that ``schema`` accepts."""
 
     def check(value: Any) -> tuple[Any, ...]:
         if type(value) is not list or len(value) > limit:
@@ -81,7 +81,7 @@ def sequence(schema: Schema, limit: int) -> Schema:
 
 
 def record(*schemas: Schema) -> Schema:
-    """As many values as there are schemas, one for each."""
+    """A list of one value for each schema."""
 
     def check(value: Any) -> tuple[Any, ...]:
         if type(value) is not list or len(value) != len(schemas):
@@ -92,5 +92,5 @@ def record(*schemas: Schema) -> Schema:
 
 
 def _shown(value: Any) -> str:
-    """A value of the other side's in an error: short, and harmless on a terminal."""
+    """An untrusted value in an error: short, and without control characters."""
     return ascii(value)[:60] if isinstance(value, (bool, int, float, type(None))) else f"a {type(value).__name__}"

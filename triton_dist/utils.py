@@ -107,7 +107,7 @@ def get_triton_dist_local_world_size() -> int:
 
 
 def _launched(name: str, default: int) -> int:
-    """The number that torchrun's variable holds. RuntimeError if it holds none."""
+    """The value of torchrun's variable. RuntimeError if it is not a number."""
     return integer(name, 0, MAX_PES) if name in os.environ else default
 
 
@@ -231,7 +231,7 @@ HIP_CHECK = CUDA_CHECK
 
 
 def supports_p2p_native_atomic() -> bool:
-    """Whether a GPU of this machine does atomics on the memory of another. True in the CPU world, and of one GPU."""
+    """Whether each GPU of this machine supports atomics on the memory of the others. True in the CPU world."""
     if triton_dist.kind() == "cpu" or torch.cuda.device_count() <= 1 or torch.version.hip is not None:
         return True
     from cuda.bindings import runtime

@@ -179,11 +179,11 @@ def test_memory_is_linear_in_events(grid: int, count: int) -> None:
     assert peak / events < 1024, f"{peak / events:.0f} bytes an event"
 
 
-# ---- logs that nobody wrote so
+# ---- damaged logs
 
 
 def test_a_log_is_good_up_to_its_last_whole_block() -> None:
-    """Whoever wrote it may have died."""
+    """The writer may have died."""
     fds = logs_of(*access(0, True), *access(1, False))
     assert [finding.kind for finding in analyse(fds)[0]] == ["early-read"]
     for fd in fds:

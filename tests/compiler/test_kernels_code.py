@@ -49,7 +49,7 @@ def test_messages_are_stored_and_awaited_16_bytes_at_a_time(ptx: dict[str, str],
     text = without_reports(ptx[name])
     reports = ptx[name].count("%globaltimer;")
     assert len(re.findall(r"ld\.volatile\.global\.b64", text)) == reports, "what a report says was seen, when it is due"
-    assert len(re.findall(r"st\.global\.b64", text)) == 1, "the counter alone is no vector"
+    assert len(re.findall(r"st\.global\.b64", text)) == 1, "only the counter is a scalar"
 
 
 def test_a_meeting_releases_once_and_acquires(ptx: dict[str, str]) -> None:

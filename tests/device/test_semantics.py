@@ -55,15 +55,15 @@ def test_queries(world: HostWorld) -> None:
     world.run(program)
 
 
-@pytest.mark.parametrize("nobody", [-1, 1, 32])
-def test_a_collective_of_no_team_says_so_and_touches_nothing(host_library: ctypes.CDLL, nobody: int) -> None:
-    """Its meeting place would be other memory than teams have."""
+@pytest.mark.parametrize("invalid", [-1, 1, 32])
+def test_a_collective_of_no_team_says_so_and_touches_nothing(host_library: ctypes.CDLL, invalid: int) -> None:
+    """Its barrier flags would be outside of the flags of all teams."""
     pe = Pe(HostWorld(host_library, 1), 0)
     source, target = pe.array(0, 4, np.int64), pe.array(64, 4, np.int64)
     source[:] = 1
     for routine in ("sync", "barrier", "broadcast", "fcollect", "alltoall", "reduce_sum_i64", "reducescatter_sum_i64"):
         more = () if routine in ("sync", "barrier") else (target, source, 4, 0)
-        assert pe.call(routine, nobody, *more, result=ctypes.c_int32) == -1, routine
+        assert pe.call(routine, invalid, *more, result=ctypes.c_int32) == -1, routine
         memory = pe.array(0, HostWorld.HEAP, np.uint8)
         assert not target.any() and memory.sum() == 4, routine
 

@@ -49,7 +49,7 @@ def test_the_table_of_orders_is_the_op_table_s() -> None:
     acting = [op for op in ops() if op.caller in ("block", "elected")]
     for op in acting:
         if op.name.startswith("atomic_"):
-            continue  # what they order, their argument says
+            continue  # their argument determines the order
         name = {"reduce": "sum_reduce", "reducescatter": "sum_reducescatter"}.get(op.name, op.name)
         found = [row for row in rows if any(fnmatch(name, known) for known in re.findall(r"`([\w*]+)", row[0]))]
         assert len(found) == 1, f"{name} has {len(found)} rows"

@@ -1,19 +1,19 @@
-"""Random calls of everything, in one sequence that all PEs draw alike, each result compared bit by bit with PyTorch's.
+"""Random calls of all operations. All PEs draw the same sequence and compare each result bitwise with PyTorch's.
 
     torchrun --nproc-per-node 2 tests/gpu/stress.py --seconds 570 --seed 1
     TRITON_DIST_WORLD=cpu torchrun --nproc-per-node 3 tests/gpu/stress.py --seconds 20
 
 Collectives and fused GEMMs of ``triton_dist.kernels`` with every algorithm and pattern, the ops of the language in
-small kernels, and the operations that hosts start. On GPUs, calls move between more streams than torch has, are
-captured in CUDA graphs, and graphs are replayed in any order between direct calls. PEs are late at random. Buffers are
-used again at once. Worlds end and begin anew.
+small kernels, and host operations. On GPUs, calls move between more streams than torch's pool has and
+are captured in CUDA graphs, which are replayed in random order between direct calls. PEs are delayed at random. Buffers
+are reused at once. Worlds end and begin anew.
 
-The calls keep to the contract of docs/kernels.md: every PE makes the same calls in the same order, and a PE has one
-operation at a time, so the stream of each call waits for that of the call before. Hosts meet every 16 steps, to agree
-whether time is left; else nothing but the operations orders PEs.
+The calls keep to the contract of docs/kernels.md: every PE makes the same calls in the same order, and a PE runs one
+operation at a time, so the stream of each call waits for that of the previous call. Every 16 steps the hosts agree
+whether time is left, which is a barrier; only the operations order PEs between these barriers.
 
 A failure prints the seed, the step and the call. The same seed, kind of world and number of PEs repeat it; ``--sync``
-looks at each result before the next step. A step that hangs ends the run, with the stack of every thread.
+checks each result before the next step. A step that hangs ends the run, with the stack of every thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WINDOW = 16
 """Steps between two looks at results."""
 
 GRAPHS = 6
-"""That are kept at a time."""
+"""Cached at a time."""
 
 SAID_SECONDS = 15
 
@@ -47,7 +47,7 @@ LATE_SECONDS = 0.003
 
 
 class WrongBitsError(AssertionError):
-    """A result is not what PyTorch says."""
+    """A result differs from PyTorch's."""
 
 
 class Watchdog:
@@ -81,7 +81,7 @@ class Graph:
 
 @dataclass
 class Session:
-    """What is kept while a world lasts."""
+    """State of one world."""
 
     world: World
     cases: Cases
@@ -113,7 +113,7 @@ class Stress:
             self.watchdog.expect("a world begins", 180)
             with triton_dist.init() as world:
                 worlds += 1
-                self.late = random.Random(f"{self.options.seed} {world.pe} {worlds}")  # of this PE alone
+                self.late = random.Random(f"{self.options.seed} {world.pe} {worlds}")  # different on each PE
                 going = self._in_world(world)
                 self.watchdog.expect(f"step {self.step}: world {worlds} ends", 120)
             self._say(world, f"world {worlds} has ended")
@@ -152,7 +152,7 @@ class Stress:
             print(f"step {self.step}, {now - self.began:.0f} s: {what}", flush=True)
 
     def _goes_on(self, world: World) -> bool:
-        """Whether there is time, or steps, left: PE 0 says so."""
+        """Whether time, or steps, are left. PE 0 decides."""
         enough = self.options.steps and self.step >= self.options.steps
         late = self.options.seconds and time.monotonic() - self.began > self.options.seconds
         said = world.together(world.team_world, "stress goes on", str(int(bool(enough or late))))

@@ -1,6 +1,6 @@
 """What the stress test calls: operations with their buffers, a few sets of inputs, and what must come out, bit by bit.
 
-Inputs are small integers, so sums and products are exact in whatever order they are added.
+Inputs are small integers, so sums and products are exact in any order of summation.
 """
 
 from __future__ import annotations
@@ -185,17 +185,17 @@ def gemm(function: str, pattern: str, dtype: torch.dtype, shape: tuple[int, int,
         inputs = [(a, cases.mine(a_data)), (b, cases.mine(b_data))]
         pairs = list(zip(a_data, b_data, strict=True))
 
-        def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        def matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return x.float() @ y.float() / by
 
         if function == "all_gather_gemm":
             out = cases.buffer("c", (m, n), result, symmetric=False)
-            expected = [product(torch.cat(x), y[cases.pe]) for x, y in pairs]
+            expected = [matmul(torch.cat(x), y[cases.pe]) for x, y in pairs]
         elif function == "gemm_all_scatter":
             out = cases.buffer("c everywhere", (m, n * n_pes), result)
-            expected = [torch.cat([product(x[0], theirs) for theirs in y], 1) for x, y in pairs]
+            expected = [torch.cat([matmul(x[0], theirs) for theirs in y], 1) for x, y in pairs]
         else:
-            sums = [torch.stack([product(*of_pe) for of_pe in zip(x, y, strict=True)]).sum(0) for x, y in pairs]
+            sums = [torch.stack([matmul(*of_pe) for of_pe in zip(x, y, strict=True)]).sum(0) for x, y in pairs]
             assert all(total.abs().max() * by < 256 for total in sums), "not exact"
             if function == "gemm_reduce_scatter":
                 out = cases.buffer("c", (rows, n), result, symmetric=False)

@@ -236,7 +236,7 @@ def dropped_memory_comes_back(world: World) -> None:
 
 @check
 def errors_about_temporary_tensors(world: World) -> None:
-    """A tensor dies while the error that it caused is on its way."""
+    """A tensor dies while the error that it caused propagates."""
     while triton_dist.collect():
         pass
     free = world.heap_free

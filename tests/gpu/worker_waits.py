@@ -1,4 +1,4 @@
-"""PE 1 comes ``TRITON_DIST_WAIT_TIMEOUT`` + 3 s late to what PE 0 waits for: what is said then, and that it goes on.
+"""PE 1 is ``TRITON_DIST_WAIT_TIMEOUT`` + 3 s late for a wait of PE 0. PE 0 reports the wait and goes on.
 
     worker_waits.py CASE [never]
 

@@ -26,7 +26,7 @@ from triton_dist.kernels.gemm.hopper.launch import REGISTERS, fits
 
 @pytest.fixture(autouse=True)
 def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels' waits are ops of ours; in the CPU world nobody else makes them known."""
+    """Install the hooks that compile the kernels' waits; in the CPU world the package does not install them."""
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
     hooks.install()
@@ -102,7 +102,7 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
     assert f"wgmma.mma_async.sync.aligned.m64n{config.block_n}k{k}.f32.{'.'.join(types)}" in ptx
     assert "cp.async.bulk.tensor.2d.global.shared::cta" in ptx  # tiles leave by TMA
     assert ptx.count("cp.async.bulk.wait_group 0;") >= 1  # and are complete before anybody is told
-    # Who is not traced looks at the clock in waits alone, when they last.
+    # Without a trace the kernel reads the clock only in long waits.
     assert ptx.count("%globaltimer;") == ptx.count("atom.sys.add.s32")  # which counts reports
     paced = options.get("OUT") in ("senders", "scatter", "ring", "ring_all")
     assert ("%globaltimer_lo" in ptx) == paced  # who sends to peers looks when the next piece is due

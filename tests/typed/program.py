@@ -1,6 +1,6 @@
 """A program as users write it, for type checkers: kernels that pass plain numbers, constants and scalars, and a host.
 
-It runs, too: one PE alone, or more of them.
+It also runs, with one PE or more.
 """
 
 from __future__ import annotations

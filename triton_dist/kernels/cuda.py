@@ -8,18 +8,18 @@ __all__ = ["check", "driver"]
 
 
 def driver() -> Any:
-    """The bindings. Imported when they are first needed: the CPU world has none."""
+    """The bindings. They are imported on first use, since CPU worlds run without them."""
     from cuda.bindings import driver
 
     return driver
 
 
 def check(result: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a call of the driver returned, behind its status.
+    """The results of a call of the driver, without its status.
 
     Raises:
         RuntimeError: the status is not success.
     """
     if int(result[0]) != 0:
-        raise RuntimeError(f"the CUDA driver refuses an operation of a stream: {result[0]}")
+        raise RuntimeError(f"an operation of a CUDA stream failed: {result[0]}")
     return result[1:]

@@ -1,4 +1,4 @@
-"""What this PE's GPU is. The driver is asked once: some of its answers take a millisecond."""
+"""Properties of this PE's GPU. They are cached, since some queries of the driver take a millisecond."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Gpu:
     """A GPU.
 
     Attributes:
-        name, capability: as PyTorch says them.
-        multiprocessors: how many.
-        shared_memory: bytes that a program can have at most.
+        name, capability: as in PyTorch.
+        multiprocessors: their number.
+        shared_memory: largest shared memory of a program, in bytes.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Gpu:
 
 
 def gpu() -> Gpu:
-    """That of this PE, in a GPU world."""
+    """This PE's GPU, in a GPU world."""
     return _gpu(_current().device.index)
 
 
@@ -46,14 +46,14 @@ def _gpu(index: int) -> Gpu:
 
 
 def check_current_device(function: str) -> None:
-    """Kernels are launched on the current device, which must be this PE's.
+    """Check that the current device, on which kernels are launched, is this PE's.
 
     Raises:
-        RuntimeError: it is another one.
+        RuntimeError: it is another device.
     """
     device = _current().device
     if device.type == "cuda" and torch.cuda.current_device() != device.index:
         raise RuntimeError(
-            f"{function}: the current device is cuda:{torch.cuda.current_device()}, and this PE's is {device}: call it"
+            f"{function}: the current device is cuda:{torch.cuda.current_device()}, but this PE's is {device}: call it"
             " inside `with torch.cuda.device(world.device)`, and on a stream of that device"
         )

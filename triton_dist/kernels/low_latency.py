@@ -9,7 +9,7 @@ exchange of a program uses number n and box n mod 2. Two boxes are enough: a pro
 received the (n - 1)-th of program i of every PE, which had sent them after it had received, and so read, all that came
 in the (n - 2)-th. Hence the one rule: in every exchange each program sends to *all* PEs, if only padding, and waits for
 all. The counter lives in memory, so launches follow each other, and replays of CUDA graphs do, without the host.
-Numbers are int32, wrap around, and are never 0, which is the number in words of a box that nobody has sent.
+Numbers are int32, wrap around, and are never 0: 0 marks a slot that has not been written yet.
 
 An aligned store of 8 bytes arrives as a whole: a vector of two is two of those, and each has a number of its own.
 """
@@ -82,7 +82,7 @@ def exchange_begin(mail, program, N_PES: tl.constexpr):
 
 @triton.jit
 def following(number):
-    """The number of the exchange after that with this one: of the other parity, and not 0."""
+    """The number of the exchange after the one with ``number``: of the other parity, and not 0."""
     return tl.where(number == -1, 2, number + 1)
 
 

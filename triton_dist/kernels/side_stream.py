@@ -1,11 +1,11 @@
-"""A second stream for an operation that works in two: kernel and copies, or two kernels, which wait for each other.
+"""A side stream for operations of two concurrent parts that wait for each other: a kernel and copies, or two kernels.
 
-It must not be the caller's stream: in one queue they would wait for each other for ever. ``torch.cuda.Stream()`` cannot
-promise that, since torch has 32 streams for each device and priority and hands them out in turn. So the driver creates
-these, and no other code gets them. The World owns them and destroys them when it ends.
+It must differ from the caller's stream, on which the parts would deadlock. ``torch.cuda.Stream()`` does not guarantee
+this: torch has a pool of 32 streams for each device and priority, which it returns in round-robin order. So side
+streams are created through the driver and used for nothing else. The World owns them and destroys them when it ends.
 
-A stream that has joined the capture of a CUDA graph belongs to the capture until that ends. So a capture gets a stream
-that direct calls never use, and concurrent captures get one each. A stream whose capture has ended serves the next one.
+A stream that has joined the capture of a CUDA graph belongs to this capture until it ends. So captures use streams that
+direct calls never use, and each concurrent capture has its own. A stream is reused when its capture has ended.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["SideStreams", "side_stream"]
 
 @contextmanager
 def side_stream() -> Iterator[torch.cuda.Stream]:
-    """A stream that works concurrently with the current one, and may be captured with it.
+    """A stream for work concurrent with the current stream. It may be captured together with that stream.
 
-    It begins after what the current stream has been given before the block; what the current stream is given after the
-    block comes after all that the block has put into either.
+    Its work begins after the earlier work of the current stream. Work that is queued on the current stream after the
+    block begins after all work of the block on both streams.
     """
     here = torch.cuda.current_stream()
     entered = here.record_event()
@@ -38,7 +38,7 @@ def side_stream() -> Iterator[torch.cuda.Stream]:
 
 
 class SideStreams:
-    """Those of one World."""
+    """The side streams of one World."""
 
     def __init__(self, world: World) -> None:
         self._device = world.device
@@ -46,7 +46,7 @@ class SideStreams:
         self._captured: list[torch.cuda.Stream] = []
 
     def beside(self, stream: torch.cuda.Stream) -> torch.cuda.Stream:
-        """One for work concurrent with ``stream``, the current one."""
+        """A stream for work concurrent with ``stream``, the current stream."""
         if torch.cuda.is_current_stream_capturing():
             capture = _capture(stream)
             for other in self._captured:
@@ -59,16 +59,16 @@ class SideStreams:
         return self._direct
 
     def close(self) -> None:
-        """Destroy them. What they have been given is still done."""
+        """Destroy the streams. The driver completes their pending work first."""
         streams = [*self._captured, *([self._direct] if self._direct else [])]
         self._direct, self._captured = None, []
         for stream in streams:
-            driver().cuStreamDestroy(stream.cuda_stream)  # after an error of the device this fails, and nothing is left
+            driver().cuStreamDestroy(stream.cuda_stream)  # an error is ignored: the context may be lost
 
     def _new(self) -> torch.cuda.Stream:
         """A stream that does not wait for the legacy default stream, which the caller's kernel may be on."""
         cuda = driver()
-        # A capture forbids its thread, or all, whatever might change what it records: this does not.
+        # The other capture modes forbid calls that might affect a capture. Creating a stream affects none.
         (mode,) = check(cuda.cuThreadExchangeStreamCaptureMode(cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
         try:
             (stream,) = check(cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
@@ -78,6 +78,6 @@ class SideStreams:
 
 
 def _capture(stream: torch.cuda.Stream) -> int | None:
-    """The number of the capture that a stream belongs to; None where there is none."""
+    """The id of the capture that ``stream`` belongs to; None if it is not capturing."""
     status, number, *_ = check(driver().cuStreamGetCaptureInfo(stream.cuda_stream))
     return int(number) if int(status) else None

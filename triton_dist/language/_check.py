@@ -57,7 +57,7 @@ def _unwrap(value: Any) -> Any:
 
 
 def pointer(op: str, name: str, value: Any, instead: str = "pass the pointer to the first element") -> tl.tensor:
-    """A scalar pointer; ``instead`` says what to do with a block of them."""
+    """A scalar pointer; ``instead`` is the error's advice for a block of pointers."""
     if not isinstance(value, tl.tensor) or not value.type.scalar.is_ptr():
         raise TypeError(f"{op}: {name} must be a pointer, got {_describe(value)}")
     if value.type.is_block():
@@ -86,7 +86,7 @@ def _bounds(dtype: tl.dtype) -> tuple[int, int]:
 
 
 def _any_sign(dtype: tl.dtype) -> tuple[int, int]:
-    """The smallest and the largest integer that the bits of a dtype can mean, with a sign or without."""
+    """The smallest and the largest integer that the bits of a dtype represent, as a signed or an unsigned number."""
     bits = dtype.primitive_bitwidth
     return -(1 << bits - 1), (1 << bits) - 1
 
@@ -96,7 +96,7 @@ def _integer(
 ) -> tl.tensor:
     """An integer as ``dtype``. A constant is within ``bounds`` (by default all that ``dtype`` holds).
 
-    What is known at run time only must be no wider than ``dtype``: to cast it here would drop bits without a word.
+    A run-time value must be no wider than ``dtype``: casting it would silently drop bits.
     """
     constant = _unwrap(value)
     if isinstance(constant, tl.tensor):
@@ -158,7 +158,7 @@ def team(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
 
 
 def member_team(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
-    """The handle, as int32, of a team whose PEs do something together."""
+    """The handle, as int32, of a team for a collective operation."""
     constant = _unwrap(value)
     if not isinstance(constant, tl.tensor) and constant == TEAM_INVALID.value:
         raise ValueError(f"{op}: {name} is dl.TEAM_INVALID, which has no PEs: pass the handle of a team with this PE")
@@ -184,7 +184,7 @@ def element_type(op: str, name: str, ptr: tl.tensor) -> ElementType:
 
 
 def value_of(op: str, name: str, value: Any, dtype: tl.dtype, semantic: Any, *, wraps: bool = False) -> tl.tensor:
-    """A scalar as ``dtype``, which is what the op's pointer points to: a number, or a value of a type that fits.
+    """A scalar as ``dtype``, the element type of the op's pointer: a number, or a value of a type that fits.
 
     Args:
         wraps: the op computes modulo the size of the element or bit by bit, so that a constant may be any whose bits

@@ -1,4 +1,4 @@
-"""What loops in kernels do that wait by looking at memory themselves, so that a wait that lasts too long is reported.
+"""Wait reports for polling loops in kernels: each iteration calls :func:`poll`.
 
     polls = no_polls()
     seen = tl.load(flag, volatile=True)
@@ -6,8 +6,8 @@
         polls = poll(polls, flag, dl.CMP_GE, number, seen, pe)
         seen = tl.load(flag, volatile=True)
 
-A loop that looks at a block of words has to find one that is missing before it can name it, which it does when
-:func:`is_due` says so. All of it is for the compiler: the CPU world knows who waits for what without being told.
+A loop that polls a block of words must select one unsatisfied word for the report. It does so only if :func:`is_due` is
+true. These functions do nothing in the CPU world, which detects waits by itself.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from triton_dist.language.constants import Cmp
 __all__ = ["POLLS", "is_due", "no_polls", "poll"]
 
 POLLS = 4096
-"""Every so many polls the device library looks at the clock: ``kPolls`` of runtime/device/State.h."""
+"""The device library reads the clock every ``POLLS`` polls: ``kPolls`` of runtime/device/State.h."""
 
 
 @builtin
 def no_polls(_semantic: Any = None) -> tl.tensor:
-    """What to begin a loop with, an int32."""
+    """The initial state of a loop, an int32."""
     return _semantic.scalar_constant(0, tl.int32)
 
 
 @builtin
 def is_due(polls: tl.tensor, _semantic: Any = None) -> Any:
-    """Whether the next :func:`poll` may report; until then adding 1 to ``polls`` does the same."""
+    """Whether the next :func:`poll` may report. If not, ``polls + 1`` is equivalent to it."""
     if hasattr(_semantic.builder, "shmem_op"):
         return False
     last = _semantic.scalar_constant(POLLS - 1, tl.int32)
@@ -52,16 +52,16 @@ def poll(
     pe: tl.tensor = -1,
     _semantic: Any = None,
 ) -> tl.tensor:
-    """``polls`` after one more look at the word at ``at``, which did not end the wait.
+    """The state after one more poll of the word at ``at``, which did not end the wait.
 
-    Every thread of some warps of the program calls it, each warp as a whole.
+    All threads of each calling warp call it.
 
     Args:
-        polls: an int32, what :func:`no_polls` or the last :func:`poll` returned.
+        polls: the state, an int32, from :func:`no_polls` or the last :func:`poll`.
         at: a scalar pointer to the word.
-        cmp: how the word is to compare with ``expected``, ``CMP_EQ``, …, as the report says it.
+        cmp: the awaited comparison of the word with ``expected``, ``CMP_EQ``, …, for the report.
         expected, seen: int32.
-        pe: who will write the word, where that is known; else -1.
+        pe: the PE that writes the word; -1 if unknown.
     """
     if hasattr(_semantic.builder, "shmem_op"):
         return polls

@@ -1,4 +1,4 @@
-"""What arguments of the language's functions are, to those who check types. In a kernel, constants are plain Python."""
+"""Argument types of the language's functions, for type checkers. In a kernel, constants are plain Python values."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import triton.language as tl
 __all__ = ["AtomicScope", "Integer", "Number", "Pointer", "Scope", "Semantics"]
 
 Pointer: TypeAlias = "tl.tensor"
-"""A scalar of pointer type (where an op says so, a block of them)."""
+"""A scalar pointer (or a block of pointers, if an op's docstring says so)."""
 
 Integer: TypeAlias = "int | tl.constexpr | tl.tensor"
-"""A number that is known when a kernel is compiled, or a scalar at run time."""
+"""A compile-time constant or a run-time scalar."""
 
 Number: TypeAlias = "float | bool | tl.constexpr | tl.tensor"
 """An element's value."""
 
 Scope: TypeAlias = "Literal['block', 'warp', 'thread'] | tl.constexpr"
-"""Which threads of the program act."""
+"""The threads of the program that execute the op together."""
 
 AtomicScope: TypeAlias = "Literal['cta', 'gpu', 'sys'] | tl.constexpr"
-"""Who observes the order of an atomic."""
+"""The observers of an atomic's order."""
 
 Semantics: TypeAlias = "Literal['relaxed', 'acquire', 'release', 'acq_rel'] | tl.constexpr"
 """How an atomic orders the program's own accesses."""

@@ -49,7 +49,7 @@ _PER_ELEMENT = {
         f"atomic_{fetch}{what}": f"tl.atomic_{what}" for fetch in ("", "fetch_") for what in ("add", "and", "or", "xor")
     },
 }
-"""What does the same to each element of a block of pointers."""
+"""Triton's equivalent for a block of pointers, by op."""
 
 _WRAP = {f"atomic_{fetch}{what}" for fetch in ("", "fetch_") for what in ("add", "and", "or", "xor")}
 """Atomics that compute modulo the size of the element, or bit by bit."""

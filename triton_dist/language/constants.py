@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Symbol(enum.IntEnum):
-    """A symbolic constant: no number to a kernel, whatever stands for it below."""
+    """A symbolic constant. A kernel cannot use it as a number."""
 
 
 class SignalOp(Symbol):
@@ -116,5 +116,5 @@ CMP_LE = constexpr(Cmp.CMP_LE)
 
 # The team of all PEs, on every transport.
 TEAM_WORLD = constexpr(0)
-# No team: what a PE has in the place of a team that it is not in.
+# The handle, on a PE, of a team that it is not a member of.
 TEAM_INVALID = constexpr(-1)

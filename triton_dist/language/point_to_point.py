@@ -58,7 +58,7 @@ def _status(op: str, value: Any, semantic: Any) -> tl.tensor:
 
 
 def _indices(op: str, value: Any) -> tl.tensor:
-    """Where ``some`` writes which elements compare true: there is no form without."""
+    """The buffer for the indices of elements that compare true, which every form of ``some`` writes."""
     ptr = _check.pointer(op, "indices", value)
     if ptr.type.element_ty not in (tl.int64, tl.uint64):
         raise TypeError(f"{op}: indices must point to int64, got a pointer to {ptr.type.element_ty}")

@@ -72,8 +72,8 @@ def putmem(
     """Copy ``nbytes`` bytes from ``src`` on this PE to the symmetric object ``dst`` on PE ``pe``.
 
     When it returns, ``src`` may be written again; the data has arrived after ``quiet`` or ``barrier_all``, and puts to
-    one PE stay in order across ``fence``. What the program stored to ``src`` before is what is sent; what it stored
-    elsewhere is not ordered with the data.
+    one PE stay in order across ``fence``. The program's earlier stores to ``src`` are part of the data. Its other
+    stores are not ordered with the data.
 
     Args:
         dst: scalar pointer into the symmetric heap (any element type).
@@ -229,7 +229,7 @@ def iget(
 
 
 def _bits(dtype: tl.dtype) -> tl.dtype:
-    """What a register holds of ``dtype``: C passes half types as structs, so we pass them as the 16 bits they are.
+    """The routine's register type for ``dtype``. C passes half types as structs, so they are passed as 16 bits.
 
     An int1 is a byte in memory, 0 or 1.
     """
@@ -239,7 +239,7 @@ def _bits(dtype: tl.dtype) -> tl.dtype:
 
 
 def _moved(dtype: tl.dtype) -> tl.dtype:
-    """An element type that has routines and moves the same bytes as ``dtype``."""
+    """An element type of the size of ``dtype`` that the library has routines for."""
     return tl.uint8 if dtype.is_bool() or dtype.is_fp8() else dtype
 
 
@@ -251,8 +251,8 @@ def _pointing_to(dtype: tl.dtype, ptr: Pointer, semantic: Any) -> tl.tensor:
 def p(dst: Pointer, value: Number, pe: Integer, _semantic: Any = None) -> None:
     """Write one element to the symmetric object ``dst`` on PE ``pe``.
 
-    It has arrived after ``quiet`` or ``barrier_all``. It orders nothing: whoever sees the element need not see what the
-    program stored or put before. A flag is raised with ``signal_op`` or ``atomic_set``, which release, or with ``p``
+    It has arrived after ``quiet`` or ``barrier_all``. It orders nothing: a program that sees the element need not see
+    this program's earlier stores and puts. A flag is raised with ``signal_op`` or ``atomic_set``, or with ``p``
     behind a ``fence``.
 
     Args:

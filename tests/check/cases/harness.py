@@ -47,7 +47,7 @@ def flags(count: int = 1, dtype: torch.dtype = torch.int64) -> torch.Tensor:
 
 
 def out(count: int = 16) -> torch.Tensor:
-    """Where a kernel puts what it has read: nobody else's."""
+    """Local memory where a kernel stores the values that it has read."""
     return torch.empty(count)
 
 

@@ -99,23 +99,23 @@ def copies_of_bool(world: World) -> None:
 @check
 def collectives_of_bool(world: World) -> None:
     n = world.n_pes
-    everybody = [truths(n * N, pe) for pe in range(n)]
+    of_all = [truths(n * N, pe) for pe in range(n)]
     mine = slice(world.pe * N, (world.pe + 1) * N)
     root = n - 1
-    source = triton_dist.from_tensor(everybody[world.pe])
+    source = triton_dist.from_tensor(of_all[world.pe])
     target = triton_dist.zeros(n * N, dtype=torch.bool)
     whole = triton_dist.zeros(n * n * N, dtype=torch.bool)
     exchange[(1,)](target, source, n * N, root, 0)
-    expect_bits(target, everybody[root], "broadcast")
+    expect_bits(target, of_all[root], "broadcast")
     exchange[(1,)](target, source, N, root, 1)
-    expect_bits(target, torch.cat([theirs[:N] for theirs in everybody]), "fcollect")
+    expect_bits(target, torch.cat([theirs[:N] for theirs in of_all]), "fcollect")
     exchange[(1,)](target, source, N, root, 2)
-    expect_bits(target, torch.cat([theirs[mine] for theirs in everybody]), "alltoall")
+    expect_bits(target, torch.cat([theirs[mine] for theirs in of_all]), "alltoall")
     triton_dist.broadcast(target, source, 0)
-    expect_bits(target, everybody[0], "the host's broadcast")
+    expect_bits(target, of_all[0], "the host's broadcast")
     triton_dist.fcollect(whole, source)
-    expect_bits(whole, torch.cat(everybody), "the host's fcollect")
+    expect_bits(whole, torch.cat(of_all), "the host's fcollect")
     triton_dist.alltoall(target, source)
-    expect_bits(target, torch.cat([theirs[mine] for theirs in everybody]), "the host's alltoall")
+    expect_bits(target, torch.cat([theirs[mine] for theirs in of_all]), "the host's alltoall")
     for tensor in (source, target, whole):
         triton_dist.free(tensor)

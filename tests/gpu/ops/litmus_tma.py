@@ -28,7 +28,7 @@ def tile_at(address, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def pass_tiles(
-    boxes, drafts, sent, taken, wrong, first_row, n_rounds, HOW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+    slots, drafts, sent, taken, wrong, first_row, n_rounds, HOW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
     """Message passing in many lanes: even programs write a tile and then say so, odd ones see it said and then read.
 
@@ -37,32 +37,32 @@ def pass_tiles(
     lane = tl.program_id(0) // 2
     me = dl.my_pe()
     n_pes = dl.n_pes()
-    box = boxes + lane * ROWS * COLUMNS
+    slot = slots + lane * ROWS * COLUMNS
     draft = drafts + lane * ROWS * COLUMNS
     flag = sent + lane
     thanks = taken + lane
     offsets = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    here = tile_at(box, ROWS, COLUMNS)
+    here = tile_at(slot, ROWS, COLUMNS)
     staged = tile_at(draft, ROWS, COLUMNS)
     to = (me + 1) % n_pes
     back = (me + n_pes - 1) % n_pes
     if tl.program_id(0) % 2 == 0:
-        there = tile_at(dl.symm_at(box, to), ROWS, COLUMNS)
+        there = tile_at(dl.symm_at(slot, to), ROWS, COLUMNS)
         for i in range(1, n_rounds + 1):
             if HOW == 0 or HOW == 1:
                 there.store([0, 0], i + offsets)
                 dl.signal_op(flag, i, dl.SIGNAL_SET, to)
             elif HOW == 2:
-                tl.store(dl.symm_at(box, to) + offsets, i + offsets)
+                tl.store(dl.symm_at(slot, to) + offsets, i + offsets)
                 dl.signal_op(flag, i, dl.SIGNAL_SET, to)
             elif HOW == 3:
                 staged.store([0, 0], i + offsets)
-                dl.putmem(box, draft, ROWS * COLUMNS * 4, to)
+                dl.putmem(slot, draft, ROWS * COLUMNS * 4, to)
                 dl.fence()
                 dl.signal_op(flag, i, dl.SIGNAL_SET, to)
             elif HOW == 4:
                 staged.store([0, 0], i + offsets)
-                dl.putmem_signal(box, draft, ROWS * COLUMNS * 4, flag, i, dl.SIGNAL_SET, to)
+                dl.putmem_signal(slot, draft, ROWS * COLUMNS * 4, flag, i, dl.SIGNAL_SET, to)
             elif HOW == 5:
                 there.atomic_add([0, 0], tl.full((ROWS, COLUMNS), 1, tl.int32))
                 dl.atomic_set(flag, i, to, sem="release")
@@ -78,10 +78,10 @@ def pass_tiles(
             if HOW == 1 or HOW == 2:
                 found = here.load([row, 0])
             elif HOW == 6:
-                dl.getmem(box, draft, ROWS * COLUMNS * 4, back)
+                dl.getmem(slot, draft, ROWS * COLUMNS * 4, back)
                 found = here.load([row, 0])
             else:
-                found = tl.load(dl.consume_token(box, token) + offsets)
+                found = tl.load(dl.consume_token(slot, token) + offsets)
             expected = i + offsets
             if HOW == 5:
                 expected = tl.full((ROWS, COLUMNS), 1, tl.int32) * i
@@ -92,19 +92,19 @@ def pass_tiles(
 
 @triton.jit
 def stream_tiles(
-    boxes, sent, taken, wrong, first_row, n_rounds, STAGES: tl.constexpr, RING: tl.constexpr, ROWS: tl.constexpr,
+    slots, sent, taken, wrong, first_row, n_rounds, STAGES: tl.constexpr, RING: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """The same through a ring of tiles: its reader is pipelined, and returns a tile before it uses what it loaded."""
     lane = tl.program_id(0) // 2
     me = dl.my_pe()
     n_pes = dl.n_pes()
-    box = boxes + lane * RING * ROWS * COLUMNS
+    slot = slots + lane * RING * ROWS * COLUMNS
     flag = sent + lane
     thanks = taken + lane
     if tl.program_id(0) % 2 == 0:
         to = (me + 1) % n_pes
-        there = tl.make_tensor_descriptor(dl.symm_at(box, to), [RING * ROWS, COLUMNS], [COLUMNS, 1], [ROWS, COLUMNS])
+        there = tl.make_tensor_descriptor(dl.symm_at(slot, to), [RING * ROWS, COLUMNS], [COLUMNS, 1], [ROWS, COLUMNS])
         for i in range(n_rounds):
             if i >= RING:
                 dl.signal_wait_until(thanks, dl.CMP_GE, i - RING + 1)
@@ -112,7 +112,7 @@ def stream_tiles(
             dl.signal_op(flag, i + 1, dl.SIGNAL_SET, to)
     else:
         back = (me + n_pes - 1) % n_pes
-        here = tl.make_tensor_descriptor(box, [RING * ROWS, COLUMNS], [COLUMNS, 1], [ROWS, COLUMNS])
+        here = tl.make_tensor_descriptor(slot, [RING * ROWS, COLUMNS], [COLUMNS, 1], [ROWS, COLUMNS])
         errors = tl.zeros((ROWS, COLUMNS), tl.int32)
         for i in tl.range(0, n_rounds, num_stages=STAGES):
             token = dl.signal_wait_until(flag, dl.CMP_GE, i + 1)
@@ -124,13 +124,13 @@ def stream_tiles(
 
 def _check_tiles(world: World, how: int) -> None:
     _provide_scratch(world)
-    boxes, drafts = (triton_dist.zeros(LANES * ROWS * COLUMNS, dtype=torch.int32) for _ in range(2))
+    slots, drafts = (triton_dist.zeros(LANES * ROWS * COLUMNS, dtype=torch.int32) for _ in range(2))
     sent, taken = (triton_dist.zeros(LANES, dtype=torch.int64) for _ in range(2))
     wrong = torch.full((LANES,), -1, dtype=torch.int32, device=world.device)
-    pass_tiles[(2 * LANES,)](boxes, drafts, sent, taken, wrong, 0, ROUNDS, how, ROWS, COLUMNS, num_warps=4)
+    pass_tiles[(2 * LANES,)](slots, drafts, sent, taken, wrong, 0, ROUNDS, how, ROWS, COLUMNS, num_warps=4)
     triton_dist.barrier_all()
     expect_equal(wrong, torch.zeros(LANES, dtype=torch.int32), f"stale elements in {ROUNDS} rounds, by lane")
-    for tensor in (boxes, drafts, sent, taken):
+    for tensor in (slots, drafts, sent, taken):
         triton_dist.free(tensor)
 
 
@@ -179,11 +179,11 @@ def tma_store_signal_get_tma_load(world: World) -> None:
 def tma_loads_in_a_pipelined_loop(world: World) -> None:
     _provide_scratch(world)
     for stages in (1, 3, 4):
-        boxes = triton_dist.zeros(LANES * RING * ROWS * COLUMNS, dtype=torch.int32)
+        slots = triton_dist.zeros(LANES * RING * ROWS * COLUMNS, dtype=torch.int32)
         sent, taken = (triton_dist.zeros(LANES, dtype=torch.int64) for _ in range(2))
         wrong = torch.full((LANES,), -1, dtype=torch.int32, device=world.device)
-        stream_tiles[(2 * LANES,)](boxes, sent, taken, wrong, 0, ROUNDS, stages, RING, ROWS, COLUMNS, num_warps=4)
+        stream_tiles[(2 * LANES,)](slots, sent, taken, wrong, 0, ROUNDS, stages, RING, ROWS, COLUMNS, num_warps=4)
         triton_dist.barrier_all()
         expect_equal(wrong, torch.zeros(LANES, dtype=torch.int32), f"stale elements, {stages} stages, by lane")
-        for tensor in (boxes, sent, taken):
+        for tensor in (slots, sent, taken):
             triton_dist.free(tensor)

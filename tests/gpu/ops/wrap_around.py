@@ -1,4 +1,4 @@
-"""Numbers of launches and meetings are int32: what comes after 2³¹ and 2³² of them is as right as the first."""
+"""Numbers of launches and barriers are int32 and wrap around: results after 2³¹ and 2³² of them are correct, too."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def integers(shape: tuple[int, ...], seed: int, device: torch.device) -> torch.T
 def run_across(world: World, calls: dict[str, tuple[Callable[[], object], torch.Tensor, torch.Tensor]]) -> None:
     """Each call: what to do, where the result is, and what it must be."""
     for call, _, _ in calls.values():
-        call()  # makes what is kept
+        call()  # creates the cached buffers
     for start in STARTS:
         count_from(world, start)
         for i in range(AGAIN):

@@ -120,9 +120,9 @@ def send_by_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: tor
             rows = slice(step.first * block_m, step.stop * block_m)
             streams.copy(beside, peers[step.distance][rows], c[rows])
             if i + 1 < len(steps) and steps[i + 1].distance != step.distance:
-                # Who copies next to where this copy went: it is as far before that PE as the next step says.
-                heir = (step.distance - steps[i + 1].distance) % n_pes
-                streams.give(beside, turns[heir] + 4 * (i + 1))
+                # The next sender to the PE that this copy went to: it precedes that PE by the next step's distance.
+                next_sender = (step.distance - steps[i + 1].distance) % n_pes
+                streams.give(beside, turns[next_sender] + 4 * (i + 1))
             if step.stop == max(plan.chunks):
                 streams.give(beside, flags[step.distance] + 4 * (DONE.value + me))
     for pe in others:

@@ -38,7 +38,7 @@ def _measure(ways: Mapping[str, Callable[[], object]]) -> str:
         run()  # compiles, and makes what has to be kept
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()  # the host's share does not count: where it matters, users capture, too
-        # (Another thread may have got the stream that torch would capture on, and what it does there be captured.)
+        # (Another thread may use the pooled stream that torch would capture on. Its work would be captured, too.)
         with side_stream() as beside, torch.cuda.graph(graph, stream=beside, capture_error_mode="thread_local"):
             for _ in range(RUNS):
                 run()

@@ -132,7 +132,7 @@ def _warp_size(semantic: Any) -> int:
 
 
 def _constant(value: int, semantic: Any) -> Any:
-    """To the interpreter a constant is a plain number: not all of Python's operators take a constexpr on the right."""
+    """The interpreter uses plain numbers for constants, since some Python operators reject a constexpr on the right."""
     return value if hasattr(semantic.builder, "shmem_op") else tl.constexpr(value)
 
 

@@ -52,7 +52,7 @@ def set_rocshmem_ctx(ctx: Any, _semantic: Any = None) -> None:
 
 
 def _acting(function: Callable[..., None], scope: str) -> Callable[..., None]:
-    """Note whose threads make one action together, where it is not each thread's own."""
+    """Record the threads that execute the operation together, unless each thread executes its own."""
     if scope != "thread":
         function.acts_once_per = scope  # type: ignore[attr-defined]
     return function

@@ -16,9 +16,9 @@ __all__ = ["acquire", "after_generic", "await_peers", "clock", "nanoseconds", "r
 
 @gluon.jit
 def acquire(flag, number, scope: gl.constexpr):
-    """Wait until ``flag`` has come to ``number``; what was stored before it was raised is visible then.
+    """Wait until ``flag`` is ``number`` or later, with acquire semantics: stores before its update are visible then.
 
-    Numbers wrap around after 2³² launches, so their difference says which one is the later.
+    Numbers wrap around after 2³² launches, so the sign of their difference gives their order.
     """
     polls = no_polls()
     seen = gl.atomic_add(flag, 0, sem="acquire", scope=scope)
@@ -29,7 +29,7 @@ def acquire(flag, number, scope: gl.constexpr):
 
 @gluon.jit
 def await_peers(flags, number, me, N_PES: gl.constexpr):
-    """Wait until each peer's flag of ``flags`` has come to ``number``."""
+    """Wait until each peer's flag in ``flags`` is ``number`` or later."""
     for i in range(1, N_PES):
         acquire(flags + (me + i) % N_PES, number, "sys")
 
