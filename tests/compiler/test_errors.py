@@ -14,6 +14,8 @@ from triton.compiler.errors import CompilationError
 import triton_dist.language as dl
 from triton_dist.compiler import transport
 from triton_dist.compiler.hooks import ShmemCompilationError
+from triton_dist.language._builtin import builtin
+from triton_dist.language._emit import emit
 
 Compile = Callable[..., Any]
 
@@ -121,6 +123,42 @@ def test_mistake_names_the_line(compile_kernel: Compile, kernel: Callable[..., N
     message = str(caught.value)
     assert MISTAKES[kernel] in message
     assert "# mistake" in message, "the message shows the user's line"
+
+
+@builtin
+def emitted(op, operands, attributes, _semantic=None):
+    """An op as the language's functions emit them, behind their checks."""
+    dst, value, pe = (operand.value if isinstance(operand, tl.constexpr) else operand for operand in operands)
+    emit(_semantic, op.value, [dst, value, pe], [attribute.value for attribute in attributes])
+
+
+def number_is_no_element_type(x, h, small, sig, n, pe, f):
+    emitted("p", (small, n, pe), (99,))  # mistake
+
+
+def value_is_of_another_type(x, h, small, sig, n, pe, f):
+    emitted("p", (small, f, pe), (5,))  # mistake
+
+
+def op_lacks_an_attribute(x, h, small, sig, n, pe, f):
+    emitted("p", (small, n, pe), ())  # mistake
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (number_is_no_element_type, r"'shmem\.p' op attribute 'type' failed to satisfy constraint: .*i8, u8"),
+        (value_is_of_another_type, r"'shmem\.p' op value is 'f32', and the element type u32 is 'i32' in IR"),
+        (op_lacks_an_attribute, r"an attribute of a shmem op was not passed as a constant i32"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_plugin_refuses_what_the_language_does_not_check(
+    compile_kernel: Compile, kernel: Callable[..., None], said: str
+) -> None:
+    with pytest.raises(CompilationError, match=said) as caught:
+        compile_kernel(kernel, SIGNATURE)
+    assert "# mistake" in str(caught.value)
 
 
 def test_ops_outside_of_kernels_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,12 +34,21 @@ llvm::StringRef pickRoutine(Transport transport, llvm::StringRef nvshmem, llvm::
 Caller callerOf(mlir::Operation *op, Caller otherwise);
 bool isRelease(mlir::Operation *op, bool otherwise);
 bool isAcquire(mlir::Operation *op, bool otherwise);
+/// Whether the op's element type is one that it takes, and its values are of that type.
+llvm::LogicalResult verifyElements(mlir::Operation *op);
 
 } // namespace triton_dist::shmem
 
 #include "Shmem/ShmemDialect.h.inc"
 #include "Shmem/ShmemEnums.h.inc"
 #include "Shmem/ShmemInterfaces.h.inc"
+
+namespace triton_dist::shmem {
+
+/// In which type an element's value is passed: integers without a sign, the 16-bit floats as their bits.
+mlir::Type registerType(mlir::MLIRContext *context, ElementType type);
+
+} // namespace triton_dist::shmem
 
 #define GET_OP_CLASSES
 #include "Shmem/ShmemOps.h.inc"

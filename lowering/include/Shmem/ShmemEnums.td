@@ -12,8 +12,9 @@
 include "mlir/IR/EnumAttr.td"
 include "Shmem/ShmemDialect.td"
 
+// The summary lists the cases, since MLIR shows it where a number is none of them.
 class Shmem_Enum<string name, string summary, list<I32EnumAttrCase> cases>
-    : I32EnumAttr<name, summary, cases> {
+    : I32EnumAttr<name, summary # " (" # !interleave(!foreach(case, cases, case.str), ", ") # ")", cases> {
   let cppNamespace = Shmem_Dialect.cppNamespace;
 }
 

@@ -11,6 +11,8 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
     An op that becomes one call of a device library routine. The lowering reads
     everything it does from here; no pattern spells a symbol or an op's name.
   }];
+  // After what TableGen writes of itself has verified the declared types and the ranges of enums.
+  let verify = "return ::triton_dist::shmem::verifyElements($_op);";
   let methods = [
     StaticInterfaceMethod<[{
       The routine of a transport's library, empty where it has none. `$type`,
@@ -34,6 +36,11 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
       For each operand its name where it is a pointer into the symmetric heap, else
       an empty string.
     }], "::llvm::ArrayRef<::llvm::StringRef>", "getSymmetricOperands">,
+    StaticInterfaceMethod<"For each operand its name where it is an element's value, else an empty string.",
+      "::llvm::ArrayRef<::llvm::StringRef>", "getValueOperands">,
+    StaticInterfaceMethod<"Whether the result is an element's value.", "bool", "returnsElement">,
+    StaticInterfaceMethod<"The element types that the op's `type` may be, on whatever transport.",
+      "::llvm::ArrayRef<::triton_dist::shmem::ElementType>", "getElementTypes">,
     InterfaceMethod<"What a copy that has routines for whole vectors copies: to where, from where, how many bytes.",
       "::llvm::SmallVector<::mlir::Value>", "getCopied">,
     StaticInterfaceMethod<"Whether it loads or stores data on behalf of the program, whatever else it does.",

@@ -28,8 +28,26 @@ def Shmem_Ptr : Shmem_Pointer<0>;
 // Names an object on other PEs, too, so that it must lie in the symmetric heap.
 def Shmem_SymmetricPtr : Shmem_Pointer<1>;
 
-// A value of one of the element types that routines take in registers.
-def Shmem_Value : AnyTypeOf<[I8, I16, I32, I64, F32, F64]>;
+// The value of an element, as routines take it in registers. Its type follows from the op's `type` (see registerType).
+class Shmem_ElementValue : AnyTypeOf<[I8, I16, I32, I64, F32, F64]>;
+def Shmem_Value : Shmem_ElementValue;
+
+/// The element types that an op with a `type` takes, on whatever transport.
+class Shmem_ElementTypes<list<string> names> {
+  list<string> cppValues = !foreach(name, names, "::triton_dist::shmem::ElementType::" # name);
+}
+defvar Shmem_WideIntegers = ["I32", "U32", "I64", "U64"];
+defvar Shmem_Words = !listconcat(["I16", "U16"], Shmem_WideIntegers);
+defvar Shmem_WideFloats = ["F32", "F64"];
+// OpenSHMEM 1.5's standard and bitwise AMO types.
+def Shmem_AtomicIntegers : Shmem_ElementTypes<Shmem_WideIntegers>;
+// Its extended AMO types: of fetch, set and swap, and of our additions, which extend OpenSHMEM.
+def Shmem_AtomicNumbers : Shmem_ElementTypes<!listconcat(Shmem_WideIntegers, Shmem_WideFloats)>;
+// Its point-to-point synchronization types.
+def Shmem_Waited : Shmem_ElementTypes<Shmem_Words>;
+// All that memory is copied and reduced in.
+def Shmem_AnyElement : Shmem_ElementTypes<
+    !listconcat(["I8", "U8"], Shmem_Words, ["F16", "BF16"], Shmem_WideFloats)>;
 
 /// Who makes the library call, where the op has no `scope` that says so.
 class Shmem_Caller<string name> { string cppValue = "::triton_dist::shmem::Caller::" # name; }
@@ -48,6 +66,7 @@ def Shmem_Token : Shmem_Returns<"Token">;
 // their symbols follow from the parameters. Behind `for` stand the types that a
 // routine exists for, in the library's spelling.
 defvar Rocshmem_CTypes = " for schar uchar short ushort int uint long ulong float double";
+defvar Rocshmem_Words = " for short ushort int uint long ulong";
 defvar Rocshmem_IntegerAtomic = " for int32 uint32 int64 uint64";
 defvar Rocshmem_AnyAtomic = Rocshmem_IntegerAtomic # " float double";
 
@@ -60,6 +79,7 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
     : Shmem_Op<mnemonic, !listconcat(traits, [Shmem_LibraryCall])> {
   string nvshmem = "";
   string rocshmem = "";
+  Shmem_ElementTypes elements = Shmem_AnyElement;
   // Copies nbytes from src to dst. Our own library has routines for copies of whole vectors, too: `$aligned`.
   bit copies = 0;
   // Our own library's names follow from the mnemonic.
@@ -90,6 +110,12 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
           !listconcat(names, [!if(!isa<Shmem_Pointer>(!getdagarg<Constraint>(arguments, i)),
               !if(!cast<Shmem_Pointer>(!getdagarg<Constraint>(arguments, i)).symmetric,
                   "\"" # !getdagname(arguments, i) # "\"", "\"\""), "\"\"")])));
+  list<string> values = !foldl([]<string>, !range(!size(arguments)), names, i,
+      !if(!isa<Attr>(!getdagarg<Constraint>(arguments, i)), names,
+          !listconcat(names, [!if(!isa<Shmem_ElementValue>(!getdagarg<Constraint>(arguments, i)),
+              "\"" # !getdagname(arguments, i) # "\"", "\"\"")])));
+  bit returnsElement = !foldl(0, !range(!size(results)), found, i,
+      !or(found, !isa<Shmem_ElementValue>(!getdagarg<Constraint>(results, i))));
   bit hasPe = !foldl(0, !range(!size(arguments)), found, i, !or(found, !eq(!getdagname(arguments, i), "pe")));
   let extraClassDeclaration =
       "::llvm::SmallVector<::mlir::Value> getCopied() { return {" # !if(copies, "getDst(), getSrc(), getNbytes()", "") # "}; }\n" #
@@ -108,6 +134,13 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
       "static ::llvm::ArrayRef<::llvm::StringRef> getSymmetricOperands() {\n" #
       "  static const ::std::array<::llvm::StringRef, " # !size(symmetric) # "> names = {" #
       !interleave(symmetric, ", ") # "};\n  return names;\n}\n" #
+      "static ::llvm::ArrayRef<::llvm::StringRef> getValueOperands() {\n" #
+      "  static const ::std::array<::llvm::StringRef, " # !size(values) # "> names = {" #
+      !interleave(values, ", ") # "};\n  return names;\n}\n" #
+      "static bool returnsElement() { return " # returnsElement # "; }\n" #
+      "static ::llvm::ArrayRef<::triton_dist::shmem::ElementType> getElementTypes() {\n" #
+      "  static const ::std::array<::triton_dist::shmem::ElementType, " # !size(elements.cppValues) # "> types = {" #
+      !interleave(elements.cppValues, ", ") # "};\n  return types;\n}\n" #
       "::triton_dist::shmem::Caller getCaller() { return ::triton_dist::shmem::callerOf(*this, " # caller.cppValue # "); }\n" #
       "bool isRelease() { return ::triton_dist::shmem::isRelease(*this, " # release # "); }\n" #
       "bool isAcquire() { return ::triton_dist::shmem::isAcquire(*this, " # acquire # "); }\n" #
@@ -475,6 +508,7 @@ class Shmem_AtomicOp<string mnemonic, string what, string signature_, string sec
       "for observers in `scope`, as for Triton's atomics (in IR, where other ops have a `scope`, that is `mem_scope`).";
   let nvshmem = "nvshmem_$type_atomic_" # mnemonic;
   let nameSuffix = "_$type";
+  let elements = Shmem_AtomicIntegers;
   string rocshmemTypes = Rocshmem_IntegerAtomic;
 }
 
@@ -505,10 +539,12 @@ class Shmem_AtomicFetchUpdateBase<string mnemonic, string what, string signature
 
 def Shmem_AtomicFetchOp : Shmem_AtomicFetchBase<"fetch", "read an element on a PE",
     "TYPE shmem_TYPENAME_atomic_fetch(const TYPE *src, int pe)", "9.7.1.1"> {
+  let elements = Shmem_AtomicNumbers;
   let rocshmemTypes = Rocshmem_AnyAtomic;
 }
 def Shmem_AtomicSetOp : Shmem_AtomicUpdateBase<"set", "write an element on a PE",
     "void shmem_TYPENAME_atomic_set(TYPE *dst, TYPE value, int pe)", "9.7.1.2"> {
+  let elements = Shmem_AtomicNumbers;
   let rocshmemTypes = Rocshmem_AnyAtomic;
 }
 def Shmem_AtomicIncOp : Shmem_AtomicOp<"inc", "increment an element on a PE",
@@ -520,9 +556,13 @@ def Shmem_AtomicIncOp : Shmem_AtomicOp<"inc", "increment an element on a PE",
 def Shmem_AtomicFetchIncOp : Shmem_AtomicFetchBase<"fetch_inc", "read and increment an element on a PE",
     "TYPE shmem_TYPENAME_atomic_fetch_inc(TYPE *dst, int pe)", "9.7.1.5">;
 def Shmem_AtomicAddOp : Shmem_AtomicUpdateBase<"add", "add to an element on a PE",
-    "void shmem_TYPENAME_atomic_add(TYPE *dst, TYPE value, int pe)", "9.7.1.8">;
+    "void shmem_TYPENAME_atomic_add(TYPE *dst, TYPE value, int pe)", "9.7.1.8"> {
+  let elements = Shmem_AtomicNumbers;
+}
 def Shmem_AtomicFetchAddOp : Shmem_AtomicFetchUpdateBase<"fetch_add", "read and add to an element on a PE",
-    "TYPE shmem_TYPENAME_atomic_fetch_add(TYPE *dst, TYPE value, int pe)", "9.7.1.7">;
+    "TYPE shmem_TYPENAME_atomic_fetch_add(TYPE *dst, TYPE value, int pe)", "9.7.1.7"> {
+  let elements = Shmem_AtomicNumbers;
+}
 def Shmem_AtomicAndOp : Shmem_AtomicUpdateBase<"and", "and into an element on a PE",
     "void shmem_TYPENAME_atomic_and(TYPE *dst, TYPE value, int pe)", "9.7.1.10">;
 def Shmem_AtomicFetchAndOp : Shmem_AtomicFetchUpdateBase<"fetch_and", "read and and into an element on a PE",
@@ -537,6 +577,7 @@ def Shmem_AtomicFetchXorOp : Shmem_AtomicFetchUpdateBase<"fetch_xor", "read and 
     "TYPE shmem_TYPENAME_atomic_fetch_xor(TYPE *dst, TYPE value, int pe)", "9.7.1.13">;
 def Shmem_AtomicSwapOp : Shmem_AtomicFetchUpdateBase<"swap", "exchange an element on a PE",
     "TYPE shmem_TYPENAME_atomic_swap(TYPE *dst, TYPE value, int pe)", "9.7.1.4"> {
+  let elements = Shmem_AtomicNumbers;
   let rocshmemTypes = Rocshmem_AnyAtomic;
 }
 def Shmem_AtomicCompareSwapOp : Shmem_AtomicOp<"compare_swap", "exchange an element on a PE if it has a value",
@@ -562,7 +603,8 @@ class Shmem_PointToPoint<string mnemonic, string what, string signature_, string
   let summary = what;
   let description = "C: `" # signature_ # "` (OpenSHMEM 1.5, " # section # "). `status` and `indices` as there; a null " #
       "`status` selects all elements.";
-  string rocshmemTypes = Rocshmem_CTypes;
+  let elements = Shmem_Waited;
+  string rocshmemTypes = Rocshmem_Words;
   let nvshmem = !if(wait, p2p, "nvshmem_$type_" # mnemonic); // ours polls as NVSHMEM's would, and reports
   let nvshmemTest = !if(wait, "nvshmem_$type_test" # !if(!ge(!find(mnemonic, "_until_"), 0), "_any", ""), "");
   let nameSuffix = "_$type";

@@ -60,14 +60,6 @@ StringRef scopeSuffix(ThreadScope scope) {
   llvm_unreachable("a scope without a suffix");
 }
 
-bool isBitwise(Reduction reduction) {
-  return reduction == Reduction::And || reduction == Reduction::Or || reduction == Reduction::Xor;
-}
-
-bool isReal(ElementType type) {
-  return type == ElementType::F16 || type == ElementType::BF16 || type == ElementType::F32 || type == ElementType::F64;
-}
-
 /// A declaration for `op`, or why there is none.
 struct Entry {
   std::string declaration;
@@ -83,11 +75,10 @@ Entry lookUp(LibraryCall op, Transport transport) {
 
   if (auto type = op->getAttrOfType<ElementTypeAttr>("type")) {
     StringRef name = typeName(types, type.getValue());
-    auto reduction = op->getAttrOfType<ReductionAttr>("op");
-    if (name.empty() || (reduction && isBitwise(reduction.getValue()) && isReal(type.getValue())))
+    if (name.empty())
       return fail("is not available for " + stringifyElementType(type.getValue()));
     replaceAll(entry.declaration, "$type", name);
-    if (reduction)
+    if (auto reduction = op->getAttrOfType<ReductionAttr>("op"))
       replaceAll(entry.declaration, "$op", stringifyReduction(reduction.getValue()));
   }
   if (auto update = op->getAttrOfType<SignalUpdateAttr>("sig_op"))

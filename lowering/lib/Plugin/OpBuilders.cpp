@@ -6,7 +6,11 @@
 //
 // 3.7's binding returns nothing to Python, so Python passes a slot for a result:
 // an op that is the identity in its first operand, which is replaced by the
-// result here (`x | 0`, or a cast to its own type). The other side of this convention is triton_dist/triton_api.
+// result here (`x | 0`, or a cast to its own type). The other side of this convention is triton_dist/language/_emit.py.
+//
+// What Python passes is verified here, although Triton verifies the module later: an exception is thrown while Triton
+// looks at the user's line, and becomes an error that shows it. This file alone is compiled with exceptions; none
+// passes through MLIR's code.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,7 +20,9 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "llvm/Support/ErrorHandling.h"
+#include "mlir/IR/Verifier.h"
+
+#include <stdexcept>
 
 using namespace mlir;
 using namespace triton_dist::shmem;
@@ -51,9 +57,34 @@ private:
 /// proper.
 int32_t constantOf(Value value) {
   auto constant = value.getDefiningOp<arith::ConstantOp>();
-  if (!constant)
-    llvm::report_fatal_error("triton_dist: an attribute of a shmem op was not passed as a constant");
-  return static_cast<int32_t>(cast<IntegerAttr>(constant.getValue()).getInt());
+  auto number = constant ? dyn_cast<IntegerAttr>(constant.getValue()) : IntegerAttr();
+  if (!number || !number.getType().isInteger(32))
+    throw std::invalid_argument("an attribute of a shmem op was not passed as a constant i32");
+  return static_cast<int32_t>(number.getInt());
+}
+
+/// Throws what MLIR says against something, if `check` fails.
+void orThrow(MLIRContext *context, llvm::function_ref<LogicalResult()> check) {
+  std::string message;
+  LogicalResult result = failure();
+  {
+    ScopedDiagnosticHandler handler(context, [&](Diagnostic &diagnostic) { message += diagnostic.str(); });
+    result = check();
+  }
+  if (failed(result))
+    throw std::invalid_argument(message);
+}
+
+/// The op of `state`, verified. Numbers that name no case of an enum are found before there is an op: in it they would
+/// be missing.
+Operation *createVerified(OpBuilder &builder, OperationState &state) {
+  orThrow(builder.getContext(), [&] {
+    return state.name.verifyInherentAttrs(
+        state.attributes, [&] { return mlir::emitError(state.location) << "'" << state.name << "' op "; });
+  });
+  Operation *op = builder.create(state);
+  orThrow(builder.getContext(), [&] { return mlir::verify(op); });
+  return op;
 }
 
 /// A wait stands in an `if` that Triton's pipeliner can predicate; see shmem.always.
@@ -79,6 +110,8 @@ template <typename Op> ArrayRef<StringRef> attributesOf() {
 template <typename Op> void buildOp(TritonOpBuilder &triton, std::vector<Value> &arguments) {
   constexpr bool hasResult = Op::template hasTrait<OpTrait::OneResult>();
   ArrayRef<StringRef> attributes = attributesOf<Op>();
+  if (arguments.size() < hasResult + attributes.size())
+    throw std::invalid_argument(("too few arguments for " + Op::getOperationName()).str());
   ArrayRef<Value> slots = ArrayRef(arguments).take_front(hasResult ? 1 : 0);
   ArrayRef<Value> operands = ArrayRef(arguments).drop_front(slots.size()).drop_back(attributes.size());
   ArrayRef<Value> constants = ArrayRef(arguments).take_back(attributes.size());
@@ -97,13 +130,13 @@ template <typename Op> void buildOp(TritonOpBuilder &triton, std::vector<Value> 
     auto branch = scf::IfOp::create(at.builder, at.location, state.types, always, /*withElseRegion=*/true);
     at.fill(branch.getResults());
     at.builder.setInsertionPointToStart(branch.thenBlock());
-    Operation *wait = at.builder.create(state);
+    Operation *wait = createVerified(at.builder, state);
     scf::YieldOp::create(at.builder, at.location, wait->getResults());
     at.builder.setInsertionPointToStart(branch.elseBlock());
     Value never = arith::ConstantIntOp::create(at.builder, at.location, state.types.front(), 0);
     scf::YieldOp::create(at.builder, at.location, never);
   } else {
-    at.fill(at.builder.create(state)->getResults());
+    at.fill(createVerified(at.builder, state)->getResults());
   }
 }
 

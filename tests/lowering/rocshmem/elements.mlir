@@ -1,5 +1,5 @@
 // RUN: %triton-dist-opt %s --pass convert-shmem-to-llvm --transport rocshmem | FileCheck %s
-// Single elements, waits and tests, for each type that ROCSHMEM has. Integers below 32 bits are extended as the ABI asks;
+// Single elements for each type that ROCSHMEM has, waits and tests for each of OpenSHMEM's. Integers below 32 bits are extended as the ABI asks;
 // the symbols abbreviate what they repeat (S0_).
 
 module attributes {"ttg.target" = "hip:gfx942", "ttg.threads-per-warp" = 64 : i32} {
@@ -11,22 +11,6 @@ llvm.func @elements_i8(%ptr: !llvm.ptr<1>, %n: i64, %pe: i32, %value: i8) {
   shmem.p i8 %ptr, %value, %pe : !llvm.ptr<1>, i8
   // CHECK: llvm.call @_ZN8rocshmem16rocshmem_schar_gEPKai({{.*}}) : (!llvm.ptr, i32) -> i8
   %g = shmem.g i8 %ptr, %pe : !llvm.ptr<1>, i8
-  // CHECK: llvm.call @_ZN8rocshmem25rocshmem_schar_wait_untilEPaia(
-  %w = shmem.wait_until i8 %ptr, ne %value : !llvm.ptr<1>, i8, i64
-  // CHECK: llvm.call @_ZN8rocshmem19rocshmem_schar_testEPaia({{.*}}) : (!llvm.ptr, i32, i8 {llvm.signext}) -> i32
-  %t = shmem.test i8 %ptr, eq %value : !llvm.ptr<1>, i8, i32
-  // CHECK: llvm.call @_ZN8rocshmem29rocshmem_schar_wait_until_allEPamPKiia(
-  %all = shmem.wait_until_all i8 %ptr, %n, %ptr, gt %value : !llvm.ptr<1>, !llvm.ptr<1>, i8, i64
-  // CHECK: llvm.call @_ZN8rocshmem29rocshmem_schar_wait_until_anyEPamPKiia(
-  %any = shmem.wait_until_any i8 %ptr, %n, %ptr, gt %value : !llvm.ptr<1>, !llvm.ptr<1>, i8, i64
-  // CHECK: llvm.call @_ZN8rocshmem30rocshmem_schar_wait_until_someEPamPmPKiia(
-  %some = shmem.wait_until_some i8 %ptr, %n, %ptr, %ptr, lt %value : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i8, i64
-  // CHECK: llvm.call @_ZN8rocshmem36rocshmem_schar_wait_until_all_vectorEPamPKiiS0_(
-  %all_vector = shmem.wait_until_all_vector i8 %ptr, %n, %ptr, le %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // CHECK: llvm.call @_ZN8rocshmem36rocshmem_schar_wait_until_any_vectorEPamPKiiS0_(
-  %any_vector = shmem.wait_until_any_vector i8 %ptr, %n, %ptr, le %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // CHECK: llvm.call @_ZN8rocshmem37rocshmem_schar_wait_until_some_vectorEPamPmPKiiS0_(
-  %some_vector = shmem.wait_until_some_vector i8 %ptr, %n, %ptr, %ptr, ge %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
   llvm.return
 }
 
@@ -36,22 +20,6 @@ llvm.func @elements_u8(%ptr: !llvm.ptr<1>, %n: i64, %pe: i32, %value: i8) {
   shmem.p u8 %ptr, %value, %pe : !llvm.ptr<1>, i8
   // CHECK: llvm.call @_ZN8rocshmem16rocshmem_uchar_gEPKhi({{.*}}) : (!llvm.ptr, i32) -> i8
   %g = shmem.g u8 %ptr, %pe : !llvm.ptr<1>, i8
-  // CHECK: llvm.call @_ZN8rocshmem25rocshmem_uchar_wait_untilEPhih(
-  %w = shmem.wait_until u8 %ptr, ne %value : !llvm.ptr<1>, i8, i64
-  // CHECK: llvm.call @_ZN8rocshmem19rocshmem_uchar_testEPhih({{.*}}) : (!llvm.ptr, i32, i8 {llvm.zeroext}) -> i32
-  %t = shmem.test u8 %ptr, eq %value : !llvm.ptr<1>, i8, i32
-  // CHECK: llvm.call @_ZN8rocshmem29rocshmem_uchar_wait_until_allEPhmPKiih(
-  %all = shmem.wait_until_all u8 %ptr, %n, %ptr, gt %value : !llvm.ptr<1>, !llvm.ptr<1>, i8, i64
-  // CHECK: llvm.call @_ZN8rocshmem29rocshmem_uchar_wait_until_anyEPhmPKiih(
-  %any = shmem.wait_until_any u8 %ptr, %n, %ptr, gt %value : !llvm.ptr<1>, !llvm.ptr<1>, i8, i64
-  // CHECK: llvm.call @_ZN8rocshmem30rocshmem_uchar_wait_until_someEPhmPmPKiih(
-  %some = shmem.wait_until_some u8 %ptr, %n, %ptr, %ptr, lt %value : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i8, i64
-  // CHECK: llvm.call @_ZN8rocshmem36rocshmem_uchar_wait_until_all_vectorEPhmPKiiS0_(
-  %all_vector = shmem.wait_until_all_vector u8 %ptr, %n, %ptr, le %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // CHECK: llvm.call @_ZN8rocshmem36rocshmem_uchar_wait_until_any_vectorEPhmPKiiS0_(
-  %any_vector = shmem.wait_until_any_vector u8 %ptr, %n, %ptr, le %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // CHECK: llvm.call @_ZN8rocshmem37rocshmem_uchar_wait_until_some_vectorEPhmPmPKiiS0_(
-  %some_vector = shmem.wait_until_some_vector u8 %ptr, %n, %ptr, %ptr, ge %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
   llvm.return
 }
 
@@ -211,22 +179,6 @@ llvm.func @elements_f32(%ptr: !llvm.ptr<1>, %n: i64, %pe: i32, %value: f32) {
   shmem.p f32 %ptr, %value, %pe : !llvm.ptr<1>, f32
   // CHECK: llvm.call @_ZN8rocshmem16rocshmem_float_gEPKfi({{.*}}) : (!llvm.ptr, i32) -> f32
   %g = shmem.g f32 %ptr, %pe : !llvm.ptr<1>, f32
-  // CHECK: llvm.call @_ZN8rocshmem25rocshmem_float_wait_untilEPfif(
-  %w = shmem.wait_until f32 %ptr, ne %value : !llvm.ptr<1>, f32, i64
-  // CHECK: llvm.call @_ZN8rocshmem19rocshmem_float_testEPfif({{.*}}) : (!llvm.ptr, i32, f32) -> i32
-  %t = shmem.test f32 %ptr, eq %value : !llvm.ptr<1>, f32, i32
-  // CHECK: llvm.call @_ZN8rocshmem29rocshmem_float_wait_until_allEPfmPKiif(
-  %all = shmem.wait_until_all f32 %ptr, %n, %ptr, gt %value : !llvm.ptr<1>, !llvm.ptr<1>, f32, i64
-  // CHECK: llvm.call @_ZN8rocshmem29rocshmem_float_wait_until_anyEPfmPKiif(
-  %any = shmem.wait_until_any f32 %ptr, %n, %ptr, gt %value : !llvm.ptr<1>, !llvm.ptr<1>, f32, i64
-  // CHECK: llvm.call @_ZN8rocshmem30rocshmem_float_wait_until_someEPfmPmPKiif(
-  %some = shmem.wait_until_some f32 %ptr, %n, %ptr, %ptr, lt %value : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, f32, i64
-  // CHECK: llvm.call @_ZN8rocshmem36rocshmem_float_wait_until_all_vectorEPfmPKiiS0_(
-  %all_vector = shmem.wait_until_all_vector f32 %ptr, %n, %ptr, le %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // CHECK: llvm.call @_ZN8rocshmem36rocshmem_float_wait_until_any_vectorEPfmPKiiS0_(
-  %any_vector = shmem.wait_until_any_vector f32 %ptr, %n, %ptr, le %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // CHECK: llvm.call @_ZN8rocshmem37rocshmem_float_wait_until_some_vectorEPfmPmPKiiS0_(
-  %some_vector = shmem.wait_until_some_vector f32 %ptr, %n, %ptr, %ptr, ge %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
   llvm.return
 }
 
@@ -236,22 +188,6 @@ llvm.func @elements_f64(%ptr: !llvm.ptr<1>, %n: i64, %pe: i32, %value: f64) {
   shmem.p f64 %ptr, %value, %pe : !llvm.ptr<1>, f64
   // CHECK: llvm.call @_ZN8rocshmem17rocshmem_double_gEPKdi({{.*}}) : (!llvm.ptr, i32) -> f64
   %g = shmem.g f64 %ptr, %pe : !llvm.ptr<1>, f64
-  // CHECK: llvm.call @_ZN8rocshmem26rocshmem_double_wait_untilEPdid(
-  %w = shmem.wait_until f64 %ptr, ne %value : !llvm.ptr<1>, f64, i64
-  // CHECK: llvm.call @_ZN8rocshmem20rocshmem_double_testEPdid({{.*}}) : (!llvm.ptr, i32, f64) -> i32
-  %t = shmem.test f64 %ptr, eq %value : !llvm.ptr<1>, f64, i32
-  // CHECK: llvm.call @_ZN8rocshmem30rocshmem_double_wait_until_allEPdmPKiid(
-  %all = shmem.wait_until_all f64 %ptr, %n, %ptr, gt %value : !llvm.ptr<1>, !llvm.ptr<1>, f64, i64
-  // CHECK: llvm.call @_ZN8rocshmem30rocshmem_double_wait_until_anyEPdmPKiid(
-  %any = shmem.wait_until_any f64 %ptr, %n, %ptr, gt %value : !llvm.ptr<1>, !llvm.ptr<1>, f64, i64
-  // CHECK: llvm.call @_ZN8rocshmem31rocshmem_double_wait_until_someEPdmPmPKiid(
-  %some = shmem.wait_until_some f64 %ptr, %n, %ptr, %ptr, lt %value : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, f64, i64
-  // CHECK: llvm.call @_ZN8rocshmem37rocshmem_double_wait_until_all_vectorEPdmPKiiS0_(
-  %all_vector = shmem.wait_until_all_vector f64 %ptr, %n, %ptr, le %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // CHECK: llvm.call @_ZN8rocshmem37rocshmem_double_wait_until_any_vectorEPdmPKiiS0_(
-  %any_vector = shmem.wait_until_any_vector f64 %ptr, %n, %ptr, le %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
-  // CHECK: llvm.call @_ZN8rocshmem38rocshmem_double_wait_until_some_vectorEPdmPmPKiiS0_(
-  %some_vector = shmem.wait_until_some_vector f64 %ptr, %n, %ptr, %ptr, ge %ptr : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>, i64
   llvm.return
 }
 }

@@ -30,8 +30,8 @@ llvm.func @case_2(%dst: !llvm.ptr<1>, %n: i64, %pe: i32, %half: i16, %float: f32
 
 llvm.func @case_3(%dst: !llvm.ptr<1>, %n: i64, %pe: i32, %half: i16, %float: f32) {
   %world = llvm.mlir.constant(0 : i32) : i32
-  // CHECK: error: shmem.atomic_inc is not available for i8 on transport rocshmem
-  shmem.atomic_inc relaxed sys i8 %dst, %pe : !llvm.ptr<1>
+  // CHECK: error: shmem.g is not available for bf16 on transport rocshmem
+  %result = shmem.g bf16 %dst, %pe : !llvm.ptr<1>, i16
   llvm.return
 }
 
@@ -57,8 +57,8 @@ llvm.func @case_5(%dst: !llvm.ptr<1>, %n: i64, %pe: i32, %half: i16, %float: f32
 
 llvm.func @case_6(%dst: !llvm.ptr<1>, %n: i64, %pe: i32, %half: i16, %float: f32) {
   %world = llvm.mlir.constant(0 : i32) : i32
-  // CHECK: error: shmem.reduce is not available for f32 on transport rocshmem
-  shmem.reduce block xor f32 %world, %dst, %dst, %n : !llvm.ptr<1>, !llvm.ptr<1>
+  // CHECK: error: shmem.reduce is not available for i8 on transport rocshmem
+  shmem.reduce block xor i8 %world, %dst, %dst, %n : !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
 
