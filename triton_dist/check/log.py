@@ -288,7 +288,7 @@ class PELog:
     """The log that one PE has written so far. The events' numbers of texts, places, programs and lists are valid."""
 
     def __init__(self, pe: int, data: bytes, n_pes: int) -> None:
-        """Raises LogError where ``data`` is no log of a run of ``n_pes`` PEs."""
+        """Raises LogError if ``data`` is not a log of a run of ``n_pes`` PEs."""
         self._pe, self._n_pes = pe, n_pes
         self.texts: list[str] = []
         self.places: list[Place] = []

@@ -374,8 +374,8 @@ class Races:
         if earlier.kind == Kind.PUT and conflict.wrote and clock.knows(*self._started(conflict.event)):
             if later.kind == Kind.PUT and same_pe:
                 return "missing-fence", [
-                    "two puts to one PE may arrive in any order: call fence between them, or wait for one who has "
-                    "waited for the first"
+                    "two puts to one PE may arrive in any order: call fence between them, or wait for a "
+                    "program that has waited for the first"
                 ]
             if same_pe and earlier.program == later.program:
                 return "missing-quiet", ["the put may not have arrived: call quiet before its destination is used"]
@@ -421,7 +421,7 @@ class Races:
         name = self._heap.name(word[0], word[1], word[1] + update.size)
         if lost.other_waits:
             does = (f"{self._what(other)} waits for a value", f"{self._what(update)} overwrites it")
-            note = "the wait may look too late, and wait for ever: have the waiter signal that it has seen the value"
+            note = "the wait may poll too late, and wait forever: have the waiter signal that it has seen the value"
         else:
             does = (f"{self._what(other)} updates a signal", f"{self._what(update)} updates it, too")
             note = (

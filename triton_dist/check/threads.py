@@ -141,6 +141,6 @@ class Thread:
         self.go_on()
 
     def go_on(self) -> None:
-        """What follows is no part of what was published."""
+        """Start a new event. Clocks that were released before do not include it."""
         self.now += 1
         self.clock.learn(self.actor, self.now)

@@ -1,9 +1,9 @@
-"""What was allocated on the symmetric heap, and what of it nobody on this PE uses any more.
+"""The allocations of the symmetric heap, and those that this PE has dropped.
 
-Memory is given back by all PEs together, but a tensor is dropped on each PE by itself, whenever Python collects it. So
-dropping only makes a note. PEs tell each other their notes at calls that they make together anyway, and each finds out
-alone, from what all have said, which allocations nobody uses: the same on all. Torch's drops are noted when
-:func:`~triton_dist.world.raw_tensor.release_dropped` is called, which all methods here do whose answer depends on them.
+Freeing memory is a collective operation, but each PE drops its tensors independently, when Python collects them. So a
+drop is only recorded. PEs exchange their records at collective calls. Each computes from all records the allocations
+that all PEs have dropped, with the same result on all. Drops are recorded in
+:func:`~triton_dist.world.raw_tensor.release_dropped`, which all methods call whose result depends on them.
 """
 
 from __future__ import annotations

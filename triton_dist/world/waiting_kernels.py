@@ -115,7 +115,7 @@ class PlacedLauncher:
         self._kernel = kernel
 
     def __call__(self, *arguments: Any) -> None:
-        frame = sys._getframe(2)  # who called Triton's run(), which calls us
+        frame = sys._getframe(2)  # the caller of Triton's run(), which calls this method
         code = frame.f_code
         while _is_inside(code.co_filename) if (known := _inside.get(code.co_filename)) is None else known:
             if frame.f_back is None:

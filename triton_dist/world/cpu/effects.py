@@ -140,7 +140,7 @@ _SIGNAL_ADD = 1
 
 
 def _value(world: CpuWorld, word: Word, element: Element) -> int | None:
-    """The bits of a word now; None where it is no number that is counted with, or not aligned, which the op refuses."""
+    """The bits of a word; None if its element is not an integer or it is misaligned, which the op reports."""
     pe, place = word
     if not element.is_integer or place % element.size or place + element.size > world.heap.size:
         return None
@@ -251,7 +251,7 @@ def _collective(sizes: Callable[..., tuple[int, int]]) -> tuple[_Effect, _Effect
             if op not in _IN_PLACE or not _IN_PLACE[op](pes.index(world.pe), place, to_read, dst_place, to_write):
                 rec.overlap(op, source, target, same=op == "alltoall")
             rec.plain(op, source, writes=False)
-            # Members that have come may write here at once: who reads what is here has to be done, on all PEs.
+            # Members that have entered may write to dst at once, so reads of dst must be complete on all PEs.
             rec.plain(op, target, writes=True)
         rec.arrive(op, pes, completes=True)
 

@@ -43,7 +43,7 @@ def rewritten(
         return function
     tree = ast.parse(textwrap.dedent("".join(lines)))
     definition = (transform(tree) if transform else tree).body[0]
-    assert isinstance(definition, ast.FunctionDef), f"{function} is no function"
+    assert isinstance(definition, ast.FunctionDef), f"{function} is not a function"
     closure = inspect.getclosurevars(function).nonlocals
     _Rewriter(function, closure).rewrite(definition)
     # An enclosing function. Its parameters are the kernel's closure variables.

@@ -12,7 +12,7 @@ __all__ = ["words"]
 
 
 def words(fd: int, count: int) -> NDArray[np.int64]:
-    """The ``count`` 64-bit words of a file in memory, shared with all who map it.
+    """The ``count`` 64-bit words of a memfd, shared by all processes that map it.
 
     Raises:
         ValueError: the file has another size.
