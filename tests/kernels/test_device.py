@@ -45,7 +45,7 @@ def test_another_current_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     current = [1]
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
     monkeypatch.setattr(device, "_current", lambda: SimpleNamespace(device=torch.device("cuda", 0)))
-    with pytest.raises(RuntimeError, match=r"all_reduce: the current device is cuda:1, and this PE's is cuda:0: call"):
+    with pytest.raises(RuntimeError, match=r"all_reduce: the current device is cuda:1, but this PE's is cuda:0: call"):
         device.check_current_device("all_reduce")
     current[0] = 0
     device.check_current_device("all_reduce")

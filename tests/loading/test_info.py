@@ -51,7 +51,11 @@ def test_another_triton(environment: Environment) -> None:
     [
         ("TRITON_DIST_WORLD", "moon", "TRITON_DIST_WORLD='moon': expected one of cpu, gpu"),
         ("TRITON_DIST_DISABLE_PLUGIN", "1", "switched off: unset TRITON_DIST_DISABLE_PLUGIN"),
-        ("TRITON_DIST_WAIT_TIMEOUT", "-3", "expected a number of seconds, or 0 for never"),
+        (
+            "TRITON_DIST_WAIT_TIMEOUT",
+            "-3",
+            "expected a number of seconds from 0.001 to 1000000, such as 30 or 0.5, or 0 for never",
+        ),
         ("PMI_SIZE", "4", "an MPI launcher started this process"),
     ],
 )
