@@ -32,7 +32,6 @@ __all__ = [
     "kill_all",
     "launch",
     "pe_environment",
-    "run",
     "wait_for_all",
 ]
 
@@ -109,22 +108,6 @@ def launch(
             for pe, (process, (stdout, stderr)) in enumerate(zip(processes, outputs, strict=True))
         )
     return Result(pes, seconds, timed_out)
-
-
-def run(
-    args: Sequence[str | os.PathLike[str]],
-    n_pes: int,
-    *,
-    env: Mapping[str, str] | None = None,
-    timeout: float = 120.0,
-) -> list[int] | None:
-    """Like :func:`launch`, but what the PEs print goes where this process's output goes. Their exit statuses.
-
-    None: the time limit was hit, and they were killed.
-    """
-    with _started(args, n_pes, env, timeout, [(None, None)] * n_pes) as (begin, processes):
-        ended = wait_for_all(processes, begin + timeout)
-        return [process.returncode for process in processes] if len(ended) == n_pes else None
 
 
 @contextmanager
