@@ -51,7 +51,8 @@ import json
 answers = {}
 import triton_dist
 from triton_dist import environment
-from triton_dist.world import interprets, kind, launchers
+from triton_dist.world import interprets, kind
+from triton_dist.bootstrap import launchers
 def ask(name, function):
     try:
         answers[name] = function()

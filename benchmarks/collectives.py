@@ -19,7 +19,7 @@ from harness import Bench, Side, session
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.kernels.low_latency import fits
+from triton_dist.kernels.protocols.ll import fits
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 64 * MIB, 256 * MIB)

@@ -280,7 +280,7 @@ class Bench:
 
     def _time(self, graph: torch.cuda.CUDAGraph, fresh: Callable[[], None] | None) -> float:
         """Microseconds of one replay on this PE."""
-        from triton_dist.kernels.meeting import meeting
+        from triton_dist.kernels.protocols.stream_barrier import meeting
 
         self._settle()
         if fresh:

@@ -23,8 +23,8 @@ from harness import Bench, Side, session
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.kernels.gemm.few_rows import takes
 from triton_dist.kernels.gemm.fp8 import ones
+from triton_dist.kernels.gemm.small_m import takes
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 factors = BF16  # or FP8, with B by columns; results are of bfloat16

@@ -30,23 +30,30 @@ def _sources(*folders: str) -> list[Path]:
     return files
 
 
+WORLDS = ("triton_dist.world", "triton_dist.bootstrap", "triton_dist.cpu", "triton_dist.gpu")
+
 # What a part may not import, not even inside a function.
 FORBIDDEN = {
-    "language": ("triton_dist.world", "triton_dist.compiler", "triton_dist.testing", "triton_dist._C", "torch"),
-    "compiler": ("triton_dist.world", "triton_dist.language", "triton_dist.testing", "triton_dist._C._runtime"),
-    "kernels": ("triton_dist.compiler", "triton_dist.testing", "triton_dist._C", "triton_dist.world.cpu", "nvshmem"),
-    "world": ("triton_dist.kernels", "triton_dist.compile_check"),
-    "check": ("triton_dist.world", "triton_dist.language", "triton_dist.compiler", "triton_dist._C", "torch", "triton"),
+    "language": (*WORLDS, "triton_dist.compiler", "triton_dist.testing", "triton_dist._C", "torch"),
+    "compiler": (*WORLDS, "triton_dist.language", "triton_dist.testing", "triton_dist._C._runtime"),
+    "kernels": (
+        "triton_dist.bootstrap",
+        "triton_dist.cpu",
+        "triton_dist.gpu",
+        "triton_dist.compiler",
+        "triton_dist.testing",
+        "triton_dist._C",
+        "nvshmem",
+    ),
+    **dict.fromkeys(("bootstrap", "world", "gpu", "cpu"), ("triton_dist.kernels", "triton_dist.compile_check")),
+    "check": (*WORLDS, "triton_dist.language", "triton_dist.compiler", "triton_dist._C", "torch", "triton"),
     "testing": ("triton_dist.language", "triton_dist.compiler"),
-    "triton_api": tuple(f"triton_dist.{part}" for part in ("compiler", "language", "world", "kernels", "check", "_C")),
+    "triton_api": (*WORLDS, *(f"triton_dist.{part}" for part in ("compiler", "language", "kernels", "check", "_C"))),
     "environment.py": ("triton_dist", "torch", "triton"),
-    "world/base.py": ("triton_dist.world.api", "triton_dist.world.cpu", "triton_dist.world.gpu", "triton"),
-    "world/gpu.py": ("triton_dist._C", "triton_dist.world.cpu", "triton_dist.language"),
-    **{
-        f"world/{file}": ("triton_dist._C", "triton_dist.world.cpu", "triton_dist.language")
-        for file in ("gpu_heap.py", "gpu_host_ops.py", "gpu_register.py", "gpu_teams.py")
-    },
-    "world/cpu": ("triton_dist.world.gpu", "triton_dist.world.module_state", "triton_dist.compiler", "nvshmem", "cuda"),
+    "bootstrap/": ("triton_dist.cpu", "triton_dist.gpu", "triton_dist.language", "triton_dist.compiler", "triton"),
+    "world/base.py": ("triton_dist.world.api", "triton_dist.cpu", "triton_dist.gpu", "triton"),
+    "gpu/": ("triton_dist._C", "triton_dist.cpu", "triton_dist.language"),
+    "cpu/": ("triton_dist.gpu", "triton_dist.compiler", "nvshmem", "cuda"),
 }
 
 

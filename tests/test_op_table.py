@@ -17,7 +17,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
-from triton_dist.world.cpu.ops import IMPLEMENTATIONS
+from triton_dist.cpu.ops import IMPLEMENTATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))

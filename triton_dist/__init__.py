@@ -91,7 +91,7 @@ def _prepare_triton() -> None:
     """Kernels may be decorated as soon as this package is imported, so Triton must know by then how they will run."""
     if interprets():
         from triton_dist import environment
-        from triton_dist.world.cpu import interpreter
+        from triton_dist.cpu import interpreter
 
         target = environment.get("TRITON_DIST_CHECK_COMPILE")
         interpreter.install(compilable=target is not None)
@@ -101,7 +101,7 @@ def _prepare_triton() -> None:
             compile_check.install(target)
     else:
         from triton_dist.compiler import hooks
-        from triton_dist.world import launch_check, module_state
+        from triton_dist.gpu import launch_check, module_state
 
         hooks.install()
         module_state.install()

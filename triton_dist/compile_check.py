@@ -24,7 +24,7 @@ from triton.runtime.jit import (
 
 from triton_dist import environment
 from triton_dist.compiler import hooks, transport
-from triton_dist.world.cpu.world import current
+from triton_dist.cpu.world import current
 
 __all__ = ["DoesNotCompileError", "install"]
 

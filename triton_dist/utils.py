@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 
 import triton_dist
+from triton_dist.bootstrap.launchers.start import MAX_PES, integer
 from triton_dist.profiler_utils import perf_func, sleep_async
-from triton_dist.world.launchers.start import MAX_PES, integer
 
 __all__ = [
     "CUDA_CHECK",

@@ -6,8 +6,8 @@ import os
 
 os.environ.setdefault("TRITON_DIST_WORLD", "cpu")
 
-from triton_dist.world.cpu import effects
-from triton_dist.world.cpu.ops import IMPLEMENTATIONS
+from triton_dist.cpu import effects
+from triton_dist.cpu.ops import IMPLEMENTATIONS
 
 
 def test_every_op_has_an_effect_or_is_known_to_have_none() -> None:

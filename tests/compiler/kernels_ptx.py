@@ -16,7 +16,7 @@ from triton.compiler import ASTSource
 
 import triton_dist.kernels  # noqa: F401
 from triton_dist.compiler import transport
-from triton_dist.kernels.trace import SEND, clock, note
+from triton_dist.kernels.tracing.events import SEND, clock, note
 
 MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "N_PES": 4, "trace": None}
 SUMMED = MOVED | {"output": "*bf16", "input": "*bf16"}
@@ -28,18 +28,18 @@ PRODUCT = dict.fromkeys(("a", "b", "c"), "*bf16") | {"flags": "*i32", "N_PES": 4
 PRODUCT |= dict.fromkeys(("senders", "M", "N", "K", "a_step", "b_row", "b_column", "c_step"), "i32")
 PRODUCT |= {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WHOLE": False, "SCALED": False}
 KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
-    ("all_gather", "_push"): (MOVED | LARGE, 8),
-    ("all_to_all", "_push"): (MOVED | LARGE, 8),
-    ("reduce_scatter", "_push"): (SUMMED | LARGE | STAGED, 16),
-    ("all_reduce", "_push"): (SUMMED | LARGE | STAGED, 16),
-    ("all_reduce", "_direct"): (SUMMED | LARGE | {"part": "i32"}, 8),
-    ("broadcast", "_scatter"): (
+    ("collectives.all_gather", "_push"): (MOVED | LARGE, 8),
+    ("collectives.all_to_all", "_push"): (MOVED | LARGE, 8),
+    ("collectives.reduce_scatter", "_push"): (SUMMED | LARGE | STAGED, 16),
+    ("collectives.all_reduce", "_push"): (SUMMED | LARGE | STAGED, 16),
+    ("collectives.all_reduce", "_direct"): (SUMMED | LARGE | {"part": "i32"}, 8),
+    ("collectives.broadcast", "_scatter"): (
         MOVED | LARGE | {"tensor": "*i32", "root": "i32", "rounds": "i32", "per_round": "i32"},
         16,
     ),
-    ("all_gather", "_exchange"): (MOVED | SMALL, 4),
-    ("all_reduce", "_two_shot"): (MOVED | SMALL | SUM_OF_WORDS, 8),
-    ("meeting", "_meeting"): (MOVED | LARGE, 4),
+    ("collectives.all_gather", "_exchange"): (MOVED | SMALL, 4),
+    ("collectives.all_reduce", "_two_shot"): (MOVED | SMALL | SUM_OF_WORDS, 8),
+    ("protocols.stream_barrier", "_meeting"): (MOVED | LARGE, 4),
     ("gemm.portable", "_scatter"): (PRODUCT, 8),
     ("gemm.portable", "_scatter_by_programs"): (PRODUCT, 8),
 }

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGE = ["all_gather._push", "all_to_all._push", "all_reduce._direct"]
-STAGED = ["reduce_scatter._push", "all_reduce._push"]
-SMALL = ["all_gather._exchange", "all_reduce._two_shot"]
+LARGE = ["collectives.all_gather._push", "collectives.all_to_all._push", "collectives.all_reduce._direct"]
+STAGED = ["collectives.reduce_scatter._push", "collectives.all_reduce._push"]
+SMALL = ["collectives.all_gather._exchange", "collectives.all_reduce._two_shot"]
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,11 @@ def test_a_meeting_releases_once_and_acquires(ptx: dict[str, str]) -> None:
         "bar.sync",
     ]
     pattern = ".*?".join(map(re.escape, steps))
-    assert len(re.findall(pattern, ptx["meeting._meeting"], re.DOTALL)) == 1
+    assert len(re.findall(pattern, ptx["protocols.stream_barrier._meeting"], re.DOTALL)) == 1
 
 
 def test_whoever_waits_for_the_root_of_a_broadcast_acquires(ptx: dict[str, str]) -> None:
-    lines = ptx["broadcast._scatter"].splitlines()
+    lines = ptx["collectives.broadcast._scatter"].splitlines()
     # All PEs in the first and in the last meeting, the root before each round.
     assert sum("atom.global.sys.acquire.add" in line for line in lines) == 2
     assert sum("ld.global.sys.acquire" in line for line in lines) == 2  # the first look, and each later one

@@ -112,7 +112,7 @@ def test_the_loop_of_a_put_of_whole_vectors(compile_kernel: Compile) -> None:
 
 
 def test_the_state_is_what_the_world_looks_for(compile_kernel: Compile) -> None:
-    from triton_dist.world import p2p
+    from triton_dist.gpu import p2p
 
     def kernel(x):
         dl.p(x, 1.0, dl.my_pe())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_dist.world import p2p
+from triton_dist.gpu import p2p
 
 __all__ = ["HostWorld", "Pe"]
 

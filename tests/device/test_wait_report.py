@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from triton_dist.world import p2p
+from triton_dist.gpu import p2p
 
 TICK = p2p.wait_tick()
 

@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from triton_dist.compiler import transport
-from triton_dist.kernels.gemm.few_rows import _few_rows, cut_for, stages_for
+from triton_dist.kernels.gemm.small_m import _few_rows, cut_for, stages_for
 
 PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
 

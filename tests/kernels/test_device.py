@@ -11,7 +11,8 @@ import torch
 import triton_dist
 from triton_dist import triton_api
 from triton_dist.kernels import device
-from triton_dist.kernels.gemm import few_rows, portable
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm import small_m as few_rows
 from triton_dist.kernels.gemm.hopper import launch
 
 

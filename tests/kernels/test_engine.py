@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import triton_dist
-from triton_dist.kernels.gemm import engine
+from triton_dist.kernels.gemm import copy_engine as engine
 from triton_dist.kernels.gemm.hopper import launch
-from triton_dist.kernels.gemm.hopper.words import ENTERED, TILES
+from triton_dist.kernels.gemm.hopper.layout import ENTERED, TILES
 
 BLOCK_M, COLUMNS = 4, 3
 

@@ -17,11 +17,11 @@ from triton.experimental.gluon._runtime import GluonASTSource
 import triton_dist
 from triton_dist.compiler import hooks
 from triton_dist.kernels.device import Gpu
-from triton_dist.kernels.gemm.alone import _scaled_mm_takes
 from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, WIDE, Config
 from triton_dist.kernels.gemm.hopper import launch
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.hopper.launch import REGISTERS, fits
+from triton_dist.kernels.gemm.local_gemm import _scaled_mm_takes
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from triton_dist.kernels.gemm.hopper import notes
+from triton_dist.kernels.gemm.hopper import trace_events as notes
 from triton_dist.kernels.gemm.schedule import Tile, make_schedule
 
 

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 import triton_dist
-from triton_dist.kernels import cuda, side_stream
+from triton_dist.kernels import cuda
 from triton_dist.kernels.gemm import all_gather, portable
 from triton_dist.kernels.gemm.config import LARGE
 from triton_dist.kernels.gemm.hopper import launch
-from triton_dist.kernels.gemm.hopper.words import ENTERED, GATHERED
+from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED
+from triton_dist.kernels.protocols import side_stream
 from triton_dist.world.base import World
 
 Operation = Callable[[], bool]

@@ -7,8 +7,8 @@ import doctest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_dist.world.cpu import allocator
-from triton_dist.world.cpu.allocator import ALIGNMENT, FirstFit
+from triton_dist.cpu import allocator
+from triton_dist.cpu.allocator import ALIGNMENT, FirstFit
 
 SIZE = 64 * ALIGNMENT
 # A size to allocate, or a number that picks which of the live pieces to release.

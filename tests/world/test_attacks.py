@@ -92,7 +92,7 @@ def test_somebody_comes_as_a_pe_before_it_does() -> None:
     """The rendezvous fails, on all PEs, and soon."""
     from torch.distributed import TCPStore
 
-    from triton_dist.world.check_in import Member
+    from triton_dist.bootstrap.rendezvous import Member
 
     store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
     store.set("triton_dist/torchrun/0/1/member/1", Member.self(1, 2).text())
@@ -217,7 +217,7 @@ sys.stdin.readline()
 """
 MEET = """
 import sys
-from triton_dist.world.launchers import host
+from triton_dist.bootstrap.launchers import host
 for pe in (0, 1):
     try:
         host.store("a launch", pe, 1.0)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from torch.distributed import Store, TCPStore
 
-from triton_dist.world.agreement import agree, create_key
-from triton_dist.world.authentication import AuthenticatedStore, AuthenticationError, Key, read_secret
+from triton_dist.bootstrap.authentication import AuthenticatedStore, AuthenticationError, Key, read_secret
+from triton_dist.bootstrap.key_agreement import agree, create_key
+from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.world.base import Launch
-from triton_dist.world.check_in import Member
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from checking import ENVIRONMENT
 from forking import launch
 from torch.distributed import Store, TCPStore
 
-from triton_dist.world.check_in import Member, check_in
-from triton_dist.world.process import Process
+from triton_dist.bootstrap.process import Process
+from triton_dist.bootstrap.rendezvous import Member, check_in
 
 
 @pytest.fixture

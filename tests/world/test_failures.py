@@ -15,10 +15,10 @@ from checking import ENVIRONMENT, HERE
 from forking import launch
 
 from triton_dist import testing
+from triton_dist.bootstrap import framing as wire
+from triton_dist.bootstrap.authentication import Key
+from triton_dist.bootstrap.failure_detector import Trouble, Watch
 from triton_dist.testing import Result
-from triton_dist.world import wire
-from triton_dist.world.authentication import Key
-from triton_dist.world.watch import Trouble, Watch
 
 FAILING = HERE / "failing"
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from triton_dist.world import launch_check, module_state
+from triton_dist.gpu import launch_check, module_state
+from triton_dist.gpu.world import GpuWorld
 from triton_dist.world.base import Launch, World
-from triton_dist.world.gpu import GpuWorld
 
 
 class FinalizedNvshmem:

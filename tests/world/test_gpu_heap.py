@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from triton_dist.world import p2p
-from triton_dist.world.gpu_heap import ALIGNMENT, GpuHeap
-from triton_dist.world.gpu_teams import GpuTeams
-from triton_dist.world.ledger import Ledger
+from triton_dist.gpu import p2p
+from triton_dist.gpu.heap import ALIGNMENT, GpuHeap
+from triton_dist.gpu.teams import GpuTeams
+from triton_dist.world.allocations import Ledger
 from triton_dist.world.teams import Team
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from triton_dist.world.gpu_host_ops import GpuHostOps
+from triton_dist.gpu.host_ops import GpuHostOps
 
 
 def test_a_stream_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

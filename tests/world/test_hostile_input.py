@@ -19,12 +19,15 @@ import numpy as np
 import pytest
 import torch
 
+from triton_dist.bootstrap import failure_detector as watch
+from triton_dist.bootstrap import framing as wire
+from triton_dist.bootstrap import launchers
+from triton_dist.bootstrap.authentication import Key
+from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.check.log import HOST, NONE, Flag, Kind, Log, LogError, PELog, Place, Program
+from triton_dist.cpu import bootstrap
 from triton_dist.decoding import DecodingError, boolean, decode, integer, optional, record, sequence, text
-from triton_dist.world import launchers, ledger, watch, wire
-from triton_dist.world.authentication import Key
-from triton_dist.world.check_in import Member
-from triton_dist.world.cpu import bootstrap
+from triton_dist.world import allocations as ledger
 
 SEED = 20240611
 KEY = Key(b"k" * 32)

@@ -20,10 +20,11 @@ from triton.runtime.jit import JITFunction
 import triton_dist.language as dl
 from triton_dist import triton_api
 from triton_dist.compiler import hooks, transport
-from triton_dist.world import gpu, launch_check, module_state, waiting_kernels
-from triton_dist.world.gpu_heap import GpuHeap
-from triton_dist.world.launch_check import CheckedLauncher, Requirements, SymmetricMemory
-from triton_dist.world.ledger import Ledger
+from triton_dist.gpu import launch_check, module_state, waiting_kernels
+from triton_dist.gpu import world as gpu
+from triton_dist.gpu.heap import GpuHeap
+from triton_dist.gpu.launch_check import CheckedLauncher, Requirements, SymmetricMemory
+from triton_dist.world.allocations import Ledger
 
 HIDDEN = ("stream", "function", "packed", None, None, None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from forking import launch
 
-from triton_dist.world import launch_info
+from triton_dist.bootstrap import discovery as launch_info
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
@@ -60,7 +60,7 @@ def test_launchers_that_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 EXCHANGES = """
-from triton_dist.world.launch_info import discover
+from triton_dist.bootstrap.discovery import discover
 for generation in range(3):
     found = discover()
     expected = [f"{pe} in {generation}" for pe in range(found.n_pes)]

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from checking import HERE
 
+from triton_dist.bootstrap import launchers
+from triton_dist.bootstrap.launchers import mpi
+from triton_dist.bootstrap.launchers.slurm import first_host
 from triton_dist.testing import launch
-from triton_dist.world import launchers
-from triton_dist.world.launchers import mpi
-from triton_dist.world.launchers.slurm import first_host
 
 PROGRAM = HERE / "launched.py"
 CPU = {

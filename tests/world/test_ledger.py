@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_dist.world.ledger import Ledger
+from triton_dist.world.allocations import Ledger
 from triton_dist.world.raw_tensor import bytes_at, elsewhere, release_dropped, start_of, tensor_at
 
 CPU = torch.device("cpu")

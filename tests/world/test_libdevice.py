@@ -21,7 +21,7 @@ from triton.language.extra.cuda import libdevice as nvidias
 from triton.language.extra.libdevice import tanh as imported_tanh
 
 import triton_dist  # noqa: F401  # before kernels are decorated
-from triton_dist.world.cpu.libdevice import implementation
+from triton_dist.cpu.libdevice import implementation
 
 MISSING = {"rcp64h": "__nv_rcp64h", "yn": "__nv_ynf", "jn": "__nv_jnf", "fast_tanhf": "fast_tanhf"}
 """What the CPU world does not have, and what its error names."""

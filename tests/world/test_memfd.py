@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from triton_dist.world import memfd
+from triton_dist.bootstrap import memfd
 
 ME = os.getpid()
 

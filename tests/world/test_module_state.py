@@ -10,7 +10,7 @@ from triton import knobs
 from triton.compiler.compiler import LazyDict
 
 from triton_dist import triton_api
-from triton_dist.world import module_state
+from triton_dist.gpu import module_state
 
 PLAIN, SHMEM, OTHER, DIRECT = 11, 22, 33, 44  # CUmodules; their CUfunctions are ten times that
 TRANSPORTS = {SHMEM: "nvshmem", OTHER: "nvshmem", DIRECT: "p2p"}

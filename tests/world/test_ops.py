@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_dist.world.cpu.ops import IMPLEMENTATIONS
+from triton_dist.cpu.ops import IMPLEMENTATIONS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 

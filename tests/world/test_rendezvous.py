@@ -26,7 +26,7 @@ def world():
 COME_AND_STAY = """
 import os, sys, time
 import triton_dist
-from triton_dist.world import launch_info
+from triton_dist.bootstrap import discovery as launch_info
 if sys.argv[1:] == ["late"]:
     time.sleep(3)
 check_in = launch_info.check_in

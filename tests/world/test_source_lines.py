@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import triton_dist
-from triton_dist.world import last_words
-from triton_dist.world.cpu import location
-from triton_dist.world.source_lines import is_library, is_standard_library
+from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap.source_lines import is_library, is_standard_library
+from triton_dist.cpu import location
 
 PACKAGE = Path(triton_dist.__file__).parent
 

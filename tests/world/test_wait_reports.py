@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from triton_dist.bootstrap.failure_detector import Watch, _checked
 from triton_dist.decoding import DecodingError
+from triton_dist.gpu import module_state, p2p, wait_reports, waiting_kernels
+from triton_dist.gpu.wait_reports import Memory, Place, WaitReports
+from triton_dist.gpu.waiting_kernels import PlacedLauncher, Site, WaitingKernel
 from triton_dist.language import _poll
-from triton_dist.world import module_state, p2p, wait_reports, waiting_kernels
-from triton_dist.world.ledger import Ledger
-from triton_dist.world.wait_reports import Memory, Place, WaitReports
-from triton_dist.world.waiting_kernels import PlacedLauncher, Site, WaitingKernel
-from triton_dist.world.watch import Watch, _checked
+from triton_dist.world.allocations import Ledger
 
 SYNC = 0x7F0000000000
 SITES = (

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from triton_dist.world import wire
-from triton_dist.world.authentication import Key
+from triton_dist.bootstrap import framing as wire
+from triton_dist.bootstrap.authentication import Key
 
 KEY = Key(b"k" * 32)
 

@@ -3,7 +3,7 @@
 From the bottom up: ``log`` is what a checked run writes down and ``run`` the logs of all PEs; ``clocks``, ``threads``,
 ``shadow`` and ``signals`` say what is ordered, ``races`` looks at accesses, ``analysis`` at everything, ``reporting``
 makes text of it, ``__main__`` is the command.
-Nothing here knows a world: the CPU world records (``triton_dist.world.cpu.recorder``) and asks for the analysis.
+Nothing here knows a world: the CPU world records (``triton_dist.cpu.recorder``) and asks for the analysis.
 """
 
 from triton_dist.check.analysis import analyse

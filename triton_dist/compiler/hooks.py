@@ -97,7 +97,7 @@ class _Plan:
     routines: dict[str, str]
     """What it will call, each with the line and the op that calls it first."""
     launch: dict[str, Any]
-    """What must hold when it is launched, for triton_dist.world.launch_check; kept in the kernel's metadata."""
+    """What must hold when it is launched, for triton_dist.gpu.launch_check; kept in the kernel's metadata."""
 
 
 def _run_plan(module: Any, name: str) -> Any:

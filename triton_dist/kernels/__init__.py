@@ -5,15 +5,15 @@ They work on the current stream, without the host, and may be captured in CUDA g
 the world calls them in the same order, on one stream at a time: they share a workspace.
 """
 
-from triton_dist.kernels.all_gather import all_gather
-from triton_dist.kernels.all_reduce import all_reduce
-from triton_dist.kernels.all_to_all import all_to_all
-from triton_dist.kernels.broadcast import broadcast
+from triton_dist.kernels.collectives.all_gather import all_gather
+from triton_dist.kernels.collectives.all_reduce import all_reduce
+from triton_dist.kernels.collectives.all_to_all import all_to_all
+from triton_dist.kernels.collectives.broadcast import broadcast
+from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
 from triton_dist.kernels.gemm.all_gather import all_gather_gemm
 from triton_dist.kernels.gemm.all_scatter import gemm_all_scatter
 from triton_dist.kernels.gemm.reduce import gemm_all_reduce, gemm_reduce_scatter
-from triton_dist.kernels.reduce_scatter import reduce_scatter
-from triton_dist.kernels.tracing import tracing
+from triton_dist.kernels.tracing.recorder import tracing
 
 __all__ = [
     "all_gather",

@@ -8,7 +8,7 @@ import torch
 import triton.language as tl
 
 from triton_dist.kernels.device import check_current_device
-from triton_dist.kernels.workspace import is_symmetric
+from triton_dist.kernels.protocols.workspace import is_symmetric
 from triton_dist.world.api import _current
 
 __all__ = [

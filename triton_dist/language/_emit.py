@@ -1,6 +1,6 @@
 """Building one shmem op, through Triton's plugin table.
 
-Under the interpreter the builder carries ``shmem_op`` (triton_dist.world.cpu), which acts and returns a number.
+Under the interpreter the builder carries ``shmem_op`` (triton_dist.cpu), which acts and returns a number.
 """
 
 from __future__ import annotations

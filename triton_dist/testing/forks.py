@@ -39,8 +39,8 @@ __all__ = ["Forker", "Outcome"]
 
 _MODULES = (
     "triton.experimental.gluon",  # a kernel's first launch would import it
-    "triton_dist.world.cpu.checking",
-    "triton_dist.world.cpu.world",
+    "triton_dist.cpu.checking",
+    "triton_dist.cpu.world",
 )
 
 
@@ -139,7 +139,7 @@ class Forker:
 
         ``files`` are, for each PE, those of its stdout and stderr, or none.
         """
-        from triton_dist.world.launchers.tcp import open_store  # here, since it takes a second
+        from triton_dist.bootstrap.launchers.tcp import open_store  # here, since it takes a second
 
         n_pes = len(files)
         _store, port = open_store("127.0.0.1", 60.0)  # it ends with this variable

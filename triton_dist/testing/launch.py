@@ -121,7 +121,7 @@ def _started(
     """When they were started, and the processes, which are killed at the end of the block."""
     if n_pes < 1:
         raise ValueError(f"n_pes is {n_pes}: a launch needs at least one PE")
-    from triton_dist.world.launchers.tcp import open_store  # here, since it takes a second
+    from triton_dist.bootstrap.launchers.tcp import open_store  # here, since it takes a second
 
     _store, port = open_store("127.0.0.1", timeout)  # it ends with this variable
     begin = time.monotonic()

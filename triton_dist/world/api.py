@@ -11,11 +11,12 @@ from typing import Any, NoReturn
 
 import torch
 
-from triton_dist.world import host_ops, last_words, teams
+from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap.discovery import discover
+from triton_dist.world import host_ops, teams
 from triton_dist.world.base import BrokenWorldError, Launch, World
 from triton_dist.world.integers import integer
 from triton_dist.world.kind import kind
-from triton_dist.world.launch_info import discover
 
 __all__ = [
     "alltoall",
@@ -362,10 +363,10 @@ def _current() -> World:
 def _world_class() -> Any:
     """The class of this kind's world. Only one is ever imported: each needs what the other's machine may lack."""
     if kind() == "gpu":
-        from triton_dist.world.gpu import GpuWorld
+        from triton_dist.gpu.world import GpuWorld
 
         return GpuWorld
-    from triton_dist.world.cpu.world import CpuWorld
+    from triton_dist.cpu.world import CpuWorld
 
     return CpuWorld
 

@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap.authentication import AuthenticatedStore, AuthenticationError
 from triton_dist.decoding import DecodingError, Schema, decode
-from triton_dist.world import last_words
-from triton_dist.world.authentication import AuthenticatedStore, AuthenticationError
+from triton_dist.world.allocations import Allocation, Ledger
 from triton_dist.world.integers import integer
-from triton_dist.world.ledger import Allocation, Ledger
 from triton_dist.world.teams import Team
 
 if TYPE_CHECKING:
     import torch
 
-    from triton_dist.world.check_in import Member
+    from triton_dist.bootstrap.failure_detector import Watch
+    from triton_dist.bootstrap.rendezvous import Member
     from triton_dist.world.host_ops import HostOps
-    from triton_dist.world.watch import Watch
 
 __all__ = ["BrokenWorldError", "Launch", "World", "check_same_calls"]
 

@@ -1,7 +1,7 @@
 //===- ShmemOps.td - The one table of SHMEM operations ------------------===//
 //
 // Adding an operation means one entry here, one function in
-// triton_dist/language, one implementation in triton_dist/world/cpu and one
+// triton_dist/language, one implementation in triton_dist/cpu and one
 // test in tests/lowering. The C++ lowering is generic over this table.
 //
 //===--------------------------------------------------------------------===//

@@ -13,8 +13,8 @@ from triton_dist import World, kernels
 from triton_dist.kernels.gemm.all_gather import PATTERNS as GATHER
 from triton_dist.kernels.gemm.all_scatter import _HOPPER as HOPPER
 from triton_dist.kernels.gemm.all_scatter import PATTERNS as SCATTER
-from triton_dist.kernels.gemm.few_rows import takes
 from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
+from triton_dist.kernels.gemm.small_m import takes
 
 
 def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype) -> torch.Tensor:

@@ -19,10 +19,10 @@ import triton_dist
 from ops.harness import check
 from ops.kernel_products import matrix
 from triton_dist import World, environment, kernels
-from triton_dist.kernels.meet import meet
-from triton_dist.kernels.trace import COMPUTE, WAIT, clock, note
-from triton_dist.kernels.tracing import record
-from triton_dist.kernels.workspace import room
+from triton_dist.kernels.protocols.barrier import meet
+from triton_dist.kernels.protocols.workspace import room
+from triton_dist.kernels.tracing.events import COMPUTE, WAIT, clock, note
+from triton_dist.kernels.tracing.recorder import record
 
 BF16 = torch.bfloat16
 

@@ -19,7 +19,7 @@ def start(gpu: bool) -> None:
 
         knobs.runtime.kernel_load_end_hook.add(_loaded)
         return
-    from triton_dist.world.cpu.builder import CpuBuilder
+    from triton_dist.cpu.builder import CpuBuilder
 
     plain = CpuBuilder.shmem_op
 

@@ -11,9 +11,9 @@ import torch
 import triton_dist
 from ops.harness import GPU, check, expect_equal
 from triton_dist import World, kernels
-from triton_dist.kernels import workspace
-from triton_dist.kernels.gemm.kept import _things
-from triton_dist.kernels.low_latency import LL_PROGRAMS
+from triton_dist.kernels.gemm.plan_cache import _things
+from triton_dist.kernels.protocols import workspace
+from triton_dist.kernels.protocols.ll import LL_PROGRAMS
 
 STARTS = (2**31 - 4, 2**31 - 3, -4, -1)
 """A few launches before the largest int32, and before 0."""
@@ -34,7 +34,7 @@ def count_from(world: World, start: int) -> None:
             words.view(LL_PROGRAMS, -1)[:, 0] = start
     if GPU:
         from triton_dist.kernels.gemm.hopper.launch import Launcher
-        from triton_dist.kernels.gemm.hopper.words import CHUNKS, EPOCH
+        from triton_dist.kernels.gemm.hopper.layout import CHUNKS, EPOCH
 
         for thing in _things.get(world, {}).values():
             launcher = getattr(thing, "launcher", thing)

@@ -11,8 +11,8 @@ from harness import main
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist.kernels import workspace
-from triton_dist.kernels.meet import meet
+from triton_dist.kernels.protocols import workspace
+from triton_dist.kernels.protocols.barrier import meet
 
 
 @triton.jit

@@ -18,8 +18,8 @@ from harness import main, raises
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.kernels.trace import COMPUTE, SEND, clock, note
-from triton_dist.kernels.tracing import paused, record
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, note
+from triton_dist.kernels.tracing.recorder import paused, record
 
 
 @triton.jit

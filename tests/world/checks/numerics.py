@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from harness import main
 
-from triton_dist.world.cpu import bfloat16
+from triton_dist.cpu import bfloat16
 
 
 @triton.jit

@@ -100,7 +100,7 @@ def count(out):
 
 
 def check_large_grids_start_programs_one_by_one(world: Any) -> None:
-    from triton_dist.world.cpu import scheduler
+    from triton_dist.cpu import scheduler
 
     alive, most = [], []
 
@@ -111,7 +111,7 @@ def check_large_grids_start_programs_one_by_one(world: Any) -> None:
             most.append(len(alive))
 
     out = torch.zeros(1, dtype=torch.int32)
-    with mock.patch("triton_dist.world.cpu.executor.Program", Counting):
+    with mock.patch("triton_dist.cpu.executor.Program", Counting):
         count[(10, 20, 5)](out)
     assert out.item() == len(most) == 1000 and max(most) == 1
 

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist.world import gpu_host_ops
+from triton_dist.gpu import host_ops as gpu_host_ops
 
 SIZES = st.integers(1, 40)
 

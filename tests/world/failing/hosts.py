@@ -8,7 +8,7 @@ import time
 import triton_dist
 
 if sys.argv[1:] == ["rendezvous"]:
-    from triton_dist.world.launch_info import discover
+    from triton_dist.bootstrap.discovery import discover
 
     launch = discover()
     print("met", launch.exchange("hello", f"PE {launch.pe}"), flush=True)

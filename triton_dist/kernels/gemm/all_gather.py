@@ -13,16 +13,16 @@ from functools import partial
 import torch
 
 import triton_dist
-from triton_dist.kernels.all_gather import all_gather
+from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.gemm import portable, streams
-from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
 from triton_dist.kernels.gemm.config import Config, choose
 from triton_dist.kernels.gemm.fp8 import scale_of
-from triton_dist.kernels.gemm.kept import kept, room, shape_of
+from triton_dist.kernels.gemm.local_gemm import alone
 from triton_dist.kernels.gemm.measure import fastest
+from triton_dist.kernels.gemm.plan_cache import kept, room, shape_of
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
-from triton_dist.kernels.side_stream import side_stream
+from triton_dist.kernels.protocols.side_stream import side_stream
 
 __all__ = ["all_gather_gemm"]
 
@@ -106,7 +106,7 @@ def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: 
 
 def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     from triton_dist.kernels.gemm.hopper.launch import Launcher
-    from triton_dist.kernels.gemm.hopper.words import ENTERED, GATHERED
+    from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED
 
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
 

@@ -21,16 +21,16 @@ import triton
 
 import triton_dist
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, result
 from triton_dist.kernels.gemm.config import LARGE, WIRE, flops
-from triton_dist.kernels.gemm.engine import send_by_engine
+from triton_dist.kernels.gemm.copy_engine import send_by_engine
 from triton_dist.kernels.gemm.fp8 import FP8, scale_of
-from triton_dist.kernels.gemm.kept import kept, shape_of
+from triton_dist.kernels.gemm.local_gemm import alone
 from triton_dist.kernels.gemm.measure import fastest
+from triton_dist.kernels.gemm.plan_cache import kept, shape_of
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
-from triton_dist.kernels.meeting import meeting
-from triton_dist.kernels.side_stream import side_stream
+from triton_dist.kernels.protocols.side_stream import side_stream
+from triton_dist.kernels.protocols.stream_barrier import meeting
 
 __all__ = ["PATTERNS", "gemm_all_scatter"]
 
@@ -158,7 +158,7 @@ def _how_many_send(a: torch.Tensor, c: torch.Tensor) -> int:
 
 def _senders(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, senders: int) -> None:
     from triton_dist.kernels.gemm.hopper.launch import Launcher, everywhere
-    from triton_dist.kernels.gemm.hopper.words import CHUNKS
+    from triton_dist.kernels.gemm.hopper.layout import CHUNKS
 
     def make() -> Launcher:
         config, programs = LARGE, portable.programs() - senders

@@ -6,7 +6,7 @@ import torch
 
 from triton_dist.kernels.device import check_current_device, gpu
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
-from triton_dist.kernels.workspace import is_symmetric
+from triton_dist.kernels.protocols.workspace import is_symmetric
 from triton_dist.world.api import _current
 
 __all__ = ["check_choice", "check_factors", "check_rows", "result"]

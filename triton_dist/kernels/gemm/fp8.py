@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from triton_dist.kernels.gemm.kept import kept
+from triton_dist.kernels.gemm.plan_cache import kept
 from triton_dist.world.api import _current
 
 __all__ = ["FP8", "check_capability", "ones", "scale_of"]

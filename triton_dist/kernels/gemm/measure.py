@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import torch
 
 import triton_dist
-from triton_dist.kernels.gemm.kept import kept, shape_of
-from triton_dist.kernels.side_stream import side_stream
-from triton_dist.kernels.tracing import paused
+from triton_dist.kernels.gemm.plan_cache import kept, shape_of
+from triton_dist.kernels.protocols.side_stream import side_stream
+from triton_dist.kernels.tracing.recorder import paused
 from triton_dist.world.api import _current
 
 __all__ = ["fastest"]

@@ -13,8 +13,8 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.fp8 import FP8
-from triton_dist.kernels.trace import COMPUTE, SEND, WAIT, clock, note
-from triton_dist.kernels.tracing import record
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, note
+from triton_dist.kernels.tracing.recorder import record
 from triton_dist.language._poll import no_polls, poll
 
 __all__ = ["blocks", "local", "programs", "scatter", "scatter_by_programs", "send"]

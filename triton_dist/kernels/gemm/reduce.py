@@ -19,17 +19,17 @@ from collections.abc import Callable
 import torch
 
 import triton_dist
-from triton_dist.kernels.all_reduce import all_reduce
+from triton_dist.kernels.collectives.all_reduce import all_reduce
+from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.alone import alone
 from triton_dist.kernels.gemm.arguments import check_choice, check_factors, check_rows, result
 from triton_dist.kernels.gemm.config import LARGE, choose
-from triton_dist.kernels.gemm.few_rows import MAX_ROWS, few_rows, takes
 from triton_dist.kernels.gemm.fp8 import scale_of
-from triton_dist.kernels.gemm.kept import kept, room, shape_of
+from triton_dist.kernels.gemm.local_gemm import alone
 from triton_dist.kernels.gemm.measure import fastest
+from triton_dist.kernels.gemm.plan_cache import kept, room, shape_of
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
-from triton_dist.kernels.reduce_scatter import reduce_scatter
+from triton_dist.kernels.gemm.small_m import MAX_ROWS, few_rows, takes
 
 __all__ = ["gemm_all_reduce", "gemm_reduce_scatter"]
 

@@ -30,7 +30,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Units of work, eight integers each (``hopper/words.py``), program after program.
+    """Units of work, eight integers each (``hopper/layout.py``), program after program.
 
     Program p has units ``starts[p]`` to ``starts[p + 1]``; ``slots`` partial sums have to be kept.
     """

@@ -15,10 +15,11 @@ from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import K_BYTES, Config, block_k, choose
 from triton_dist.kernels.gemm.fp8 import FP8
-from triton_dist.kernels.gemm.hopper import notes, words
+from triton_dist.kernels.gemm.hopper import layout as words
+from triton_dist.kernels.gemm.hopper import trace_events as notes
 from triton_dist.kernels.gemm.hopper.kernel import multiply
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
-from triton_dist.kernels.tracing import Event, claim
+from triton_dist.kernels.tracing.recorder import Event, claim
 
 __all__ = ["REGISTERS", "Launcher", "all_tiles", "everywhere", "fits"]
 

@@ -7,8 +7,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic
-from triton_dist.kernels.gemm.hopper.notes import ARRIVAL, note, time
-from triton_dist.kernels.gemm.hopper.words import EPOCH, GATHERED, K_BEGIN, K_END, PE, TILE_COLUMN, TILE_ROW, UNIT
+from triton_dist.kernels.gemm.hopper.layout import EPOCH, GATHERED, K_BEGIN, K_END, PE, TILE_COLUMN, TILE_ROW, UNIT
+from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, note, time
 
 __all__ = ["load_tiles"]
 

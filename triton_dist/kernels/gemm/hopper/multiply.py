@@ -12,8 +12,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from triton_dist.kernels.gemm.hopper.flags import acquire
-from triton_dist.kernels.gemm.hopper.notes import COMPUTE, HAND_OVER, OPERANDS, note, time
-from triton_dist.kernels.gemm.hopper.words import EPOCH, FIRST_INPUT, INPUTS, K_BEGIN, K_END, PE, SLOT, UNIT
+from triton_dist.kernels.gemm.hopper.layout import EPOCH, FIRST_INPUT, INPUTS, K_BEGIN, K_END, PE, SLOT, UNIT
+from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, HAND_OVER, OPERANDS, note, time
 
 __all__ = ["multiply_tiles"]
 

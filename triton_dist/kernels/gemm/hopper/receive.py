@@ -7,8 +7,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic
-from triton_dist.kernels.gemm.hopper.notes import RECEIVE, note, time
-from triton_dist.kernels.gemm.hopper.words import EPOCH, PE, SLOT, TILE_COLUMN, TILE_ROW, TILES, UNIT
+from triton_dist.kernels.gemm.hopper.layout import EPOCH, PE, SLOT, TILE_COLUMN, TILE_ROW, TILES, UNIT
+from triton_dist.kernels.gemm.hopper.trace_events import RECEIVE, note, time
 
 __all__ = ["receive_tiles"]
 

@@ -8,8 +8,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from triton_dist.kernels.gemm.hopper.flags import await_peers, clock, nanoseconds, raise_at, stores_complete
-from triton_dist.kernels.gemm.hopper.notes import MEET, SEND, TILE, note, time
-from triton_dist.kernels.gemm.hopper.words import (
+from triton_dist.kernels.gemm.hopper.layout import (
     ARRIVED,
     CHUNKS,
     DONE,
@@ -25,6 +24,7 @@ from triton_dist.kernels.gemm.hopper.words import (
     TILES,
     UNIT,
 )
+from triton_dist.kernels.gemm.hopper.trace_events import MEET, SEND, TILE, note, time
 
 __all__ = ["send_tiles"]
 

@@ -1,0 +1,144 @@
+"""A store at an address that every PE knows beforehand. It listens on that address only."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from triton_dist.bootstrap.deadline import within
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+__all__ = ["open_store", "store"]
+
+_MARK = "triton_dist/PE 0"
+"""The key that marks a store as opened by a PE 0."""
+
+_MARK_SECONDS = 1.0
+_SECOND_SECONDS = 5.0  # time limit for the answer of a store that exists already
+_SLACK_SECONDS = 2.0  # torch's own time limit, if it works, comes first: its error says more
+
+
+def store(host: str, port: int, seconds: float, *, serves: bool) -> Store:
+    """The store at ``host:port``; with ``serves``, this process opens it there.
+
+    If another PE 0 has opened it before, this is its store: the rendezvous then detects that there are two.
+
+    Raises:
+        RuntimeError: the store cannot be opened, or does not answer within ``seconds``.
+    """
+    if serves:
+        return _serve(host, port, seconds)
+    try:
+        return _connect(host, port, seconds)
+    except TimeoutError:
+        raise RuntimeError(
+            f"the rendezvous store at {host}:{port} accepts connections, but does not answer within {seconds:g} s"
+            " (TRITON_DIST_INIT_TIMEOUT): another program listens there, or PE 0 is stopped. Set MASTER_ADDR to the"
+            " host of PE 0 and MASTER_PORT to a port that is free there, the same on all PEs"
+        ) from None
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"no rendezvous store answers at {host}:{port} within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT): is"
+            f" PE 0 running, and is that an address of its host? ({str(error).splitlines()[0]})"
+        ) from None
+
+
+def open_store(host: str, seconds: float) -> tuple[Store, int]:
+    """A new store at ``host``, on a port that the system picks.
+
+    Raises:
+        RuntimeError: the store cannot be opened. OSError: ``host`` is not an address of this host.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    listener = _listen(host, 0)
+    port = listener.getsockname()[1]
+    limit = timedelta(seconds=seconds)
+    fd = listener.detach()  # now owned by the store
+    return TCPStore(host, port, None, True, limit, wait_for_workers=False, master_listen_fd=fd), port
+
+
+def _connect(host: str, port: int, seconds: float) -> Store:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    limit = timedelta(seconds=seconds)
+    return within(seconds + _SLACK_SECONDS, lambda: TCPStore(host, port, None, False, limit, wait_for_workers=False))
+
+
+def _serve(host: str, port: int, seconds: float) -> Store:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    limit = timedelta(seconds=seconds)
+    try:
+        fd = _listen(host, port).detach()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise _cannot_open(host, port, str(error)) from None
+        fd = None
+    try:
+        # Multi-tenant: if init_process_group() opens a store at the same address in this process, before or after this
+        # one, both get the same store.
+        opened: Store = within(
+            seconds + _SLACK_SECONDS,
+            lambda: TCPStore(
+                host, port, None, True, limit, wait_for_workers=False, multi_tenant=True, master_listen_fd=fd
+            ),
+        )
+    except (RuntimeError, TimeoutError) as error:
+        if fd is None and (others := _of_another(host, port)) is not None:
+            return others
+        reason = "another program listens there" if fd is None else str(error).splitlines()[0]
+        raise _cannot_open(host, port, reason) from None
+    opened.set(_MARK, str(os.getpid()))
+    return opened
+
+
+def _of_another(host: str, port: int) -> Store | None:
+    """The store at ``host:port`` if another PE 0 has opened it; else None."""
+    try:
+        found = _connect(host, port, _SECOND_SECONDS)
+        until = time.monotonic() + _MARK_SECONDS
+        while not within(_SECOND_SECONDS, lambda: found.check([_MARK])):
+            if time.monotonic() > until:
+                return None
+            time.sleep(0.02)
+    except (RuntimeError, TimeoutError):
+        return None
+    return found
+
+
+def _cannot_open(host: str, port: int, reason: str) -> RuntimeError:
+    return RuntimeError(
+        f"PE 0, process {os.getpid()}, cannot open the rendezvous store at {host}:{port} ({reason}): set"
+        " MASTER_ADDR to an address of PE 0's host and MASTER_PORT to a port that is free there, the same on all PEs"
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket on the address of ``host``; on all interfaces if only this host resolves ``host`` to loopback."""
+    failure = OSError(f"{host} has no address")
+    for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        address = str(place[0])
+        named = ipaddress.ip_address(address.partition("%")[0]).is_loopback and not _means_loopback(host)
+        try:
+            return socket.create_server(("", port) if named else place[:2], family=family, backlog=1024)
+        except OSError as error:
+            failure = error
+            if error.errno == errno.EADDRINUSE:  # trying its next address would hide that two processes are PE 0
+                break
+    raise failure
+
+
+def _means_loopback(host: str) -> bool:
+    """Whether ``host`` is loopback on every host. (A host's own name may be 127.0.1.1 on that host only.)"""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

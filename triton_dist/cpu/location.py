@@ -1,0 +1,65 @@
+"""Where in the user's kernel something happens: the innermost frame that is neither Triton's nor ours nor Python's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+
+import numpy
+import torch
+import triton
+
+from triton_dist.bootstrap.source_lines import is_standard_library
+
+__all__ = ["line_of_frame", "of_error", "of_frame"]
+
+_PACKAGE = Path(__file__).parents[2]
+
+# Kernels of our own library (triton_dist.kernels) are kernels; what runs them and what they call into is not.
+_MACHINERY = tuple(
+    f"{directory}/"
+    for directory in (
+        Path(triton.__file__).parent,
+        Path(numpy.__file__).parent,
+        Path(torch.__file__).parent,
+        _PACKAGE / "language",
+        _PACKAGE / "world",
+    )
+)
+
+
+def of_frame(frame: FrameType | None) -> str:
+    """``file:line`` of the kernel code that a suspended program is in."""
+    return _shown(line_of_frame(frame))
+
+
+def line_of_frame(frame: FrameType | None) -> tuple[str, int] | None:
+    """The same, as file and line."""
+    while frame is not None:
+        if not _is_machinery(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def of_error(error: BaseException) -> str:
+    """``file:line`` of the kernel code that raised an exception, itself or in what it called."""
+
+    def inwards() -> Iterator[tuple[str, int]]:
+        at: TracebackType | None = error.__traceback__
+        while at is not None:
+            yield at.tb_frame.f_code.co_filename, at.tb_lineno
+            at = at.tb_next
+
+    return _shown(next((line for line in reversed(list(inwards())) if not _is_machinery(line[0])), None))
+
+
+@functools.cache
+def _is_machinery(file: str) -> bool:
+    return file.startswith(_MACHINERY) or is_standard_library(file)
+
+
+def _shown(line: tuple[str, int] | None) -> str:
+    return "{}:{}".format(*line) if line else "an unknown place"

@@ -1,0 +1,58 @@
+"""Order of a program's operations, and waiting for all PEs."""
+
+from __future__ import annotations
+
+from triton_dist._C import _runtime
+from triton_dist.cpu import scheduler
+from triton_dist.cpu.ops.address_checks import the_world
+from triton_dist.cpu.ops.query import the_team
+from triton_dist.world.teams import Team
+
+__all__ = ["barrier", "barrier_all", "fence", "meet", "pe_fence", "pe_quiet", "quiet", "sync", "sync_all"]
+
+
+def fence() -> None:
+    the_world()
+    scheduler.running().outstanding.fence()
+    _runtime.fence()
+
+
+def quiet() -> None:
+    the_world()
+    scheduler.running().outstanding.arrive()
+    _runtime.fence()
+
+
+def pe_fence(pe: int) -> None:
+    scheduler.running().outstanding.fence(the_world().check_pe(pe))
+    _runtime.fence()
+
+
+def pe_quiet(pe: int) -> None:
+    scheduler.running().outstanding.arrive(the_world().check_pe(pe))
+    _runtime.fence()
+
+
+def barrier_all(scope: int) -> None:
+    meet(the_world().team_world, "barrier_all")
+
+
+def sync_all(scope: int) -> None:
+    meet(the_world().team_world, "sync_all")
+
+
+def barrier(team: int, scope: int) -> None:
+    meet(the_team("team", team), "barrier")
+
+
+def sync(team: int, scope: int) -> None:
+    meet(the_team("team", team), "sync")
+
+
+def meet(team: Team, call: str) -> None:
+    """Wait for one program of each PE of ``team``, which does the same. What each wrote before, all see after."""
+    quiet()
+    with the_world().kernel_barrier(team, call) as passed:
+        scheduler.running().wait_until(
+            passed, lambda: f"{call}: not all {team.n_pes} PEs have come", pes=tuple(team.pes)
+        )

@@ -1,0 +1,23 @@
+"""Ops that a program may spin on: whoever reads again and again what was there before lets others run."""
+
+from __future__ import annotations
+
+from triton_dist.cpu import scheduler
+from triton_dist.cpu.world import CpuWorld
+
+__all__ = ["looked", "moved"]
+
+
+def looked(world: CpuWorld, op: str, address: int, seen: object) -> None:
+    """The program has looked at ``address`` and seen ``seen``, a number or the bytes that are there."""
+
+    def describe() -> str:
+        stays = seen[:16].hex(" ") if isinstance(seen, bytes) else seen
+        return f"a loop around {op}: {world.describe(address)}, which stays {stays}"
+
+    scheduler.running().poll((op, address), seen if isinstance(seen, bytes) else repr(seen).encode(), describe)
+
+
+def moved() -> None:
+    """The program has done something that may bring it, or another one, forward."""
+    scheduler.running().steps += 1

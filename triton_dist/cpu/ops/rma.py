@@ -1,0 +1,116 @@
+"""Copies between this PE's memory and a peer's symmetric memory.
+
+They complete before they return, those whose name ends in ``_nbi`` too, unless a schedule delays them (see
+:mod:`triton_dist.cpu.outstanding`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import partial
+
+from triton_dist._C._runtime import Order
+from triton_dist.cpu.ops.address_checks import count_of, offset, the_world, there
+from triton_dist.cpu.ops.elements import ELEMENTS
+from triton_dist.cpu.ops.progress import looked, moved
+from triton_dist.cpu.scheduler import running
+from triton_dist.cpu.world import CpuWorld
+
+__all__ = ["g", "getmem", "getmem_nbi", "iget", "iput", "p", "putmem", "putmem_nbi"]
+
+_POLLABLE = 4096
+"""Bytes: a get of more than this fetches data, it does not look whether something has happened."""
+
+
+def putmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+    world = the_world()
+    pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
+    if nbytes:
+        place = offset(world, "dst", dst, nbytes)
+        if world.delays_puts:
+            data = ctypes.create_string_buffer(ctypes.string_at(src, nbytes), nbytes)
+            running().outstanding.add(pe, lambda: world.heap.write(pe, place, ctypes.addressof(data), nbytes))
+        else:
+            world.heap.write(pe, place, src, nbytes)
+        moved()
+
+
+def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+    world = the_world()
+    pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
+    if nbytes:
+        _copy(world, pe, partial(world.heap.write, pe, offset(world, "dst", dst, nbytes), src, nbytes))
+        moved()
+
+
+def getmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+    world = the_world()
+    pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
+    if not nbytes:
+        return
+    place = offset(world, "src", src, nbytes)
+    world.heap.read(pe, place, dst, nbytes)
+    if nbytes <= _POLLABLE:
+        looked(world, "getmem", world.heap.base(pe) + place, ctypes.string_at(dst, nbytes))
+    else:
+        moved()
+
+
+def getmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+    world = the_world()
+    pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
+    if nbytes:
+        _copy(world, None, partial(world.heap.read, pe, offset(world, "src", src, nbytes), dst, nbytes))
+        moved()
+
+
+def _copy(world: CpuWorld, pe: int | None, make: Callable[[], None]) -> None:
+    """Make a non-blocking copy, a put to ``pe`` or a get, now or later."""
+    if world.delays_puts:
+        running().outstanding.add(pe, make)
+    else:
+        make()
+
+
+def iput(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, scope: int) -> None:
+    """Element i goes from ``src + i * src_stride`` to ``dst + i * dst_stride``, counted in elements."""
+    world, size = the_world(), ELEMENTS[type].size
+    pe, nelems = world.check_pe(pe), count_of("nelems", nelems)
+    if nelems:
+        place = _strided(world, "dst", dst, dst_stride * size, nelems, size)
+        world.heap.write_strided(pe, place, dst_stride * size, src, src_stride * size, size, nelems)
+        moved()
+
+
+def iget(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, scope: int) -> None:
+    world, size = the_world(), ELEMENTS[type].size
+    pe, nelems = world.check_pe(pe), count_of("nelems", nelems)
+    if nelems:
+        place = _strided(world, "src", src, src_stride * size, nelems, size)
+        world.heap.read_strided(pe, place, src_stride * size, dst, dst_stride * size, size, nelems)
+        moved()
+
+
+def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, size: int) -> int:
+    """The offset of the first of ``count`` elements a stride of bytes apart; with a negative one it lies last."""
+    reach = (count - 1) * stride
+    lowest = offset(world, name, address + min(reach, 0), abs(reach) + size)
+    return lowest - min(reach, 0)
+
+
+def p(dst: int, value: int | float, pe: int, type: int) -> None:
+    """A relaxed store: it orders nothing."""
+    element = ELEMENTS[type]
+    running().outstanding.before_update(pe)
+    element.word.store(there(the_world(), "dst", dst, pe, element.size), element.bits(value), order=Order.RELAXED)
+    moved()
+
+
+def g(src: int, pe: int, type: int) -> int | float:
+    world = the_world()
+    element = ELEMENTS[type]
+    address = there(world, "src", src, pe, element.size)
+    value = element.result(element.word.load(address, order=Order.ACQUIRE))
+    looked(world, "g", address, value)
+    return value

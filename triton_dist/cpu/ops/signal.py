@@ -1,0 +1,50 @@
+"""Signals: words updated with release and awaited with acquire: who sees a signal sees what its sender did before."""
+
+from __future__ import annotations
+
+from triton_dist._C._runtime import Order
+from triton_dist.cpu.ops.address_checks import count_of, here, offset, the_world, there
+from triton_dist.cpu.ops.elements import U64
+from triton_dist.cpu.ops.progress import looked, moved
+from triton_dist.cpu.ops.sync import wait_for
+from triton_dist.cpu.scheduler import running
+
+__all__ = ["putmem_signal", "signal_fetch", "signal_op", "signal_wait_until"]
+
+_SIGNAL_SET = 0
+
+
+def signal_op(sig_addr: int, signal: int, pe: int, sig_op: int) -> None:
+    at = there(the_world(), "sig_addr", sig_addr, pe, U64.size)
+    running().outstanding.before_update(pe)
+    _update(at, signal, sig_op)
+
+
+def putmem_signal(
+    dst: int, src: int, nbytes: int, sig_addr: int, signal: int, pe: int, sig_op: int, scope: int
+) -> None:
+    world = the_world()
+    at = there(world, "sig_addr", sig_addr, pe, U64.size)  # checked first: an op that fails has not done half
+    place = offset(world, "dst", dst, count_of("nbytes", nbytes)) if nbytes else 0
+    running().outstanding.before_update(pe)
+    world.heap.write(pe, place, src, nbytes)
+    _update(at, signal, sig_op)
+
+
+def signal_fetch(sig_addr: int) -> int | float:
+    world = the_world()
+    address = here(world, "sig_addr", sig_addr, 1, U64.size)
+    signal = U64.word.load(address, order=Order.ACQUIRE)
+    looked(world, "signal_fetch", address, signal)
+    return U64.result(signal)
+
+
+def signal_wait_until(sig_addr: int, cmp_value: int, cmp: int) -> int | float:
+    """The value that ended the wait."""
+    return U64.result(wait_for("signal_wait_until", "sig_addr", sig_addr, cmp_value, cmp, U64))
+
+
+def _update(address: int, signal: int, sig_op: int) -> None:
+    update = U64.word.store if sig_op == _SIGNAL_SET else U64.word.fetch_add
+    update(address, U64.bits(signal), order=Order.RELEASE)
+    moved()

@@ -1,0 +1,322 @@
+"""The programs of one grid as coroutines, so that programs may wait for each other and for other PEs.
+
+A program runs until it ends or has to wait; then another one does. A new program is started only when no started one
+can go on, so most grids never hold more than one at a time; but it *is* started then, however many there are, because
+any program may be the one that the others wait for.
+
+When nothing can go on, the process sleeps and looks again: what is awaited comes from another PE. After
+``TRITON_DIST_WAIT_TIMEOUT`` seconds it gives up and says who waits for what.
+
+Where PEs take turns (:mod:`triton_dist.cpu.turn_taking`) a schedule chooses who goes on, programs may be interrupted
+before they touch symmetric memory, and it is known at once when nobody can go on any more.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import greenlet
+
+from triton_dist import environment
+from triton_dist._C._runtime import Backoff
+from triton_dist.cpu import location
+from triton_dist.cpu.outstanding import Outstanding
+from triton_dist.cpu.schedule import Access
+from triton_dist.cpu.turn_taking import DeadlockError, Turns
+from triton_dist.cpu.world import BrokenWorldError, CpuWorld
+
+__all__ = ["CannotGoOnError", "Program", "Scheduler", "Wait", "running"]
+
+_LISTED = 32
+"""How many waiting programs a report names."""
+
+_GLANCES = 128
+"""The number of plain loads of one value from one address after which a program yields."""
+
+_running: Program | None = None
+
+
+def running() -> Program:
+    """The program that runs now. Only code inside a kernel asks."""
+    assert _running is not None, "no kernel runs"
+    return _running
+
+
+class CannotGoOnError(RuntimeError):
+    """All programs of a grid wait for what does not come. Its text has one line for each."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a program waits for."""
+
+    ready: Callable[[], bool] | None
+    """Whether it can go on; None when only the program itself can tell: it polls memory in a loop of its own."""
+
+    describe: Callable[[], str]
+    """The op, the address, what is expected and what is there; called when a report is made."""
+
+    words: tuple[tuple[int, int], ...] = ()
+    """What would have to change, if it is known: PEs and offsets in their heaps."""
+
+    pes: tuple[int, ...] = ()
+    """Who would have to come, if it is a barrier."""
+
+
+_INTERRUPTED = Wait(lambda: True, lambda: "nothing: it was interrupted")
+
+
+class Program(greenlet.greenlet):  # type: ignore[misc]
+    """One program of the grid."""
+
+    index: tuple[int, int, int]
+    wait: Wait | None = None
+    steps: int = 0
+    """Grows with everything the program does that may bring it, or another one, forward."""
+    intention: Access = Access.NOTHING
+    """What it is about to do, if it let others go first."""
+    recorded: int = -1
+    """Its number in the recorder's log, if there is one."""
+    limit: float = float("inf")
+    """Seconds after which a warning reports a loop that polls an unchanged value and also has side effects."""
+    tried: int = -1
+    """The step of the world at which it last found nothing new in memory that it polls."""
+
+    def __init__(self, index: tuple[int, int, int], body: Callable[[], None]) -> None:
+        super().__init__(body)
+        self.index = index
+        self.polled: dict[object, bytes] = {}
+        self.glanced: dict[int, tuple[int, int]] = {}
+        self.unchanged_since: dict[object, float] = {}
+        self.outstanding = Outstanding()
+
+    def suspend(self, wait: Wait) -> None:
+        """Let others run; returns when the program may go on. Called by the program itself."""
+        self.wait = wait
+        self.parent.switch()
+        self.wait = None
+
+    def may_be_interrupted(self, turns: Turns | None, access: Access) -> None:
+        """Called by the program before it does something to symmetric memory that others may notice."""
+        if turns is not None and turns.schedule.interrupts(access):
+            self.intention = access
+            self.suspend(_INTERRUPTED)
+            self.intention = Access.NOTHING
+
+    def wait_until(
+        self,
+        ready: Callable[[], bool],
+        describe: Callable[[], str],
+        words: tuple[tuple[int, int], ...] = (),
+        pes: tuple[int, ...] = (),
+    ) -> None:
+        if not ready():
+            self.suspend(Wait(ready, describe, words, pes))
+        self.steps += 1
+
+    def poll(self, what: object, seen: bytes, describe: Callable[[], str]) -> None:
+        """The program looked at memory that others may change. If it saw there what it saw last time, it spins."""
+        if self.polled.get(what) == seen:
+            self._warn_of_long(what, describe)
+            self.suspend(Wait(None, describe))
+            return
+        self.unchanged_since.pop(what, None)
+        if len(self.polled) >= 4096:  # it walks through memory rather than spins
+            self.polled.clear()
+        self.polled[what] = seen
+        self.steps += 1
+
+    def glance(self, what: int, seen: int, describe: Callable[[], str]) -> None:
+        """The program made a plain load. A few loads of one value are normal; many in a row are a polling loop."""
+        before, times = self.glanced.get(what, (seen, 0))
+        if before != seen:
+            self.steps += 1
+            times = 0
+            self.unchanged_since.pop(what, None)
+        if len(self.glanced) >= 4096:
+            self.glanced.clear()
+        self.glanced[what] = seen, times + 1
+        if (times + 1) % _GLANCES == 0:
+            self._warn_of_long(what, describe)
+            self.suspend(Wait(None, describe))
+
+    def _warn_of_long(self, what: object, describe: Callable[[], str]) -> None:
+        """Warn once that a loop polls an unchanged value: it has side effects, so it is not reported as a deadlock."""
+        now = time.monotonic()
+        if now - self.unchanged_since.setdefault(what, now) > self.limit:
+            self.unchanged_since[what] = float("inf")
+            where = f"program {self.index} at {location.of_frame(sys._getframe())}"
+            warnings.warn(f"{where} has been for {self.limit:g} s in {describe()}", RuntimeWarning, stacklevel=2)
+
+
+class Scheduler:
+    """Runs programs to their end, each as a :class:`Program`.
+
+    ``enter`` is called each time before one goes on, to make it the one that the interpreter runs. ``world`` may be
+    None: programs of an ordinary kernel wait for each other, too.
+    """
+
+    def __init__(self, enter: Callable[[Program], None], world: CpuWorld | None) -> None:
+        self._enter = enter
+        self._world = world
+        self._limit = environment.get("TRITON_DIST_WAIT_TIMEOUT")
+        self._waiting: list[Program] = []
+
+    def run(self, programs: Iterator[Program]) -> None:
+        """Raises what a program raises; CannotGoOnError; or, when the world is broken, BrokenWorldError."""
+        turns = None if self._world is None else self._world.turns
+        try:
+            if turns is None:
+                self._run(programs)
+            else:
+                self._run_in_turns(programs, turns)
+        finally:
+            for program in self._waiting:
+                program.throw(greenlet.GreenletExit)
+
+    def _run(self, programs: Iterator[Program]) -> None:
+        backoff = Backoff()
+        since = time.monotonic()
+        while True:
+            self._check_world()
+            moved = self._go_on()
+            if not moved:
+                moved = self._start(programs)
+            if not moved and not self._waiting:
+                return
+            if moved:
+                backoff.reset()
+                since = time.monotonic()
+            else:
+                if time.monotonic() - since > self._limit:
+                    raise CannotGoOnError(
+                        f"no program could go on for {self._limit:g} s (TRITON_DIST_WAIT_TIMEOUT)\n{self._report()}"
+                    )
+                backoff.pause()
+
+    def _go_on(self) -> bool:
+        """Let every program that can go on do so once; whether one of them got anywhere."""
+        moved = False
+        waiting, self._waiting = self._waiting, []
+        for i, program in enumerate(waiting):
+            assert program.wait is not None
+            if program.wait.ready is not None and not program.wait.ready():
+                self._waiting.append(program)
+                continue
+            steps = program.steps
+            try:
+                self._switch_to(program)
+            except BaseException:
+                self._waiting += waiting[i + 1 :]
+                raise
+            moved |= program.dead or program.steps != steps
+        return moved
+
+    def _start(self, programs: Iterator[Program]) -> bool:
+        """Start programs until one ends; whether there were any."""
+        started = False
+        # At most as many as wait already: looking through those between any two starts would be quadratic.
+        for program in islice(programs, max(1, len(self._waiting))):
+            started = True
+            self._switch_to(program)
+            if program.dead:
+                break
+        return started
+
+    def _run_in_turns(self, programs: Iterator[Program], turns: Turns) -> None:
+        fresh = next(programs, None)
+        ended: list[Program] = []  # with copies that have not arrived
+        while fresh is not None or self._waiting:
+            self._check_world()
+            program = None
+            for i in turns.schedule.order(self._waiting, fresh is not None):
+                if i < 0:
+                    program, fresh = fresh, next(programs, None)
+                    break
+                if self._can_go_on(self._waiting[i], turns):
+                    program = self._waiting.pop(i)
+                    break
+            if program is None:
+                if not _arrive([*self._waiting, *ended], turns):
+                    self._let_others_go_on(turns)
+                continue
+            steps = program.steps
+            self._switch_to(program)
+            if program.dead or program.steps != steps:
+                turns.step()
+            else:  # it has only looked, which changes nothing for anybody
+                program.tried = turns.now
+            if program.dead and program.outstanding:
+                ended.append(program)
+            if program.dead or program.wait is _INTERRUPTED:
+                # A program's last step may satisfy waits of others, so its end is a scheduling point, too.
+                intentions = [other.intention for other in self._waiting if other.wait is _INTERRUPTED]
+                turns.offer(min(intentions, default=Access.WRITE))
+        _arrive(ended, turns)
+
+    @staticmethod
+    def _can_go_on(program: Program, turns: Turns) -> bool:
+        assert program.wait is not None
+        return program.tried != turns.now if program.wait.ready is None else program.wait.ready()
+
+    def record_waits(self) -> None:
+        """Have the recorder note who waits for what."""
+        assert self._world is not None and self._world.recorder is not None
+        for program in self._waiting:
+            self._world.recorder.stuck(program)
+
+    def _let_others_go_on(self, turns: Turns) -> None:
+        polls = any(program.wait is not None and program.wait.ready is None for program in self._waiting)
+        try:
+            turns.blocked(polls=polls)
+        except DeadlockError as deadlock:
+            if self._world is not None and self._world.checking is not None:
+                self.record_waits()
+                self._world.checking.give_up(first=deadlock.first)
+            raise CannotGoOnError(f"no PE can go on: all wait for each other\n{self._report()}") from None
+        except BrokenWorldError as error:
+            raise BrokenWorldError(f"{error}\n{self._report()}") from None
+
+    def _switch_to(self, program: Program) -> None:
+        global _running
+        self._enter(program)
+        program.limit = self._limit
+        before, _running = _running, program
+        try:
+            program.switch()
+        finally:
+            _running = before
+        if not program.dead:
+            self._waiting.append(program)
+
+    def _check_world(self) -> None:
+        """Whoever waits, though others here can go on, may wait for a PE that has failed."""
+        if self._waiting and self._world is not None:
+            trouble = self._world.trouble()
+            if trouble is not None:
+                raise BrokenWorldError(f"{trouble}\n{self._report()}")
+
+    def _report(self) -> str:
+        lines = [
+            f"  program {program.index} at {location.of_frame(program.gr_frame)} waits in {program.wait.describe()}"
+            for program in self._waiting[:_LISTED]
+            if program.wait is not None
+        ]
+        if len(self._waiting) > _LISTED:
+            lines.append(f"  and {len(self._waiting) - _LISTED} programs more")
+        return "\n".join(lines)
+
+
+def _arrive(programs: list[Program], turns: Turns) -> bool:
+    """Have all outstanding copies of these arrive; whether there were any."""
+    late = [program for program in programs if program.outstanding]
+    for program in late:
+        program.outstanding.arrive()
+    if late:
+        turns.step()
+    return bool(late)

@@ -1,0 +1,445 @@
+"""The CPU world: symmetric tensors over memory that the PEs' processes share."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import math
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from triton_dist import environment
+from triton_dist._C import _runtime
+from triton_dist._C._runtime import Caller
+from triton_dist.cpu import schedule
+from triton_dist.cpu.allocator import CHECKED_GAP, FirstFit, padded
+from triton_dist.cpu.bootstrap import join
+from triton_dist.cpu.host_ops import CpuHostOps
+from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
+from triton_dist.cpu.turn_taking import DeadlockError, Turns
+from triton_dist.world.allocations import Allocation
+from triton_dist.world.base import BrokenWorldError, Launch, World, check_same_calls
+from triton_dist.world.raw_tensor import elsewhere, start_of, tensor_at
+from triton_dist.world.teams import Team, agree_on_handle
+
+if TYPE_CHECKING:
+    from triton_dist.cpu.checking import Checking
+
+__all__ = ["MAX_TEAMS", "BrokenWorldError", "CpuWorld", "current", "refuse_stale"]
+
+MAX_TEAMS = 32
+"""With the team of all; as many as NVSHMEM has by default, and the p2p device library."""
+
+_LOOK_SECONDS = 0.1
+"""How often a wait looks whether the awaited PEs still run."""
+
+_current: CpuWorld | None = None
+_ended: weakref.WeakSet[_runtime.SymmetricHeap] = weakref.WeakSet()
+"""Heaps of worlds that have ended while tensors on them live."""
+
+
+def current() -> CpuWorld | None:
+    """This process's world, between its making and its end."""
+    return _current
+
+
+def refuse_stale(name: str, tensor: torch.Tensor) -> None:
+    """Errors for ``tensor``, an argument called ``name``, if it is symmetric and its memory was given back.
+
+    Raises:
+        ValueError: the tensor, of this world or on a peer, was freed. RuntimeError: its world is finalized.
+    """
+    address = tensor.untyped_storage().data_ptr()
+    if _current is not None and (place := _current.heap.find(address)) is not None:
+        if _current.ledger.find(place[1]) is None:
+            raise ValueError(f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor that was freed")
+    elif any(heap.find(address) is not None for heap in _ended):
+        raise RuntimeError(
+            f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor of a world that is finalized"
+        )
+
+
+class CpuWorld(World):
+    """See :class:`~triton_dist.world.base.World`.
+
+    A tensor holds the mapping it lies in, so it stays readable after :meth:`finalize`: the last one unmaps the heap.
+
+    A PE that fails breaks the world for all: whoever waits for it, now or later, gets a :class:`BrokenWorldError`.
+    """
+
+    kind = "cpu"
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        self.device = torch.device("cpu")
+        self.host_ops = CpuHostOps(self)
+        reserved = MAX_TEAMS * len(Caller.__members__) * PLACE_BYTES
+        self.heap, self.control = join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"), reserved)
+        checked = environment.get("TRITON_DIST_CHECK")
+        self._allocator = FirstFit(self.heap.size, CHECKED_GAP if checked else 0, reuses_late=checked)
+        self._allocator.allocate(reserved)  # at offset 0: where teams meet
+        self._places: dict[int, dict[Caller, MeetingPlace]] = {}
+        self._free_handles = set(range(1, MAX_TEAMS))
+        self._rounds = {Caller.HOST: 0, Caller.KERNEL: 0}
+        self._next_look = 0.0
+        self._kernel_calls: dict[int, str] = {}
+        self.turns = self._take_turns(launch)
+        self.checking: Checking | None = None
+        if environment.get("TRITON_DIST_CHECK"):
+            from triton_dist.cpu.checking import Checking  # which looks at programs, and so at worlds
+
+            self.checking = Checking(launch, self)
+        self.recorder = None if self.checking is None else self.checking.recorder
+        self._process = os.getpid()
+        if launch.watch is not None:
+            launch.watch.on_trouble(lambda trouble: self.control.abort(trouble.pe, trouble.what))
+        atexit.register(self._on_exit)
+        self.together(self.team_world, "init()")
+        global _current
+        _current = self
+
+    # ---- symmetric tensors
+
+    def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
+        self.check_live()
+        pe = self.check_pe(pe)
+        allocation = self._allocation_of(tensor, "the tensor")
+        distance = self.heap.base(pe) - self.heap.base(self.pe)
+        return elsewhere(tensor, distance, self.device, allocation.use(), self.heap)
+
+    def check_symmetric(self, tensor: torch.Tensor, name: str = "the tensor") -> None:
+        self._allocation_of(tensor, name)
+
+    def register(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.check_live()
+        raise RuntimeError(
+            "the CPU world cannot register memory: its PEs are processes, and reach only what they map of each other,"
+            " which is the symmetric heap. triton_dist.from_tensor(tensor) gives a symmetric copy, in both worlds"
+        )
+
+    @property
+    def heap_free(self) -> int:
+        return self._allocator.free
+
+    def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        nbytes = math.prod(shape) * dtype.itemsize
+        offset = self._allocator.allocate(nbytes)
+        if offset is None:
+            return None
+        allocation, use = self.ledger.enter(offset, padded(nbytes), shape, dtype)
+        if self.recorder is not None:
+            self.recorder.allocated(offset, nbytes, str(allocation))
+            self._record_allocations()
+        return tensor_at(self.heap.base(self.pe) + offset, shape, dtype, self.device, use, self.heap)
+
+    def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
+        return (
+            f"the symmetric heap cannot hold {math.prod(shape) * dtype.itemsize} bytes more ({shape}, {dtype}): of its "
+            f"{self._allocator.size} bytes {self._allocator.free} are free, at most {self._allocator.largest} in one "
+            "piece; TRITON_DIST_SYMMETRIC_SIZE sets its size"
+        )
+
+    def _give_back(self, allocation: Allocation) -> None:
+        self.ledger.remove(allocation)
+        self._allocator.release(allocation.begin)
+        if self.recorder is not None:
+            self.recorder.freed(allocation.begin)
+            self._record_allocations()
+
+    def _record_allocations(self) -> None:
+        assert self.recorder is not None
+        self.recorder.allocations([(allocation.begin, allocation.nbytes) for allocation in self.ledger.all()])
+
+    def _record_dropped(self) -> None:
+        """What this PE has dropped, and has not been given back because others have not."""
+        assert self.recorder is not None
+        gc.collect()
+        for allocation in self.ledger.all_dropped():
+            self.recorder.dropped(allocation.begin)
+
+    def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
+        place = self._place_of(tensor, start_of(tensor))
+        if place is None or place[0] != self.pe:
+            return None
+        allocation = self.ledger.find(place[1])
+        return allocation if allocation and allocation.begin == place[1] else None
+
+    def _place_of(self, tensor: torch.Tensor, address: int) -> tuple[int, int] | None:
+        """The PE and the offset in its heap of an address of a tensor."""
+        return self.heap.find(address) if tensor.device == self.device else None
+
+    def _allocation_of(self, tensor: torch.Tensor, name: str) -> Allocation:
+        """The allocation of this PE's that a tensor lies in."""
+        what = f"{name}, of shape {tuple(tensor.shape)} on {tensor.device},"
+        place = self._place_of(tensor, tensor.untyped_storage().data_ptr())
+        if place is None:
+            refuse_stale(name, tensor)
+            raise ValueError(f"{what} is not symmetric: allocate it with triton_dist.empty, zeros, full or from_tensor")
+        pe, offset = place
+        if pe != self.pe:
+            raise ValueError(f"{what} lies on PE {pe}: pass PE {self.pe}'s own one")
+        allocation = self.ledger.find(offset)
+        if allocation is None:
+            raise ValueError(f"{what} is a symmetric tensor that was freed")
+        return allocation
+
+    def describe(self, address: int) -> str:
+        """What lies at an address, for messages."""
+        place = self.heap.find(address)
+        if place is None:
+            return f"{address:#x} (not symmetric)"
+        pe, offset = place
+        allocation = self.ledger.find(offset)
+        if allocation is not None and offset - allocation.begin < allocation.nbytes:
+            index, rest = divmod(offset - allocation.begin, allocation.dtype.itemsize)
+            inside = f"element {index}" + (f" + {rest} bytes" if rest else "")
+            return f"{address:#x} ({inside} of the symmetric tensor ({allocation}) on PE {pe})"
+        return f"{address:#x} (offset {offset} of PE {pe}'s heap, in no tensor)"
+
+    # ---- doing things together
+
+    def barrier_all(self) -> None:
+        self.together(self.team_world, "barrier_all()")
+
+    def _close(self) -> None:
+        try:
+            if self.recorder is not None:
+                self._record_dropped()
+            texts = self._exchange(self.team_world, "finalize()", "finalize()")
+            check_same_calls(self.team_world, [text.split("\n")[0] for text in texts])
+            if self.checking is not None:
+                with self.turn("the check"):
+                    self.checking.finish()
+        except BaseException:
+            self._leave()
+            raise
+        self._leave(politely=True)
+
+    def _drop(self) -> None:
+        if self.checking is not None:
+            self.checking.fail("gave up its world after an error")
+        self._leave()
+
+    def _exchange(self, team: Team, call: str, text: str) -> list[str]:
+        with self.turn(f"PE {self.pe} cannot complete {call}"):
+            if team is self.team_world:
+                number = self._announce(Caller.HOST, text)
+                barrier = self.control.host_barrier
+                ticket = barrier.arrive()
+                # Short waits, so that a Ctrl-C gets through.
+                self._come(team, call, lambda: barrier.passed(ticket), lambda: barrier.wait(ticket, _LOOK_SECONDS / 2))
+                texts = self._announced(Caller.HOST, number)
+            else:
+                place = self._places[team.handle][Caller.HOST]
+                ticket = place.arrive(text)
+                self._come(team, call, lambda: place.passed(ticket), lambda: place.wait(ticket, _LOOK_SECONDS / 2))
+                texts = place.said(ticket)
+            if self.recorder is not None:
+                self.recorder.host_leaves(tuple(team.pes))
+            return texts
+
+    def _come(self, team: Team, call: str, passed: Callable[[], bool], wait: Callable[[], bool]) -> None:
+        """Return when all members of ``team`` have come to ``call``: now, or within a short time."""
+        if self.recorder is not None:
+            self.recorder.host_arrives(call, tuple(team.pes))
+        if self.turns is None:
+            self.wait(wait, call, needs=team.pes)
+        else:
+            self._wait_in_turns(passed, call, team)
+
+    def _announce(self, caller: Caller, text: str) -> int:
+        """Tell all other PEs what this one comes to do together; the number of the round."""
+        number = self._rounds[caller]
+        self._rounds[caller] += 1
+        self.control.announce(caller, self.pe, number, text)
+        return number
+
+    def _announced(self, caller: Caller, number: int) -> list[str]:
+        """What all told, once all have come."""
+        return [self.control.announced(caller, pe, number) for pe in range(self.n_pes)]
+
+    def wait(self, done: Callable[[], bool], what: str, *, needs: Container[int]) -> None:
+        """Return when ``done()`` is true; BrokenWorldError when that cannot be hoped for. ``needs``: as of trouble."""
+        while not done():
+            trouble = self.trouble(needs=needs)
+            if trouble and not done():  # the others may have come, and gone, in between
+                raise BrokenWorldError(f"PE {self.pe} cannot complete {what}: {trouble}")
+
+    @contextmanager
+    def kernel_barrier(self, team: Team, call: str) -> Iterator[Callable[[], bool]]:
+        """Arrive where the kernels of a team meet for ``call``; the function given tells whether all have come.
+
+        One user at a time. RuntimeError, when all have come, if they call different things.
+        """
+        if team.handle in self._kernel_calls:
+            raise RuntimeError(
+                f"another program of this PE is already waiting for all PEs in {self._kernel_calls[team.handle]}: "
+                "collectives are for one program of each PE at a time"
+            )
+        of_all = team is self.team_world
+        if of_all:
+            number = self._announce(Caller.KERNEL, call)
+            barrier = self.control.kernel_barrier
+            ticket = barrier.arrive()
+        else:
+            place = self._places[team.handle][Caller.KERNEL]
+            ticket = place.arrive(call)
+        self._kernel_calls[team.handle] = call
+        try:
+            yield lambda: barrier.passed(ticket) if of_all else place.passed(ticket)
+        finally:
+            del self._kernel_calls[team.handle]
+        check_same_calls(team, self._announced(Caller.KERNEL, number) if of_all else place.said(ticket))
+
+    # ---- teams
+
+    def make_team(self, parent: Team, team: Team) -> int:
+        handle = agree_on_handle(parent, team, self._free_handles, MAX_TEAMS)
+        if self.pe in team.pes:
+            self._free_handles.remove(handle)
+            self._places[handle] = {
+                caller: MeetingPlace(
+                    self.heap, self.pe, team.pes, (2 * handle + (caller == Caller.KERNEL)) * PLACE_BYTES
+                )
+                for caller in (Caller.HOST, Caller.KERNEL)
+            }
+        self.together(parent, "making a team: done")  # only now may members meet there
+        return handle if self.pe in team.pes else -1
+
+    def unmake_team(self, team: Team) -> None:
+        handle = team.handle
+        del self._places[handle]
+        self._free_handles.add(handle)
+
+    # ---- one PE at a time
+
+    def _take_turns(self, launch: Launch) -> Turns | None:
+        text, checked = environment.get("TRITON_DIST_SCHEDULE"), environment.get("TRITON_DIST_CHECK")
+        if len(set(launch.exchange("schedule", f"{text} {checked}"))) > 1:
+            raise RuntimeError("set TRITON_DIST_SCHEDULE and TRITON_DIST_CHECK alike on all PEs")
+        return (
+            None
+            if text == "round-robin" and not checked
+            else Turns(launch, schedule.of(text, launch.pe), self._check_trouble)
+        )
+
+    @contextmanager
+    def turn(self, failing: str | None = None) -> Iterator[None]:
+        """Do something while the other PEs wait, if PEs take turns. ``failing`` begins the error of a broken world."""
+        if self.turns is None:
+            yield
+            return
+        try:
+            self.turns.take()
+        except BrokenWorldError as error:
+            raise BrokenWorldError(f"{failing}: {error}" if failing else str(error)) from None
+        try:
+            yield
+        finally:
+            self.turns.give()
+
+    @property
+    def delays_puts(self) -> bool:
+        """Whether copies are to arrive as late as they may."""
+        return self.turns is not None and self.turns.schedule.delays_puts
+
+    def _wait_in_turns(self, done: Callable[[], bool], call: str, team: Team) -> None:
+        assert self.turns is not None
+        self.turns.step()  # others may have waited for this PE to come
+        try:
+            while not done():
+                trouble = self.trouble(needs=team.pes)
+                if trouble and not done():
+                    raise BrokenWorldError(trouble)
+                self.turns.blocked(polls=False)
+        except BrokenWorldError as error:
+            raise BrokenWorldError(f"PE {self.pe} cannot complete {call}: {error}") from None
+        except DeadlockError as deadlock:
+            if self.checking is not None:
+                self.checking.recorder.host_stuck(call, tuple(team.pes))
+                self.checking.give_up(first=deadlock.first)
+            reason = f"waits in {call}, which not all PEs have entered, and no PE can go on"
+            self.abort(reason)
+            raise BrokenWorldError(f"PE {self.pe} {reason}") from None
+
+    def _check_trouble(self) -> None:
+        trouble = self.trouble()
+        if trouble is not None:
+            raise BrokenWorldError(trouble)
+
+    # ---- when a PE fails
+
+    def trouble(self, *, needs: Container[int] = ()) -> str | None:
+        """Why waiting is in vain, if it is: the world is broken, or one of the PEs that it ``needs`` has left it.
+
+        Cheap enough for a waiting loop: processes are looked at every now and then only.
+        """
+        now = time.monotonic()
+        if self.control.aborted() is None and now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            for pe in range(self.n_pes):
+                state = self.control.state(pe)
+                if state == _runtime.State.LOST:
+                    pid = self.control.pid(pe)
+                    self.control.abort(pe, f"is lost: its process {pid} was killed, crashed or just ended")
+                elif state == _runtime.State.LEFT and pe in needs and self.control.aborted() is None:
+                    # a PE that fails says so before it leaves, which may be since this function began
+                    self._end_if_reported()
+                    return f"PE {pe} has left the world"
+        broken = self.control.aborted()
+        if broken:
+            self._end_if_reported()
+        return f"PE {broken[0]} {broken[1]}" if broken else None
+
+    def _end_if_reported(self) -> None:
+        """In a checked run whoever finds something says it; the others have nothing to add."""
+        if self.checking is not None and self.checking.has_reported:
+            raise SystemExit(1)
+
+    def abort(self, reason: str) -> None:
+        """Break the world; the others' waits end with ``PE <this one> <reason>``. Only the first failure counts."""
+        if self.checking is not None and self.control.aborted() is None:
+            self.checking.fail(reason)
+        if self._launch.watch is not None:
+            self._launch.watch.fail(reason)
+        else:
+            self.control.abort(self.pe, reason)
+
+    def _on_exit(self) -> None:
+        # A program may end without finalize(): nobody need wait for it, nor it for others. The heap outlives it.
+        if os.getpid() == self._process and not self.finalized:
+            self.finalized = True
+            if self.checking is not None:
+                self._finish_at_exit()
+            self._leave()
+
+    def _finish_at_exit(self) -> None:
+        """A checked program that ends without finalize(): what it did is looked at all the same."""
+        assert self.checking is not None
+        if self.control.aborted() is not None:
+            self.checking.fail("ended after an error")
+            return
+        try:
+            self._close()
+        except SystemExit as found:
+            sys.stdout.flush()
+            os._exit(int(str(found)))  # too late for an exit status to come about in any other way
+
+    def _leave(self, *, politely: bool = False) -> None:
+        if self.checking is not None:
+            self.checking.end()
+        if self.turns is not None:
+            self.turns.leave(waiting=politely)
+        _ended.add(self.heap)
+        self.control.leave(self.pe)
+        atexit.unregister(self._on_exit)
+        global _current
+        if _current is self:
+            _current = None

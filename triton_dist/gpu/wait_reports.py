@@ -1,0 +1,257 @@
+"""Reports of waits in GPU kernels that exceed ``TRITON_DIST_WAIT_TIMEOUT``.
+
+A kernel that has waited for this time writes a record to memory of this process (``runtime/device/WaitReport.h``) and
+goes on waiting. A thread polls the records a few times a second. It looks up the kernel, the source line and the
+symmetric tensor, and sends a summary to the other PEs. One interval later, when other waiting PEs have sent theirs, it
+prints this PE's wait and those of the other PEs. A faulty kernel may overwrite records, so every number is checked
+before use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap.failure_detector import Watch
+from triton_dist.gpu import module_state, p2p, waiting_kernels
+from triton_dist.gpu.waiting_kernels import Site, WaitingKernel
+from triton_dist.world.allocations import Ledger
+
+__all__ = ["Memory", "Place", "WaitReports", "describe", "read"]
+
+INTERVAL = 0.25
+"""Seconds between two polls of the records, and between reading a record and printing it."""
+
+_MOST_PLACES = 8  # that are printed at a time
+_REPEATED = 5.0  # seconds within which equal reports are of warps in the same wait
+_SIGNS = ("==", "!=", ">", ">=", "<", "<=")  # by the dialect's Cmp
+
+
+class Memory:
+    """The records of one GPU's kernels. It lives as long as the process, since modules are never unloaded."""
+
+    def __init__(self, device: torch.device) -> None:
+        nbytes = p2p.wait_records() * p2p.wait_record().itemsize
+        self._records = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._count = torch.zeros(1, dtype=torch.int32, device=device)
+        self.array = self._records.numpy().view(p2p.wait_record())
+
+    def state(self, timeout: float, kernel: int) -> bytes:
+        """The ``WaitState`` of the kernel with this number; ``timeout`` in seconds."""
+        return p2p.wait_state(timeout, self._records.data_ptr(), self._count.data_ptr(), kernel)
+
+
+@cache
+def _memory(device: torch.device) -> Memory:
+    return Memory(device)
+
+
+@dataclass(frozen=True)
+class _Report:
+    """One wait."""
+
+    number: int
+    kernel: int
+    site: int
+    program: tuple[int, int, int]
+    address: int
+    expected: int
+    seen: int
+    cmp: int
+    pe: int
+    seconds: float
+
+
+def read(array: np.ndarray[Any, np.dtype[np.void]], known: np.ndarray[Any, np.dtype[np.uint32]]) -> list[_Report]:
+    """The reports since the last call. ``known`` holds the last number of each record, and is updated."""
+    found = []
+    numbers = array["number"].copy()
+    for place in np.flatnonzero((numbers != known) & (numbers != 0)):
+        record = array[place].copy()
+        if array["number"][place] != numbers[place] or record["number"] != numbers[place]:
+            continue  # it is being overwritten
+        known[place] = numbers[place]
+        x, y, z = map(int, record["program"])
+        fields = {name: int(record[name]) for name in ("number", "kernel", "site", "address", "expected", "seen")}
+        cmp, pe = int(record["cmp"]), int(record["pe"])
+        seconds = int(record["ticks"]) * p2p.wait_tick()
+        found.append(_Report(**fields, program=(x, y, z), cmp=cmp, pe=pe, seconds=seconds))
+    return sorted(found, key=lambda report: report.number)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Names for a PE's symmetric addresses."""
+
+    ledger: Ledger
+    sync: int
+    """Address of the barrier flags of all teams, ``p2p.sync_bytes()`` bytes."""
+
+    def name(self, address: int) -> str:
+        """``address`` as a text."""
+        if self.sync <= address < self.sync + p2p.sync_bytes():
+            return f"the barrier flags of team {p2p.team_of(address - self.sync)}"
+        allocation = None
+        with contextlib.suppress(LookupError):  # the main thread may be freeing it
+            allocation = self.ledger.find(address)
+        if allocation is None:
+            return f"{address:#x} (not symmetric)"
+        index = (address - allocation.begin) // allocation.dtype.itemsize
+        inside = index < math.prod(allocation.shape)
+        where = ", ".join(map(str, np.unravel_index(index, allocation.shape))) if inside else str(index)
+        return f"{address:#x} (element {where} of the symmetric tensor ({allocation}))"
+
+
+def _value(number: int, site: Site | None) -> int:
+    return number % (1 << 64) if site is not None and site.type.startswith("u") else number
+
+
+def _awaited(report: _Report, site: Site | None, place: Place) -> str:
+    sign = _SIGNS[report.cmp] if 0 <= report.cmp < len(_SIGNS) else "?"
+    whom = f" from PE {report.pe}" if report.pe >= 0 else ""
+    expected, seen = _value(report.expected, site), _value(report.seen, site)
+    return f"{place.name(report.address)} {sign} {expected}{whom}, seen {seen}"
+
+
+def describe(reports: Iterable[_Report], place: Place) -> list[tuple[WaitingKernel | None, str, str]]:
+    """Reports as texts, grouped by source line: the kernel, the waiting programs, and what they wait for."""
+    places: dict[tuple[int, int], list[_Report]] = {}
+    for report in reports:
+        places.setdefault((report.kernel, report.site), []).append(report)
+    described = []
+    for (number, site_number), those in places.items():
+        first = min(those, key=lambda report: report.program[::-1])
+        kernel = waiting_kernels.find(number)
+        site = kernel.site(site_number) if kernel is not None else None
+        line, *callers = site.lines if site is not None and site.lines else ("an unknown line",)
+        called = f" (called at {', '.join(callers)})" if callers else ""
+        programs = len({report.program for report in those}) - 1
+        others = f" and {programs} more" if programs else ""
+        op = "a loop" if site is None or site.op == "poll" else site.op
+        who = f"program {first.program}{others} at {line}{called}"
+        described.append((kernel, who, f"waits in {op}: {_awaited(first, site, place)}"))
+    return described
+
+
+class WaitReports:
+    """Reads and prints the reports of one PE.
+
+    Args:
+        timeout: seconds; infinite: no reports.
+        aborts: whether a report breaks the world.
+        write: copies a ``WaitState`` into a kernel's module.
+    """
+
+    def __init__(
+        self,
+        pe: int,
+        n_pes: int,
+        device: torch.device,
+        place: Place,
+        watch: Watch | None,
+        timeout: float,
+        aborts: bool,
+        write: Callable[[WaitingKernel, bytes], None] | None = None,
+    ) -> None:
+        self.pe, self.n_pes = pe, n_pes
+        self._device, self._place, self._watch = device, place, watch
+        self._timeout, self._aborts = timeout, aborts
+        self._memory = _memory(device)
+        self._known = self._memory.array["number"].copy()
+        self._write = write or _write
+        self._pending: list[_Report] = []
+        self._recent: dict[tuple[Any, ...], float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="triton_dist wait reports", daemon=True)
+
+    def fill(self, kernel: WaitingKernel) -> None:
+        """Enable the reports of a loaded kernel."""
+        if kernel.device != self._device.index:
+            return
+        self._write(kernel, self._memory.state(self._timeout, kernel.number))
+        if self._thread.ident is None and math.isfinite(self._timeout):
+            self._thread.start()
+
+    def end(self) -> None:
+        """Stop the thread that reads reports."""
+        self._stop.set()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(2.0)
+
+    def _run(self) -> None:
+        while not self._stop.wait(INTERVAL):
+            self.look()
+
+    def look(self) -> None:
+        """Read new reports, and print those of the last call."""
+        pending, self._pending = self._pending, [r for r in read(self._memory.array, self._known) if self._is_new(r)]
+        if self._pending and self._watch is not None:
+            self._watch.tell_waits(self._summary(self._pending))
+        if pending:
+            self._say(pending)
+
+    def _is_new(self, report: _Report) -> bool:
+        """Whether no other warp has just reported the same wait."""
+        now = time.monotonic()
+        key = (report.kernel, report.site, report.program, report.address, report.expected)
+        self._recent = {key: at for key, at in self._recent.items() if now - at < _REPEATED}
+        is_new = key not in self._recent
+        self._recent[key] = now
+        return is_new
+
+    def _summary(self, reports: list[_Report]) -> str:
+        kernel, who, what = describe(reports, self._place)[0]
+        return f"kernel {_name(kernel)}, {who} {what}"[:1000]
+
+    def _say(self, reports: list[_Report]) -> None:
+        described = describe(reports, self._place)
+        for kernel, who, what in described[:_MOST_PLACES]:
+            launched = kernel.launch_line() if kernel is not None else ""
+            last_words.say(
+                f"PE {self.pe}, kernel {_name(kernel)}: a wait has lasted for {self._timeout:g} s"
+                f" (TRITON_DIST_WAIT_TIMEOUT)\n    {who} {what}"
+                + (f"; last launched at {launched}" if launched else "")
+            )
+        if len(described) > _MOST_PLACES:
+            last_words.say(f"PE {self.pe}: kernels wait at {len(described) - _MOST_PLACES} more lines")
+        if self.n_pes > 1:
+            last_words.say(f"PE {self.pe}: other PEs: {self._others()}")
+        if self._aborts:
+            kernel, who, what = described[0]
+            self._abort(f"waited for {self._timeout:g} s: kernel {_name(kernel)}, {who} {what}")
+
+    def _others(self) -> str:
+        known = self._watch.waits() if self._watch is not None else {}
+        now = time.monotonic()
+        told = [f"PE {pe} reported {now - at:.0f} s ago: {what}" for pe, (at, what) in sorted(known.items())]
+        silent = [str(pe) for pe in range(self.n_pes) if pe != self.pe and pe not in known]
+        if silent:
+            told.append(f"no report from PE{'s' if len(silent) > 1 else ''} {', '.join(silent)}")
+        return "; ".join(told)
+
+    def _abort(self, what: str) -> None:
+        self._stop.set()
+        if self._watch is None:
+            last_words.end_process(f"PE {self.pe} {what}. So this process", 1)
+        self._watch.give_up(what)
+
+
+def _name(kernel: WaitingKernel | None) -> str:
+    return kernel.name if kernel is not None else "(unknown)"
+
+
+def _write(kernel: WaitingKernel, state: bytes) -> None:
+    if not module_state.holds(kernel.module, p2p.wait_symbol()):
+        return  # the compiler has removed the waits as unreachable
+    module = module_state.Module(kernel.module, kernel.name, kernel.device, "p2p")
+    module_state.write(module, p2p.wait_symbol(), state)

@@ -1,0 +1,329 @@
+"""The GPU world: one process per GPU, and NVSHMEM's symmetric heap in their memory.
+
+NVSHMEM comes through nvshmem4py, its unique id through the store of the launch.
+
+Kernels work on that heap through NVSHMEM's device library or, where every PE is mapped into every other, through our
+own, which needs no more than the distances between the mapped heaps and some symmetric memory to meet in. Kernels for
+both get their state whenever there is one, so that the two can be compared in one run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections import Counter
+from typing import Any
+
+import torch
+
+from triton_dist import environment
+from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.gpu import launch_check, module_state, p2p, waiting_kernels
+from triton_dist.gpu.device_choice import choose_device, why_not_nvshmem
+from triton_dist.gpu.heap import GpuHeap, rounded
+from triton_dist.gpu.host_ops import GpuHostOps
+from triton_dist.gpu.nvshmem_calls import let_threads_run
+from triton_dist.gpu.register import obstacle
+from triton_dist.gpu.teams import GpuTeams
+from triton_dist.gpu.wait_reports import Place, WaitReports
+from triton_dist.world.allocations import Allocation
+from triton_dist.world.base import Launch, World, check_same_calls
+from triton_dist.world.raw_tensor import bytes_at
+from triton_dist.world.teams import Team
+
+__all__ = ["GpuWorld"]
+
+_INITIALIZED = 2
+"""NVSHMEM_STATUS_IS_INITIALIZED of ``nvshmemx_init_status()``. Greater values mean initialized, too."""
+
+REDUCE_SCRATCH = "NVSHMEM_REDUCE_SCRATCH_SIZE"
+REDUCE_SCRATCH_SIZE = 2 << 20
+"""Bytes that NVSHMEM keeps of each PE's GPU memory for reductions, for each of 128 teams. What a device reducescatter
+takes from all PEs must fit into a half, else it ends in a device assertion; NVSHMEM's own 512 KiB are soon too little.
+"""
+
+
+class GpuWorld(World):
+    """PEs on NVIDIA GPUs. See :class:`World` for what its methods promise."""
+
+    kind = "gpu"
+
+    transport: str
+    """The device library that this world's kernels are compiled for."""
+
+    transports: tuple[str, ...]
+    """All whose kernels work in this world; ``triton_dist.compiler.transport.using`` compiles for another."""
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        self._rounds: Counter[str] = Counter()
+        capacity = environment.get("TRITON_DIST_SYMMETRIC_SIZE")
+        asked = environment.get("TRITON_DIST_TRANSPORT")
+        reduce_scratch = _reduce_scratch()
+        wait_timeout = environment.get("TRITON_DIST_WAIT_TIMEOUT")
+        aborts_waits = environment.get("TRITON_DIST_WAIT_ACTION") == "abort"
+        self.device, shared = choose_device(launch)
+        self._nvshmem, self._bindings = _import_nvshmem()
+        _check_versions(self._nvshmem)
+        torch.cuda.set_device(self.device)
+        meeting_place = rounded(p2p.sync_bytes())  # beside what users may allocate
+        _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, capacity + meeting_place)
+        self._heap = GpuHeap(self._bindings, self.device, self.pe, capacity, self.ledger)
+        self._sync = bytes_at(self._bindings.malloc(meeting_place), p2p.sync_bytes(), self.device)
+        try:
+            self._distances, p2p_lacks = self._prepare_p2p()
+            nvshmem_lacks = why_not_nvshmem(shared, self._bindings.init_status())
+            self.transport = _choose_transport(asked, p2p_lacks, launch, nvshmem_lacks)
+        except BaseException:
+            self._nvshmem.finalize()
+            raise
+        self.host_ops = GpuHostOps(self._bindings, self._heap, self.device, mapped=not p2p_lacks, lacks=nvshmem_lacks)
+        self._teams = GpuTeams(None if nvshmem_lacks else self._bindings, self._sync)
+        _compile_for(self.transport, self.n_pes)
+        lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", nvshmem_lacks)) if why}
+        fill = {"nvshmem": self._fill_nvshmem, "p2p": self._fill_p2p}
+        fill = {name: how for name, how in fill.items() if name not in lacking}
+        self.transports = tuple(fill)
+        module_state.bind(self.device.index, fill, lacking)
+        place = Place(self.ledger, self._sync.data_ptr())
+        self._wait_reports = WaitReports(
+            self.pe, self.n_pes, self.device, place, launch.watch, wait_timeout, aborts_waits
+        )
+        waiting_kernels.bind(self._wait_reports.fill)
+        launch_check.bind(
+            launch_check.SymmetricMemory(
+                contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
+                freed=self._heap.is_freed,
+                owner=f"PE {self.pe}",
+                scatter_limit=reduce_scratch // 2 // self.n_pes if self.n_pes > 1 else sys.maxsize,
+            )
+        )
+
+    def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
+        self.check_live()
+        there = self._heap.peer(tensor, self.check_pe(pe))
+        if there is None:
+            raise RuntimeError(
+                f"PE {self.pe} cannot reach the memory of PE {pe} by load and store: it can be put to and got from only"
+            )
+        return there
+
+    def check_symmetric(self, tensor: torch.Tensor, name: str = "the tensor") -> None:
+        self._heap.owner(tensor, name)
+
+    def register(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.check_live()
+        nbytes = tensor.untyped_storage().nbytes()
+        obstacles = self.together(self.team_world, f"register_tensor({nbytes} bytes)", obstacle(tensor, self.device))
+        if any(obstacles):
+            listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(obstacles) if theirs)
+            raise ValueError(f"this memory cannot be registered. {listed}")
+        self._finish_work()  # as for an allocation
+        try:
+            return self._heap.register(tensor)
+        except RuntimeError:
+            self.abandon()  # NVSHMEM has taken its heap down
+            raise
+
+    @property
+    def heap_free(self) -> int:
+        return self._heap.free_bytes
+
+    def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        # NVSHMEM's malloc contains a barrier of all PEs, and so may pending work of streams. Barriers of one team share
+        # a counter and must not overlap on a PE.
+        self._finish_work()
+        return self._heap.allocate(shape, dtype)
+
+    def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
+        return self._heap.full(shape, dtype)
+
+    def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
+        return self._heap.started_by(tensor)
+
+    def _give_back(self, allocation: Allocation) -> None:
+        self._heap.give_back(allocation)
+
+    def check_live(self) -> None:
+        super().check_live()
+        self._launch.check("go on")
+        if self._nvshmem_is_gone():
+            raise RuntimeError(
+                "NVSHMEM has been finalized by another caller (nvshmem.core.finalize()), and this world's heap with it:"
+                " call triton_dist.finalize() instead"
+            )
+
+    def _nvshmem_is_gone(self) -> bool:
+        """Whether other code has finalized NVSHMEM. Nearly all of its functions abort the process then."""
+        return bool(self._bindings.init_status() < _INITIALIZED)
+
+    def _finish_work(self) -> None:
+        torch.cuda.synchronize(self.device)
+
+    def barrier_all(self) -> None:
+        self.check_live()
+        self._finish_work()
+        self._bindings.barrier_all()
+
+    def make_team(self, parent: Team, team: Team) -> int:
+        self._finish_work()
+        handle = self._teams.make(parent, team)
+        self._tell_modules()
+        handles = self.together(parent, "making a team", str(handle))  # only now may kernels of members meet
+        known = {theirs for pe, theirs in zip(parent.pes, handles, strict=True) if pe in team.pes}
+        if len(known) != 1:
+            raise RuntimeError(f"NVSHMEM calls {team} by different numbers on its PEs: {', '.join(sorted(known))}")
+        return handle
+
+    def unmake_team(self, team: Team) -> None:
+        self._teams.unmake(team)
+        self._tell_modules()
+
+    def _exchange(self, team: Team, call: str, text: str) -> list[str]:
+        self._rounds[team.name] += 1
+        return self._launch.exchange(f"{team.name}/{self._rounds[team.name]}", text, team.pes)
+
+    def _close(self) -> None:
+        self._finish_work()
+        if self._nvshmem_is_gone():  # as in scripts of Triton-distributed; finalizing was a barrier
+            self._forget()
+            return
+        check_same_calls(
+            self.team_world,
+            [text.split("\n")[0] for text in self._exchange(self.team_world, "finalize()", "finalize()")],
+        )
+        self._stop_wait_reports()
+        self._heap.close()
+        self._bindings.free(self._sync.data_ptr())
+        _compile_for(None)
+        launch_check.unbind()
+        for module in module_state.unbind():
+            if module.transport == "nvshmem":
+                self._bindings.cumodule_finalize(module.handle)
+        self._nvshmem.finalize()
+
+    def _drop(self) -> None:
+        self._forget()
+        atexit.register(last_words.limit_exit)
+
+    def _forget(self) -> None:
+        """Release all resources other than NVSHMEM's memory."""
+        self._stop_wait_reports()
+        _compile_for(None)
+        launch_check.unbind()
+        module_state.unbind()
+
+    def _stop_wait_reports(self) -> None:
+        waiting_kernels.unbind()
+        self._wait_reports.end()
+
+    def _prepare_p2p(self) -> tuple[list[int], str]:
+        """How far each PE's heap is mapped from this one's, or why not all are, the same on every PE. *Collective.*"""
+        self._sync.zero_()
+        self._finish_work()
+        here = self._sync.data_ptr()
+        there = [self._bindings.ptr(here, pe) for pe in range(self.n_pes)]  # 0 where nothing is mapped
+        missing = [str(pe) for pe, address in enumerate(there) if not address]
+        lists = self._launch.exchange("unreachable", ", ".join(missing))  # by now all have zeroed theirs
+        return [address - here for address in there], _why_not_p2p(lists)
+
+    def _fill_p2p(self, module: module_state.Module) -> None:
+        state = p2p.state(self.pe, self._distances, self._sync.data_ptr(), self._teams.table)
+        module_state.write(module, p2p.state_symbol(), state)
+
+    def _tell_modules(self) -> None:
+        """Loaded modules learn of teams. No kernel may run. (NVSHMEM's find theirs in memory, which it keeps.)"""
+        module_state.refill("p2p")
+
+    def _fill_nvshmem(self, module: module_state.Module) -> None:
+        """Copy NVSHMEM's state into a module, so that its kernels know the PEs and the heap."""
+        status = self._bindings.cumodule_init(module.handle)
+        if status != 0:
+            raise RuntimeError(f"NVSHMEM could not initialise the module of kernel {module.kernel}: status {status}")
+
+
+def _why_not_p2p(unreachable: list[str]) -> str:
+    """Why kernels cannot do with load and store, if they cannot; ``unreachable`` holds a list of PEs for each PE."""
+    if len(unreachable) > p2p.max_pes():
+        return f"it connects up to {p2p.max_pes()} PEs, and there are {len(unreachable)}"
+    lacks = [f"PE {pe} cannot reach PE {missing}" for pe, missing in enumerate(unreachable) if missing]
+    return "; ".join(lacks) + " by load and store" if lacks else ""
+
+
+def _choose_transport(asked: str, p2p_lacks: str, launch: Launch, nvshmem_lacks: str = "") -> str:
+    """The transport that this world's kernels are compiled for, unless told otherwise. *Collective.*"""
+    wishes = launch.exchange("transport", asked)
+    for pe, wish in enumerate(wishes):
+        if wish != wishes[0]:
+            raise RuntimeError(
+                f"TRITON_DIST_TRANSPORT is {wishes[0]} on PE 0 and {wish} on PE {pe}: set it to the same value for all"
+            )
+    if asked.startswith("rocshmem"):
+        raise RuntimeError(f"TRITON_DIST_TRANSPORT={asked} is for AMD GPUs: set it to auto, p2p or nvshmem")
+    if asked == "p2p" and p2p_lacks:
+        raise RuntimeError(f"TRITON_DIST_TRANSPORT=p2p cannot be had: {p2p_lacks}. Set it to auto or nvshmem")
+    if asked == "nvshmem" and nvshmem_lacks:
+        raise RuntimeError(f"TRITON_DIST_TRANSPORT=nvshmem cannot be had: {nvshmem_lacks}. Set it to auto or p2p")
+    if p2p_lacks and nvshmem_lacks:
+        raise RuntimeError(f"no transport connects the PEs. p2p: {p2p_lacks}. nvshmem: {nvshmem_lacks}")
+    if asked == "auto":
+        return "nvshmem" if p2p_lacks else "p2p"
+    return asked
+
+
+def _compile_for(transport: str | None, n_pes: int = 0) -> None:
+    from triton_dist.compiler.transport import choose
+
+    choose(transport, n_pes)
+
+
+def _reduce_scratch() -> int:
+    """Bytes of NVSHMEM's memory for reductions: what the user wants, or else what we set for it."""
+    os.environ.setdefault(REDUCE_SCRATCH, str(REDUCE_SCRATCH_SIZE))
+    return environment.size_of(REDUCE_SCRATCH, REDUCE_SCRATCH_SIZE)
+
+
+def _import_nvshmem() -> tuple[Any, Any]:
+    try:
+        import nvshmem.bindings
+        import nvshmem.core
+        import nvshmem.core.nvshmem_types
+    except ImportError as error:
+        cuda = (torch.version.cuda or "13").split(".")[0]
+        raise ImportError(
+            f"the GPU world needs nvshmem4py ({error}): pip install nvshmem4py-cu{cuda}, or set TRITON_DIST_WORLD=cpu"
+        ) from error
+    nvshmem.core.get_version()  # loads the library
+    let_threads_run(nvshmem.bindings, nvshmem.bindings.nvshmem, nvshmem.core.nvshmem_types)
+    return nvshmem.core, nvshmem.bindings
+
+
+def _check_versions(nvshmem: Any) -> None:
+    """The device library, linked into kernels, shares structures with the host library: versions must be equal."""
+    from triton_dist.compiler.device_library import nvshmem_bitcode
+
+    path, device_version = nvshmem_bitcode()
+    host_version = nvshmem.get_version().libnvshmem_version
+    if device_version != host_version:
+        raise RuntimeError(
+            f"NVSHMEM's host library has version {host_version}, but its device library {path} has version"
+            f" {device_version}: install one version of both"
+        )
+
+
+def _start_nvshmem(nvshmem: Any, bindings: Any, launch: Launch, device: torch.device, capacity: int) -> None:
+    import numpy
+    from cuda.core import Device
+
+    os.environ["NVSHMEM_SYMMETRIC_SIZE"] = str(capacity)
+    gpu = Device(device.index)
+    gpu.set_current()
+    unique_id = nvshmem.get_unique_id(empty=launch.pe != 0)
+    if launch.store is not None:
+        if launch.pe == 0:
+            launch.store.set("nvshmem", unique_id._data.tobytes())
+        launch.await_keys(["nvshmem"], "start NVSHMEM")
+        data = numpy.frombuffer(launch.store.get("nvshmem"), dtype=bindings.uniqueid_dtype).copy()
+        unique_id = bindings.uniqueid.from_data(data)
+    nvshmem.init(device=gpu, uid=unique_id, rank=launch.pe, nranks=launch.n_pes, initializer_method="uid")

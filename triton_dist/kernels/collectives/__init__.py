@@ -1,0 +1,1 @@
+"""Collectives on symmetric tensors, a file each. ``model`` estimates times, by which ``algorithm="auto"`` chooses."""

@@ -1,0 +1,160 @@
+"""All-gather: every PE's input, one after the other, in everybody's output. Bytes are moved, of any dtype.
+
+``low_latency``, for small inputs: words that carry a number, to every PE's mailbox, and from there to the output; one
+latency in all. ``push``, for larger ones: PEs meet, every program loads its blocks of the input once and stores them
+into all outputs, and PEs meet again; every PE begins its rounds of stores with another peer, so that none is stored to
+by all. ``copy_engine``: the same with a copy for each peer between the meetings, which leaves the processors free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.kernels.arguments import check_algorithm, check_part, check_tensors, need_symmetric, words
+from triton_dist.kernels.collectives import model
+from triton_dist.kernels.protocols.barrier import arrive, meet, wait
+from triton_dist.kernels.protocols.ll import (
+    block_of,
+    exchange_begin,
+    exchange_end,
+    fits,
+    mailbox,
+    receive,
+    send,
+    warps_of,
+)
+from triton_dist.kernels.protocols.local_copy import copied_beside
+from triton_dist.kernels.protocols.stream_barrier import meeting
+from triton_dist.kernels.protocols.workspace import is_symmetric, room
+from triton_dist.kernels.tracing.events import SEND, clock, note
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["all_gather"]
+
+
+@triton.jit
+def _exchange(output, input, mail, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
+    slice, number = exchange_begin(mail, program, N_PES)
+    words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
+    for i in tl.static_range(1, N_PES + 1):
+        send(slice, number, words, (dl.my_pe() + i) % N_PES, N_PES)
+    note(trace, SEND, 0, began)
+    gathered = receive(slice, number, BLOCK, N_PES, trace, 0)
+    pes = tl.arange(0, gathered.shape[0])[:, None]
+    there = (pes < N_PES) & (offsets < n)[None, :]
+    tl.store(output + pes.to(tl.int64) * n + offsets[None, :], gathered.to(output.dtype.element_ty), mask=there)
+    exchange_end(slice, number)
+
+
+@triton.jit
+def _push(output, input, meeting_room, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    me = dl.my_pe()
+    mine = output + me.to(tl.int64) * n
+    number = arrive(meeting_room, program, N_PES)
+    whole = n // BLOCK
+    for block in range(program, whole, tl.num_programs(0)):
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        words = tl.load(input + offsets)
+        if block == program:  # the first loads need not wait for other PEs
+            wait(meeting_room, program, number, N_PES, trace, 0)
+        began = clock(trace)
+        for i in tl.static_range(1, N_PES + 1):
+            tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words)
+        note(trace, SEND, block, began)
+    if program >= whole:
+        wait(meeting_room, program, number, N_PES, trace, 0)
+    if program == whole % tl.num_programs(0):  # the rest, less than a block
+        began = clock(trace)
+        offsets = whole * BLOCK + tl.arange(0, BLOCK)
+        words = tl.load(input + offsets, mask=offsets < n)
+        for i in tl.static_range(1, N_PES + 1):
+            tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words, mask=offsets < n)
+        note(trace, SEND, whole, began)
+    meet(meeting_room, program, N_PES, trace, 1)
+
+
+def all_gather(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto") -> torch.Tensor:
+    """Every PE's ``input``, in PE order, in every PE's ``output``. *Collective*, on the current stream.
+
+    When it ends on a PE, as far as that PE's stream is concerned, its ``output`` is complete and its ``input`` may be
+    overwritten. It may be captured in a CUDA graph after it has run once.
+
+    Args:
+        output: contiguous, with ``n_pes`` times the elements of ``input`` and its dtype; symmetric, except for
+            ``low_latency``. It may not overlap ``input``.
+        input: contiguous; it need not be symmetric. Its shape and dtype are the same on all PEs.
+        algorithm: ``low_latency`` (up to 256 KiB or so), ``push`` or ``copy_engine``; ``auto`` chooses by size.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        TypeError, ValueError: a tensor is not as described; the message says which and how.
+    """
+    check_tensors("all_gather", output=output, input=input)
+    check_part("all_gather", output, input, ("output", "input"))
+    check_algorithm("all_gather", algorithm, tuple(_ALGORITHMS))
+    if input.numel():
+        to, part = words("all_gather", input.numel() * input.element_size(), output, input)
+        if algorithm == "auto":
+            algorithm = _choose(to, part)
+        if algorithm != "low_latency":
+            need_symmetric("all_gather", algorithm, output=output)
+        _ALGORITHMS[algorithm](to, part)
+    return output
+
+
+def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
+    n_pes = triton_dist.n_pes()
+    sent = input.numel() * input.element_size() * (n_pes - 1)
+    estimates = {"push": model.direct(sent), "copy_engine": model.copy_engine(sent, n_pes - 1)}
+    if fits(input.numel(), n_pes):
+        estimates["low_latency"] = model.low_latency(sent)
+        if not is_symmetric(output):
+            return "low_latency"
+    return model.fastest(estimates)
+
+
+def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
+    n, n_pes = input.numel(), triton_dist.n_pes()
+    if not fits(n, n_pes):
+        raise ValueError(f"all_gather: {n} words are too many for algorithm low_latency")
+    block = block or block_of(n, n_pes)
+    programs = triton.cdiv(n, block)
+    trace = record("all_gather, low_latency", programs, 2)
+    _exchange[(programs,)](
+        output, input, mailbox(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
+    )
+
+
+def push(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 0, num_warps: int = 0) -> None:
+    n, n_pes = input.numel(), triton_dist.n_pes()
+    large = n >= 1 << 18
+    block = block or (8192 if large else 2048)
+    num_warps = num_warps or (16 if large else 8)
+    programs = programs or min(128 if large else 64, max(1, triton.cdiv(n, block)))
+    trace = record("all_gather, push", programs, 4 + n // (block * programs))
+    _push[(programs,)](output, input, room(), trace, n, n_pes, block, num_warps=num_warps)
+
+
+def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
+    me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
+    mine = output[me * input.numel() : (me + 1) * input.numel()]
+    with copied_beside(mine, input):
+        meeting()
+        for i in range(1, n_pes):
+            triton_dist.peer(mine, (me + i) % n_pes).copy_(input)
+        meeting()
+
+
+_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}

@@ -1,0 +1,307 @@
+"""All-reduce: everybody gets the sum of all tensors, made in float32 and rounded once; all PEs get the same bits.
+
+``one_shot``, for the smallest: every PE sends all of its tensor to every mailbox, as words that carry a number, and
+adds up what it received; one latency. ``two_shot``, for those a little larger: PE i adds up part i only, and sends the
+sum round; two latencies, but a share of the bytes. ``direct``, for medium ones: PEs meet, every program loads its
+blocks of this PE's part from all tensors and stores their sum into all of them, and PEs meet again. ``push``, for large
+ones: parts go to staging memory of the PEs that add them up, round by round, since stores are faster than loads, and
+every PE stores its sums into all tensors. Both may be done in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.kernels.arguments import check_algorithm, check_op, check_tensors, need_symmetric, sum_words
+from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.staging import (
+    meetings_so_far,
+    plan,
+    push_round,
+    staging,
+    staging_room,
+    sum_of_block,
+)
+from triton_dist.kernels.collectives.sums import sum_of_rows
+from triton_dist.kernels.protocols.barrier import meet
+from triton_dist.kernels.protocols.ll import (
+    block_of,
+    exchange_begin,
+    exchange_end,
+    fits,
+    following,
+    mailbox,
+    receive,
+    send,
+    send_rows,
+    warps_of,
+)
+from triton_dist.kernels.protocols.workspace import is_symmetric, room
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, note
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["all_reduce"]
+
+
+@triton.jit
+def _one_shot(
+    output, input, mail, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+):
+    program = tl.program_id(0)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
+    slice, number = exchange_begin(mail, program, N_PES)
+    words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
+    for i in tl.static_range(1, N_PES + 1):
+        send(slice, number, words, (dl.my_pe() + i) % N_PES, N_PES)
+    note(trace, SEND, 0, began)
+    total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
+    tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
+    exchange_end(slice, number)
+
+
+@triton.jit
+def _two_shot(
+    output,
+    input,
+    mail,
+    trace,
+    n,
+    part,
+    N_PES: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PAIRS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
+    slice, number = exchange_begin(mail, program, N_PES)
+    pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
+    places = pes * part + offsets[None, :]
+    there = (pes < N_PES) & (offsets < part)[None, :] & (places < n)
+    send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), N_PES)
+    note(trace, SEND, 0, began)
+    total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
+    began = clock(trace)
+    number = following(number)
+    for i in tl.static_range(1, N_PES + 1):
+        send(slice, number, total, (dl.my_pe() + i) % N_PES, N_PES)
+    note(trace, SEND, 1, began)
+    tl.store(output + places, receive(slice, number, BLOCK, N_PES, trace, 1).to(output.dtype.element_ty), mask=there)
+    exchange_end(slice, number)
+
+
+@triton.jit
+def _load_sum(ptr, offsets, mask, N_PES: tl.constexpr):
+    """The sum over all PEs of a block of a symmetric tensor, in float32, this PE's own added last."""
+    me = dl.my_pe()
+    total = tl.zeros(offsets.shape, tl.float32)
+    for i in tl.static_range(1, N_PES + 1):
+        total += tl.load(dl.symm_at(ptr, (me + i) % N_PES) + offsets, mask=mask).to(tl.float32)
+    return total
+
+
+@triton.jit
+def _direct(output, input, meeting_room, trace, n, part, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    me = dl.my_pe()
+    start = me.to(tl.int64) * part
+    mine = tl.maximum(tl.minimum(n - start, part), 0)  # elements of my part; the last ones may be shorter
+    meet(meeting_room, program, N_PES, trace, 0)
+    whole = (mine // BLOCK).to(tl.int32)
+    for block in range(program, whole, tl.num_programs(0)):
+        began = clock(trace)
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        total = _load_sum(input + start, offsets, None, N_PES).to(output.dtype.element_ty)
+        note(trace, COMPUTE, block, began)
+        began = clock(trace)
+        for i in tl.static_range(1, N_PES + 1):
+            tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total)
+        note(trace, SEND, block, began)
+    if program == whole % tl.num_programs(0):  # the rest, less than a block
+        began = clock(trace)
+        offsets = whole * BLOCK + tl.arange(0, BLOCK)
+        total = _load_sum(input + start, offsets, offsets < mine, N_PES).to(output.dtype.element_ty)
+        note(trace, COMPUTE, whole, began)
+        began = clock(trace)
+        for i in tl.static_range(1, N_PES + 1):
+            tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total, mask=offsets < mine)
+        note(trace, SEND, whole, began)
+    meet(meeting_room, program, N_PES, trace, 1)
+
+
+@triton.jit
+def _push(
+    output,
+    input,
+    memory,
+    meeting_room,
+    trace,
+    n,
+    part,
+    rounds,
+    N_PES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PER_ROUND: tl.constexpr,
+    SLOT: tl.constexpr,
+):
+    program = tl.program_id(0)
+    half = meetings_so_far(meeting_room, program)
+    me = dl.my_pe()
+    start = me.to(tl.int64) * part
+    for round in range(rounds + 1):
+        began = clock(trace)
+        if round < rounds:
+            push_round(memory, half + round, input, n, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
+            note(trace, SEND, round, began)
+            began = clock(trace)
+        if round > 0:
+            for j in range(PER_ROUND):
+                block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
+                offsets = block * BLOCK + tl.arange(0, BLOCK)
+                if (block + 1) * BLOCK <= tl.minimum(n - start, part):
+                    total = sum_of_block(memory, half + round - 1, input + start, j, offsets, None, N_PES, BLOCK, SLOT)
+                    for i in tl.static_range(1, N_PES + 1):
+                        there = dl.symm_at(output + start, (me + i) % N_PES)
+                        tl.store(there + offsets, total.to(output.dtype.element_ty))
+                else:
+                    used = (offsets < part) & (start + offsets < n)
+                    total = sum_of_block(memory, half + round - 1, input + start, j, offsets, used, N_PES, BLOCK, SLOT)
+                    for i in tl.static_range(1, N_PES + 1):
+                        there = dl.symm_at(output + start, (me + i) % N_PES)
+                        tl.store(there + offsets, total.to(output.dtype.element_ty), mask=used)
+            note(trace, COMPUTE, round - 1, began)
+        meet(meeting_room, program, N_PES, trace, round)
+
+
+def all_reduce(
+    tensor: torch.Tensor, op: str = "sum", out: torch.Tensor | None = None, *, algorithm: str = "auto"
+) -> torch.Tensor:
+    """The sum of every PE's ``tensor``, in ``out``, or in place. *Collective*, on the current stream.
+
+    When it ends on a PE, as far as that PE's stream is concerned, the result is complete there and ``tensor`` may be
+    overwritten. It may be captured in a CUDA graph after it has run once. Equal inputs give equal results.
+
+    Args:
+        tensor: contiguous, float16, bfloat16 or float32; of the same shape on all PEs.
+        op: ``"sum"``.
+        out: like ``tensor``, which it may not overlap; by default the result replaces ``tensor``.
+        algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``push``, for which
+            ``out`` must be symmetric, or ``direct``, for which both must; ``auto`` chooses by size.
+
+    Returns:
+        where the result is.
+
+    Raises:
+        TypeError, ValueError: a tensor is not as described; the message says which and how.
+    """
+    out = tensor if out is None else out
+    check_tensors("all_reduce", tensor=tensor, out=out)
+    if out.numel() != tensor.numel():
+        raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
+    check_op("all_reduce", op, tensor.dtype)
+    check_algorithm("all_reduce", algorithm, tuple(_ALGORITHMS))
+    if tensor.numel():
+        if algorithm == "auto":
+            algorithm = _choose(out, tensor)
+        if algorithm in ("push", "direct"):
+            need_symmetric("all_reduce", algorithm, out=out)
+        if algorithm == "direct":
+            need_symmetric("all_reduce", algorithm, tensor=tensor)
+        _ALGORITHMS[algorithm](out, tensor)
+    return out
+
+
+def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
+    n_pes = triton_dist.n_pes()
+    nbytes = input.numel() * input.element_size()
+    share = nbytes / n_pes * (n_pes - 1)
+    estimates = {}
+    if fits(triton.cdiv(nbytes, 4), n_pes):
+        estimates["one_shot"] = model.low_latency(nbytes * (n_pes - 1))
+    if fits(triton.cdiv(nbytes, 4 * n_pes), n_pes):
+        estimates["two_shot"] = model.low_latency(2 * share, hops=2)
+    if not estimates or is_symmetric(output):
+        estimates["push"] = model.staged(2 * share, meetings=2)
+        if is_symmetric(input):
+            estimates["direct"] = model.pulled(2 * share)
+    return model.fastest(estimates)
+
+
+def one_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
+    n_pes = triton_dist.n_pes()
+    (to, source), dtype, pairs = sum_words("all_reduce", input.numel(), output, input)
+    n = source.numel()
+    if not fits(n, n_pes):
+        raise ValueError(f"all_reduce: {n} words are too many for algorithm one_shot")
+    block = block or block_of(n, n_pes)
+    programs = triton.cdiv(n, block)
+    trace = record("all_reduce, one_shot", programs, 2)
+    _one_shot[(programs,)](
+        to, source, mailbox(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+    )
+
+
+def two_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
+    n_pes = triton_dist.n_pes()
+    (to, source), dtype, pairs = sum_words("all_reduce", input.numel(), output, input)
+    n = source.numel()
+    part = _part(n, n_pes)
+    if not fits(part, n_pes):
+        raise ValueError(f"all_reduce: {n} words are too many for algorithm two_shot")
+    block = block or block_of(part, n_pes)
+    programs = triton.cdiv(part, block)
+    trace = record("all_reduce, two_shot", programs, 4)
+    _two_shot[(programs,)](
+        to, source, mailbox(n_pes), trace, n, part, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+    )
+
+
+def direct(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 0, num_warps: int = 8) -> None:
+    n, n_pes = input.numel(), triton_dist.n_pes()
+    block = block or 4096 // input.element_size()
+    part = _part(n, n_pes)
+    programs = programs or min(64, max(1, triton.cdiv(part, block)))
+    trace = record("all_reduce, direct", programs, 6 + 2 * (part // (block * programs)))
+    _direct[(programs,)](output.view(-1), input.view(-1), room(), trace, n, part, n_pes, block, num_warps=num_warps)
+
+
+def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tuning: int) -> None:
+    n, n_pes = input.numel(), triton_dist.n_pes()
+    part = _part(n, n_pes)
+    cut = plan(part, n_pes, input.element_size(), **tuning)
+    _push[(cut.programs,)](
+        output.view(-1),
+        input.view(-1),
+        staging(n_pes, input.dtype),
+        staging_room(),
+        record("all_reduce, push", cut.programs, 3 * cut.rounds + 3),
+        n,
+        part,
+        cut.rounds,
+        n_pes,
+        cut.block,
+        cut.per_round,
+        cut.slot,
+        num_warps=num_warps,
+    )
+
+
+def _part(n: int, n_pes: int) -> int:
+    """How many of ``n`` each PE adds up: a multiple of 16, so that parts are as well aligned as the whole is."""
+    return -(-n // (16 * n_pes)) * 16
+
+
+_ALGORITHMS: dict[str, Callable[..., None]] = {
+    "one_shot": one_shot,
+    "two_shot": two_shot,
+    "push": push,
+    "direct": direct,
+}

@@ -1,0 +1,169 @@
+"""All-to-all: part i of every PE's input goes to PE i, which keeps it as the part of the sender. Bytes, of any dtype.
+
+``low_latency``, for small inputs: words that carry a number, to the mailboxes. ``push``, for larger ones: PEs meet,
+every program loads blocks of the parts for all PEs, stores them into their outputs, and PEs meet again; every PE begins
+with another peer. ``copy_engine``: the same with a copy for each peer between the meetings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
+from triton_dist.kernels.collectives import model
+from triton_dist.kernels.protocols.barrier import arrive, meet, wait
+from triton_dist.kernels.protocols.ll import (
+    block_of,
+    exchange_begin,
+    exchange_end,
+    fits,
+    mailbox,
+    receive,
+    send_rows,
+    warps_of,
+)
+from triton_dist.kernels.protocols.local_copy import copied_beside
+from triton_dist.kernels.protocols.stream_barrier import meeting
+from triton_dist.kernels.protocols.workspace import is_symmetric, room
+from triton_dist.kernels.tracing.events import SEND, clock, note
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["all_to_all"]
+
+
+@triton.jit
+def _exchange(output, input, mail, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
+    slice, number = exchange_begin(mail, program, N_PES)
+    pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
+    places = pes.to(tl.int64) * n + offsets[None, :]
+    there = (pes < N_PES) & (offsets < n)[None, :]
+    send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), N_PES)
+    note(trace, SEND, 0, began)
+    tl.store(output + places, receive(slice, number, BLOCK, N_PES, trace, 0).to(output.dtype.element_ty), mask=there)
+    exchange_end(slice, number)
+
+
+@triton.jit
+def _push(output, input, meeting_room, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    me = dl.my_pe()
+    mine = output + me.to(tl.int64) * n
+    number = arrive(meeting_room, program, N_PES)
+    whole = n // BLOCK
+    for block in range(program, whole, tl.num_programs(0)):
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        words = ()
+        for i in tl.static_range(1, N_PES + 1):  # all loads are under way before the first store
+            words = words + (tl.load(input + ((me + i) % N_PES).to(tl.int64) * n + offsets),)  # type: ignore[assignment]  # noqa: RUF005
+        if block == program:  # the first loads need not wait for other PEs
+            wait(meeting_room, program, number, N_PES, trace, 0)
+        began = clock(trace)
+        for i in tl.static_range(1, N_PES + 1):
+            tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words[i - 1])
+        note(trace, SEND, block, began)
+    if program >= whole:
+        wait(meeting_room, program, number, N_PES, trace, 0)
+    if program == whole % tl.num_programs(0):  # the rest, less than a block
+        began = clock(trace)
+        offsets = whole * BLOCK + tl.arange(0, BLOCK)
+        for i in tl.static_range(1, N_PES + 1):
+            pe = (me + i) % N_PES
+            few = tl.load(input + pe.to(tl.int64) * n + offsets, mask=offsets < n)
+            tl.store(dl.symm_at(mine, pe) + offsets, few, mask=offsets < n)
+        note(trace, SEND, whole, began)
+    meet(meeting_room, program, N_PES, trace, 1)
+
+
+def all_to_all(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto") -> torch.Tensor:
+    """Part ``my_pe()`` of every PE's ``input``, in PE order, in ``output``. *Collective*, on the current stream.
+
+    When it ends on a PE, as far as that PE's stream is concerned, its ``output`` is complete and its ``input`` may be
+    overwritten. It may be captured in a CUDA graph after it has run once.
+
+    Args:
+        output: contiguous, with as many elements as ``input`` and its dtype; symmetric, except for ``low_latency``. It
+            may not overlap ``input``.
+        input: contiguous, ``n_pes`` parts of equal size one after the other; it need not be symmetric.
+        algorithm: ``low_latency`` (up to 256 KiB a part or so), ``push`` or ``copy_engine``; ``auto`` chooses by size.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        TypeError, ValueError: a tensor is not as described; the message says which and how.
+    """
+    check_tensors("all_to_all", output=output, input=input)
+    n_pes = triton_dist.n_pes()
+    if output.numel() != input.numel() or input.numel() % n_pes:
+        raise ValueError(
+            f"all_to_all: output and input must have the same number of elements, a multiple of {n_pes}, got shapes"
+            f" {tuple(output.shape)} and {tuple(input.shape)}"
+        )
+    check_algorithm("all_to_all", algorithm, tuple(_ALGORITHMS))
+    if input.numel():
+        to, source = words("all_to_all", input.numel() // n_pes * input.element_size(), output, input)
+        if algorithm == "auto":
+            algorithm = _choose(to, source)
+        if algorithm != "low_latency":
+            need_symmetric("all_to_all", algorithm, output=output)
+        _ALGORITHMS[algorithm](to, source)
+    return output
+
+
+def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
+    n_pes = triton_dist.n_pes()
+    sent = input.numel() * input.element_size() / n_pes * (n_pes - 1)
+    estimates = {"push": model.direct(sent), "copy_engine": model.copy_engine(sent, n_pes - 1)}
+    if fits(input.numel() // n_pes, n_pes):
+        estimates["low_latency"] = model.low_latency(sent)
+        if not is_symmetric(output):
+            return "low_latency"
+    return model.fastest(estimates)
+
+
+def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
+    n_pes = triton_dist.n_pes()
+    n = input.numel() // n_pes
+    if not fits(n, n_pes):
+        raise ValueError(f"all_to_all: {n} words a part are too many for algorithm low_latency")
+    block = block or block_of(n, n_pes)
+    programs = triton.cdiv(n, block)
+    trace = record("all_to_all, low_latency", programs, 2)
+    _exchange[(programs,)](
+        output, input, mailbox(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
+    )
+
+
+def push(
+    output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 2048, num_warps: int = 8
+) -> None:
+    n_pes = triton_dist.n_pes()
+    n = input.numel() // n_pes
+    blocks = max(1, triton.cdiv(n, block))
+    programs = programs or triton.cdiv(blocks, triton.cdiv(blocks, 128))  # each as many blocks
+    trace = record("all_to_all, push", programs, 4 + n // (block * programs))
+    _push[(programs,)](output, input, room(), trace, n, n_pes, block, num_warps=num_warps)
+
+
+def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
+    me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
+    n = input.numel() // n_pes
+    mine = output[me * n : (me + 1) * n]
+    with copied_beside(mine, input[me * n : (me + 1) * n]):
+        meeting()
+        for i in range(1, n_pes):
+            pe = (me + i) % n_pes
+            triton_dist.peer(mine, pe).copy_(input[pe * n : (pe + 1) * n])
+        meeting()
+
+
+_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}

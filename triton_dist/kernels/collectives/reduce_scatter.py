@@ -1,0 +1,182 @@
+"""Reduce-scatter: PE i gets the sum of everybody's part i. Sums are made in float32 and rounded once.
+
+``low_latency``, for small inputs: every PE sends part i to PE i's mailbox, as words that carry a number. ``push``, for
+larger ones: every program stores blocks of part i to PE i's staging memory, programs meet, and add up what has come. No
+tensor need be symmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.kernels.arguments import (
+    check_algorithm,
+    check_op,
+    check_part,
+    check_tensors,
+    sum_words,
+)
+from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.staging import (
+    meetings_so_far,
+    plan,
+    push_round,
+    staging,
+    staging_room,
+    sum_of_block,
+)
+from triton_dist.kernels.collectives.sums import sum_of_rows
+from triton_dist.kernels.protocols.barrier import meet
+from triton_dist.kernels.protocols.ll import (
+    block_of,
+    exchange_begin,
+    exchange_end,
+    fits,
+    mailbox,
+    receive,
+    send_rows,
+    warps_of,
+)
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, note
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["reduce_scatter"]
+
+
+@triton.jit
+def _exchange(
+    output, input, mail, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+):
+    program = tl.program_id(0)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
+    began = clock(trace)
+    slice, number = exchange_begin(mail, program, N_PES)
+    pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
+    there = (pes < N_PES) & (offsets < n)[None, :]
+    words = tl.load(input + pes.to(tl.int64) * n + offsets[None, :], mask=there, other=0).to(tl.int32)
+    send_rows(slice, number, words, N_PES)
+    note(trace, SEND, 0, began)
+    total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
+    tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
+    exchange_end(slice, number)
+
+
+@triton.jit
+def _push(
+    output,
+    input,
+    memory,
+    meeting_room,
+    trace,
+    part,
+    rounds,
+    N_PES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PER_ROUND: tl.constexpr,
+    SLOT: tl.constexpr,
+):
+    program = tl.program_id(0)
+    half = meetings_so_far(meeting_room, program)
+    mine = input + dl.my_pe().to(tl.int64) * part
+    for round in range(rounds + 1):
+        began = clock(trace)
+        if round < rounds:
+            push_round(memory, half + round, input, N_PES * part, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
+            note(trace, SEND, round, began)
+            began = clock(trace)
+        if round > 0:
+            for j in range(PER_ROUND):
+                block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
+                offsets = block * BLOCK + tl.arange(0, BLOCK)
+                if (block + 1) * BLOCK <= part:
+                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, None, N_PES, BLOCK, SLOT)
+                    tl.store(output + offsets, total.to(output.dtype.element_ty))
+                else:
+                    there = offsets < part
+                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, there, N_PES, BLOCK, SLOT)
+                    tl.store(output + offsets, total.to(output.dtype.element_ty), mask=there)
+            note(trace, COMPUTE, round - 1, began)
+        if round < rounds:
+            meet(meeting_room, program, N_PES, trace, round)
+
+
+def reduce_scatter(
+    output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, algorithm: str = "auto"
+) -> torch.Tensor:
+    """The sum over all PEs of part ``my_pe()`` of their ``input``, in ``output``. *Collective*, on the current stream.
+
+    When it ends on a PE, as far as that PE's stream is concerned, its ``output`` is complete and its ``input`` may be
+    overwritten. It may be captured in a CUDA graph after it has run once. Equal inputs give equal results.
+
+    Args:
+        output: contiguous, float16, bfloat16 or float32; it may not overlap ``input``.
+        input: contiguous, with ``n_pes`` times the elements of ``output`` and its dtype.
+        op: ``"sum"``.
+        algorithm: ``low_latency`` (up to 256 KiB a part or so) or ``push``; ``auto`` chooses by size.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        TypeError, ValueError: a tensor is not as described; the message says which and how.
+    """
+    check_tensors("reduce_scatter", output=output, input=input)
+    check_part("reduce_scatter", input, output, ("input", "output"))
+    check_op("reduce_scatter", op, output.dtype)
+    check_algorithm("reduce_scatter", algorithm, tuple(_ALGORITHMS))
+    if output.numel():
+        if algorithm == "auto":
+            algorithm = _choose(output)
+        _ALGORITHMS[algorithm](output, input)
+    return output
+
+
+def _choose(output: torch.Tensor) -> str:
+    n_pes = triton_dist.n_pes()
+    nbytes = output.numel() * output.element_size()
+    estimates = {"push": model.staged(nbytes * (n_pes - 1), meetings=1)}
+    if fits(triton.cdiv(nbytes, 4), n_pes):
+        estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
+    return model.fastest(estimates)
+
+
+def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
+    n_pes = triton_dist.n_pes()
+    (to, source), dtype, pairs = sum_words("reduce_scatter", output.numel(), output, input)
+    n = to.numel()
+    if not fits(n, n_pes):
+        raise ValueError(f"reduce_scatter: {n} words are too many for algorithm low_latency")
+    block = block or block_of(n, n_pes)
+    programs = triton.cdiv(n, block)
+    trace = record("reduce_scatter, low_latency", programs, 2)
+    _exchange[(programs,)](
+        to, source, mailbox(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+    )
+
+
+def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 16, **tuning: int) -> None:
+    part, n_pes = output.numel(), triton_dist.n_pes()
+    cut = plan(part, n_pes, output.element_size(), **{"block_bytes": 8192} | tuning)
+    _push[(cut.programs,)](
+        output.view(-1),
+        input.view(-1),
+        staging(n_pes, output.dtype),
+        staging_room(),
+        record("reduce_scatter, push", cut.programs, 3 * cut.rounds + 3),
+        part,
+        cut.rounds,
+        n_pes,
+        cut.block,
+        cut.per_round,
+        cut.slot,
+        num_warps=num_warps,
+    )
+
+
+_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push}

@@ -1,0 +1,54 @@
+"""A product with nothing beside it: by cuBLAS or by our kernel, whichever is faster for its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+import triton_dist
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.fp8 import ones
+from triton_dist.kernels.gemm.measure import fastest
+from triton_dist.kernels.gemm.plan_cache import kept, shape_of
+
+__all__ = ["alone"]
+
+
+def alone(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None) -> None:
+    """c = a · b on this PE, times ``scale``. *Collective* when a shape is first used: all PEs agree on what is fastest.
+
+    Without a GPU, and with fp8 factors that cuBLAS does not take, that is the portable kernel.
+    """
+    from triton_dist.kernels.gemm.hopper.launch import fits
+
+    ways: dict[str, Callable[[], object]] = {}
+    if triton_dist.kind() != "cpu":
+        if scale is None:
+            ways["cublas"] = partial(torch.mm, a, b, out=c)
+        elif _scaled_mm_takes(a, b, c):
+            ways["cublas"] = partial(_scaled_mm, a, b, c, scale)
+        if fits(a, b, c):
+            ways["ours"] = partial(_ours, a, b, c, scale)
+    if not ways:
+        ways["portable"] = partial(portable.local, a, b, c, scale=scale)
+    ways[fastest("alone", a, b, c, ways)]()
+
+
+def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+    """What it says in an error otherwise: b by columns, multiples of 16, and not both of e5m2."""
+    aligned = all(size % 16 == 0 for size in (*b.shape, a.stride(0), b.stride(1), c.stride(0) * c.element_size()))
+    aligned = aligned and all(matrix.data_ptr() % 16 == 0 for matrix in (a, b, c))
+    return aligned and b.stride(0) == 1 and torch.float8_e4m3fn in (a.dtype, b.dtype)
+
+
+def _scaled_mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor) -> None:
+    # Its sums are then as exact as our kernels'.
+    torch._scaled_mm(a, b, scale_a=scale, scale_b=ones(), out_dtype=c.dtype, use_fast_accum=True, out=c)
+
+
+def _ours(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    from triton_dist.kernels.gemm.hopper.launch import all_tiles
+
+    kept(("local", *shape_of(a, b)), partial(all_tiles, a, c, "local"))(a, b, c, scale=scale)

@@ -1,0 +1,251 @@
+"""Products of few rows, up to 128, with the communication inside: their time is that in which B comes from memory.
+
+One kernel. A program computes a tile of all rows and some columns, and so streams its share of B, with as many loads on
+their way as shared memory holds. The tile leaves from registers, as words that say themselves that they have arrived
+(``compact``): each PE's rows go to that PE, which adds up what all have sent and, for the all-reduce, sends the sum
+round. No kernel reads C again, and what comes after the last of B is a remote write, or two, and the time of the bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.kernels.collectives.sums import elements_of, sum_of_rows, words_of
+from triton_dist.kernels.device import gpu
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.protocols.sentinel import BOXES, between, empty, post, take
+from triton_dist.kernels.protocols.workspace import scratch
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, note
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["MAX_ROWS", "Cut", "cut_for", "few_rows", "stages_for", "takes"]
+
+MAX_ROWS = 128
+
+# A program's mailbox begins with words: whose box's turn it is, and a count for fences.
+_HEADER = tl.constexpr(32)
+
+
+@triton.jit
+def _multiply(
+    a, b, tile, M, N, K, each, a_step, b_row, b_column,
+    BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr,
+    A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """The sums of a tile in which every PE has ``BLOCK`` rows, and uses ``each`` of them."""
+    rows, inner = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
+    places = rows // BLOCK * each + rows % BLOCK
+    rows_there = ((rows % BLOCK < each) & (places < M))[:, None]
+    columns = tile * BLOCK_N + tl.arange(0, BLOCK_N)
+    sums = tl.zeros((BLOCK_N, BLOCK_M) if TURNED else (BLOCK_M, BLOCK_N), tl.float32)
+    for block in range(tl.cdiv(K, BLOCK_K)):
+        k = block * BLOCK_K
+        if A_TMA:
+            x = a.load([0, k])
+        else:
+            there = rows_there if WHOLE else rows_there & (k + inner < K)[None, :]
+            x = tl.load(a + places.to(tl.int64)[:, None] * a_step + (k + inner)[None, :], mask=there, other=0.0)
+        if B_TMA and B_BY_COLUMNS:
+            y = tl.trans(b.load([tile * BLOCK_N, k]))
+        elif B_TMA:
+            y = b.load([k, tile * BLOCK_N])
+        else:
+            at = b + (k + inner).to(tl.int64)[:, None] * b_row + columns.to(tl.int64)[None, :] * b_column
+            there = None if WHOLE else (k + inner < K)[:, None] & (columns < N)[None, :]
+            y = tl.load(at, mask=there, other=None if WHOLE else 0.0)
+        if TURNED:
+            sums = tl.dot(tl.trans(y), tl.trans(x), sums, input_precision="ieee")
+        else:
+            sums = tl.dot(x, y, sums, input_precision="ieee")
+    return tl.trans(sums) if TURNED else sums
+
+
+@triton.jit
+def _store(c, values, column, each, M, N, c_step, PES: tl.constexpr):
+    """Store float32 values to the rows of ``PES`` PEs, who have a block of equal size, and use ``each`` of its rows."""
+    BLOCK: tl.constexpr = values.shape[0] // PES
+    rows = tl.arange(0, values.shape[0])
+    columns = column + tl.arange(0, values.shape[1])
+    places = rows // BLOCK * each + rows % BLOCK
+    exist = ((rows % BLOCK < each) & (places < M))[:, None] & (columns < N)[None, :]
+    tl.store(c + places.to(tl.int64)[:, None] * c_step + columns[None, :], values.to(c.dtype.element_ty), mask=exist)
+
+
+@triton.jit
+def _exchange(
+    total, c, boxes, last, trace, tile, column, each, M, N, c_step,
+    TO_ALL: tl.constexpr, N_PES: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """Send everybody's rows of a tile to everybody, add up what comes, and store it; or send it round first.
+
+    Meanwhile the boxes of the tile before are emptied, ``last`` words behind these.
+    """
+    PES: tl.constexpr = triton.next_power_of_2(N_PES)
+    DTYPE: tl.constexpr = c.dtype.element_ty
+    ROWS: tl.constexpr = total.shape[0]
+    COLUMNS: tl.constexpr = total.shape[1]
+    pes = tl.arange(0, PES)
+    distances = tl.zeros(pes.shape, tl.int64)
+    for pe in tl.static_range(N_PES):
+        distances = tl.where(pes == pe, (dl.symm_at(boxes, pe).to(tl.int64) - boxes.to(tl.int64)) // 4, distances)
+    distances = tl.multiple_of(distances, 16)[:, None]  # else words would be stored one by one
+    exist = (pes < N_PES)[:, None]
+    words = tl.arange(0, WORDS)[None, :]
+    there = boxes + dl.my_pe() * WORDS + distances + words
+    here = boxes + tl.minimum(pes, N_PES - 1)[:, None] * WORDS + words  # of those that do not exist, the last one's
+    began = clock(trace)
+    post(there, words_of(total.reshape([PES, ROWS // PES * COLUMNS]), DTYPE), exist, DTYPE)
+    note(trace, SEND, tile, began)
+    empty(here + last, exist)
+    PAIRS: tl.constexpr = not (DTYPE == tl.float32)  # noqa: SIM201, SIM300
+    summed = sum_of_rows(take(here, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
+    if TO_ALL:
+        second = BOXES * N_PES * WORDS
+        began = clock(trace)
+        post(there + second, tl.broadcast_to(summed, [PES, WORDS]), exist, DTYPE)
+        note(trace, SEND, tile, began)
+        empty(here + second + last, exist)
+        rows = elements_of(take(here + second, DTYPE, trace, tile), DTYPE).reshape([ROWS, COLUMNS])
+        _store(c, rows, column, each, M, N, c_step, PES)
+    else:
+        _store(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, each, each, N, c_step, 1)
+
+
+@triton.jit
+def _few_rows(
+    a, b, c, mail, trace, M, N, K, each, a_step, b_row, b_column, c_step,
+    TO_ALL: tl.constexpr, N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
+    WHOLE: tl.constexpr,
+):  # fmt: skip
+    BLOCK: tl.constexpr = BLOCK_M // triton.next_power_of_2(N_PES)
+    mine = mail + tl.program_id(0) * (_HEADER + 2 * BOXES * N_PES * WORDS)
+    turn = tl.load(mine)
+    for tile in range(tl.program_id(0), tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
+        began = clock(trace)
+        total = _multiply(
+            a, b, tile, M, N, K, each, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N, BLOCK_K, TURNED, A_TMA, B_TMA,
+            B_BY_COLUMNS, WHOLE,
+        )  # fmt: skip
+        note(trace, COMPUTE, tile, began)
+        boxes = mine + _HEADER + turn * (N_PES * WORDS)
+        last = tl.where(turn == 0, BOXES - 1, -1) * (N_PES * WORDS)
+        _exchange(total, c, boxes, last, trace, tile, tile * BLOCK_N, each, M, N, c_step, TO_ALL, N_PES, WORDS)
+        turn = tl.where(turn == BOXES - 1, 0, turn + 1)
+        if tile + tl.num_programs(0) < tl.cdiv(N, BLOCK_N):
+            between(mine + 1)
+    tl.store(mine, turn)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a product is cut: columns and K of a block, and warps of a program."""
+
+    block_n: int
+    block_k: int
+    warps: int
+    turned: bool
+    """Whether columns of B are what the tensor cores call rows: of those they take 64 at a time, of others 8."""
+
+
+def takes(rows: int, n_pes: int) -> bool:
+    """Whether a product of so many rows, which PEs share, fits in a tile. Its factors must be of the result's type."""
+    return _block_m(rows, n_pes) <= MAX_ROWS
+
+
+def few_rows(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool) -> None:
+    """c = the sum of a · b over PEs: this PE's rows of it, of which each has as many, or all on every PE. *Collective*
+    when a shape is first used.
+
+    Args:
+        a: [M, K], with contiguous rows; ``takes`` says how many.
+        b: [K, N], with contiguous rows or columns.
+        c: [M / n_pes, N], or all of it, [M, N].
+    """
+    n_pes = triton_dist.n_pes()
+    (m, k), n = a.shape, b.shape[1]
+    block_m = _block_m(m, n_pes)
+    cut = _cut_here(block_m, n, a.element_size())
+    words = block_m // int(triton.next_power_of_2(n_pes)) * cut.block_n * a.element_size() // 4
+    out = "all" if to_all else "scatter"
+    # One for each operation: of the tile before, a program empties the boxes that it uses itself.
+    mail = scratch(f"few rows, {out}, {words} words", _programs() * (_HEADER.value + 2 * BOXES.value * n_pes * words))
+    each = triton.cdiv(m, n_pes)
+    a_tma = _by_tma(a) and each * n_pes == block_m
+    b_tma = _by_tma(b) or _by_tma(b.t())
+    by_columns = b.stride(1) != 1
+    block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
+    tiles = triton.cdiv(n, cut.block_n)
+    programs = min(tiles, _programs())
+    _few_rows[(programs,)](
+        _descriptor(a, block_m, cut.block_k) if a_tma else a,
+        _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
+        c, mail, record(f"product of few rows, {out}", programs, 5 * (1 + tiles // programs)),
+        m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
+        TO_ALL=to_all, N_PES=n_pes, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
+        WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,
+        WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0,
+        num_warps=cut.warps, num_stages=_stages_here(block_m, cut, a.element_size()),
+    )  # fmt: skip
+
+
+def _block_m(rows: int, n_pes: int) -> int:
+    """Rows of a tile in which every PE's are a block of the same size, a power of two."""
+    pes = int(triton.next_power_of_2(n_pes))
+    return max(16, pes * int(triton.next_power_of_2(triton.cdiv(rows, n_pes))))
+
+
+def _programs() -> int:
+    """How many programs there may be: all wait for those of other PEs, and so must run at the same time."""
+    return portable.programs()
+
+
+def cut_for(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
+    """The cut of a product with ``n`` columns on a GPU that runs so many programs at a time.
+
+    All programs should have a share of B; the wider its tiles, the less often A is loaded.
+    """
+    block_n = 64
+    while triton.cdiv(n, block_n) > programs and block_n < 256:
+        block_n *= 2
+    block_k = (256 if block_m <= 64 and block_n <= 128 else 128) // itemsize
+    return Cut(block_n, block_k, 4 if block_m * block_n * itemsize <= 32768 else 8, itemsize == 2)
+
+
+def _cut_here(block_m: int, n: int, itemsize: int) -> Cut:
+    if triton_dist.kind() == "gpu":
+        return cut_for(block_m, n, itemsize, _programs())
+    return Cut(min(16, 1024 // block_m), 32, 4, block_m <= 16)  # more than 4 KiB at a time no program may wait for
+
+
+def stages_for(block_m: int, cut: Cut, itemsize: int, shared_memory: int) -> int:
+    """How many blocks along K can be on their way, in so many bytes of shared memory; of more than 8 none is of use."""
+    return max(1, min(8, (shared_memory - 2048) // ((block_m + cut.block_n) * cut.block_k * itemsize)))
+
+
+def _stages_here(block_m: int, cut: Cut, itemsize: int) -> int:
+    if triton_dist.kind() == "cpu":
+        return 1
+    return stages_for(block_m, cut, itemsize, gpu().shared_memory)
+
+
+def _by_tma(matrix: torch.Tensor) -> bool:
+    """Whether the GPU has TMA, and it can load blocks of this matrix, whose rows are contiguous."""
+    if triton_dist.kind() == "cpu" or gpu().capability < (9, 0):
+        return False
+    step, one = matrix.stride()
+    aligned = matrix.data_ptr() % 16 == 0 and step * matrix.element_size() % 16 == 0
+    return one == 1 and step >= matrix.shape[1] and aligned
+
+
+def _descriptor(matrix: torch.Tensor, *block: int) -> Any:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor.from_tensor(matrix, list(block))

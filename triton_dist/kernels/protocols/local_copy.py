@@ -1,0 +1,38 @@
+"""A copy within a PE, beside those that the copy engine sends to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import triton
+import triton.language as tl
+
+from triton_dist.kernels.protocols.side_stream import side_stream
+
+__all__ = ["copied_beside"]
+
+
+@triton.jit
+def _copy(to, source, n, BLOCK: tl.constexpr):
+    for block in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        tl.store(to + offsets, tl.load(source + offsets, mask=offsets < n), mask=offsets < n)
+
+
+@contextmanager
+def copied_beside(to: torch.Tensor, source: torch.Tensor) -> Iterator[None]:
+    """Copy ``source`` to ``to`` while the block goes on; what follows on the current stream waits for both.
+
+    A kernel does it, with few programs: the copy engine has one queue for a GPU's own copies and those to peers.
+    """
+    grid = (min(32, triton.cdiv(to.numel(), 4096)),)
+    if not to.is_cuda:
+        _copy[grid](to, source, to.numel(), 4096)
+        yield
+        return
+    with side_stream() as beside:
+        with torch.cuda.stream(beside):
+            _copy[grid](to, source, to.numel(), 4096, num_warps=8)
+        yield

@@ -1,0 +1,64 @@
+"""Symmetric memory that kernels keep between their launches: flags to meet by, and room for messages on their way.
+
+It belongs to the world: made when a kernel of this package first needs it, by all PEs together, and gone with it. A
+place has a name and is zeroed once. Whoever uses it leaves it such that the next launch finds its way without the host,
+so that kernels may be captured in CUDA graphs and replayed in any order, the same on every PE.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+import triton_dist
+from triton_dist.kernels.protocols.barrier import PROGRAMS, ROW
+from triton_dist.world import World
+from triton_dist.world.api import _current
+
+__all__ = ["is_symmetric", "refuse_in_capture", "room", "scratch"]
+
+_places: weakref.WeakKeyDictionary[World, dict[str, torch.Tensor]] = weakref.WeakKeyDictionary()
+
+
+def scratch(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    """The symmetric tensor ``name``, of at least ``numel`` elements, which were zero when it was made.
+
+    *Collective* when it is made, or made anew because more elements are wanted than it has; graphs that were captured
+    with the smaller one go on using that.
+
+    Raises:
+        RuntimeError: it would have to be made while a CUDA graph is captured: run the kernel once before.
+        MemoryError: the symmetric heap is full.
+    """
+    places = _places.setdefault(_current(), {})
+    found = places.get(name)
+    if found is None or found.numel() < numel:
+        refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
+        if found is not None:
+            places.setdefault(f"{name}, {found.numel()} elements", found)
+        found = places[name] = triton_dist.zeros(numel, dtype=dtype)
+    assert found.dtype == dtype, f"{name} is of {found.dtype}, and {dtype} is asked for"
+    return found
+
+
+def refuse_in_capture(what: str) -> None:
+    """RuntimeError, beginning with ``what``, if a CUDA graph is being captured: memory cannot be made then."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(f"{what}, and cannot be made while a CUDA graph is captured: run the same call once before")
+
+
+def room(name: str = "") -> torch.Tensor:
+    """A place for kernels to :func:`~triton_dist.kernels.protocols.barrier.meet` in. Kernels that may run at the same
+    time on one PE need rooms of different names. *Collective* the first time."""
+    return scratch(f"room {name}", PROGRAMS * ROW)
+
+
+def is_symmetric(tensor: torch.Tensor) -> bool:
+    """Whether a tensor lies in this PE's part of the symmetric heap."""
+    world = _current()
+    try:
+        world.peer(tensor, world.pe)
+    except ValueError:
+        return False
+    return True

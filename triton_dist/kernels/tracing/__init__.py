@@ -1,0 +1,1 @@
+"""Traces of kernels: ``events`` is called in kernels, ``recorder`` on the host."""
