@@ -11,11 +11,12 @@ import numpy
 import torch
 import triton
 
+import triton_dist
 from triton_dist.bootstrap.source_lines import is_standard_library
 
 __all__ = ["line_of_frame", "of_error", "of_frame"]
 
-_PACKAGE = Path(__file__).parents[2]
+_PACKAGE = Path(triton_dist.__file__).parent
 
 # Kernels of our own library (triton_dist.kernels) are kernels; what runs them and what they call into is not.
 _MACHINERY = tuple(
@@ -24,8 +25,7 @@ _MACHINERY = tuple(
         Path(triton.__file__).parent,
         Path(numpy.__file__).parent,
         Path(torch.__file__).parent,
-        _PACKAGE / "language",
-        _PACKAGE / "world",
+        *(_PACKAGE / package for package in ("bootstrap", "cpu", "language", "triton_api", "world")),
     )
 )
 

@@ -144,7 +144,7 @@ def check_broadcast(world: Any) -> None:
 
 def check_many_rounds(world: Any) -> None:
     """With few programs, so that they need several rounds, and use halves of the staging memory in turn."""
-    from triton_dist.kernels.collectives import all_reduce, broadcast, reduce_scatter
+    from triton_dist.kernels import all_reduce, broadcast, reduce_scatter
 
     modules = {function.__module__: inspect.getmodule(function) for function in (all_reduce, broadcast, reduce_scatter)}
     all_reduce, broadcast, reduce_scatter = modules.values()

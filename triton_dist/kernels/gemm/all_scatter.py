@@ -6,7 +6,7 @@ and one more:
 - ``bulk_synchronous``: the product, then its tiles are sent. Nothing overlaps.
 - ``producer_consumer``: two kernels on two streams; the product's has most of the GPU and raises a flag for each tile,
   the other waits for the flags and sends.
-- ``copy_engine``: the same, but the GPU's copy engine is the consumer, so that all processors compute (``engine.py``).
+- ``copy_engine``: the same, but the GPU's copy engine is the consumer, so that all SMs compute (``copy_engine.py``).
 - ``fused_sequential``: one kernel; a program sends each tile that it has computed, then computes the next.
 - ``fused_producer_consumer``: one kernel; some programs send what the others compute.
 - ``warp_specialized``: one kernel; in every program one warp sends a tile while the others compute the next.
