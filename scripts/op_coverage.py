@@ -33,11 +33,12 @@ ROCSHMEM was compiled for gfx942 and gfx950 and never run ([amd.md](amd.md)); â€
 def page() -> Iterator[str]:
     runs = json.loads(RESULTS.read_text())
     yield _INTRODUCTION
-    yield "| run | where | checks | failed |"
-    yield "| --- | --- | --- | --- |"
+    yield "| run | where | commit | checks | failed |"
+    yield "| --- | --- | --- | --- | --- |"
     for run in runs:
         failed = [check["check"] for check in run["checks"] if not check["passed"]]
-        yield f"| {_title(run)} | {run['where']} | {len(run['checks'])} | {', '.join(failed) or '0'} |"
+        where = f"{run['where']} | {run.get('commit') or 'not noted'}"
+        yield f"| {_title(run)} | {where} | {len(run['checks'])} | {', '.join(failed) or '0'} |"
     yield ""
     yield "| op | " + " | ".join(map(_title, runs)) + " | rocshmem |"
     yield "| --- |" + " --- |" * (len(runs) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import subprocess
@@ -46,15 +47,16 @@ def warm_cache(transport: str) -> None:
 
 
 @each_transport
-def test_ops(n_gpus: int, transport: str) -> None:
+def test_ops(n_gpus: int, transport: str, tmp_path: Path) -> None:
     warm_cache(transport)
-    env = CHECKS | {"TRITON_DIST_TRANSPORT": transport}
-    run = torchrun(n_gpus, "tests/gpu/worker_ops.py", env=env, timeout=600)
+    env, report = CHECKS | {"TRITON_DIST_TRANSPORT": transport}, tmp_path / "results.json"
+    run = torchrun(n_gpus, "tests/gpu/worker_ops.py", "--results", str(report), env=env, timeout=600)
     print(run.stdout)
     assert run.returncode == 0, run.stdout
-    assert "FAIL" not in run.stdout
-    assert "SKIP" not in run.stdout
-    assert run.stdout.count("\nPASS") > 75, "checks are missing"
+    command = [sys.executable, ROOT / "tests/gpu/worker_ops.py", "--list"]
+    listed = subprocess.run(command, env=os.environ | env, capture_output=True, text=True).stdout.split()
+    results = json.loads(report.read_text())
+    assert [check["check"] for check in results["checks"] if check["passed"]] == listed
 
 
 def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import os
+import subprocess
 import time
 import traceback
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from triton_dist import World, environment
 Check = Callable[[World], None]
 
 GPU = triton_dist.kind() == "gpu"
-LIMIT_SECONDS = 60  # of one check, of the start and of the end: then every PE says where it stands, and ends
+LIMIT_SECONDS = 60  # of one check, of the start and of the end: then every PE prints its stack and ends
 LEFT_ALONE_SECONDS = 15  # how long a PE on which a check failed waits for the others, who may be waiting for it
 _checks: dict[str, tuple[Check, bool]] = {}
 
@@ -67,6 +69,12 @@ def main() -> int:
     parser.add_argument("--without", help="run no check whose name contains this")
     parser.add_argument("--part", default="0/1", help="run one part of the checks: 2/4 is the third of four")
     parser.add_argument("--list", action="store_true", help="print the names of the checks")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=LIMIT_SECONDS,
+        help="seconds for each check: more where kernels are not compiled yet",
+    )
     parser.add_argument("--results", type=Path, help="a JSON file to write: what ran, with which ops, and how it went")
     args = parser.parse_args()
     part, parts = map(int, args.part.split("/"))
@@ -76,16 +84,17 @@ def main() -> int:
     if args.list:
         print("\n".join(chosen))
         return 0
-    failed, results = 0, []
+    failed, results, skipped = 0, [], []
     record.start(GPU)
-    faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
+    faulthandler.dump_traceback_later(args.limit, exit=True)
     with triton_dist.init() as world:
         for name, (function, gpu_only) in chosen.items():
             if gpu_only and not GPU:
                 _say(world, f"SKIP {name}: needs GPUs")
+                skipped.append(name)
                 continue
             begin = time.perf_counter()
-            error = _run(function, world)
+            error = _run(function, world, args.limit)
             failed += not error.startswith("PASS")
             seconds = time.perf_counter() - begin
             _say(world, f"{error} ({seconds:.2f} s)")
@@ -93,15 +102,28 @@ def main() -> int:
         _say(world, f"{len(chosen) - failed} of {len(chosen)} without failure on {world.n_pes} PEs")
         if args.results and world.pe == 0:
             where = {"transport": world.transport if GPU else "cpu", "pes": world.n_pes}
-            args.results.write_text(json.dumps(where | {"checks": results}, indent=1))
+            run = where | {"commit": commit(), "checks": results, "skipped": skipped}
+            args.results.write_text(json.dumps(run, indent=1))
     return 1 if failed else 0
 
 
-def _run(function: Check, world: World) -> str:
+def commit() -> str | None:
+    """The commit of this tree, or of ``GIT_COMMIT`` where it is no repository; with ``+`` if files differ from it."""
+
+    def git(*command: str) -> str:
+        run = subprocess.run(["git", "-C", Path(__file__).parent, *command], capture_output=True, text=True)
+        return run.stdout.strip() if run.returncode == 0 else ""
+
+    if found := git("rev-parse", "--short=12", "HEAD"):
+        return found + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    return os.environ.get("GIT_COMMIT")
+
+
+def _run(function: Check, world: World, limit: float) -> str:
     """Run one check and learn how it went on the other PEs: a line that starts with PASS or FAIL, the same for all."""
     name = function.__name__
     problem = ""
-    faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
+    faulthandler.dump_traceback_later(limit, exit=True)
     try:
         function(world)
     except Exception as error:
@@ -112,7 +134,7 @@ def _run(function: Check, world: World) -> str:
     pes = [pe for pe in range(world.n_pes) if triton_dist.peer(bad, pe).item()]
     triton_dist.barrier_all()
     triton_dist.free(bad)
-    faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
+    faulthandler.dump_traceback_later(limit, exit=True)
     return f"FAIL {name} on PEs {pes} {problem}" if pes else f"PASS {name}"
 
 
