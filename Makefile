@@ -39,6 +39,7 @@ bench: build
 docs: build
 	@$(PY) scripts/generate_op_docs.py
 	@$(PY) scripts/op_coverage.py > docs/tested.md
+	@$(PY) scripts/results_index.py > benchmarks/results/README.md
 
 lint: build/build.ninja # which also puts the extension module's types where mypy finds them
 	$(PY) -m ruff check
