@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import time
 import uuid
-from pathlib import Path
 
 import psutil
 import pytest
 from checking import ENVIRONMENT, HERE
 from forking import launch
+from leftovers import new_shared_files, shared_files
 
 from triton_dist import testing
 from triton_dist.bootstrap import framing as wire
@@ -140,15 +139,12 @@ for turn in range(2): ctypes.CDLL(None).pthread_mutex_lock(mutex)
 
 def test_nothing_is_left_after_a_kill() -> None:
     """The launcher's time limit kills all PEs in the middle of their work."""
-    before = set(Path("/dev/shm").iterdir())
+    before = shared_files()
     mark = uuid.uuid4().hex
     # Not forks, whose environment as the system tells it is that of the process that they are forks of.
     result = testing.launch([FAILING / "linger.py"], 2, env={**ENVIRONMENT, "MARK": mark}, timeout=12)
     assert result.timed_out and all("ready" in pe.stdout for pe in result), result.report
-    deadline = time.monotonic() + 20  # other tests, which run at the same time, may have files there for a while
-    while set(Path("/dev/shm").iterdir()) - before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert set(Path("/dev/shm").iterdir()) <= before
+    assert not new_shared_files(before)
     assert not [process for process in psutil.process_iter() if mark in environment_of(process).values()]
 
 

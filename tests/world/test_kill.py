@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from checking import HERE
+from leftovers import new_shared_files, shared_files
 
 KILLS = int(os.environ.get("KILLS", "12"))  # in the CPU world; KILLS=50 for more of them
 SECONDS = 10
@@ -20,7 +21,7 @@ SECONDS = 10
 @pytest.mark.parametrize(("world", "kills"), [("cpu", KILLS), pytest.param("gpu", 5, marks=pytest.mark.gpu(3))])
 def test_a_kill_at_any_moment(world: str, kills: int) -> None:
     mark = uuid.uuid4().hex
-    segments = set(Path("/dev/shm").iterdir())
+    before = shared_files()
     environment = os.environ | {
         "TRITON_DIST_WORLD": world,
         "TRITON_DIST_SYMMETRIC_SIZE": "64M",
@@ -46,7 +47,7 @@ def test_a_kill_at_any_moment(world: str, kills: int) -> None:
             assert pe == victim or status == 1 or run["statuses"].count(0) == 3 - killed, told
             assert pe == victim or status == 0 or f"PE {victim}" in output, told
     assert sum(run["victim"] >= 0 and run["statuses"][run["victim"]] == -9 for run in runs) == kills
-    assert set(Path("/dev/shm").iterdir()) <= segments
+    assert not new_shared_files(before)
     assert mark not in Path("/proc/net/unix").read_text(), "a meeting point is left"
     assert not [process for process in psutil.process_iter() if _has(process, mark)]
 
