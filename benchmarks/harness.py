@@ -280,14 +280,14 @@ class Bench:
 
     def _time(self, graph: torch.cuda.CUDAGraph, fresh: Callable[[], None] | None) -> float:
         """Microseconds of one replay on this PE."""
-        from triton_dist.kernels.protocols.stream_barrier import meeting
+        from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
         self._settle()
         if fresh:
             fresh()
         self._cache.add_(1)
         torch.cuda._sleep(200_000)  # about 0.1 ms, in which the host gets everything below into the stream
-        meeting()
+        stream_barrier()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         graph.replay()

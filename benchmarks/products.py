@@ -1,6 +1,6 @@
 """Matrix products with communication against cuBLAS with NCCL and torch's fused operators.
 
-    torchrun --nproc-per-node 4 benchmarks/products.py [--only gemm_all_scatter …] [--patterns] [--fp8] [--save FILE]
+    torchrun --nproc-per-node 4 benchmarks/products.py [--only gemm_all_scatter …] [--algorithms] [--fp8] [--save FILE]
 
 The bound of each is the time of cuBLAS for the product alone, or that in which a copy engine sends the bytes that a PE
 must send, whichever is longer; the efficiency is the bound by the time.
@@ -24,7 +24,7 @@ from harness import Bench, Side, session
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels.gemm.fp8 import ones
-from triton_dist.kernels.gemm.small_m import takes
+from triton_dist.kernels.gemm.small_m import fits_small_m
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 factors = BF16  # or FP8, with B by columns; results are of bfloat16
@@ -97,16 +97,16 @@ def torch_native_asked_for() -> Iterator[None]:
         del os.environ["TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"]
 
 
-def patterns(function: Callable[..., torch.Tensor], names: Any, wanted: bool, *args: Any) -> dict[str, Side]:
-    """Our function as it chooses by itself and, if wanted, each of its patterns."""
+def algorithms(function: Callable[..., torch.Tensor], names: Any, wanted: bool, *args: Any) -> dict[str, Side]:
+    """Our function as it chooses by itself and, if wanted, each of its algorithms."""
     sides: dict[str, Side] = {"ours": lambda i: function(*args)}
     for name in names if wanted else ():
-        sides[f"ours, {name}"] = partial(lambda name, i: function(*args, pattern=name), name)
+        sides[f"ours, {name}"] = partial(lambda name, i: function(*args, algorithm=name), name)
     return sides
 
 
 def gemm_all_scatter(bench: Bench, m: int, n: int, k: int, rate: float, wanted: bool) -> None:
-    from triton_dist.kernels.gemm.all_scatter import PATTERNS
+    from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS
 
     pe, n_pes = bench.world.pe, bench.world.n_pes
     a, b = factor_a(m, k, 0), factor_b(k, n // n_pes, 1 + pe)
@@ -117,7 +117,7 @@ def gemm_all_scatter(bench: Bench, m: int, n: int, k: int, rate: float, wanted: 
         dist.all_gather_into_tensor(gathered, product(a, b))
         return gathered.permute(1, 0, 2)
 
-    sides = {"NCCL + cuBLAS": nccl, **patterns(kernels.gemm_all_scatter, PATTERNS, wanted, a, b, out)}
+    sides = {"NCCL + cuBLAS": nccl, **algorithms(kernels.gemm_all_scatter, ALGORITHMS, wanted, a, b, out)}
     wire = m * (n // n_pes) * 2 * (n_pes - 1) / rate
     bound = max(bench.time_alone(lambda: product(a, b)), wire)
     bench.compare(
@@ -131,7 +131,7 @@ def gemm_all_scatter(bench: Bench, m: int, n: int, k: int, rate: float, wanted: 
 
 
 def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: bool) -> None:
-    from triton_dist.kernels.gemm.all_gather import PATTERNS
+    from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS
 
     pe, n_pes = bench.world.pe, bench.world.n_pes
     group = symmetric_of_torch(bench)
@@ -154,11 +154,11 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
         with torch_native_asked_for():
             return torch_fused(i)
 
-    names = [name for name in PATTERNS if possible(name, m // n_pes)]
+    names = [name for name in ALGORITHMS if possible(name, m // n_pes)]
     sides = {"NCCL + cuBLAS": nccl, "torch fused": torch_fused}
     if factors == BF16 and 2048 < m <= 4096:  # else it makes no difference
         sides["torch fused, native"] = torch_native
-    sides |= patterns(kernels.all_gather_gemm, names, wanted, a, b, out)
+    sides |= algorithms(kernels.all_gather_gemm, names, wanted, a, b, out)
     bound = max(bench.time_alone(lambda: product(whole, b)), m // n_pes * k * a.itemsize * (n_pes - 1) / rate)
     bench.compare(
         f"all_gather_gemm{kind()} M={m} K={k} N/PE={n // n_pes}",
@@ -170,7 +170,7 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
 
 
 def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: float, wanted: bool) -> None:
-    from triton_dist.kernels.gemm.reduce import PATTERNS
+    from triton_dist.kernels.gemm.partial_sums import ALGORITHMS
 
     pe, n_pes = bench.world.pe, bench.world.n_pes
     group = symmetric_of_torch(bench)
@@ -197,10 +197,10 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
     sides: dict[str, Side] = {"NCCL + cuBLAS": nccl}
     if not all_reduce:
         sides["torch fused"] = torch_fused
-    names = [name for name in PATTERNS if possible(name, m // n_pes)]
+    names = [name for name in ALGORITHMS if possible(name, m // n_pes)]
     function = kernels.gemm_all_reduce if all_reduce else kernels.gemm_reduce_scatter
     out = triton_dist.zeros(m, n, dtype=BF16) if all_reduce else torch.empty_like(part)
-    sides |= patterns(function, names, wanted, a, b, out)
+    sides |= algorithms(function, names, wanted, a, b, out)
     wire = m // n_pes * n * 2 * (n_pes - 1) * (2 if all_reduce else 1) / rate
     bound = max(bench.time_alone(lambda: product(a, b)), wire)
     expected = exact if all_reduce else exact[mine]
@@ -215,11 +215,11 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
         triton_dist.free(out)
 
 
-def possible(pattern: str, rows: int) -> bool:
-    """Whether a pattern can be asked for with so many rows on each PE."""
-    if pattern == "fused":
-        return factors == BF16 and takes(rows * triton_dist.n_pes(), triton_dist.n_pes())
-    return pattern == "bulk_synchronous" or rows % 128 == 0
+def possible(algorithm: str, rows: int) -> bool:
+    """Whether an algorithm can be asked for with so many rows on each PE."""
+    if algorithm == "fused":
+        return factors == BF16 and fits_small_m(rows * triton_dist.n_pes(), triton_dist.n_pes())
+    return algorithm == "bulk_synchronous" or rows % 128 == 0
 
 
 def kind() -> str:
@@ -242,7 +242,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=tuple(BENCHMARKS), default=tuple(BENCHMARKS))
-    parser.add_argument("--patterns", action="store_true", help="also each of our patterns")
+    parser.add_argument("--algorithms", action="store_true", help="also each of our algorithms")
     parser.add_argument("--fp8", action="store_true", help="with factors of float8_e4m3fn")
     parser.add_argument("--save", help="write JSON to this file")
     args = parser.parse_args()
@@ -253,7 +253,7 @@ def main() -> None:
         rate = bench.copy_engine_rate()
         for name in args.only:
             for shape in SHAPES[name]:
-                BENCHMARKS[name](bench, *shape, rate, args.patterns)
+                BENCHMARKS[name](bench, *shape, rate, args.algorithms)
         if args.save:
             bench.save(args.save)
 

@@ -39,7 +39,7 @@ KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ),
     ("collectives.all_gather", "_exchange"): (MOVED | SMALL, 4),
     ("collectives.all_reduce", "_two_shot"): (MOVED | SMALL | SUM_OF_WORDS, 8),
-    ("protocols.stream_barrier", "_meeting"): (MOVED | LARGE, 4),
+    ("protocols.stream_barrier", "_stream_barrier"): (MOVED | LARGE, 4),
     ("gemm.portable", "_scatter"): (PRODUCT, 8),
     ("gemm.portable", "_scatter_by_programs"): (PRODUCT, 8),
 }

@@ -61,7 +61,7 @@ def test_a_meeting_releases_once_and_acquires(ptx: dict[str, str]) -> None:
         "bar.sync",
     ]
     pattern = ".*?".join(map(re.escape, steps))
-    assert len(re.findall(pattern, ptx["protocols.stream_barrier._meeting"], re.DOTALL)) == 1
+    assert len(re.findall(pattern, ptx["protocols.stream_barrier._stream_barrier"], re.DOTALL)) == 1
 
 
 def test_whoever_waits_for_the_root_of_a_broadcast_acquires(ptx: dict[str, str]) -> None:

@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 tests/gpu/stress.py --seconds 570 --seed 1
     TRITON_DIST_WORLD=cpu torchrun --nproc-per-node 3 tests/gpu/stress.py --seconds 20
 
-Collectives and fused GEMMs of ``triton_dist.kernels`` with every algorithm and pattern, the ops of the language in
+Collectives and fused GEMMs of ``triton_dist.kernels`` with every algorithm, the ops of the language in
 small kernels, and host operations. On GPUs, calls move between more streams than torch's pool has and
 are captured in CUDA graphs, which are replayed in random order between direct calls. PEs are delayed at random. Buffers
 are reused at once. Worlds end and begin anew.

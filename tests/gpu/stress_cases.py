@@ -18,9 +18,9 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist import World, kernels
-from triton_dist.kernels.gemm.all_gather import PATTERNS as GATHER
-from triton_dist.kernels.gemm.all_scatter import PATTERNS as SCATTER
-from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
+from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
+from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
 __all__ = ["VARIANTS", "Case", "Cases", "Recipe", "catalogue"]
 
@@ -164,10 +164,10 @@ def collective(function: str, algorithm: str, dtype: torch.dtype, n: int, symmet
 # ---- fused GEMMs
 
 
-def gemm(function: str, pattern: str, dtype: torch.dtype, shape: tuple[int, int, int], by_columns: bool) -> Recipe:
+def gemm(function: str, algorithm: str, dtype: torch.dtype, shape: tuple[int, int, int], by_columns: bool) -> Recipe:
     rows, n, k = shape
     fp8 = dtype.itemsize == 1
-    name = f"{function}({rows} rows a PE, n={n}, k={k}, {dtype}, pattern={pattern!r}, by_columns={by_columns})"
+    name = f"{function}({rows} rows a PE, n={n}, k={k}, {dtype}, algorithm={algorithm!r}, by_columns={by_columns})"
 
     def make(cases: Cases) -> Case:
         n_pes, m = cases.n_pes, rows * cases.n_pes
@@ -202,7 +202,7 @@ def gemm(function: str, pattern: str, dtype: torch.dtype, shape: tuple[int, int,
                 expected = [total[cases.pe * rows : (cases.pe + 1) * rows] for total in sums]
             else:
                 out, expected = cases.buffer("c everywhere", (m, n), result), sums
-        call = lambda: getattr(kernels, function)(a, b, out, pattern=pattern, **scales)  # noqa: E731
+        call = lambda: getattr(kernels, function)(a, b, out, algorithm=algorithm, **scales)  # noqa: E731
         return Case(name, call, inputs, out, [one.to(result) for one in expected])
 
     return Recipe(name, make)
@@ -363,15 +363,15 @@ def catalogue(rng: random.Random, variety: int) -> list[Recipe]:
             group = itertools.product(dtypes, PARTS, (True, False))
             groups.append([collective(function, algorithm, *arguments) for arguments in group])
     types = (*FACTORS, torch.float8_e4m3fn)
-    for function, patterns in (
+    for function, algorithms in (
         ("all_gather_gemm", (*GATHER, "auto")),
         ("gemm_all_scatter", (*SCATTER, "auto")),
         ("gemm_reduce_scatter", (*REDUCE, "auto")),
         ("gemm_all_reduce", (*REDUCE, "auto")),
     ):
-        for pattern in patterns:
+        for algorithm in algorithms:
             group = itertools.product(types, SHAPES, (True, False))
-            groups.append([gemm(function, pattern, *arguments) for arguments in group])
+            groups.append([gemm(function, algorithm, *arguments) for arguments in group])
     for how in ("put with signal", "get", "broadcast", "fcollect", "alltoall", "sum_reduce", "sum_reducescatter"):
         groups.append([op(how, n) for n in OP_PARTS])
     groups.append([op("atomics", 128)])

@@ -46,7 +46,7 @@ CASES = {
         rf"; last launched at \S*worker_waits.py:{line('kernels.all_gather(')}"
     ),
     "gemm": (
-        r"kernel multiply.*\n    program .* at \S*flags.py:\d+ \(called at .*\) waits in a loop:"
+        r"kernel gemm_all_scatter_kernel.*\n    program .* at \S*flags.py:\d+ \(called at .*\) waits in a loop:"
         r" 0x\w+ \(element \d+ of the symmetric tensor .*torch.int32\)\) >= \d+, seen \d+"
         rf"; last launched at \S*worker_waits.py:{line('kernels.gemm_all_scatter(')}"
     ),

@@ -17,7 +17,7 @@ from ops import (  # noqa: F401
     copies,
     elements,
     kernel_collectives,
-    kernel_products,
+    kernel_gemms,
     kernel_traces,
     kernels_mixed,
     launches,

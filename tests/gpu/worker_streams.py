@@ -16,9 +16,9 @@ import torch
 
 import triton_dist
 from triton_dist import World, kernels
-from triton_dist.kernels.gemm.all_gather import PATTERNS as GATHER
-from triton_dist.kernels.gemm.all_scatter import PATTERNS as SCATTER
-from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
+from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
+from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
 STREAMS = 40
 HANG_SECONDS = 60  # of one operation on all streams
@@ -39,15 +39,15 @@ def operations(world: World) -> dict[str, tuple[Callable[[], object], torch.Tens
     whole = triton_dist.zeros(m, n * n_pes, dtype=torch.bfloat16)
     gathered, scattered = torch.zeros(m, n, device=world.device).bfloat16(), matrix(m // n_pes, n, 0)
     found: dict[str, tuple[Callable[[], object], torch.Tensor]] = {}
-    for pattern in (*GATHER, "auto"):
-        call = partial(kernels.all_gather_gemm, rows, b, gathered, pattern=pattern)
-        found[f"all_gather_gemm, {pattern}"] = call, gathered
-    for pattern in (*SCATTER, "auto"):
-        call = partial(kernels.gemm_all_scatter, a, b, whole, pattern=pattern)
-        found[f"gemm_all_scatter, {pattern}"] = call, whole
-    for pattern in (*(name for name in REDUCE if name != "fused"), "auto"):
-        call = partial(kernels.gemm_reduce_scatter, a, b, scattered, pattern=pattern)
-        found[f"gemm_reduce_scatter, {pattern}"] = call, scattered
+    for algorithm in (*GATHER, "auto"):
+        call = partial(kernels.all_gather_gemm, rows, b, gathered, algorithm=algorithm)
+        found[f"all_gather_gemm, {algorithm}"] = call, gathered
+    for algorithm in (*SCATTER, "auto"):
+        call = partial(kernels.gemm_all_scatter, a, b, whole, algorithm=algorithm)
+        found[f"gemm_all_scatter, {algorithm}"] = call, whole
+    for algorithm in (*(name for name in REDUCE if name != "fused"), "auto"):
+        call = partial(kernels.gemm_reduce_scatter, a, b, scattered, algorithm=algorithm)
+        found[f"gemm_reduce_scatter, {algorithm}"] = call, scattered
     part, out = matrix(1 << 10, 1 << 8, 7 + pe).view(-1), triton_dist.zeros(n_pes << 18, dtype=torch.bfloat16)
     found["all_gather, copy_engine"] = partial(kernels.all_gather, out, part, algorithm="copy_engine"), out
     parts = matrix(n_pes << 10, 1 << 8, 9 + pe).view(-1)

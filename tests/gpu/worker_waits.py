@@ -74,7 +74,7 @@ def main(case: str, comes: bool) -> None:
             kernels.all_gather(gathered, source, algorithm="push")
 
         def gemm() -> None:
-            kernels.gemm_all_scatter(a, b, c, pattern="warp_specialized")
+            kernels.gemm_all_scatter(a, b, c, algorithm="warp_specialized")
 
         calls: dict[str, Callable[[], None]] = {
             "signal": lambda: waits(await_signal),

@@ -11,8 +11,7 @@ import torch
 import triton_dist
 from triton_dist import triton_api
 from triton_dist.kernels import device
-from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm import small_m as few_rows
+from triton_dist.kernels.gemm import portable, small_m
 from triton_dist.kernels.gemm.hopper import launch
 
 
@@ -37,8 +36,8 @@ def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_dist, "n_pes", lambda: 2)
     half = torch.zeros(16, 64, dtype=torch.float16)
     for _ in range(3):
-        assert portable.programs() == 132 and few_rows._by_tma(half) and launch.fits(half, half, half)
-        assert few_rows._stages_here(16, few_rows._cut_here(16, 64, 2), 2) == 8
+        assert portable.programs() == 132 and small_m._by_tma(half) and launch.fits(half, half, half)
+        assert small_m._stages_here(16, small_m._cut_here(16, 64, 2), 2) == 8
     assert asked == [3, 3], "for its properties and its capability, once each"
 
 

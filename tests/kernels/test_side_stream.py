@@ -14,8 +14,9 @@ import torch
 
 import triton_dist
 from triton_dist.kernels import cuda
-from triton_dist.kernels.gemm import all_gather, portable
+from triton_dist.kernels.gemm import all_gather_gemm, portable, streams
 from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 from triton_dist.kernels.gemm.hopper import launch
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED
 from triton_dist.kernels.protocols import side_stream
@@ -93,7 +94,7 @@ class Machine:
             ),
             cuMemcpy2DAsync=lambda what, stream: self._done(stream, lambda: True),
         )  # fmt: skip
-        for module in (cuda, side_stream, all_gather.streams):
+        for module in (cuda, side_stream, streams):
             monkeypatch.setattr(module, "driver", lambda: driver)
 
     def put(self, stream: int, operation: Operation) -> None:
@@ -171,17 +172,17 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     n_pes, owners = 2, [Owner() for _ in range(2)]
     flags = [torch.zeros(64, dtype=torch.int32) for _ in range(n_pes)]
     gathered = [torch.zeros(256 * n_pes, 64) for _ in range(n_pes)]
-    kept: list[dict[object, Any]] = [{} for _ in range(n_pes)]
+    plans: list[dict[object, Any]] = [{} for _ in range(n_pes)]
     pe = 0  # whose host is at work
 
     def word(owner: int, number: int) -> int:
         return flags[owner].data_ptr() + 4 * number
 
-    class Launcher:
-        def __init__(self, *arguments: object) -> None:
-            self.flags = flags[pe]
+    class Kernel:
+        def __getitem__(self, grid: object) -> Callable[..., None]:
+            return self.launch
 
-        def __call__(self, *arguments: object, **keywords: object) -> None:
+        def launch(self, *arguments: object, **keywords: object) -> None:
             me, other, began = pe, 1 - pe, []
 
             def kernel() -> bool:
@@ -203,21 +204,25 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     monkeypatch.setattr(triton_dist, "n_pes", lambda: n_pes)
     monkeypatch.setattr(triton_dist, "peer", peer)
     monkeypatch.setattr(portable, "programs", lambda: 132)
-    monkeypatch.setattr(launch, "Launcher", Launcher)
-    monkeypatch.setattr(all_gather, "kept", lambda key, make: kept[pe].get(key) or _keep(kept[pe], key, make))
-    monkeypatch.setattr(all_gather, "_config", lambda a, b, c: LARGE)
-    monkeypatch.setattr(all_gather, "_gathered", lambda a: gathered[pe])
+    monkeypatch.setattr(hopper, "kernel", Kernel())
+    monkeypatch.setattr(hopper, "operand_maps", lambda *arguments: (None, None, False))
+    monkeypatch.setattr(hopper, "tile_map", lambda *arguments: None)
+    monkeypatch.setattr(launch.Plan, "flags", property(lambda plan: flags[pe]))
+    monkeypatch.setattr(launch, "_current", lambda: owners[pe])
+    monkeypatch.setattr(all_gather_gemm, "cached", lambda key, make: plans[pe].get(key) or _keep(plans[pe], key, make))
+    monkeypatch.setattr(all_gather_gemm, "_config", lambda a, b, c: LARGE)
+    monkeypatch.setattr(all_gather_gemm, "_gathered", lambda a: gathered[pe])
     a, b, c = torch.zeros(256, 64), torch.zeros(64, 128), torch.zeros(512, 128)
     for _ in range(40):
         for pe in machine.gpus:  # noqa: B007 (what the functions above look at)
             with machine.on(torch.cuda.Stream()):
-                all_gather._copy_engine(a, b, c, None)
+                all_gather_gemm._copy_engine(a, b, c, None)
         machine.run()
 
 
-def _keep(kept: dict[object, Any], key: object, make: Callable[[], Any]) -> Any:
-    kept[key] = make()
-    return kept[key]
+def _keep(plans: dict[object, Any], key: object, make: Callable[[], Any]) -> Any:
+    plans[key] = make()
+    return plans[key]
 
 
 def test_it_is_never_a_stream_of_torch_s_and_ends_with_the_world(machine: Machine, world: Owner) -> None:

@@ -10,9 +10,10 @@ from triton_dist.kernels.collectives.all_reduce import all_reduce
 from triton_dist.kernels.collectives.all_to_all import all_to_all
 from triton_dist.kernels.collectives.broadcast import broadcast
 from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
-from triton_dist.kernels.gemm.all_gather import all_gather_gemm
-from triton_dist.kernels.gemm.all_scatter import gemm_all_scatter
-from triton_dist.kernels.gemm.reduce import gemm_all_reduce, gemm_reduce_scatter
+from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm
+from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce
+from triton_dist.kernels.gemm.gemm_all_scatter import gemm_all_scatter
+from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 from triton_dist.kernels.tracing.recorder import tracing
 
 __all__ = [

@@ -17,7 +17,7 @@ import triton.language as tl
 
 import triton_dist
 from ops.harness import check
-from ops.kernel_products import matrix
+from ops.kernel_gemms import matrix
 from triton_dist import World, environment, kernels
 from triton_dist.kernels.protocols.barrier import meet
 from triton_dist.kernels.protocols.workspace import room
@@ -121,8 +121,8 @@ def same_when_traced(name: str, call: Callable[[], torch.Tensor]) -> None:
 def kernels_trace_gemm_all_scatter(world: World) -> None:
     a, b = matrix(2048, 512, 1, BF16), matrix(512, 640, 2 + world.pe, BF16)
     out = triton_dist.zeros(2048, 640 * world.n_pes, dtype=BF16)
-    for pattern in ("copy_engine", "fused_producer_consumer", "warp_specialized"):
-        same_when_traced(pattern, partial(kernels.gemm_all_scatter, a, b, out, pattern=pattern))
+    for algorithm in ("copy_engine", "fused_producer_consumer", "warp_specialized"):
+        same_when_traced(algorithm, partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm))
 
 
 @check(gpu_only=True)
@@ -130,17 +130,17 @@ def kernels_trace_gathering_and_rings(world: World) -> None:
     m = 512 * world.n_pes
     a, b = matrix(m, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)
     out = triton_dist.zeros(m, 640, dtype=BF16)
-    same_when_traced("gathering", partial(kernels.all_gather_gemm, a[:512], b, pattern="copy_engine"))
-    same_when_traced("ring", partial(kernels.gemm_reduce_scatter, a, b, pattern="ring"))
-    same_when_traced("ring to all", partial(kernels.gemm_all_reduce, a, b, out, pattern="ring"))
+    same_when_traced("gathering", partial(kernels.all_gather_gemm, a[:512], b, algorithm="copy_engine"))
+    same_when_traced("ring", partial(kernels.gemm_reduce_scatter, a, b, algorithm="ring"))
+    same_when_traced("ring to all", partial(kernels.gemm_all_reduce, a, b, out, algorithm="ring"))
 
 
 @check(gpu_only=True)
 def kernels_trace_few_rows(world: World) -> None:
     a, b = matrix(32, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)
     out = triton_dist.zeros(32, 640, dtype=BF16)
-    same_when_traced("few rows", partial(kernels.gemm_reduce_scatter, a, b, pattern="fused"))
-    same_when_traced("few rows to all", partial(kernels.gemm_all_reduce, a, b, out, pattern="fused"))
+    same_when_traced("few rows", partial(kernels.gemm_reduce_scatter, a, b, algorithm="fused"))
+    same_when_traced("few rows to all", partial(kernels.gemm_all_reduce, a, b, out, algorithm="fused"))
 
 
 @check(gpu_only=True)
@@ -148,7 +148,7 @@ def kernels_trace_in_a_graph(world: World) -> None:
     """Of the replays of a graph that was captured while tracing was on, the last is seen."""
     a, b = matrix(2048, 512, 1, BF16), matrix(512, 640, 2 + world.pe, BF16)
     out = triton_dist.zeros(2048, 640 * world.n_pes, dtype=BF16)
-    call = partial(kernels.gemm_all_scatter, a, b, out, pattern="warp_specialized")
+    call = partial(kernels.gemm_all_scatter, a, b, out, algorithm="warp_specialized")
     traced(call)  # compiles
     ends: list[int] = []
 

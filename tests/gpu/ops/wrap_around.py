@@ -11,7 +11,7 @@ import torch
 import triton_dist
 from ops.harness import GPU, check, expect_equal
 from triton_dist import World, kernels
-from triton_dist.kernels.gemm.plan_cache import _things
+from triton_dist.kernels.gemm.plan_cache import _plans
 from triton_dist.kernels.protocols import workspace
 from triton_dist.kernels.protocols.ll import LL_PROGRAMS
 
@@ -33,18 +33,20 @@ def count_from(world: World, start: int) -> None:
             words.zero_()
             words.view(LL_PROGRAMS, -1)[:, 0] = start
     if GPU:
-        from triton_dist.kernels.gemm.hopper.launch import Launcher
+        from triton_dist.kernels.gemm.copy_engine import CopyPlan
+        from triton_dist.kernels.gemm.hopper.launch import Plan
         from triton_dist.kernels.gemm.hopper.layout import CHUNKS, EPOCH
 
-        for thing in _things.get(world, {}).values():
-            launcher = getattr(thing, "launcher", thing)
-            if isinstance(launcher, Launcher):
-                launcher.state[EPOCH.value] = start
-                launcher._tables[3].fill_(start)  # flags of partial sums
-                if launcher.out in ("scatter", "senders", "ring", "ring_all"):
-                    launcher.flags.fill_(start)  # else streams wait for them, and they are 0 or 1
-                if launcher.out == "senders":
-                    launcher.state[CHUNKS.value :] = start
+        for (kind, *_), thing in _plans.get(world, {}).items():
+            plan = thing.plan if isinstance(thing, CopyPlan) else thing
+            if isinstance(plan, Plan):
+                plan.state[EPOCH.value] = start
+                if plan.split is not None:
+                    plan.split.flags.fill_(start)
+                if kind not in ("copy engine", "chunks of a"):  # streams wait for their flags, which are 0 or 1
+                    plan.flags.fill_(start)
+                if kind == "senders":
+                    plan.state[CHUNKS.value :] = start
     triton_dist.barrier_all()
 
 
@@ -120,19 +122,19 @@ def products_wrap_around(world: World) -> None:
     calls: dict[str, tuple[Callable[[], object], torch.Tensor, torch.Tensor]] = {}
     for name in ("bulk_synchronous", "copy_engine"):
         calls[f"all_gather_gemm, {name}"] = (
-            partial(kernels.all_gather_gemm, a[0][rows], b[pe], gathered, pattern=name), gathered,
+            partial(kernels.all_gather_gemm, a[0][rows], b[pe], gathered, algorithm=name), gathered,
             (a[0].float() @ b[pe].float()).bfloat16(),
         )  # fmt: skip
     columns = torch.cat([(a[0].float() @ y.float()).bfloat16() for y in b], 1)
     for name in ("copy_engine", "fused_producer_consumer", "warp_specialized"):
         calls[f"gemm_all_scatter, {name}"] = (
-            partial(kernels.gemm_all_scatter, a[0], b[pe], beside, pattern=name), beside, columns,
+            partial(kernels.gemm_all_scatter, a[0], b[pe], beside, algorithm=name), beside, columns,
         )  # fmt: skip
     calls["gemm_reduce_scatter, ring"] = (
-        partial(kernels.gemm_reduce_scatter, a[pe], b[pe], scattered, pattern="ring"), scattered, sums[rows],
+        partial(kernels.gemm_reduce_scatter, a[pe], b[pe], scattered, algorithm="ring"), scattered, sums[rows],
     )  # fmt: skip
     calls["gemm_all_reduce, ring"] = (
-        partial(kernels.gemm_all_reduce, a[pe], b[pe], reduced, pattern="ring"), reduced, sums,
+        partial(kernels.gemm_all_reduce, a[pe], b[pe], reduced, algorithm="ring"), reduced, sums,
     )  # fmt: skip
     run_across(world, calls)
     for tensor in (beside, reduced):

@@ -135,15 +135,15 @@ def check_a_block_that_fails_writes_nothing(world: Any) -> None:
     assert record("work", 1) is None
 
 
-def product(world: Any, pattern: str) -> Callable[[], object]:
+def product(world: Any, algorithm: str) -> Callable[[], object]:
     a, b = torch.ones(100, 40), torch.ones(40, 70)
     out = triton_dist.empty(100, 70 * world.n_pes, dtype=torch.float32)
-    return lambda: kernels.gemm_all_scatter(a, b, out, pattern=pattern)
+    return lambda: kernels.gemm_all_scatter(a, b, out, algorithm=algorithm)
 
 
 def check_every_tile_of_a_product(world: Any) -> None:
     """Of 4 × 3 tiles, on every PE, each is computed once and then sent; with flags, it is awaited between."""
-    for pattern, waits in (
+    for algorithm, waits in (
         ("fused_sequential", False),
         ("bulk_synchronous", False),
         ("producer_consumer", True),
@@ -151,22 +151,22 @@ def check_every_tile_of_a_product(world: Any) -> None:
     ):
         events: list[dict[str, Any]] = []
         with traced(events):
-            product(world, pattern)()
+            product(world, algorithm)()
         if world.pe != 0:
             continue
         threads(events)
         for pe in range(world.n_pes):
-            mine = {e["name"]: e for e in timed(events) if e["pid"] == pe and e["args"]["kernel"] != "meeting"}
+            mine = {e["name"]: e for e in timed(events) if e["pid"] == pe and e["args"]["kernel"] != "stream barrier"}
             names = [f"{kind} {tile}" for kind in ("compute", "send", *["wait"] * waits) for tile in range(12)]
-            assert sorted(mine) == sorted(names), (pattern, pe, sorted(mine))
+            assert sorted(mine) == sorted(names), (algorithm, pe, sorted(mine))
             for tile in range(12):
                 computed, sent = mine[f"compute {tile}"], mine[f"send {tile}"]
                 # With a flag a tile may leave before its program has noted that it has raised it.
-                assert computed["ts"] <= sent["ts"], (pattern, pe, tile)
+                assert computed["ts"] <= sent["ts"], (algorithm, pe, tile)
                 if waits:
                     assert mine[f"wait {tile}"]["ts"] + mine[f"wait {tile}"]["dur"] <= sent["ts"] + 1e-3
                 else:
-                    assert computed["ts"] + computed["dur"] <= sent["ts"] + 1e-3, (pattern, pe, tile)
+                    assert computed["ts"] + computed["dur"] <= sent["ts"] + 1e-3, (algorithm, pe, tile)
 
 
 def check_products_of_few_rows(world: Any) -> None:
@@ -178,7 +178,7 @@ def check_products_of_few_rows(world: Any) -> None:
     for call, kinds in calls:
         events: list[dict[str, Any]] = []
         with traced(events):
-            assert call(a, b, pattern="fused").eq(40 * world.n_pes).all()
+            assert call(a, b, algorithm="fused").eq(40 * world.n_pes).all()
         found: dict[tuple[int, int], list[str]] = {}
         for mine in threads(events).values():
             for event in mine:

@@ -30,7 +30,7 @@ from triton_dist.kernels.protocols.ll import (
     warps_of,
 )
 from triton_dist.kernels.protocols.local_copy import copied_beside
-from triton_dist.kernels.protocols.stream_barrier import meeting
+from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 from triton_dist.kernels.protocols.workspace import is_symmetric, room
 from triton_dist.kernels.tracing.events import SEND, clock, note
 from triton_dist.kernels.tracing.recorder import record
@@ -151,10 +151,10 @@ def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
     me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
     mine = output[me * input.numel() : (me + 1) * input.numel()]
     with copied_beside(mine, input):
-        meeting()
+        stream_barrier()
         for i in range(1, n_pes):
             triton_dist.peer(mine, (me + i) % n_pes).copy_(input)
-        meeting()
+        stream_barrier()
 
 
 _ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}

@@ -29,7 +29,7 @@ from triton_dist.kernels.protocols.ll import (
     warps_of,
 )
 from triton_dist.kernels.protocols.local_copy import copied_beside
-from triton_dist.kernels.protocols.stream_barrier import meeting
+from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 from triton_dist.kernels.protocols.workspace import is_symmetric, room
 from triton_dist.kernels.tracing.events import SEND, clock, note
 from triton_dist.kernels.tracing.recorder import record
@@ -159,11 +159,11 @@ def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
     n = input.numel() // n_pes
     mine = output[me * n : (me + 1) * n]
     with copied_beside(mine, input[me * n : (me + 1) * n]):
-        meeting()
+        stream_barrier()
         for i in range(1, n_pes):
             pe = (me + i) % n_pes
             triton_dist.peer(mine, pe).copy_(input[pe * n : (pe + 1) * n])
-        meeting()
+        stream_barrier()
 
 
 _ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}

@@ -1,4 +1,4 @@
-"""Checking the matrices that a caller hands to a product."""
+"""Checks of the matrices of a GEMM."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.protocols.workspace import is_symmetric
 from triton_dist.world.api import _current
 
-__all__ = ["check_choice", "check_factors", "check_rows", "result"]
+__all__ = ["check_choice", "check_operands", "check_rows", "result"]
 
 RESULTS = (torch.bfloat16, torch.float16, torch.float32)
 DTYPES = (*RESULTS, *FP8)
 
 
-def check_factors(function: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> None:
+def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> None:
     """Two matrices on this PE's device that can be multiplied, with contiguous rows; of ``b``, columns may be, too."""
     check_current_device(function)
     device = _current().device
@@ -27,7 +27,7 @@ def check_factors(function: str, names: tuple[str, str], a: torch.Tensor, b: tor
         if matrix.device != device:
             raise ValueError(f"{function}: {name} is on {matrix.device}, and this PE's device is {device}")
         if matrix.dtype not in DTYPES:
-            raise ValueError(f"{function}: products are of {', '.join(map(str, DTYPES))}, got {name} of {matrix.dtype}")
+            raise ValueError(f"{function}: operands are of {', '.join(map(str, DTYPES))}, got {name} of {matrix.dtype}")
         if matrix.numel() == 0:
             raise ValueError(f"{function}: {name} has no elements: its shape is {tuple(matrix.shape)}")
     if a.dtype in FP8 and device.type == "cuda":
@@ -62,18 +62,18 @@ def result(
     function: str,
     out: torch.Tensor | None,
     shape: tuple[int, int],
-    factors: torch.dtype,
+    operands: torch.dtype,
     *,
     symmetric: bool,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """``out`` if it is one that the product can be stored in, or else a new one: of the factors' type or, if that is an
+    """``out`` if the result can be stored in it; if it is None, a new tensor, of the operands' dtype or, if that is an
     fp8 one, of ``out_dtype``, by default bfloat16."""
     world = _current()
-    possible = RESULTS if factors in FP8 else (factors,)
+    possible = RESULTS if operands in FP8 else (operands,)
     if out_dtype is not None and out_dtype not in possible:
         raise ValueError(
-            f"{function}: a product of factors of {factors} is of {', '.join(map(str, possible))}, got out_dtype"
+            f"{function}: the result of operands of {operands} is of {', '.join(map(str, possible))}, got out_dtype"
             f" {out_dtype}"
         )
     dtype = out_dtype or possible[0]

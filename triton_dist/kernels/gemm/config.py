@@ -26,6 +26,11 @@ class Config:
     rate: float = 1.0
     """What it computes in a second, relative to the others, when the GPU's power is what limits it."""
 
+    @property
+    def group_m(self) -> int:
+        """Rows of a tile that one group computes."""
+        return self.block_m // self.groups
+
     def tiles(self, c: torch.Tensor) -> tuple[range, range]:
         """Numbers of the rows and of the columns of tiles that ``c`` has."""
         return range(triton.cdiv(c.shape[0], self.block_m)), range(triton.cdiv(c.shape[1], self.block_n))

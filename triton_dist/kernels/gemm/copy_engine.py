@@ -1,12 +1,12 @@
-"""The pattern ``copy_engine`` of gemm_all_scatter: rows of C leave by the copy engine while programs compute the next.
+"""The algorithm ``copy_engine`` of gemm_all_scatter: the copy engine sends rows of C while programs compute the next.
 
-It needs no processor, and neither slows the other down. But NVLink brings copies to a PE at full rate only if they come
-from one PE at a time: when each of four H200s copied to all others at once, it sent 220 to 290 GB/s, and one after the
-other 377. So a PE's copies are in one queue, and before a copy it waits for its turn, which it gets from the PE whose
-copy to the same PE has ended. All PEs go through the same steps, each as seen from itself; so turns go round without
-anybody who decides.
+It takes no multiprocessor, and neither slows the other. But NVLink delivers copies at full rate only if a PE receives
+from one PE at a time: four H200s sent 220 to 290 GB/s when each copied to all others at once, and 377 GB/s when each
+received from one. So a PE's copies are in one stream, in round-robin order of the peers, and before a copy the stream
+waits for a token, which it gets from the PE whose copy to the same peer has ended. All PEs go through the same steps,
+each relative to itself, so the tokens circulate without a coordinator.
 
-A turn takes about 10 µs. So a copy is all that is finished when the engine is free, and has not gone to that PE yet.
+Passing a token takes about 10 µs. So a copy sends all rows that are finished and have not been sent to that peer yet.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import triton
 import triton_dist
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import WIRE, choose, flops
-from triton_dist.kernels.gemm.plan_cache import kept, shape_of
-from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.gemm.plan_cache import cached, shape_of
 from triton_dist.kernels.protocols.side_stream import side_stream
 
 if TYPE_CHECKING:
-    from triton_dist.kernels.gemm.hopper.launch import Launcher
+    from triton_dist.kernels.gemm.hopper.gemm_all_scatter_chunks import Chunks
+    from triton_dist.kernels.gemm.hopper.launch import Plan
 
-__all__ = ["Step", "chunks_of", "send_by_engine", "steps_of"]
+__all__ = ["Step", "chunks_of", "send_by_copy_engine", "steps_of"]
 
-TURN = 10e-6
+TOKEN_LATENCY = 10e-6
 """Seconds from the end of a copy to the begin of the next, to another PE."""
 
 COPIES = 32
@@ -48,14 +48,14 @@ class Step:
 
 
 def steps_of(rows: int, columns: int, programs: int, peers: int, *, round_: float, row: float) -> list[Step]:
-    """All copies, in order: everything to everybody, to one PE after the other.
+    """All copies, in order: every row to every peer, to one peer after the other.
 
     Args:
         rows, columns: of tiles that C has, which are computed row after row.
         programs: how many tiles are computed at a time.
-        peers: to how many PEs C goes.
+        peers: to how many PEs C is sent.
         round_: seconds that ``programs`` tiles take.
-        row: seconds that the engine takes for a row of tiles, to one PE.
+        row: seconds that the copy engine takes for a row of tiles, to one PE.
     """
     least, free = triton.cdiv(rows, COPIES), 0.0
     sent = dict.fromkeys(range(1, peers + 1), 0)
@@ -67,7 +67,7 @@ def steps_of(rows: int, columns: int, programs: int, peers: int, *, round_: floa
             free = max(free, ready * round_)
             stop = min(rows, max(ready, int(free / round_)) * programs // columns)
             found.append(Step(distance, first, stop))
-            free += (stop - first) * row + TURN
+            free += (stop - first) * row + TOKEN_LATENCY
             sent[distance] = stop
         elif min(sent.values()) == rows:
             break
@@ -81,56 +81,64 @@ def chunks_of(steps: Sequence[Step], rows: int) -> list[range]:
 
 
 @dataclass(frozen=True)
-class _Plan:
-    launcher: Launcher
+class CopyPlan:
+    """What is kept for a shape.
+
+    Attributes:
+        plan, chunks: the kernel's.
+        numbers: of the chunks, by the row of tiles behind their last.
+        tokens: symmetric words; 1 where this PE has the token for step i.
+    """
+
+    plan: Plan
+    chunks: Chunks
     steps: list[Step]
-    chunks: dict[int, int]
-    """Their numbers, by the row of tiles behind their last."""
-    turns: torch.Tensor
-    """Symmetric words: who takes step i may begin it."""
+    numbers: dict[int, int]
+    tokens: torch.Tensor
 
 
-def send_by_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def send_by_copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     """c = a · b, this PE's columns of C, on every PE. *Collective* when a shape is first used.
 
     Args:
         c: [M, N / n_pes], the columns of a symmetric [M, N].
     """
-    from triton_dist.kernels.gemm.hopper.launch import everywhere
+    from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks as hopper
+    from triton_dist.kernels.gemm.hopper.launch import peer_tensors
     from triton_dist.kernels.gemm.hopper.layout import DONE, ENTERED
 
-    plan = kept(("engine", *shape_of(a, b)), lambda: _plan(a, c))
-    launcher, steps, here = plan.launcher, plan.steps, torch.cuda.current_stream()
+    copies = cached(("copy engine", *shape_of(a, b)), lambda: _make_plan(a, c))
+    plan, steps, current = copies.plan, copies.steps, torch.cuda.current_stream()
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
     others = [pe for pe in range(n_pes) if pe != me]
-    ready, block_m, peers = launcher.chunk_flags.data_ptr(), launcher.config.block_m, everywhere(c)
-    flags, turns = ([words.data_ptr() for words in everywhere(own)] for own in (launcher.flags, plan.turns))
+    ready, block_m, peers_c = copies.chunks.flags.data_ptr(), plan.config.block_m, peer_tensors(c)
+    flags, tokens = ([words.data_ptr() for words in peer_tensors(own)] for own in (plan.flags, copies.tokens))
 
-    with side_stream() as beside:
-        launcher(a, b, c, scale=scale)
+    with side_stream() as side:
+        hopper.run(plan, copies.chunks, a, b, c, scale)
         for pe in others:
-            streams.take(beside, flags[0] + 4 * (ENTERED.value + pe))
+            streams.wait_value(side, flags[0] + 4 * (ENTERED.value + pe))
         awaited = 0
         for i, step in enumerate(steps):
-            while awaited <= plan.chunks[step.stop]:
-                streams.take(beside, ready + 4 * awaited)
+            while awaited <= copies.numbers[step.stop]:
+                streams.wait_value(side, ready + 4 * awaited)
                 awaited += 1
             if i and steps[i - 1].distance != step.distance:
-                streams.take(beside, turns[0] + 4 * i)
+                streams.wait_value(side, tokens[0] + 4 * i)
             rows = slice(step.first * block_m, step.stop * block_m)
-            streams.copy(beside, peers[step.distance][rows], c[rows])
+            streams.copy(side, peers_c[step.distance][rows], c[rows])
             if i + 1 < len(steps) and steps[i + 1].distance != step.distance:
-                # The next sender to the PE that this copy went to: it precedes that PE by the next step's distance.
+                # The next sender to the PE that this copy was sent to: it precedes that PE by the next step's distance.
                 next_sender = (step.distance - steps[i + 1].distance) % n_pes
-                streams.give(beside, turns[next_sender] + 4 * (i + 1))
-            if step.stop == max(plan.chunks):
-                streams.give(beside, flags[step.distance] + 4 * (DONE.value + me))
+                streams.write_value(side, tokens[next_sender] + 4 * (i + 1))
+            if step.stop == max(copies.numbers):
+                streams.write_value(side, flags[step.distance] + 4 * (DONE.value + me))
     for pe in others:
-        streams.take(here, flags[0] + 4 * (DONE.value + pe))
+        streams.wait_value(current, flags[0] + 4 * (DONE.value + pe))
 
 
-def _plan(a: torch.Tensor, c: torch.Tensor) -> _Plan:
-    from triton_dist.kernels.gemm.hopper.launch import Launcher
+def _make_plan(a: torch.Tensor, c: torch.Tensor) -> CopyPlan:
+    from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks as hopper
 
     n_pes, programs = triton_dist.n_pes(), portable.programs()
     config = choose(a, c, programs, peers=n_pes - 1)
@@ -138,11 +146,8 @@ def _plan(a: torch.Tensor, c: torch.Tensor) -> _Plan:
     round_ = 2 * config.block_m * config.block_n * a.shape[1] * programs / (flops(a.dtype) * config.rate)
     row = config.block_m * c.shape[1] * c.element_size() / WIRE
     steps = steps_of(len(rows), len(columns), programs, n_pes - 1, round_=round_, row=row)
-    chunks = chunks_of(steps, len(rows))
-    tiles = [Tile(row, column, number) for number, some in enumerate(chunks) for row, column in grouped(some, columns)]
-    schedule = make_schedule(tiles, config.k_steps(a), programs)
-    sizes = [len(some) * len(columns) for some in chunks]
-    launcher = Launcher(schedule, config, "chunks", False, len(columns), chunk_sizes=sizes)
-    numbers = {some.stop: number for number, some in enumerate(chunks)}
-    turns = triton_dist.zeros(max(1, len(steps)), dtype=torch.int32)
-    return _Plan(launcher, steps, numbers, turns)
+    ranges = chunks_of(steps, len(rows))
+    plan, chunks = hopper.make_plan(a, c, config, ranges)
+    numbers = {rows.stop: number for number, rows in enumerate(ranges)}
+    tokens = triton_dist.zeros(max(1, len(steps)), dtype=torch.int32)
+    return CopyPlan(plan, chunks, steps, numbers, tokens)

@@ -1,10 +1,10 @@
-"""Factors of 8-bit floats: which GPUs multiply them, and the scales that make up for their narrow range."""
+"""Operands of 8-bit floats: which GPUs multiply them, and the scales that make up for their narrow range."""
 
 from __future__ import annotations
 
 import torch
 
-from triton_dist.kernels.gemm.plan_cache import kept
+from triton_dist.kernels.gemm.plan_cache import cached
 from triton_dist.world.api import _current
 
 __all__ = ["FP8", "check_capability", "ones", "scale_of"]
@@ -22,7 +22,7 @@ def check_capability(function: str, dtype: torch.dtype, gpu: str, capability: tu
     """
     if capability < _FIRST:
         raise ValueError(
-            f"{function}: factors are of {dtype}, which this GPU, {gpu} of compute capability"
+            f"{function}: operands are of {dtype}, which this GPU, {gpu} of compute capability"
             f" {'.'.join(map(str, capability))}, does not multiply: it takes {'.'.join(map(str, _FIRST))} (Ada, Hopper)"
             " or more. Convert them to torch.bfloat16"
         )
@@ -31,7 +31,7 @@ def check_capability(function: str, dtype: torch.dtype, gpu: str, capability: tu
 def scale_of(
     function: str, dtype: torch.dtype, scale_a: torch.Tensor | float | None, scale_b: torch.Tensor | float | None
 ) -> torch.Tensor | None:
-    """What the sums of a product of factors of ``dtype`` are multiplied by: one float32, on this PE's device, for fp8.
+    """What the sums of a product of operands of ``dtype`` are multiplied by: one float32, on this PE's device, for fp8.
 
     The host never waits for it: it is a tensor, computed on the current stream.
     """
@@ -39,7 +39,7 @@ def scale_of(
     given = [name for name, scale in scales.items() if scale is not None]
     if dtype not in FP8:
         if given:
-            raise ValueError(f"{function}: scales are for factors of fp8, got {' and '.join(given)} with {dtype}")
+            raise ValueError(f"{function}: scales are for operands of fp8, got {' and '.join(given)} with {dtype}")
         return None
     one = ones()  # made by the first call for fp8, whatever its scales: a later one may be captured in a graph
     first, second = (one if scale is None else _tensor(function, name, scale) for name, scale in scales.items())
@@ -48,8 +48,8 @@ def scale_of(
 
 
 def ones() -> torch.Tensor:
-    """A scale of 1, kept."""
-    return kept("scale of one", lambda: torch.ones(1, device=_current().device))
+    """A scale of 1, cached."""
+    return cached("scale of one", lambda: torch.ones(1, device=_current().device))
 
 
 def _tensor(function: str, name: str, scale: torch.Tensor | float) -> torch.Tensor:

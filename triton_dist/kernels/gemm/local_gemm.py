@@ -1,4 +1,4 @@
-"""A product with nothing beside it: by cuBLAS or by our kernel, whichever is faster for its shape."""
+"""A local GEMM, without communication: by cuBLAS or by our kernel, whichever is faster for its shape."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import triton_dist
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.measure import fastest
-from triton_dist.kernels.gemm.plan_cache import kept, shape_of
+from triton_dist.kernels.gemm.plan_cache import cached, shape_of
 
-__all__ = ["alone"]
+__all__ = ["local_gemm"]
 
 
-def alone(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None) -> None:
+def local_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None) -> None:
     """c = a · b on this PE, times ``scale``. *Collective* when a shape is first used: all PEs agree on what is fastest.
 
-    Without a GPU, and with fp8 factors that cuBLAS does not take, that is the portable kernel.
+    Without a GPU, and with fp8 operands that cuBLAS does not take, that is the portable kernel.
     """
     from triton_dist.kernels.gemm.hopper.launch import fits
 
@@ -30,10 +30,10 @@ def alone(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor
         elif _scaled_mm_takes(a, b, c):
             ways["cublas"] = partial(_scaled_mm, a, b, c, scale)
         if fits(a, b, c):
-            ways["ours"] = partial(_ours, a, b, c, scale)
+            ways["ours"] = partial(_hopper, a, b, c, scale)
     if not ways:
         ways["portable"] = partial(portable.local, a, b, c, scale=scale)
-    ways[fastest("alone", a, b, c, ways)]()
+    ways[fastest("local_gemm", a, b, c, ways)]()
 
 
 def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
@@ -48,7 +48,7 @@ def _scaled_mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.T
     torch._scaled_mm(a, b, scale_a=scale, scale_b=ones(), out_dtype=c.dtype, use_fast_accum=True, out=c)
 
 
-def _ours(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    from triton_dist.kernels.gemm.hopper.launch import all_tiles
+def _hopper(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    from triton_dist.kernels.gemm.hopper import local_gemm as hopper
 
-    kept(("local", *shape_of(a, b)), partial(all_tiles, a, c, "local"))(a, b, c, scale=scale)
+    hopper.run(cached(("local", *shape_of(a, b)), lambda: hopper.make_plan(a, c)), a, b, c, scale)

@@ -1,4 +1,4 @@
-"""Choosing by measurement: each way of doing the same is timed when a shape is first used, and the fastest is kept."""
+"""Choosing by measurement: each algorithm is timed when a shape is first used, and the fastest is cached."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 import triton_dist
-from triton_dist.kernels.gemm.plan_cache import kept, shape_of
+from triton_dist.kernels.gemm.plan_cache import cached, shape_of
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.tracing.recorder import paused
 from triton_dist.world.api import _current
@@ -28,18 +28,18 @@ def fastest(
     if triton_dist.kind() == "cpu" or len(ways) == 1:
         return next(iter(ways))
     key = (function, *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(ways))
-    return kept(("fastest", key), lambda: _measure(ways))
+    return cached(("fastest", key), lambda: _measure(ways))
 
 
 @paused()
 def _measure(ways: Mapping[str, Callable[[], object]]) -> str:
     times = torch.zeros(len(ways), device=_current().device)
     for i, run in enumerate(ways.values()):
-        run()  # compiles, and makes what has to be kept
+        run()  # compiles, and makes what is cached
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()  # the host's share does not count: where it matters, users capture, too
         # (Another thread may use the pooled stream that torch would capture on. Its work would be captured, too.)
-        with side_stream() as beside, torch.cuda.graph(graph, stream=beside, capture_error_mode="thread_local"):
+        with side_stream() as side, torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             for _ in range(RUNS):
                 run()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -1,4 +1,4 @@
-"""What an operation makes once for a shape, and keeps as long as the world."""
+"""The plan cache: what an operation makes once for a shape, and keeps as long as the world."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from triton_dist.kernels.protocols.workspace import refuse_in_capture
 from triton_dist.world import World
 from triton_dist.world.api import _current
 
-__all__ = ["kept", "room", "shape_of"]
+__all__ = ["cached", "shape_of", "symmetric_matrix"]
 
 _T = TypeVar("_T")
-_things: weakref.WeakKeyDictionary[World, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
+_plans: weakref.WeakKeyDictionary[World, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 
 
-def kept(key: Hashable, make: Callable[[], _T]) -> _T:
+def cached(key: Hashable, make: Callable[[], _T]) -> _T:
     """What ``make()`` returned when it was first asked for with ``key`` in this world.
 
     Raises:
         RuntimeError: that would be now, while a CUDA graph is captured.
     """
-    things = _things.setdefault(_current(), {})
-    if key not in things:
-        refuse_in_capture("a product of this shape has not run yet, so that its workspace does not exist")
-        things[key] = make()
-    return things[key]  # type: ignore[no-any-return]
+    plans = _plans.setdefault(_current(), {})
+    if key not in plans:
+        refuse_in_capture("a GEMM of this shape has not run yet, so that its workspace does not exist")
+        plans[key] = make()
+    return plans[key]  # type: ignore[no-any-return]
 
 
 def shape_of(a: torch.Tensor, b: torch.Tensor) -> tuple[Hashable, ...]:
-    """What a product a · b is kept by: M, K, N and the type."""
+    """The key of a product a · b: M, K, N and the dtype."""
     return (a.shape[0], *b.shape, a.dtype)
 
 
-def room(name: str, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """A symmetric matrix to work in. *Collective* the first time."""
-    return kept((name, rows, columns, dtype), lambda: triton_dist.empty(rows, columns, dtype=dtype))
+def symmetric_matrix(name: str, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    """A symmetric matrix that operations of this ``name`` share. *Collective* the first time."""
+    return cached((name, rows, columns, dtype), lambda: triton_dist.empty(rows, columns, dtype=dtype))

@@ -25,7 +25,7 @@ from triton_dist.kernels.protocols.workspace import scratch
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, note
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["MAX_ROWS", "Cut", "cut_for", "few_rows", "stages_for", "takes"]
+__all__ = ["MAX_ROWS", "Cut", "cut_for", "fits_small_m", "small_m_gemm", "stages_for"]
 
 MAX_ROWS = 128
 
@@ -119,7 +119,7 @@ def _exchange(
 
 
 @triton.jit
-def _few_rows(
+def _small_m_gemm(
     a, b, c, mail, trace, M, N, K, each, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
@@ -155,17 +155,17 @@ class Cut:
     """Whether columns of B are what the tensor cores call rows: of those they take 64 at a time, of others 8."""
 
 
-def takes(rows: int, n_pes: int) -> bool:
+def fits_small_m(rows: int, n_pes: int) -> bool:
     """Whether a product of so many rows, which PEs share, fits in a tile. Its factors must be of the result's type."""
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
-def few_rows(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool) -> None:
+def small_m_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool) -> None:
     """c = the sum of a · b over PEs: this PE's rows of it, of which each has as many, or all on every PE. *Collective*
     when a shape is first used.
 
     Args:
-        a: [M, K], with contiguous rows; ``takes`` says how many.
+        a: [M, K], with contiguous rows; ``fits_small_m`` says how many.
         b: [K, N], with contiguous rows or columns.
         c: [M / n_pes, N], or all of it, [M, N].
     """
@@ -184,7 +184,7 @@ def few_rows(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool)
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
     tiles = triton.cdiv(n, cut.block_n)
     programs = min(tiles, _programs())
-    _few_rows[(programs,)](
+    _small_m_gemm[(programs,)](
         _descriptor(a, block_m, cut.block_k) if a_tma else a,
         _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
         c, mail, record(f"product of few rows, {out}", programs, 5 * (1 + tiles // programs)),

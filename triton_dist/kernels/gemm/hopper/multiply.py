@@ -1,6 +1,8 @@
-"""A group of four warps that multiplies: WGMMA on the ring's blocks, and what becomes of a finished tile's sums."""
+"""The multiply groups: four warps each, WGMMA on blocks of the operand ring, a unit's sums in registers."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -11,101 +13,126 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from triton_dist.kernels.gemm.hopper.buffers import await_full
+from triton_dist.kernels.gemm.hopper.epochs import epoch_of
 from triton_dist.kernels.gemm.hopper.flags import acquire
-from triton_dist.kernels.gemm.hopper.layout import EPOCH, FIRST_INPUT, INPUTS, K_BEGIN, K_END, PE, SLOT, UNIT
+from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, K_BEGIN, K_END, SLOT
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, HAND_OVER, OPERANDS, note, time
+from triton_dist.kernels.gemm.hopper.work import field, units_of_program
 
-__all__ = ["multiply_tiles"]
+__all__ = ["SplitK", "accumulate", "hand_over", "multiply_tiles", "reduce_parts"]
+
+
+class SplitK(NamedTuple):
+    """Where partial sums of tiles that are split along K are exchanged, on this GPU; instead of it None: no tile is.
+
+    Attributes:
+        sums: float32, a tile for each slot.
+        flags: int32, for each slot one of each group: the epoch of the sums.
+    """
+
+    sums: Any
+    flags: Any
 
 
 @gluon.jit
 def multiply_tiles(
-    ring, outgoing, schedule, trace, state, partial_sums, pes,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, GROUP: gl.constexpr,
-    SPLIT: gl.constexpr, RING: gl.constexpr, B_BY_COLUMNS: gl.constexpr, SENDERS: gl.constexpr,
+    GROUP: gl.constexpr, operands, output, work, trace, state, split, scale,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
 ):  # fmt: skip
-    """Every unit's rows of this group, in order: sums in registers, then to the outgoing buffer or a slot.
+    """Compute this group's rows of every unit in order, and hand over those of finished tiles.
 
-    SPLIT: units may be parts of tiles, whose sums meet in ``partial_sums``. RING: the outgoing buffer
-    has the sum of the PEs before this one, which is added, except for the PE's that begins.
-
-    Sums of fp8 products are multiplied by ``scale``. Hopper's tensor cores add them up with fewer bits than float32 has
-    (cuBLAS does the same with ``use_fast_accum=True``), and their sums stay there for a whole unit.
+    ``scale`` is one float32 in memory, which fp8 products are multiplied by; None for other operands.
     """
-    a_blocks, b_blocks, ready, empty = ring
-    c_blocks, c_ready, c_empty, c_filled = outgoing
-    units, starts = schedule
-    slots, slot_flags, scale = partial_sums
-    me, n_pes = pes
-    ROWS: gl.constexpr = BLOCK_M // GROUPS
-    layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0],
-        warps_per_cta=[gl.num_warps(), 1],
-        instr_shape=[16, BLOCK_N, 256 // a_blocks.dtype.primitive_bitwidth],
-    )
-    program = gl.program_id(0)
-    first, last = gl.load(starts + program), gl.load(starts + program + 1)
-    if SENDERS > 0:
-        if program >= gl.num_programs(0) - SENDERS:
-            last = first
-    FP8: gl.constexpr = a_blocks.dtype.primitive_bitwidth == 8
-    if FP8:
+    first, last = units_of_program(work)
+    if scale is not None:
         factor = gl.load(scale)
-    now = gl.load(state + EPOCH) + 1
+    epoch = epoch_of(state)
     step = 0
     phase = 1
     for unit in range(first, last):
-        sums = gl.zeros((ROWS, BLOCK_N), gl.float32, layout)
-        begin = gl.load(units + unit * UNIT + K_BEGIN)
-        began = time(trace)
-        if trace is not None:
-            mbarrier.wait(ready.index(step % STAGES), step // STAGES & 1)
-            note(trace, unit, OPERANDS + GROUP, began)
-            began = time(trace)
-        for k in range(begin, gl.load(units + unit * UNIT + K_END)):
-            stage = step % STAGES
-            mbarrier.wait(ready.index(stage), step // STAGES & 1)
-            b = b_blocks.index(stage)
-            if B_BY_COLUMNS:
-                b = b.permute((1, 0))
-            sums = warpgroup_mma(a_blocks.index(stage * GROUPS + GROUP), b, sums, use_acc=k > begin, is_async=True)
-            sums = warpgroup_mma_wait(1, (sums,))  # all but the newest are done: let go of the stage before
-            mbarrier.arrive(empty.index((step + STAGES - 1) % STAGES), pred=k > begin)
-            step += 1
-        sums = warpgroup_mma_wait(0, (sums,))
-        mbarrier.arrive(empty.index((step + STAGES - 1) % STAGES))
-        note(trace, unit, COMPUTE + GROUP, began)
-
+        sums, step = accumulate(GROUP, operands, work, unit, step, trace, CONFIG, B_BY_COLUMNS)
         began = time(trace)
         finishes = True
-        if SPLIT:
-            slot = gl.load(units + unit * UNIT + SLOT)
-            rows = GROUP * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-            offsets = rows[:, None] * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))[None, :]
-            if slot >= 0:
-                finishes = False
-                gl.store(slots + slot.to(gl.int64) * (BLOCK_M * BLOCK_N) + offsets, sums)
-                gl.barrier()
-                gl.atomic_xchg(slot_flags + slot * GROUPS + GROUP, now, sem="release", scope="gpu")
-            else:
-                one = gl.load(units + unit * UNIT + FIRST_INPUT)
-                for i in range(gl.load(units + unit * UNIT + INPUTS)):
-                    other = one + i
-                    acquire(slot_flags + other * GROUPS + GROUP, now, "gpu")
-                    gl.barrier()
-                    sums += gl.load(slots + other.to(gl.int64) * (BLOCK_M * BLOCK_N) + offsets)
+        if split is not None:
+            sums, finishes = reduce_parts(GROUP, sums, split, work, unit, epoch, CONFIG)
         if finishes:
-            if FP8:
+            if scale is not None:
                 sums *= factor
-            block = c_blocks.index(GROUP)
-            if RING:
-                mbarrier.wait(c_filled, phase ^ 1)
-                if gl.load(units + unit * UNIT + PE) != (me + n_pes - 1) % n_pes:
-                    sums += block.load(layout).to(gl.float32)
-            else:
-                mbarrier.wait(c_empty.index(GROUP), phase)
+            mbarrier.wait(output.empty.index(GROUP), phase)
             note(trace, unit, HAND_OVER + GROUP, began)
-            block.store(sums.to(c_blocks.dtype))
-            fence_async_shared()
-            mbarrier.arrive(c_ready.index(GROUP))
+            hand_over(GROUP, sums, output)
             phase ^= 1
+
+
+@gluon.jit
+def accumulate(
+    GROUP: gl.constexpr, operands, work, unit, step, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr
+):
+    """The sums of a unit's products, float32, and the step after it.
+
+    Hopper's tensor cores accumulate fp8 products with fewer bits than float32 has, and the sums stay there for a whole
+    unit, as cuBLAS leaves them with ``use_fast_accum=True``.
+    """
+    ROWS: gl.constexpr = CONFIG.group_m
+    COLUMNS: gl.constexpr = CONFIG.block_n
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0],
+        warps_per_cta=[gl.num_warps(), 1],
+        instr_shape=[16, COLUMNS, 256 // operands.a.dtype.primitive_bitwidth],
+    )
+    sums = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
+    begin = field(work, unit, K_BEGIN)
+    began = time(trace)
+    if trace is not None:
+        await_full(operands, step, CONFIG)
+        note(trace, unit, OPERANDS + GROUP, began)
+        began = time(trace)
+    for k in range(begin, field(work, unit, K_END)):
+        stage = await_full(operands, step, CONFIG)
+        b = operands.b.index(stage)
+        if B_BY_COLUMNS:
+            b = b.permute((1, 0))
+        sums = warpgroup_mma(operands.a.index(stage * CONFIG.groups + GROUP), b, sums, use_acc=k > begin, is_async=True)
+        sums = warpgroup_mma_wait(1, (sums,))  # all but the newest have completed: release the stage before
+        mbarrier.arrive(operands.empty.index((step + CONFIG.stages - 1) % CONFIG.stages), pred=k > begin)
+        step += 1
+    sums = warpgroup_mma_wait(0, (sums,))
+    mbarrier.arrive(operands.empty.index((step + CONFIG.stages - 1) % CONFIG.stages))
+    note(trace, unit, COMPUTE + GROUP, began)
+    return sums, step
+
+
+@gluon.jit
+def reduce_parts(GROUP: gl.constexpr, sums, split, work, unit, epoch, CONFIG: gl.constexpr):
+    """Store the sums of a part to its slot; or, in the unit that finishes the tile, add those of the other parts.
+
+    Returns the sums and whether the unit finishes the tile.
+    """
+    LAYOUT: gl.constexpr = sums.type.layout
+    TILE_SIZE: gl.constexpr = CONFIG.block_m * CONFIG.block_n
+    finishes = True
+    slot = field(work, unit, SLOT)
+    rows = GROUP * CONFIG.group_m + gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT))
+    offsets = rows[:, None] * CONFIG.block_n + gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT))[None, :]
+    if slot >= 0:
+        finishes = False
+        gl.store(split.sums + slot.to(gl.int64) * TILE_SIZE + offsets, sums)
+        gl.barrier()
+        gl.atomic_xchg(split.flags + slot * CONFIG.groups + GROUP, epoch, sem="release", scope="gpu")
+    else:
+        first = field(work, unit, FIRST_INPUT)
+        for i in range(field(work, unit, INPUTS)):
+            other = first + i
+            acquire(split.flags + other * CONFIG.groups + GROUP, epoch, "gpu")
+            gl.barrier()
+            sums += gl.load(split.sums + other.to(gl.int64) * TILE_SIZE + offsets)
+    return sums, finishes
+
+
+@gluon.jit
+def hand_over(GROUP: gl.constexpr, sums, output):
+    """Round the sums, write them to the tile buffer, and let the store warp read it."""
+    output.blocks.index(GROUP).store(sums.to(output.blocks.dtype))
+    fence_async_shared()
+    mbarrier.arrive(output.full.index(GROUP))

@@ -1,4 +1,4 @@
-"""What is read from the notes of a Hopper product's warps."""
+"""What the host reads from the trace events of a Hopper GEMM's warps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix products of triton_dist.kernels on GPUs: all patterns, sizes that fit no tile, and CUDA graphs."""
+"""The fused GEMMs of triton_dist.kernels on GPUs: all algorithms, sizes that fit no tile, and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 import triton_dist
 from ops.harness import check
 from triton_dist import World, kernels
-from triton_dist.kernels.gemm.all_gather import PATTERNS as GATHER
-from triton_dist.kernels.gemm.all_scatter import _HOPPER as HOPPER
-from triton_dist.kernels.gemm.all_scatter import PATTERNS as SCATTER
-from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
-from triton_dist.kernels.gemm.small_m import takes
+from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
+from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
+from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS as HOPPER
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
+from triton_dist.kernels.gemm.small_m import fits_small_m
 
 
 def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
@@ -51,19 +51,19 @@ def again_and_in_graphs(call: Callable[[], torch.Tensor], out: torch.Tensor, exp
 
 
 @check(gpu_only=True)
-def gemm_all_scatter_patterns(world: World) -> None:
+def gemm_all_scatter_algorithms(world: World) -> None:
     for m, n, k, dtype in ((1024, 640, 512, torch.bfloat16), (3000, 1160, 328, torch.float16)):
         a, parts = matrix(m, k, 1, dtype), [matrix(k, n, 2 + pe, dtype) for pe in range(world.n_pes)]
         expected = (a.float() @ torch.cat(parts, 1).float()).to(dtype).float()
         out = triton_dist.empty(m, n * world.n_pes, dtype=dtype)
         for b in (parts[world.pe], by_columns(parts[world.pe])):
-            for pattern in (*SCATTER, "auto"):
-                again_and_in_graphs(partial(kernels.gemm_all_scatter, a, b, out, pattern=pattern), out, expected)
+            for algorithm in (*SCATTER, "auto"):
+                again_and_in_graphs(partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm), out, expected)
         triton_dist.free(out)
 
 
 @check(gpu_only=True)
-def all_gather_gemm_patterns(world: World) -> None:
+def all_gather_gemm_algorithms(world: World) -> None:
     for rows, n, k, dtype in (
         (256, 1160, 512, torch.bfloat16),
         (100, 640, 328, torch.float16),
@@ -76,15 +76,15 @@ def all_gather_gemm_patterns(world: World) -> None:
         expected = (torch.cat(parts).float() @ b.float()).to(dtype).float()
         out = torch.empty(rows * world.n_pes, n, dtype=dtype, device=world.device)
         for factor in (b, by_columns(b)):
-            for pattern in (*GATHER, "auto"):
-                if (pattern == "copy_engine" and rows % 128) or (pattern == "fused" and rows * world.n_pes > 128):
+            for algorithm in (*GATHER, "auto"):
+                if (algorithm == "copy_engine" and rows % 128) or (algorithm == "fused" and rows * world.n_pes > 128):
                     continue
-                call = partial(kernels.all_gather_gemm, parts[world.pe], factor, out, pattern=pattern)
+                call = partial(kernels.all_gather_gemm, parts[world.pe], factor, out, algorithm=algorithm)
                 again_and_in_graphs(call, out, expected)
 
 
 @check(gpu_only=True)
-def gemm_reduce_patterns(world: World) -> None:
+def gemm_reduce_algorithms(world: World) -> None:
     for rows, n, k, dtype in (
         (256, 1160, 512, torch.bfloat16),
         (100, 640, 328, torch.float16),
@@ -103,12 +103,12 @@ def gemm_reduce_patterns(world: World) -> None:
         whole = triton_dist.empty(m, n, dtype=dtype)
         mine = expected[rows * world.pe : rows * (world.pe + 1)]
         for factor in (b, by_columns(b)):
-            for pattern in (*REDUCE, "auto"):
-                if (pattern == "ring" and rows % 128) or (pattern == "fused" and not takes(m, world.n_pes)):
+            for algorithm in (*REDUCE, "auto"):
+                if (algorithm == "ring" and rows % 128) or (algorithm == "fused" and not fits_small_m(m, world.n_pes)):
                     continue
-                scatter = partial(kernels.gemm_reduce_scatter, a, factor, part, pattern=pattern)
+                scatter = partial(kernels.gemm_reduce_scatter, a, factor, part, algorithm=algorithm)
                 again_and_in_graphs(scatter, part, mine)
-                reduce = partial(kernels.gemm_all_reduce, a, factor, whole, pattern=pattern)
+                reduce = partial(kernels.gemm_all_reduce, a, factor, whole, algorithm=algorithm)
                 again_and_in_graphs(reduce, whole, expected)
         triton_dist.free(whole)
 
@@ -151,8 +151,8 @@ def fp8_gemm_all_scatter(world: World) -> None:
         expected = exact(torch.cat([a.float() @ b.float() for _, b in factors], 1))
         out = triton_dist.empty(*expected.shape, dtype=dtype)
         for b, hopper in layouts(factors[world.pe][1], dtype):
-            for pattern in (*(name for name in SCATTER if hopper or name not in HOPPER), "auto"):
-                call = partial(kernels.gemm_all_scatter, a, b, out, pattern=pattern, **SCALES)
+            for algorithm in (*(name for name in SCATTER if hopper or name not in HOPPER), "auto"):
+                call = partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm, **SCALES)
                 again_and_in_graphs(call, out, expected)
         triton_dist.free(out)
 
@@ -164,8 +164,8 @@ def fp8_all_gather_gemm(world: World) -> None:
         expected = exact(torch.cat([part.float() for part in parts]) @ factors[world.pe][1].float())
         out = torch.empty(expected.shape, dtype=dtype, device=world.device)
         for b, hopper in layouts(factors[world.pe][1], dtype):
-            for pattern in ("bulk_synchronous", "auto", *(("copy_engine",) if hopper and rows % 128 == 0 else ())):
-                call = partial(kernels.all_gather_gemm, parts[world.pe], b, out, pattern=pattern, **SCALES)
+            for algorithm in ("bulk_synchronous", "auto", *(("copy_engine",) if hopper and rows % 128 == 0 else ())):
+                call = partial(kernels.all_gather_gemm, parts[world.pe], b, out, algorithm=algorithm, **SCALES)
                 again_and_in_graphs(call, out, expected)
 
 
@@ -178,9 +178,9 @@ def fp8_gemm_reduce(world: World) -> None:
         part = torch.empty(mine.shape, dtype=dtype, device=world.device)
         whole = triton_dist.empty(*expected.shape, dtype=dtype)
         for b, hopper in layouts(factors[world.pe][1], dtype):
-            for pattern in ("bulk_synchronous", "auto", *(("ring",) if hopper and rows % 128 == 0 else ())):
-                scatter = partial(kernels.gemm_reduce_scatter, a, b, part, pattern=pattern, **SCALES)
+            for algorithm in ("bulk_synchronous", "auto", *(("ring",) if hopper and rows % 128 == 0 else ())):
+                scatter = partial(kernels.gemm_reduce_scatter, a, b, part, algorithm=algorithm, **SCALES)
                 again_and_in_graphs(scatter, part, mine)
-                reduce = partial(kernels.gemm_all_reduce, a, b, whole, pattern=pattern, **SCALES)
+                reduce = partial(kernels.gemm_all_reduce, a, b, whole, algorithm=algorithm, **SCALES)
                 again_and_in_graphs(reduce, whole, expected)
         triton_dist.free(whole)

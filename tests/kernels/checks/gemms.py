@@ -1,4 +1,4 @@
-"""Matrix products with communication, against PyTorch: all patterns that run without a GPU, sizes that fit no tile."""
+"""GEMMs with communication, against PyTorch: all algorithms that run without a GPU, sizes that fit no tile."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.kernels.gemm.all_scatter import PATTERNS
-from triton_dist.kernels.gemm.reduce import PATTERNS as REDUCE
+from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
 together = settings(max_examples=3, deadline=None, derandomize=True, database=None)  # all PEs draw the same
 SIZES = st.integers(1, 50)
@@ -39,15 +39,15 @@ def same(found: torch.Tensor, expected: torch.Tensor) -> None:
 def check_gemm_all_scatter(world: Any) -> None:
     @together
     @given(
-        st.sampled_from(("auto", *(name for name in PATTERNS if name not in ("copy_engine", "warp_specialized")))),
+        st.sampled_from(("auto", *(name for name in ALGORITHMS if name not in ("copy_engine", "warp_specialized")))),
         SIZES, SIZES, SIZES, DTYPES, st.booleans(),
     )  # fmt: skip
-    def example(pattern: str, m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> None:
+    def example(algorithm: str, m: int, n: int, k: int, dtype: torch.dtype, transposed: bool) -> None:
         a, parts = matrix(m, k, 1, dtype), [matrix(k, n, 2 + pe, dtype) for pe in range(world.n_pes)]
         b = by_columns(parts[world.pe]) if transposed else parts[world.pe]
         out = triton_dist.full((m, n * world.n_pes), 7.0, dtype=dtype)
         for _ in range(2):
-            assert kernels.gemm_all_scatter(a, b, out, pattern=pattern) is out
+            assert kernels.gemm_all_scatter(a, b, out, algorithm=algorithm) is out
             same(out, a.float() @ torch.cat(parts, 1).float())
         triton_dist.free(out)
 
@@ -82,8 +82,8 @@ def check_gemm_reduce_scatter_and_all_reduce(world: Any) -> None:
     example()
 
 
-def check_fp8_factors(world: Any) -> None:
-    """Of both types, with results of all types, and scales; every operation and pattern."""
+def check_fp8_operands(world: Any) -> None:
+    """Of both types, with results of all types, and scales; every operation and algorithm."""
 
     @together
     @given(SIZES, SIZES, SIZES, FP8, FP8, DTYPES, st.booleans())
@@ -92,33 +92,33 @@ def check_fp8_factors(world: Any) -> None:
     ) -> None:
         m *= world.n_pes
         rows, each = m // world.n_pes, slice(world.pe * m // world.n_pes, (world.pe + 1) * m // world.n_pes)
-        factors = [(matrix(m, k, 2 * pe, type_a), matrix(k, n, 2 * pe + 1, type_b)) for pe in range(world.n_pes)]
-        (a, b), first = factors[world.pe], factors[0][0]
+        operands = [(matrix(m, k, 2 * pe, type_a), matrix(k, n, 2 * pe + 1, type_b)) for pe in range(world.n_pes)]
+        (a, b), first = operands[world.pe], operands[0][0]
         b = by_columns(b) if transposed else b
         scales: dict[str, Any] = {"scale_a": torch.tensor(0.5), "scale_b": 2.0**-1}
-        products = [x.float() @ y.float() / 4 for x, y in factors]
+        products = [x.float() @ y.float() / 4 for x, y in operands]
         whole = triton_dist.empty(m, n, dtype=dtype)
-        for pattern in ("auto", *(name for name in PATTERNS if name not in ("copy_engine", "warp_specialized"))):
-            beside = triton_dist.full((m, n * world.n_pes), 7.0, dtype=dtype)
-            assert kernels.gemm_all_scatter(first, b, beside, pattern=pattern, **scales) is beside
-            same(beside, torch.cat([first.float() @ y.float() / 4 for _, y in factors], 1))
-            triton_dist.free(beside)
+        for algorithm in ("auto", *(name for name in ALGORITHMS if name not in ("copy_engine", "warp_specialized"))):
+            scattered = triton_dist.full((m, n * world.n_pes), 7.0, dtype=dtype)
+            assert kernels.gemm_all_scatter(first, b, scattered, algorithm=algorithm, **scales) is scattered
+            same(scattered, torch.cat([first.float() @ y.float() / 4 for _, y in operands], 1))
+            triton_dist.free(scattered)
         gathered = kernels.all_gather_gemm(a[each], b, out_dtype=dtype, **scales)
         assert gathered.dtype == dtype
         same(
             gathered,
-            torch.cat([x[pe * rows : (pe + 1) * rows] for pe, (x, _) in enumerate(factors)]).float() @ b.float() / 4,
+            torch.cat([x[pe * rows : (pe + 1) * rows] for pe, (x, _) in enumerate(operands)]).float() @ b.float() / 4,
         )
-        for pattern in ("auto", *REDUCE):  # which are right, or refused
-            with suppress(ValueError) if pattern not in ("auto", "bulk_synchronous") else nullcontext():
-                part = kernels.gemm_reduce_scatter(a, b, out_dtype=dtype, pattern=pattern, **scales)
+        for algorithm in ("auto", *REDUCE):  # which are right, or refused
+            with suppress(ValueError) if algorithm not in ("auto", "bulk_synchronous") else nullcontext():
+                part = kernels.gemm_reduce_scatter(a, b, out_dtype=dtype, algorithm=algorithm, **scales)
                 assert part.dtype == dtype
                 same(part, sum(products)[each])
-                same(kernels.gemm_all_reduce(a, b, whole.fill_(7), pattern=pattern, **scales), sum(products))
+                same(kernels.gemm_all_reduce(a, b, whole.fill_(7), algorithm=algorithm, **scales), sum(products))
         triton_dist.free(whole)
 
 
-def check_few_rows(world: Any) -> None:
+def check_small_m(world: Any) -> None:
     """Also with several tiles for a program."""
 
     @together
@@ -133,16 +133,16 @@ def check_few_rows(world: Any) -> None:
         b = by_columns(b) if transposed else b
         out = triton_dist.full((m, n), 7.0, dtype=dtype)
         for _ in range(2):
-            found = kernels.gemm_reduce_scatter(a, b, pattern="fused")
+            found = kernels.gemm_reduce_scatter(a, b, algorithm="fused")
             same(found, expected[world.pe * m : (world.pe + 1) * m])
-            same(kernels.gemm_all_reduce(a[:m], b, out, pattern="fused"), expected[:m])
+            same(kernels.gemm_all_reduce(a[:m], b, out, algorithm="fused"), expected[:m])
         triton_dist.free(out)
 
     example()
 
 
 def check_fp8_is_exact(world: Any) -> None:
-    """Every value of both types: the factors are what PyTorch takes them for, NaN, infinity and the smallest, too."""
+    """Every value of both types: the operands are what PyTorch takes them for, NaN, infinity and the smallest, too."""
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
         a = torch.arange(256, dtype=torch.uint8).view(dtype)[:, None].contiguous()
         found = kernels.all_gather_gemm(a, torch.ones(1, 3).to(dtype), out_dtype=torch.float32)
@@ -153,7 +153,7 @@ def check_fp8_is_exact(world: Any) -> None:
 def check_mistakes_with_fp8(world: Any) -> None:
     a, b = torch.ones(4, 6), torch.ones(6, 5)
     x, y = a.to(torch.float8_e4m3fn), b.to(torch.float8_e5m2)
-    with raises(ValueError, "scales are for factors of fp8, got scale_b with torch.float32"):
+    with raises(ValueError, "scales are for operands of fp8, got scale_b with torch.float32"):
         kernels.all_gather_gemm(a, b, scale_b=2.0)
     with raises(ValueError, "a is of torch.float8_e4m3fn, and b of torch.float32"):
         kernels.all_gather_gemm(x, b)
@@ -165,19 +165,19 @@ def check_mistakes_with_fp8(world: Any) -> None:
         kernels.all_gather_gemm(x, y, scale_b="1")
     with raises(ValueError, "is of torch.bfloat16, torch.float16, torch.float32, got out_dtype torch.float8_e5m2"):
         kernels.all_gather_gemm(x, y, out_dtype=torch.float8_e5m2)
-    with raises(ValueError, "a product of factors of torch.float32 is of torch.float32, got out_dtype torch.bfloat16"):
+    with raises(ValueError, "operands of torch.float32 is of torch.float32, got out_dtype torch.bfloat16"):
         kernels.all_gather_gemm(a, b, out_dtype=torch.bfloat16)
     with raises(ValueError, "out must be contiguous, of shape .* and torch.float16", "torch.bfloat16, on cpu"):
         out = torch.empty(4 * world.n_pes, 5, dtype=torch.bfloat16)
         kernels.all_gather_gemm(x, y, out, out_dtype=torch.float16)
 
 
-def check_few_rows_that_are_nearly_nothing(world: Any) -> None:
-    """Products that are rounded to -0.0, whose words are those of an empty box but for what is done about it."""
+def check_small_m_results_that_round_to_negative_zero(world: Any) -> None:
+    """Results that are rounded to -0.0, whose words are those of an empty slot without the sender's conversion."""
     a, b = torch.full((world.n_pes, 1), -(2.0**-20)).half(), torch.full((1, 40), 2.0**-10).half()
     assert torch.signbit(a @ b).all() and not (a @ b).any()
-    same(kernels.gemm_reduce_scatter(a, b, pattern="fused"), torch.zeros(1, 40))
-    same(kernels.gemm_all_reduce(a, b, pattern="fused"), torch.zeros(world.n_pes, 40))
+    same(kernels.gemm_reduce_scatter(a, b, algorithm="fused"), torch.zeros(1, 40))
+    same(kernels.gemm_all_reduce(a, b, algorithm="fused"), torch.zeros(world.n_pes, 40))
 
 
 def check_mistakes(world: Any) -> None:
@@ -185,15 +185,15 @@ def check_mistakes(world: Any) -> None:
     with raises(ValueError, "6 columns, and 5 rows"):
         kernels.gemm_all_scatter(a, b[:5])
     with raises(ValueError, "must be auto, bulk_synchronous"):
-        kernels.gemm_all_scatter(a, b, pattern="fast")
+        kernels.gemm_all_scatter(a, b, algorithm="fast")
     with raises(ValueError, "needs a Hopper GPU"):
-        kernels.gemm_all_scatter(a, b, pattern="warp_specialized")
-    with raises(ValueError, "there is bulk_synchronous"):
-        kernels.all_gather_gemm(a, b, pattern="copy_engine")
-    with raises(ValueError, "pattern ring needs a Hopper GPU"):
-        kernels.gemm_reduce_scatter(a, b, pattern="ring")
-    with raises(ValueError, "pattern fused takes up to 128 rows"):
-        kernels.gemm_reduce_scatter(torch.ones(160 * world.n_pes, 6), b, pattern="fused")
+        kernels.gemm_all_scatter(a, b, algorithm="warp_specialized")
+    with raises(ValueError, "algorithm copy_engine needs a Hopper GPU.*Available are bulk_synchronous"):
+        kernels.all_gather_gemm(a, b, algorithm="copy_engine")
+    with raises(ValueError, "algorithm ring needs a Hopper GPU"):
+        kernels.gemm_reduce_scatter(a, b, algorithm="ring")
+    with raises(ValueError, "algorithm fused takes up to 128 rows"):
+        kernels.gemm_reduce_scatter(torch.ones(160 * world.n_pes, 6), b, algorithm="fused")
     with raises(ValueError, "a is of torch.float32, and b of torch.float16"):
         kernels.all_gather_gemm(a, b.half())
     with raises(ValueError, "got b of torch.int32"):

@@ -1,4 +1,4 @@
-"""Compiles a product of few rows for an H200 that need not be there: ``few_rows_ptx.py ROWS FILE [traced]``.
+"""Compiles a small-M GEMM for an H200 that need not be there: ``small_m_ptx.py ROWS FILE [traced]``.
 
 Writes its PTX to FILE and prints how many blocks are on their way at a time, and the bytes of shared memory.
 """
@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from triton_dist.compiler import transport
-from triton_dist.kernels.gemm.small_m import _few_rows, cut_for, stages_for
+from triton_dist.kernels.gemm.small_m import _small_m_gemm, cut_for, stages_for
 
 PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
 
@@ -27,7 +27,7 @@ def main(rows: int, file: Path, traced: bool) -> None:
         "WORDS": rows * cut.block_n // N_PES // 2, "TURNED": cut.turned, "A_TMA": True, "B_TMA": True,
         "B_BY_COLUMNS": False, "WHOLE": True, "b_column": 1,
     } | ({} if traced else {"trace": None})  # fmt: skip
-    types = dict.fromkeys(_few_rows.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
+    types = dict.fromkeys(_small_m_gemm.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
     types |= {
         "c": "*bf16",
         "mail": "*i32",
@@ -35,8 +35,9 @@ def main(rows: int, file: Path, traced: bool) -> None:
         "a": f"tensordesc<bf16[{rows}, {cut.block_k}]>",
     }
     types |= {"b": f"tensordesc<bf16[{cut.block_k}, {cut.block_n}]>"}
-    aligned = {(_few_rows.arg_names.index(name),): [["tt.divisibility", 16]] for name in ("c", "mail", "N", "c_step")}
-    source = ASTSource(fn=_few_rows, signature=types, constexprs=constants, attrs=aligned)
+    place = _small_m_gemm.arg_names.index
+    aligned = {(place(name),): [["tt.divisibility", 16]] for name in ("c", "mail", "N", "c_step")}
+    source = ASTSource(fn=_small_m_gemm, signature=types, constexprs=constants, attrs=aligned)
     with transport.using("p2p"):
         options = {"num_warps": cut.warps, "num_stages": stages}
         kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)

@@ -22,7 +22,7 @@ PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 def test_8_bit_floats_are_multiplied_as_they_are_and_nothing_spills(tmp_path: Path) -> None:
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(path)}
-    script = Path(__file__).with_name("fp8_products_ptx.py")
+    script = Path(__file__).with_name("fp8_gemms_ptx.py")
     run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, run.stderr
     compiled: dict[str, str] = json.loads(run.stdout)

@@ -11,7 +11,7 @@ import pytest
 import triton
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
-COMPILE = Path(__file__).parent / "few_rows_ptx.py"
+COMPILE = Path(__file__).parent / "small_m_ptx.py"
 
 
 @pytest.mark.parametrize(("rows", "how"), [(16, ""), (32, ""), (64, ""), (128, ""), (64, "traced")])

@@ -1,6 +1,6 @@
 """Compile the portable products of fp8 factors and print their PTX as JSON, by GPU, kernel, types and layout of b.
 
-Started by test_fp8_products.py. (Why it is a process of its own, and ``ptx_of``: kernels_ptx.py.)
+Started by test_fp8_gemms.py. (Why it is a process of its own, and ``ptx_of``: kernels_ptx.py.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies that take turns: what the host puts into streams, run by a machine that has none."""
+"""Copies in round-robin order: what the host puts into streams, run by a machine that has none."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import triton_dist
-from triton_dist.kernels.gemm import copy_engine as engine
-from triton_dist.kernels.gemm.hopper import launch
+from triton_dist.kernels.gemm import copy_engine
+from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks, launch
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, TILES
 
 BLOCK_M, COLUMNS = 4, 3
@@ -25,29 +25,23 @@ BLOCK_M, COLUMNS = 4, 3
 def test_everybody_gets_every_row_once_and_not_before_it_can_be_there(
     rows: int, columns: int, row: float, peers: int
 ) -> None:
-    steps = engine.steps_of(rows, columns, 132, peers, round_=5e-5, row=row)
+    steps = copy_engine.steps_of(rows, columns, 132, peers, round_=5e-5, row=row)
     sent = dict.fromkeys(range(1, peers + 1), 0)
     for step in steps:
         assert step.first == sent[step.distance] < step.stop
         sent[step.distance] = step.stop
     assert all(stop == rows for stop in sent.values())
-    assert len(steps) <= engine.COPIES * peers
-    chunks = engine.chunks_of(steps, rows)
+    assert len(steps) <= copy_engine.COPIES * peers
+    chunks = copy_engine.chunks_of(steps, rows)
     assert [r for chunk in chunks for r in chunk] == list(range(rows))
     assert {step.stop for step in steps} <= {chunk.stop for chunk in chunks}
 
 
 def test_slow_links_take_few_copies_and_fast_ones_follow_the_product() -> None:
-    slow = engine.steps_of(64, 36, 132, 3, round_=5.6e-5, row=6.3e-6)
-    fast = engine.steps_of(64, 36, 132, 3, round_=5.6e-4, row=6.3e-6)
+    slow = copy_engine.steps_of(64, 36, 132, 3, round_=5.6e-5, row=6.3e-6)
+    fast = copy_engine.steps_of(64, 36, 132, 3, round_=5.6e-4, row=6.3e-6)
     assert len(slow) < 20 < len(fast)
     assert max(step.stop - step.first for step in fast) < 8 < max(step.stop - step.first for step in slow)
-
-
-class _Launcher(SimpleNamespace):
-    """Of a kernel that ``Machine`` acts for."""
-
-    def __call__(self, *arguments: object, **keywords: object) -> None: ...
 
 
 class Machine:
@@ -55,12 +49,12 @@ class Machine:
 
     def __init__(self, n_pes: int, seed: int) -> None:
         self.n_pes, self.random = n_pes, random.Random(seed)
-        self.steps = engine.steps_of(20, COLUMNS, 8, n_pes - 1, round_=5e-5, row=self.random.choice((1e-6, 4e-5)))
-        self.chunks = {rows.stop: i for i, rows in enumerate(engine.chunks_of(self.steps, 20))}
+        self.steps = copy_engine.steps_of(20, COLUMNS, 8, n_pes - 1, round_=5e-5, row=self.random.choice((1e-6, 4e-5)))
+        self.chunks = {rows.stop: i for i, rows in enumerate(copy_engine.chunks_of(self.steps, 20))}
         self.words: dict[int, int] = {}
         self.flags = [torch.zeros(TILES.value, dtype=torch.int32) for _ in range(n_pes)]
         self.chunk_flags = [torch.zeros(len(self.chunks), dtype=torch.int32) for _ in range(n_pes)]
-        self.turns = [torch.zeros(len(self.steps), dtype=torch.int32) for _ in range(n_pes)]
+        self.tokens = [torch.zeros(len(self.steps), dtype=torch.int32) for _ in range(n_pes)]
         self.outputs = [torch.zeros(20 * BLOCK_M, n_pes) for _ in range(n_pes)]
         self.mine = [out[:, pe : pe + 1] for pe, out in enumerate(self.outputs)]
         for pe, column in enumerate(self.mine):
@@ -69,28 +63,28 @@ class Machine:
     def program(self, pe: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         """What the host puts into the stream of copies of a PE, and then into the one that called."""
         done: list[tuple[Any, ...]] = []
-        beside: Any = object()
-        launcher: Any = _Launcher(
-            chunk_flags=self.chunk_flags[pe], flags=self.flags[pe], config=SimpleNamespace(block_m=BLOCK_M)
-        )
-        plan = engine._Plan(launcher, self.steps, self.chunks, self.turns[pe])
+        stream: Any = object()
+        kernel: Any = SimpleNamespace(flags=self.flags[pe], config=SimpleNamespace(block_m=BLOCK_M))
+        chunks: Any = SimpleNamespace(flags=self.chunk_flags[pe])
+        plan = copy_engine.CopyPlan(kernel, chunks, self.steps, self.chunks, self.tokens[pe])
 
-        def everywhere(tensor: torch.Tensor) -> list[torch.Tensor]:
+        def peer_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
             columns = [out[:, pe : pe + 1] for out in self.outputs]
-            copies = {id(self.flags[pe]): self.flags, id(self.turns[pe]): self.turns}.get(id(tensor), columns)
+            copies = {id(self.flags[pe]): self.flags, id(self.tokens[pe]): self.tokens}.get(id(tensor), columns)
             return [copies[(pe + i) % self.n_pes] for i in range(self.n_pes)]
 
-        monkeypatch.setattr(launch, "everywhere", everywhere)
+        monkeypatch.setattr(launch, "peer_tensors", peer_tensors)
+        monkeypatch.setattr(gemm_all_scatter_chunks, "run", lambda *arguments: None)  # ``_kernel`` acts for it
         monkeypatch.setattr(triton_dist, "my_pe", lambda: pe)
         monkeypatch.setattr(triton_dist, "n_pes", lambda: self.n_pes)
-        monkeypatch.setattr(engine, "kept", lambda key, make: plan)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda: beside)
-        monkeypatch.setattr(engine, "side_stream", lambda: nullcontext(beside))
-        monkeypatch.setattr(engine.streams, "take", lambda stream, word: done.append(("take", word)))
-        monkeypatch.setattr(engine.streams, "give", lambda stream, word: done.append(("give", word)))
-        monkeypatch.setattr(engine.streams, "copy", lambda stream, to, source: done.append(("copy", to, source)))
+        monkeypatch.setattr(copy_engine, "cached", lambda key, make: plan)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+        monkeypatch.setattr(copy_engine, "side_stream", lambda: nullcontext(stream))
+        monkeypatch.setattr(copy_engine.streams, "wait_value", lambda stream, word: done.append(("wait", word)))
+        monkeypatch.setattr(copy_engine.streams, "write_value", lambda stream, word: done.append(("write", word)))
+        monkeypatch.setattr(copy_engine.streams, "copy", lambda stream, to, source: done.append(("copy", to, source)))
         a = torch.zeros(20 * BLOCK_M, 1)
-        engine.send_by_engine(a, a, self.mine[pe], None)
+        copy_engine.send_by_copy_engine(a, a, self.mine[pe], None)
         return done
 
     def run(self, programs: list[list[tuple[Any, ...]]]) -> None:
@@ -119,11 +113,11 @@ class Machine:
 
     def _stream(self, pe: int, program: list[tuple[Any, ...]]) -> Iterator[Any]:
         for operation, *operands in program:
-            if operation == "take":
+            if operation == "wait":
                 while not self.words.get(operands[0]):
                     yield None
                 self.words[operands[0]] = 0
-            elif operation == "give":
+            elif operation == "write":
                 self._raise(operands[0])
             else:
                 to, source = operands

@@ -1,0 +1,79 @@
+"""Launches every Hopper GEMM as PE ``hopper_launches.py PE`` of 4 would, on H200s that need not be there.
+
+Each call goes through the host's code, Triton's binder and the compiler. Only the GPU's part is left out. Prints the
+kernels' names. (A process of its own: in CPU worlds ``JITFunction.run`` interprets.)
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon._runtime import GluonJITFunction
+
+import triton_dist
+from triton_dist.compiler import hooks
+from triton_dist.kernels.gemm import copy_engine, portable
+from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.hopper import (
+    all_gather_gemm,
+    gemm_all_reduce,
+    gemm_all_scatter,
+    gemm_all_scatter_chunks,
+    gemm_all_scatter_senders,
+    gemm_reduce_scatter,
+    launch,
+    local_gemm,
+)
+
+
+class Driver:
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_only(kernel: Any, grid: object) -> Any:
+    def launch_kernel(*arguments: Any, **options: Any) -> None:
+        assert kernel.run(*arguments, grid=grid, warmup=True, **options) is not None
+        print(kernel.__name__)
+
+    return launch_kernel
+
+
+def main(pe: int) -> None:
+    triton.runtime.driver.set_active(Driver())
+    hooks.install()
+    GluonJITFunction.__getitem__ = compile_only
+    launch._current = lambda: SimpleNamespace(device=torch.device("cpu"))
+    triton_dist.zeros = torch.zeros
+    triton_dist.n_pes, triton_dist.my_pe, triton_dist.peer = lambda: 4, lambda: pe, lambda tensor, pe: tensor
+    portable.programs = lambda: 132
+    all_gather_gemm.side_stream = lambda: nullcontext(None)
+    for name in ("wait_value", "write_value", "copy"):
+        setattr(all_gather_gemm.streams, name, lambda *arguments: None)
+
+    a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8192, 512), (512, 1280), (8192, 1280)))
+    fp8_a, fp8_b = a.to(torch.float8_e4m3fn), b.t().contiguous().to(torch.float8_e5m2).t()
+    local_gemm.run(local_gemm.make_plan(a, c), a, b, c, None)
+    gemm_all_scatter.run(gemm_all_scatter.make_plan(a, c), a, b, c, None)
+    gemm_all_scatter_senders.run(gemm_all_scatter_senders.make_plan(a, c, 16), 16, a, b, c, None)
+    chunked = copy_engine._make_plan(a, c)
+    gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, a, b, c, None)
+    all_gather_gemm.run(all_gather_gemm.make_plan(a[:2048], c, LARGE), a[:2048], a, b, c, None)
+    gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(a, c), a, b, c[:2048], c, None)
+    gemm_all_reduce.run(gemm_all_reduce.make_plan(fp8_a, c), fp8_a, fp8_b, c, c, torch.ones(1))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

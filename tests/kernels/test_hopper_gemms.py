@@ -1,0 +1,218 @@
+"""The machine code of the Hopper GEMMs: made for a GPU that is not there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+
+import triton_dist
+from triton_dist.compiler import hooks
+from triton_dist.kernels.device import Gpu
+from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, WIDE, Config
+from triton_dist.kernels.gemm.hopper import (
+    all_gather_gemm,
+    gemm_all_reduce,
+    gemm_all_scatter,
+    gemm_all_scatter_chunks,
+    gemm_all_scatter_senders,
+    gemm_reduce_scatter,
+    launch,
+    local_gemm,
+)
+from triton_dist.kernels.gemm.hopper.epochs import Peers
+from triton_dist.kernels.gemm.hopper.gemm_all_scatter_chunks import Chunks
+from triton_dist.kernels.gemm.hopper.launch import fits
+from triton_dist.kernels.gemm.hopper.multiply import SplitK
+from triton_dist.kernels.gemm.hopper.pacing import PIECE
+from triton_dist.kernels.gemm.hopper.store import Pacing
+from triton_dist.kernels.gemm.hopper.warps import REGISTERS
+from triton_dist.kernels.gemm.hopper.work import Work
+from triton_dist.kernels.gemm.local_gemm import _scaled_mm_takes
+
+
+@pytest.fixture(autouse=True)
+def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the hooks that compile the kernels' waits; in the CPU world the package does not install them."""
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
+    hooks.install()
+
+
+PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+
+
+def descriptor(*block: int, dtype: Any = gl.bfloat16) -> str:
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), dtype)
+    return f"tensordesc<{dtype.name}{list(block)},{layout!r}>"
+
+
+def kernel_of(operation: Any) -> Any:
+    return getattr(operation, f"{operation.__name__.rpartition('.')[2]}_kernel")
+
+
+def compiled(
+    operation: Any,
+    config: Config,
+    *,
+    split: bool = False,
+    traced: bool = False,
+    a: Any = gl.bfloat16,
+    b: Any = gl.bfloat16,
+    by_columns: bool = False,
+    n_pes: int = 4,
+) -> Any:
+    """The kernel of a module in gemm/hopper, with arguments as the host has them."""
+    kernel = kernel_of(operation)
+    block_k = 8 * K_BYTES // a.primitive_bitwidth
+    c_block = (config.group_m, config.block_n)
+    piece = PIECE if "pacing" in kernel.arg_names else c_block
+    types: dict[str, Any] = dict.fromkeys(["a", "own_a"], descriptor(config.group_m, block_k, dtype=a))
+    types |= {"b": descriptor(*((config.block_n, block_k) if by_columns else (block_k, config.block_n)), dtype=b)}
+    types |= dict.fromkeys(["c", "staging"], descriptor(*c_block))
+    types |= dict.fromkeys(["next_staging", *(f"c{i}" for i in range(1, 8))], descriptor(*piece))
+    types |= {"work": Work("*i32", "*i32"), "peers": Peers("i32", "*i32", "*i64"), "state": "*i32", "tiles_n": "i32"}
+    types |= {"pacing": Pacing("i32", "i32"), "chunks": Chunks("*i32", "*i32")}
+    types |= {"split": SplitK("*fp32", "*i32"), "scale": "*fp32", "trace": "*i64"}
+    absent = {"split": not split, "scale": a.primitive_bitwidth != 8, "trace": not traced}
+    constants: dict[str, Any] = {"CONFIG": config, "B_BY_COLUMNS": by_columns, "N_PES": n_pes, "SENDERS": 16}
+    constants |= {name: None for name, missing in absent.items() if missing}
+    types |= dict.fromkeys(constants, "constexpr")
+    places = {name: (i,) for i, name in enumerate(kernel.arg_names)}
+    source = GluonASTSource(
+        kernel,
+        {name: types[name] for name in places},
+        {places[name]: value for name, value in constants.items() if name in places},
+    )
+    flags = {"num_warps": 4, "maxnreg": REGISTERS[config.groups]}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=flags)
+
+
+E4M3, E5M2 = gl.float8e4nv, gl.float8e5
+FP8 = {"a": E4M3, "b": E4M3, "by_columns": True}
+
+
+OPERATIONS = (
+    local_gemm,
+    gemm_all_scatter,
+    gemm_all_scatter_senders,
+    gemm_all_scatter_chunks,
+    all_gather_gemm,
+    gemm_reduce_scatter,
+    gemm_all_reduce,
+)
+SENDS = (gemm_all_scatter, gemm_all_scatter_senders, gemm_reduce_scatter, gemm_all_reduce)
+
+
+@pytest.mark.parametrize(
+    ("operation", "config", "options"),
+    [
+        pytest.param(local_gemm, LARGE, {}, id="local"),
+        pytest.param(gemm_all_scatter_senders, LARGE, {}, id="senders"),
+        pytest.param(gemm_all_reduce, LARGE, {"split": True}, id="ring_all"),
+        pytest.param(all_gather_gemm, LARGE, {}, id="gather"),
+        pytest.param(gemm_all_scatter_chunks, LARGE, {}, id="chunks"),
+        pytest.param(gemm_all_scatter_senders, LARGE, FP8, id="fp8_senders"),
+        pytest.param(gemm_all_reduce, LARGE, {**FP8, "split": True, "b": E5M2}, id="fp8_ring_all"),
+        pytest.param(all_gather_gemm, WIDE, {**FP8, "a": E5M2, "b": E5M2}, id="fp8_gather_wide"),
+        pytest.param(gemm_reduce_scatter, WIDE, FP8, id="fp8_ring_wide"),
+        pytest.param(gemm_all_scatter, FLAT, {**FP8, "split": True}, id="fp8_scatter_flat"),
+    ],
+)
+def test_it_fits_and_does_not_spill_where_it_multiplies(
+    tmp_path: Path, operation: Any, config: Config, options: dict[str, Any]
+) -> None:
+    kernel = compiled(operation, config, **options)
+    assert kernel.metadata.shared <= 227 << 10
+    ptx = kernel.asm["ptx"]
+    k, *types = (16, "bf16", "bf16")
+    if "a" in options:
+        k, *types = (32, *("e4m3" if options[operand] == E4M3 else "e5m2" for operand in "ab"))
+    assert f"wgmma.mma_async.sync.aligned.m64n{config.block_n}k{k}.f32.{'.'.join(types)}" in ptx
+    assert "cp.async.bulk.tensor.2d.global.shared::cta" in ptx  # tiles are stored by TMA
+    assert ptx.count("cp.async.bulk.wait_group 0;") >= 1  # and are complete before a flag says so
+    # Without a trace the kernel reads the clock only in long waits.
+    assert ptx.count("%globaltimer;") == ptx.count("atom.sys.add.s32")  # which counts reports
+    paced = "pacing" in kernel_of(operation).arg_names
+    assert ("%globaltimer_lo" in ptx) == paced  # throttled stores wait until the next piece is due
+    assert spilt(tmp_path, ptx) <= 96  # single warps with few registers may keep some numbers
+
+
+@pytest.mark.parametrize(
+    ("operation", "config", "options"),
+    [
+        pytest.param(gemm_all_scatter_senders, LARGE, {}, id="senders"),
+        pytest.param(gemm_reduce_scatter, WIDE, {"split": True}, id="ring"),
+        pytest.param(all_gather_gemm, FLAT, {}, id="gather_flat"),
+        pytest.param(gemm_all_scatter, FLAT, {}, id="scatter_flat"),
+        pytest.param(gemm_all_reduce, WIDE, {**FP8, "split": True}, id="fp8_ring"),
+    ],
+)
+def test_traced_it_looks_at_the_clock_and_fits_as_well(
+    tmp_path: Path, operation: Any, config: Config, options: dict[str, Any]
+) -> None:
+    ptx = compiled(operation, config, traced=True, **options).asm["ptx"]
+    assert ptx.count("%globaltimer;") >= 2 * (3 * config.groups + 2)
+    assert spilt(tmp_path, ptx) <= 192  # times and reports of waits, in single warps with few registers
+
+
+@pytest.mark.parametrize("n_pes", [1, 8])
+@pytest.mark.parametrize("operation", SENDS, ids=lambda operation: operation.__name__.rpartition(".")[2])
+def test_a_tile_is_stored_to_each_peer_once(operation: Any, n_pes: int) -> None:
+    """The numbers of PEs at both ends: without peers, and with all descriptors in use."""
+    ptx = compiled(operation, LARGE, n_pes=n_pes).asm["ptx"]
+    stores = ptx.count("cp.async.bulk.tensor.2d.global.shared::cta")
+    to_all = operation is not gemm_reduce_scatter
+    ring = operation in (gemm_reduce_scatter, gemm_all_reduce)
+    computed = LARGE.groups * (1 + ring + (n_pes - 1) * to_all)
+    sent = LARGE.groups * (n_pes - 1) * (operation is gemm_all_scatter_senders)
+    assert stores == computed + sent
+
+
+@pytest.mark.parametrize("pe", [0, 1, 2])  # Triton specialises on 0 and on 1
+def test_the_host_passes_what_the_kernels_take(tmp_path: Path, pe: int) -> None:
+    env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, str(Path(__file__).with_name("hopper_launches.py")), str(pe)]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == [kernel_of(operation).__name__ for operation in OPERATIONS]
+
+
+def spilt(tmp_path: Path, ptx: str) -> int:
+    """Bytes that a thread of the kernel has to keep in memory."""
+    (tmp_path / "kernel.ptx").write_text(ptx)
+    command = [PTXAS, "-v", "-arch=sm_90a", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"]
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    found = re.search(r"(\d+) bytes spill stores", report)
+    assert found is not None, report
+    return int(found[1])
+
+
+def test_it_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")
+    monkeypatch.setattr(triton_dist, "n_pes", lambda: 4)
+    monkeypatch.setattr(launch, "gpu", lambda: Gpu("H200", (9, 0), 132, 227 << 10))
+    half, e4m3, e5m2 = torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2
+
+    def taken(a: torch.dtype, b: torch.dtype, c: torch.dtype, *, columns: bool, k: int = 48) -> tuple[bool, bool]:
+        matrices = torch.zeros(8, k, dtype=a), torch.zeros(k, 16, dtype=b), torch.zeros(8, 16, dtype=c)
+        if columns:
+            matrices = matrices[0], torch.zeros(16, k, dtype=b).t(), matrices[2]
+        return fits(*matrices), _scaled_mm_takes(*matrices)
+
+    assert taken(half, half, half, columns=False)[0] and taken(half, half, half, columns=True)[0]
+    assert taken(e4m3, e4m3, half, columns=True) == taken(e5m2, e4m3, half, columns=True) == (True, True)
+    assert taken(e4m3, e4m3, half, columns=False) == (False, False)  # b is not in lines along K
+    assert taken(e4m3, e4m3, torch.float32, columns=True) == (False, True)  # no room for such a tile of C
+    assert taken(e5m2, e5m2, half, columns=True) == (True, False)  # cuBLAS has no such product
+    assert taken(e4m3, e4m3, half, columns=True, k=40) == (False, False)  # rows of 40 bytes

@@ -1,0 +1,75 @@
+"""All-gather and GEMM: C = A · B with A split by rows over the PEs, and B this PE's own."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+import triton_dist
+from triton_dist.kernels.collectives.all_gather import all_gather
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.config import Config, choose
+from triton_dist.kernels.gemm.local_gemm import local_gemm
+from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
+from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
+
+__all__ = ["ALGORITHMS", "all_gather_gemm"]
+
+ALGORITHMS = ("bulk_synchronous", "copy_engine")
+
+
+@fused_gemm(ALGORITHMS)
+def all_gather_gemm(call: Call) -> Computation:
+    """C = A · B, where A is every PE's ``a``, in PE order.
+
+    ``a`` is [M / n_pes, K], of the same shape on every PE, ``b`` [K, N] and ``out`` [M, N].
+
+    - ``bulk_synchronous``: A is gathered, then multiplied.
+    - ``copy_engine``: the copy engine sends this PE's rows to one PE after the other while the GEMM begins with them;
+      it continues with the next PE's, which have arrived by then. For Hopper GPUs, and a multiple of 128 rows on each
+      PE.
+    """
+    a, b = call.a, call.b
+    c = call.result((a.shape[0] * triton_dist.n_pes(), b.shape[1]), symmetric=False)
+    scale = call.scale()
+    return Computation(
+        c,
+        c,
+        {
+            "bulk_synchronous": partial(_bulk_synchronous, a, b, c, scale),
+            "copy_engine": partial(_copy_engine, a, b, c, scale) if _copy_engine_fits(a, b, c) else _NEEDS,
+        },
+    )
+
+
+_NEEDS = "needs a Hopper GPU, up to 8 PEs, rows that begin at multiples of 16 bytes and whole tiles on each PE"
+
+
+def _copy_engine_fits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+    from triton_dist.kernels.gemm.hopper.launch import fits
+
+    return fits(a, b, c) and a.shape[0] % _config(a, b, c).block_m == 0
+
+
+def _config(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Config:
+    """Tiles that lie within one PE's rows where possible. Cached, since choosing takes the host a while."""
+    return cached(("tiles of chunks", *shape_of(a, b)), partial(choose, a, c, portable.programs(), each=a.shape[0]))
+
+
+def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    gathered = _gathered(a)
+    all_gather(gathered, a.contiguous())
+    local_gemm(gathered, b, c, scale)
+
+
+def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
+
+    plan = cached(("chunks of a", *shape_of(a, b)), lambda: hopper.make_plan(a, c, _config(a, b, c)))
+    hopper.run(plan, a, _gathered(a), b, c, scale)
+
+
+def _gathered(a: torch.Tensor) -> torch.Tensor:
+    """Memory for all of A, on every PE."""
+    return symmetric_matrix("gathered", a.shape[0] * triton_dist.n_pes(), a.shape[1], a.dtype)

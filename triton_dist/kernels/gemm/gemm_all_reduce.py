@@ -1,0 +1,52 @@
+"""GEMM and all-reduce: the sum over PEs of A · B on every PE, with K split over the PEs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from triton_dist.kernels.collectives.all_reduce import all_reduce
+from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
+from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
+from triton_dist.kernels.gemm.small_m import small_m_gemm
+
+__all__ = ["gemm_all_reduce"]
+
+
+@fused_gemm(ALGORITHMS)
+def gemm_all_reduce(call: Call) -> Computation:
+    """The sum over all PEs of A · B, the same bits on every PE.
+
+    ``a`` is [M, K / n_pes], this PE's columns of A, ``b`` [K / n_pes, N], this PE's rows of B, and ``out`` [M, N],
+    symmetric.
+
+    - ``bulk_synchronous``: the GEMM, then the all-reduce.
+    - ``ring``: as of :func:`gemm_reduce_scatter`; a PE's own tiles then go to all PEs.
+    - ``fused``, for small M (up to 128 rows, no fp8): as of :func:`gemm_reduce_scatter`; the sums then go to all PEs.
+    """
+    a, b = call.a, call.b
+    c = call.result((a.shape[0], b.shape[1]), symmetric=True)
+    scale = call.scale()
+    return Computation(
+        c,
+        c,
+        {
+            "bulk_synchronous": partial(_bulk_synchronous, a, b, c, scale),
+            "fused": needs_of_fused(a, c) or partial(small_m_gemm, a, b, c, to_all=True),
+            "ring": needs_of_ring(a, b, c) or partial(_ring, a, b, c, scale),
+        },
+    )
+
+
+def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    all_reduce(local_product(a, b, c.dtype, scale), out=c)
+
+
+def _ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    from triton_dist.kernels.gemm.hopper import gemm_all_reduce as hopper
+
+    staging = symmetric_matrix("ring", a.shape[0], b.shape[1], c.dtype)
+    plan = cached(("ring, all-reduce", *shape_of(a, b)), lambda: hopper.make_plan(a, staging))
+    hopper.run(plan, a, b, c, staging, scale)

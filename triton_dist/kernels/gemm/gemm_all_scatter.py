@@ -1,0 +1,156 @@
+"""GEMM and all-scatter: C = A · B with B split by columns over the PEs, and all of C on every PE.
+
+The first five algorithms are the taxonomy of Iris (Awad et al., "Iris: First-Class Multi-GPU Programming Experience in
+Triton", 2025), with the copy engine as one more consumer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import triton
+
+import triton_dist
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.config import WIRE, flops
+from triton_dist.kernels.gemm.copy_engine import send_by_copy_engine
+from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gemm.local_gemm import local_gemm
+from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
+from triton_dist.kernels.gemm.plan_cache import cached, shape_of
+from triton_dist.kernels.protocols.side_stream import side_stream
+from triton_dist.kernels.protocols.stream_barrier import stream_barrier
+
+__all__ = ["ALGORITHMS", "HOPPER_ALGORITHMS", "gemm_all_scatter"]
+
+ALGORITHMS = (
+    "bulk_synchronous",
+    "producer_consumer",
+    "copy_engine",
+    "fused_sequential",
+    "fused_producer_consumer",
+    "warp_specialized",
+)
+HOPPER_ALGORITHMS = ("copy_engine", "warp_specialized")
+
+SENDERS = 16
+"""Programs, or multiprocessors, that send where some do nothing else: enough for most of an H200's NVLink."""
+
+
+@fused_gemm(ALGORITHMS)
+def gemm_all_scatter(call: Call) -> Computation:
+    """C = A · B on every PE, from B's columns on each.
+
+    ``a`` is [M, K], the same on every PE, ``b`` [K, N / n_pes], this PE's columns of B, and ``out`` [M, N], symmetric.
+
+    - ``bulk_synchronous``: the GEMM, then its tiles are sent; no overlap.
+    - ``producer_consumer``: two kernels on two streams; the GEMM has most of the GPU and sets a flag for each tile, the
+      other waits for the flags and sends.
+    - ``copy_engine``: the same, but the copy engine is the consumer, so that all multiprocessors compute. For Hopper
+      GPUs.
+    - ``fused_sequential``: one kernel; a program sends each tile that it has computed, then computes the next.
+    - ``fused_producer_consumer``: one kernel; some programs send what the others compute.
+    - ``warp_specialized``: one kernel; in every program one warp sends a tile while the others compute the next. For
+      Hopper GPUs.
+    """
+    a, b = call.a, call.b
+    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    rows, columns = a.shape[0], b.shape[1]
+    out = call.result((rows, columns * n_pes), symmetric=True)
+    scale = call.scale()
+    c = out[:, me * columns : (me + 1) * columns]
+    ways = {name: partial(_FUNCTIONS[name], a, b, c, scale) for name in _preferred()}
+    needs = {} if _hopper_fits(a, b, c) else dict.fromkeys(HOPPER_ALGORITHMS, _NEEDS)
+    return Computation(out, c, ways | needs)
+
+
+_NEEDS = (
+    "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result of 16-bit"
+    " floats, and rows (of out: each PE's part, too) that begin at multiples of 16 bytes"
+)
+
+
+def _preferred() -> tuple[str, ...]:
+    """The algorithms; in the CPU world, which takes the first that is available, the simplest fused one is in front."""
+    if triton_dist.kind() == "cpu":
+        return ("fused_sequential", *(name for name in ALGORITHMS if name != "fused_sequential"))
+    return ALGORITHMS
+
+
+def _hopper_fits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+    from triton_dist.kernels.gemm.hopper.launch import fits
+
+    # All PEs must agree: also the other PEs' columns begin at a multiple of 16 bytes.
+    return c.shape[1] * c.element_size() % 16 == 0 and fits(a, b, c)
+
+
+def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    stream_barrier()
+    local_gemm(a, b, c, scale)
+    portable.send(c, None, portable.programs())
+    stream_barrier()
+
+
+def _producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    flags = _tile_flags(c)
+    grid = portable.programs()
+    senders = min(SENDERS, grid // 2)
+    stream_barrier()
+    if triton_dist.kind() == "cpu":  # one kernel at a time
+        portable.local(a, b, c, flags, scale=scale)
+        portable.send(c, flags, senders)
+    else:
+        with side_stream() as side:
+            portable.local(a, b, c, flags, grid - senders, scale=scale)
+            with torch.cuda.stream(side):
+                portable.send(c, flags, senders)
+    stream_barrier()
+
+
+def _fused_sequential(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    stream_barrier()
+    portable.scatter(a, b, c, scale)
+    stream_barrier()
+
+
+def _fused_producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    if _hopper_fits(a, b, c) and (b.stride(1) == 1 or a.dtype in FP8):
+        from triton_dist.kernels.gemm.hopper import gemm_all_scatter_senders as hopper
+
+        senders = _sender_programs(a, c)
+        plan = cached(("senders", senders, *shape_of(a, b)), lambda: hopper.make_plan(a, c, senders))
+        hopper.run(plan, senders, a, b, c, scale)
+        return
+    stream_barrier()
+    portable.scatter_by_programs(a, b, c, _tile_flags(c), min(SENDERS, portable.programs() // 2), scale)
+    stream_barrier()
+
+
+def _sender_programs(a: torch.Tensor, c: torch.Tensor) -> int:
+    """How many programs send: more where a product of this depth is computed faster than it can be sent."""
+    sent = c.numel() * c.element_size() * (triton_dist.n_pes() - 1) / WIRE
+    computed = 2 * c.numel() * a.shape[1] / flops(a.dtype)
+    return SENDERS if sent < computed else 2 * SENDERS
+
+
+def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    from triton_dist.kernels.gemm.hopper import gemm_all_scatter as hopper
+
+    hopper.run(cached(("scatter", *shape_of(a, b)), lambda: hopper.make_plan(a, c)), a, b, c, scale)
+
+
+_FUNCTIONS = {
+    "bulk_synchronous": _bulk_synchronous,
+    "producer_consumer": _producer_consumer,
+    "copy_engine": send_by_copy_engine,
+    "fused_sequential": _fused_sequential,
+    "fused_producer_consumer": _fused_producer_consumer,
+    "warp_specialized": _warp_specialized,
+}
+
+
+def _tile_flags(c: torch.Tensor) -> torch.Tensor:
+    size = portable.blocks(c.dtype)
+    tiles = triton.cdiv(c.shape[0], size["BLOCK_M"]) * triton.cdiv(c.shape[1], size["BLOCK_N"])
+    return cached(("tile flags", tiles), lambda: torch.zeros(tiles, dtype=torch.int32, device=c.device))

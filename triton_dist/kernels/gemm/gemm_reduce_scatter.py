@@ -1,0 +1,56 @@
+"""GEMM and reduce-scatter: this PE's rows of the sum over PEs of A · B, with K split over the PEs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
+from triton_dist.kernels.gemm.arguments import check_rows
+from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
+from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
+from triton_dist.kernels.gemm.small_m import small_m_gemm
+
+__all__ = ["gemm_reduce_scatter"]
+
+
+@fused_gemm(ALGORITHMS)
+def gemm_reduce_scatter(call: Call) -> Computation:
+    """This PE's rows of the sum over all PEs of A · B.
+
+    ``a`` is [M, K / n_pes], this PE's columns of A, ``b`` [K / n_pes, N], this PE's rows of B, and ``out``
+    [M / n_pes, N]: PE p gets rows p · M / n_pes and on. M is a multiple of the number of PEs.
+
+    - ``bulk_synchronous``: the GEMM, then the reduce-scatter.
+    - ``ring``: tiles circulate around the PEs while the next ones are computed; each PE adds its partial sum. For
+      Hopper GPUs, and a multiple of 128 rows for each PE.
+    - ``fused``, for small M (up to 128 rows in all, no fp8): one kernel that streams B and sends each tile's rows to
+      their PEs from registers.
+    """
+    a, b = call.a, call.b
+    rows = check_rows(call.function, "a", a.shape[0])
+    c = call.result((rows, b.shape[1]), symmetric=False)
+    scale = call.scale()
+    return Computation(
+        c,
+        c,
+        {
+            "bulk_synchronous": partial(_bulk_synchronous, a, b, c, scale),
+            "fused": needs_of_fused(a, c) or partial(small_m_gemm, a, b, c, to_all=False),
+            "ring": needs_of_ring(a, b, c) or partial(_ring, a, b, c, scale),
+        },
+    )
+
+
+def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    reduce_scatter(c, local_product(a, b, c.dtype, scale))
+
+
+def _ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter as hopper
+
+    staging = symmetric_matrix("ring", a.shape[0], b.shape[1], c.dtype)
+    plan = cached(("ring, reduce-scatter", *shape_of(a, b)), lambda: hopper.make_plan(a, staging))
+    hopper.run(plan, a, b, c, staging, scale)

@@ -1,0 +1,136 @@
+"""All-gather + GEMM: C = A · B with A split by rows over the PEs; the copy engine gathers A while the kernel computes.
+
+A: [M, K], rows of PE p from p · M / n_pes on; B: [K, N] and C: [M, N] are each PE's own.
+
+Overlap: the schedule begins with this PE's rows of A, which the kernel reads where they are, while the copy engine
+sends them to one peer after the other. PE p computes the rows of p, p + 1, … and sends to p - 1 first: the PE that
+needs the rows next has them next. The load warp waits for a PE's rows before it loads the first block of them.
+"""
+
+from __future__ import annotations
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import tma
+
+import triton_dist
+from triton_dist.kernels.gemm import portable, streams
+from triton_dist.kernels.gemm.config import Config
+from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ring, make_tile_buffer
+from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
+from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic, stores_complete
+from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
+from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K_END, PE
+from triton_dist.kernels.gemm.hopper.load import load_b
+from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
+from triton_dist.kernels.gemm.hopper.store import store_tiles
+from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, note, time
+from triton_dist.kernels.gemm.hopper.warps import specialize
+from triton_dist.kernels.gemm.hopper.work import block_origin, field, tile_of, units_of_program
+from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.protocols.side_stream import side_stream
+
+__all__ = ["all_gather_gemm_kernel", "make_plan", "run"]
+
+
+@gluon.jit
+def all_gather_gemm_kernel(
+    a, own_a, b, c, work, split, scale, state, peers, trace,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
+):  # fmt: skip
+    operands = make_operand_ring(a, b, CONFIG)
+    output = make_tile_buffer(c, CONFIG)
+    specialize(
+        multiply_tiles, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS),
+        _load, (a, own_a, b, operands, work, trace, peers, CONFIG, B_BY_COLUMNS),
+        _store, (c, output, work, trace, state, peers, CONFIG, N_PES),
+        CONFIG,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _load(a, own_a, b, operands, work, trace, peers, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
+    """Load the blocks of every unit in order: this PE's rows of A from ``own_a``, others when they have arrived."""
+    GROUPS: gl.constexpr = CONFIG.groups
+    BLOCK_K: gl.constexpr = a.block_shape[1]
+    NBYTES: gl.constexpr = GROUPS * a.block_type.nbytes + b.block_type.nbytes
+    me = peers.me
+    first, last = units_of_program(work)
+    step = 0
+    arrived = me
+    for unit in range(first, last):
+        row, column = block_origin(*tile_of(work, unit), 0, CONFIG)
+        owner = field(work, unit, PE)
+        if owner != arrived:
+            if owner != me:
+                began = time(trace)
+                acquire(peers.flags + GATHERED + owner, 1, "sys")
+                note(trace, unit, ARRIVAL, began)
+                after_generic()
+            arrived = owner
+        for k in range(field(work, unit, K_BEGIN), field(work, unit, K_END)):
+            stage, full = begin_stage(operands, step, NBYTES, CONFIG)
+            for group in gl.static_range(GROUPS):
+                block = operands.a.index(stage * GROUPS + group)
+                own_row = row % own_a.shape[0] + group * CONFIG.group_m
+                tma.async_copy_global_to_shared(own_a, [own_row, k * BLOCK_K], full, block, pred=owner == me)
+                place = [row + group * CONFIG.group_m, k * BLOCK_K]
+                tma.async_copy_global_to_shared(a, place, full, block, pred=owner != me)
+            load_b(b, k * BLOCK_K, column, full, operands.b.index(stage), B_BY_COLUMNS)
+            step += 1
+
+
+@gluon.jit
+def _store(c, output, work, trace, state, peers, CONFIG: gl.constexpr, N_PES: gl.constexpr):
+    """Let the peers' copies into A begin, and store tiles; the last program clears the flags of the copies."""
+    epoch = epoch_of(state)
+    admit_peers(peers, 1, N_PES)
+    store_tiles(c, output, work, trace, CONFIG)
+    stores_complete()
+    if is_last_program(state):
+        end_epoch(state, epoch)
+        for pe in range(N_PES):
+            gl.store(peers.flags + GATHERED + pe, 0)
+
+
+def make_plan(a: torch.Tensor, c: torch.Tensor, config: Config) -> Plan:
+    """The plan for products of these shapes and dtypes. *Collective.*
+
+    Args:
+        a: this PE's rows of A, a multiple of ``config.block_m``.
+    """
+    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    tile_rows, (_, columns) = a.shape[0] // config.block_m, config.tiles(c)
+    tiles = [
+        Tile(row, column, pe)
+        for pe in ((me + i) % n_pes for i in range(n_pes))
+        for row, column in grouped(range(pe * tile_rows, (pe + 1) * tile_rows), columns)
+    ]
+    schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
+    return Plan("all-gather + GEMM", schedule, config)
+
+
+def run(
+    plan: Plan, a: torch.Tensor, gathered: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    """c = A · b, times ``scale``, on the current stream.
+
+    Args:
+        a: this PE's rows of A.
+        gathered: symmetric memory for all of A.
+    """
+    n_pes, me, config = triton_dist.n_pes(), triton_dist.my_pe(), plan.config
+    a_map, b_map, b_by_columns = operand_maps(gathered, b, config)
+    own_a_map, _, _ = operand_maps(a, b, config)
+    mine = gathered[me * a.shape[0] : (me + 1) * a.shape[0]]
+    with side_stream() as side:
+        all_gather_gemm_kernel[plan.grid](
+            a_map, own_a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, plan.state, plan.peers,
+            plan.trace(), config, b_by_columns, n_pes, **plan.options,
+        )  # fmt: skip
+        for i in range(1, n_pes):
+            pe = (me - i) % n_pes
+            streams.wait_value(side, plan.flags.data_ptr() + 4 * (ENTERED.value + pe))
+            streams.copy(side, triton_dist.peer(mine, pe), a)
+            streams.write_value(side, triton_dist.peer(plan.flags, pe).data_ptr() + 4 * (GATHERED.value + me))

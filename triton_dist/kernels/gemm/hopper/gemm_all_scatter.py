@@ -1,0 +1,101 @@
+"""GEMM + all-scatter, ``warp_specialized``: C = A · B with B split by columns, and all of C on every PE.
+
+A: [M, K] on every PE, B: [K, N / n_pes] this PE's columns; C: [M, N], symmetric; a PE computes its columns of it.
+
+Overlap: the store warp sends a tile to all PEs while the groups compute the next one. Stores to peers are throttled
+(``store.send_block``), and tiles that are sent together lie close together, because peers take stores faster so.
+"""
+
+from __future__ import annotations
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import tma
+
+import triton_dist
+from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
+from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
+from triton_dist.kernels.gemm.hopper.flags import await_peers, stores_complete
+from triton_dist.kernels.gemm.hopper.launch import Plan, grouped_schedule, operand_maps, peer_maps, tile_map
+from triton_dist.kernels.gemm.hopper.layout import ENTERED
+from triton_dist.kernels.gemm.hopper.load import load_operands
+from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
+from triton_dist.kernels.gemm.hopper.pacing import PIECE, pacing_of
+from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
+from triton_dist.kernels.gemm.hopper.trace_events import MEET, SEND, note, time
+from triton_dist.kernels.gemm.hopper.warps import specialize
+from triton_dist.kernels.gemm.hopper.work import block_origin, finishes_tile, tile_of, units_of_program
+
+__all__ = ["gemm_all_scatter_kernel", "make_plan", "run"]
+
+SHARE = 0.9
+"""Share of the next tile's time over which a program sends a tile."""
+
+
+@gluon.jit
+def gemm_all_scatter_kernel(
+    a, b, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, state, peers, pacing, trace,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
+):  # fmt: skip
+    operands = make_operand_ring(a, b, CONFIG)
+    output = make_tile_buffer(c, CONFIG)
+    peers_c = (c1, c2, c3, c4, c5, c6, c7)
+    specialize(
+        multiply_tiles, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS),
+        load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
+        _store, (c, peers_c[: N_PES - 1], output, work, trace, state, peers, pacing, CONFIG, N_PES),
+        CONFIG,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.constexpr, N_PES: gl.constexpr):
+    """Store tiles to this PE's C and to those of all peers."""
+    GROUPS: gl.constexpr = CONFIG.groups
+    epoch = epoch_of(state)
+    first, last = units_of_program(work)
+    admit_peers(peers, epoch, N_PES)
+    phase = 0
+    peers_ready = False
+    for unit in range(first, last):
+        if finishes_tile(work, unit):
+            row, column = tile_of(work, unit)
+            cycles, interval = issue_intervals(pacing, work, unit, last)
+            if not peers_ready:
+                began = time(trace)
+                await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
+                note(trace, unit, MEET, began)
+                peers_ready = True
+            began = time(trace)
+            for group in gl.static_range(GROUPS):
+                began = await_tile_block(output, group, phase, trace, unit, began)
+                place = block_origin(row, column, group, CONFIG)
+                tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
+                send_block(peers_c, place, output, group, cycles, interval)
+                release_block(output, group)
+            phase ^= 1
+            note(trace, unit, SEND, began)
+    stores_complete()
+    if is_last_program(state):
+        end_epoch(state, epoch)
+        exchange_done(peers, epoch, work, trace, N_PES)
+
+
+def make_plan(a: torch.Tensor, c: torch.Tensor) -> Plan:
+    """The plan for products of these shapes and dtypes. *Collective.*"""
+    return Plan("GEMM + all-scatter", *grouped_schedule(a, c, peers=triton_dist.n_pes() - 1))
+
+
+def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    """c = a · b, times ``scale``, on every PE, on the current stream.
+
+    Args:
+        c: this PE's columns of a symmetric matrix.
+    """
+    n_pes, config = triton_dist.n_pes(), plan.config
+    a_map, b_map, b_by_columns = operand_maps(a, b, config)
+    gemm_all_scatter_kernel[plan.grid](
+        a_map, b_map, tile_map(c, config), *peer_maps(c, PIECE), plan.work, plan.split, scale, plan.state, plan.peers,
+        pacing_of(config, SHARE, n_pes - 1), plan.trace(), config, b_by_columns, n_pes, **plan.options,
+    )  # fmt: skip

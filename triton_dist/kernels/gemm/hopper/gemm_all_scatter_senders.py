@@ -1,0 +1,221 @@
+"""GEMM + all-scatter, ``fused_producer_consumer``: C = A · B with B split by columns, and all of C on every PE.
+
+A: [M, K] on every PE, B: [K, N / n_pes] this PE's columns; C: [M, N], symmetric; a PE computes its columns of it.
+
+Overlap: most programs compute and store tiles to this PE's C. The last ``SENDERS`` programs send them: their load warps
+wait for a tile's flag and load it into the operand ring, whose blocks of B are as large as a group's block of C, and
+their store warps store it to all peers. The tiles of the last round have no flag. Their programs send them themselves,
+unthrottled, since no computation is left that this could disturb.
+"""
+
+from __future__ import annotations
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+import triton_dist
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.hopper.buffers import (
+    await_full,
+    await_tile_block,
+    begin_stage,
+    make_operand_ring,
+    make_tile_buffer,
+)
+from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
+from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic, await_peers, stores_complete
+from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, tile_map
+from triton_dist.kernels.gemm.hopper.layout import CHUNKS, ENTERED, PE
+from triton_dist.kernels.gemm.hopper.load import load_operands
+from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
+from triton_dist.kernels.gemm.hopper.store import release_block
+from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, MEET, SEND, TILE, note, time
+from triton_dist.kernels.gemm.hopper.warps import specialize
+from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
+from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+
+__all__ = ["gemm_all_scatter_senders_kernel", "make_plan", "run"]
+
+_IN_FLIGHT = gl.constexpr(3)  # blocks of a sending program
+_LAST_IN_FLIGHT = gl.constexpr(16)  # stores of a computing program in the last round
+
+
+@gluon.jit
+def gemm_all_scatter_senders_kernel(
+    a, b, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, state, peers, trace,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr, SENDERS: gl.constexpr,
+):  # fmt: skip
+    operands = make_operand_ring(a, b, CONFIG)
+    output = make_tile_buffer(c, CONFIG)
+    peers_c = (c1, c2, c3, c4, c5, c6, c7)
+    specialize(
+        _multiply, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS, SENDERS),
+        _load, (a, b, c, operands, work, trace, state, CONFIG, B_BY_COLUMNS, SENDERS),
+        _store, (c, peers_c[: N_PES - 1], operands, output, work, trace, state, peers, CONFIG, N_PES, SENDERS),
+        CONFIG,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _sends(SENDERS: gl.constexpr):
+    """Whether this program sends what others compute."""
+    return gl.program_id(0) >= gl.num_programs(0) - SENDERS
+
+
+@gluon.jit
+def _multiply(
+    GROUP: gl.constexpr, operands, output, work, trace, state, split, scale,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, SENDERS: gl.constexpr,
+):  # fmt: skip
+    if not _sends(SENDERS):
+        multiply_tiles(GROUP, operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS)
+
+
+@gluon.jit
+def _load(
+    a, b, c, operands, work, trace, state, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, SENDERS: gl.constexpr
+):
+    if _sends(SENDERS):
+        _load_finished_tiles(c, operands, work, trace, state, CONFIG)
+    else:
+        load_operands(a, b, operands, work, CONFIG, B_BY_COLUMNS)
+
+
+@gluon.jit
+def _blocks_of_c(c, operands, CONFIG: gl.constexpr):
+    """The ring's blocks of B as blocks of C, which have the same size."""
+    return operands.b._reinterpret(c.dtype, [CONFIG.stages] + c.block_shape, c.layout)
+
+
+@gluon.jit
+def _load_finished_tiles(c, operands, work, trace, state, CONFIG: gl.constexpr):
+    """Load every tile of this program's list, when its flag says that it is in C."""
+    GROUPS: gl.constexpr = CONFIG.groups
+    blocks = _blocks_of_c(c, operands, CONFIG)
+    epoch = epoch_of(state)
+    first, last = units_of_program(work)
+    step = 0
+    for unit in range(first, last):
+        row, column = tile_of(work, unit)
+        began = time(trace)
+        acquire(state + field(work, unit, PE), epoch, "gpu")
+        note(trace, unit, ARRIVAL, began)
+        after_generic()
+        for group in gl.static_range(GROUPS):
+            stage, full = begin_stage(operands, step, c.block_type.nbytes, CONFIG)
+            place = block_origin(row, column, group, CONFIG)
+            tma.async_copy_global_to_shared(c, place, full, blocks.index(stage))
+            step += 1
+
+
+@gluon.jit
+def _store(
+    c, peers_c, operands, output, work, trace, state, peers,
+    CONFIG: gl.constexpr, N_PES: gl.constexpr, SENDERS: gl.constexpr,
+):  # fmt: skip
+    epoch = epoch_of(state)
+    first, last = units_of_program(work)
+    admit_peers(peers, epoch, N_PES)
+    if _sends(SENDERS):
+        _send_loaded_tiles(c, peers_c, operands, work, first, last, trace, peers, epoch, CONFIG, N_PES)
+    else:
+        _store_tiles(c, peers_c, output, work, first, last, trace, state, peers, epoch, CONFIG, N_PES)
+    stores_complete()
+    if is_last_program(state):
+        end_epoch(state, epoch)
+        exchange_done(peers, epoch, work, trace, N_PES)
+
+
+@gluon.jit
+def _send_loaded_tiles(
+    c, peers_c, operands, work, first, last, trace, peers, epoch, CONFIG: gl.constexpr, N_PES: gl.constexpr
+):
+    """Store every tile that the load warp has loaded to all peers, ``_IN_FLIGHT`` blocks at a time."""
+    GROUPS: gl.constexpr = CONFIG.groups
+    blocks = _blocks_of_c(c, operands, CONFIG)
+    step = 0
+    if first < last:
+        began = time(trace)
+        await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
+        note(trace, first, MEET, began)
+    for unit in range(first, last):
+        row, column = tile_of(work, unit)
+        began = time(trace)
+        for group in gl.static_range(GROUPS):
+            stage = await_full(operands, step, CONFIG)
+            if group == 0:
+                note(trace, unit, TILE, began)
+                began = time(trace)
+            place = block_origin(row, column, group, CONFIG)
+            for i in gl.static_range(N_PES - 1):
+                tma.async_copy_shared_to_global(peers_c[i], place, blocks.index(stage))
+            tma.store_wait((_IN_FLIGHT - 1) * (N_PES - 1))
+            done = (step + CONFIG.stages - (_IN_FLIGHT - 1)) % CONFIG.stages
+            mbarrier.arrive(operands.empty.index(done), count=GROUPS, pred=step >= _IN_FLIGHT - 1)
+            step += 1
+        note(trace, unit, SEND, began)
+
+
+@gluon.jit
+def _store_tiles(
+    c, peers_c, output, work, first, last, trace, state, peers, epoch, CONFIG: gl.constexpr, N_PES: gl.constexpr
+):
+    """Store tiles to this PE's C and set their flags; those without a flag go to all peers as well."""
+    GROUPS: gl.constexpr = CONFIG.groups
+    phase = 0
+    peers_ready = False
+    for unit in range(first, last):
+        if finishes_tile(work, unit):
+            row, column = tile_of(work, unit)
+            flag = field(work, unit, PE)
+            if not peers_ready and flag < 0:
+                began = time(trace)
+                await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
+                note(trace, unit, MEET, began)
+                peers_ready = True
+            began = time(trace)
+            for group in gl.static_range(GROUPS):
+                began = await_tile_block(output, group, phase, trace, unit, began)
+                place = block_origin(row, column, group, CONFIG)
+                tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
+                if flag < 0:
+                    for i in gl.static_range(N_PES - 1):
+                        tma.async_copy_shared_to_global(peers_c[i], place, output.blocks.index(group))
+                        stores_complete(_LAST_IN_FLIGHT - 1)
+                release_block(output, group)
+            phase ^= 1
+            if flag >= 0:
+                stores_complete()
+                gl.atomic_xchg(state + flag, epoch, sem="release", scope="gpu")
+            note(trace, unit, SEND, began)
+
+
+def make_plan(a: torch.Tensor, c: torch.Tensor, senders: int) -> Plan:
+    """The plan for products of these shapes and dtypes. *Collective.*"""
+    config, programs = LARGE, portable.programs() - senders
+    places = list(grouped(*config.tiles(c)))
+    # Tiles before the last round have a flag, a word of state, and are sent by programs that compute nothing.
+    last = len(places) - programs
+    tiles = [Tile(row, column, CHUNKS.value + i if i < last else -1) for i, (row, column) in enumerate(places)]
+    sent = [tile for tile in tiles if tile.pe >= 0]
+    schedule = make_schedule(tiles, config.k_steps(a), programs, passed_on=[sent[i::senders] for i in range(senders)])
+    return Plan("GEMM + all-scatter with senders", schedule, config, state_words=len(tiles))
+
+
+def run(
+    plan: Plan, senders: int, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    """c = a · b, times ``scale``, on every PE, on the current stream.
+
+    Args:
+        c: this PE's columns of a symmetric matrix.
+    """
+    config = plan.config
+    a_map, b_map, b_by_columns = operand_maps(a, b, config)
+    gemm_all_scatter_senders_kernel[plan.grid](
+        a_map, b_map, tile_map(c, config), *peer_maps(c, (config.group_m, config.block_n)), plan.work, plan.split,
+        scale, plan.state, plan.peers, plan.trace(), config, b_by_columns, triton_dist.n_pes(), senders, **plan.options,
+    )  # fmt: skip

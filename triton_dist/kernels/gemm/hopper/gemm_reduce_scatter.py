@@ -1,0 +1,123 @@
+"""GEMM + reduce-scatter, ``ring``: this PE's rows of the sum over PEs of A · B, with K split over the PEs.
+
+A: [M, K / n_pes] this PE's columns, B: [K / n_pes, N] this PE's rows; C: [M / n_pes, N], rows of PE p of the whole.
+
+Overlap: tiles circulate (``ring.py``). While the groups compute a tile, the store warp sends the one before to the next
+PE, and the receive warp loads what is added to the one after. A PE's own tiles are the last; they go to its C.
+"""
+
+from __future__ import annotations
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import tma
+
+import triton_dist
+from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
+from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
+from triton_dist.kernels.gemm.hopper.flags import await_peers, stores_complete
+from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
+from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE
+from triton_dist.kernels.gemm.hopper.load import load_operands
+from triton_dist.kernels.gemm.hopper.pacing import PIECE, pacing_of
+from triton_dist.kernels.gemm.hopper.ring import (
+    SHARE,
+    make_received,
+    make_ring_plan,
+    multiply_ring_tiles,
+    receive_tiles,
+    signal_next_pe,
+)
+from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
+from triton_dist.kernels.gemm.hopper.trace_events import MEET, SEND, note, time
+from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
+
+__all__ = ["gemm_reduce_scatter_kernel", "make_plan", "run"]
+
+
+@gluon.jit
+def gemm_reduce_scatter_kernel(
+    a, b, c, next_staging, staging, work, split, scale, state, peers, tiles_n, pacing, trace,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
+):  # fmt: skip
+    operands = make_operand_ring(a, b, CONFIG)
+    output = make_tile_buffer(c, CONFIG)
+    received = make_received()
+    # fmt: off
+    gl.warp_specialize([
+        (multiply_ring_tiles, (0, operands, output, received, work, trace, state, split, scale, peers.me,
+                               CONFIG, B_BY_COLUMNS, N_PES)),
+        (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, peers.me,
+                               CONFIG, B_BY_COLUMNS, N_PES)),
+        (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS)),
+        (_store, (c, next_staging, output, work, trace, state, peers, tiles_n, pacing, CONFIG, N_PES)),
+        (receive_tiles, (staging, output, received, work, trace, state, peers, tiles_n, CONFIG, N_PES)),
+    ], [4, 1, 1, 1], [232, 24, 24, 24])
+    # fmt: on
+
+
+@gluon.jit
+def _store(
+    c, next_staging, output, work, trace, state, peers, tiles_n, pacing, CONFIG: gl.constexpr, N_PES: gl.constexpr
+):
+    """Send tiles to the next PE's staging memory; store this PE's own to C."""
+    GROUPS: gl.constexpr = CONFIG.groups
+    epoch = epoch_of(state)
+    first, last = units_of_program(work)
+    admit_peers(peers, epoch, N_PES)
+    phase = 0
+    peers_ready = False
+    for unit in range(first, last):
+        if finishes_tile(work, unit):
+            row, column = tile_of(work, unit)
+            owner = field(work, unit, PE)
+            cycles, interval = issue_intervals(pacing, work, unit, last)
+            if not peers_ready:
+                began = time(trace)
+                await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
+                note(trace, unit, MEET, began)
+                peers_ready = True
+            began = time(trace)
+            for group in gl.static_range(GROUPS):
+                began = await_tile_block(output, group, phase, trace, unit, began)
+                place = block_origin(row, column, group, CONFIG)
+                if owner != peers.me:
+                    send_block((next_staging,), place, output, group, cycles, interval)
+                else:
+                    tma.async_copy_shared_to_global(c, [place[0] % c.shape[0], place[1]], output.blocks.index(group))
+                release_block(output, group)
+            phase ^= 1
+            if owner != peers.me:
+                signal_next_pe(row, column, peers, tiles_n, epoch, N_PES)
+            note(trace, unit, SEND, began)
+    stores_complete()
+    if is_last_program(state):
+        end_epoch(state, epoch)
+
+
+def make_plan(a: torch.Tensor, staging: torch.Tensor) -> Plan:
+    """The plan for products of these shapes and dtypes. *Collective.*
+
+    Args:
+        staging: [M, N], of C's dtype.
+    """
+    return make_ring_plan("GEMM + reduce-scatter", a, staging)
+
+
+def run(
+    plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, staging: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    """c = this PE's rows of the sum of a · b, times ``scale``, on the current stream.
+
+    Args:
+        staging: [M, N], symmetric memory for the partial sums of the previous PE.
+    """
+    n_pes, config = triton_dist.n_pes(), plan.config
+    a_map, b_map, b_by_columns = operand_maps(a, b, config)
+    next_staging = triton_dist.peer(staging, (triton_dist.my_pe() + 1) % n_pes)
+    gemm_reduce_scatter_kernel[plan.grid](
+        a_map, b_map, tile_map(c, config), tile_map(next_staging, config, PIECE), tile_map(staging, config),
+        plan.work, plan.split, scale, plan.state, plan.peers, plan.tile_columns, pacing_of(config, SHARE, 1),
+        plan.trace(), config, b_by_columns, n_pes, **plan.options,
+    )  # fmt: skip

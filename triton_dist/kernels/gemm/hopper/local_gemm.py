@@ -1,0 +1,61 @@
+"""C = A · B on one PE: the kernel that the fused operations extend.
+
+A: [M, K], B: [K, N], both 16-bit floats or both fp8; C: [M, N], 16-bit floats. Sums are float32.
+
+A persistent, warp-specialised kernel: each program follows its list of work units. The load warp fills a ring of
+operand blocks in shared memory, the multiply groups accumulate a tile in registers, and the store warp stores it while
+the groups compute the next one.
+"""
+
+from __future__ import annotations
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
+from triton_dist.kernels.gemm.hopper.epochs import end_epoch, epoch_of, is_last_program
+from triton_dist.kernels.gemm.hopper.flags import stores_complete
+from triton_dist.kernels.gemm.hopper.launch import Plan, grouped_schedule, operand_maps, tile_map
+from triton_dist.kernels.gemm.hopper.load import load_operands
+from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
+from triton_dist.kernels.gemm.hopper.store import store_tiles
+from triton_dist.kernels.gemm.hopper.warps import specialize
+
+__all__ = ["local_gemm_kernel", "make_plan", "run"]
+
+
+@gluon.jit
+def local_gemm_kernel(a, b, c, work, split, scale, state, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
+    operands = make_operand_ring(a, b, CONFIG)
+    output = make_tile_buffer(c, CONFIG)
+    specialize(
+        multiply_tiles, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS),
+        load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
+        _store, (c, output, work, trace, state, CONFIG),
+        CONFIG,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _store(c, output, work, trace, state, CONFIG: gl.constexpr):
+    epoch = epoch_of(state)
+    store_tiles(c, output, work, trace, CONFIG)
+    stores_complete()
+    if is_last_program(state):
+        end_epoch(state, epoch)
+
+
+def make_plan(a: torch.Tensor, c: torch.Tensor) -> Plan:
+    """The plan for products of these shapes and dtypes."""
+    return Plan("GEMM", *grouped_schedule(a, c), n_flags=0)
+
+
+def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+    """c = a · b, times ``scale``, on the current stream."""
+    config = plan.config
+    a_map, b_map, b_by_columns = operand_maps(a, b, config)
+    local_gemm_kernel[plan.grid](
+        a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, plan.state, plan.trace(),
+        config, b_by_columns, **plan.options,
+    )  # fmt: skip

@@ -1,0 +1,40 @@
+"""How fast a program may store to peers while it computes: the issue interval of TMA stores.
+
+TMA stores to a peer share a queue with the program's TMA loads. What NVLink does not take at once stalls the loads, and
+with them the computation. So a tile is sent in pieces of 2 KB, at intervals that spread it over a share of the time of
+the next tile and keep all programs of a GPU within what NVLink takes. Figures are of an H200.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.config import K_BYTES, Config
+from triton_dist.kernels.gemm.hopper.store import Pacing
+
+__all__ = ["PIECE", "pacing_of"]
+
+PIECE = (16, 64)
+"""Rows and columns of a piece: 2 KB in rows of 128 bytes."""
+
+_PIECE_BYTES = PIECE[0] * PIECE[1] * 2
+_NVLINK_RATE = 320e9
+"""Bytes a second that NVLink takes of programs that also compute without slowing their loads by more than a few
+percent. Programs that only send reach 10 to 15 % more."""
+_FLOPS_PER_CYCLE = 4096
+"""Of a multiprocessor, with 16-bit floats."""
+
+
+@functools.cache
+def pacing_of(config: Config, share: float, peers: int) -> Pacing:
+    """The intervals for tiles that go to so many ``peers`` each.
+
+    Args:
+        share: of the time of the unit that is computed meanwhile.
+    """
+    pieces = config.block_m * config.block_n * max(1, peers) / (PIECE[0] * PIECE[1])
+    # (A block of 8-bit floats has twice as many elements along K, which are multiplied twice as fast.)
+    cycles_per_step = 2 * config.block_m * config.block_n * (K_BYTES / 2) / _FLOPS_PER_CYCLE
+    interval = 1e9 * _PIECE_BYTES * portable.programs() / _NVLINK_RATE
+    return Pacing(int(256 * share * cycles_per_step / pieces), int(interval))

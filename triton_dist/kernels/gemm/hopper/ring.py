@@ -1,0 +1,133 @@
+"""Ring reduction of tiles: what GEMM + reduce-scatter and GEMM + all-reduce share.
+
+Rows of C belong to PEs. A tile of PE p's rows starts at PE p + 1, which sends its partial sum to PE p + 2, and so on;
+each PE adds its own. PE p is the last and has the sum of all. A PE therefore computes the rows of the PE before it
+first, and its own last. Partial sums are sent in C's dtype and added in float32.
+
+A receive warp loads the partial sum of the previous PE into the tile buffer. The groups add theirs to it in place, and
+the store warp sends it on: one buffer for both ways.
+"""
+
+from __future__ import annotations
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+import triton_dist
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.config import choose
+from triton_dist.kernels.gemm.hopper.epochs import epoch_of
+from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic, raise_at, stores_complete
+from triton_dist.kernels.gemm.hopper.launch import Plan
+from triton_dist.kernels.gemm.hopper.layout import PE, TILES
+from triton_dist.kernels.gemm.hopper.multiply import accumulate, hand_over, reduce_parts
+from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, RECEIVE, note, time
+from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
+from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+
+__all__ = ["SHARE", "make_received", "make_ring_plan", "multiply_ring_tiles", "receive_tiles", "signal_next_pe"]
+
+SHARE = 0.5
+"""Share of the next tile's time over which a tile is sent. (What is added to the next tile arrives after that.)"""
+
+
+@gluon.jit
+def make_received():
+    """The barrier of a tile buffer that says that the previous PE's partial sum is in it."""
+    received = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(received, count=1)
+    return received
+
+
+@gluon.jit
+def starts_ring(work, unit, me, N_PES: gl.constexpr):
+    """Whether this PE is the first to compute a unit's tile, which then is a tile of the PE before it."""
+    return field(work, unit, PE) == (me + N_PES - 1) % N_PES
+
+
+@gluon.jit
+def multiply_ring_tiles(
+    GROUP: gl.constexpr, operands, output, received, work, trace, state, split, scale, me,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
+):  # fmt: skip
+    """Compute this group's rows of every unit in order, and add those of finished tiles to what was received."""
+    first, last = units_of_program(work)
+    if scale is not None:
+        factor = gl.load(scale)
+    epoch = epoch_of(state)
+    step = 0
+    phase = 1
+    for unit in range(first, last):
+        sums, step = accumulate(GROUP, operands, work, unit, step, trace, CONFIG, B_BY_COLUMNS)
+        began = time(trace)
+        finishes = True
+        if split is not None:
+            sums, finishes = reduce_parts(GROUP, sums, split, work, unit, epoch, CONFIG)
+        if finishes:
+            if scale is not None:
+                sums *= factor
+            mbarrier.wait(received, phase ^ 1)
+            if not starts_ring(work, unit, me, N_PES):
+                sums += output.blocks.index(GROUP).load(sums.type.layout).to(gl.float32)
+            note(trace, unit, HAND_OVER + GROUP, began)
+            hand_over(GROUP, sums, output)
+            phase ^= 1
+
+
+@gluon.jit
+def receive_tiles(
+    staging, output, received, work, trace, state, peers, tiles_n, CONFIG: gl.constexpr, N_PES: gl.constexpr
+):
+    """Load what the previous PE has stored to ``staging`` of every tile, once the tile before has been sent.
+
+    The buffer is handed over for every tile, also where nothing is received, so this warp never falls behind.
+    """
+    GROUPS: gl.constexpr = CONFIG.groups
+    epoch = epoch_of(state)
+    first, last = units_of_program(work)
+    phase = 1
+    for unit in range(first, last):
+        if finishes_tile(work, unit):
+            for group in gl.static_range(GROUPS):
+                mbarrier.wait(output.empty.index(group), phase)
+            if starts_ring(work, unit, peers.me, N_PES):
+                mbarrier.arrive(received)
+            else:
+                row, column = tile_of(work, unit)
+                began = time(trace)
+                acquire(peers.flags + TILES + row * tiles_n + column, epoch, "sys")
+                note(trace, unit, RECEIVE, began)
+                after_generic()
+                mbarrier.expect(received, GROUPS * staging.block_type.nbytes)
+                for group in gl.static_range(GROUPS):
+                    place = block_origin(row, column, group, CONFIG)
+                    tma.async_copy_global_to_shared(staging, place, received, output.blocks.index(group))
+            phase ^= 1
+
+
+@gluon.jit
+def signal_next_pe(tile_row, tile_column, peers, tiles_n, epoch, N_PES: gl.constexpr):
+    """Signal the next PE that a tile is in its staging memory."""
+    stores_complete()
+    flag = peers.flags + TILES + tile_row * tiles_n + tile_column
+    raise_at(flag, gl.load(peers.distances + (peers.me + 1) % N_PES), epoch)
+
+
+def make_ring_plan(name: str, a: torch.Tensor, staging: torch.Tensor) -> Plan:
+    """The plan for products with ``a`` whose partial sums arrive in ``staging``, [M, N]. *Collective.*
+
+    PE p computes the rows of PE p - 1 first, then those of p - 2, and its own last.
+    """
+    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    rows = a.shape[0] // n_pes
+    config = choose(a, staging, portable.programs(), each=rows)
+    tile_rows, columns = rows // config.block_m, config.tiles(staging)[1]
+    tiles = [
+        Tile(row, column, pe)
+        for pe in ((me - 1 - i) % n_pes for i in range(n_pes))
+        for row, column in grouped(range(pe * tile_rows, (pe + 1) * tile_rows), columns)
+    ]
+    schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
+    return Plan(name, schedule, config, n_flags=TILES.value + len(tiles), tile_columns=len(columns))

@@ -1,0 +1,164 @@
+"""The signature of the fused GEMMs, and what a call does around the algorithm: checks, the choice, the result.
+
+An operation is a function that takes a checked :class:`Call` and returns its result and the algorithms that can compute
+it. :func:`fused_gemm` makes the public function of it. Signature and arguments stand here, once.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+
+from triton_dist.kernels.gemm.arguments import check_choice, check_operands, result
+from triton_dist.kernels.gemm.fp8 import scale_of
+from triton_dist.kernels.gemm.measure import fastest
+
+__all__ = ["Call", "Computation", "FusedGemm", "fused_gemm"]
+
+
+class FusedGemm(Protocol):
+    """A GEMM that is fused with a collective. *Collective*, on the current stream.
+
+    When it ends on a PE, as far as its stream is concerned, its ``out`` is complete, and ``a`` and ``b`` may be
+    overwritten. The result is the same whenever it is computed by the same algorithm. A call may be captured in a CUDA
+    graph after it has run once for its shape.
+    """
+
+    def __call__(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        out: torch.Tensor | None = None,
+        *,
+        algorithm: str = "auto",
+        scale_a: torch.Tensor | float | None = None,
+        scale_b: torch.Tensor | float | None = None,
+        out_dtype: torch.dtype | None = None,
+        pattern: str | None = None,
+    ) -> torch.Tensor:
+        """
+        Args:
+            a: bfloat16, float16, float32, float8_e4m3fn or float8_e5m2, with contiguous rows.
+            b: with contiguous rows or columns, of the same shape on every PE. Of ``a``'s dtype; if that is an fp8 one,
+                of either.
+            out: contiguous; by default a new tensor. If it must be symmetric, a new one is *collective* and not for
+                graphs. Of ``a``'s dtype; if that is an fp8 one, bfloat16, float16 or float32, and so are partial sums
+                that PEs exchange.
+            algorithm: how communication overlaps with computation, one of those named above; or ``auto``: the fastest
+                of those that are available, as measured when a shape is first used. Algorithms that need a Hopper GPU
+                take up to 8 PEs and rows that begin at multiples of 16 bytes; with fp8, ``b`` with contiguous columns
+                and a result of 16-bit floats.
+            scale_a, scale_b: what the elements of ``a`` and ``b`` are multiplied by, as a float32 tensor of one element
+                each, or a number; for fp8 only. By default 1. They may differ between PEs, but for the scale of an
+                operand that PEs share.
+            out_dtype: dtype of the result of fp8 operands; by default ``out``'s, or bfloat16.
+            pattern: the former name of ``algorithm``, deprecated.
+
+        Returns:
+            ``out``. Products are accumulated in float32; those of fp8 with the bits that the GPU keeps of them
+            (``hopper/multiply.py``).
+
+        Raises:
+            TypeError, ValueError: an argument is not as described; the message says which and how.
+            RuntimeError: in the capture of a graph, before a first run of the same shape.
+        """
+        ...
+
+
+class Call(NamedTuple):
+    """The checked arguments of a call.
+
+    Attributes:
+        function: the operation's name, for messages.
+        scale: what products of fp8 operands are multiplied by, one float32; None for others.
+    """
+
+    function: str
+    a: torch.Tensor
+    b: torch.Tensor
+    out: torch.Tensor | None
+    out_dtype: torch.dtype | None
+    scale_a: torch.Tensor | float | None
+    scale_b: torch.Tensor | float | None
+
+    def result(self, shape: tuple[int, int], *, symmetric: bool) -> torch.Tensor:
+        """``out``, or a new tensor."""
+        return result(self.function, self.out, shape, self.a.dtype, symmetric=symmetric, out_dtype=self.out_dtype)
+
+    def scale(self) -> torch.Tensor | None:
+        return scale_of(self.function, self.a.dtype, self.scale_a, self.scale_b)
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What an operation does for one call.
+
+    Attributes:
+        out: its result.
+        c: what this PE computes of C; ``out``, or a part of it.
+        algorithms: by name, each a function that computes ``out``, or a text that says what it needs.
+    """
+
+    out: torch.Tensor
+    c: torch.Tensor
+    algorithms: Mapping[str, Callable[[], object] | str]
+
+
+def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computation]], FusedGemm]:
+    """Make a public function of an operation, which has these ``algorithms``.
+
+    Its documentation is the operation's, followed by that of :class:`FusedGemm`.
+    """
+
+    def decorate(operation: Callable[[Call], Computation]) -> FusedGemm:
+        name = operation.__name__
+
+        def call(
+            a: torch.Tensor,
+            b: torch.Tensor,
+            out: torch.Tensor | None = None,
+            *,
+            algorithm: str = "auto",
+            scale_a: torch.Tensor | float | None = None,
+            scale_b: torch.Tensor | float | None = None,
+            out_dtype: torch.dtype | None = None,
+            pattern: str | None = None,
+        ) -> torch.Tensor:
+            if pattern is not None:
+                warnings.warn(f"{name}: pattern= is now algorithm=", DeprecationWarning, stacklevel=2)
+                algorithm = pattern
+            check_operands(name, ("a", "b"), a, b)
+            check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
+            computation = operation(Call(name, a, b, out, out_dtype, scale_a, scale_b))
+            _chosen(name, algorithm, a, b, computation)()
+            return computation.out
+
+        functools.update_wrapper(call, operation, assigned=("__module__", "__name__", "__qualname__"))
+        del call.__wrapped__  # type: ignore[attr-defined]  # its signature is not the public one
+        call.__doc__ = "\n\n".join(
+            inspect.cleandoc(part.__doc__ or "") for part in (operation, FusedGemm, FusedGemm.__call__)
+        )
+        return call
+
+    return decorate
+
+
+def _chosen(
+    name: str, algorithm: str, a: torch.Tensor, b: torch.Tensor, computation: Computation
+) -> Callable[[], object]:
+    available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
+    if algorithm == "auto":
+        algorithm = fastest(name, a, b, computation.c, available)
+    needs = computation.algorithms[algorithm]
+    if isinstance(needs, str):
+        raise ValueError(
+            f"{name}: algorithm {algorithm} {needs}, got a of shape {tuple(a.shape)} and {a.dtype}, b of shape"
+            f" {tuple(b.shape)}. Available are {', '.join(available)}"
+        )
+    return needs
