@@ -16,12 +16,12 @@ from triton.compiler import ASTSource
 
 import triton_dist.kernels  # noqa: F401
 from triton_dist.compiler import transport
-from triton_dist.kernels.tracing.events import SEND, clock, note
+from triton_dist.kernels.tracing.events import SEND, clock, record_event
 
 MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "N_PES": 4, "trace": None}
 SUMMED = MOVED | {"output": "*bf16", "input": "*bf16"}
-LARGE = {"meeting_room": "*i32", "BLOCK": 4096}
-SMALL = {"mail": "*i64", "BLOCK": 512}
+LARGE = {"barriers": "*i32", "BLOCK": 4096}
+SMALL = {"slots": "*i64", "BLOCK": 512}
 STAGED = {"memory": "*bf16", "part": "i32", "rounds": "i32", "PER_ROUND": 4, "SLOT": 16384}
 SUM_OF_WORDS = {"part": "i32", "DTYPE": tl.bfloat16, "PAIRS": True}
 PRODUCT = dict.fromkeys(("a", "b", "c"), "*bf16") | {"flags": "*i32", "N_PES": 4, "trace": None, "scale": "*fp32"}
@@ -49,7 +49,7 @@ KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
 def traced(output, input, trace):
     began = clock(trace)
     tl.store(output, tl.load(input))
-    note(trace, SEND, 0, began)
+    record_event(trace, SEND, 0, began)
 
 
 @triton.jit

@@ -37,7 +37,7 @@ def without_reports(text: str) -> str:
 @pytest.mark.parametrize("name", LARGE)
 def test_large_ones_move_16_bytes_at_a_time(ptx: dict[str, str], name: str) -> None:
     assert "ld.global.v4.b32" in ptx[name] and "st.global.v4.b32" in ptx[name]
-    # What is left is the counter, twice: of the meeting before and of the one after.
+    # What is left is the counter, twice: of the barrier before and of the one after.
     text = without_reports(ptx[name])
     assert len(re.findall(r"ld\.global\.b\d+", text)) == 2
     assert len(re.findall(r"st\.global\.b\d+", text)) == 2
@@ -52,7 +52,7 @@ def test_messages_are_stored_and_awaited_16_bytes_at_a_time(ptx: dict[str, str],
     assert len(re.findall(r"st\.global\.b64", text)) == 1, "only the counter is a scalar"
 
 
-def test_a_meeting_releases_once_and_acquires(ptx: dict[str, str]) -> None:
+def test_a_barrier_releases_once_and_acquires(ptx: dict[str, str]) -> None:
     steps = [
         "bar.sync",
         "atom.global.sys.release.exch",
@@ -64,12 +64,12 @@ def test_a_meeting_releases_once_and_acquires(ptx: dict[str, str]) -> None:
     assert len(re.findall(pattern, ptx["protocols.stream_barrier._stream_barrier"], re.DOTALL)) == 1
 
 
-def test_whoever_waits_for_the_root_of_a_broadcast_acquires(ptx: dict[str, str]) -> None:
+def test_a_wait_for_the_root_of_a_broadcast_acquires(ptx: dict[str, str]) -> None:
     lines = ptx["collectives.broadcast._scatter"].splitlines()
-    # All PEs in the first and in the last meeting, the root before each round.
+    # All PEs in the first and in the last barrier, the root before each round.
     assert sum("atom.global.sys.acquire.add" in line for line in lines) == 2
     assert sum("ld.global.sys.acquire" in line for line in lines) == 2  # the first look, and each later one
-    # And all tell all in the first and the last, the root after each round.
+    # And all signal all in the first and the last, the root after each round.
     assert sum("atom.global.sys.release.exch" in line for line in lines) == 3
     # Whole vectors come and go, the root's to three PEs and the others' to two and, maybe, the root.
     assert sum("st.global.v4" in line for line in lines) == 12

@@ -30,13 +30,13 @@ def main(rows: int, file: Path, traced: bool) -> None:
     types = dict.fromkeys(_small_m_gemm.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
     types |= {
         "c": "*bf16",
-        "mail": "*i32",
+        "slots": "*i32",
         "trace": "*i64" if traced else "constexpr",
         "a": f"tensordesc<bf16[{rows}, {cut.block_k}]>",
     }
     types |= {"b": f"tensordesc<bf16[{cut.block_k}, {cut.block_n}]>"}
     place = _small_m_gemm.arg_names.index
-    aligned = {(place(name),): [["tt.divisibility", 16]] for name in ("c", "mail", "N", "c_step")}
+    aligned = {(place(name),): [["tt.divisibility", 16]] for name in ("c", "slots", "N", "c_step")}
     source = ASTSource(fn=_small_m_gemm, signature=types, constexprs=constants, attrs=aligned)
     with transport.using("p2p"):
         options = {"num_warps": cut.warps, "num_stages": stages}

@@ -19,24 +19,24 @@ import triton_dist
 from ops.harness import check
 from ops.kernel_gemms import matrix
 from triton_dist import World, environment, kernels
-from triton_dist.kernels.protocols.barrier import meet
-from triton_dist.kernels.protocols.workspace import room
-from triton_dist.kernels.tracing.events import COMPUTE, WAIT, clock, note
+from triton_dist.kernels.protocols.barrier import barrier
+from triton_dist.kernels.protocols.workspace import barrier_state
+from triton_dist.kernels.tracing.events import COMPUTE, WAIT, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
 BF16 = torch.bfloat16
 
 
 @triton.jit
-def steps(x, trace, meeting_room, n, N_PES: tl.constexpr):
+def steps(x, trace, barriers, n, N_PES: tl.constexpr):
     for step in range(n):
         began = clock(trace)
         for _ in range(1000):
             tl.store(x + tl.program_id(0), tl.load(x + tl.program_id(0), volatile=True) + 1)
-        note(trace, COMPUTE, step, began)
+        record_event(trace, COMPUTE, step, began)
         began = clock(trace)
-        meet(meeting_room, tl.program_id(0), N_PES)
-        note(trace, WAIT, step, began)
+        barrier(barriers, tl.program_id(0), N_PES)
+        record_event(trace, WAIT, step, began)
 
 
 def traced(run: Callable[[], object]) -> tuple[list[dict[str, Any]], list[int]]:
@@ -72,7 +72,7 @@ def kernels_trace(world: World) -> None:
     x = triton_dist.zeros(programs)
 
     def run() -> None:
-        steps[(programs,)](x, record("steps", programs), room("traced"), n, world.n_pes)
+        steps[(programs,)](x, record("steps", programs), barrier_state("traced"), n, world.n_pes)
 
     traced(run)  # compiles
     events, zeros = traced(run)

@@ -26,10 +26,10 @@ LATE_SECONDS = 0.01
 def count_from(world: World, start: int) -> None:
     """As if there had been so many launches, of everything that has been launched. *Collective.*"""
     triton_dist.barrier_all()
-    for name, words in workspace._places[world].items():
-        if name.startswith("room"):  # flags and counters
+    for name, words in workspace._tensors[world].items():
+        if name.startswith("barrier "):  # flags and counters
             words.fill_(start)
-        elif name.startswith("mailbox"):
+        elif name.startswith("LL slots"):
             words.zero_()
             words.view(LL_PROGRAMS, -1)[:, 0] = start
     if GPU:

@@ -1,4 +1,4 @@
-"""Programs that meet, again and again, and the memory that they do it in."""
+"""Barriers of programs, one after the other, and the workspace that holds their state."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from harness import main
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.protocols import workspace
-from triton_dist.kernels.protocols.barrier import meet
+from triton_dist.kernels.protocols.barrier import barrier
 
 
 @triton.jit
-def exchange(room, slots, seen, rounds, N_PES: tl.constexpr):
-    """In each round program i writes to slot i of every PE and, once all have, notes what its own slots hold."""
+def exchange(state, slots, seen, rounds, N_PES: tl.constexpr):
+    """In each round program i writes to slot i of every PE and, once all have, stores what its own slots hold."""
     i = tl.program_id(0)
     here = slots + i * N_PES
     for round in range(rounds):
         for pe in tl.static_range(N_PES):
             tl.store(dl.symm_at(here + dl.my_pe(), pe), round * 100 + dl.my_pe())
-        meet(room, i, N_PES)
+        barrier(state, i, N_PES)
         total = 0
         for pe in tl.static_range(N_PES):
             total += tl.load(here + pe)
         tl.store(seen + i * rounds + round, total)
-        meet(room, i, N_PES)  # nobody writes the next round before all have read this one
+        barrier(state, i, N_PES)  # the next round is written when all have read this one
 
 
 def check_meetings(world: Any) -> None:
-    """Of grids of several sizes, one after the other in one room."""
+    """Of grids of several sizes, one after the other with one state."""
     n = world.n_pes
-    room = workspace.room()
+    state = workspace.barrier_state()
     for programs in (1, 5, 2, 5):
         slots = triton_dist.zeros(programs * n, dtype=torch.int32)
         seen = torch.zeros(programs, 4, dtype=torch.int32)
-        exchange[(programs,)](room, slots, seen, 4, n)
+        exchange[(programs,)](state, slots, seen, 4, n)
         assert seen.tolist() == [[n * round * 100 + n * (n - 1) // 2 for round in range(4)]] * programs
 
 
 def check_numbers_may_wrap(world: Any) -> None:
-    room = workspace.room("about to wrap")
-    room.fill_(2**31 - 3)  # the flags and the counters
+    state = workspace.barrier_state("about to wrap")
+    state.fill_(2**31 - 3)  # the flags and the counters
     triton_dist.barrier_all()
     slots = triton_dist.zeros(world.n_pes, dtype=torch.int32)
     seen = torch.zeros(1, 4, dtype=torch.int32)
-    exchange[(1,)](room, slots, seen, 4, world.n_pes)
+    exchange[(1,)](state, slots, seen, 4, world.n_pes)
     assert seen[0, 3] == world.n_pes * 300 + world.n_pes * (world.n_pes - 1) // 2
 
 
 def check_the_workspace(world: Any) -> None:
     """Is made once, grows by being made anew, and tells what is symmetric."""
-    place = workspace.scratch("a place", 10, torch.int64)
-    assert workspace.scratch("a place", 4, torch.int64).data_ptr() == place.data_ptr()
-    more = workspace.scratch("a place", 20, torch.int64)
+    place = workspace.symmetric_workspace("a place", 10, torch.int64)
+    assert workspace.symmetric_workspace("a place", 4, torch.int64).data_ptr() == place.data_ptr()
+    more = workspace.symmetric_workspace("a place", 20, torch.int64)
     assert more.numel() == 20 and not more.any()
     assert workspace.is_symmetric(place[3:]) and not workspace.is_symmetric(torch.zeros(4))
-    assert workspace.room().data_ptr() != workspace.room("other").data_ptr()
+    assert workspace.barrier_state().data_ptr() != workspace.barrier_state("other").data_ptr()
 
 
 if __name__ == "__main__":

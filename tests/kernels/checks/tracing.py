@@ -18,7 +18,7 @@ from harness import main, raises
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, note
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import paused, record
 
 
@@ -27,10 +27,10 @@ def work(x, trace, tiles):
     for tile in range(tiles):
         began = clock(trace)
         tl.store(x + tile, tile)
-        note(trace, COMPUTE, tile, began)
+        record_event(trace, COMPUTE, tile, began)
         began = clock(trace)
         tl.store(x + tile, tile + 1)
-        note(trace, SEND, tile, began)
+        record_event(trace, SEND, tile, began)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""All-gather: every PE's input, one after the other, in everybody's output. Bytes are moved, of any dtype.
+"""All-gather: every PE's input, in PE order, in every PE's output. Bytes are moved, of any dtype.
 
-``low_latency``, for small inputs: words that carry a number, to every PE's mailbox, and from there to the output; one
-latency in all. ``push``, for larger ones: PEs meet, every program loads its blocks of the input once and stores them
-into all outputs, and PEs meet again; every PE begins its rounds of stores with another peer, so that none is stored to
-by all. ``copy_engine``: the same with a copy for each peer between the meetings, which leaves the processors free.
+``low_latency``, for small inputs: the LL protocol, through slots of every PE to the output; one latency in all.
+``push``, for larger ones: a barrier; every program loads its blocks of the input once and stores them to all outputs;
+a barrier. Every PE begins its rounds of stores with another peer, so that no PE is stored to by all. ``copy_engine``:
+the same with a copy for each peer between stream barriers, which leaves the multiprocessors free.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.arguments import check_algorithm, check_part, check_tensors, need_symmetric, words
 from triton_dist.kernels.collectives import model
-from triton_dist.kernels.protocols.barrier import arrive, meet, wait
+from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
     block_of,
     exchange_begin,
     exchange_end,
     fits,
-    mailbox,
+    ll_slots,
     receive,
     send,
     warps_of,
 )
-from triton_dist.kernels.protocols.local_copy import copied_beside
+from triton_dist.kernels.protocols.local_copy import concurrent_copy
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
-from triton_dist.kernels.protocols.workspace import is_symmetric, room
-from triton_dist.kernels.tracing.events import SEND, clock, note
+from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
+from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
 __all__ = ["all_gather"]
 
 
 @triton.jit
-def _exchange(output, input, mail, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _exchange(output, input, slots, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(mail, program, N_PES)
+    slice, number = exchange_begin(slots, program, N_PES)
     words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
     for i in tl.static_range(1, N_PES + 1):
         send(slice, number, words, (dl.my_pe() + i) % N_PES, N_PES)
-    note(trace, SEND, 0, began)
+    record_event(trace, SEND, 0, began)
     gathered = receive(slice, number, BLOCK, N_PES, trace, 0)
     pes = tl.arange(0, gathered.shape[0])[:, None]
     there = (pes < N_PES) & (offsets < n)[None, :]
@@ -56,31 +56,31 @@ def _exchange(output, input, mail, trace, n, N_PES: tl.constexpr, BLOCK: tl.cons
 
 
 @triton.jit
-def _push(output, input, meeting_room, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _push(output, input, barriers, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     me = dl.my_pe()
     mine = output + me.to(tl.int64) * n
-    number = arrive(meeting_room, program, N_PES)
+    number = arrive(barriers, program, N_PES)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets)
         if block == program:  # the first loads need not wait for other PEs
-            wait(meeting_room, program, number, N_PES, trace, 0)
+            wait(barriers, program, number, N_PES, trace, 0)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words)
-        note(trace, SEND, block, began)
+        record_event(trace, SEND, block, began)
     if program >= whole:
-        wait(meeting_room, program, number, N_PES, trace, 0)
+        wait(barriers, program, number, N_PES, trace, 0)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets, mask=offsets < n)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words, mask=offsets < n)
-        note(trace, SEND, whole, began)
-    meet(meeting_room, program, N_PES, trace, 1)
+        record_event(trace, SEND, whole, began)
+    barrier(barriers, program, N_PES, trace, 1)
 
 
 def all_gather(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto") -> torch.Tensor:
@@ -133,7 +133,7 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     programs = triton.cdiv(n, block)
     trace = record("all_gather, low_latency", programs, 2)
     _exchange[(programs,)](
-        output, input, mailbox(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
+        output, input, ll_slots(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -144,13 +144,13 @@ def push(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block:
     num_warps = num_warps or (16 if large else 8)
     programs = programs or min(128 if large else 64, max(1, triton.cdiv(n, block)))
     trace = record("all_gather, push", programs, 4 + n // (block * programs))
-    _push[(programs,)](output, input, room(), trace, n, n_pes, block, num_warps=num_warps)
+    _push[(programs,)](output, input, barrier_state(), trace, n, n_pes, block, num_warps=num_warps)
 
 
 def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
     me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
     mine = output[me * input.numel() : (me + 1) * input.numel()]
-    with copied_beside(mine, input):
+    with concurrent_copy(mine, input):
         stream_barrier()
         for i in range(1, n_pes):
             triton_dist.peer(mine, (me + i) % n_pes).copy_(input)

@@ -1,11 +1,11 @@
-"""All-reduce: everybody gets the sum of all tensors, made in float32 and rounded once; all PEs get the same bits.
+"""All-reduce: every PE gets the sum of all tensors, accumulated in float32 and rounded once; the same bits on all PEs.
 
-``one_shot``, for the smallest: every PE sends all of its tensor to every mailbox, as words that carry a number, and
-adds up what it received; one latency. ``two_shot``, for those a little larger: PE i adds up part i only, and sends the
-sum round; two latencies, but a share of the bytes. ``direct``, for medium ones: PEs meet, every program loads its
-blocks of this PE's part from all tensors and stores their sum into all of them, and PEs meet again. ``push``, for large
-ones: parts go to staging memory of the PEs that add them up, round by round, since stores are faster than loads, and
-every PE stores its sums into all tensors. Both may be done in place.
+``one_shot``, for the smallest: every PE sends all of its tensor to all PEs by the LL protocol and reduces what it
+receives; one latency. ``two_shot``, for those a little larger: PE i reduces chunk i only and sends the sum to all; two
+latencies, but fewer bytes. ``direct``, for medium ones: a barrier; every program loads its blocks of this PE's chunk
+from all tensors and stores their sum to all of them; a barrier. ``push``, for large ones: chunks are stored to staging
+memory of the PEs that reduce them, round by round, since stores are faster than loads, and every PE stores its sums to
+all tensors. The last two may be done in place.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ import triton_dist.language as dl
 from triton_dist.kernels.arguments import check_algorithm, check_op, check_tensors, need_symmetric, sum_words
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.staging import (
-    meetings_so_far,
+    barrier_epoch,
     plan,
     push_round,
     staging,
-    staging_room,
+    staging_barriers,
     sum_of_block,
 )
 from triton_dist.kernels.collectives.sums import sum_of_rows
-from triton_dist.kernels.protocols.barrier import meet
+from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
     block_of,
     exchange_begin,
     exchange_end,
     fits,
-    following,
-    mailbox,
+    ll_slots,
+    next_number,
     receive,
     send,
     send_rows,
     warps_of,
 )
-from triton_dist.kernels.protocols.workspace import is_symmetric, room
-from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, note
+from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
 __all__ = ["all_reduce"]
@@ -51,16 +51,16 @@ __all__ = ["all_reduce"]
 
 @triton.jit
 def _one_shot(
-    output, input, mail, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+    output, input, slots, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
 ):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(mail, program, N_PES)
+    slice, number = exchange_begin(slots, program, N_PES)
     words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
     for i in tl.static_range(1, N_PES + 1):
         send(slice, number, words, (dl.my_pe() + i) % N_PES, N_PES)
-    note(trace, SEND, 0, began)
+    record_event(trace, SEND, 0, began)
     total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     exchange_end(slice, number)
@@ -70,7 +70,7 @@ def _one_shot(
 def _two_shot(
     output,
     input,
-    mail,
+    slots,
     trace,
     n,
     part,
@@ -82,18 +82,18 @@ def _two_shot(
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(mail, program, N_PES)
+    slice, number = exchange_begin(slots, program, N_PES)
     pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
     places = pes * part + offsets[None, :]
     there = (pes < N_PES) & (offsets < part)[None, :] & (places < n)
     send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), N_PES)
-    note(trace, SEND, 0, began)
+    record_event(trace, SEND, 0, began)
     total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
     began = clock(trace)
-    number = following(number)
+    number = next_number(number)
     for i in tl.static_range(1, N_PES + 1):
         send(slice, number, total, (dl.my_pe() + i) % N_PES, N_PES)
-    note(trace, SEND, 1, began)
+    record_event(trace, SEND, 1, began)
     tl.store(output + places, receive(slice, number, BLOCK, N_PES, trace, 1).to(output.dtype.element_ty), mask=there)
     exchange_end(slice, number)
 
@@ -109,32 +109,32 @@ def _load_sum(ptr, offsets, mask, N_PES: tl.constexpr):
 
 
 @triton.jit
-def _direct(output, input, meeting_room, trace, n, part, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _direct(output, input, barriers, trace, n, part, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     me = dl.my_pe()
     start = me.to(tl.int64) * part
     mine = tl.maximum(tl.minimum(n - start, part), 0)  # elements of my part; the last ones may be shorter
-    meet(meeting_room, program, N_PES, trace, 0)
+    barrier(barriers, program, N_PES, trace, 0)
     whole = (mine // BLOCK).to(tl.int32)
     for block in range(program, whole, tl.num_programs(0)):
         began = clock(trace)
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         total = _load_sum(input + start, offsets, None, N_PES).to(output.dtype.element_ty)
-        note(trace, COMPUTE, block, began)
+        record_event(trace, COMPUTE, block, began)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total)
-        note(trace, SEND, block, began)
+        record_event(trace, SEND, block, began)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         total = _load_sum(input + start, offsets, offsets < mine, N_PES).to(output.dtype.element_ty)
-        note(trace, COMPUTE, whole, began)
+        record_event(trace, COMPUTE, whole, began)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total, mask=offsets < mine)
-        note(trace, SEND, whole, began)
-    meet(meeting_room, program, N_PES, trace, 1)
+        record_event(trace, SEND, whole, began)
+    barrier(barriers, program, N_PES, trace, 1)
 
 
 @triton.jit
@@ -142,7 +142,7 @@ def _push(
     output,
     input,
     memory,
-    meeting_room,
+    barriers,
     trace,
     n,
     part,
@@ -153,14 +153,14 @@ def _push(
     SLOT: tl.constexpr,
 ):
     program = tl.program_id(0)
-    half = meetings_so_far(meeting_room, program)
+    half = barrier_epoch(barriers, program)
     me = dl.my_pe()
     start = me.to(tl.int64) * part
     for round in range(rounds + 1):
         began = clock(trace)
         if round < rounds:
             push_round(memory, half + round, input, n, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
-            note(trace, SEND, round, began)
+            record_event(trace, SEND, round, began)
             began = clock(trace)
         if round > 0:
             for j in range(PER_ROUND):
@@ -177,8 +177,8 @@ def _push(
                     for i in tl.static_range(1, N_PES + 1):
                         there = dl.symm_at(output + start, (me + i) % N_PES)
                         tl.store(there + offsets, total.to(output.dtype.element_ty), mask=used)
-            note(trace, COMPUTE, round - 1, began)
-        meet(meeting_room, program, N_PES, trace, round)
+            record_event(trace, COMPUTE, round - 1, began)
+        barrier(barriers, program, N_PES, trace, round)
 
 
 def all_reduce(
@@ -229,7 +229,7 @@ def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
     if fits(triton.cdiv(nbytes, 4 * n_pes), n_pes):
         estimates["two_shot"] = model.low_latency(2 * share, hops=2)
     if not estimates or is_symmetric(output):
-        estimates["push"] = model.staged(2 * share, meetings=2)
+        estimates["push"] = model.staged(2 * share, barriers=2)
         if is_symmetric(input):
             estimates["direct"] = model.pulled(2 * share)
     return model.fastest(estimates)
@@ -245,7 +245,7 @@ def one_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
     programs = triton.cdiv(n, block)
     trace = record("all_reduce, one_shot", programs, 2)
     _one_shot[(programs,)](
-        to, source, mailbox(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+        to, source, ll_slots(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -260,7 +260,7 @@ def two_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
     programs = triton.cdiv(part, block)
     trace = record("all_reduce, two_shot", programs, 4)
     _two_shot[(programs,)](
-        to, source, mailbox(n_pes), trace, n, part, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+        to, source, ll_slots(n_pes), trace, n, part, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -270,7 +270,9 @@ def direct(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, bloc
     part = _part(n, n_pes)
     programs = programs or min(64, max(1, triton.cdiv(part, block)))
     trace = record("all_reduce, direct", programs, 6 + 2 * (part // (block * programs)))
-    _direct[(programs,)](output.view(-1), input.view(-1), room(), trace, n, part, n_pes, block, num_warps=num_warps)
+    _direct[(programs,)](
+        output.view(-1), input.view(-1), barrier_state(), trace, n, part, n_pes, block, num_warps=num_warps
+    )
 
 
 def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tuning: int) -> None:
@@ -281,7 +283,7 @@ def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tun
         output.view(-1),
         input.view(-1),
         staging(n_pes, input.dtype),
-        staging_room(),
+        staging_barriers(),
         record("all_reduce, push", cut.programs, 3 * cut.rounds + 3),
         n,
         part,

@@ -1,8 +1,8 @@
-"""All-to-all: part i of every PE's input goes to PE i, which keeps it as the part of the sender. Bytes, of any dtype.
+"""All-to-all: chunk i of every PE's input goes to PE i, as the chunk of the sender. Bytes are moved, of any dtype.
 
-``low_latency``, for small inputs: words that carry a number, to the mailboxes. ``push``, for larger ones: PEs meet,
-every program loads blocks of the parts for all PEs, stores them into their outputs, and PEs meet again; every PE begins
-with another peer. ``copy_engine``: the same with a copy for each peer between the meetings.
+``low_latency``, for small inputs: the LL protocol. ``push``, for larger ones: a barrier; every program loads blocks of
+the chunks for all PEs and stores them to their outputs; a barrier. Every PE begins with another peer. ``copy_engine``:
+the same with a copy for each peer between stream barriers.
 """
 
 from __future__ import annotations
@@ -17,61 +17,61 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
 from triton_dist.kernels.collectives import model
-from triton_dist.kernels.protocols.barrier import arrive, meet, wait
+from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
     block_of,
     exchange_begin,
     exchange_end,
     fits,
-    mailbox,
+    ll_slots,
     receive,
     send_rows,
     warps_of,
 )
-from triton_dist.kernels.protocols.local_copy import copied_beside
+from triton_dist.kernels.protocols.local_copy import concurrent_copy
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
-from triton_dist.kernels.protocols.workspace import is_symmetric, room
-from triton_dist.kernels.tracing.events import SEND, clock, note
+from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
+from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
 __all__ = ["all_to_all"]
 
 
 @triton.jit
-def _exchange(output, input, mail, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _exchange(output, input, slots, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(mail, program, N_PES)
+    slice, number = exchange_begin(slots, program, N_PES)
     pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
     places = pes.to(tl.int64) * n + offsets[None, :]
     there = (pes < N_PES) & (offsets < n)[None, :]
     send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), N_PES)
-    note(trace, SEND, 0, began)
+    record_event(trace, SEND, 0, began)
     tl.store(output + places, receive(slice, number, BLOCK, N_PES, trace, 0).to(output.dtype.element_ty), mask=there)
     exchange_end(slice, number)
 
 
 @triton.jit
-def _push(output, input, meeting_room, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _push(output, input, barriers, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     me = dl.my_pe()
     mine = output + me.to(tl.int64) * n
-    number = arrive(meeting_room, program, N_PES)
+    number = arrive(barriers, program, N_PES)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         words = ()
-        for i in tl.static_range(1, N_PES + 1):  # all loads are under way before the first store
+        for i in tl.static_range(1, N_PES + 1):  # all loads are in flight before the first store
             words = words + (tl.load(input + ((me + i) % N_PES).to(tl.int64) * n + offsets),)  # type: ignore[assignment]  # noqa: RUF005
         if block == program:  # the first loads need not wait for other PEs
-            wait(meeting_room, program, number, N_PES, trace, 0)
+            wait(barriers, program, number, N_PES, trace, 0)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
             tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words[i - 1])
-        note(trace, SEND, block, began)
+        record_event(trace, SEND, block, began)
     if program >= whole:
-        wait(meeting_room, program, number, N_PES, trace, 0)
+        wait(barriers, program, number, N_PES, trace, 0)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
@@ -79,8 +79,8 @@ def _push(output, input, meeting_room, trace, n, N_PES: tl.constexpr, BLOCK: tl.
             pe = (me + i) % N_PES
             few = tl.load(input + pe.to(tl.int64) * n + offsets, mask=offsets < n)
             tl.store(dl.symm_at(mine, pe) + offsets, few, mask=offsets < n)
-        note(trace, SEND, whole, began)
-    meet(meeting_room, program, N_PES, trace, 1)
+        record_event(trace, SEND, whole, began)
+    barrier(barriers, program, N_PES, trace, 1)
 
 
 def all_to_all(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto") -> torch.Tensor:
@@ -139,7 +139,7 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     programs = triton.cdiv(n, block)
     trace = record("all_to_all, low_latency", programs, 2)
     _exchange[(programs,)](
-        output, input, mailbox(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
+        output, input, ll_slots(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -151,14 +151,14 @@ def push(
     blocks = max(1, triton.cdiv(n, block))
     programs = programs or triton.cdiv(blocks, triton.cdiv(blocks, 128))  # each as many blocks
     trace = record("all_to_all, push", programs, 4 + n // (block * programs))
-    _push[(programs,)](output, input, room(), trace, n, n_pes, block, num_warps=num_warps)
+    _push[(programs,)](output, input, barrier_state(), trace, n, n_pes, block, num_warps=num_warps)
 
 
 def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
     me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
     n = input.numel() // n_pes
     mine = output[me * n : (me + 1) * n]
-    with copied_beside(mine, input[me * n : (me + 1) * n]):
+    with concurrent_copy(mine, input[me * n : (me + 1) * n]):
         stream_barrier()
         for i in range(1, n_pes):
             pe = (me + i) % n_pes

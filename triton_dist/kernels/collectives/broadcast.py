@@ -1,9 +1,9 @@
-"""Broadcast: PE ``root``'s tensor, in everybody's. Bytes are moved, of any dtype.
+"""Broadcast: PE ``root``'s tensor to all PEs. Bytes are moved, of any dtype.
 
-``low_latency``, for small tensors: words that carry a number, to the mailboxes. ``push``, for larger ones: PEs meet,
-the root stores its blocks into all tensors, PEs meet again. ``scatter``, for large ones, where the root's link would
-carry everything n_pes - 1 times: the root stores each block to one of the other PEs, which stores it to the rest while
-the root already sends the next rounds; then the root's link carries everything once. The root waits for nobody.
+``low_latency``, for small tensors: the LL protocol. ``push``, for larger ones: a barrier, the root stores its blocks to
+all tensors, a barrier. ``scatter``, for large ones, where the root's link would carry everything n_pes - 1 times: the
+root stores each block to one of the other PEs, which forwards it to the rest while the root sends the next rounds, so
+the root's link carries everything once. The root waits for no PE between the rounds.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
 from triton_dist.kernels.collectives import model
-from triton_dist.kernels.protocols.barrier import announce, arrive, meet, wait, wait_for
+from triton_dist.kernels.protocols.barrier import arrive, barrier, signal_all, wait, wait_for_pe
 from triton_dist.kernels.protocols.ll import (
     block_of,
     exchange_begin,
     exchange_end,
     fits,
-    mailbox,
+    ll_slots,
     receive,
     send,
     warps_of,
 )
-from triton_dist.kernels.protocols.workspace import is_symmetric, room
-from triton_dist.kernels.tracing.events import SEND, clock, note
+from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
+from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
 __all__ = ["broadcast"]
 
 
 @triton.jit
-def _exchange(tensor, mail, trace, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _exchange(tensor, slots, trace, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(mail, program, N_PES)
+    slice, number = exchange_begin(slots, program, N_PES)
     me = dl.my_pe()
     if me == root:
         words = tl.load(tensor + offsets, mask=offsets < n, other=0).to(tl.int32)
         for i in tl.static_range(1, N_PES + 1):
             send(slice, number, words, (me + i) % N_PES, N_PES)
-    else:  # padding: see the mailbox's rule
+    else:  # padding: every program sends to all PEs in every exchange (protocols/ll.py)
         for i in tl.static_range(1, N_PES + 1):
             send(slice, number, tl.zeros([BLOCK], tl.int32), (me + i) % N_PES, N_PES)
-    note(trace, SEND, 0, began)
+    record_event(trace, SEND, 0, began)
     received = receive(slice, number, BLOCK, N_PES, trace, 0)
     pes = tl.arange(0, received.shape[0])[:, None]
     words = tl.sum(tl.where(pes == root, received, 0), axis=0)
@@ -60,10 +60,10 @@ def _exchange(tensor, mail, trace, root, n, N_PES: tl.constexpr, BLOCK: tl.const
 
 
 @triton.jit
-def _push(tensor, meeting_room, trace, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _push(tensor, barriers, trace, root, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     me = dl.my_pe()
-    meet(meeting_room, program, N_PES, trace, 0)
+    barrier(barriers, program, N_PES, trace, 0)
     if me == root:
         for block in range(program, tl.cdiv(n, BLOCK), tl.num_programs(0)):
             began = clock(trace)
@@ -71,21 +71,21 @@ def _push(tensor, meeting_room, trace, root, n, N_PES: tl.constexpr, BLOCK: tl.c
             words = tl.load(tensor + offsets, mask=offsets < n)
             for i in tl.static_range(1, N_PES):
                 tl.store(dl.symm_at(tensor, (me + i) % N_PES) + offsets, words, mask=offsets < n)
-            note(trace, SEND, block, began)
-    meet(meeting_room, program, N_PES, trace, 1)
+            record_event(trace, SEND, block, began)
+    barrier(barriers, program, N_PES, trace, 1)
 
 
 @triton.jit
-def _scatter(tensor, meeting_room, trace, root, n, rounds, per_round, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _scatter(tensor, barriers, trace, root, n, rounds, per_round, N_PES: tl.constexpr, BLOCK: tl.constexpr):
     """Of round r, program p has block ((r · per_round + j) · programs + p) · (N_PES - 1) + q for PE root + 1 + q."""
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     me = dl.my_pe()
-    number = arrive(meeting_room, program, N_PES)
-    wait(meeting_room, program, number, N_PES, trace, 0)
+    number = arrive(barriers, program, N_PES)
+    wait(barriers, program, number, N_PES, trace, 0)
     for round in range(rounds):
         if me != root:
-            wait_for(meeting_room, program, number + 1 + round, root, trace, round + 1)
+            wait_for_pe(barriers, program, number + 1 + round, root, trace, round + 1)
         began = clock(trace)
         for j in range(per_round):
             first = ((round * per_round + j) * programs + program).to(tl.int64) * (N_PES - 1)
@@ -101,22 +101,22 @@ def _scatter(tensor, meeting_room, trace, root, n, rounds, per_round, N_PES: tl.
                 for i in tl.static_range(1, N_PES):
                     pe = (me + i) % N_PES
                     tl.store(dl.symm_at(tensor, pe) + offsets, words, mask=(offsets < n) & (pe != root))
-        note(trace, SEND, round, began)
+        record_event(trace, SEND, round, began)
         if me == root:
-            announce(meeting_room, program, number + 1 + round, N_PES)
-    announce(meeting_room, program, number + 1 + rounds, N_PES)
-    wait(meeting_room, program, number + 1 + rounds, N_PES, trace, rounds + 1)
+            signal_all(barriers, program, number + 1 + round, N_PES)
+    signal_all(barriers, program, number + 1 + rounds, N_PES)
+    wait(barriers, program, number + 1 + rounds, N_PES, trace, rounds + 1)
 
 
 def broadcast(tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto") -> torch.Tensor:
-    """PE ``root``'s ``tensor``, in everybody's. *Collective*, on the current stream.
+    """PE ``root``'s ``tensor`` to all PEs. *Collective*, on the current stream.
 
     When it ends on a PE, as far as that PE's stream is concerned, ``tensor`` is complete there, and the root's may be
     overwritten. It may be captured in a CUDA graph after it has run once.
 
     Args:
         tensor: contiguous, of the same shape and dtype on all PEs; symmetric, except for ``low_latency``.
-        root: whose tensor it is that all shall have, in ``[0, n_pes)``.
+        root: the PE whose tensor is sent, in ``[0, n_pes)``.
         algorithm: ``low_latency`` (up to 256 KiB or so), ``push`` or ``scatter``; ``auto`` chooses by size.
 
     Returns:
@@ -159,14 +159,16 @@ def low_latency(tensor: torch.Tensor, root: int, *, block: int = 0, num_warps: i
     block = block or block_of(n, n_pes)
     programs = triton.cdiv(n, block)
     trace = record("broadcast, low_latency", programs, 2)
-    _exchange[(programs,)](tensor, mailbox(n_pes), trace, root, n, n_pes, block, num_warps=num_warps or warps_of(block))
+    _exchange[(programs,)](
+        tensor, ll_slots(n_pes), trace, root, n, n_pes, block, num_warps=num_warps or warps_of(block)
+    )
 
 
 def push(tensor: torch.Tensor, root: int, *, programs: int = 0, block: int = 4096, num_warps: int = 8) -> None:
     n, n_pes = tensor.numel(), triton_dist.n_pes()
     programs = programs or min(128, max(1, triton.cdiv(n, block)))
     trace = record("broadcast, push", programs, 3 + n // (block * programs))
-    _push[(programs,)](tensor, room(), trace, root, n, n_pes, block, num_warps=num_warps)
+    _push[(programs,)](tensor, barrier_state(), trace, root, n, n_pes, block, num_warps=num_warps)
 
 
 _ROUNDS = 48
@@ -190,7 +192,7 @@ def scatter(
     per_round = max(1, triton.cdiv(blocks, programs * rounds))
     rounds = triton.cdiv(blocks, programs * per_round)
     trace = record("broadcast, scatter", programs, 2 * rounds + 2)
-    _scatter[(programs,)](tensor, room(), trace, root, n, rounds, per_round, n_pes, block, num_warps=num_warps)
+    _scatter[(programs,)](tensor, barrier_state(), trace, root, n, rounds, per_round, n_pes, block, num_warps=num_warps)
 
 
 _ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "scatter": scatter}

@@ -15,27 +15,27 @@ _COPY_ENGINE = 385e9
 
 
 def low_latency(nbytes: float, hops: int = 1) -> float:
-    """Seconds to send ``nbytes`` from each PE as words with numbers, ``hops`` exchanges one after the other."""
+    """Seconds to send ``nbytes`` from each PE by the LL protocol, ``hops`` exchanges one after the other."""
     return (1.3 + 2.1 * hops) * _US + 2 * nbytes / _WIRE
 
 
 def direct(nbytes: float) -> float:
-    """Seconds to meet, send ``nbytes`` from each PE straight to their place, and meet."""
+    """Seconds for a barrier, ``nbytes`` sent from each PE straight to their destination, and a barrier."""
     return 7 * _US + nbytes / _WIRE
 
 
 def pulled(nbytes: float) -> float:
-    """Seconds to meet, load and send ``nbytes`` together, and meet."""
+    """Seconds for a barrier, ``nbytes`` loaded and sent together, and a barrier."""
     return 7 * _US + nbytes / _PULL
 
 
-def staged(nbytes: float, meetings: int) -> float:
-    """Seconds to send ``nbytes`` from each PE through staging memory, which takes so many meetings."""
-    return (2.2 + 2.7 * meetings) * _US + nbytes / _WIRE
+def staged(nbytes: float, barriers: int) -> float:
+    """Seconds to send ``nbytes`` from each PE through staging memory, which takes so many barriers."""
+    return (2.2 + 2.7 * barriers) * _US + nbytes / _WIRE
 
 
 def copy_engine(nbytes: float, copies: int) -> float:
-    """Seconds to meet, have the copy engine send ``nbytes`` in so many copies, and meet."""
+    """Seconds for a barrier, ``nbytes`` sent by the copy engine in so many copies, and a barrier."""
     return (20 + 5 * copies) * _US + nbytes / _COPY_ENGINE
 
 

@@ -1,7 +1,7 @@
-"""Reduce-scatter: PE i gets the sum of everybody's part i. Sums are made in float32 and rounded once.
+"""Reduce-scatter: PE i gets the sum over PEs of chunk i. Sums are accumulated in float32 and rounded once.
 
-``low_latency``, for small inputs: every PE sends part i to PE i's mailbox, as words that carry a number. ``push``, for
-larger ones: every program stores blocks of part i to PE i's staging memory, programs meet, and add up what has come. No
+``low_latency``, for small inputs: every PE sends chunk i to PE i by the LL protocol. ``push``, for larger ones: every
+program stores blocks of chunk i to PE i's staging memory; a barrier; then each PE reduces what it has received. No
 tensor need be symmetric.
 """
 
@@ -24,26 +24,26 @@ from triton_dist.kernels.arguments import (
 )
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.staging import (
-    meetings_so_far,
+    barrier_epoch,
     plan,
     push_round,
     staging,
-    staging_room,
+    staging_barriers,
     sum_of_block,
 )
 from triton_dist.kernels.collectives.sums import sum_of_rows
-from triton_dist.kernels.protocols.barrier import meet
+from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
     block_of,
     exchange_begin,
     exchange_end,
     fits,
-    mailbox,
+    ll_slots,
     receive,
     send_rows,
     warps_of,
 )
-from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, note
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
 __all__ = ["reduce_scatter"]
@@ -51,17 +51,17 @@ __all__ = ["reduce_scatter"]
 
 @triton.jit
 def _exchange(
-    output, input, mail, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+    output, input, slots, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
 ):
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(mail, program, N_PES)
+    slice, number = exchange_begin(slots, program, N_PES)
     pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
     there = (pes < N_PES) & (offsets < n)[None, :]
     words = tl.load(input + pes.to(tl.int64) * n + offsets[None, :], mask=there, other=0).to(tl.int32)
     send_rows(slice, number, words, N_PES)
-    note(trace, SEND, 0, began)
+    record_event(trace, SEND, 0, began)
     total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     exchange_end(slice, number)
@@ -72,7 +72,7 @@ def _push(
     output,
     input,
     memory,
-    meeting_room,
+    barriers,
     trace,
     part,
     rounds,
@@ -82,13 +82,13 @@ def _push(
     SLOT: tl.constexpr,
 ):
     program = tl.program_id(0)
-    half = meetings_so_far(meeting_room, program)
+    half = barrier_epoch(barriers, program)
     mine = input + dl.my_pe().to(tl.int64) * part
     for round in range(rounds + 1):
         began = clock(trace)
         if round < rounds:
             push_round(memory, half + round, input, N_PES * part, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
-            note(trace, SEND, round, began)
+            record_event(trace, SEND, round, began)
             began = clock(trace)
         if round > 0:
             for j in range(PER_ROUND):
@@ -101,9 +101,9 @@ def _push(
                     there = offsets < part
                     total = sum_of_block(memory, half + round - 1, mine, j, offsets, there, N_PES, BLOCK, SLOT)
                     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=there)
-            note(trace, COMPUTE, round - 1, began)
+            record_event(trace, COMPUTE, round - 1, began)
         if round < rounds:
-            meet(meeting_room, program, N_PES, trace, round)
+            barrier(barriers, program, N_PES, trace, round)
 
 
 def reduce_scatter(
@@ -140,7 +140,7 @@ def reduce_scatter(
 def _choose(output: torch.Tensor) -> str:
     n_pes = triton_dist.n_pes()
     nbytes = output.numel() * output.element_size()
-    estimates = {"push": model.staged(nbytes * (n_pes - 1), meetings=1)}
+    estimates = {"push": model.staged(nbytes * (n_pes - 1), barriers=1)}
     if fits(triton.cdiv(nbytes, 4), n_pes):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
     return model.fastest(estimates)
@@ -156,7 +156,7 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     programs = triton.cdiv(n, block)
     trace = record("reduce_scatter, low_latency", programs, 2)
     _exchange[(programs,)](
-        to, source, mailbox(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+        to, source, ll_slots(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
@@ -167,7 +167,7 @@ def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 16, **tu
         output.view(-1),
         input.view(-1),
         staging(n_pes, output.dtype),
-        staging_room(),
+        staging_barriers(),
         record("reduce_scatter, push", cut.programs, 3 * cut.rounds + 3),
         part,
         cut.rounds,

@@ -1,10 +1,10 @@
-"""Sums of what all PEs push: parts travel through memory that is there for it, a round of blocks at a time.
+"""Reductions through staging memory: chunks are pushed to the PE that reduces them, a round of blocks at a time.
 
-In a round every program stores a few blocks of part i of its input to PE i's staging memory, for all i, and meets its
-partners; then it adds up, with its own, what they have stored to its PE. Stores go over the links faster than loads,
-and nobody has to wait before storing: staging memory is a slice for each program, with two halves that rounds use in
-turn. Who stores in round r has met, in round r - 1, partners that had finished with round r - 2. That holds over
-launches, too: the meetings' counter says which half it is.
+In a round every program stores a few blocks of chunk i of its input to PE i's staging memory, for all i, passes a
+barrier with its partners, and adds what they have stored to its PE to its own. Stores are faster than loads over
+NVLink. Staging memory is a slice for each program and double-buffered by round, so no barrier precedes the stores: a
+program that stores in round r has passed the barrier of round r - 1, before which its partners had finished with round
+r - 2. That holds over launches, too: the barrier's epoch tells which half is next.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.protocols.barrier import ROW
-from triton_dist.kernels.protocols.workspace import room, scratch
+from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 
 __all__ = [
     "STAGING_PROGRAMS",
     "Plan",
-    "meetings_so_far",
+    "barrier_epoch",
     "plan",
     "push_round",
     "staging",
-    "staging_room",
+    "staging_barriers",
     "sum_of_block",
 ]
 
@@ -44,12 +44,12 @@ def _slot_bytes(n_pes: int) -> int:
 def staging(n_pes: int, dtype: torch.dtype) -> torch.Tensor:
     """The world's staging memory. *Collective* the first time."""
     nbytes = STAGING_PROGRAMS * 2 * n_pes * _slot_bytes(n_pes)
-    return scratch("staging", nbytes // 4, torch.int32).view(dtype)
+    return symmetric_workspace("staging", nbytes // 4, torch.int32).view(dtype)
 
 
-def staging_room() -> torch.Tensor:
-    """Where programs that use the staging memory meet."""
-    return room("staging")
+def staging_barriers() -> torch.Tensor:
+    """Barrier state of the programs that use the staging memory."""
+    return barrier_state("staging")
 
 
 class Plan(NamedTuple):
@@ -74,9 +74,9 @@ def plan(part: int, n_pes: int, itemsize: int, programs: int = 0, block_bytes: i
 
 
 @triton.jit
-def meetings_so_far(meeting_room, program):
-    """How often this program has met: who adds the number of a round to it knows which half of the memory is next."""
-    return tl.load(meeting_room + program * _ROW + (_ROW - 1))
+def barrier_epoch(barriers, program):
+    """The epoch of this program's barrier; with the number of a round added it tells which half is next."""
+    return tl.load(barriers + program * _ROW + (_ROW - 1))
 
 
 @triton.jit
@@ -97,7 +97,7 @@ def push_round(
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
 ):
-    """Store this program's blocks of a round, of all parts but this PE's own, to the PEs whose parts they are."""
+    """Store this program's blocks of a round, of all parts but this PE's own, to the PEs that reduce them."""
     me = dl.my_pe()
     mine = _slot(memory, half, me, N_PES, SLOT)
     for j in range(PER_ROUND):
@@ -106,7 +106,7 @@ def push_round(
         places = j * BLOCK + tl.arange(0, BLOCK)
         if (block + 1) * BLOCK <= n - (N_PES - 1) * part:  # a whole block, even of the last part
             elements = ()
-            for i in tl.static_range(1, N_PES):  # all loads are under way before the first store
+            for i in tl.static_range(1, N_PES):  # all loads are in flight before the first store
                 start = ((me + i) % N_PES).to(tl.int64) * part
                 elements = elements + (tl.load(input + start + offsets),)  # type: ignore[assignment]  # noqa: RUF005
             for i in tl.static_range(1, N_PES):

@@ -13,7 +13,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.fp8 import FP8
-from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, note
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 from triton_dist.language._poll import no_polls, poll
 
@@ -84,7 +84,7 @@ def _local(
         if FLAGS:
             tl.debug_barrier()
             tl.atomic_xchg(flags + tile, 1, sem="release", scope="gpu")
-        note(trace, COMPUTE, tile, began)
+        record_event(trace, COMPUTE, tile, began)
 
 
 @triton.jit
@@ -103,13 +103,13 @@ def _pass_on(
             while tl.atomic_cas(flags + tile, 1, 0, sem="acquire", scope="gpu") == 0:
                 polls = poll(polls, flags + tile, dl.CMP_EQ, 1, 0, me)
             tl.debug_barrier()
-            note(trace, WAIT, tile, began)
+            record_event(trace, WAIT, tile, began)
         began = clock(trace)
         offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         values = tl.load(c + offsets, mask=exist)
         for i in tl.static_range(1, N_PES):
             tl.store(dl.symm_at(c, (me + i) % N_PES) + offsets, values, mask=exist)
-        note(trace, SEND, tile, began)
+        record_event(trace, SEND, tile, began)
 
 
 @triton.jit
@@ -135,11 +135,11 @@ def _scatter(
             a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
         )
         offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
-        note(trace, COMPUTE, tile, began)
+        record_event(trace, COMPUTE, tile, began)
         began = clock(trace)
         for i in tl.static_range(N_PES):
             tl.store(dl.symm_at(c, (me + i) % N_PES) + offsets, sums.to(c.dtype.element_ty), mask=exist)
-        note(trace, SEND, tile, began)
+        record_event(trace, SEND, tile, began)
 
 
 @triton.jit
@@ -164,7 +164,7 @@ def _scatter_by_programs(
             tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
             tl.debug_barrier()
             tl.atomic_xchg(flags + tile, 1, sem="release", scope="gpu")
-            note(trace, COMPUTE, tile, began)
+            record_event(trace, COMPUTE, tile, began)
 
 
 def programs() -> int:

@@ -1,9 +1,9 @@
-"""Products of few rows, up to 128, with the communication inside: their time is that in which B comes from memory.
+"""Small-M GEMMs, up to 128 rows, fused with reduce-scatter or all-reduce: they take as long as loading B from memory.
 
-One kernel. A program computes a tile of all rows and some columns, and so streams its share of B, with as many loads on
-their way as shared memory holds. The tile leaves from registers, as words that say themselves that they have arrived
-(``compact``): each PE's rows go to that PE, which adds up what all have sent and, for the all-reduce, sends the sum
-round. No kernel reads C again, and what comes after the last of B is a remote write, or two, and the time of the bytes.
+One kernel. A program computes a tile of all rows and some columns, and so streams its part of B with as many loads in
+flight as shared memory holds. The tile is sent from registers by the sentinel protocol: each PE's rows go to that PE,
+which adds what all have sent and, for the all-reduce, sends the sum to all. No kernel reads C again. What follows the
+last block of B is one remote write, or two, and the time of the bytes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import triton_dist.language as dl
 from triton_dist.kernels.collectives.sums import elements_of, sum_of_rows, words_of
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.protocols.sentinel import BOXES, between, empty, post, take
-from triton_dist.kernels.protocols.workspace import scratch
-from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, note
+from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
 __all__ = ["MAX_ROWS", "Cut", "cut_for", "fits_small_m", "small_m_gemm", "stages_for"]
 
 MAX_ROWS = 128
 
-# A program's mailbox begins with words: whose box's turn it is, and a count for fences.
+# A program's slots begin with words: the number of the next slot, and a count for fences.
 _HEADER = tl.constexpr(32)
 
 
@@ -80,12 +80,12 @@ def _store(c, values, column, each, M, N, c_step, PES: tl.constexpr):
 
 @triton.jit
 def _exchange(
-    total, c, boxes, last, trace, tile, column, each, M, N, c_step,
+    total, c, slot, previous, trace, tile, column, each, M, N, c_step,
     TO_ALL: tl.constexpr, N_PES: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """Send everybody's rows of a tile to everybody, add up what comes, and store it; or send it round first.
+    """Send each PE its rows of a tile, add what is received, and store the sum, or send it to all PEs first.
 
-    Meanwhile the boxes of the tile before are emptied, ``last`` words behind these.
+    Meanwhile the slot of the tile before is cleared, ``previous`` words behind this one.
     """
     PES: tl.constexpr = triton.next_power_of_2(N_PES)
     DTYPE: tl.constexpr = c.dtype.element_ty
@@ -94,25 +94,25 @@ def _exchange(
     pes = tl.arange(0, PES)
     distances = tl.zeros(pes.shape, tl.int64)
     for pe in tl.static_range(N_PES):
-        distances = tl.where(pes == pe, (dl.symm_at(boxes, pe).to(tl.int64) - boxes.to(tl.int64)) // 4, distances)
+        distances = tl.where(pes == pe, (dl.symm_at(slot, pe).to(tl.int64) - slot.to(tl.int64)) // 4, distances)
     distances = tl.multiple_of(distances, 16)[:, None]  # else words would be stored one by one
     exist = (pes < N_PES)[:, None]
     words = tl.arange(0, WORDS)[None, :]
-    there = boxes + dl.my_pe() * WORDS + distances + words
-    here = boxes + tl.minimum(pes, N_PES - 1)[:, None] * WORDS + words  # of those that do not exist, the last one's
+    there = slot + dl.my_pe() * WORDS + distances + words
+    here = slot + tl.minimum(pes, N_PES - 1)[:, None] * WORDS + words  # of those that do not exist, the last one's
     began = clock(trace)
-    post(there, words_of(total.reshape([PES, ROWS // PES * COLUMNS]), DTYPE), exist, DTYPE)
-    note(trace, SEND, tile, began)
-    empty(here + last, exist)
+    send(there, words_of(total.reshape([PES, ROWS // PES * COLUMNS]), DTYPE), exist, DTYPE)
+    record_event(trace, SEND, tile, began)
+    clear(here + previous, exist)
     PAIRS: tl.constexpr = not (DTYPE == tl.float32)  # noqa: SIM201, SIM300
-    summed = sum_of_rows(take(here, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
+    summed = sum_of_rows(receive(here, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
     if TO_ALL:
-        second = BOXES * N_PES * WORDS
+        second = SLOTS * N_PES * WORDS
         began = clock(trace)
-        post(there + second, tl.broadcast_to(summed, [PES, WORDS]), exist, DTYPE)
-        note(trace, SEND, tile, began)
-        empty(here + second + last, exist)
-        rows = elements_of(take(here + second, DTYPE, trace, tile), DTYPE).reshape([ROWS, COLUMNS])
+        send(there + second, tl.broadcast_to(summed, [PES, WORDS]), exist, DTYPE)
+        record_event(trace, SEND, tile, began)
+        clear(here + second + previous, exist)
+        rows = elements_of(receive(here + second, DTYPE, trace, tile), DTYPE).reshape([ROWS, COLUMNS])
         _store(c, rows, column, each, M, N, c_step, PES)
     else:
         _store(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, each, each, N, c_step, 1)
@@ -120,33 +120,33 @@ def _exchange(
 
 @triton.jit
 def _small_m_gemm(
-    a, b, c, mail, trace, M, N, K, each, a_step, b_row, b_column, c_step,
+    a, b, c, slots, trace, M, N, K, each, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
     WHOLE: tl.constexpr,
 ):  # fmt: skip
     BLOCK: tl.constexpr = BLOCK_M // triton.next_power_of_2(N_PES)
-    mine = mail + tl.program_id(0) * (_HEADER + 2 * BOXES * N_PES * WORDS)
-    turn = tl.load(mine)
+    slots += tl.program_id(0) * (_HEADER + 2 * SLOTS * N_PES * WORDS)
+    number = tl.load(slots)
     for tile in range(tl.program_id(0), tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
         began = clock(trace)
         total = _multiply(
             a, b, tile, M, N, K, each, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N, BLOCK_K, TURNED, A_TMA, B_TMA,
             B_BY_COLUMNS, WHOLE,
         )  # fmt: skip
-        note(trace, COMPUTE, tile, began)
-        boxes = mine + _HEADER + turn * (N_PES * WORDS)
-        last = tl.where(turn == 0, BOXES - 1, -1) * (N_PES * WORDS)
-        _exchange(total, c, boxes, last, trace, tile, tile * BLOCK_N, each, M, N, c_step, TO_ALL, N_PES, WORDS)
-        turn = tl.where(turn == BOXES - 1, 0, turn + 1)
+        record_event(trace, COMPUTE, tile, began)
+        slot = slots + _HEADER + number * (N_PES * WORDS)
+        previous = tl.where(number == 0, SLOTS - 1, -1) * (N_PES * WORDS)
+        _exchange(total, c, slot, previous, trace, tile, tile * BLOCK_N, each, M, N, c_step, TO_ALL, N_PES, WORDS)
+        number = tl.where(number == SLOTS - 1, 0, number + 1)
         if tile + tl.num_programs(0) < tl.cdiv(N, BLOCK_N):
-            between(mine + 1)
-    tl.store(mine, turn)
+            order_messages(slots + 1)
+    tl.store(slots, number)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How a product is cut: columns and K of a block, and warps of a program."""
+    """How a GEMM is cut: columns and K of a block, and warps of a program."""
 
     block_n: int
     block_k: int
@@ -156,7 +156,7 @@ class Cut:
 
 
 def fits_small_m(rows: int, n_pes: int) -> bool:
-    """Whether a product of so many rows, which PEs share, fits in a tile. Its factors must be of the result's type."""
+    """Whether a GEMM of so many rows, which PEs share, fits in a tile. Its operands must be of the result's dtype."""
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
@@ -175,8 +175,9 @@ def small_m_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: b
     cut = _cut_here(block_m, n, a.element_size())
     words = block_m // int(triton.next_power_of_2(n_pes)) * cut.block_n * a.element_size() // 4
     out = "all" if to_all else "scatter"
-    # One for each operation: of the tile before, a program empties the boxes that it uses itself.
-    mail = scratch(f"few rows, {out}, {words} words", _programs() * (_HEADER.value + 2 * BOXES.value * n_pes * words))
+    # Each operation has its own: a program clears, of the tile before, the slot that it uses itself.
+    size = _programs() * (_HEADER.value + 2 * SLOTS.value * n_pes * words)
+    slots = symmetric_workspace(f"small M, {out}, {words} words", size)
     each = triton.cdiv(m, n_pes)
     a_tma = _by_tma(a) and each * n_pes == block_m
     b_tma = _by_tma(b) or _by_tma(b.t())
@@ -187,7 +188,7 @@ def small_m_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: b
     _small_m_gemm[(programs,)](
         _descriptor(a, block_m, cut.block_k) if a_tma else a,
         _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
-        c, mail, record(f"product of few rows, {out}", programs, 5 * (1 + tiles // programs)),
+        c, slots, record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
         TO_ALL=to_all, N_PES=n_pes, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
         WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,
@@ -208,9 +209,9 @@ def _programs() -> int:
 
 
 def cut_for(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
-    """The cut of a product with ``n`` columns on a GPU that runs so many programs at a time.
+    """The cut of a GEMM with ``n`` columns on a GPU that runs so many programs at a time.
 
-    All programs should have a share of B; the wider its tiles, the less often A is loaded.
+    All programs should have a part of B; the wider its tiles, the less often A is loaded.
     """
     block_n = 64
     while triton.cdiv(n, block_n) > programs and block_n < 256:
@@ -222,11 +223,11 @@ def cut_for(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
 def _cut_here(block_m: int, n: int, itemsize: int) -> Cut:
     if triton_dist.kind() == "gpu":
         return cut_for(block_m, n, itemsize, _programs())
-    return Cut(min(16, 1024 // block_m), 32, 4, block_m <= 16)  # more than 4 KiB at a time no program may wait for
+    return Cut(min(16, 1024 // block_m), 32, 4, block_m <= 16)  # a load of more than 4 KiB is not taken for a poll
 
 
 def stages_for(block_m: int, cut: Cut, itemsize: int, shared_memory: int) -> int:
-    """How many blocks along K can be on their way, in so many bytes of shared memory; of more than 8 none is of use."""
+    """How many blocks along K can be in flight, in so many bytes of shared memory; more than 8 are of no use."""
     return max(1, min(8, (shared_memory - 2048) // ((block_m + cut.block_n) * cut.block_k * itemsize)))
 
 

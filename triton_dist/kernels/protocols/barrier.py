@@ -1,17 +1,16 @@
-"""Programs of different PEs meet: program i of every PE waits until program i of all others has come.
+"""A barrier between the programs of equal number on all PEs: program i waits until program i of every PE has arrived.
 
-What a program stored before it came, anywhere, its partners see after. A kernel that stores into its peers' tensors
-meets twice: before its first store, because a peer's stream may not have come to this kernel yet, and after its last,
-because then what the peers stored here has arrived.
+What a program stored before it arrived, to any PE, is visible to its partners behind the barrier. A kernel that stores
+to its peers' tensors needs two: before its first store, because a peer's stream may not have reached the kernel yet,
+and after its last, because what the peers stored here has then arrived.
 
-The room is a row of words for each program: a counter of its meetings, and a flag from each PE. A program adds one to
-its counter, writes the new number to its flag at every peer, and waits until its own flags have all come to that
-number. Numbers only grow, so nothing is ever reset: launches follow each other, and replays of CUDA graphs do, without
-the host. They are int32, which wraps around, so what is compared is their difference. It takes the latency of one
-remote write, not that of a round trip.
+Barrier state is a row of words for each program: its epoch, and a flag of each PE. A program increments its epoch,
+stores it to its own flag at every peer, and waits until its flags have all reached that epoch. Epochs only grow, so
+nothing is reset between launches or replays of a CUDA graph. They are int32 and wrap around, so their difference is
+compared. A barrier takes the latency of one remote store.
 
-All PEs launch the same kernels with the same grids, in the same order; programs that meet must run at the same time as
-their partners, which they do if grids fit on the GPU, or if their programs meet in the order of their numbers.
+All PEs launch the same kernels with the same grids, in the same order. Partners must be resident at the same time: the
+grid fits on the GPU, or programs reach the barrier in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.tracing.events import WAIT, clock, note
+from triton_dist.kernels.tracing.events import WAIT, clock, record_event
 from triton_dist.language._poll import is_due, no_polls, poll
 
-__all__ = ["PROGRAMS", "ROW", "announce", "arrive", "meet", "pointers_everywhere", "wait", "wait_for"]
+__all__ = ["PROGRAMS", "ROW", "arrive", "barrier", "peer_pointers", "signal_all", "wait", "wait_for_pe"]
 
 ROW = 128
-"""int32 words for each program: a flag from each PE (at most 72, see gpu/p2p.py), and, last, the counter."""
+"""int32 words for each program: a flag of each PE (at most 72, see gpu/p2p.py), and its epoch as the last."""
 
 PROGRAMS = 1024
-"""How many programs can meet."""
+"""How many programs can use the barrier at a time."""
 
 _ROW = tl.constexpr(ROW)
 
 
 @triton.jit
-def pointers_everywhere(ptr, N_PES: tl.constexpr):
+def peer_pointers(ptr, N_PES: tl.constexpr):
     """The addresses of a symmetric object on all PEs, a block of pointers (of the next power of two, the rest zero)."""
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
     addresses = tl.zeros(pes.shape, tl.int64)
@@ -45,76 +44,76 @@ def pointers_everywhere(ptr, N_PES: tl.constexpr):
 
 
 @triton.jit
-def announce(room, program, number, N_PES: tl.constexpr):
-    """Tell all PEs that this program has come to meeting ``number``, and what it has stored is there.
+def signal_all(state, program, epoch, N_PES: tl.constexpr):
+    """Signal all PEs that this program has reached ``epoch`` and what it has stored has arrived.
 
-    Who is waited for in several meetings, and waits in none of them, need not join the others.
+    A program for which others wait in several epochs, and which waits in none of them, needs nothing else.
     """
-    row = room + program * _ROW
+    row = state + program * _ROW
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
     tl.debug_barrier()  # what other threads of the program stored comes before the release, too
-    tl.store(row + (_ROW - 1), number)
-    flags = pointers_everywhere(row + dl.my_pe(), N_PES)
-    tl.atomic_xchg(flags, number, mask=pes < N_PES, sem="release", scope="sys")
+    tl.store(row + (_ROW - 1), epoch)
+    flags = peer_pointers(row + dl.my_pe(), N_PES)
+    tl.atomic_xchg(flags, epoch, mask=pes < N_PES, sem="release", scope="sys")
 
 
 @triton.jit
-def arrive(room, program, N_PES: tl.constexpr):
-    """Come to the next meeting; the first half of :func:`meet`.
+def arrive(state, program, N_PES: tl.constexpr):
+    """Arrive at the next barrier; the first half of :func:`barrier`.
 
     Returns:
-        the number of the meeting, for :func:`wait`.
+        the barrier's epoch, for :func:`wait`.
     """
-    number = tl.load(room + program * _ROW + (_ROW - 1)) + 1
-    announce(room, program, number, N_PES)
-    return number
+    epoch = tl.load(state + program * _ROW + (_ROW - 1)) + 1
+    signal_all(state, program, epoch, N_PES)
+    return epoch
 
 
 @triton.jit
-def wait(room, program, number, N_PES: tl.constexpr, trace=None, tile=0):
-    """Wait until this program of every PE has arrived; the second half of :func:`meet`."""
+def wait(state, program, epoch, N_PES: tl.constexpr, trace=None, tile=0):
+    """Wait until this program of every PE has reached ``epoch``; the second half of :func:`barrier`."""
     began = clock(trace)
-    row = room + program * _ROW
+    row = state + program * _ROW
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
     missing = True
     polls = no_polls()
-    while missing:  # looking is cheaper than acquiring, which is done once
+    while missing:  # a volatile load is cheaper than an acquire, which is done once
         seen = tl.load(row + pes, mask=pes < N_PES, other=0, volatile=True)
-        missing = tl.min(tl.where(pes < N_PES, seen - number, 0)) < 0
+        missing = tl.min(tl.where(pes < N_PES, seen - epoch, 0)) < 0
         if is_due(polls):
-            pe = tl.min(tl.where((pes < N_PES) & (seen - number < 0), pes, N_PES - 1))
-            polls = poll(polls, row + pe, dl.CMP_GE, number, tl.load(row + pe, volatile=True), pe)
+            pe = tl.min(tl.where((pes < N_PES) & (seen - epoch < 0), pes, N_PES - 1))
+            polls = poll(polls, row + pe, dl.CMP_GE, epoch, tl.load(row + pe, volatile=True), pe)
         else:
             polls += 1
     tl.atomic_add(row + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
-    tl.debug_barrier()  # nobody goes on before the thread that acquired has
-    note(trace, WAIT, tile, began)
+    tl.debug_barrier()  # no thread continues before the one that acquired
+    record_event(trace, WAIT, tile, began)
 
 
 @triton.jit
-def wait_for(room, program, number, pe, trace=None, tile=0):
-    """Wait until this program of one PE has come to meeting ``number``."""
+def wait_for_pe(state, program, epoch, pe, trace=None, tile=0):
+    """Wait until this program of one PE has reached ``epoch``."""
     began = clock(trace)
-    # (Of one word, Triton makes this a load that acquires, and of a result that nobody uses, nothing.)
-    flag = room + program * _ROW + pe
+    # (Triton compiles this to a load that acquires, and to nothing where the result is not used.)
+    flag = state + program * _ROW + pe
     polls = no_polls()
     seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
-    while seen - number < 0:
-        polls = poll(polls, flag, dl.CMP_GE, number, seen, pe)
+    while seen - epoch < 0:
+        polls = poll(polls, flag, dl.CMP_GE, epoch, seen, pe)
         seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
-    tl.debug_barrier()  # nobody goes on before the thread that acquired has
-    note(trace, WAIT, tile, began)
+    tl.debug_barrier()  # no thread continues before the one that acquired
+    record_event(trace, WAIT, tile, began)
 
 
 @triton.jit
-def meet(room, program, N_PES: tl.constexpr, trace=None, tile=0):
-    """Wait until program ``program`` of every PE is here; then what each had stored before is visible to this one.
+def barrier(state, program, N_PES: tl.constexpr, trace=None, tile=0):
+    """Wait until program ``program`` of every PE has arrived; what each stored before is then visible to this one.
 
     Args:
-        room: the tensor of :func:`triton_dist.kernels.protocols.workspace.room`.
-        program: which of ``PROGRAMS`` meetings to join, an integer; commonly ``tl.program_id(0)``. No two programs that
-            run at the same time on one PE may name the same.
+        state: the tensor of :func:`triton_dist.kernels.protocols.workspace.barrier_state`.
+        program: which of ``PROGRAMS`` barriers, an integer; commonly ``tl.program_id(0)``. No two programs that run at
+            the same time on one PE may name the same.
         N_PES: how many PEs the world has.
-        trace, tile: where, and as which tile, waiting is noted; see ``trace.py``.
+        trace, tile: where the wait is recorded, and as which tile; see ``tracing/events.py``.
     """
-    wait(room, program, arrive(room, program, N_PES), N_PES, trace, tile)
+    wait(state, program, arrive(state, program, N_PES), N_PES, trace, tile)

@@ -1,4 +1,4 @@
-"""A copy within a PE, beside those that the copy engine sends to others."""
+"""A copy within a PE, concurrent with those that the copy engine sends to peers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import triton.language as tl
 
 from triton_dist.kernels.protocols.side_stream import side_stream
 
-__all__ = ["copied_beside"]
+__all__ = ["concurrent_copy"]
 
 
 @triton.jit
@@ -22,8 +22,8 @@ def _copy(to, source, n, BLOCK: tl.constexpr):
 
 
 @contextmanager
-def copied_beside(to: torch.Tensor, source: torch.Tensor) -> Iterator[None]:
-    """Copy ``source`` to ``to`` while the block goes on; what follows on the current stream waits for both.
+def concurrent_copy(to: torch.Tensor, source: torch.Tensor) -> Iterator[None]:
+    """Copy ``source`` to ``to`` concurrently with the block; what follows on the current stream waits for both.
 
     A kernel does it, with few programs: the copy engine has one queue for a GPU's own copies and those to peers.
     """
@@ -32,7 +32,7 @@ def copied_beside(to: torch.Tensor, source: torch.Tensor) -> Iterator[None]:
         _copy[grid](to, source, to.numel(), 4096)
         yield
         return
-    with side_stream() as beside:
-        with torch.cuda.stream(beside):
+    with side_stream() as side:
+        with torch.cuda.stream(side):
             _copy[grid](to, source, to.numel(), 4096, num_warps=8)
         yield

@@ -1,15 +1,16 @@
-"""Messages that say themselves that they have arrived, and take no more bytes than their data.
+"""A sentinel protocol: the data words themselves say that they have arrived, so no flag doubles the bytes.
 
-The words of an empty box are 0, and no word of a message is: what has to be sent is combined with the bits of -0.0, and
-the one word that would become 0 so, -0.0 itself, travels as 0.0. So a receiver looks at the words until none is 0, and
-the box has to be emptied. (``low_latency`` sends a number with each word: twice the bytes, and nothing to empty.)
+An empty slot holds zeros, and no word of a message is zero: the sender combines each word with the bits of -0.0, and
+sends -0.0 itself, the one word that would become zero, as 0.0. The receiver polls until no word is zero. A slot must be
+cleared. (The LL protocol sends a flag with each word: twice the bytes, and nothing to clear.)
 
-A box must be empty before somebody writes to it again, and read before it is emptied. That needs no flags where every
-message is an exchange, in which each PE sends to all and receives from all, and boxes come in threes, message n using
-box n % 3: at message n a program empties the box of message n - 1, which it has read. Somebody writes there again with
-message n + 2, and does so after having received this program's message n + 1, which left after the box was emptied.
+A slot must be cleared before a peer writes to it again, and read before it is cleared. That needs no flags where every
+message is an exchange, in which each PE sends to all and receives from all, and slots are triple-buffered: message n
+uses slot n mod 3. At message n a program clears the slot of message n - 1, which it has read. A peer writes there next
+with message n + 2, and only after it has received this program's message n + 1, which follows the clear.
 
-Between messages lies the end of a launch, or ``between``: what was done with boxes before comes first for everybody.
+Between two messages lies the end of a launch or ``order_messages``: what was done with slots before then comes first
+for all PEs.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.tracing.events import WAIT, clock, note
+from triton_dist.kernels.tracing.events import WAIT, clock, record_event
 from triton_dist.language._poll import is_due, no_polls, poll
 
-__all__ = ["BOXES", "between", "empty", "post", "take"]
+__all__ = ["SLOTS", "clear", "order_messages", "receive", "send"]
 
-BOXES = tl.constexpr(3)
-"""Of each kind, in turn."""
+SLOTS = tl.constexpr(3)
+"""Of each kind; used round-robin."""
 
 
 @triton.jit
@@ -33,38 +34,38 @@ def _negative_zero(DTYPE: tl.constexpr):
 
 
 @triton.jit
-def post(places, words, mask, DTYPE: tl.constexpr):
-    """Store int32 words, of one float32 each or of two 16-bit floats, to places in a box of whoever shall have them."""
-    on_their_way = words ^ _negative_zero(DTYPE)
-    tl.store(places, tl.where(on_their_way == 0, -0x80000000, on_their_way), mask=mask)
+def send(addresses, words, mask, DTYPE: tl.constexpr):
+    """Store int32 words, of one float32 each or of two 16-bit floats, to addresses in slots of their receivers."""
+    sent = words ^ _negative_zero(DTYPE)
+    tl.store(addresses, tl.where(sent == 0, -0x80000000, sent), mask=mask)
 
 
 @triton.jit
-def take(places, DTYPE: tl.constexpr, trace=None, tile=0):
-    """Wait for the words of a message, int32 as they were posted; which is noted in ``trace``, as ``tile``."""
+def receive(addresses, DTYPE: tl.constexpr, trace=None, tile=0):
+    """Wait for the words of a message, int32 as they were sent. The wait is recorded in ``trace``, as ``tile``."""
     began = clock(trace)
-    words = tl.load(places, volatile=True)
+    words = tl.load(addresses, volatile=True)
     polls = no_polls()
     while tl.min((words != 0).to(tl.int32).reshape([words.numel])) == 0:
         if is_due(polls):
-            missing = tl.where(words == 0, places.to(tl.int64), 0).reshape([words.numel])
+            missing = tl.where(words == 0, addresses.to(tl.int64), 0).reshape([words.numel])
             polls = poll(polls, tl.max(missing).to(tl.pointer_type(tl.int32)), dl.CMP_NE, 0, 0)
         else:
             polls += 1
-        words = tl.load(places, volatile=True)
-    note(trace, WAIT, tile, began)
+        words = tl.load(addresses, volatile=True)
+    record_event(trace, WAIT, tile, began)
     return words ^ _negative_zero(DTYPE)
 
 
 @triton.jit
-def empty(places, mask):
-    """Empty a box, or what of it was used."""
-    tl.store(places, 0, mask=mask)
+def clear(addresses, mask):
+    """Clear the words of a slot that were used."""
+    tl.store(addresses, 0, mask=mask)
 
 
 @triton.jit
-def between(count):
-    """Order what this program did with boxes before its messages after this: a fence, in the name of all threads.
+def order_messages(count):
+    """Order what this program did with slots before its later messages: a fence, in the name of all threads.
 
     Args:
         count: an int32 of this program's own, to which one is added.

@@ -29,12 +29,12 @@ def side_stream() -> Iterator[torch.cuda.Stream]:
     Its work begins after the earlier work of the current stream. Work that is queued on the current stream after the
     block begins after all work of the block on both streams.
     """
-    here = torch.cuda.current_stream()
-    entered = here.record_event()
-    beside = _current().own(SideStreams).beside(here)
-    beside.wait_event(entered)
-    yield beside
-    here.wait_stream(beside)
+    current = torch.cuda.current_stream()
+    entered = current.record_event()
+    side = _current().own(SideStreams).concurrent_with(current)
+    side.wait_event(entered)
+    yield side
+    current.wait_stream(side)
 
 
 class SideStreams:
@@ -45,7 +45,7 @@ class SideStreams:
         self._direct: torch.cuda.Stream | None = None
         self._captured: list[torch.cuda.Stream] = []
 
-    def beside(self, stream: torch.cuda.Stream) -> torch.cuda.Stream:
+    def concurrent_with(self, stream: torch.cuda.Stream) -> torch.cuda.Stream:
         """A stream for work concurrent with ``stream``, the current stream."""
         if torch.cuda.is_current_stream_capturing():
             capture = _capture(stream)

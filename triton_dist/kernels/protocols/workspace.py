@@ -1,8 +1,8 @@
-"""Symmetric memory that kernels keep between their launches: flags to meet by, and room for messages on their way.
+"""The workspace: symmetric memory that kernels keep between their launches, such as barrier state, slots and staging.
 
-It belongs to the world: made when a kernel of this package first needs it, by all PEs together, and gone with it. A
-place has a name and is zeroed once. Whoever uses it leaves it such that the next launch finds its way without the host,
-so that kernels may be captured in CUDA graphs and replayed in any order, the same on every PE.
+It belongs to the world: allocated by all PEs when a kernel of this package first needs it, and freed with the world. An
+allocation has a name and is zeroed once. No launch resets it; each leaves it as the next one expects it, without the
+host. So kernels may be captured in CUDA graphs and replayed in any order, the same on every PE.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from triton_dist.kernels.protocols.barrier import PROGRAMS, ROW
 from triton_dist.world import World
 from triton_dist.world.api import _current
 
-__all__ = ["is_symmetric", "refuse_in_capture", "room", "scratch"]
+__all__ = ["barrier_state", "is_symmetric", "refuse_in_capture", "symmetric_workspace"]
 
-_places: weakref.WeakKeyDictionary[World, dict[str, torch.Tensor]] = weakref.WeakKeyDictionary()
+_tensors: weakref.WeakKeyDictionary[World, dict[str, torch.Tensor]] = weakref.WeakKeyDictionary()
 
 
-def scratch(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+def symmetric_workspace(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
     """The symmetric tensor ``name``, of at least ``numel`` elements, which were zero when it was made.
 
     *Collective* when it is made, or made anew because more elements are wanted than it has; graphs that were captured
@@ -31,13 +31,13 @@ def scratch(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Te
         RuntimeError: it would have to be made while a CUDA graph is captured: run the kernel once before.
         MemoryError: the symmetric heap is full.
     """
-    places = _places.setdefault(_current(), {})
-    found = places.get(name)
+    tensors = _tensors.setdefault(_current(), {})
+    found = tensors.get(name)
     if found is None or found.numel() < numel:
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
         if found is not None:
-            places.setdefault(f"{name}, {found.numel()} elements", found)
-        found = places[name] = triton_dist.zeros(numel, dtype=dtype)
+            tensors.setdefault(f"{name}, {found.numel()} elements", found)
+        found = tensors[name] = triton_dist.zeros(numel, dtype=dtype)
     assert found.dtype == dtype, f"{name} is of {found.dtype}, and {dtype} is asked for"
     return found
 
@@ -48,10 +48,10 @@ def refuse_in_capture(what: str) -> None:
         raise RuntimeError(f"{what}, and cannot be made while a CUDA graph is captured: run the same call once before")
 
 
-def room(name: str = "") -> torch.Tensor:
-    """A place for kernels to :func:`~triton_dist.kernels.protocols.barrier.meet` in. Kernels that may run at the same
-    time on one PE need rooms of different names. *Collective* the first time."""
-    return scratch(f"room {name}", PROGRAMS * ROW)
+def barrier_state(name: str = "") -> torch.Tensor:
+    """State for :func:`~triton_dist.kernels.protocols.barrier.barrier`. Kernels that may run at the same time on one PE
+    need states of different names. *Collective* the first time."""
+    return symmetric_workspace(f"barrier {name}", PROGRAMS * ROW)
 
 
 def is_symmetric(tensor: torch.Tensor) -> bool:

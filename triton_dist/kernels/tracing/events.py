@@ -1,8 +1,8 @@
-"""What a program notes as it goes, if it is traced: when it computed, waited for and sent its tiles.
+"""Trace events of a program, if it is traced: when it computed, waited for and sent its tiles.
 
     began = clock(trace)
     ...                                       # compute tile 7
-    note(trace, COMPUTE, 7, began)
+    record_event(trace, COMPUTE, 7, began)
 
 ``trace`` is an argument of the kernel, what :func:`triton_dist.kernels.tracing.recorder.record` returns: a tensor, or
 None. Then both are no instruction, and the kernel's machine code is that of a kernel without them.
@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import globaltimer, smid
 
-__all__ = ["COMPUTE", "KINDS", "SEND", "WAIT", "WORDS", "clock", "note"]
+__all__ = ["COMPUTE", "KINDS", "SEND", "WAIT", "WORDS", "clock", "record_event"]
 
 COMPUTE = tl.constexpr(0)
 WAIT = tl.constexpr(1)
@@ -37,7 +37,7 @@ def clock(trace):
 
 
 @triton.jit
-def note(trace, kind, tile, began):
+def record_event(trace, kind, tile, began):
     """What this program did from ``began`` until now: ``COMPUTE``, ``WAIT``, ``SEND`` or a number of your own."""
     if trace is not None:
         now = globaltimer()

@@ -1,10 +1,10 @@
 """A file that shows what all programs of all PEs did, and when: for https://ui.perfetto.dev or chrome://tracing.
 
-While :func:`tracing` is on, an operation hands its kernels memory to note times in; else it hands them None, and their
-machine code is that of kernels which can note nothing. In the file a PE is a process, and a program of a kernel, or a
+While :func:`tracing` is on, an operation passes its kernels memory for trace events; else it passes None, and their
+machine code is that of kernels without them. In the file a PE is a process, and a program of a kernel, or a
 warp of it that has work of its own, is a thread.
 
-Times are the GPU's global timer, which each GPU has its own: a meeting of all PEs when tracing begins gives them a
+Times are the GPU's global timer, which each GPU has its own: a barrier of all PEs when tracing begins gives them a
 common zero, to about a microsecond.
 """
 
@@ -23,14 +23,14 @@ import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
 import triton_dist
-from triton_dist.kernels.protocols.barrier import meet
-from triton_dist.kernels.protocols.workspace import room
+from triton_dist.kernels.protocols.barrier import barrier
+from triton_dist.kernels.protocols.workspace import barrier_state
 from triton_dist.kernels.tracing.events import KINDS, WORDS
 from triton_dist.world.api import _current
 
 __all__ = ["Event", "claim", "paused", "record", "tracing"]
 
-_BOX = 1 << 20
+_BUFFER = 1 << 20
 """Bytes that a PE hands over at a time."""
 
 
@@ -39,7 +39,7 @@ class Event:
     """Something that took a while.
 
     Attributes:
-        thread: who did it: a program, or a warp of it.
+        thread: a program, or a warp of it.
         kind: compute, wait, send, …: what it is coloured by.
         name: what is written on it.
         began, ended: by this GPU's global timer, in nanoseconds.
@@ -72,8 +72,8 @@ _session: _Session | None = None
 
 
 @triton.jit
-def _begin(zero, meeting_room, N_PES: tl.constexpr):
-    meet(meeting_room, 0, N_PES)
+def _begin(zero, barriers, N_PES: tl.constexpr):
+    barrier(barriers, 0, N_PES)
     tl.store(zero, globaltimer())
 
 
@@ -82,7 +82,7 @@ def tracing(path: str | Path) -> Iterator[None]:
     """Record when the operations of this package compute, wait and send within the block. *Collective.*
 
     At its end PE 0 writes what all PEs have recorded to ``path``, in Chrome's trace format; a block that ends with an
-    exception writes nothing. Kernels that note are compiled when they are first needed: to see what a call takes, let
+    exception writes nothing. Kernels that record are compiled when they are first needed: to see what a call takes, let
     the block hold two, and look at the second. Of a CUDA graph that is captured in the block, the file has the last
     replay; one that was captured before it records nothing. What copy engines do is not seen, only who waits for it.
 
@@ -96,7 +96,7 @@ def tracing(path: str | Path) -> Iterator[None]:
     if _session is not None:
         raise RuntimeError(f"tracing to {path}: operations are traced already, to {_session.path}; one ends first")
     session = _Session(Path(path), torch.zeros(1, dtype=torch.int64, device=_current().device))
-    _begin[(1,)](session.zero, room("tracing"), triton_dist.n_pes(), num_warps=1)
+    _begin[(1,)](session.zero, barrier_state("tracing"), triton_dist.n_pes(), num_warps=1)
     _session = session
     try:
         yield
@@ -104,9 +104,9 @@ def tracing(path: str | Path) -> Iterator[None]:
         _session = None
     triton_dist.barrier_all()
     mine = {"zero": int(session.zero), "events": _chrome(session)}
-    everywhere = _gathered(json.dumps(mine).encode())
+    gathered = _gathered(json.dumps(mine).encode())
     if triton_dist.my_pe() == 0:
-        found = [json.loads(text) for text in everywhere]
+        found = [json.loads(text) for text in gathered]
         zeros = {"zeros of the PEs' timers, in ns": [pe["zero"] for pe in found]}
         events = [event for pe in found for event in pe["events"]]
         session.path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": zeros}))
@@ -125,12 +125,12 @@ def paused() -> Iterator[None]:
 
 
 def record(kernel: str, programs: int, capacity: int = 256, kinds: Sequence[str] = KINDS) -> torch.Tensor | None:
-    """The ``trace`` to launch a kernel with, whose programs :func:`~triton_dist.kernels.tracing.events.note`.
+    """The ``trace`` to launch a kernel with, whose programs :func:`~triton_dist.kernels.tracing.events.record_event`.
 
     Args:
         kernel: its name in the file.
         programs: how many it has, in a grid of one dimension.
-        capacity: how many events each can note; later ones are counted, but lost.
+        capacity: how many events each can record; later ones are counted, but lost.
         kinds: what the numbers of kinds mean.
 
     Returns:
@@ -154,7 +154,7 @@ def record(kernel: str, programs: int, capacity: int = 256, kinds: Sequence[str]
 
 
 def claim(kernel: str, words: int, read: Callable[[torch.Tensor], Iterator[Event]]) -> torch.Tensor | None:
-    """So many int64 words, all 0, for one launch of ``kernel`` to note in as it likes; None, if nothing is traced.
+    """So many int64 words, all 0, for the events of one launch of ``kernel``; None, if nothing is traced.
 
     Args:
         read: finds the events in a copy of the words, on the host, when the kernel has ended.
@@ -191,20 +191,20 @@ def _name(what: str, pe: int, thread: int, name: str) -> dict[str, Any]:
 def _gathered(text: bytes) -> list[bytes]:
     """What every PE has passed, on PE 0; elsewhere nothing of use. It goes through symmetric memory, part by part."""
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
-    box, size = triton_dist.zeros(_BOX, dtype=torch.uint8), triton_dist.zeros(1, dtype=torch.int64)
+    buffer, size = triton_dist.zeros(_BUFFER, dtype=torch.uint8), triton_dist.zeros(1, dtype=torch.int64)
     size.fill_(len(text))
     triton_dist.barrier_all()
     sizes = [int(triton_dist.peer(size, pe)) for pe in range(n_pes)]
     found = [b""] * n_pes
-    for first in range(0, max(sizes), _BOX):
-        part = torch.frombuffer(bytearray(text[first : first + _BOX] or b"\0"), dtype=torch.uint8)
-        box[: part.numel()] = part.to(box.device)
+    for first in range(0, max(sizes), _BUFFER):
+        part = torch.frombuffer(bytearray(text[first : first + _BUFFER] or b"\0"), dtype=torch.uint8)
+        buffer[: part.numel()] = part.to(buffer.device)
         triton_dist.barrier_all()
         if me == 0:
             for pe in range(n_pes):
                 rest = max(0, sizes[pe] - first)
-                found[pe] += triton_dist.peer(box, pe)[:rest].cpu().numpy().tobytes()
+                found[pe] += triton_dist.peer(buffer, pe)[:rest].cpu().numpy().tobytes()
         triton_dist.barrier_all()
-    triton_dist.free(box)
+    triton_dist.free(buffer)
     triton_dist.free(size)
     return found

@@ -25,7 +25,7 @@ from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K
 from triton_dist.kernels.gemm.hopper.load import load_b
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.store import store_tiles
-from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
@@ -66,7 +66,7 @@ def _load(a, own_a, b, operands, work, trace, peers, CONFIG: gl.constexpr, B_BY_
             if owner != me:
                 began = time(trace)
                 acquire(peers.flags + GATHERED + owner, 1, "sys")
-                note(trace, unit, ARRIVAL, began)
+                record_event(trace, unit, ARRIVAL, began)
                 after_generic()
             arrived = owner
         for k in range(field(work, unit, K_BEGIN), field(work, unit, K_END)):

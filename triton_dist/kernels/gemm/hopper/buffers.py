@@ -12,7 +12,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from triton_dist.kernels.gemm.hopper.trace_events import TILE, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import TILE, record_event, time
 
 __all__ = [
     "OperandRing",
@@ -108,6 +108,6 @@ def await_tile_block(output, group: gl.constexpr, phase, trace, unit, began):
     """Wait until a group's block of a tile is full. Returns since when the store warp sends the tile, for its trace."""
     mbarrier.wait(output.full.index(group), phase)
     if group == 0:
-        note(trace, unit, TILE, began)
+        record_event(trace, unit, TILE, began)
         began = time(trace)
     return began

@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.gemm.hopper.flags import await_peers, raise_at
 from triton_dist.kernels.gemm.hopper.layout import ARRIVED, DONE, ENTERED, EPOCH
-from triton_dist.kernels.gemm.hopper.trace_events import MEET, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import PEERS, record_event, time
 
 __all__ = ["Peers", "admit_peers", "end_epoch", "epoch_of", "exchange_done", "is_last_program"]
 
@@ -69,4 +69,4 @@ def exchange_done(peers, epoch, work, trace, N_PES: gl.constexpr):
     began = time(trace)
     await_peers(peers.flags + DONE, epoch, peers.me, N_PES)
     if trace is not None:  # behind all units
-        note(trace, gl.load(work.starts + gl.num_programs(0)), MEET, began)
+        record_event(trace, gl.load(work.starts + gl.num_programs(0)), PEERS, began)

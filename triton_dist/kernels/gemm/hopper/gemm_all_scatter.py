@@ -23,7 +23,7 @@ from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.pacing import PIECE, pacing_of
 from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
-from triton_dist.kernels.gemm.hopper.trace_events import MEET, SEND, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import PEERS, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, finishes_tile, tile_of, units_of_program
 
@@ -65,7 +65,7 @@ def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.con
             if not peers_ready:
                 began = time(trace)
                 await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
-                note(trace, unit, MEET, began)
+                record_event(trace, unit, PEERS, began)
                 peers_ready = True
             began = time(trace)
             for group in gl.static_range(GROUPS):
@@ -75,7 +75,7 @@ def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.con
                 send_block(peers_c, place, output, group, cycles, interval)
                 release_block(output, group)
             phase ^= 1
-            note(trace, unit, SEND, began)
+            record_event(trace, unit, SEND, began)
     stores_complete()
     if is_last_program(state):
         end_epoch(state, epoch)

@@ -28,7 +28,7 @@ from triton_dist.kernels.gemm.hopper.layout import CHUNKS, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.store import release_block
-from triton_dist.kernels.gemm.hopper.trace_events import SEND, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
@@ -84,7 +84,7 @@ def _store(c, output, work, trace, state, peers, chunks, CONFIG: gl.constexpr, N
             phase ^= 1
             stores_complete()
             _count_tile(chunk, chunks, state)
-            note(trace, unit, SEND, began)
+            record_event(trace, unit, SEND, began)
     stores_complete()
     if is_last_program(state):
         end_epoch(state, epoch)

@@ -32,7 +32,7 @@ from triton_dist.kernels.gemm.hopper.layout import CHUNKS, ENTERED, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.store import release_block
-from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, MEET, SEND, TILE, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, PEERS, SEND, TILE, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
@@ -102,7 +102,7 @@ def _load_finished_tiles(c, operands, work, trace, state, CONFIG: gl.constexpr):
         row, column = tile_of(work, unit)
         began = time(trace)
         acquire(state + field(work, unit, PE), epoch, "gpu")
-        note(trace, unit, ARRIVAL, began)
+        record_event(trace, unit, ARRIVAL, began)
         after_generic()
         for group in gl.static_range(GROUPS):
             stage, full = begin_stage(operands, step, c.block_type.nbytes, CONFIG)
@@ -140,14 +140,14 @@ def _send_loaded_tiles(
     if first < last:
         began = time(trace)
         await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
-        note(trace, first, MEET, began)
+        record_event(trace, first, PEERS, began)
     for unit in range(first, last):
         row, column = tile_of(work, unit)
         began = time(trace)
         for group in gl.static_range(GROUPS):
             stage = await_full(operands, step, CONFIG)
             if group == 0:
-                note(trace, unit, TILE, began)
+                record_event(trace, unit, TILE, began)
                 began = time(trace)
             place = block_origin(row, column, group, CONFIG)
             for i in gl.static_range(N_PES - 1):
@@ -156,7 +156,7 @@ def _send_loaded_tiles(
             done = (step + CONFIG.stages - (_IN_FLIGHT - 1)) % CONFIG.stages
             mbarrier.arrive(operands.empty.index(done), count=GROUPS, pred=step >= _IN_FLIGHT - 1)
             step += 1
-        note(trace, unit, SEND, began)
+        record_event(trace, unit, SEND, began)
 
 
 @gluon.jit
@@ -174,7 +174,7 @@ def _store_tiles(
             if not peers_ready and flag < 0:
                 began = time(trace)
                 await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
-                note(trace, unit, MEET, began)
+                record_event(trace, unit, PEERS, began)
                 peers_ready = True
             began = time(trace)
             for group in gl.static_range(GROUPS):
@@ -190,7 +190,7 @@ def _store_tiles(
             if flag >= 0:
                 stores_complete()
                 gl.atomic_xchg(state + flag, epoch, sem="release", scope="gpu")
-            note(trace, unit, SEND, began)
+            record_event(trace, unit, SEND, began)
 
 
 def make_plan(a: torch.Tensor, c: torch.Tensor, senders: int) -> Plan:

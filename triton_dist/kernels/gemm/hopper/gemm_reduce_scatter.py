@@ -30,7 +30,7 @@ from triton_dist.kernels.gemm.hopper.ring import (
     signal_next_pe,
 )
 from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
-from triton_dist.kernels.gemm.hopper.trace_events import MEET, SEND, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import PEERS, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 
 __all__ = ["gemm_reduce_scatter_kernel", "make_plan", "run"]
@@ -76,7 +76,7 @@ def _store(
             if not peers_ready:
                 began = time(trace)
                 await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
-                note(trace, unit, MEET, began)
+                record_event(trace, unit, PEERS, began)
                 peers_ready = True
             began = time(trace)
             for group in gl.static_range(GROUPS):
@@ -90,7 +90,7 @@ def _store(
             phase ^= 1
             if owner != peers.me:
                 signal_next_pe(row, column, peers, tiles_n, epoch, N_PES)
-            note(trace, unit, SEND, began)
+            record_event(trace, unit, SEND, began)
     stores_complete()
     if is_last_program(state):
         end_epoch(state, epoch)

@@ -17,7 +17,7 @@ from triton_dist.kernels.gemm.hopper.buffers import await_full
 from triton_dist.kernels.gemm.hopper.epochs import epoch_of
 from triton_dist.kernels.gemm.hopper.flags import acquire
 from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, K_BEGIN, K_END, SLOT
-from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, HAND_OVER, OPERANDS, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, HAND_OVER, OPERANDS, record_event, time
 from triton_dist.kernels.gemm.hopper.work import field, units_of_program
 
 __all__ = ["SplitK", "accumulate", "hand_over", "multiply_tiles", "reduce_parts"]
@@ -60,7 +60,7 @@ def multiply_tiles(
             if scale is not None:
                 sums *= factor
             mbarrier.wait(output.empty.index(GROUP), phase)
-            note(trace, unit, HAND_OVER + GROUP, began)
+            record_event(trace, unit, HAND_OVER + GROUP, began)
             hand_over(GROUP, sums, output)
             phase ^= 1
 
@@ -86,7 +86,7 @@ def accumulate(
     began = time(trace)
     if trace is not None:
         await_full(operands, step, CONFIG)
-        note(trace, unit, OPERANDS + GROUP, began)
+        record_event(trace, unit, OPERANDS + GROUP, began)
         began = time(trace)
     for k in range(begin, field(work, unit, K_END)):
         stage = await_full(operands, step, CONFIG)
@@ -99,7 +99,7 @@ def accumulate(
         step += 1
     sums = warpgroup_mma_wait(0, (sums,))
     mbarrier.arrive(operands.empty.index((step + CONFIG.stages - 1) % CONFIG.stages))
-    note(trace, unit, COMPUTE + GROUP, began)
+    record_event(trace, unit, COMPUTE + GROUP, began)
     return sums, step
 
 

@@ -23,7 +23,7 @@ from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic, raise_
 from triton_dist.kernels.gemm.hopper.launch import Plan
 from triton_dist.kernels.gemm.hopper.layout import PE, TILES
 from triton_dist.kernels.gemm.hopper.multiply import accumulate, hand_over, reduce_parts
-from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, RECEIVE, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, RECEIVE, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 
@@ -71,7 +71,7 @@ def multiply_ring_tiles(
             mbarrier.wait(received, phase ^ 1)
             if not starts_ring(work, unit, me, N_PES):
                 sums += output.blocks.index(GROUP).load(sums.type.layout).to(gl.float32)
-            note(trace, unit, HAND_OVER + GROUP, began)
+            record_event(trace, unit, HAND_OVER + GROUP, began)
             hand_over(GROUP, sums, output)
             phase ^= 1
 
@@ -98,7 +98,7 @@ def receive_tiles(
                 row, column = tile_of(work, unit)
                 began = time(trace)
                 acquire(peers.flags + TILES + row * tiles_n + column, epoch, "sys")
-                note(trace, unit, RECEIVE, began)
+                record_event(trace, unit, RECEIVE, began)
                 after_generic()
                 mbarrier.expect(received, GROUPS * staging.block_type.nbytes)
                 for group in gl.static_range(GROUPS):

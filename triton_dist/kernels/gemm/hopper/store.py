@@ -11,7 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block
 from triton_dist.kernels.gemm.hopper.flags import clock, nanoseconds, stores_complete
 from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END, UNIT
-from triton_dist.kernels.gemm.hopper.trace_events import SEND, note, time
+from triton_dist.kernels.gemm.hopper.trace_events import SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, finishes_tile, tile_of, units_of_program
 
 __all__ = ["Pacing", "issue_intervals", "release_block", "send_block", "store_tiles"]
@@ -47,7 +47,7 @@ def store_tiles(c, output, work, trace, CONFIG: gl.constexpr):
                 tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
                 release_block(output, group)
             phase ^= 1
-            note(trace, unit, SEND, began)
+            record_event(trace, unit, SEND, began)
 
 
 @gluon.jit

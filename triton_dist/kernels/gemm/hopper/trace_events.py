@@ -1,7 +1,7 @@
-"""When the warps of a program computed, waited and sent: what they note in ``trace``, int64 words, if it is not None.
+"""Trace events of a program's warps, when they computed, waited and sent: in ``trace``, int64 words, if it is not None.
 
-Each event of each unit has two words of its own, for its begin and its end. So to note one takes two stores, and no
-look at memory, which would take longer than some of the events; and warps with few registers have enough of them.
+Each event of each unit has two words of its own, for its begin and its end. So an event takes two stores and no load,
+which would take longer than some of the events, and warps with few registers have enough of them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = [
     "ARRIVAL",
     "COMPUTE",
     "HAND_OVER",
-    "MEET",
     "OPERANDS",
+    "PEERS",
     "RECEIVE",
     "SEND",
     "TILE",
-    "note",
     "read",
+    "record_event",
     "time",
     "words",
 ]
@@ -36,23 +36,23 @@ _EVENTS = (
     ("multiply 1", "wait", "operands"),
     ("multiply 0", "compute", ""),
     ("multiply 1", "compute", ""),
-    ("multiply 0", "wait", "handing over"),
-    ("multiply 1", "wait", "handing over"),
-    ("load", "wait", "what other programs or PEs store"),
+    ("multiply 0", "wait", "the tile buffer"),
+    ("multiply 1", "wait", "the tile buffer"),
+    ("load", "wait", "stores of other programs or PEs"),
     ("send", "wait", "all PEs"),
     ("send", "wait", "a finished tile"),
     ("send", "send", ""),
-    ("receive", "wait", "the sum so far"),
+    ("receive", "wait", "the partial sum"),
 )
-"""Of a unit: who notes it, what it is, and for what is waited. In the order of the numbers below."""
+"""Of a unit: the warps that record it, its kind, and what they wait for. In the order of the numbers below."""
 
-OPERANDS = gl.constexpr(0)  # plus the group, until the first blocks of A and B are here
+OPERANDS = gl.constexpr(0)  # plus the group, until the first blocks of A and B have arrived
 COMPUTE = gl.constexpr(2)  # plus the group, until the sums are complete
-HAND_OVER = gl.constexpr(4)  # plus the group, until others' parts are added, and there is room for the tile
+HAND_OVER = gl.constexpr(4)  # plus the group, until the other parts are added and the tile buffer is empty
 ARRIVAL = gl.constexpr(6)
-MEET = gl.constexpr(7)
+PEERS = gl.constexpr(7)
 TILE = gl.constexpr(8)
-SEND = gl.constexpr(9)  # until the tile has left shared memory; where somebody is told so, until it has arrived
+SEND = gl.constexpr(9)  # until TMA has read the tile; where a flag signals its arrival, until it has arrived
 RECEIVE = gl.constexpr(10)
 
 _SIZE = gl.constexpr(2 * len(_EVENTS))
@@ -68,7 +68,7 @@ def time(trace):
 
 
 @gluon.jit
-def note(trace, unit, event, began):
+def record_event(trace, unit, event, began):
     """``event`` of ``unit`` lasted from ``began`` until now."""
     if trace is not None:
         words = trace + unit * _SIZE + 2 * event
@@ -82,7 +82,7 @@ def words(schedule: Schedule) -> int:
 
 
 def read(schedule: Schedule, trace: torch.Tensor) -> Iterator[Event]:
-    """The events that programs noted which followed ``schedule``. *On the host.*"""
+    """The events of programs that followed ``schedule``. *On the host.*"""
     times = trace.view(-1, len(_EVENTS), 2).tolist()
     for program, (first, last) in enumerate(pairwise(schedule.starts)):
         for unit in range(first, last):
@@ -92,6 +92,6 @@ def read(schedule: Schedule, trace: torch.Tensor) -> Iterator[Event]:
                 if ended:
                     what = f"{kind} for {awaited}" if awaited else f"{kind} {row}, {column}"
                     yield Event(f"program {program}, {warps}", kind, what, began, ended, details)
-    began, ended = times[-1][MEET.value]
+    began, ended = times[-1][PEERS.value]
     if ended:
         yield Event("the last program", "wait", "wait for all PEs", began, ended)
