@@ -26,7 +26,7 @@ CONSTANTS = {
     "N_PES": 4,
     "trace": None,
 }
-OTHERS = {"c": "*bf16", "scale": "*fp32", "flags": "*i32", "senders": "i32"}
+OTHERS = {"c": "*bf16", "scale": "*fp32", "flags": "*i32", "comm_programs": "i32"}
 
 if __name__ == "__main__":
     found = {}

@@ -25,7 +25,7 @@ from triton_dist.kernels.gemm.hopper import (
     gemm_all_reduce,
     gemm_all_scatter,
     gemm_all_scatter_chunks,
-    gemm_all_scatter_senders,
+    gemm_all_scatter_comm_programs,
     gemm_reduce_scatter,
     launch,
     local_gemm,
@@ -67,7 +67,7 @@ def main(pe: int) -> None:
     fp8_a, fp8_b = a.to(torch.float8_e4m3fn), b.t().contiguous().to(torch.float8_e5m2).t()
     local_gemm.run(local_gemm.make_plan(a, c), a, b, c, None)
     gemm_all_scatter.run(gemm_all_scatter.make_plan(a, c), a, b, c, None)
-    gemm_all_scatter_senders.run(gemm_all_scatter_senders.make_plan(a, c, 16), 16, a, b, c, None)
+    gemm_all_scatter_comm_programs.run(gemm_all_scatter_comm_programs.make_plan(a, c, 16), 16, a, b, c, None)
     chunked = copy_engine._make_plan(a, c)
     gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, a, b, c, None)
     all_gather_gemm.run(all_gather_gemm.make_plan(a[:2048], c, LARGE), a[:2048], a, b, c, None)

@@ -25,7 +25,7 @@ from triton_dist.kernels.gemm.hopper import (
     gemm_all_reduce,
     gemm_all_scatter,
     gemm_all_scatter_chunks,
-    gemm_all_scatter_senders,
+    gemm_all_scatter_comm_programs,
     gemm_reduce_scatter,
     launch,
     local_gemm,
@@ -85,7 +85,7 @@ def compiled(
     types |= {"pacing": Pacing("i32", "i32"), "chunks": Chunks("*i32", "*i32")}
     types |= {"split": SplitK("*fp32", "*i32"), "scale": "*fp32", "trace": "*i64"}
     absent = {"split": not split, "scale": a.primitive_bitwidth != 8, "trace": not traced}
-    constants: dict[str, Any] = {"CONFIG": config, "B_BY_COLUMNS": by_columns, "N_PES": n_pes, "SENDERS": 16}
+    constants: dict[str, Any] = {"CONFIG": config, "B_BY_COLUMNS": by_columns, "N_PES": n_pes, "COMM_PROGRAMS": 16}
     constants |= {name: None for name, missing in absent.items() if missing}
     types |= dict.fromkeys(constants, "constexpr")
     places = {name: (i,) for i, name in enumerate(kernel.arg_names)}
@@ -105,24 +105,24 @@ FP8 = {"a": E4M3, "b": E4M3, "by_columns": True}
 OPERATIONS = (
     local_gemm,
     gemm_all_scatter,
-    gemm_all_scatter_senders,
+    gemm_all_scatter_comm_programs,
     gemm_all_scatter_chunks,
     all_gather_gemm,
     gemm_reduce_scatter,
     gemm_all_reduce,
 )
-SENDS = (gemm_all_scatter, gemm_all_scatter_senders, gemm_reduce_scatter, gemm_all_reduce)
+SENDS = (gemm_all_scatter, gemm_all_scatter_comm_programs, gemm_reduce_scatter, gemm_all_reduce)
 
 
 @pytest.mark.parametrize(
     ("operation", "config", "options"),
     [
         pytest.param(local_gemm, LARGE, {}, id="local"),
-        pytest.param(gemm_all_scatter_senders, LARGE, {}, id="senders"),
+        pytest.param(gemm_all_scatter_comm_programs, LARGE, {}, id="comm_programs"),
         pytest.param(gemm_all_reduce, LARGE, {"split": True}, id="ring_all"),
         pytest.param(all_gather_gemm, LARGE, {}, id="gather"),
         pytest.param(gemm_all_scatter_chunks, LARGE, {}, id="chunks"),
-        pytest.param(gemm_all_scatter_senders, LARGE, FP8, id="fp8_senders"),
+        pytest.param(gemm_all_scatter_comm_programs, LARGE, FP8, id="fp8_comm_programs"),
         pytest.param(gemm_all_reduce, LARGE, {**FP8, "split": True, "b": E5M2}, id="fp8_ring_all"),
         pytest.param(all_gather_gemm, WIDE, {**FP8, "a": E5M2, "b": E5M2}, id="fp8_gather_wide"),
         pytest.param(gemm_reduce_scatter, WIDE, FP8, id="fp8_ring_wide"),
@@ -151,7 +151,7 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
 @pytest.mark.parametrize(
     ("operation", "config", "options"),
     [
-        pytest.param(gemm_all_scatter_senders, LARGE, {}, id="senders"),
+        pytest.param(gemm_all_scatter_comm_programs, LARGE, {}, id="comm_programs"),
         pytest.param(gemm_reduce_scatter, WIDE, {"split": True}, id="ring"),
         pytest.param(all_gather_gemm, FLAT, {}, id="gather_flat"),
         pytest.param(gemm_all_scatter, FLAT, {}, id="scatter_flat"),
@@ -175,7 +175,7 @@ def test_a_tile_is_stored_to_each_peer_once(operation: Any, n_pes: int) -> None:
     to_all = operation is not gemm_reduce_scatter
     ring = operation in (gemm_reduce_scatter, gemm_all_reduce)
     computed = LARGE.groups * (1 + ring + (n_pes - 1) * to_all)
-    sent = LARGE.groups * (n_pes - 1) * (operation is gemm_all_scatter_senders)
+    sent = LARGE.groups * (n_pes - 1) * (operation is gemm_all_scatter_comm_programs)
     assert stores == computed + sent
 
 

@@ -61,6 +61,6 @@ def test_parts_are_neither_tiny_nor_many() -> None:
 
 def test_tiles_that_are_passed_on_come_behind() -> None:
     tiles = [Tile(i, 0, i) for i in range(7)]
-    schedule = make_schedule(tiles, 4, 3, passed_on=[tiles[::2], tiles[1::2]])
+    schedule = make_schedule(tiles, 4, 3, forwarded=[tiles[::2], tiles[1::2]])
     assert [unit[7] for unit in units_of(schedule, 3)] == [0, 2, 4, 6]
     assert [unit[7] for unit in units_of(schedule, 4)] == [1, 3, 5]

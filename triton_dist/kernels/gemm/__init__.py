@@ -1,6 +1,7 @@
-"""Matrix products whose communication goes on while they are computed.
+"""GEMMs that are fused with a collective, so that communication overlaps with computation.
 
-``schedule`` says who computes what in which order, ``hopper/`` is the kernel for H100 and H200 that follows such a
-schedule, ``portable`` does the same in plain Triton for everything else, the CPU world too. An operation (a file each)
-puts them together.
+An operation is a file: ``all_gather_gemm``, ``gemm_all_scatter``, ``gemm_reduce_scatter``, ``gemm_all_reduce``; their
+common signature is in ``operation``. ``schedule`` says which program computes what in which order. ``hopper/`` has a
+kernel for each operation on H100 and H200, which follows such a schedule; ``portable`` does the same in plain Triton on
+other GPUs and in the CPU world.
 """

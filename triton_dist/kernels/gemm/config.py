@@ -1,4 +1,4 @@
-"""Sizes of tiles: a choice by shape, from what measurements on an H200 say of each."""
+"""Tile sizes, chosen by shape, from measurements on an H200."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ K_BYTES = 128
 
 @dataclass(frozen=True)
 class Config:
-    """A tile of C, how many blocks along K are on their way, and how many groups of four warps share its rows."""
+    """A tile of C, how many blocks along K are in flight, and how many groups of four warps share its rows."""
 
     block_m: int
     block_n: int
@@ -59,7 +59,7 @@ def block_k(dtype: torch.dtype) -> int:
 
 
 def flops(dtype: torch.dtype) -> float:
-    """What is computed with factors of this type in a second, if it is twice as much for half as many bits."""
+    """What is computed with operands of this dtype in a second, if it is twice as much for half as many bits."""
     return FLOPS * 2 / dtype.itemsize
 
 
@@ -72,7 +72,7 @@ def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, pe
 
     Args:
         each: if it is not 0, tiles do not reach over a multiple of so many rows, if that can be had.
-        peers: to how many C is sent, tile by tile.
+        peers: to how many PEs C is sent, tile by tile.
     """
     rows, columns = c.shape
     tall = rows > 64

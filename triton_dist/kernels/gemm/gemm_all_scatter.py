@@ -34,7 +34,7 @@ ALGORITHMS = (
 )
 HOPPER_ALGORITHMS = ("copy_engine", "warp_specialized")
 
-SENDERS = 16
+COMM_PROGRAMS = 16
 """Programs, or multiprocessors, that send where some do nothing else: enough for most of an H200's NVLink."""
 
 
@@ -95,16 +95,16 @@ def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: 
 def _producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     flags = _tile_flags(c)
     grid = portable.programs()
-    senders = min(SENDERS, grid // 2)
+    comm_programs = min(COMM_PROGRAMS, grid // 2)
     stream_barrier()
     if triton_dist.kind() == "cpu":  # one kernel at a time
         portable.local(a, b, c, flags, scale=scale)
-        portable.send(c, flags, senders)
+        portable.send(c, flags, comm_programs)
     else:
         with side_stream() as side:
-            portable.local(a, b, c, flags, grid - senders, scale=scale)
+            portable.local(a, b, c, flags, grid - comm_programs, scale=scale)
             with torch.cuda.stream(side):
-                portable.send(c, flags, senders)
+                portable.send(c, flags, comm_programs)
     stream_barrier()
 
 
@@ -116,22 +116,22 @@ def _fused_sequential(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: 
 
 def _fused_producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     if _hopper_fits(a, b, c) and (b.stride(1) == 1 or a.dtype in FP8):
-        from triton_dist.kernels.gemm.hopper import gemm_all_scatter_senders as hopper
+        from triton_dist.kernels.gemm.hopper import gemm_all_scatter_comm_programs as hopper
 
-        senders = _sender_programs(a, c)
-        plan = cached(("senders", senders, *shape_of(a, b)), lambda: hopper.make_plan(a, c, senders))
-        hopper.run(plan, senders, a, b, c, scale)
+        comm_programs = _comm_programs(a, c)
+        plan = cached(("comm programs", comm_programs, *shape_of(a, b)), lambda: hopper.make_plan(a, c, comm_programs))
+        hopper.run(plan, comm_programs, a, b, c, scale)
         return
     stream_barrier()
-    portable.scatter_by_programs(a, b, c, _tile_flags(c), min(SENDERS, portable.programs() // 2), scale)
+    portable.scatter_by_programs(a, b, c, _tile_flags(c), min(COMM_PROGRAMS, portable.programs() // 2), scale)
     stream_barrier()
 
 
-def _sender_programs(a: torch.Tensor, c: torch.Tensor) -> int:
+def _comm_programs(a: torch.Tensor, c: torch.Tensor) -> int:
     """How many programs send: more where a product of this depth is computed faster than it can be sent."""
     sent = c.numel() * c.element_size() * (triton_dist.n_pes() - 1) / WIRE
     computed = 2 * c.numel() * a.shape[1] / flops(a.dtype)
-    return SENDERS if sent < computed else 2 * SENDERS
+    return COMM_PROGRAMS if sent < computed else 2 * COMM_PROGRAMS
 
 
 def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:

@@ -1,6 +1,6 @@
-"""Products in plain Triton, for any GPU, any size and the CPU world, tile by tile; and how tiles get to other PEs.
+"""GEMMs in plain Triton, for any GPU, any size and the CPU world, tile by tile; and tiles that are sent to other PEs.
 
-A product's sums are multiplied by ``scale``, one float32 in memory, where there is one: with fp8 factors.
+The sums of a GEMM with fp8 operands are multiplied by ``scale``, one float32 in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GROUP = tl.constexpr(8)
 
 
 @triton.jit
-def _place(tile, tiles_m, tiles_n):
+def _tile_of(tile, tiles_m, tiles_n):
     """Row and column of a tile: column by column in groups of rows, so that neighbours share what they load."""
     width = _GROUP * tiles_n
     first = tile // width * _GROUP
@@ -59,7 +59,7 @@ def _compute(
 
 
 @triton.jit
-def _spot(row, column, M, N, step, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+def _tile_offsets(row, column, M, N, step, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Offsets of a tile's elements in a matrix whose rows are ``step`` elements apart, and which of them exist."""
     rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -74,12 +74,12 @@ def _local(
 ):  # fmt: skip
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        row, column = _place(tile, tiles_m, tiles_n)
+        row, column = _tile_of(tile, tiles_m, tiles_n)
         began = clock(trace)
         sums = _compute(
             a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
         )
-        offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
+        offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
         if FLAGS:
             tl.debug_barrier()
@@ -88,15 +88,15 @@ def _local(
 
 
 @triton.jit
-def _pass_on(
+def _forward(
     c, flags, trace, first, step, M, N, c_step,
     N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles that are in this PE's C, when they are, to all others."""
+    """Send tiles of this PE's C to all others; with FLAGS, each when its flag is set."""
     me = dl.my_pe()
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(first, tiles_m * tiles_n, step):
-        row, column = _place(tile, tiles_m, tiles_n)
+        row, column = _tile_of(tile, tiles_m, tiles_n)
         if FLAGS:
             began = clock(trace)
             polls = no_polls()
@@ -105,7 +105,7 @@ def _pass_on(
             tl.debug_barrier()
             record_event(trace, WAIT, tile, began)
         began = clock(trace)
-        offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
+        offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         values = tl.load(c + offsets, mask=exist)
         for i in tl.static_range(1, N_PES):
             tl.store(dl.symm_at(c, (me + i) % N_PES) + offsets, values, mask=exist)
@@ -117,7 +117,7 @@ def _send(
     c, flags, trace, M, N, c_step,
     N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
 ):  # fmt: skip
-    _pass_on(c, flags, trace, tl.program_id(0), tl.num_programs(0), M, N, c_step, N_PES, BLOCK_M, BLOCK_N, FLAGS)
+    _forward(c, flags, trace, tl.program_id(0), tl.num_programs(0), M, N, c_step, N_PES, BLOCK_M, BLOCK_N, FLAGS)
 
 
 @triton.jit
@@ -129,12 +129,12 @@ def _scatter(
     me = dl.my_pe()
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        row, column = _place(tile, tiles_m, tiles_n)
+        row, column = _tile_of(tile, tiles_m, tiles_n)
         began = clock(trace)
         sums = _compute(
             a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
         )
-        offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
+        offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         record_event(trace, COMPUTE, tile, began)
         began = clock(trace)
         for i in tl.static_range(N_PES):
@@ -144,23 +144,23 @@ def _scatter(
 
 @triton.jit
 def _scatter_by_programs(
-    a, b, c, scale, flags, trace, senders, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
+    a, b, c, scale, flags, trace, comm_programs, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     SCALED: tl.constexpr,
 ):  # fmt: skip
     # Programs with low numbers send: they are resident whenever those that they wait for are.
     program = tl.program_id(0)
-    if program < senders:
-        _pass_on(c, flags, trace, program, senders, M, N, c_step, N_PES, BLOCK_M, BLOCK_N, True)
+    if program < comm_programs:
+        _forward(c, flags, trace, program, comm_programs, M, N, c_step, N_PES, BLOCK_M, BLOCK_N, True)
     else:
         tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-        for tile in range(program - senders, tiles_m * tiles_n, tl.num_programs(0) - senders):
-            row, column = _place(tile, tiles_m, tiles_n)
+        for tile in range(program - comm_programs, tiles_m * tiles_n, tl.num_programs(0) - comm_programs):
+            row, column = _tile_of(tile, tiles_m, tiles_n)
             began = clock(trace)
             sums = _compute(
                 a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
             )
-            offsets, exist = _spot(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
+            offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
             tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
             tl.debug_barrier()
             tl.atomic_xchg(flags + tile, 1, sem="release", scope="gpu")
@@ -168,7 +168,7 @@ def _scatter_by_programs(
 
 
 def programs() -> int:
-    """How many programs of a product run at the same time: one for each multiprocessor."""
+    """How many programs of a GEMM run at the same time: one for each multiprocessor."""
     if triton_dist.kind() == "cpu":
         return 4
     return gpu().multiprocessors
@@ -197,7 +197,7 @@ def _given(
 
 
 def _trace(kernel: str, c: torch.Tensor, programs: int, sharing: int = 0) -> torch.Tensor | None:
-    """For what programs note that share the tiles of ``c``, at least ``sharing`` of them: two events of each tile."""
+    """For the events of programs that share the tiles of ``c``, at least ``sharing`` of them: two of each tile."""
     size = blocks(c.dtype)
     tiles = -(-c.shape[0] // size["BLOCK_M"]) * -(-c.shape[1] // size["BLOCK_N"])
     return record(kernel, programs, 2 * -(-tiles // (sharing or programs)))
@@ -212,15 +212,15 @@ def local(
     *,
     scale: torch.Tensor | None = None,
 ) -> None:
-    """c = a · b here; a tile's flag, if there are any, is raised when it is stored."""
+    """c = a · b here; a tile's flag, if there are any, is set when it is stored."""
     first, sizes, constants = _given(a, b, c, scale)
     given, grid = c if flags is None else flags, grid or programs()
     flagged = {"FLAGS": flags is not None, "num_warps": 8, "num_stages": 3}
-    _local[(grid,)](*first, given, _trace("product", c, grid), *sizes, **constants, **flagged)
+    _local[(grid,)](*first, given, _trace("GEMM", c, grid), *sizes, **constants, **flagged)
 
 
 def send(c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:
-    """``c``, columns of a symmetric matrix, to all others; each tile when its flag is raised, which is lowered."""
+    """``c``, columns of a symmetric matrix, to all others; each tile when its flag is set, which is then cleared."""
     _send[(grid,)](
         c, c if flags is None else flags, _trace("sending", c, grid), *c.shape, c.stride(0), triton_dist.n_pes(),
         **blocks(c.dtype), FLAGS=flags is not None, num_warps=8,
@@ -230,7 +230,7 @@ def send(c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:
 def scatter(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None) -> None:
     """c = a · b on all PEs, each tile stored by the program that computed it."""
     first, sizes, constants = _given(a, b, c, scale)
-    trace = _trace("product, sent", c, programs())
+    trace = _trace("GEMM, sent", c, programs())
     _scatter[(programs(),)](*first, trace, *sizes, triton_dist.n_pes(), **constants, num_warps=8, num_stages=3)
 
 
@@ -239,12 +239,12 @@ def scatter_by_programs(
     b: torch.Tensor,
     c: torch.Tensor,
     flags: torch.Tensor,
-    senders: int,
+    comm_programs: int,
     scale: torch.Tensor | None = None,
 ) -> None:
-    """c = a · b on all PEs; of one grid, ``senders`` programs send what the others have computed."""
+    """c = a · b on all PEs; of one grid, ``comm_programs`` programs send what the others compute."""
     first, sizes, constants = _given(a, b, c, scale)
-    trace = _trace("product and senders", c, programs(), min(senders, programs() - senders))
+    trace = _trace("GEMM and communication programs", c, programs(), min(comm_programs, programs() - comm_programs))
     _scatter_by_programs[(programs(),)](
-        *first, flags, trace, senders, *sizes, triton_dist.n_pes(), **constants, num_warps=8, num_stages=3
+        *first, flags, trace, comm_programs, *sizes, triton_dist.n_pes(), **constants, num_warps=8, num_stages=3
     )

@@ -1,11 +1,11 @@
-"""Who computes which tile of a product, and in which order: a list for each program, made on the host.
+"""Which program computes which tile of C, and in which order: a list for each program, computed on the host.
 
-The order is the policy of an operation: tiles that must travel first come first, tiles whose operands arrive last come
-last. Neighbours in time share rows of A and columns of B, which then come from the L2 cache. The kernel only follows.
+The order is the policy of an operation: tiles that other PEs need first come first, tiles whose operands arrive last
+come last. Tiles that are computed together share rows of A and columns of B, which then come from the L2 cache.
 
-Tiles that do not fill the last round of all programs may be split along K, so that no program idles while others work
-a whole tile. Parts of a tile are of equal length and run at the same time, in step with those of its neighbours: else
-they would find nothing of each other's in the cache.
+Tiles that do not fill the last round of all programs may be split along K, so that no program idles while others
+compute a whole tile. Parts of a tile are of equal length and run at the same time, in step with those of its
+neighbours, so that they share operands in the cache.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 __all__ = ["Schedule", "Tile", "grouped", "make_schedule", "rounds"]
 
-MIN_STEPS = 8  # of a part of a tile: less would cost more to add up than it saves
+MIN_STEPS = 8  # of a part of a tile: reducing shorter ones costs more than they save
 MAX_PARTS = 8
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of the product: its place, in tiles, and a number whose meaning is the operation's (``words.PE``)."""
+    """A tile of C: its row and column, in tiles, and a number whose meaning is the operation's (``layout.PE``)."""
 
     row: int
     column: int
@@ -32,7 +32,7 @@ class Tile:
 class Schedule:
     """Units of work, eight integers each (``hopper/layout.py``), program after program.
 
-    Program p has units ``starts[p]`` to ``starts[p + 1]``; ``slots`` partial sums have to be kept.
+    Program p has units ``starts[p]`` to ``starts[p + 1]``; ``slots`` partial sums are exchanged.
     """
 
     units: list[tuple[int, ...]]
@@ -69,13 +69,13 @@ def make_schedule(
     programs: int,
     *,
     split: bool = True,
-    passed_on: Sequence[Sequence[Tile]] = (),
+    forwarded: Sequence[Sequence[Tile]] = (),
 ) -> Schedule:
     """Deal ``tiles`` out to ``programs`` in rounds.
 
     Args:
         k_steps, split: see ``rounds``.
-        passed_on: for each of the programs behind, which compute nothing, the tiles that it sends.
+        forwarded: for each communication program, which follow and compute nothing, the tiles that it sends.
     """
     lists: list[list[tuple[int, ...]]] = [[] for _ in range(programs)]
     slots, left = 0, tiles
@@ -89,7 +89,7 @@ def make_schedule(
                 place = (-1, parts - 1, first) if part == 0 else (slots, 0, 0)
                 slots += part > 0
                 lists[part * count + i].append((tile.row, tile.column, begin, stop, *place, tile.pe))
-    for sent in passed_on:
+    for sent in forwarded:
         lists.append([(tile.row, tile.column, 0, 0, -1, 0, 0, tile.pe) for tile in sent])
     starts = [0]
     for units in lists:

@@ -19,7 +19,7 @@ from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
-from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K_END, PE
 from triton_dist.kernels.gemm.hopper.load import load_b
@@ -67,7 +67,7 @@ def _load(a, own_a, b, operands, work, trace, peers, CONFIG: gl.constexpr, B_BY_
                 began = time(trace)
                 acquire(peers.flags + GATHERED + owner, 1, "sys")
                 record_event(trace, unit, ARRIVAL, began)
-                after_generic()
+                fence_async_proxy()
             arrived = owner
         for k in range(field(work, unit, K_BEGIN), field(work, unit, K_END)):
             stage, full = begin_stage(operands, step, NBYTES, CONFIG)

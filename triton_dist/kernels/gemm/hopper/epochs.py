@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from triton_dist.kernels.gemm.hopper.flags import await_peers, raise_at
+from triton_dist.kernels.gemm.hopper.flags import signal_peer, wait_peers
 from triton_dist.kernels.gemm.hopper.layout import ARRIVED, DONE, ENTERED, EPOCH
 from triton_dist.kernels.gemm.hopper.trace_events import PEERS, record_event, time
 
@@ -44,7 +44,7 @@ def admit_peers(peers, value, N_PES: gl.constexpr):
     if gl.program_id(0) == 0:
         for i in range(1, N_PES):
             pe = (peers.me + i) % N_PES
-            raise_at(peers.flags + ENTERED + peers.me, gl.load(peers.distances + pe), value)
+            signal_peer(peers.flags + ENTERED + peers.me, gl.load(peers.distances + pe), value)
 
 
 @gluon.jit
@@ -65,8 +65,8 @@ def exchange_done(peers, epoch, work, trace, N_PES: gl.constexpr):
     """Signal all peers that what this PE stored to them has arrived, and wait until they have signalled the same."""
     for i in range(1, N_PES):
         pe = (peers.me + i) % N_PES
-        raise_at(peers.flags + DONE + peers.me, gl.load(peers.distances + pe), epoch)
+        signal_peer(peers.flags + DONE + peers.me, gl.load(peers.distances + pe), epoch)
     began = time(trace)
-    await_peers(peers.flags + DONE, epoch, peers.me, N_PES)
+    wait_peers(peers.flags + DONE, epoch, peers.me, N_PES)
     if trace is not None:  # behind all units
         record_event(trace, gl.load(work.starts + gl.num_programs(0)), PEERS, began)

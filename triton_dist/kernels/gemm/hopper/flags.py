@@ -11,7 +11,7 @@ from triton.experimental.gluon import language as gl
 from triton_dist.language import CMP_GE
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["acquire", "after_generic", "await_peers", "clock", "nanoseconds", "raise_at", "stores_complete"]
+__all__ = ["acquire", "clock", "fence_async_proxy", "nanoseconds", "signal_peer", "stores_complete", "wait_peers"]
 
 
 @gluon.jit
@@ -28,15 +28,15 @@ def acquire(flag, number, scope: gl.constexpr):
 
 
 @gluon.jit
-def await_peers(flags, number, me, N_PES: gl.constexpr):
+def wait_peers(flags, number, me, N_PES: gl.constexpr):
     """Wait until each peer's flag in ``flags`` is ``number`` or later."""
     for i in range(1, N_PES):
         acquire(flags + (me + i) % N_PES, number, "sys")
 
 
 @gluon.jit
-def raise_at(flag, distance, number):
-    """Store ``number`` to a symmetric flag ``distance`` bytes from here, after all that this warp knows of."""
+def signal_peer(flag, distance, number):
+    """Store ``number`` to a symmetric flag on a peer, ``distance`` bytes away, with release semantics."""
     there = (flag.to(gl.int64) + distance).to(gl.pointer_type(gl.int32))
     gl.atomic_xchg(there, number, sem="release", scope="sys")
 
@@ -48,14 +48,16 @@ def _wait_group(number):
 
 @gluon.jit
 def stores_complete(but: gl.constexpr = 0):
-    """Wait until this warp's TMA stores, but for the last few, are in memory, wherever that is; ``tma.store_wait`` says
-    only that they are read."""
+    """Wait until this warp's TMA stores, but for the last few, have arrived in memory, here or on a peer.
+
+    ``tma.store_wait`` waits only until their source has been read.
+    """
     gl.inline_asm_elementwise(_wait_group(but), "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
-def after_generic():
-    """Let TMA loads see what an acquire has made visible to ordinary ones."""
+def fence_async_proxy():
+    """Make what an acquire has made visible to ordinary loads visible to TMA loads."""
     gl.inline_asm_elementwise("fence.proxy.async; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
 

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 import triton_dist
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
-from triton_dist.kernels.gemm.hopper.flags import await_peers, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, tile_map
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
@@ -79,7 +79,7 @@ def _store(
             cycles, interval = issue_intervals(pacing, work, unit, last)
             if not peers_ready:
                 began = time(trace)
-                await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
+                wait_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
                 record_event(trace, unit, PEERS, began)
                 peers_ready = True
             began = time(trace)

@@ -19,7 +19,7 @@ import triton_dist
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import choose
 from triton_dist.kernels.gemm.hopper.epochs import epoch_of
-from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic, raise_at, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete
 from triton_dist.kernels.gemm.hopper.launch import Plan
 from triton_dist.kernels.gemm.hopper.layout import PE, TILES
 from triton_dist.kernels.gemm.hopper.multiply import accumulate, hand_over, reduce_parts
@@ -99,7 +99,7 @@ def receive_tiles(
                 began = time(trace)
                 acquire(peers.flags + TILES + row * tiles_n + column, epoch, "sys")
                 record_event(trace, unit, RECEIVE, began)
-                after_generic()
+                fence_async_proxy()
                 mbarrier.expect(received, GROUPS * staging.block_type.nbytes)
                 for group in gl.static_range(GROUPS):
                     place = block_origin(row, column, group, CONFIG)
@@ -112,7 +112,7 @@ def signal_next_pe(tile_row, tile_column, peers, tiles_n, epoch, N_PES: gl.const
     """Signal the next PE that a tile is in its staging memory."""
     stores_complete()
     flag = peers.flags + TILES + tile_row * tiles_n + tile_column
-    raise_at(flag, gl.load(peers.distances + (peers.me + 1) % N_PES), epoch)
+    signal_peer(flag, gl.load(peers.distances + (peers.me + 1) % N_PES), epoch)
 
 
 def make_ring_plan(name: str, a: torch.Tensor, staging: torch.Tensor) -> Plan:

@@ -2,10 +2,10 @@
 
 A: [M, K] on every PE, B: [K, N / n_pes] this PE's columns; C: [M, N], symmetric; a PE computes its columns of it.
 
-Overlap: most programs compute and store tiles to this PE's C. The last ``SENDERS`` programs send them: their load warps
-wait for a tile's flag and load it into the operand ring, whose blocks of B are as large as a group's block of C, and
-their store warps store it to all peers. The tiles of the last round have no flag. Their programs send them themselves,
-unthrottled, since no computation is left that this could disturb.
+Overlap: most programs compute and store tiles to this PE's C. The last ``COMM_PROGRAMS`` ones send them: their load
+warps wait for a tile's flag and load it into the operand ring, whose blocks of B are as large as a group's block of C,
+and their store warps store it to all peers. The tiles of the last round have no flag. Their programs send them
+themselves, unthrottled, since no computation is left that this could disturb.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from triton_dist.kernels.gemm.hopper.buffers import (
     make_tile_buffer,
 )
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
-from triton_dist.kernels.gemm.hopper.flags import acquire, after_generic, await_peers, stores_complete
+from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, tile_map
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, ENTERED, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
@@ -37,48 +37,48 @@ from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 
-__all__ = ["gemm_all_scatter_senders_kernel", "make_plan", "run"]
+__all__ = ["gemm_all_scatter_comm_programs_kernel", "make_plan", "run"]
 
 _IN_FLIGHT = gl.constexpr(3)  # blocks of a sending program
 _LAST_IN_FLIGHT = gl.constexpr(16)  # stores of a computing program in the last round
 
 
 @gluon.jit
-def gemm_all_scatter_senders_kernel(
+def gemm_all_scatter_comm_programs_kernel(
     a, b, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, state, peers, trace,
-    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr, SENDERS: gl.constexpr,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr, COMM_PROGRAMS: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
     specialize(
-        _multiply, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS, SENDERS),
-        _load, (a, b, c, operands, work, trace, state, CONFIG, B_BY_COLUMNS, SENDERS),
-        _store, (c, peers_c[: N_PES - 1], operands, output, work, trace, state, peers, CONFIG, N_PES, SENDERS),
+        _multiply, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
+        _load, (a, b, c, operands, work, trace, state, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
+        _store, (c, peers_c[: N_PES - 1], operands, output, work, trace, state, peers, CONFIG, N_PES, COMM_PROGRAMS),
         CONFIG,
     )  # fmt: skip
 
 
 @gluon.jit
-def _sends(SENDERS: gl.constexpr):
+def _sends(COMM_PROGRAMS: gl.constexpr):
     """Whether this program sends what others compute."""
-    return gl.program_id(0) >= gl.num_programs(0) - SENDERS
+    return gl.program_id(0) >= gl.num_programs(0) - COMM_PROGRAMS
 
 
 @gluon.jit
 def _multiply(
     GROUP: gl.constexpr, operands, output, work, trace, state, split, scale,
-    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, SENDERS: gl.constexpr,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, COMM_PROGRAMS: gl.constexpr,
 ):  # fmt: skip
-    if not _sends(SENDERS):
+    if not _sends(COMM_PROGRAMS):
         multiply_tiles(GROUP, operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS)
 
 
 @gluon.jit
 def _load(
-    a, b, c, operands, work, trace, state, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, SENDERS: gl.constexpr
+    a, b, c, operands, work, trace, state, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, COMM_PROGRAMS: gl.constexpr
 ):
-    if _sends(SENDERS):
+    if _sends(COMM_PROGRAMS):
         _load_finished_tiles(c, operands, work, trace, state, CONFIG)
     else:
         load_operands(a, b, operands, work, CONFIG, B_BY_COLUMNS)
@@ -103,7 +103,7 @@ def _load_finished_tiles(c, operands, work, trace, state, CONFIG: gl.constexpr):
         began = time(trace)
         acquire(state + field(work, unit, PE), epoch, "gpu")
         record_event(trace, unit, ARRIVAL, began)
-        after_generic()
+        fence_async_proxy()
         for group in gl.static_range(GROUPS):
             stage, full = begin_stage(operands, step, c.block_type.nbytes, CONFIG)
             place = block_origin(row, column, group, CONFIG)
@@ -114,12 +114,12 @@ def _load_finished_tiles(c, operands, work, trace, state, CONFIG: gl.constexpr):
 @gluon.jit
 def _store(
     c, peers_c, operands, output, work, trace, state, peers,
-    CONFIG: gl.constexpr, N_PES: gl.constexpr, SENDERS: gl.constexpr,
+    CONFIG: gl.constexpr, N_PES: gl.constexpr, COMM_PROGRAMS: gl.constexpr,
 ):  # fmt: skip
     epoch = epoch_of(state)
     first, last = units_of_program(work)
     admit_peers(peers, epoch, N_PES)
-    if _sends(SENDERS):
+    if _sends(COMM_PROGRAMS):
         _send_loaded_tiles(c, peers_c, operands, work, first, last, trace, peers, epoch, CONFIG, N_PES)
     else:
         _store_tiles(c, peers_c, output, work, first, last, trace, state, peers, epoch, CONFIG, N_PES)
@@ -139,7 +139,7 @@ def _send_loaded_tiles(
     step = 0
     if first < last:
         began = time(trace)
-        await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
+        wait_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
         record_event(trace, first, PEERS, began)
     for unit in range(first, last):
         row, column = tile_of(work, unit)
@@ -173,7 +173,7 @@ def _store_tiles(
             flag = field(work, unit, PE)
             if not peers_ready and flag < 0:
                 began = time(trace)
-                await_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
+                wait_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
                 record_event(trace, unit, PEERS, began)
                 peers_ready = True
             began = time(trace)
@@ -193,20 +193,22 @@ def _store_tiles(
             record_event(trace, unit, SEND, began)
 
 
-def make_plan(a: torch.Tensor, c: torch.Tensor, senders: int) -> Plan:
+def make_plan(a: torch.Tensor, c: torch.Tensor, comm_programs: int) -> Plan:
     """The plan for products of these shapes and dtypes. *Collective.*"""
-    config, programs = LARGE, portable.programs() - senders
+    config, programs = LARGE, portable.programs() - comm_programs
     places = list(grouped(*config.tiles(c)))
     # Tiles before the last round have a flag, a word of state, and are sent by programs that compute nothing.
     last = len(places) - programs
     tiles = [Tile(row, column, CHUNKS.value + i if i < last else -1) for i, (row, column) in enumerate(places)]
     sent = [tile for tile in tiles if tile.pe >= 0]
-    schedule = make_schedule(tiles, config.k_steps(a), programs, passed_on=[sent[i::senders] for i in range(senders)])
-    return Plan("GEMM + all-scatter with senders", schedule, config, state_words=len(tiles))
+    schedule = make_schedule(
+        tiles, config.k_steps(a), programs, forwarded=[sent[i::comm_programs] for i in range(comm_programs)]
+    )
+    return Plan("GEMM + all-scatter, communication programs", schedule, config, state_words=len(tiles))
 
 
 def run(
-    plan: Plan, senders: int, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    plan: Plan, comm_programs: int, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
 ) -> None:
     """c = a · b, times ``scale``, on every PE, on the current stream.
 
@@ -215,7 +217,8 @@ def run(
     """
     config = plan.config
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
-    gemm_all_scatter_senders_kernel[plan.grid](
+    gemm_all_scatter_comm_programs_kernel[plan.grid](
         a_map, b_map, tile_map(c, config), *peer_maps(c, (config.group_m, config.block_n)), plan.work, plan.split,
-        scale, plan.state, plan.peers, plan.trace(), config, b_by_columns, triton_dist.n_pes(), senders, **plan.options,
+        scale, plan.state, plan.peers, plan.trace(),
+        config, b_by_columns, triton_dist.n_pes(), comm_programs, **plan.options,
     )  # fmt: skip
