@@ -20,6 +20,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.arguments import check_algorithm, check_op, check_tensors, need_symmetric, sum_words
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
     plan,
@@ -181,26 +182,21 @@ def _push(
         barrier(barriers, program, N_PES, trace, round)
 
 
+@collective
 def all_reduce(
     tensor: torch.Tensor, op: str = "sum", out: torch.Tensor | None = None, *, algorithm: str = "auto"
 ) -> torch.Tensor:
-    """The sum of every PE's ``tensor``, in ``out``, or in place. *Collective*, on the current stream.
-
-    When it ends on a PE, as far as that PE's stream is concerned, the result is complete there and ``tensor`` may be
-    overwritten. It may be captured in a CUDA graph after it has run once. Equal inputs give equal results.
+    """The sum of every PE's ``tensor``, in ``out``, or in place.
 
     Args:
-        tensor: contiguous, float16, bfloat16 or float32; of the same shape on all PEs.
+        tensor: float16, bfloat16 or float32.
         op: ``"sum"``.
         out: like ``tensor``, which it may not overlap; by default the result replaces ``tensor``.
         algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``push``, for which
-            ``out`` must be symmetric, or ``direct``, for which both must; ``auto`` chooses by size.
+            ``out`` must be symmetric; ``direct``, for which both must; or ``auto``.
 
     Returns:
         where the result is.
-
-    Raises:
-        TypeError, ValueError: a tensor is not as described; the message says which and how.
     """
     out = tensor if out is None else out
     check_tensors("all_reduce", tensor=tensor, out=out)

@@ -17,6 +17,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -83,23 +84,18 @@ def _push(output, input, barriers, trace, n, N_PES: tl.constexpr, BLOCK: tl.cons
     barrier(barriers, program, N_PES, trace, 1)
 
 
+@collective
 def all_to_all(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto") -> torch.Tensor:
-    """Part ``my_pe()`` of every PE's ``input``, in PE order, in ``output``. *Collective*, on the current stream.
-
-    When it ends on a PE, as far as that PE's stream is concerned, its ``output`` is complete and its ``input`` may be
-    overwritten. It may be captured in a CUDA graph after it has run once.
+    """Chunk ``my_pe()`` of every PE's ``input``, in PE order, in ``output``.
 
     Args:
-        output: contiguous, with as many elements as ``input`` and its dtype; symmetric, except for ``low_latency``. It
-            may not overlap ``input``.
-        input: contiguous, ``n_pes`` parts of equal size one after the other; it need not be symmetric.
-        algorithm: ``low_latency`` (up to 256 KiB a part or so), ``push`` or ``copy_engine``; ``auto`` chooses by size.
+        output: with as many elements as ``input`` and its dtype; symmetric, except for ``low_latency``. It may not
+            overlap ``input``.
+        input: ``n_pes`` chunks of equal size one after the other; it need not be symmetric.
+        algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push``, ``copy_engine`` or ``auto``.
 
     Returns:
         ``output``.
-
-    Raises:
-        TypeError, ValueError: a tensor is not as described; the message says which and how.
     """
     check_tensors("all_to_all", output=output, input=input)
     n_pes = triton_dist.n_pes()

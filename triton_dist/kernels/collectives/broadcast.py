@@ -18,6 +18,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.protocols.barrier import arrive, barrier, signal_all, wait, wait_for_pe
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -108,22 +109,17 @@ def _scatter(tensor, barriers, trace, root, n, rounds, per_round, N_PES: tl.cons
     wait(barriers, program, number + 1 + rounds, N_PES, trace, rounds + 1)
 
 
+@collective
 def broadcast(tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto") -> torch.Tensor:
-    """PE ``root``'s ``tensor`` to all PEs. *Collective*, on the current stream.
-
-    When it ends on a PE, as far as that PE's stream is concerned, ``tensor`` is complete there, and the root's may be
-    overwritten. It may be captured in a CUDA graph after it has run once.
+    """PE ``root``'s ``tensor`` to all PEs.
 
     Args:
-        tensor: contiguous, of the same shape and dtype on all PEs; symmetric, except for ``low_latency``.
+        tensor: symmetric, except for ``low_latency``.
         root: the PE whose tensor is sent, in ``[0, n_pes)``.
-        algorithm: ``low_latency`` (up to 256 KiB or so), ``push`` or ``scatter``; ``auto`` chooses by size.
+        algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``scatter`` or ``auto``.
 
     Returns:
         ``tensor``.
-
-    Raises:
-        TypeError, ValueError: the tensor is not as described, or there is no such PE; the message says how.
     """
     check_tensors("broadcast", tensor=tensor)
     if not 0 <= root < triton_dist.n_pes():

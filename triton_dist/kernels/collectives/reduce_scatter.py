@@ -23,6 +23,7 @@ from triton_dist.kernels.arguments import (
     sum_words,
 )
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
     plan,
@@ -106,25 +107,20 @@ def _push(
             barrier(barriers, program, N_PES, trace, round)
 
 
+@collective
 def reduce_scatter(
     output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, algorithm: str = "auto"
 ) -> torch.Tensor:
-    """The sum over all PEs of part ``my_pe()`` of their ``input``, in ``output``. *Collective*, on the current stream.
-
-    When it ends on a PE, as far as that PE's stream is concerned, its ``output`` is complete and its ``input`` may be
-    overwritten. It may be captured in a CUDA graph after it has run once. Equal inputs give equal results.
+    """The sum over all PEs of chunk ``my_pe()`` of their ``input``, in ``output``.
 
     Args:
-        output: contiguous, float16, bfloat16 or float32; it may not overlap ``input``.
-        input: contiguous, with ``n_pes`` times the elements of ``output`` and its dtype.
+        output: float16, bfloat16 or float32; it may not overlap ``input``.
+        input: with ``n_pes`` times the elements of ``output`` and its dtype. Neither need be symmetric.
         op: ``"sum"``.
-        algorithm: ``low_latency`` (up to 256 KiB a part or so) or ``push``; ``auto`` chooses by size.
+        algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push`` or ``auto``.
 
     Returns:
         ``output``.
-
-    Raises:
-        TypeError, ValueError: a tensor is not as described; the message says which and how.
     """
     check_tensors("reduce_scatter", output=output, input=input)
     check_part("reduce_scatter", input, output, ("input", "output"))
