@@ -204,7 +204,7 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     monkeypatch.setattr(triton_dist, "n_pes", lambda: n_pes)
     monkeypatch.setattr(triton_dist, "peer", peer)
     monkeypatch.setattr(portable, "programs", lambda: 132)
-    monkeypatch.setattr(hopper, "kernel", Kernel())
+    monkeypatch.setattr(hopper, "all_gather_gemm_kernel", Kernel())
     monkeypatch.setattr(hopper, "operand_maps", lambda *arguments: (None, None, False))
     monkeypatch.setattr(hopper, "tile_map", lambda *arguments: None)
     monkeypatch.setattr(launch.Plan, "flags", property(lambda plan: flags[pe]))

@@ -1,5 +1,5 @@
-"""Kernels on symmetric tensors: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, and matrix
-products whose communication goes on while they are computed.
+"""Kernels on symmetric tensors: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, and GEMMs
+whose communication overlaps with computation.
 
 They work on the current stream, without the host, and may be captured in CUDA graphs once they have run. Every PE of
 the world calls them in the same order, on one stream at a time: they share a workspace.

@@ -1,4 +1,4 @@
-"""Sums in float32 of elements that travel as words: a float32, two 16-bit floats, or a single one, in an int32."""
+"""Sums in float32 of elements that are sent as words: a float32, two 16-bit floats, or a single one, in an int32."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Config:
         return range(triton.cdiv(c.shape[0], self.block_m)), range(triton.cdiv(c.shape[1], self.block_n))
 
     def k_steps(self, a: torch.Tensor) -> int:
-        """How many blocks along K a tile of a product with ``a`` has."""
+        """How many blocks along K a tile of a GEMM with ``a`` has."""
         return int(triton.cdiv(a.shape[1], block_k(a.dtype)))
 
 
@@ -64,9 +64,9 @@ def flops(dtype: torch.dtype) -> float:
 
 
 def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, peers: int = 0) -> Config:
-    """The configuration for the product of ``a`` in ``c`` with so many programs at a time.
+    """The configuration for a GEMM with ``a`` in ``c`` with so many programs at a time.
 
-    Where all tiles fit into one round, the product waits for B to come from memory, and what counts is that all
+    Where all tiles fit into one round, the GEMM waits for B to come from memory, and what counts is that all
     programs fetch some of it. Else larger tiles compute a little more with the same power; and smaller ones leave
     fewer programs idle, and less to be sent, in the end.
 

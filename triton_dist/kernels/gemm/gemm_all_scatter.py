@@ -128,7 +128,7 @@ def _fused_producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, 
 
 
 def _comm_programs(a: torch.Tensor, c: torch.Tensor) -> int:
-    """How many programs send: more where a product of this depth is computed faster than it can be sent."""
+    """How many programs send: more where a GEMM of this depth is computed faster than it can be sent."""
     sent = c.numel() * c.element_size() * (triton_dist.n_pes() - 1) / WIRE
     computed = 2 * c.numel() * a.shape[1] / flops(a.dtype)
     return COMM_PROGRAMS if sent < computed else 2 * COMM_PROGRAMS

@@ -72,12 +72,7 @@ class FusedGemm(Protocol):
 
 
 class Call(NamedTuple):
-    """The checked arguments of a call.
-
-    Attributes:
-        function: the operation's name, for messages.
-        scale: what products of fp8 operands are multiplied by, one float32; None for others.
-    """
+    """The arguments of a call; its operands are checked. ``function`` is the operation's name, for messages."""
 
     function: str
     a: torch.Tensor
@@ -92,6 +87,7 @@ class Call(NamedTuple):
         return result(self.function, self.out, shape, self.a.dtype, symmetric=symmetric, out_dtype=self.out_dtype)
 
     def scale(self) -> torch.Tensor | None:
+        """What sums are multiplied by: one float32 for fp8 operands, None for others."""
         return scale_of(self.function, self.a.dtype, self.scale_a, self.scale_b)
 
 

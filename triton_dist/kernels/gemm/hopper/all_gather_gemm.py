@@ -95,7 +95,7 @@ def _store(c, output, work, trace, state, peers, CONFIG: gl.constexpr, N_PES: gl
 
 
 def make_plan(a: torch.Tensor, c: torch.Tensor, config: Config) -> Plan:
-    """The plan for products of these shapes and dtypes. *Collective.*
+    """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
         a: this PE's rows of A, a multiple of ``config.block_m``.

@@ -83,7 +83,7 @@ def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.con
 
 
 def make_plan(a: torch.Tensor, c: torch.Tensor) -> Plan:
-    """The plan for products of these shapes and dtypes. *Collective.*"""
+    """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
     return Plan("GEMM + all-scatter", *grouped_schedule(a, c, peers=triton_dist.n_pes() - 1))
 
 

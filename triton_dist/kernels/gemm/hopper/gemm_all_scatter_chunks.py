@@ -99,7 +99,7 @@ def _count_tile(chunk, chunks, state):
 
 
 def make_plan(a: torch.Tensor, c: torch.Tensor, config: Config, chunks: Sequence[range]) -> tuple[Plan, Chunks]:
-    """The plan for products of these shapes and dtypes, and the memory of the chunks. *Collective.*
+    """The plan for GEMMs of these shapes and dtypes, and the memory of the chunks. *Collective.*
 
     Args:
         chunks: the rows of tiles of each.

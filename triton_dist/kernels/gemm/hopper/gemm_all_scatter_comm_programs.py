@@ -194,7 +194,7 @@ def _store_tiles(
 
 
 def make_plan(a: torch.Tensor, c: torch.Tensor, comm_programs: int) -> Plan:
-    """The plan for products of these shapes and dtypes. *Collective.*"""
+    """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
     config, programs = LARGE, portable.programs() - comm_programs
     places = list(grouped(*config.tiles(c)))
     # Tiles before the last round have a flag, a word of state, and are sent by programs that compute nothing.

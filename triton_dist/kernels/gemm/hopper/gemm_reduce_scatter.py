@@ -97,7 +97,7 @@ def _store(
 
 
 def make_plan(a: torch.Tensor, staging: torch.Tensor) -> Plan:
-    """The plan for products of these shapes and dtypes. *Collective.*
+    """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
         staging: [M, N], of C's dtype.

@@ -162,7 +162,7 @@ def _descriptor(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescripto
 
 
 def grouped_schedule(a: torch.Tensor, c: torch.Tensor, *, peers: int = 0) -> tuple[Schedule, Config]:
-    """The plain schedule of a product with ``a`` in ``c``: all programs compute, tile after tile, in groups of rows.
+    """The plain schedule of a GEMM with ``a`` in ``c``: all programs compute, tile after tile, in groups of rows.
 
     Args:
         peers: how many PEs each tile is sent to.

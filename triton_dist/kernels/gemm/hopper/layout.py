@@ -30,7 +30,7 @@ __all__ = [
 MAX_PES = gl.constexpr(8)
 """PEs of a launch: each has a TMA descriptor among its arguments."""
 
-# A unit of work: a tile of the product, or some of its steps along K. Eight int32 words.
+# A unit of work: a tile of C, or some of its steps along K. Eight int32 words.
 UNIT = gl.constexpr(8)
 TILE_ROW = gl.constexpr(0)
 TILE_COLUMN = gl.constexpr(1)

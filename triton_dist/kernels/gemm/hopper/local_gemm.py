@@ -47,7 +47,7 @@ def _store(c, output, work, trace, state, CONFIG: gl.constexpr):
 
 
 def make_plan(a: torch.Tensor, c: torch.Tensor) -> Plan:
-    """The plan for products of these shapes and dtypes."""
+    """The plan for GEMMs of these shapes and dtypes."""
     return Plan("GEMM", *grouped_schedule(a, c), n_flags=0)
 
 

@@ -116,7 +116,7 @@ def signal_next_pe(tile_row, tile_column, peers, tiles_n, epoch, N_PES: gl.const
 
 
 def make_ring_plan(name: str, a: torch.Tensor, staging: torch.Tensor) -> Plan:
-    """The plan for products with ``a`` whose partial sums arrive in ``staging``, [M, N]. *Collective.*
+    """The plan for GEMMs with ``a`` whose partial sums arrive in ``staging``, [M, N]. *Collective.*
 
     PE p computes the rows of PE p - 1 first, then those of p - 2, and its own last.
     """

@@ -73,6 +73,12 @@ def send_block(peers_c, place, output, group: gl.constexpr, cycles, interval):
     a share of the time of what is computed meanwhile, in cycles, and what NVLink takes, in nanoseconds from the begin
     of the block, which do not grow when the GPU lowers its clock.
     """
+    if len(peers_c) > 0:
+        _send_pieces(peers_c, place, output, group, cycles, interval)
+
+
+@gluon.jit
+def _send_pieces(peers_c, place, output, group: gl.constexpr, cycles, interval):
     ROWS: gl.constexpr = peers_c[0].block_shape[0]
     COLUMNS: gl.constexpr = peers_c[0].block_shape[1]
     DOWN: gl.constexpr = output.blocks.shape[1] // ROWS
