@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -178,6 +179,15 @@ def check_small_m_results_that_round_to_negative_zero(world: Any) -> None:
     assert torch.signbit(a @ b).all() and not (a @ b).any()
     same(kernels.gemm_reduce_scatter(a, b, algorithm="fused"), torch.zeros(1, 40))
     same(kernels.gemm_all_reduce(a, b, algorithm="fused"), torch.zeros(world.n_pes, 40))
+
+
+def check_pattern_is_the_former_name_of_algorithm(world: Any) -> None:
+    a, b = torch.ones(2 * world.n_pes, 6), torch.ones(6, 5)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        same(kernels.gemm_reduce_scatter(a, b, pattern="fused"), torch.full((2, 5), 6.0 * world.n_pes))
+    assert [str(one.message) for one in told] == ["gemm_reduce_scatter: pattern= is now algorithm="]
+    assert told[0].category is DeprecationWarning and told[0].filename == __file__
 
 
 def check_mistakes(world: Any) -> None:
