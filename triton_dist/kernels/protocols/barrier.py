@@ -44,17 +44,17 @@ def peer_pointers(ptr, N_PES: tl.constexpr):
 
 
 @triton.jit
-def signal_all(state, program, epoch, N_PES: tl.constexpr):
-    """Signal all PEs that this program has reached ``epoch`` and what it has stored has arrived.
+def signal_all(state, program, number, N_PES: tl.constexpr):
+    """Signal all PEs that this program has reached epoch ``number`` and what it has stored has arrived.
 
     A program for which others wait in several epochs, and which waits in none of them, needs nothing else.
     """
     row = state + program * _ROW
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
     tl.debug_barrier()  # what other threads of the program stored comes before the release, too
-    tl.store(row + (_ROW - 1), epoch)
+    tl.store(row + (_ROW - 1), number)
     flags = peer_pointers(row + dl.my_pe(), N_PES)
-    tl.atomic_xchg(flags, epoch, mask=pes < N_PES, sem="release", scope="sys")
+    tl.atomic_xchg(flags, number, mask=pes < N_PES, sem="release", scope="sys")
 
 
 @triton.jit
@@ -64,14 +64,14 @@ def arrive(state, program, N_PES: tl.constexpr):
     Returns:
         the barrier's epoch, for :func:`wait`.
     """
-    epoch = tl.load(state + program * _ROW + (_ROW - 1)) + 1
-    signal_all(state, program, epoch, N_PES)
-    return epoch
+    number = tl.load(state + program * _ROW + (_ROW - 1)) + 1
+    signal_all(state, program, number, N_PES)
+    return number
 
 
 @triton.jit
-def wait(state, program, epoch, N_PES: tl.constexpr, trace=None, tile=0):
-    """Wait until this program of every PE has reached ``epoch``; the second half of :func:`barrier`."""
+def wait(state, program, number, N_PES: tl.constexpr, trace=None, tile=0):
+    """Wait until this program of every PE has reached epoch ``number``; the second half of :func:`barrier`."""
     began = clock(trace)
     row = state + program * _ROW
     pes = tl.arange(0, triton.next_power_of_2(N_PES))
@@ -79,10 +79,10 @@ def wait(state, program, epoch, N_PES: tl.constexpr, trace=None, tile=0):
     polls = no_polls()
     while missing:  # a volatile load is cheaper than an acquire, which is done once
         seen = tl.load(row + pes, mask=pes < N_PES, other=0, volatile=True)
-        missing = tl.min(tl.where(pes < N_PES, seen - epoch, 0)) < 0
+        missing = tl.min(tl.where(pes < N_PES, seen - number, 0)) < 0
         if is_due(polls):
-            pe = tl.min(tl.where((pes < N_PES) & (seen - epoch < 0), pes, N_PES - 1))
-            polls = poll(polls, row + pe, dl.CMP_GE, epoch, tl.load(row + pe, volatile=True), pe)
+            pe = tl.min(tl.where((pes < N_PES) & (seen - number < 0), pes, N_PES - 1))
+            polls = poll(polls, row + pe, dl.CMP_GE, number, tl.load(row + pe, volatile=True), pe)
         else:
             polls += 1
     tl.atomic_add(row + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
@@ -91,15 +91,15 @@ def wait(state, program, epoch, N_PES: tl.constexpr, trace=None, tile=0):
 
 
 @triton.jit
-def wait_for_pe(state, program, epoch, pe, trace=None, tile=0):
-    """Wait until this program of one PE has reached ``epoch``."""
+def wait_for_pe(state, program, number, pe, trace=None, tile=0):
+    """Wait until this program of one PE has reached epoch ``number``."""
     began = clock(trace)
     # (Triton compiles this to a load that acquires, and to nothing where the result is not used.)
     flag = state + program * _ROW + pe
     polls = no_polls()
     seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
-    while seen - epoch < 0:
-        polls = poll(polls, flag, dl.CMP_GE, epoch, seen, pe)
+    while seen - number < 0:
+        polls = poll(polls, flag, dl.CMP_GE, number, seen, pe)
         seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
     tl.debug_barrier()  # no thread continues before the one that acquired
     record_event(trace, WAIT, tile, began)

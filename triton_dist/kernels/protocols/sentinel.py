@@ -34,33 +34,33 @@ def _negative_zero(DTYPE: tl.constexpr):
 
 
 @triton.jit
-def send(addresses, words, mask, DTYPE: tl.constexpr):
+def send(places, words, mask, DTYPE: tl.constexpr):
     """Store int32 words, of one float32 each or of two 16-bit floats, to addresses in slots of their receivers."""
     sent = words ^ _negative_zero(DTYPE)
-    tl.store(addresses, tl.where(sent == 0, -0x80000000, sent), mask=mask)
+    tl.store(places, tl.where(sent == 0, -0x80000000, sent), mask=mask)
 
 
 @triton.jit
-def receive(addresses, DTYPE: tl.constexpr, trace=None, tile=0):
+def receive(places, DTYPE: tl.constexpr, trace=None, tile=0):
     """Wait for the words of a message, int32 as they were sent. The wait is recorded in ``trace``, as ``tile``."""
     began = clock(trace)
-    words = tl.load(addresses, volatile=True)
+    words = tl.load(places, volatile=True)
     polls = no_polls()
     while tl.min((words != 0).to(tl.int32).reshape([words.numel])) == 0:
         if is_due(polls):
-            missing = tl.where(words == 0, addresses.to(tl.int64), 0).reshape([words.numel])
+            missing = tl.where(words == 0, places.to(tl.int64), 0).reshape([words.numel])
             polls = poll(polls, tl.max(missing).to(tl.pointer_type(tl.int32)), dl.CMP_NE, 0, 0)
         else:
             polls += 1
-        words = tl.load(addresses, volatile=True)
+        words = tl.load(places, volatile=True)
     record_event(trace, WAIT, tile, began)
     return words ^ _negative_zero(DTYPE)
 
 
 @triton.jit
-def clear(addresses, mask):
+def clear(places, mask):
     """Clear the words of a slot that were used."""
-    tl.store(addresses, 0, mask=mask)
+    tl.store(places, 0, mask=mask)
 
 
 @triton.jit
