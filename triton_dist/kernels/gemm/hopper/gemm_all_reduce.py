@@ -20,9 +20,8 @@ from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, tile_map
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
-from triton_dist.kernels.gemm.hopper.pacing import PIECE, pacing_of
+from triton_dist.kernels.gemm.hopper.pacing import PIECE
 from triton_dist.kernels.gemm.hopper.ring import (
-    SHARE,
     make_received,
     make_ring_plan,
     multiply_ring_tiles,
@@ -108,7 +107,7 @@ def make_plan(a: torch.Tensor, staging: torch.Tensor) -> Plan:
     Args:
         staging: [M, N], of C's dtype.
     """
-    return make_ring_plan("GEMM + all-reduce", a, staging)
+    return make_ring_plan("GEMM + all-reduce", a, staging, peers=triton_dist.n_pes() - 1)
 
 
 def run(
@@ -126,5 +125,5 @@ def run(
     gemm_all_reduce_kernel[plan.grid](
         a_map, b_map, tile_map(c, config), *peer_maps(c, PIECE), tile_map(next_staging, config, PIECE),
         tile_map(staging, config), plan.work, plan.split, scale, plan.state, plan.peers, plan.tile_columns,
-        pacing_of(config, SHARE, n_pes - 1), plan.trace(), config, b_by_columns, n_pes, **plan.options,
+        plan.pacing, plan.trace(), config, b_by_columns, n_pes, **plan.options,
     )  # fmt: skip

@@ -84,7 +84,9 @@ def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.con
 
 def make_plan(a: torch.Tensor, c: torch.Tensor) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
-    return Plan("GEMM + all-scatter", *grouped_schedule(a, c, peers=triton_dist.n_pes() - 1))
+    peers = triton_dist.n_pes() - 1
+    schedule, config = grouped_schedule(a, c, peers=peers)
+    return Plan("GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers))
 
 
 def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
@@ -97,5 +99,5 @@ def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: to
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     gemm_all_scatter_kernel[plan.grid](
         a_map, b_map, tile_map(c, config), *peer_maps(c, PIECE), plan.work, plan.split, scale, plan.state, plan.peers,
-        pacing_of(config, SHARE, n_pes - 1), plan.trace(), config, b_by_columns, n_pes, **plan.options,
+        plan.pacing, plan.trace(), config, b_by_columns, n_pes, **plan.options,
     )  # fmt: skip

@@ -20,9 +20,8 @@ from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
-from triton_dist.kernels.gemm.hopper.pacing import PIECE, pacing_of
+from triton_dist.kernels.gemm.hopper.pacing import PIECE
 from triton_dist.kernels.gemm.hopper.ring import (
-    SHARE,
     make_received,
     make_ring_plan,
     multiply_ring_tiles,
@@ -102,7 +101,7 @@ def make_plan(a: torch.Tensor, staging: torch.Tensor) -> Plan:
     Args:
         staging: [M, N], of C's dtype.
     """
-    return make_ring_plan("GEMM + reduce-scatter", a, staging)
+    return make_ring_plan("GEMM + reduce-scatter", a, staging, peers=1)
 
 
 def run(
@@ -118,6 +117,6 @@ def run(
     next_staging = triton_dist.peer(staging, (triton_dist.my_pe() + 1) % n_pes)
     gemm_reduce_scatter_kernel[plan.grid](
         a_map, b_map, tile_map(c, config), tile_map(next_staging, config, PIECE), tile_map(staging, config),
-        plan.work, plan.split, scale, plan.state, plan.peers, plan.tile_columns, pacing_of(config, SHARE, 1),
+        plan.work, plan.split, scale, plan.state, plan.peers, plan.tile_columns, plan.pacing,
         plan.trace(), config, b_by_columns, n_pes, **plan.options,
     )  # fmt: skip

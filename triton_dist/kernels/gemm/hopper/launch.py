@@ -19,6 +19,7 @@ from triton_dist.kernels.gemm.hopper import trace_events
 from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, MAX_PES, TILES
 from triton_dist.kernels.gemm.hopper.multiply import SplitK
+from triton_dist.kernels.gemm.hopper.store import Pacing
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS
 from triton_dist.kernels.gemm.hopper.work import Work
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
@@ -67,6 +68,7 @@ class Plan:
         n_flags: symmetric flags (``layout.py``); 0 if PEs do not signal each other.
         state_words: words of state that the schedule names, behind the first ones.
         tile_columns: columns of tiles that C has, where tiles have flags.
+        pacing: of tiles that are sent to peers while others are computed.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Plan:
     n_flags: int = TILES.value
     state_words: int = 0
     tile_columns: int = 0
+    pacing: Pacing | None = None
 
     def __post_init__(self) -> None:
         self.flags  # noqa: B018 (allocated by all PEs in the same order)

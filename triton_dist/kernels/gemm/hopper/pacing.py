@@ -7,8 +7,6 @@ the next tile and keep all programs of a GPU within what NVLink takes. Figures a
 
 from __future__ import annotations
 
-import functools
-
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import K_BYTES, Config
 from triton_dist.kernels.gemm.hopper.store import Pacing
@@ -26,9 +24,8 @@ _FLOPS_PER_CYCLE = 4096
 """Of a multiprocessor, with 16-bit floats."""
 
 
-@functools.cache
 def pacing_of(config: Config, share: float, peers: int) -> Pacing:
-    """The intervals for tiles that go to so many ``peers`` each.
+    """The intervals for tiles that are sent to so many ``peers`` each.
 
     Args:
         share: of the time of the unit that is computed meanwhile.

@@ -23,11 +23,12 @@ from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, si
 from triton_dist.kernels.gemm.hopper.launch import Plan
 from triton_dist.kernels.gemm.hopper.layout import PE, TILES
 from triton_dist.kernels.gemm.hopper.multiply import accumulate, hand_over, reduce_parts
+from triton_dist.kernels.gemm.hopper.pacing import pacing_of
 from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, RECEIVE, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 
-__all__ = ["SHARE", "make_received", "make_ring_plan", "multiply_ring_tiles", "receive_tiles", "signal_next_pe"]
+__all__ = ["make_received", "make_ring_plan", "multiply_ring_tiles", "receive_tiles", "signal_next_pe"]
 
 SHARE = 0.5
 """Share of the next tile's time over which a tile is sent. (What is added to the next tile arrives after that.)"""
@@ -115,10 +116,13 @@ def signal_next_pe(tile_row, tile_column, peers, tiles_n, epoch, N_PES: gl.const
     signal_peer(flag, gl.load(peers.distances + (peers.me + 1) % N_PES), epoch)
 
 
-def make_ring_plan(name: str, a: torch.Tensor, staging: torch.Tensor) -> Plan:
+def make_ring_plan(name: str, a: torch.Tensor, staging: torch.Tensor, *, peers: int) -> Plan:
     """The plan for GEMMs with ``a`` whose partial sums arrive in ``staging``, [M, N]. *Collective.*
 
     PE p computes the rows of PE p - 1 first, then those of p - 2, and its own last.
+
+    Args:
+        peers: to how many PEs a tile is sent at most.
     """
     n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
     rows = a.shape[0] // n_pes
@@ -130,4 +134,11 @@ def make_ring_plan(name: str, a: torch.Tensor, staging: torch.Tensor) -> Plan:
         for row, column in grouped(range(pe * tile_rows, (pe + 1) * tile_rows), columns)
     ]
     schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
-    return Plan(name, schedule, config, n_flags=TILES.value + len(tiles), tile_columns=len(columns))
+    return Plan(
+        name,
+        schedule,
+        config,
+        n_flags=TILES.value + len(tiles),
+        tile_columns=len(columns),
+        pacing=pacing_of(config, SHARE, peers),
+    )
