@@ -60,9 +60,12 @@ def gemm_all_scatter(call: Call) -> Computation:
     out = call.result((rows, columns * n_pes), symmetric=True)
     scale = call.scale()
     c = out[:, me * columns : (me + 1) * columns]
-    ways = {name: partial(_FUNCTIONS[name], a, b, c, scale) for name in _preferred()}
-    needs = {} if _hopper_fits(a, b, c) else dict.fromkeys(HOPPER_ALGORITHMS, _NEEDS)
-    return Computation(out, c, ways | needs)
+    lacking = () if _hopper_fits(a, b, c) else HOPPER_ALGORITHMS
+    return Computation(
+        out,
+        c,
+        {name: _NEEDS if name in lacking else partial(_FUNCTIONS[name], a, b, c, scale) for name in _preferred()},
+    )
 
 
 _NEEDS = (

@@ -149,8 +149,8 @@ def operand_maps(a: torch.Tensor, b: torch.Tensor, config: Config) -> tuple[Tens
 
 def peer_maps(c: torch.Tensor, block: tuple[int, int]) -> list[TensorDescriptor]:
     """The TMA descriptors of C on the next PE, the one after it, and so on; the last stands for those that lack."""
-    found = [_descriptor(there, block) for there in peer_tensors(c)]
-    return (found[1:] + found[-1:] * MAX_PES.value)[: MAX_PES.value - 1]
+    found, most = [_descriptor(there, block) for there in peer_tensors(c)], int(MAX_PES.value) - 1
+    return (found[1:] + found[-1:] * most)[:most]
 
 
 def peer_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
