@@ -1,4 +1,4 @@
-"""The machine code of products of few rows: made for a GPU that is not there."""
+"""The machine code of small-M GEMMs: made for a GPU that is not there."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def again_and_in_graphs(call: Callable[[], torch.Tensor], out: torch.Tensor, exp
 
 
 @check(gpu_only=True)
-def gemm_all_scatter_algorithms(world: World) -> None:
+def gemm_all_scatter_patterns(world: World) -> None:
     for m, n, k, dtype in ((1024, 640, 512, torch.bfloat16), (3000, 1160, 328, torch.float16)):
         a, parts = matrix(m, k, 1, dtype), [matrix(k, n, 2 + pe, dtype) for pe in range(world.n_pes)]
         expected = (a.float() @ torch.cat(parts, 1).float()).to(dtype).float()
@@ -63,7 +63,7 @@ def gemm_all_scatter_algorithms(world: World) -> None:
 
 
 @check(gpu_only=True)
-def all_gather_gemm_algorithms(world: World) -> None:
+def all_gather_gemm_patterns(world: World) -> None:
     for rows, n, k, dtype in (
         (256, 1160, 512, torch.bfloat16),
         (100, 640, 328, torch.float16),
@@ -84,7 +84,7 @@ def all_gather_gemm_algorithms(world: World) -> None:
 
 
 @check(gpu_only=True)
-def gemm_reduce_algorithms(world: World) -> None:
+def gemm_reduce_patterns(world: World) -> None:
     for rows, n, k, dtype in (
         (256, 1160, 512, torch.bfloat16),
         (100, 640, 328, torch.float16),

@@ -63,10 +63,10 @@ def in_turn(events: list[dict[str, Any]]) -> None:
 
 @check(gpu_only=True)
 def kernels_trace(world: World) -> None:
-    """Steps follow each other, nobody leaves a meeting before all have come, and then all clocks show about the same.
+    """Steps follow each other, no program leaves a barrier before all have arrived, and then all clocks agree.
 
-    PEs on one GPU have one clock, but take turns of milliseconds: a meeting does not bring them together in time. There
-    the order is checked in that clock's own time, without the zeros that meetings gave.
+    PEs on one GPU have one clock, but take turns of milliseconds: a barrier does not bring them together in time. There
+    the order is checked in that clock's own time, without the zeros that barriers gave.
     """
     n, programs = 20, 4
     x = triton_dist.zeros(programs)
@@ -93,8 +93,8 @@ def kernels_trace(world: World) -> None:
             ended = [event["ts"] + event["dur"] for event in waits]
             assert max(began) < min(ended) + clocks_differ, f"somebody left {step} before all came: {began}, {ended} µs"
             spreads.append(max(ended) - min(ended))
-    # Of most meetings: another program on a GPU, a debugger's say, may have its turn in one.
-    assert shared or median(spreads) < clocks_differ, f"clocks differ: behind meetings they showed {spreads} µs apart"
+    # Of most barriers: another program on a GPU, a debugger's say, may have its turn in one.
+    assert shared or median(spreads) < clocks_differ, f"clocks differ: behind barriers they showed {spreads} µs apart"
 
 
 def same_when_traced(name: str, call: Callable[[], torch.Tensor]) -> None:
@@ -139,8 +139,8 @@ def kernels_trace_gathering_and_rings(world: World) -> None:
 def kernels_trace_few_rows(world: World) -> None:
     a, b = matrix(32, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)
     out = triton_dist.zeros(32, 640, dtype=BF16)
-    same_when_traced("few rows", partial(kernels.gemm_reduce_scatter, a, b, algorithm="fused"))
-    same_when_traced("few rows to all", partial(kernels.gemm_all_reduce, a, b, out, algorithm="fused"))
+    same_when_traced("small M", partial(kernels.gemm_reduce_scatter, a, b, algorithm="fused"))
+    same_when_traced("small M to all", partial(kernels.gemm_all_reduce, a, b, out, algorithm="fused"))
 
 
 @check(gpu_only=True)

@@ -31,7 +31,7 @@ def exchange(state, slots, seen, rounds, N_PES: tl.constexpr):
         barrier(state, i, N_PES)  # the next round is written when all have read this one
 
 
-def check_meetings(world: Any) -> None:
+def check_barriers(world: Any) -> None:
     """Of grids of several sizes, one after the other with one state."""
     n = world.n_pes
     state = workspace.barrier_state()

@@ -141,7 +141,7 @@ def product(world: Any, algorithm: str) -> Callable[[], object]:
     return lambda: kernels.gemm_all_scatter(a, b, out, algorithm=algorithm)
 
 
-def check_every_tile_of_a_product(world: Any) -> None:
+def check_every_tile_of_a_gemm(world: Any) -> None:
     """Of 4 × 3 tiles, on every PE, each is computed once and then sent; with flags, it is awaited between."""
     for algorithm, waits in (
         ("fused_sequential", False),
@@ -169,7 +169,7 @@ def check_every_tile_of_a_product(world: Any) -> None:
                     assert computed["ts"] + computed["dur"] <= sent["ts"] + 1e-3, (algorithm, pe, tile)
 
 
-def check_products_of_few_rows(world: Any) -> None:
+def check_small_m_gemms(world: Any) -> None:
     """A tile is computed, then sent, then awaited; where all shall have all of it, it is sent and awaited again."""
     a, b = torch.ones(4 * world.n_pes, 40), torch.ones(40, 70)
     out = triton_dist.zeros(4 * world.n_pes, 70)
