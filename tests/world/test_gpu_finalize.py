@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.gpu import launch_check, module_state
 from triton_dist.gpu.world import GpuWorld
-from triton_dist.world.base import Launch, World
+from triton_dist.world.base import World
 
 
 class FinalizedNvshmem:

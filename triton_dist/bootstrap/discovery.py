@@ -13,9 +13,9 @@ from triton_dist.bootstrap.authentication import read_secret
 from triton_dist.bootstrap.deadline import within
 from triton_dist.bootstrap.failure_detector import Watch
 from triton_dist.bootstrap.key_agreement import agree, create_key
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.bootstrap.launchers import mpi, process_group
 from triton_dist.bootstrap.rendezvous import Member, check_in
-from triton_dist.world.base import Launch
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from triton_dist import check, environment
 from triton_dist.bootstrap import memfd
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.check.log import Log, LogError
 from triton_dist.cpu.bootstrap import DESCRIPTOR
 from triton_dist.cpu.host_accesses import HostAccesses
 from triton_dist.cpu.recorder import Recorder
 from triton_dist.cpu.torch_barriers import TorchBarriers
-from triton_dist.world.base import Launch
 
 if TYPE_CHECKING:
     from triton_dist.cpu.world import CpuWorld

@@ -24,11 +24,12 @@ import greenlet
 
 from triton_dist import environment
 from triton_dist._C._runtime import Backoff
+from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.cpu import location
 from triton_dist.cpu.outstanding import Outstanding
 from triton_dist.cpu.schedule import Access
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
-from triton_dist.cpu.world import BrokenWorldError, CpuWorld
+from triton_dist.cpu.world import CpuWorld
 
 __all__ = ["CannotGoOnError", "Program", "Scheduler", "Wait", "running"]
 

@@ -18,6 +18,8 @@ import torch
 from triton_dist import environment
 from triton_dist._C import _runtime
 from triton_dist._C._runtime import Caller
+from triton_dist.bootstrap.failure_detector import BrokenWorldError
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu import schedule
 from triton_dist.cpu.allocator import CHECKED_GAP, FirstFit, padded
 from triton_dist.cpu.bootstrap import join
@@ -25,14 +27,14 @@ from triton_dist.cpu.host_ops import CpuHostOps
 from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
 from triton_dist.world.allocations import Allocation
-from triton_dist.world.base import BrokenWorldError, Launch, World, check_same_calls
+from triton_dist.world.base import World, check_same_calls
 from triton_dist.world.raw_tensor import elsewhere, start_of, tensor_at
 from triton_dist.world.teams import Team, agree_on_handle
 
 if TYPE_CHECKING:
     from triton_dist.cpu.checking import Checking
 
-__all__ = ["MAX_TEAMS", "BrokenWorldError", "CpuWorld", "current", "refuse_stale"]
+__all__ = ["MAX_TEAMS", "CpuWorld", "current", "refuse_stale"]
 
 MAX_TEAMS = 32
 """With the team of all; as many as NVSHMEM has by default, and the p2p device library."""

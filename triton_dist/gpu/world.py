@@ -19,6 +19,7 @@ import torch
 
 from triton_dist import environment
 from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.gpu import launch_check, module_state, p2p, waiting_kernels
 from triton_dist.gpu.device_choice import choose_device, why_not_nvshmem
 from triton_dist.gpu.heap import GpuHeap, rounded
@@ -28,7 +29,7 @@ from triton_dist.gpu.register import obstacle
 from triton_dist.gpu.teams import GpuTeams
 from triton_dist.gpu.wait_reports import Place, WaitReports
 from triton_dist.world.allocations import Allocation
-from triton_dist.world.base import Launch, World, check_same_calls
+from triton_dist.world.base import World, check_same_calls
 from triton_dist.world.raw_tensor import bytes_at
 from triton_dist.world.teams import Team
 

@@ -13,8 +13,10 @@ import torch
 
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.discovery import discover
+from triton_dist.bootstrap.failure_detector import BrokenWorldError
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.world import host_ops, teams
-from triton_dist.world.base import BrokenWorldError, Launch, World
+from triton_dist.world.base import World
 from triton_dist.world.integers import integer
 from triton_dist.world.kind import kind
 
