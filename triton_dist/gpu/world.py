@@ -120,7 +120,7 @@ class GpuWorld(World):
         if any(obstacles):
             listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(obstacles) if theirs)
             raise ValueError(f"this memory cannot be registered. {listed}")
-        self._finish_work()  # as for an allocation
+        self.finish_work()  # as for an allocation
         try:
             return self._heap.register(tensor)
         except RuntimeError:
@@ -134,7 +134,7 @@ class GpuWorld(World):
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
         # NVSHMEM's malloc contains a barrier of all PEs, and so may pending work of streams. Barriers of one team share
         # a counter and must not overlap on a PE.
-        self._finish_work()
+        self.finish_work()
         return self._heap.allocate(shape, dtype)
 
     def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
@@ -159,16 +159,16 @@ class GpuWorld(World):
         """Whether other code has finalized NVSHMEM. Nearly all of its functions abort the process then."""
         return bool(self._bindings.init_status() < _INITIALIZED)
 
-    def _finish_work(self) -> None:
+    def finish_work(self) -> None:
         torch.cuda.synchronize(self.device)
 
     def barrier_all(self) -> None:
         self.check_live()
-        self._finish_work()
+        self.finish_work()
         self._bindings.barrier_all()
 
     def make_team(self, parent: Team, team: Team) -> int:
-        self._finish_work()
+        self.finish_work()
         handle = self._teams.make(parent, team)
         self._tell_modules()
         handles = self.together(parent, "making a team", str(handle))  # only now may kernels of members meet
@@ -186,7 +186,7 @@ class GpuWorld(World):
         return self._launch.exchange(f"{team.name}/{self._rounds[team.name]}", text, team.pes)
 
     def _close(self) -> None:
-        self._finish_work()
+        self.finish_work()
         if self._nvshmem_is_gone():  # as in scripts of Triton-distributed; finalizing was a barrier
             self._forget()
             return
@@ -222,7 +222,7 @@ class GpuWorld(World):
     def _prepare_p2p(self) -> tuple[list[int], str]:
         """How far each PE's heap is mapped from this one's, or why not all are, the same on every PE. *Collective.*"""
         self._sync.zero_()
-        self._finish_work()
+        self.finish_work()
         here = self._sync.data_ptr()
         there = [self._bindings.ptr(here, pe) for pe in range(self.n_pes)]  # 0 where nothing is mapped
         missing = [str(pe) for pe, address in enumerate(there) if not address]

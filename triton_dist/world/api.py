@@ -15,7 +15,7 @@ from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.discovery import discover
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.bootstrap.launch import Launch
-from triton_dist.world import host_ops, teams
+from triton_dist.world import checked_ops, teams
 from triton_dist.world.base import World
 from triton_dist.world.integers import integer
 from triton_dist.world.kind import kind
@@ -283,7 +283,7 @@ def put(dst: torch.Tensor, src: torch.Tensor, pe: int, *, stream: Any = None) ->
 
     The peer sees it after a :func:`barrier` behind it on the stream. NVSHMEM's ``putmem_on_stream``.
     """
-    host_ops.put(_current(), dst, src, pe, stream)
+    checked_ops.put(_current(), dst, src, pe, stream)
 
 
 def get(dst: torch.Tensor, src: torch.Tensor, pe: int, *, stream: Any = None) -> None:
@@ -291,7 +291,7 @@ def get(dst: torch.Tensor, src: torch.Tensor, pe: int, *, stream: Any = None) ->
 
     NVSHMEM's ``getmem_on_stream``.
     """
-    host_ops.get(_current(), dst, src, pe, stream)
+    checked_ops.get(_current(), dst, src, pe, stream)
 
 
 def barrier(team: teams.Team | None = None, *, stream: Any = None) -> None:
@@ -299,7 +299,7 @@ def barrier(team: teams.Team | None = None, *, stream: Any = None) -> None:
 
     What was put or stored to a peer before it, on the stream, is visible there behind it.
     """
-    host_ops.barrier(_current(), team, stream)
+    checked_ops.barrier(_current(), team, stream)
 
 
 def broadcast(
@@ -315,7 +315,7 @@ def broadcast(
         ValueError, TypeError: the operands do not fit; one is not symmetric or was freed; this PE is not in the team.
         RuntimeError: there is no world; the team was destroyed; in the CPU world, members call different things.
     """
-    host_ops.broadcast(_current(), dst, src, root, team, stream)
+    checked_ops.broadcast(_current(), dst, src, root, team, stream)
 
 
 def fcollect(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = None, stream: Any = None) -> None:
@@ -323,7 +323,7 @@ def fcollect(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = 
 
     ``dst`` has as many elements as all the ``src`` together. Otherwise like :func:`broadcast`. OpenSHMEM 1.5, 9.9.8.
     """
-    host_ops.fcollect(_current(), dst, src, team, stream)
+    checked_ops.fcollect(_current(), dst, src, team, stream)
 
 
 def alltoall(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = None, stream: Any = None) -> None:
@@ -332,7 +332,7 @@ def alltoall(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = 
     ``dst`` and ``src`` have as many equal parts as the team has members. Otherwise like :func:`broadcast`.
     OpenSHMEM 1.5, 9.9.5.
     """
-    host_ops.alltoall(_current(), dst, src, team, stream)
+    checked_ops.alltoall(_current(), dst, src, team, stream)
 
 
 def reduce(
@@ -343,7 +343,7 @@ def reduce(
     ``op`` is ``"sum"``, ``"min"`` or ``"max"``; dtypes are integers and floats, no bool or complex numbers. Otherwise
     like :func:`broadcast`. OpenSHMEM 1.5, 9.9.9.
     """
-    host_ops.reduce(_current(), dst, src, op, team, stream)
+    checked_ops.reduce(_current(), dst, src, op, team, stream)
 
 
 def reducescatter(
@@ -353,7 +353,7 @@ def reducescatter(
 
     NVSHMEM's ``reducescatter``.
     """
-    host_ops.reducescatter(_current(), dst, src, op, team, stream)
+    checked_ops.reducescatter(_current(), dst, src, op, team, stream)
 
 
 def _current() -> World:

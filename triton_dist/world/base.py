@@ -11,18 +11,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
+
+import torch
 
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.world.allocations import Allocation, Ledger
+from triton_dist.world.host_ops import HostOps
 from triton_dist.world.integers import integer
 from triton_dist.world.teams import Team
-
-if TYPE_CHECKING:
-    import torch
-
-    from triton_dist.world.host_ops import HostOps
 
 __all__ = ["World", "check_same_calls"]
 
@@ -116,7 +114,7 @@ class World(ABC):
         allocation = None if self.finalized else self._started_by(tensor)
         # What cannot be freed here is announced, too: the other PEs must not wait for a call that never comes.
         call = f"free(tensor {allocation.number}: {allocation})" if allocation else "free(no allocation)"
-        self._finish_work()
+        self.finish_work()
         self.together(self.team_world, call)
         if allocation is None:
             raise ValueError(
@@ -180,7 +178,7 @@ class World(ABC):
     def _give_back(self, allocation: Allocation) -> None:
         """End an allocation. Called by all PEs at the same time, when no device works on it any more."""
 
-    def _finish_work(self) -> None:  # noqa: B027 (a world may have no device that works by itself)
+    def finish_work(self) -> None:  # noqa: B027 (a world may have no device that works by itself)
         """Wait until this PE's device has done all that was started."""
 
     # ---- doing things together
@@ -204,7 +202,7 @@ class World(ABC):
         calls, values, drops = zip(*((*text.split("\n"), "", "")[:3] for text in texts), strict=True)
         check_same_calls(team, calls)
         if of_all and (unused := self.ledger.unused(drops)):
-            self._finish_work()
+            self.finish_work()
             for allocation in unused:
                 self._give_back(allocation)
         return list(values)
