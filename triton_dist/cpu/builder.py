@@ -14,9 +14,9 @@ from triton_dist.cpu.bfloat16 import Bfloat16Builder
 from triton_dist.cpu.libdevice import implementation
 from triton_dist.cpu.ops import IMPLEMENTATIONS, intention
 from triton_dist.cpu.processor import ProcessorBuilder
+from triton_dist.cpu.program import running
 from triton_dist.cpu.recorder import Recorder
 from triton_dist.cpu.schedule import Access
-from triton_dist.cpu.scheduler import running
 from triton_dist.cpu.world import current
 
 __all__ = ["CpuBuilder"]

@@ -22,8 +22,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.cpu import language_patch, location
+from triton_dist.cpu.program import Program, running
 from triton_dist.cpu.recorder import OutsideError
-from triton_dist.cpu.scheduler import CannotGoOnError, Program, Scheduler, running
+from triton_dist.cpu.scheduler import CannotGoOnError, Scheduler
 from triton_dist.cpu.world import current, refuse_stale
 
 __all__ = ["Executor", "KernelError"]

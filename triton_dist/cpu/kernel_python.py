@@ -21,7 +21,7 @@ from triton.compiler.code_generator import _condition_types
 from triton.compiler.errors import UnsupportedLanguageConstruct
 from triton.runtime import interpreter as stock
 
-from triton_dist.cpu.scheduler import running
+from triton_dist.cpu.program import running
 
 __all__ = [
     "assigned",

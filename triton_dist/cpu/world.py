@@ -11,7 +11,6 @@ import time
 import weakref
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,6 +22,7 @@ from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu import schedule
 from triton_dist.cpu.allocator import CHECKED_GAP, FirstFit, padded
 from triton_dist.cpu.bootstrap import join
+from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_ops import CpuHostOps
 from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
@@ -30,9 +30,6 @@ from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls
 from triton_dist.world.raw_tensor import elsewhere, start_of, tensor_at
 from triton_dist.world.teams import Team, agree_on_handle
-
-if TYPE_CHECKING:
-    from triton_dist.cpu.checking import Checking
 
 __all__ = ["MAX_TEAMS", "CpuWorld", "current", "refuse_stale"]
 
@@ -94,10 +91,9 @@ class CpuWorld(World):
         self._kernel_calls: dict[int, str] = {}
         self.turns = self._take_turns(launch)
         self.checking: Checking | None = None
-        if environment.get("TRITON_DIST_CHECK"):
-            from triton_dist.cpu.checking import Checking  # which looks at programs, and so at worlds
-
-            self.checking = Checking(launch, self)
+        if checked:
+            assert self.turns is not None
+            self.checking = Checking(launch, self, self.turns)
         self.recorder = None if self.checking is None else self.checking.recorder
         self._process = os.getpid()
         if launch.watch is not None:
