@@ -162,7 +162,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Owner:
     owner = Owner()
-    monkeypatch.setattr(side_stream, "_current", lambda: owner)
+    monkeypatch.setattr(side_stream, "current_world", lambda: owner)
     return owner
 
 
@@ -198,7 +198,7 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     def peer(tensor: torch.Tensor, there: int) -> torch.Tensor:
         return flags[there] if tensor is flags[pe] else gathered[there][:256]
 
-    monkeypatch.setattr(side_stream, "_current", lambda: owners[pe])
+    monkeypatch.setattr(side_stream, "current_world", lambda: owners[pe])
     monkeypatch.setattr(triton_dist, "my_pe", lambda: pe)
     monkeypatch.setattr(triton_dist, "n_pes", lambda: n_pes)
     monkeypatch.setattr(triton_dist, "peer", peer)

@@ -28,6 +28,7 @@ from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls
+from triton_dist.world.current import find_world
 from triton_dist.world.raw_tensor import elsewhere, start_of, tensor_at
 from triton_dist.world.teams import Team, agree_on_handle
 
@@ -39,14 +40,14 @@ MAX_TEAMS = 32
 _LOOK_SECONDS = 0.1
 """How often a wait looks whether the awaited PEs still run."""
 
-_current: CpuWorld | None = None
 _ended: weakref.WeakSet[_runtime.SymmetricHeap] = weakref.WeakSet()
 """Heaps of worlds that have ended while tensors on them live."""
 
 
 def current() -> CpuWorld | None:
     """This process's world, between its making and its end."""
-    return _current
+    world = find_world()
+    return world if isinstance(world, CpuWorld) else None
 
 
 def refuse_stale(name: str, tensor: torch.Tensor) -> None:
@@ -56,8 +57,9 @@ def refuse_stale(name: str, tensor: torch.Tensor) -> None:
         ValueError: the tensor, of this world or on a peer, was freed. RuntimeError: its world is finalized.
     """
     address = tensor.untyped_storage().data_ptr()
-    if _current is not None and (place := _current.heap.find(address)) is not None:
-        if _current.ledger.find(place[1]) is None:
+    world = current()
+    if world is not None and (place := world.heap.find(address)) is not None:
+        if world.ledger.find(place[1]) is None:
             raise ValueError(f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor that was freed")
     elif any(heap.find(address) is not None for heap in _ended):
         raise RuntimeError(
@@ -100,8 +102,6 @@ class CpuWorld(World):
             launch.watch.on_trouble(lambda trouble: self.control.abort(trouble.pe, trouble.what))
         atexit.register(self._on_exit)
         self.together(self.team_world, "init()")
-        global _current
-        _current = self
 
     # ---- symmetric tensors
 
@@ -438,6 +438,3 @@ class CpuWorld(World):
         _ended.add(self.heap)
         self.control.leave(self.pe)
         atexit.unregister(self._on_exit)
-        global _current
-        if _current is self:
-            _current = None

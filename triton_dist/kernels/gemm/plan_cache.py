@@ -11,7 +11,7 @@ import torch
 import triton_dist
 from triton_dist.kernels.protocols.workspace import refuse_in_capture
 from triton_dist.world import World
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["kept", "room", "shape_of"]
 
@@ -25,7 +25,7 @@ def kept(key: Hashable, make: Callable[[], _T]) -> _T:
     Raises:
         RuntimeError: that would be now, while a CUDA graph is captured.
     """
-    things = _things.setdefault(_current(), {})
+    things = _things.setdefault(current_world(), {})
     if key not in things:
         refuse_in_capture("a product of this shape has not run yet, so that its workspace does not exist")
         things[key] = make()

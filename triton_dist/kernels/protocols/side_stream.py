@@ -17,7 +17,7 @@ import torch
 
 from triton_dist.kernels.cuda import check, driver
 from triton_dist.world import World
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["SideStreams", "side_stream"]
 
@@ -31,7 +31,7 @@ def side_stream() -> Iterator[torch.cuda.Stream]:
     """
     here = torch.cuda.current_stream()
     entered = here.record_event()
-    beside = _current().own(SideStreams).beside(here)
+    beside = current_world().own(SideStreams).beside(here)
     beside.wait_event(entered)
     yield beside
     here.wait_stream(beside)

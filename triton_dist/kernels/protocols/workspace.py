@@ -14,7 +14,7 @@ import torch
 import triton_dist
 from triton_dist.kernels.protocols.barrier import PROGRAMS, ROW
 from triton_dist.world import World
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["is_symmetric", "refuse_in_capture", "room", "scratch"]
 
@@ -31,7 +31,7 @@ def scratch(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Te
         RuntimeError: it would have to be made while a CUDA graph is captured: run the kernel once before.
         MemoryError: the symmetric heap is full.
     """
-    places = _places.setdefault(_current(), {})
+    places = _places.setdefault(current_world(), {})
     found = places.get(name)
     if found is None or found.numel() < numel:
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
@@ -56,7 +56,7 @@ def room(name: str = "") -> torch.Tensor:
 
 def is_symmetric(tensor: torch.Tensor) -> bool:
     """Whether a tensor lies in this PE's part of the symmetric heap."""
-    world = _current()
+    world = current_world()
     try:
         world.peer(tensor, world.pe)
     except ValueError:

@@ -26,7 +26,7 @@ import triton_dist
 from triton_dist.kernels.protocols.barrier import meet
 from triton_dist.kernels.protocols.workspace import room
 from triton_dist.kernels.tracing.events import KINDS, WORDS
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["Event", "claim", "paused", "record", "tracing"]
 
@@ -95,7 +95,7 @@ def tracing(path: str | Path) -> Iterator[None]:
     global _session
     if _session is not None:
         raise RuntimeError(f"tracing to {path}: operations are traced already, to {_session.path}; one ends first")
-    session = _Session(Path(path), torch.zeros(1, dtype=torch.int64, device=_current().device))
+    session = _Session(Path(path), torch.zeros(1, dtype=torch.int64, device=current_world().device))
     _begin[(1,)](session.zero, room("tracing"), triton_dist.n_pes(), num_warps=1)
     _session = session
     try:
