@@ -8,18 +8,23 @@ earlier one, and which world there is. Each is a class whose docstring says why 
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+import threading
+from typing import Any, TypeVar
 
 __all__ = ["of_process"]
 
 _Kind = TypeVar("_Kind")
 
 _instances: dict[type, Any] = {}
+_creating = threading.RLock()
 
 
 def of_process(kind: type[_Kind]) -> _Kind:
     """This process's ``kind``. The first call creates it as ``kind()``. Any thread may call this."""
     found = _instances.get(kind)
     if found is None:
-        found = _instances.setdefault(kind, kind())
-    return cast("_Kind", found)
+        with _creating:
+            if kind not in _instances:
+                _instances[kind] = kind()
+            found = _instances[kind]
+    return found  # type: ignore[no-any-return]

@@ -26,6 +26,7 @@ from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_ops import CpuHostOps
 from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
+from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls
 from triton_dist.world.current import find_world
@@ -40,8 +41,9 @@ MAX_TEAMS = 32
 _LOOK_SECONDS = 0.1
 """How often a wait looks whether the awaited PEs still run."""
 
-_ended: weakref.WeakSet[_runtime.SymmetricHeap] = weakref.WeakSet()
-"""Heaps of worlds that have ended while tensors on them live."""
+
+class EndedHeaps(weakref.WeakSet[_runtime.SymmetricHeap]):
+    """Heaps of worlds that have ended while tensors on them live. One for each process, since they outlive worlds."""
 
 
 def current() -> CpuWorld | None:
@@ -61,7 +63,7 @@ def refuse_stale(name: str, tensor: torch.Tensor) -> None:
     if world is not None and (place := world.heap.find(address)) is not None:
         if world.ledger.find(place[1]) is None:
             raise ValueError(f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor that was freed")
-    elif any(heap.find(address) is not None for heap in _ended):
+    elif any(heap.find(address) is not None for heap in of_process(EndedHeaps)):
         raise RuntimeError(
             f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor of a world that is finalized"
         )
@@ -435,6 +437,6 @@ class CpuWorld(World):
             self.checking.end()
         if self.turns is not None:
             self.turns.leave(waiting=politely)
-        _ended.add(self.heap)
+        of_process(EndedHeaps).add(self.heap)
         self.control.leave(self.pe)
         atexit.unregister(self._on_exit)

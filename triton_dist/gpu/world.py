@@ -20,14 +20,18 @@ import torch
 from triton_dist import environment
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.launch import Launch
-from triton_dist.gpu import launch_check, module_state, p2p, waiting_kernels
+from triton_dist.gpu import module_state, p2p
 from triton_dist.gpu.device_choice import choose_device, why_not_nvshmem
 from triton_dist.gpu.heap import GpuHeap, rounded
 from triton_dist.gpu.host_ops import GpuHostOps
+from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory
+from triton_dist.gpu.module_state import LoadedModules
 from triton_dist.gpu.nvshmem_calls import let_threads_run
 from triton_dist.gpu.register import obstacle
 from triton_dist.gpu.teams import GpuTeams
 from triton_dist.gpu.wait_reports import Place, WaitReports
+from triton_dist.gpu.waiting_kernels import WaitingKernels
+from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls
 from triton_dist.world.raw_tensor import bytes_at
@@ -86,19 +90,17 @@ class GpuWorld(World):
         fill = {"nvshmem": self._fill_nvshmem, "p2p": self._fill_p2p}
         fill = {name: how for name, how in fill.items() if name not in lacking}
         self.transports = tuple(fill)
-        module_state.bind(self.device.index, fill, lacking)
+        of_process(LoadedModules).bind(self.device.index, fill, lacking)
         place = Place(self.ledger, self._sync.data_ptr())
         self._wait_reports = WaitReports(
             self.pe, self.n_pes, self.device, place, launch.watch, wait_timeout, aborts_waits
         )
-        waiting_kernels.bind(self._wait_reports.fill)
-        launch_check.bind(
-            launch_check.SymmetricMemory(
-                contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
-                freed=self._heap.is_freed,
-                owner=f"PE {self.pe}",
-                scatter_limit=reduce_scratch // 2 // self.n_pes if self.n_pes > 1 else sys.maxsize,
-            )
+        of_process(WaitingKernels).bind(self._wait_reports.fill)
+        of_process(LaunchChecks).memory = SymmetricMemory(
+            contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
+            freed=self._heap.is_freed,
+            owner=f"PE {self.pe}",
+            scatter_limit=reduce_scratch // 2 // self.n_pes if self.n_pes > 1 else sys.maxsize,
         )
 
     def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
@@ -198,8 +200,8 @@ class GpuWorld(World):
         self._heap.close()
         self._bindings.free(self._sync.data_ptr())
         _compile_for(None)
-        launch_check.unbind()
-        for module in module_state.unbind():
+        of_process(LaunchChecks).memory = None
+        for module in of_process(LoadedModules).unbind():
             if module.transport == "nvshmem":
                 self._bindings.cumodule_finalize(module.handle)
         self._nvshmem.finalize()
@@ -212,11 +214,11 @@ class GpuWorld(World):
         """Release all resources other than NVSHMEM's memory."""
         self._stop_wait_reports()
         _compile_for(None)
-        launch_check.unbind()
-        module_state.unbind()
+        of_process(LaunchChecks).memory = None
+        of_process(LoadedModules).unbind()
 
     def _stop_wait_reports(self) -> None:
-        waiting_kernels.unbind()
+        of_process(WaitingKernels).unbind()
         self._wait_reports.end()
 
     def _prepare_p2p(self) -> tuple[list[int], str]:
@@ -235,7 +237,7 @@ class GpuWorld(World):
 
     def _tell_modules(self) -> None:
         """Loaded modules learn of teams. No kernel may run. (NVSHMEM's find theirs in memory, which it keeps.)"""
-        module_state.refill("p2p")
+        of_process(LoadedModules).refill("p2p")
 
     def _fill_nvshmem(self, module: module_state.Module) -> None:
         """Copy NVSHMEM's state into a module, so that its kernels know the PEs and the heap."""

@@ -11,7 +11,7 @@ import torch
 import triton_dist
 from ops.harness import GPU, check, expect_equal
 from triton_dist import World, kernels
-from triton_dist.kernels.gemm.plan_cache import _things
+from triton_dist.kernels.gemm.plan_cache import Kept
 from triton_dist.kernels.protocols import workspace
 from triton_dist.kernels.protocols.ll import LL_PROGRAMS
 
@@ -26,7 +26,7 @@ LATE_SECONDS = 0.01
 def count_from(world: World, start: int) -> None:
     """As if there had been so many launches, of everything that has been launched. *Collective.*"""
     triton_dist.barrier_all()
-    for name, words in workspace._places[world].items():
+    for name, words in world.own(workspace.Workspace).places.items():
         if name.startswith("room"):  # flags and counters
             words.fill_(start)
         elif name.startswith("mailbox"):
@@ -36,7 +36,7 @@ def count_from(world: World, start: int) -> None:
         from triton_dist.kernels.gemm.hopper.launch import Launcher
         from triton_dist.kernels.gemm.hopper.layout import CHUNKS, EPOCH
 
-        for thing in _things.get(world, {}).values():
+        for thing in world.own(Kept).things.values():
             launcher = getattr(thing, "launcher", thing)
             if isinstance(launcher, Launcher):
                 launcher.state[EPOCH.value] = start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
@@ -13,10 +12,19 @@ from triton_dist.kernels.protocols.workspace import refuse_in_capture
 from triton_dist.world import World
 from triton_dist.world.current import current_world
 
-__all__ = ["kept", "room", "shape_of"]
+__all__ = ["Kept", "kept", "room", "shape_of"]
 
 _T = TypeVar("_T")
-_things: weakref.WeakKeyDictionary[World, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
+
+
+class Kept:
+    """What operations of one world keep."""
+
+    def __init__(self, world: World) -> None:
+        self.things: dict[Hashable, Any] = {}
+
+    def close(self) -> None:
+        self.things.clear()
 
 
 def kept(key: Hashable, make: Callable[[], _T]) -> _T:
@@ -25,7 +33,7 @@ def kept(key: Hashable, make: Callable[[], _T]) -> _T:
     Raises:
         RuntimeError: that would be now, while a CUDA graph is captured.
     """
-    things = _things.setdefault(current_world(), {})
+    things = current_world().own(Kept).things
     if key not in things:
         refuse_in_capture("a product of this shape has not run yet, so that its workspace does not exist")
         things[key] = make()

@@ -7,8 +7,6 @@ so that kernels may be captured in CUDA graphs and replayed in any order, the sa
 
 from __future__ import annotations
 
-import weakref
-
 import torch
 
 import triton_dist
@@ -16,9 +14,17 @@ from triton_dist.kernels.protocols.barrier import PROGRAMS, ROW
 from triton_dist.world import World
 from triton_dist.world.current import current_world
 
-__all__ = ["is_symmetric", "refuse_in_capture", "room", "scratch"]
+__all__ = ["Workspace", "is_symmetric", "refuse_in_capture", "room", "scratch"]
 
-_places: weakref.WeakKeyDictionary[World, dict[str, torch.Tensor]] = weakref.WeakKeyDictionary()
+
+class Workspace:
+    """The symmetric memory that kernels of one world keep, by name."""
+
+    def __init__(self, world: World) -> None:
+        self.places: dict[str, torch.Tensor] = {}
+
+    def close(self) -> None:
+        self.places.clear()
 
 
 def scratch(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
@@ -31,7 +37,7 @@ def scratch(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Te
         RuntimeError: it would have to be made while a CUDA graph is captured: run the kernel once before.
         MemoryError: the symmetric heap is full.
     """
-    places = _places.setdefault(current_world(), {})
+    places = current_world().own(Workspace).places
     found = places.get(name)
     if found is None or found.numel() < numel:
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
