@@ -21,11 +21,13 @@ from triton.runtime.errors import InterpreterError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
-from triton_dist.cpu import language_patch, location
+from triton_dist.cpu import location
+from triton_dist.cpu.language_patch import LanguagePatch
 from triton_dist.cpu.program import Program, running
 from triton_dist.cpu.recorder import OutsideError
 from triton_dist.cpu.scheduler import CannotGoOnError, Scheduler
 from triton_dist.cpu.world import current, refuse_stale
+from triton_dist.process_state import of_process
 
 __all__ = ["Executor", "KernelError"]
 
@@ -57,7 +59,7 @@ class Executor(stock.GridExecutor):  # type: ignore[misc]
         grid = self.grid(bound) if callable(self.grid) else self.grid
         for name, arg in bound.items():
             _refuse_stale(name, arg)
-        with language_patch.applied(self.fn.__globals__):
+        with of_process(LanguagePatch).applied(self.fn.__globals__):
             self._run(
                 _three(grid),
                 {name: arg if name in self.constexprs else _to_tensor(arg) for name, arg in bound.items()},

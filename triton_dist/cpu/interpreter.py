@@ -17,20 +17,23 @@ from triton.runtime import interpreter as stock
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from triton_dist.cpu import bfloat16, language_patch
+from triton_dist.cpu import bfloat16
 from triton_dist.cpu.builder import CpuBuilder
 from triton_dist.cpu.executor import Executor
 from triton_dist.cpu.kernel_source import rewritten
+from triton_dist.cpu.language_patch import LanguagePatch
+from triton_dist.process_state import of_process
 
 __all__ = ["install"]
 
 
-@functools.cache
 def install(*, compilable: bool = False) -> None:
     """Interpret every kernel of this process in the CPU world from now on. Idempotent.
 
     ``compilable``: functions that ``triton.jit`` makes from now on can also be compiled.
     """
+    if stock.interpreter_builder.__class__ is CpuBuilder:
+        return
     if not compilable:
         # Bypasses the knob's setter, which would also set TRITON_INTERPRET for child processes.
         triton.knobs.runtime.__dict__["interpret"] = True
@@ -65,9 +68,10 @@ def _run(self: stock.InterpretedFunction, *args: Any, grid: Any, warmup: bool, *
 
 def _call(self: stock.InterpretedFunction, *args: Any, **kwargs: Any) -> Any:
     """A call from a kernel. Unlike Triton's, it neither patches the language again nor wraps the error again."""
-    if not language_patch.is_applied():
+    patch = of_process(LanguagePatch)
+    if not patch.is_applied():
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
-    language_patch.extend(self.fn.__globals__)
+    patch.extend(self.fn.__globals__)
     return self.rewrite()(*args, **kwargs)
 
 
