@@ -255,6 +255,8 @@ def cached_file(key: str, name: str, make: Callable[[], bytes]) -> str:
 LAUNCHER_ARGUMENTS = 6
 """Between the grid and the kernel's arguments a launcher takes a stream, a function, metadata, and hooks."""
 
+_loading = threading.RLock()
+
 
 def extend_loading(loaded: Callable[[Any], None]) -> None:
     """Have ``loaded`` called with every kernel whose module was loaded, before its first launch.
@@ -265,13 +267,12 @@ def extend_loading(loaded: Callable[[Any], None]) -> None:
     plain = CompiledKernel._init_handles
     if hasattr(plain, "is_extended"):
         return
-    loading = threading.RLock()
 
     @functools.wraps(plain)
     def init_handles(kernel: Any) -> None:
         if hasattr(kernel, "_triton_dist_loaded"):
             return
-        with loading:
+        with _loading:
             if hasattr(kernel, "_triton_dist_loaded"):
                 return
             loaded_before = kernel.module is not None

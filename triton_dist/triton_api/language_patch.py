@@ -18,8 +18,6 @@ import triton.language as tl
 from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITCallable
 
-from triton_dist.cpu import kernel_python
-
 __all__ = ["LanguagePatch"]
 
 _MISSING = object()
@@ -42,14 +40,19 @@ class LanguagePatch:
         return self._undo is not None
 
     @contextmanager
-    def applied(self, kernel_globals: dict[str, Any]) -> Iterator[None]:
-        """Patch the language, and the names that a kernel's module imported from it."""
+    def applied(self, kernel_globals: dict[str, Any], *, static_assert: Callable[..., None]) -> Iterator[None]:
+        """Patch the language, and the names that a kernel's module imported from it.
+
+        ``static_assert`` takes the place of Triton's.
+        """
         if self._undo is not None:
             raise RuntimeError("a kernel runs already: kernels cannot launch kernels, nor can two threads run one each")
         self._undo = []
         try:
             for owner, name, value in _language_changes():
                 self._set(owner, name, value)
+            for module in (tl, tl.core):
+                self._set(module, "static_assert", static_assert)
             self.extend(kernel_globals)
             yield
         finally:
@@ -110,10 +113,9 @@ def _language_changes() -> list[tuple[Any, str, Any]]:
     stock._patch_lang_tensor(tl.tensor, recorder)
     for module in (tl, tl.core):
         stock._patch_lang_core(module, recorder)
-        # Triton defines both as one function; kernel_python.iterate distinguishes them.
+        # Triton makes one function of both; interpreted loops distinguish them.
         for name in ("range", "static_range"):
             recorder.changes.pop((id(module), name))
-        recorder.set_attr(module, "static_assert", kernel_python.static_assert)
     recorder.changes.pop((id(tl.tensor), "__index__"))  # the compiler has no tensor for a constant either
     for name, member in vars(tl.tensor).items():
         if isinstance(member, JITCallable):
