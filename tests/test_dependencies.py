@@ -32,7 +32,7 @@ def _sources(*folders: str) -> list[Path]:
 
 
 ORDER = (
-    *("environment", "decoding", "process_state", "triton_api"),  # alone
+    *("environment", "decoding", "process_state", "torch_api", "triton_api"),  # alone
     *("bootstrap", "testing", "check"),  # processes: how they find each other, how they are started, what they did
     *("compiler", "language"),  # kernels become code
     *("world", "cpu", "gpu"),  # the contract, and what keeps it

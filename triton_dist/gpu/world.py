@@ -20,13 +20,14 @@ import torch
 from triton_dist import environment
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.launch import Launch
-from triton_dist.gpu import module_state, p2p
+from triton_dist.compiler import transport
+from triton_dist.compiler.device_library import nvshmem_bitcode
+from triton_dist.gpu import module_state, nvshmem_api, p2p
 from triton_dist.gpu.device_choice import choose_device, why_not_nvshmem
 from triton_dist.gpu.heap import GpuHeap, rounded
 from triton_dist.gpu.host_ops import GpuHostOps
 from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory
 from triton_dist.gpu.module_state import LoadedModules
-from triton_dist.gpu.nvshmem_calls import let_threads_run
 from triton_dist.gpu.register import obstacle
 from triton_dist.gpu.teams import GpuTeams
 from triton_dist.gpu.wait_reports import Place, WaitReports
@@ -38,9 +39,6 @@ from triton_dist.world.raw_tensor import bytes_at
 from triton_dist.world.teams import Team
 
 __all__ = ["GpuWorld"]
-
-_INITIALIZED = 2
-"""NVSHMEM_STATUS_IS_INITIALIZED of ``nvshmemx_init_status()``. Greater values mean initialized, too."""
 
 REDUCE_SCRATCH = "NVSHMEM_REDUCE_SCRATCH_SIZE"
 REDUCE_SCRATCH_SIZE = 2 << 20
@@ -69,11 +67,11 @@ class GpuWorld(World):
         wait_timeout = environment.get("TRITON_DIST_WAIT_TIMEOUT")
         aborts_waits = environment.get("TRITON_DIST_WAIT_ACTION") == "abort"
         self.device, shared = choose_device(launch)
-        self._nvshmem, self._bindings = _import_nvshmem()
+        self._nvshmem, self._bindings = nvshmem_api.load()
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
         meeting_place = rounded(p2p.sync_bytes())  # beside what users may allocate
-        _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, capacity + meeting_place)
+        nvshmem_api.start(self._nvshmem, self._bindings, launch, self.device, capacity + meeting_place)
         self._heap = GpuHeap(self._bindings, self.device, self.pe, capacity, self.ledger)
         self._sync = bytes_at(self._bindings.malloc(meeting_place), p2p.sync_bytes(), self.device)
         try:
@@ -85,7 +83,7 @@ class GpuWorld(World):
             raise
         self.host_ops = GpuHostOps(self._bindings, self._heap, self.device, mapped=not p2p_lacks, lacks=nvshmem_lacks)
         self._teams = GpuTeams(None if nvshmem_lacks else self._bindings, self._sync)
-        _compile_for(self.transport, self.n_pes)
+        transport.choose(self.transport, self.n_pes)
         lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", nvshmem_lacks)) if why}
         fill = {"nvshmem": self._fill_nvshmem, "p2p": self._fill_p2p}
         fill = {name: how for name, how in fill.items() if name not in lacking}
@@ -159,7 +157,7 @@ class GpuWorld(World):
 
     def _nvshmem_is_gone(self) -> bool:
         """Whether other code has finalized NVSHMEM. Nearly all of its functions abort the process then."""
-        return bool(self._bindings.init_status() < _INITIALIZED)
+        return bool(self._bindings.init_status() < nvshmem_api.INITIALIZED)
 
     def finish_work(self) -> None:
         torch.cuda.synchronize(self.device)
@@ -199,7 +197,7 @@ class GpuWorld(World):
         self._stop_wait_reports()
         self._heap.close()
         self._bindings.free(self._sync.data_ptr())
-        _compile_for(None)
+        transport.choose(None)
         of_process(LaunchChecks).memory = None
         for module in of_process(LoadedModules).unbind():
             if module.transport == "nvshmem":
@@ -213,7 +211,7 @@ class GpuWorld(World):
     def _forget(self) -> None:
         """Release all resources other than NVSHMEM's memory."""
         self._stop_wait_reports()
-        _compile_for(None)
+        transport.choose(None)
         of_process(LaunchChecks).memory = None
         of_process(LoadedModules).unbind()
 
@@ -275,37 +273,14 @@ def _choose_transport(asked: str, p2p_lacks: str, launch: Launch, nvshmem_lacks:
     return asked
 
 
-def _compile_for(transport: str | None, n_pes: int = 0) -> None:
-    from triton_dist.compiler.transport import choose
-
-    choose(transport, n_pes)
-
-
 def _reduce_scratch() -> int:
     """Bytes of NVSHMEM's memory for reductions: what the user wants, or else what we set for it."""
     os.environ.setdefault(REDUCE_SCRATCH, str(REDUCE_SCRATCH_SIZE))
     return environment.size_of(REDUCE_SCRATCH, REDUCE_SCRATCH_SIZE)
 
 
-def _import_nvshmem() -> tuple[Any, Any]:
-    try:
-        import nvshmem.bindings
-        import nvshmem.core
-        import nvshmem.core.nvshmem_types
-    except ImportError as error:
-        cuda = (torch.version.cuda or "13").split(".")[0]
-        raise ImportError(
-            f"the GPU world needs nvshmem4py ({error}): pip install nvshmem4py-cu{cuda}, or set TRITON_DIST_WORLD=cpu"
-        ) from error
-    nvshmem.core.get_version()  # loads the library
-    let_threads_run(nvshmem.bindings, nvshmem.bindings.nvshmem, nvshmem.core.nvshmem_types)
-    return nvshmem.core, nvshmem.bindings
-
-
 def _check_versions(nvshmem: Any) -> None:
     """The device library, linked into kernels, shares structures with the host library: versions must be equal."""
-    from triton_dist.compiler.device_library import nvshmem_bitcode
-
     path, device_version = nvshmem_bitcode()
     host_version = nvshmem.get_version().libnvshmem_version
     if device_version != host_version:
@@ -313,20 +288,3 @@ def _check_versions(nvshmem: Any) -> None:
             f"NVSHMEM's host library has version {host_version}, but its device library {path} has version"
             f" {device_version}: install one version of both"
         )
-
-
-def _start_nvshmem(nvshmem: Any, bindings: Any, launch: Launch, device: torch.device, capacity: int) -> None:
-    import numpy
-    from cuda.core import Device
-
-    os.environ["NVSHMEM_SYMMETRIC_SIZE"] = str(capacity)
-    gpu = Device(device.index)
-    gpu.set_current()
-    unique_id = nvshmem.get_unique_id(empty=launch.pe != 0)
-    if launch.store is not None:
-        if launch.pe == 0:
-            launch.store.set("nvshmem", unique_id._data.tobytes())
-        launch.await_keys(["nvshmem"], "start NVSHMEM")
-        data = numpy.frombuffer(launch.store.get("nvshmem"), dtype=bindings.uniqueid_dtype).copy()
-        unique_id = bindings.uniqueid.from_data(data)
-    nvshmem.init(device=gpu, uid=unique_id, rank=launch.pe, nranks=launch.n_pes, initializer_method="uid")
