@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_dist import environment, triton_api
+from triton_dist.gpu import module_state
 from triton_dist.gpu.waiting_kernels import WaitingKernels
 from triton_dist.process_state import of_process
 
@@ -183,9 +184,7 @@ def _checked(kernel: Any, facts: Mapping[str, Any]) -> Any:
 
 def _resident_programs(kernel: Any) -> int:
     """How many programs of a loaded kernel the current GPU runs at a time; 0 when that is not known."""
-    from triton_dist.gpu.module_state import cuda_driver
-
-    cuda = cuda_driver()
+    cuda = module_state.cuda_driver()
     if cuda is None:
         return 0
     blocks = ctypes.c_int()
