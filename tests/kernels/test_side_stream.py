@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -151,7 +152,7 @@ class Owner:
     own, _closing = World.own, World._closing
 
     def __init__(self) -> None:
-        self.device, self._owned = torch.device("cpu"), {}
+        self.device, self._owned, self._owning = torch.device("cpu"), {}, threading.RLock()
 
 
 @pytest.fixture

@@ -27,6 +27,23 @@ def test_it_is_closed_once(end: str) -> None:
     assert result[0].stdout == "closed 0\nended\n"
 
 
+def test_threads_get_the_same_one() -> None:
+    program = """
+import time, triton_dist
+from concurrent.futures import ThreadPoolExecutor
+from triton_dist.process_state import of_process
+class Slow:
+    def __init__(self, world=None):
+        time.sleep(0.2)
+    def close(self):
+        pass
+with triton_dist.init() as world, ThreadPoolExecutor(8) as pool:
+    assert len(set(pool.map(world.own, [Slow] * 8))) == 1
+    assert len(set(pool.map(of_process, [Slow] * 8))) == 1
+"""
+    launch(["-c", program], 1, env={"TRITON_DIST_WORLD": "cpu"}, timeout=60).check()
+
+
 def test_a_later_world_has_nothing_of_an_earlier_one() -> None:
     program = """
 import gc, weakref

@@ -7,6 +7,7 @@ same order, which each PE can name on every other. Nothing here knows how a heap
 from __future__ import annotations
 
 import gc
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -78,11 +79,17 @@ class World(ABC):
         self.team_world = Team(self, "world", 0, range(launch.n_pes))
         self.teams = {0: self.team_world}
         self._owned: dict[type, Any] = {}
+        self._owning = threading.RLock()
 
     def own(self, kind: type[_Owned]) -> _Owned:
-        """This world's ``kind``. The first call creates it as ``kind(world)``; the world closes it at its end."""
+        """This world's ``kind``. The first call creates it as ``kind(world)``; the world closes it at its end.
+
+        Any thread may call this.
+        """
         if kind not in self._owned:
-            self._owned[kind] = kind(self)
+            with self._owning:
+                if kind not in self._owned:
+                    self._owned[kind] = kind(self)
         return cast("_Owned", self._owned[kind])
 
     # ---- symmetric tensors
