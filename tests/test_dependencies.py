@@ -97,6 +97,19 @@ def test_packages_import_lower_ones_only() -> None:
             assert lower, f"{module} imports {other}, whose package is not below its own"
 
 
+SHARED = ("triton_dist._C", "triton_dist.language._poll")
+"""The compiled modules, and the op that reports the waits of the kernel library's own loops."""
+
+
+def test_private_names_stay_in_their_package() -> None:
+    for file in sorted(PACKAGE.rglob("*.py")):
+        own = _package(".".join(_parts(file, PACKAGE)))
+        for name in _imports(file):
+            if name.split(".")[0] == "triton_dist" and not name.startswith(SHARED) and _package(name) != own:
+                private = [part for part in name.split(".") if part.startswith("_")]
+                assert not private, f"{file.relative_to(ROOT)} imports {name}"
+
+
 def test_cycles_of_every_kind_of_import_are_found(tmp_path: Path) -> None:
     package = tmp_path / "p"
     (package / "q").mkdir(parents=True)
