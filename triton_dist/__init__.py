@@ -22,9 +22,7 @@ if sys.argv[:1] == ["-m"] and "triton_dist.info" in sys.orig_argv:  # which must
 
 _triton_dist_loader.check()
 
-from triton_dist.compat.jit import jit  # noqa: E402
-from triton_dist.world import BrokenWorldError, World, interprets, kind  # noqa: E402
-from triton_dist.world.api import (  # noqa: E402
+from triton_dist.api import (  # noqa: E402
     alltoall,
     barrier,
     barrier_all,
@@ -50,6 +48,9 @@ from triton_dist.world.api import (  # noqa: E402
     team_world,
     zeros,
 )
+from triton_dist.bootstrap.failure_detector import BrokenWorldError  # noqa: E402
+from triton_dist.compat.jit import jit  # noqa: E402
+from triton_dist.world import World, interprets, kind  # noqa: E402
 from triton_dist.world.teams import Team  # noqa: E402
 
 __all__ = [

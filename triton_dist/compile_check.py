@@ -7,24 +7,14 @@ combination is compiled once. A failure is a finding in a checked run, and an er
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Hashable
 from typing import Any
-
-import triton
-from triton import knobs
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, make_backend
-from triton.compiler.errors import CompilationError
-from triton.runtime.jit import (
-    JITFunction,
-    _triton_jit_function_registry,
-    create_function_from_signature,
-    get_jit_fn_file_line,
-)
 
 from triton_dist import environment
 from triton_dist.compiler import hooks, transport
 from triton_dist.cpu.world import current
+from triton_dist.triton_api.front_end import line_of_error, line_of_kernel
+from triton_dist.triton_api.launch_compiler import LaunchCompiler, before_launches, makes_compiled_functions
 
 __all__ = ["DoesNotCompileError", "install"]
 
@@ -41,56 +31,37 @@ def install(target: str) -> None:
 
     Kernels must be ``JITFunction`` objects, which the CPU world interprets, too.
     """
-    if not isinstance(triton.language.sum, JITFunction):
+    if not makes_compiled_functions():
         raise RuntimeError(
             "TRITON_DIST_CHECK_COMPILE cannot compile kernels under TRITON_INTERPRET: unset TRITON_INTERPRET"
         )
     hooks.install()
-    interpreted, compiler = JITFunction.run, _Compiler(target)
-
-    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        compiler.compile(self, args, dict(kwargs))
-        return interpreted(self, *args, grid=grid, warmup=warmup, **kwargs)
-
-    JITFunction.run = run
+    before_launches(_Checker(target).check)
 
 
-class _Compiler:
+class _Checker:
     def __init__(self, target: str) -> None:
         self._name = target
-        if target.startswith("gfx"):
-            self._target = GPUTarget("hip", target, 64)
-        else:
-            self._target = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
-        self._backend = make_backend(self._target)
-        self._binder = cache(
-            lambda kernel: create_function_from_signature(kernel.signature, kernel.params, self._backend)
-        )
-        self._compiled: set[tuple[Any, str]] = set()
+        self._compiler = LaunchCompiler(target)
+        self._compiled: set[tuple[Any, Hashable]] = set()
 
-    def compile(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        kwargs["debug"] = kwargs.get("debug", kernel.debug) or knobs.runtime.debug
-        kwargs["instrumentation_mode"] = knobs.compilation.instrumentation_mode
-        bound, specialization, options = self._binder(kernel)(*args, **kwargs)
-        key = kernel, f"{specialization} {options}"
+    def check(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        specialization, compiled = self._compiler.prepare(kernel, args, kwargs)
+        key = kernel, specialization
         if key in self._compiled:
             return
         self._compiled.add(key)
         asked = environment.get("TRITON_DIST_TRANSPORT")
         try:
             with transport.using("p2p" if asked == "auto" else asked):
-                packed, signature, constants, attributes = kernel._pack_args(
-                    self._backend, kwargs, bound, specialization, options
-                )
-                source = ASTSource(kernel, signature, constants, attributes)
-                compiled = triton.compile(source, target=self._target, options=packed.__dict__)
+                shared = compiled().metadata.shared
         except Exception as error:
             self._report(kernel, *_explained(kernel, error))
             return
         available = _SHARED_MEMORY.get(self._name)
-        if available is not None and compiled.metadata.shared > available:
-            text = f"it needs {compiled.metadata.shared} bytes of shared memory, but a program has at most {available}"
-            self._report(kernel, *_start_of(kernel), text)
+        if available is not None and shared > available:
+            text = f"it needs {shared} bytes of shared memory, but a program has at most {available}"
+            self._report(kernel, *line_of_kernel(kernel), text)
 
     def _report(self, kernel: Any, file: str, line: int, text: str) -> None:
         world, name = current(), kernel.fn.__name__
@@ -101,23 +72,8 @@ class _Compiler:
 
 def _explained(kernel: Any, error: Exception) -> tuple[str, int, str]:
     """File, line and message of a compilation error."""
-    while isinstance(error, CompilationError) and isinstance(error.__cause__, CompilationError):
-        error = error.__cause__  # from the call to the error in the called function
-    if isinstance(error, CompilationError) and hasattr(error.node, "lineno"):
-        functions = [kernel, *_triton_jit_function_registry.values()]
-        if function := next((function for function in functions if function.src == error.src), None):
-            file, first = get_jit_fn_file_line(function)
-            return file, first + error.node.lineno - 1, _last_words(error)
-    if place := re.match(r"(?P<file>[^\n:]+):(?P<line>\d+)(:\d+)?: (?P<text>.*)", str(error), re.DOTALL):
-        return place["file"], int(place["line"]), place["text"]
-    return *_start_of(kernel), f"{type(error).__name__}: {error}"
-
-
-def _last_words(error: CompilationError) -> str:
-    """The message without the quoted source."""
-    return str(error.error_message or error.__cause__ or str(error).splitlines()[-1])
-
-
-def _start_of(kernel: Any) -> tuple[str, int]:
-    file, line = get_jit_fn_file_line(kernel)
-    return str(file), int(line)
+    if place := line_of_error(kernel, error):
+        return place
+    if found := re.match(r"(?P<file>[^\n:]+):(?P<line>\d+)(:\d+)?: (?P<text>.*)", str(error), re.DOTALL):
+        return found["file"], int(found["line"]), found["text"]
+    return *line_of_kernel(kernel), f"{type(error).__name__}: {error}"

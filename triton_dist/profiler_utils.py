@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 import triton_dist
+from triton_dist.torch_api import occupy_stream
 
 __all__ = ["perf_func", "sleep_async"]
 
@@ -48,4 +49,4 @@ def sleep_async(duration_ms: float) -> None:
     """Keep the GPU's stream busy for a while, so that launches queue up behind; nothing in the CPU world."""
     if triton_dist.kind() == "gpu":
         properties: Any = torch.cuda.get_device_properties()
-        torch.cuda._sleep(int(properties.clock_rate * duration_ms))  # type: ignore[no-untyped-call]
+        occupy_stream(int(properties.clock_rate * duration_ms))

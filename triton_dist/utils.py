@@ -20,6 +20,7 @@ import torch.distributed as dist
 import triton_dist
 from triton_dist.bootstrap.launchers.start import MAX_PES, integer
 from triton_dist.profiler_utils import perf_func, sleep_async
+from triton_dist.world.current import find_world
 
 __all__ = [
     "CUDA_CHECK",
@@ -55,7 +56,15 @@ _TIMEOUT = timedelta(minutes=30)
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_group: dist.ProcessGroup | None = None
+
+class _Origin:
+    """The group that a world was made from."""
+
+    def __init__(self, world: triton_dist.World) -> None:
+        self.group: dist.ProcessGroup | None = None
+
+    def close(self) -> None:
+        self.group = None
 
 
 # ---- begin and end
@@ -78,15 +87,11 @@ def initialize_distributed(seed: int | None = None, initialize_shmem: bool = Tru
 
 def init_nvshmem_by_torch_process_group(pg: dist.ProcessGroup) -> None:
     """Start a world whose PEs are the ranks of ``pg``."""
-    global _group
-    triton_dist.init(group=pg)
-    _group = pg
+    triton_dist.init(group=pg).own(_Origin).group = pg
 
 
 def finalize_distributed() -> None:
     """End the world and ``torch.distributed``."""
-    global _group
-    _group = None
     triton_dist.finalize()
     dist.destroy_process_group()
 
@@ -98,7 +103,8 @@ def is_shmem_initialized() -> bool:
 
 def get_triton_dist_world() -> dist.ProcessGroup | None:
     """The group that the world was made from; None when there is no world."""
-    return _group
+    world = find_world()
+    return None if world is None else world.own(_Origin).group
 
 
 def get_triton_dist_local_world_size() -> int:

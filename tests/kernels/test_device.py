@@ -31,7 +31,7 @@ def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "H200")
     monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
     monkeypatch.setattr(device, "_gpu", functools.cache(device._gpu.__wrapped__))
-    monkeypatch.setattr(device, "_current", lambda: SimpleNamespace(device=torch.device("cuda", 3)))
+    monkeypatch.setattr(device, "current_world", lambda: SimpleNamespace(device=torch.device("cuda", 3)))
     monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")
     monkeypatch.setattr(triton_dist, "n_pes", lambda: 2)
     half = torch.zeros(16, 64, dtype=torch.float16)
@@ -44,10 +44,10 @@ def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_current_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     current = [1]
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
-    monkeypatch.setattr(device, "_current", lambda: SimpleNamespace(device=torch.device("cuda", 0)))
+    monkeypatch.setattr(device, "current_world", lambda: SimpleNamespace(device=torch.device("cuda", 0)))
     with pytest.raises(RuntimeError, match=r"all_reduce: the current device is cuda:1, but this PE's is cuda:0: call"):
         device.check_current_device("all_reduce")
     current[0] = 0
     device.check_current_device("all_reduce")
-    monkeypatch.setattr(device, "_current", lambda: SimpleNamespace(device=torch.device("cpu")))
+    monkeypatch.setattr(device, "current_world", lambda: SimpleNamespace(device=torch.device("cpu")))
     device.check_current_device("all_reduce")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -152,7 +153,7 @@ class Owner:
     own, _closing = World.own, World._closing
 
     def __init__(self) -> None:
-        self.device, self._owned = torch.device("cpu"), {}
+        self.device, self._owned, self._owning = torch.device("cpu"), {}, threading.RLock()
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Owner:
     owner = Owner()
-    monkeypatch.setattr(side_stream, "_current", lambda: owner)
+    monkeypatch.setattr(side_stream, "current_world", lambda: owner)
     return owner
 
 
@@ -199,7 +200,7 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     def peer(tensor: torch.Tensor, there: int) -> torch.Tensor:
         return flags[there] if tensor is flags[pe] else gathered[there][:256]
 
-    monkeypatch.setattr(side_stream, "_current", lambda: owners[pe])
+    monkeypatch.setattr(side_stream, "current_world", lambda: owners[pe])
     monkeypatch.setattr(triton_dist, "my_pe", lambda: pe)
     monkeypatch.setattr(triton_dist, "n_pes", lambda: n_pes)
     monkeypatch.setattr(triton_dist, "peer", peer)
@@ -208,7 +209,7 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     monkeypatch.setattr(hopper, "operand_maps", lambda *arguments: (None, None, False))
     monkeypatch.setattr(hopper, "tile_map", lambda *arguments: None)
     monkeypatch.setattr(launch.Plan, "flags", property(lambda plan: flags[pe]))
-    monkeypatch.setattr(launch, "_current", lambda: owners[pe])
+    monkeypatch.setattr(launch, "current_world", lambda: owners[pe])
     monkeypatch.setattr(all_gather_gemm, "cached", lambda key, make: plans[pe].get(key) or _keep(plans[pe], key, make))
     monkeypatch.setattr(all_gather_gemm, "_config", lambda a, b, c: LARGE)
     monkeypatch.setattr(all_gather_gemm, "_gathered", lambda a: gathered[pe])

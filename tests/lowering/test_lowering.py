@@ -27,7 +27,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     output = tmp_path_factory.mktemp("lit")
     report = output / "report.json"
     # The tool as a file: `-m` would import all of triton_dist, with PyTorch, in every test.
-    tool = HERE.parents[1] / "triton_dist/compiler/opt.py"
+    tool = HERE.parents[1] / "triton_dist/triton_api/opt.py"
     variables = {"OUTPUT": output, "FILECHECK": filecheck, "OPT": tool}
     environment = {**os.environ, **{f"TRITON_DIST_LIT_{name}": str(value) for name, value in variables.items()}}
     run = subprocess.run(

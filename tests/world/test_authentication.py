@@ -15,8 +15,8 @@ from torch.distributed import Store, TCPStore
 
 from triton_dist.bootstrap.authentication import AuthenticatedStore, AuthenticationError, Key, read_secret
 from triton_dist.bootstrap.key_agreement import agree, create_key
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.bootstrap.rendezvous import Member
-from triton_dist.world.base import Launch
 
 
 @pytest.fixture

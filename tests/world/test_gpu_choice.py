@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.gpu import world as gpu
 from triton_dist.gpu.device_choice import choose_device
-from triton_dist.world.base import Launch
 
 
 class FakeLaunch(Launch):

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from triton_dist.gpu import launch_check, module_state
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.gpu.world import GpuWorld
-from triton_dist.world.base import Launch, World
+from triton_dist.world.base import World
 
 
 class FinalizedNvshmem:
@@ -32,8 +32,6 @@ class FinalizedNvshmem:
 @pytest.fixture(params=[0, 1], ids=["not initialized", "bootstrapped"])
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> GpuWorld:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
-    for module in (launch_check, module_state):
-        monkeypatch.setattr(module, "unbind", list)
     world = GpuWorld.__new__(GpuWorld)
     World.__init__(world, Launch(0, 1, 0, 1, None))
     world._rounds = Counter()

@@ -18,12 +18,14 @@ from triton.compiler import ASTSource, CompiledKernel
 from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
-from triton_dist import triton_api
+from triton_dist import process_state, triton_api
 from triton_dist.compiler import hooks, transport
-from triton_dist.gpu import launch_check, module_state, waiting_kernels
+from triton_dist.gpu import launch_check, module_state
 from triton_dist.gpu import world as gpu
 from triton_dist.gpu.heap import GpuHeap
-from triton_dist.gpu.launch_check import CheckedLauncher, Requirements, SymmetricMemory
+from triton_dist.gpu.launch_check import CheckedLauncher, LaunchChecks, Requirements, SymmetricMemory
+from triton_dist.gpu.waiting_kernels import WaitingKernels
+from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Ledger
 
 HIDDEN = ("stream", "function", "packed", None, None, None)
@@ -57,9 +59,9 @@ def memory() -> Iterator[SymmetricMemory]:
     books = GpuHeap(None, heap.device, 3, 4096, ledger)
     memory = SymmetricMemory(contains, books.is_freed, "PE 3", scatter_limit=1000)
     memory.heap, memory.asked, memory.ledger = heap, asked, ledger  # type: ignore[attr-defined]
-    launch_check.bind(memory)
+    of_process(LaunchChecks).memory = memory
     yield memory
-    launch_check.unbind()
+    of_process(LaunchChecks).memory = None
 
 
 def test_a_grid_beyond_what_is_resident_is_refused() -> None:
@@ -90,7 +92,7 @@ def test_an_argument_outside_of_the_heap_is_refused(memory: Any) -> None:
     message = r"kernel put: argument dst, a tensor of shape \(8,\) and torch\.float32 at 0x\w+, is not in the symmetric"
     with pytest.raises(ValueError, match=message + r" heap of PE 3, and must be \(file\.py:3:4: shmem\.putmem, dst\)"):
         checked(1, 1, 1, *HIDDEN, memory.heap, plain, 5)
-    launch_check.unbind()  # a launch without a world is refused elsewhere (module_state)
+    of_process(LaunchChecks).memory = None  # a launch without a world is refused elsewhere (module_state)
     checked(1, 1, 1, *HIDDEN, memory.heap, plain, 5)
 
 
@@ -176,7 +178,7 @@ def load(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
     monkeypatch.setattr(launch_check, "_resident_programs", lambda kernel: 33)
     monkeypatch.setattr(triton_api, "current_device", lambda: 0)
-    monkeypatch.setattr(waiting_kernels, "_kernels", [])
+    monkeypatch.setitem(process_state._instances, WaitingKernels, WaitingKernels())
     launcher = Launcher()
 
     def init_handles(kernel: Any) -> None:
@@ -222,7 +224,7 @@ def test_without_a_limit_of_the_library_there_is_none(load: Any) -> None:
 def test_the_places_that_wait_are_known(load: Any) -> None:
     with transport.using("p2p"):
         load(meet)
-    kernel = waiting_kernels.find(0)
+    kernel = of_process(WaitingKernels).find(0)
     assert kernel is not None and kernel.name == "meet"
     first = kernel.site(1)
     assert first is not None and first.lines and all(line.startswith(f"{__file__}:") for line in first.lines)

@@ -102,7 +102,7 @@ def test_local_position_without_torchruns_word() -> None:
 def test_worlds_of_different_kinds() -> None:
     program = """
 import os, re
-from triton_dist.world import api
+from triton_dist import api
 api.kind = lambda: "gpu" if os.environ["RANK"] == "1" else "cpu"
 try:
     api.init()

@@ -9,8 +9,10 @@ import pytest
 from triton import knobs
 from triton.compiler.compiler import LazyDict
 
-from triton_dist import triton_api
+from triton_dist import process_state, triton_api
 from triton_dist.gpu import module_state
+from triton_dist.gpu.module_state import LoadedModules
+from triton_dist.process_state import of_process
 
 PLAIN, SHMEM, OTHER, DIRECT = 11, 22, 33, 44  # CUmodules; their CUfunctions are ten times that
 TRANSPORTS = {SHMEM: "nvshmem", OTHER: "nvshmem", DIRECT: "p2p"}
@@ -23,17 +25,20 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module_state, "_transport", TRANSPORTS.get)
     monkeypatch.setattr(triton_api, "current_device", lambda: 1 if on_other_gpu else 0)
     on_other_gpu.clear()
-    for name, empty in (("_modules", {}), ("_waiting", set()), ("_world", None)):
-        monkeypatch.setattr(module_state, name, empty)
+    monkeypatch.setitem(process_state._instances, LoadedModules, LoadedModules())
     module_state.install()
     yield
-    knobs.runtime.kernel_load_end_hook.remove(module_state._loaded)
-    triton_api.guard_launches(module_state._refuse, on=False)
+    knobs.runtime.kernel_load_end_hook.remove(modules()._loaded)
+    triton_api.guard_launches(modules()._refuse, on=False)
+
+
+def modules() -> LoadedModules:
+    return of_process(LoadedModules)
 
 
 def bind(fill: module_state.Fill) -> None:
     """A world on cuda:0 that has both transports."""
-    module_state.bind(0, {"nvshmem": fill, "p2p": fill}, {})
+    modules().bind(0, {"nvshmem": fill, "p2p": fill}, {})
 
 
 def load(module: int) -> None:
@@ -45,7 +50,7 @@ def launch(module: int) -> None:
 
 
 def guarded() -> bool:
-    return module_state._refuse in knobs.runtime.launch_enter_hook.calls
+    return modules()._refuse in knobs.runtime.launch_enter_hook.calls
 
 
 def test_a_module_loaded_in_a_world_is_filled() -> None:
@@ -79,7 +84,7 @@ def test_a_second_world_fills_all_modules_again() -> None:
     bind(lambda module: None)
     load(SHMEM)
     load(OTHER)
-    assert [module.handle for module in module_state.unbind()] == [SHMEM, OTHER]
+    assert [module.handle for module in modules().unbind()] == [SHMEM, OTHER]
     with pytest.raises(RuntimeError, match="no world"):
         launch(OTHER)
     filled: list[module_state.Module] = []
@@ -98,7 +103,7 @@ def test_a_module_that_could_not_be_filled_is_not_launched() -> None:
         load(SHMEM)
     with pytest.raises(RuntimeError, match="did not get this world's state"):
         launch(SHMEM)
-    assert module_state.unbind() == [], "what was never filled must not be finalised"
+    assert modules().unbind() == [], "what was never filled must not be finalised"
 
 
 def test_a_module_on_another_gpu_is_neither_filled_nor_launched() -> None:
@@ -118,7 +123,7 @@ def test_modules_of_each_transport_are_filled_their_way() -> None:
     filled: list[tuple[str, int]] = []
     fill = {name: lambda module, name=name: filled.append((name, module.handle)) for name in ("nvshmem", "p2p")}
     load(DIRECT)
-    module_state.bind(0, fill, {})
+    modules().bind(0, fill, {})
     load(SHMEM)
     assert filled == [("p2p", DIRECT), ("nvshmem", SHMEM)]
     for module in (SHMEM, DIRECT):
@@ -127,7 +132,7 @@ def test_modules_of_each_transport_are_filled_their_way() -> None:
 
 def test_a_module_of_a_transport_that_the_world_lacks_is_not_launched() -> None:
     load(DIRECT)
-    module_state.bind(0, {"nvshmem": lambda module: None}, {"p2p": "PE 0 cannot reach PE 1 by load and store"})
+    modules().bind(0, {"nvshmem": lambda module: None}, {"p2p": "PE 0 cannot reach PE 1 by load and store"})
     load(SHMEM)
     launch(SHMEM)
     message = r"kernel44 was compiled for transport p2p, which this world does not have: PE 0 cannot reach PE 1"
@@ -136,20 +141,20 @@ def test_a_module_of_a_transport_that_the_world_lacks_is_not_launched() -> None:
 
 
 def test_modules_are_filled_again_when_their_state_has_changed() -> None:
-    module_state.refill("p2p")  # without a world, nothing
+    modules().refill("p2p")  # without a world, nothing
     filled: list[int] = []
     load(DIRECT)
     bind(lambda module: filled.append(module.handle))
     load(SHMEM)
     filled.clear()
-    module_state.refill("p2p")
+    modules().refill("p2p")
     assert filled == [DIRECT]
     on_other_gpu.append(True)
     load(55)
     TRANSPORTS[55] = "p2p"
     load(55)
     filled.clear()
-    module_state.refill("p2p")
+    modules().refill("p2p")
     assert filled == [DIRECT], "a module of another GPU has no state"
 
 
@@ -170,7 +175,7 @@ def test_a_world_does_not_end_while_a_module_is_filled() -> None:
         assert go_on.wait(20)
 
     bind(fill)
-    threads = [threading.Thread(target=load, args=[SHMEM]), threading.Thread(target=module_state.unbind)]
+    threads = [threading.Thread(target=load, args=[SHMEM]), threading.Thread(target=modules().unbind)]
     threads[0].start()
     assert begun.wait(20)
     threads[1].start()

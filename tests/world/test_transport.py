@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.gpu import p2p
 from triton_dist.gpu.device_choice import why_not_nvshmem
 from triton_dist.gpu.world import _choose_transport, _why_not_p2p
-from triton_dist.world.base import Launch
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = Launch(0, 1, 0, 1, None)

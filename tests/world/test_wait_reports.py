@@ -7,7 +7,6 @@ import math
 import random
 import sys
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from triton_dist import process_state
 from triton_dist.bootstrap.failure_detector import Watch, _checked
 from triton_dist.decoding import DecodingError
-from triton_dist.gpu import module_state, p2p, wait_reports, waiting_kernels
+from triton_dist.gpu import module_state, p2p, wait_reports
 from triton_dist.gpu.wait_reports import Memory, Place, WaitReports
-from triton_dist.gpu.waiting_kernels import PlacedLauncher, Site, WaitingKernel
+from triton_dist.gpu.waiting_kernels import PlacedLauncher, Site, WaitingKernel, WaitingKernels
 from triton_dist.language import _poll
 from triton_dist.world.allocations import Ledger
 
@@ -75,14 +75,14 @@ class Pe:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that are printed."""
     lines: list[str] = []
-    wait_reports._memory.cache_clear()
+    monkeypatch.setitem(process_state._instances, wait_reports.Memories, wait_reports.Memories())
     monkeypatch.setattr(wait_reports.last_words, "say", lines.append)
-    monkeypatch.setattr(waiting_kernels, "_kernels", [WaitingKernel(0, "consumer", 0, 0, SITES)])
-    yield lines
-    wait_reports._memory.cache_clear()
+    kernels = WaitingKernels([WaitingKernel(0, "consumer", 0, 0, SITES)])
+    monkeypatch.setitem(process_state._instances, WaitingKernels, kernels)
+    return lines
 
 
 def look_twice(pe: Pe) -> None:

@@ -2,5 +2,6 @@
 
 ``launchers`` read what torchrun, mpirun, srun or a process group says; ``rendezvous`` collects the members;
 ``key_agreement`` gives them a key that only they have, with which ``authentication`` and ``framing`` verify all further
-messages; ``failure_detector`` reports a PE that ends. ``discovery`` does these steps in order.
+messages; ``failure_detector`` reports a PE that ends. ``discovery`` does these steps in order and returns a
+:class:`~triton_dist.bootstrap.launch.Launch`.
 """

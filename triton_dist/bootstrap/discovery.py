@@ -13,9 +13,10 @@ from triton_dist.bootstrap.authentication import read_secret
 from triton_dist.bootstrap.deadline import within
 from triton_dist.bootstrap.failure_detector import Watch
 from triton_dist.bootstrap.key_agreement import agree, create_key
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.bootstrap.launchers import mpi, process_group
 from triton_dist.bootstrap.rendezvous import Member, check_in
-from triton_dist.world.base import Launch
+from triton_dist.process_state import of_process
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -26,8 +27,15 @@ Result = TypeVar("Result")
 
 _SLACK_SECONDS = 8.0  # for the steps to detect the timeout themselves and to report it to the other PEs
 
-_worlds: Counter[str] = Counter()  # how many this process has had from each source; every PE counts alike
-_stores: dict[str, Store] = {}  # kept: a later world meets at the same place, which one of the PEs may hold
+
+class Sources:
+    """What launchers have led to. One for each process, since a later world meets where an earlier one met."""
+
+    def __init__(self) -> None:
+        self.worlds: Counter[str] = Counter()
+        """How many worlds this process has had from each launch, by its key. Every PE counts alike."""
+        self.stores: dict[str, Store] = {}
+        """The store of each launch. One of the PEs may hold it."""
 
 
 def discover(group: Any = None, comm: Any = None) -> Launch:
@@ -63,10 +71,11 @@ def _meet(start: launchers.Start, seconds: float) -> Launch:
     assert start.meet is not None
     store: Store
     if start.key:
-        if start.key not in _stores:
-            _stores[start.key] = start.meet(seconds)
-        _worlds[start.key] += 1
-        store = PrefixStore(f"triton_dist/{start.key}/{_worlds[start.key]}", _stores[start.key])
+        sources = of_process(Sources)
+        if start.key not in sources.stores:
+            sources.stores[start.key] = start.meet(seconds)
+        sources.worlds[start.key] += 1
+        store = PrefixStore(f"triton_dist/{start.key}/{sources.worlds[start.key]}", sources.stores[start.key])
     else:
         store = start.meet(seconds)  # for this world alone
     path = environment.get("TRITON_DIST_SECRET_FILE")

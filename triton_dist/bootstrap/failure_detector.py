@@ -37,9 +37,8 @@ from triton_dist.bootstrap.interrupts import Interrupts
 from triton_dist.bootstrap.process import host_identity
 from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.decoding import DecodingError, Schema, decode, integer, record, sequence, text
-from triton_dist.world.base import BrokenWorldError
 
-__all__ = ["Trouble", "Watch"]
+__all__ = ["BrokenWorldError", "Trouble", "Watch"]
 
 GRACE_SECONDS = 4.0
 """Between the news that a PE is lost, or a Ctrl-C, and the end of a process that does not end by itself."""
@@ -62,6 +61,10 @@ _MESSAGES: dict[str, Schema] = {
 
 _PLACE = record(integer(1, 65535), sequence(text(255), 8))
 """Port and addresses of PE 0, for PEs of other hosts."""
+
+
+class BrokenWorldError(RuntimeError):
+    """A PE has failed, so that nothing collective can be completed any more. Says which one, and why."""
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,14 @@ and some of them call ``tid``; those are compiled and interpreted from a syntax 
 
 from __future__ import annotations
 
-import ast
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import triton
-from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITFunction
 
 from triton_dist.compat import threads
+from triton_dist.triton_api import front_end
 
 __all__ = ["jit"]
 
@@ -49,23 +47,4 @@ def jit(
 def _decorated(fn: Callable[..., Any], options: dict[str, Any]) -> Any:
     if not threads.mentioned(fn):
         return triton.jit(fn, **options)
-    return (_Interpreted if triton.knobs.runtime.interpret else _Compiled)(fn, **options)
-
-
-class _WithThreads:
-    fn: Callable[..., Any]
-
-    def transform(self, tree: ast.Module) -> ast.Module:
-        """The kernel's syntax tree as it is compiled and interpreted."""
-        return threads.as_loops(tree, self.fn)
-
-
-class _Compiled(_WithThreads, JITFunction[Any]):  # type: ignore[misc]
-    """What Triton compiles is what :meth:`parse` returns; errors still show the lines as they were written."""
-
-    def parse(self) -> ast.Module:
-        return self.transform(super().parse())
-
-
-class _Interpreted(_WithThreads, InterpretedFunction):  # type: ignore[misc]
-    """The CPU world's interpreter asks for :meth:`transform`."""
+    return front_end.jit_transformed(fn, functools.partial(threads.as_loops, fn=fn), options)

@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
-from triton.compiler.errors import CompilationError
+from triton_dist.triton_api.front_end import CompilationError
 
 __all__ = ["as_loops", "mentioned"]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from triton_dist import environment
+from triton_dist.process_state import of_process
 
 __all__ = ["choose", "current", "n_pes", "pin", "using"]
 
@@ -29,20 +30,24 @@ class _Choice:
     n_pes: int
 
 
-_of_world = _Choice(None, 0)  # replaced as a whole, so that another thread never sees half of a change
+class Chosen:
+    """The world's choice. One for each process: it holds for compilations in all threads, of whatever kernel."""
+
+    by_world = _Choice(None, 0)  # replaced as a whole, so that another thread never sees half of a change
+
+
 _override: ContextVar[Mapping[str, str]] = ContextVar("triton_dist.transport", default=MappingProxyType({}))
 """By Triton's backend; empty when nothing but the world decides."""
 
 
 def choose(name: str | None, n_pes: int = 0) -> None:
     """The world's choice, and how many PEs it has; None when the world ends."""
-    global _of_world
-    _of_world = _Choice(name, n_pes)
+    of_process(Chosen).by_world = _Choice(name, n_pes)
 
 
 def n_pes() -> int:
     """How many PEs the present world has; 0 when there is none."""
-    return _of_world.n_pes
+    return of_process(Chosen).by_world.n_pes
 
 
 @contextmanager
@@ -75,4 +80,4 @@ def current(backend: str = "cuda") -> str:
         return override[backend]
     if asked != "auto":
         return asked
-    return _of_world.transport or _BEFORE_A_WORLD[backend]
+    return of_process(Chosen).by_world.transport or _BEFORE_A_WORLD[backend]

@@ -2,6 +2,6 @@
 
 From the bottom up: ``allocator`` places symmetric tensors; ``bootstrap`` maps every PE's heap into every process;
 ``world`` is the :class:`~triton_dist.world.base.World` made of them; ``ops`` are the SHMEM operations on it.
-``scheduler`` runs the programs of a grid as coroutines, ``executor`` one kernel, and ``interpreter`` makes Triton call
-it. ``builder`` is Triton's interpreter with what a world needs added to it.
+A ``program`` of a grid is a coroutine. ``scheduler`` runs the programs, ``executor`` one kernel, and ``interpreter``
+makes Triton call it. ``builder`` is Triton's interpreter with what a world needs added to it.
 """

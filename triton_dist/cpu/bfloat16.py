@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 from numpy.typing import NDArray
-from triton.runtime import interpreter as stock
+
+from triton_dist.triton_api import interpreter
+from triton_dist.triton_api.interpreter import TensorHandle
 
 __all__ = ["Bfloat16Builder", "decode", "encode", "reducing"]
 
@@ -37,31 +39,31 @@ def _is_bfloat16(handle: Any) -> bool:
 
 
 def _decoded(handle: Any) -> Any:
-    return stock.TensorHandle(decode(handle.data), tl.float32) if _is_bfloat16(handle) else handle
+    return TensorHandle(decode(handle.data), tl.float32) if _is_bfloat16(handle) else handle
 
 
 def _encoded(handle: Any) -> Any:
     # Comparisons answer bools, which stay.
-    return stock.TensorHandle(encode(handle.data), tl.bfloat16) if handle.data.dtype == np.float32 else handle
+    return TensorHandle(encode(handle.data), tl.bfloat16) if handle.data.dtype == np.float32 else handle
 
 
 def _in_float32(name: str) -> Any:
     """The builder's method ``name``, with bfloat16 arguments taken as their values."""
-    method = getattr(stock.InterpreterBuilder, name)
+    method = getattr(interpreter.Builder, name)
 
     def call(self: Any, *args: Any) -> Any:
-        if not any(isinstance(arg, stock.TensorHandle) and _is_bfloat16(arg) for arg in args):
+        if not any(isinstance(arg, TensorHandle) and _is_bfloat16(arg) for arg in args):
             return method(self, *args)
-        return _encoded(method(self, *(_decoded(arg) if isinstance(arg, stock.TensorHandle) else arg for arg in args)))
+        return _encoded(method(self, *(_decoded(arg) if isinstance(arg, TensorHandle) else arg for arg in args)))
 
     return call
 
 
-class Bfloat16Builder(stock.InterpreterBuilder):  # type: ignore[misc]
+class Bfloat16Builder(interpreter.Builder):  # type: ignore[misc]
     """Triton's interpreter with bfloat16 arithmetic, and with products of small floats made and summed in float32."""
 
     def get_bf16(self, value: float) -> Any:
-        return stock.TensorHandle(encode(np.array([value], dtype=np.float32)), tl.bfloat16)
+        return TensorHandle(encode(np.array([value], dtype=np.float32)), tl.bfloat16)
 
     unary_op = _in_float32("unary_op")
     binary_op = _in_float32("binary_op")
@@ -77,10 +79,10 @@ class Bfloat16Builder(stock.InterpreterBuilder):  # type: ignore[misc]
             return super().cast_impl(src, dst_type)
         if dst != tl.bfloat16:
             return super().cast_impl(_decoded(src), dst_type)
-        return stock.TensorHandle(encode(src.data.astype(np.float32)), tl.bfloat16)
+        return TensorHandle(encode(src.data.astype(np.float32)), tl.bfloat16)
 
     def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-        to_nearest = rounding_mode in (None, stock._ir.ROUNDING_MODE.RTNE)
+        to_nearest = interpreter.rounds_to_nearest(rounding_mode)
         if to_nearest and dst_type.scalar == tl.bfloat16 and src.dtype.scalar in (tl.float32, tl.float16):
             return self.cast_impl(src, dst_type)
         return super().create_fp_to_fp(src, dst_type, rounding_mode)
@@ -90,8 +92,8 @@ class Bfloat16Builder(stock.InterpreterBuilder):  # type: ignore[misc]
             return super().create_dot(a, b, d, input_precision, max_num_imprecise_acc)
         total = np.matmul(_as_float32(a), _as_float32(b)) + _as_float32(d)
         if _is_bfloat16(d):
-            return stock.TensorHandle(encode(total), tl.bfloat16)
-        return stock.TensorHandle(total.astype(d.data.dtype, copy=False), d.dtype.scalar)
+            return TensorHandle(encode(total), tl.bfloat16)
+        return TensorHandle(total.astype(d.data.dtype, copy=False), d.dtype.scalar)
 
 
 def _as_float32(handle: Any) -> NDArray[np.float32]:
@@ -99,7 +101,7 @@ def _as_float32(handle: Any) -> NDArray[np.float32]:
     if _is_bfloat16(handle):
         return decode(data)
     if handle.dtype.scalar.primitive_bitwidth == 8:
-        data = stock._convert_float(data, handle.dtype.scalar, tl.float16, None).view(np.float16)
+        data = interpreter.widened_float8(data, handle.dtype.scalar)
     return data.astype(np.float32, copy=False)
 
 

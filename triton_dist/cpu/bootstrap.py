@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from triton_dist._C import _runtime
 from triton_dist.bootstrap import memfd
+from triton_dist.bootstrap.failure_detector import BrokenWorldError
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.decoding import integer, record
-from triton_dist.world.base import BrokenWorldError, Launch
 
 __all__ = ["DESCRIPTOR", "join"]
 

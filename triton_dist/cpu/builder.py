@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from triton.runtime import interpreter as stock
 
 from triton_dist.cpu import effects
 from triton_dist.cpu.accesses import may_touch
@@ -14,10 +13,11 @@ from triton_dist.cpu.bfloat16 import Bfloat16Builder
 from triton_dist.cpu.libdevice import implementation
 from triton_dist.cpu.ops import IMPLEMENTATIONS, intention
 from triton_dist.cpu.processor import ProcessorBuilder
+from triton_dist.cpu.program import running
 from triton_dist.cpu.recorder import Recorder
 from triton_dist.cpu.schedule import Access
-from triton_dist.cpu.scheduler import running
 from triton_dist.cpu.world import current
+from triton_dist.triton_api import interpreter
 
 __all__ = ["CpuBuilder"]
 
@@ -26,7 +26,7 @@ _POLLABLE = 4096
 
 
 class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
-    """The class of ``triton.runtime.interpreter.interpreter_builder`` in the CPU world."""
+    """The class of :func:`triton_dist.triton_api.interpreter.builder` in the CPU world."""
 
     num_ctas = 1
     """The launch options of the running kernel."""
@@ -54,7 +54,7 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
     ) -> Any:
         function, kind = implementation(symbol), result.scalar
         value = np.asarray(function(*(operand.data for operand in operands)))
-        return stock.TensorHandle(value.astype(stock._get_np_dtype(kind), copy=False), kind)
+        return interpreter.TensorHandle(value.astype(interpreter.numpy_dtype(kind), copy=False), kind)
 
     # ---- a program that sees again and again what it saw before waits for somebody: let that one run
 

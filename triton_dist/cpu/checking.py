@@ -10,19 +10,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from triton_dist import check, environment
 from triton_dist.bootstrap import memfd
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.check.log import Log, LogError
 from triton_dist.cpu.bootstrap import DESCRIPTOR
 from triton_dist.cpu.host_accesses import HostAccesses
-from triton_dist.cpu.recorder import Recorder
+from triton_dist.cpu.recorder import Recorded, Recorder
 from triton_dist.cpu.torch_barriers import TorchBarriers
-from triton_dist.world.base import Launch
-
-if TYPE_CHECKING:
-    from triton_dist.cpu.world import CpuWorld
+from triton_dist.cpu.turn_taking import Turns
 
 __all__ = ["Checking"]
 
@@ -34,15 +31,14 @@ _PATIENCE = 60.0
 class Checking:
     """This PE's part. Made by all PEs together."""
 
-    def __init__(self, launch: Launch, world: CpuWorld) -> None:
-        assert world.turns is not None
-        self._pe, self._turns = launch.pe, world.turns
+    def __init__(self, launch: Launch, world: Recorded, turns: Turns) -> None:
+        self._pe, self._turns = launch.pe, turns
         fd = memfd.create("log", grows=True)
         self._logs = [
             fd if pe == launch.pe else memfd.open_of(launch.members[pe].pid, theirs, "log", grows=True)
             for pe, theirs in enumerate(launch.exchange_values("log", fd, DESCRIPTOR))
         ]
-        self.recorder = Recorder(world, Log(fd))
+        self.recorder = Recorder(world, turns, Log(fd))
         self._turns.before_passing = self.recorder.flush
         self._host = (HostAccesses(self.recorder), TorchBarriers(self.recorder, launch.n_pes))
         for watching in self._host:

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from triton_dist.world.base import World
 from triton_dist.world.host_ops import HostOps
 from triton_dist.world.teams import Team
-
-if TYPE_CHECKING:
-    from triton_dist.cpu.world import CpuWorld
 
 __all__ = ["CpuHostOps"]
 
 
 class CpuHostOps(HostOps):
-    def __init__(self, world: CpuWorld) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
 
     def put(self, dst: torch.Tensor, src: torch.Tensor, pe: int, stream: Any) -> None:

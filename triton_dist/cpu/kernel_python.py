@@ -16,12 +16,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 import triton.language as tl
-from triton._utils import _tuple_create
-from triton.compiler.code_generator import _condition_types
-from triton.compiler.errors import UnsupportedLanguageConstruct
-from triton.runtime import interpreter as stock
 
-from triton_dist.cpu.scheduler import running
+from triton_dist.cpu.program import running
+from triton_dist.triton_api import front_end, interpreter
+from triton_dist.triton_api.interpreter import TensorHandle
 
 __all__ = [
     "assigned",
@@ -41,14 +39,12 @@ __all__ = [
 ]
 
 _STATIC_RANGE, _RANGE = tl.core.static_range, tl.core.range
-_semantic = stock.interpreter_semantic
+_semantic = interpreter.semantic()
 
 
 def refuse(message: str) -> NoReturn:
     """``CodeGenerator._unsupported``; the launch adds the line."""
-    error = UnsupportedLanguageConstruct(None, None, message)
-    error.message = f"{message} (Triton's compiler refuses it)"
-    raise error
+    front_end.refuse_construct(f"{message} (Triton's compiler refuses it)")
 
 
 def refuse_name(message: str) -> NoReturn:
@@ -96,8 +92,8 @@ def truth(condition: Any, *, returns_from_loop: bool = False) -> bool:
     """``visit_If``. ``returns_from_loop``: the statement is in a loop and contains a ``return``."""
     if not isinstance(condition, tl.tensor):
         condition = unwrapped(condition)
-        if type(condition) not in _condition_types:
-            names = ", ".join(sorted(kind.__name__ for kind in _condition_types))
+        if type(condition) not in front_end.CONDITION_TYPES:
+            names = ", ".join(sorted(kind.__name__ for kind in front_end.CONDITION_TYPES))
             refuse(f"conditionals can only accept values of type {{{names}}}, not objects of type {type(condition)}")
         return bool(condition)
     if returns_from_loop:
@@ -153,7 +149,7 @@ def assigned(value: Any) -> Any:
         return value
     value = unwrapped(value)
     if isinstance(value, (tuple, list)):
-        return _tuple_create(tuple(value), map(assigned, value))
+        return front_end.tuple_like(tuple(value), map(assigned, value))
     if isinstance(value, tl.tuple):
         return tl.tuple([assigned(item) for item in value.values], value.type)
     if value is None or isinstance(value, (tl.core.base_value, tl.dtype)):
@@ -213,7 +209,7 @@ def _counted(start: Any, end: Any, step: Any = 1) -> Iterator[Any]:
     first, last, by = (int(bound.handle.data.item()) for bound in bounds)
     if by == 0 or (by < 0 and not backwards):
         raise ValueError(f"the step of a `for` is {by}: it must be positive, unless it is a negative constant")
-    numpy_type, program = stock._get_np_dtype(kind), running()
+    numpy_type, program = interpreter.numpy_dtype(kind), running()
     for number in range(first, last, by):
         program.steps += 1  # a counted loop is not a polling loop
-        yield tl.tensor(stock.TensorHandle(np.array([number], numpy_type), kind), kind)
+        yield tl.tensor(TensorHandle(np.array([number], numpy_type), kind), kind)

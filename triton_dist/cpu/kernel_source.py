@@ -13,17 +13,11 @@ import ast
 import builtins
 import inspect
 import textwrap
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import triton
-import triton.language as tl
-from triton.compiler.code_generator import CodeGenerator
-from triton.runtime import interpreter as stock
-from triton.runtime.jit import JITCallable
-
 from triton_dist.cpu import kernel_python
+from triton_dist.triton_api import front_end
 
 __all__ = ["rewritten"]
 
@@ -73,7 +67,7 @@ class _Rewriter(ast.NodeTransformer):
         definition.body = self._statements(definition.body)
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, (ast.stmt, ast.expr)) and not hasattr(CodeGenerator, f"visit_{type(node).__name__}"):
+        if isinstance(node, (ast.stmt, ast.expr)) and not front_end.accepts(node):
             return self._refused(node, f"unsupported AST node type: {type(node).__name__}")
         if isinstance(node, ast.FunctionDef):
             return self._refused(node, "nested function definition is not supported.")
@@ -203,7 +197,7 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(node.ctx, ast.Store) or node.id in self._locals:
             return node
         if node.id in self._known:
-            if not _is_known_to_the_compiler(node.id, self._known[node.id]):
+            if not front_end.is_known_global(node.id, self._known[node.id]):
                 return self._refused(
                     node,
                     f"Cannot access global variable {node.id} from within @jit'ed function. Triton kernels can only "
@@ -212,7 +206,7 @@ class _Rewriter(ast.NodeTransformer):
                 )
         elif node.id in _PYTHONS:
             return ast.copy_location(ast.Attribute(_semantics(), _PYTHONS[node.id], ast.Load()), node)
-        elif hasattr(builtins, node.id) and node.id not in CodeGenerator.builtin_namespace and node.id != "breakpoint":
+        elif hasattr(builtins, node.id) and node.id not in front_end.BUILTIN_NAMES and node.id != "breakpoint":
             return self._refused(node, f"{node.id} is not defined", "refuse_name")
         return node
 
@@ -238,21 +232,6 @@ def _obstacle(target: ast.AST) -> str | None:
     if isinstance(target, ast.Attribute):
         return "Attribute assignment is not supported in triton"
     return None if isinstance(target, ast.Name) else "only names and tuples of names can be assigned to"
-
-
-def _is_known_to_the_compiler(name: str, value: Any) -> bool:
-    """``CodeGenerator._define_name_lookup``'s rule for global variables."""
-    module = getattr(value, "__module__", "") or ""
-    return (
-        value is None
-        or name in CodeGenerator.builtin_namespace
-        or isinstance(value, (types.ModuleType, JITCallable, stock.InterpretedFunction, tl.dtype, tl.constexpr))
-        or getattr(value, "__triton_builtin__", False)
-        or getattr(value, "__triton_aggregate__", False)
-        or module.startswith(("triton.language", "triton.experimental.gluon.language"))
-        or (isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"))
-        or bool(triton.knobs.compilation.allow_non_constexpr_globals)
-    )
 
 
 def _semantics() -> ast.expr:

@@ -11,23 +11,15 @@ import numpy
 import torch
 import triton
 
-import triton_dist
 from triton_dist.bootstrap.source_lines import is_standard_library
 
 __all__ = ["line_of_frame", "of_error", "of_frame"]
 
-_PACKAGE = Path(triton_dist.__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 
-# Kernels of our own library (triton_dist.kernels) are kernels; what runs them and what they call into is not.
-_MACHINERY = tuple(
-    f"{directory}/"
-    for directory in (
-        Path(triton.__file__).parent,
-        Path(numpy.__file__).parent,
-        Path(torch.__file__).parent,
-        *(_PACKAGE / package for package in ("bootstrap", "cpu", "language", "triton_api", "world")),
-    )
-)
+# Kernels of our own library are kernels; what runs them and what they call into is not.
+_MACHINERY = (f"{_PACKAGE}/", *(f"{Path(str(module.__file__)).parent}/" for module in (triton, numpy, torch)))
+_KERNELS = f"{_PACKAGE / 'kernels'}/"
 
 
 def of_frame(frame: FrameType | None) -> str:

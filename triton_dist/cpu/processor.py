@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from triton.runtime import interpreter as stock
+
+from triton_dist.triton_api import interpreter
 
 __all__ = ["ProcessorBuilder"]
 
@@ -26,7 +27,7 @@ class _Reading:
         return self.handle
 
 
-class ProcessorBuilder(stock.InterpreterBuilder):  # type: ignore[misc]
+class ProcessorBuilder(interpreter.Builder):  # type: ignore[misc]
     """Triton's interpreter with the readings of ``tl.extra.cuda``."""
 
     def create_inline_asm(
@@ -35,4 +36,4 @@ class ProcessorBuilder(stock.InterpreterBuilder):  # type: ignore[misc]
         if asm not in _READINGS:
             return super().create_inline_asm(asm, constraints, values, types, pure, pack)
         dtype = np.dtype(f"int{types[0].primitive_bitwidth}")
-        return _Reading(stock.TensorHandle(np.array([_READINGS[asm]()], dtype), types[0]))
+        return _Reading(interpreter.TensorHandle(np.array([_READINGS[asm]()], dtype), types[0]))

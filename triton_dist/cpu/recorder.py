@@ -9,19 +9,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_dist.check.log import HOST, LONGEST_LIST, NONE, Cmp, Flag, Kind, Log, Place, Program
-from triton_dist.cpu import location, scheduler
+from triton_dist._C._runtime import SymmetricHeap
+from triton_dist.check.log import HOST, LONGEST_LIST, NONE, Cmp, Flag, Kind, Log, Place
+from triton_dist.check.log import Program as LoggedProgram
+from triton_dist.cpu import location
 from triton_dist.cpu.accesses import Ranges, joined, of_pointers
+from triton_dist.cpu.program import Program, running
+from triton_dist.cpu.turn_taking import Turns
 
-if TYPE_CHECKING:
-    from triton_dist.cpu.world import CpuWorld
-
-__all__ = ["OutsideError", "Recorder", "Word"]
+__all__ = ["OutsideError", "Recorded", "Recorder", "Word"]
 
 Word = tuple[int, int]
 """A word that programs are ordered by: PE and offset."""
@@ -40,13 +41,24 @@ class _Private:
     end: int
 
 
-class Recorder:
-    """Of one world, on one PE."""
+class Recorded(Protocol):
+    """What is recorded of: a :class:`~triton_dist.cpu.world.CpuWorld`, which says what each of these is."""
 
-    def __init__(self, world: CpuWorld, log: Log) -> None:
-        assert world.turns is not None
+    pe: int
+    n_pes: int
+    heap: SymmetricHeap
+
+    def describe(self, address: int) -> str: ...
+
+    def abort(self, reason: str) -> None: ...
+
+
+class Recorder:
+    """Of one world, on one PE. ``turns`` number its events."""
+
+    def __init__(self, world: Recorded, turns: Turns, log: Log) -> None:
         self._world = world
-        self._turns = world.turns
+        self._turns = turns
         self._log = log
         self._bounds: NDArray[np.int64] = np.empty((2, 0), np.int64)
         self._private: list[_Private] = []
@@ -107,14 +119,14 @@ class Recorder:
 
     # ---- programs
 
-    def started(self, program: scheduler.Program, kernel: str) -> None:
+    def started(self, program: Program, kernel: str) -> None:
         number = self._turns.next_event()
-        program.recorded = self._log.program(number, Program(kernel, program.index, self._launch))
+        program.recorded = self._log.program(number, LoggedProgram(kernel, program.index, self._launch))
 
-    def ended(self, program: scheduler.Program) -> None:
+    def ended(self, program: Program) -> None:
         self._add(Kind.END, program.recorded, NONE)
 
-    def stuck(self, program: scheduler.Program) -> None:
+    def stuck(self, program: Program) -> None:
         assert program.wait is not None
         line = location.line_of_frame(program.gr_frame)
         text = program.wait.describe()
@@ -272,7 +284,7 @@ class Recorder:
 
     @property
     def _program(self) -> int:
-        return scheduler.running().recorded
+        return running().recorded
 
     def _add(self, kind: Kind, program: int, place: int, *operands: int, **more: int) -> None:
         self._log.add(self._turns.next_event(), kind, program, place, *operands, **more)

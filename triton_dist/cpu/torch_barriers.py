@@ -9,6 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from triton_dist.cpu.recorder import Recorder
+from triton_dist.torch_api import replace_functions_of_distributed
 
 __all__ = ["TorchBarriers"]
 
@@ -25,17 +26,15 @@ class TorchBarriers:
     def __init__(self, recorder: Recorder, n_pes: int) -> None:
         self._recorder = recorder
         self._pes = tuple(range(n_pes))
-        self._originals: dict[str, Callable[..., Any]] = {}
+        self._undo: Callable[[], None] | None = None
 
     def start(self) -> None:
-        for name in _NAMES:
-            self._originals[name] = getattr(dist, name)
-            setattr(dist, name, self._noted(name, self._originals[name]))
+        self._undo = replace_functions_of_distributed(_NAMES, self._noted)
 
     def stop(self) -> None:
-        for name, original in self._originals.items():
-            setattr(dist, name, original)
-        self._originals.clear()
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
 
     def _noted(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

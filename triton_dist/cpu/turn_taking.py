@@ -28,11 +28,11 @@ import numpy as np
 from triton_dist import environment
 from triton_dist._C._runtime import Order, compare_swap64, fetch_add64, load64, store64
 from triton_dist.bootstrap import memfd
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu.bootstrap import DESCRIPTOR
 from triton_dist.cpu.schedule import Access, Schedule
 from triton_dist.cpu.shared import words
 from triton_dist.decoding import record, text
-from triton_dist.world.base import Launch
 
 __all__ = ["DeadlockError", "Turns"]
 

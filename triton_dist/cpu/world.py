@@ -11,28 +11,29 @@ import time
 import weakref
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 
 from triton_dist import environment
 from triton_dist._C import _runtime
 from triton_dist._C._runtime import Caller
+from triton_dist.bootstrap.failure_detector import BrokenWorldError
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu import schedule
 from triton_dist.cpu.allocator import CHECKED_GAP, FirstFit, padded
 from triton_dist.cpu.bootstrap import join
+from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_ops import CpuHostOps
 from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
+from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
-from triton_dist.world.base import BrokenWorldError, Launch, World, check_same_calls
+from triton_dist.world.base import World, check_same_calls
+from triton_dist.world.current import find_world
 from triton_dist.world.raw_tensor import elsewhere, start_of, tensor_at
 from triton_dist.world.teams import Team, agree_on_handle
 
-if TYPE_CHECKING:
-    from triton_dist.cpu.checking import Checking
-
-__all__ = ["MAX_TEAMS", "BrokenWorldError", "CpuWorld", "current", "refuse_stale"]
+__all__ = ["MAX_TEAMS", "CpuWorld", "current", "refuse_stale"]
 
 MAX_TEAMS = 32
 """With the team of all; as many as NVSHMEM has by default, and the p2p device library."""
@@ -40,14 +41,15 @@ MAX_TEAMS = 32
 _LOOK_SECONDS = 0.1
 """How often a wait looks whether the awaited PEs still run."""
 
-_current: CpuWorld | None = None
-_ended: weakref.WeakSet[_runtime.SymmetricHeap] = weakref.WeakSet()
-"""Heaps of worlds that have ended while tensors on them live."""
+
+class EndedHeaps(weakref.WeakSet[_runtime.SymmetricHeap]):
+    """Heaps of worlds that have ended while tensors on them live. One for each process, since they outlive worlds."""
 
 
 def current() -> CpuWorld | None:
     """This process's world, between its making and its end."""
-    return _current
+    world = find_world()
+    return world if isinstance(world, CpuWorld) else None
 
 
 def refuse_stale(name: str, tensor: torch.Tensor) -> None:
@@ -57,10 +59,11 @@ def refuse_stale(name: str, tensor: torch.Tensor) -> None:
         ValueError: the tensor, of this world or on a peer, was freed. RuntimeError: its world is finalized.
     """
     address = tensor.untyped_storage().data_ptr()
-    if _current is not None and (place := _current.heap.find(address)) is not None:
-        if _current.ledger.find(place[1]) is None:
+    world = current()
+    if world is not None and (place := world.heap.find(address)) is not None:
+        if world.ledger.find(place[1]) is None:
             raise ValueError(f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor that was freed")
-    elif any(heap.find(address) is not None for heap in _ended):
+    elif any(heap.find(address) is not None for heap in of_process(EndedHeaps)):
         raise RuntimeError(
             f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor of a world that is finalized"
         )
@@ -92,18 +95,15 @@ class CpuWorld(World):
         self._kernel_calls: dict[int, str] = {}
         self.turns = self._take_turns(launch)
         self.checking: Checking | None = None
-        if environment.get("TRITON_DIST_CHECK"):
-            from triton_dist.cpu.checking import Checking  # which looks at programs, and so at worlds
-
-            self.checking = Checking(launch, self)
+        if checked:
+            assert self.turns is not None
+            self.checking = Checking(launch, self, self.turns)
         self.recorder = None if self.checking is None else self.checking.recorder
         self._process = os.getpid()
         if launch.watch is not None:
             launch.watch.on_trouble(lambda trouble: self.control.abort(trouble.pe, trouble.what))
         atexit.register(self._on_exit)
         self.together(self.team_world, "init()")
-        global _current
-        _current = self
 
     # ---- symmetric tensors
 
@@ -437,9 +437,6 @@ class CpuWorld(World):
             self.checking.end()
         if self.turns is not None:
             self.turns.leave(waiting=politely)
-        _ended.add(self.heap)
+        of_process(EndedHeaps).add(self.heap)
         self.control.leave(self.pe)
         atexit.unregister(self._on_exit)
-        global _current
-        if _current is self:
-            _current = None

@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from triton_dist import environment
-from triton_dist.world.base import Launch
+from triton_dist.bootstrap.launch import Launch
 
 __all__ = ["choose_device", "why_not_nvshmem"]
 

@@ -19,9 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_dist import environment, triton_api
-from triton_dist.gpu import waiting_kernels
+from triton_dist.gpu import module_state
+from triton_dist.gpu.waiting_kernels import WaitingKernels
+from triton_dist.process_state import of_process
 
-__all__ = ["CheckedLauncher", "Requirements", "SymmetricMemory", "bind", "install", "unbind"]
+__all__ = ["CheckedLauncher", "LaunchChecks", "Requirements", "SymmetricMemory", "install"]
 
 _HIDDEN = triton_api.LAUNCHER_ARGUMENTS
 
@@ -53,19 +55,11 @@ class SymmetricMemory:
         return True
 
 
-_memory: SymmetricMemory | None = None  # the present world's
+class LaunchChecks:
+    """What launches are checked against. One for each process: loaded kernels outlive worlds."""
 
-
-def bind(memory: SymmetricMemory) -> None:
-    """A world on a GPU began."""
-    global _memory
-    _memory = memory
-
-
-def unbind() -> None:
-    """The world ended."""
-    global _memory
-    _memory = None
+    memory: SymmetricMemory | None = None
+    """The present world's."""
 
 
 def install() -> None:
@@ -80,7 +74,7 @@ def _place_checks(kernel: Any) -> None:
     if environment.get("TRITON_DIST_LAUNCH_CHECKS"):
         kernel._run = _checked(kernel, facts)
     if sites := facts.get("waits"):
-        kernel._run = waiting_kernels.loaded(kernel, sites)
+        kernel._run = of_process(WaitingKernels).loaded(kernel, sites)
 
 
 @dataclass(frozen=True)
@@ -106,6 +100,7 @@ class CheckedLauncher:
 
     def __init__(self, launcher: Any, requirements: Requirements) -> None:
         self._launcher = launcher
+        self._checks = of_process(LaunchChecks)
         self._needs = requirements
         self._most_programs = requirements.resident if requirements.collective else 1 << 96
         self._pointers = tuple(_HIDDEN + position for position in requirements.symmetric)
@@ -113,7 +108,7 @@ class CheckedLauncher:
     def __call__(self, grid_x: int, grid_y: int, grid_z: int, *arguments: Any) -> None:
         if grid_x * grid_y * grid_z > self._most_programs:
             self._refuse_grid((grid_x, grid_y, grid_z))
-        memory = _memory
+        memory = self._checks.memory
         if memory is not None:
             for position in self._pointers:
                 address = arguments[position].data_ptr()
@@ -189,9 +184,7 @@ def _checked(kernel: Any, facts: Mapping[str, Any]) -> Any:
 
 def _resident_programs(kernel: Any) -> int:
     """How many programs of a loaded kernel the current GPU runs at a time; 0 when that is not known."""
-    from triton_dist.gpu.module_state import cuda_driver
-
-    cuda = cuda_driver()
+    cuda = module_state.cuda_driver()
     if cuda is None:
         return 0
     blocks = ctypes.c_int()

@@ -19,8 +19,9 @@ from typing import Any
 
 from triton_dist import triton_api
 from triton_dist.gpu import p2p
+from triton_dist.process_state import of_process
 
-__all__ = ["Module", "bind", "cuda_driver", "holds", "install", "refill", "unbind", "write"]
+__all__ = ["LoadedModules", "Module", "cuda_driver", "holds", "install", "write"]
 
 
 @dataclass(frozen=True)
@@ -43,49 +44,97 @@ class _World:
     lacking: Mapping[str, str]
 
 
-_changing = threading.RLock()  # worlds begin and end in one thread, and modules are loaded in others
-_modules: dict[int, Module] = {}  # by CUfunction, which is what a launch hook gets; Triton unloads none
-_waiting: set[int] = set()  # those of _modules that are not filled
-_world: _World | None = None  # the present one
+class LoadedModules:
+    """The modules that need state. One for each process: Triton unloads none, so they outlive worlds."""
+
+    def __init__(self) -> None:
+        self._changing = threading.RLock()  # worlds begin and end in one thread, and modules are loaded in others
+        self._modules: dict[int, Module] = {}  # by CUfunction, which is what a launch hook gets
+        self._waiting: set[int] = set()  # those of _modules that are not filled
+        self._world: _World | None = None  # the present one
+
+    def install(self) -> None:
+        """Ask Triton to tell about the modules it loads. A second call changes nothing."""
+        triton_api.on_module_load(self._loaded)
+
+    def bind(self, device: int, fill: Mapping[str, Fill], lacking: Mapping[str, str]) -> None:
+        """A world on a GPU began. Its modules that wait for one are filled, and each that is loaded there from now on.
+
+        Args:
+            fill: how, for every transport whose kernels work in this world.
+            lacking: why not, for every other transport.
+        """
+        with self._changing:
+            self._world = _World(device, fill, lacking)
+            for function in tuple(self._waiting):
+                self._fill(function)
+            self._place_guard()
+
+    def unbind(self) -> list[Module]:
+        """The world ends: every module waits for the next one. Returns those that this world had filled."""
+        with self._changing:
+            filled = [module for function, module in self._modules.items() if function not in self._waiting]
+            self._world = None
+            self._waiting.update(self._modules)
+            self._place_guard()
+            return filled
+
+    def refill(self, transport: str) -> None:
+        """The state of a transport has changed: its modules that are filled are filled again. No kernel may run."""
+        with self._changing:
+            for function, module in self._modules.items():
+                if self._world is not None and module.transport == transport and function not in self._waiting:
+                    self._world.fill[transport](module)
+
+    def _loaded(self, module: int, function: int, name: str, metadata_group: Mapping[str, str], key: str) -> None:
+        transport = _transport(module)
+        if transport is None:
+            return
+        with self._changing:
+            self._modules[function] = Module(module, name, triton_api.current_device(), transport)
+            self._waiting.add(function)
+            try:
+                self._fill(function)
+            finally:  # also when filling failed: Triton keeps the module and would launch it at the next call
+                self._place_guard()
+
+    def _fill(self, function: int) -> None:
+        module = self._modules[function]
+        if self._world is not None and self._world.device == module.device and module.transport in self._world.fill:
+            self._world.fill[module.transport](module)
+            self._waiting.discard(function)
+
+    def _place_guard(self) -> None:
+        triton_api.guard_launches(self._refuse, on=bool(self._waiting))
+
+    def _refuse(self, metadata: Any) -> None:
+        """Before a launch: an error for a kernel whose module is not filled, which would crash."""
+        function = metadata.get()["function"]
+        if function not in self._waiting:
+            return
+        module = self._modules[function]
+        if self._world is None:
+            raise RuntimeError(
+                f"kernel {module.kernel} uses shmem ops, and there is no world: call triton_dist.init() first"
+            )
+        if module.device != self._world.device:
+            raise RuntimeError(
+                f"kernel {module.kernel} uses shmem ops and is launched on cuda:{module.device}, but this PE's"
+                f" symmetric heap is on cuda:{self._world.device}"
+            )
+        if module.transport in self._world.lacking:
+            raise RuntimeError(
+                f"kernel {module.kernel} was compiled for transport {module.transport}, which this world does not have:"
+                f" {self._world.lacking[module.transport]}"
+            )
+        raise RuntimeError(
+            f"kernel {module.kernel} did not get this world's state when it was loaded: see the earlier error"
+        )
 
 
 def install() -> None:
-    """Ask Triton to tell about the modules it loads. A second call changes nothing."""
-    triton_api.on_module_load(_loaded)
-
-
-def bind(device: int, fill: Mapping[str, Fill], lacking: Mapping[str, str]) -> None:
-    """A world on a GPU began. Its modules that wait for one are filled, and each that is loaded there from now on.
-
-    Args:
-        fill: how, for every transport whose kernels work in this world.
-        lacking: why not, for every other transport.
-    """
-    global _world
-    with _changing:
-        _world = _World(device, fill, lacking)
-        for function in tuple(_waiting):
-            _fill(function)
-        _place_guard()
-
-
-def unbind() -> list[Module]:
-    """The world ends: every module waits for the next one. Returns those that this world had filled."""
-    global _world
-    with _changing:
-        filled = [module for function, module in _modules.items() if function not in _waiting]
-        _world = None
-        _waiting.update(_modules)
-        _place_guard()
-        return filled
-
-
-def refill(transport: str) -> None:
-    """The state of a transport has changed: its modules that are filled are filled again. No kernel may run."""
-    with _changing:
-        for function, module in _modules.items():
-            if _world is not None and module.transport == transport and function not in _waiting:
-                _world.fill[transport](module)
+    """Have this process's :class:`LoadedModules` told of them. A second call changes nothing."""
+    of_process(LoadedModules).install()
 
 
 def holds(module: int, symbol: str) -> bool:
@@ -106,55 +155,6 @@ def write(module: Module, symbol: str, data: bytes) -> None:
     status = driver.cuMemcpyHtoD_v2(ctypes.c_uint64(found[0]), ctypes.c_char_p(data), ctypes.c_size_t(len(data)))
     if status != 0:
         raise RuntimeError(f"the state of kernel {module.kernel} could not be copied to its GPU: CUDA error {status}")
-
-
-def _loaded(module: int, function: int, name: str, metadata_group: Mapping[str, str], key: str) -> None:
-    transport = _transport(module)
-    if transport is None:
-        return
-    with _changing:
-        _modules[function] = Module(module, name, triton_api.current_device(), transport)
-        _waiting.add(function)
-        try:
-            _fill(function)
-        finally:
-            _place_guard()  # also when filling failed: Triton keeps the module and would launch it at the next call
-
-
-def _fill(function: int) -> None:
-    module = _modules[function]
-    if _world is not None and _world.device == module.device and module.transport in _world.fill:
-        _world.fill[module.transport](module)
-        _waiting.discard(function)
-
-
-def _place_guard() -> None:
-    triton_api.guard_launches(_refuse, on=bool(_waiting))
-
-
-def _refuse(metadata: Any) -> None:
-    """Before a launch: an error for a kernel whose module is not filled, which would crash."""
-    function = metadata.get()["function"]
-    if function not in _waiting:
-        return
-    module = _modules[function]
-    if _world is None:
-        raise RuntimeError(
-            f"kernel {module.kernel} uses shmem ops, and there is no world: call triton_dist.init() first"
-        )
-    if module.device != _world.device:
-        raise RuntimeError(
-            f"kernel {module.kernel} uses shmem ops and is launched on cuda:{module.device}, but this PE's symmetric"
-            f" heap is on cuda:{_world.device}"
-        )
-    if module.transport in _world.lacking:
-        raise RuntimeError(
-            f"kernel {module.kernel} was compiled for transport {module.transport}, which this world does not have:"
-            f" {_world.lacking[module.transport]}"
-        )
-    raise RuntimeError(
-        f"kernel {module.kernel} did not get this world's state when it was loaded: see the earlier error"
-    )
 
 
 def _transport(module: int) -> str | None:

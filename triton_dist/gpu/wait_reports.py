@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,12 @@ import torch
 
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.failure_detector import Watch
-from triton_dist.gpu import module_state, p2p, waiting_kernels
-from triton_dist.gpu.waiting_kernels import Site, WaitingKernel
+from triton_dist.gpu import module_state, p2p
+from triton_dist.gpu.waiting_kernels import Site, WaitingKernel, WaitingKernels
+from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Ledger
 
-__all__ = ["Memory", "Place", "WaitReports", "describe", "read"]
+__all__ = ["Memories", "Memory", "Place", "WaitReports", "describe", "read"]
 
 INTERVAL = 0.25
 """Seconds between two polls of the records, and between reading a record and printing it."""
@@ -38,7 +38,7 @@ _SIGNS = ("==", "!=", ">", ">=", "<", "<=")  # by the dialect's Cmp
 
 
 class Memory:
-    """The records of one GPU's kernels. It lives as long as the process, since modules are never unloaded."""
+    """The records of one GPU's kernels."""
 
     def __init__(self, device: torch.device) -> None:
         nbytes = p2p.wait_records() * p2p.wait_record().itemsize
@@ -51,9 +51,16 @@ class Memory:
         return p2p.wait_state(timeout, self._records.data_ptr(), self._count.data_ptr(), kernel)
 
 
-@cache
-def _memory(device: torch.device) -> Memory:
-    return Memory(device)
+class Memories:
+    """The records of each GPU. One for each process: kernels go on writing to them after their world."""
+
+    def __init__(self) -> None:
+        self._by_device: dict[torch.device, Memory] = {}
+
+    def of(self, device: torch.device) -> Memory:
+        if device not in self._by_device:
+            self._by_device[device] = Memory(device)
+        return self._by_device[device]
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,7 @@ def describe(reports: Iterable[_Report], place: Place) -> list[tuple[WaitingKern
     described = []
     for (number, site_number), those in places.items():
         first = min(those, key=lambda report: report.program[::-1])
-        kernel = waiting_kernels.find(number)
+        kernel = of_process(WaitingKernels).find(number)
         site = kernel.site(site_number) if kernel is not None else None
         line, *callers = site.lines if site is not None and site.lines else ("an unknown line",)
         called = f" (called at {', '.join(callers)})" if callers else ""
@@ -166,7 +173,7 @@ class WaitReports:
         self.pe, self.n_pes = pe, n_pes
         self._device, self._place, self._watch = device, place, watch
         self._timeout, self._aborts = timeout, aborts
-        self._memory = _memory(device)
+        self._memory = of_process(Memories).of(device)
         self._known = self._memory.array["number"].copy()
         self._write = write or _write
         self._pending: list[_Report] = []

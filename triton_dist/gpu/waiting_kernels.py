@@ -8,6 +8,7 @@ the same memory after the world has ended.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import triton
 
 from triton_dist import triton_api
 
-__all__ = ["PlacedLauncher", "Site", "WaitingKernel", "bind", "find", "loaded", "unbind"]
+__all__ = ["PlacedLauncher", "Site", "WaitingKernel", "WaitingKernels"]
 
 
 @dataclass(frozen=True)
@@ -66,45 +67,44 @@ class WaitingKernel:
         return f"{code.co_filename}:{line}"
 
 
-_kernels: list[WaitingKernel] = []  # Triton unloads none
-_fill: Callable[[WaitingKernel], None] | None = None  # of the current world
+class WaitingKernels:
+    """All loaded kernels that wait. One for each process: Triton unloads none, and reports name them by number."""
 
+    def __init__(self, kernels: Sequence[WaitingKernel] = ()) -> None:
+        self._kernels = list(kernels)
+        self._fill: Callable[[WaitingKernel], None] | None = None  # of the current world
 
-def bind(fill: Callable[[WaitingKernel], None]) -> None:
-    """Begin of a GPU world: call ``fill``, which enables a kernel's reports, for loaded and future kernels."""
-    global _fill
-    _fill = fill
-    for kernel in tuple(_kernels):
-        fill(kernel)
+    def bind(self, fill: Callable[[WaitingKernel], None]) -> None:
+        """Begin of a GPU world: call ``fill``, which enables a kernel's reports, for loaded and future kernels."""
+        self._fill = fill
+        for kernel in tuple(self._kernels):
+            fill(kernel)
 
+    def unbind(self) -> None:
+        """End of the world: kernels that are loaded later do not report."""
+        self._fill = None
 
-def unbind() -> None:
-    """End of the world: kernels that are loaded later do not report."""
-    global _fill
-    _fill = None
+    def find(self, number: int) -> WaitingKernel | None:
+        """The kernel with this number, or None."""
+        return self._kernels[number] if 0 <= number < len(self._kernels) else None
 
-
-def find(number: int) -> WaitingKernel | None:
-    """The kernel with this number, or None."""
-    return _kernels[number] if 0 <= number < len(_kernels) else None
-
-
-def loaded(kernel: Any, sites: Sequence[Sequence[str]]) -> PlacedLauncher:
-    """Register a loaded ``kernel`` that waits at ``sites``. Returns the launcher that replaces its own."""
-    places = tuple(map(Site.parse, sites))
-    waiting = WaitingKernel(len(_kernels), kernel.name, kernel.module, triton_api.current_device(), places)
-    _kernels.append(waiting)
-    if _fill is not None:
-        _fill(waiting)
-    return PlacedLauncher(kernel._run, waiting)
+    def loaded(self, kernel: Any, sites: Sequence[Sequence[str]]) -> PlacedLauncher:
+        """Register a loaded ``kernel`` that waits at ``sites``. Returns the launcher that replaces its own."""
+        places = tuple(map(Site.parse, sites))
+        waiting = WaitingKernel(len(self._kernels), kernel.name, kernel.module, triton_api.current_device(), places)
+        self._kernels.append(waiting)
+        if self._fill is not None:
+            self._fill(waiting)
+        return PlacedLauncher(kernel._run, waiting)
 
 
 _PACKAGES = tuple(f"{Path(str(module.__file__)).parent}/" for module in (triton, sys.modules["triton_dist"]))
-_inside: dict[str, bool] = {}  # by file: whether it belongs to Triton or to this package
 
 
+@functools.cache
 def _is_inside(file: str) -> bool:
-    return _inside.setdefault(file, file.startswith(_PACKAGES))
+    """Whether a file belongs to Triton or to this package."""
+    return file.startswith(_PACKAGES)
 
 
 class PlacedLauncher:
@@ -117,7 +117,7 @@ class PlacedLauncher:
     def __call__(self, *arguments: Any) -> None:
         frame = sys._getframe(2)  # the caller of Triton's run(), which calls this method
         code = frame.f_code
-        while _is_inside(code.co_filename) if (known := _inside.get(code.co_filename)) is None else known:
+        while _is_inside(code.co_filename):
             if frame.f_back is None:
                 break
             frame = frame.f_back

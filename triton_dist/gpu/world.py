@@ -19,23 +19,26 @@ import torch
 
 from triton_dist import environment
 from triton_dist.bootstrap import exit_report as last_words
-from triton_dist.gpu import launch_check, module_state, p2p, waiting_kernels
+from triton_dist.bootstrap.launch import Launch
+from triton_dist.compiler import transport
+from triton_dist.compiler.device_library import nvshmem_bitcode
+from triton_dist.gpu import module_state, nvshmem_api, p2p
 from triton_dist.gpu.device_choice import choose_device, why_not_nvshmem
 from triton_dist.gpu.heap import GpuHeap, rounded
 from triton_dist.gpu.host_ops import GpuHostOps
-from triton_dist.gpu.nvshmem_calls import let_threads_run
+from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory
+from triton_dist.gpu.module_state import LoadedModules
 from triton_dist.gpu.register import obstacle
 from triton_dist.gpu.teams import GpuTeams
 from triton_dist.gpu.wait_reports import Place, WaitReports
+from triton_dist.gpu.waiting_kernels import WaitingKernels
+from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
-from triton_dist.world.base import Launch, World, check_same_calls
+from triton_dist.world.base import World, check_same_calls
 from triton_dist.world.raw_tensor import bytes_at
 from triton_dist.world.teams import Team
 
 __all__ = ["GpuWorld"]
-
-_INITIALIZED = 2
-"""NVSHMEM_STATUS_IS_INITIALIZED of ``nvshmemx_init_status()``. Greater values mean initialized, too."""
 
 REDUCE_SCRATCH = "NVSHMEM_REDUCE_SCRATCH_SIZE"
 REDUCE_SCRATCH_SIZE = 2 << 20
@@ -64,11 +67,11 @@ class GpuWorld(World):
         wait_timeout = environment.get("TRITON_DIST_WAIT_TIMEOUT")
         aborts_waits = environment.get("TRITON_DIST_WAIT_ACTION") == "abort"
         self.device, shared = choose_device(launch)
-        self._nvshmem, self._bindings = _import_nvshmem()
+        self._nvshmem, self._bindings = nvshmem_api.load()
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
         meeting_place = rounded(p2p.sync_bytes())  # beside what users may allocate
-        _start_nvshmem(self._nvshmem, self._bindings, launch, self.device, capacity + meeting_place)
+        nvshmem_api.start(self._nvshmem, self._bindings, launch, self.device, capacity + meeting_place)
         self._heap = GpuHeap(self._bindings, self.device, self.pe, capacity, self.ledger)
         self._sync = bytes_at(self._bindings.malloc(meeting_place), p2p.sync_bytes(), self.device)
         try:
@@ -80,24 +83,22 @@ class GpuWorld(World):
             raise
         self.host_ops = GpuHostOps(self._bindings, self._heap, self.device, mapped=not p2p_lacks, lacks=nvshmem_lacks)
         self._teams = GpuTeams(None if nvshmem_lacks else self._bindings, self._sync)
-        _compile_for(self.transport, self.n_pes)
+        transport.choose(self.transport, self.n_pes)
         lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", nvshmem_lacks)) if why}
         fill = {"nvshmem": self._fill_nvshmem, "p2p": self._fill_p2p}
         fill = {name: how for name, how in fill.items() if name not in lacking}
         self.transports = tuple(fill)
-        module_state.bind(self.device.index, fill, lacking)
+        of_process(LoadedModules).bind(self.device.index, fill, lacking)
         place = Place(self.ledger, self._sync.data_ptr())
         self._wait_reports = WaitReports(
             self.pe, self.n_pes, self.device, place, launch.watch, wait_timeout, aborts_waits
         )
-        waiting_kernels.bind(self._wait_reports.fill)
-        launch_check.bind(
-            launch_check.SymmetricMemory(
-                contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
-                freed=self._heap.is_freed,
-                owner=f"PE {self.pe}",
-                scatter_limit=reduce_scratch // 2 // self.n_pes if self.n_pes > 1 else sys.maxsize,
-            )
+        of_process(WaitingKernels).bind(self._wait_reports.fill)
+        of_process(LaunchChecks).memory = SymmetricMemory(
+            contains=lambda address: bool(self._bindings.ptr(address, self.pe)),
+            freed=self._heap.is_freed,
+            owner=f"PE {self.pe}",
+            scatter_limit=reduce_scratch // 2 // self.n_pes if self.n_pes > 1 else sys.maxsize,
         )
 
     def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
@@ -119,7 +120,7 @@ class GpuWorld(World):
         if any(obstacles):
             listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in enumerate(obstacles) if theirs)
             raise ValueError(f"this memory cannot be registered. {listed}")
-        self._finish_work()  # as for an allocation
+        self.finish_work()  # as for an allocation
         try:
             return self._heap.register(tensor)
         except RuntimeError:
@@ -133,7 +134,7 @@ class GpuWorld(World):
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
         # NVSHMEM's malloc contains a barrier of all PEs, and so may pending work of streams. Barriers of one team share
         # a counter and must not overlap on a PE.
-        self._finish_work()
+        self.finish_work()
         return self._heap.allocate(shape, dtype)
 
     def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
@@ -156,18 +157,18 @@ class GpuWorld(World):
 
     def _nvshmem_is_gone(self) -> bool:
         """Whether other code has finalized NVSHMEM. Nearly all of its functions abort the process then."""
-        return bool(self._bindings.init_status() < _INITIALIZED)
+        return bool(self._bindings.init_status() < nvshmem_api.INITIALIZED)
 
-    def _finish_work(self) -> None:
+    def finish_work(self) -> None:
         torch.cuda.synchronize(self.device)
 
     def barrier_all(self) -> None:
         self.check_live()
-        self._finish_work()
+        self.finish_work()
         self._bindings.barrier_all()
 
     def make_team(self, parent: Team, team: Team) -> int:
-        self._finish_work()
+        self.finish_work()
         handle = self._teams.make(parent, team)
         self._tell_modules()
         handles = self.together(parent, "making a team", str(handle))  # only now may kernels of members meet
@@ -185,7 +186,7 @@ class GpuWorld(World):
         return self._launch.exchange(f"{team.name}/{self._rounds[team.name]}", text, team.pes)
 
     def _close(self) -> None:
-        self._finish_work()
+        self.finish_work()
         if self._nvshmem_is_gone():  # as in scripts of Triton-distributed; finalizing was a barrier
             self._forget()
             return
@@ -196,9 +197,9 @@ class GpuWorld(World):
         self._stop_wait_reports()
         self._heap.close()
         self._bindings.free(self._sync.data_ptr())
-        _compile_for(None)
-        launch_check.unbind()
-        for module in module_state.unbind():
+        transport.choose(None)
+        of_process(LaunchChecks).memory = None
+        for module in of_process(LoadedModules).unbind():
             if module.transport == "nvshmem":
                 self._bindings.cumodule_finalize(module.handle)
         self._nvshmem.finalize()
@@ -210,18 +211,18 @@ class GpuWorld(World):
     def _forget(self) -> None:
         """Release all resources other than NVSHMEM's memory."""
         self._stop_wait_reports()
-        _compile_for(None)
-        launch_check.unbind()
-        module_state.unbind()
+        transport.choose(None)
+        of_process(LaunchChecks).memory = None
+        of_process(LoadedModules).unbind()
 
     def _stop_wait_reports(self) -> None:
-        waiting_kernels.unbind()
+        of_process(WaitingKernels).unbind()
         self._wait_reports.end()
 
     def _prepare_p2p(self) -> tuple[list[int], str]:
         """How far each PE's heap is mapped from this one's, or why not all are, the same on every PE. *Collective.*"""
         self._sync.zero_()
-        self._finish_work()
+        self.finish_work()
         here = self._sync.data_ptr()
         there = [self._bindings.ptr(here, pe) for pe in range(self.n_pes)]  # 0 where nothing is mapped
         missing = [str(pe) for pe, address in enumerate(there) if not address]
@@ -234,7 +235,7 @@ class GpuWorld(World):
 
     def _tell_modules(self) -> None:
         """Loaded modules learn of teams. No kernel may run. (NVSHMEM's find theirs in memory, which it keeps.)"""
-        module_state.refill("p2p")
+        of_process(LoadedModules).refill("p2p")
 
     def _fill_nvshmem(self, module: module_state.Module) -> None:
         """Copy NVSHMEM's state into a module, so that its kernels know the PEs and the heap."""
@@ -272,37 +273,14 @@ def _choose_transport(asked: str, p2p_lacks: str, launch: Launch, nvshmem_lacks:
     return asked
 
 
-def _compile_for(transport: str | None, n_pes: int = 0) -> None:
-    from triton_dist.compiler.transport import choose
-
-    choose(transport, n_pes)
-
-
 def _reduce_scratch() -> int:
     """Bytes of NVSHMEM's memory for reductions: what the user wants, or else what we set for it."""
     os.environ.setdefault(REDUCE_SCRATCH, str(REDUCE_SCRATCH_SIZE))
     return environment.size_of(REDUCE_SCRATCH, REDUCE_SCRATCH_SIZE)
 
 
-def _import_nvshmem() -> tuple[Any, Any]:
-    try:
-        import nvshmem.bindings
-        import nvshmem.core
-        import nvshmem.core.nvshmem_types
-    except ImportError as error:
-        cuda = (torch.version.cuda or "13").split(".")[0]
-        raise ImportError(
-            f"the GPU world needs nvshmem4py ({error}): pip install nvshmem4py-cu{cuda}, or set TRITON_DIST_WORLD=cpu"
-        ) from error
-    nvshmem.core.get_version()  # loads the library
-    let_threads_run(nvshmem.bindings, nvshmem.bindings.nvshmem, nvshmem.core.nvshmem_types)
-    return nvshmem.core, nvshmem.bindings
-
-
 def _check_versions(nvshmem: Any) -> None:
     """The device library, linked into kernels, shares structures with the host library: versions must be equal."""
-    from triton_dist.compiler.device_library import nvshmem_bitcode
-
     path, device_version = nvshmem_bitcode()
     host_version = nvshmem.get_version().libnvshmem_version
     if device_version != host_version:
@@ -310,20 +288,3 @@ def _check_versions(nvshmem: Any) -> None:
             f"NVSHMEM's host library has version {host_version}, but its device library {path} has version"
             f" {device_version}: install one version of both"
         )
-
-
-def _start_nvshmem(nvshmem: Any, bindings: Any, launch: Launch, device: torch.device, capacity: int) -> None:
-    import numpy
-    from cuda.core import Device
-
-    os.environ["NVSHMEM_SYMMETRIC_SIZE"] = str(capacity)
-    gpu = Device(device.index)
-    gpu.set_current()
-    unique_id = nvshmem.get_unique_id(empty=launch.pe != 0)
-    if launch.store is not None:
-        if launch.pe == 0:
-            launch.store.set("nvshmem", unique_id._data.tobytes())
-        launch.await_keys(["nvshmem"], "start NVSHMEM")
-        data = numpy.frombuffer(launch.store.get("nvshmem"), dtype=bindings.uniqueid_dtype).copy()
-        unique_id = bindings.uniqueid.from_data(data)
-    nvshmem.init(device=gpu, uid=unique_id, rank=launch.pe, nranks=launch.n_pes, initializer_method="uid")

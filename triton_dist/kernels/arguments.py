@@ -9,7 +9,7 @@ import triton.language as tl
 
 from triton_dist.kernels.device import check_current_device
 from triton_dist.kernels.protocols.workspace import is_symmetric
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = [
     "REDUCIBLE",
@@ -31,7 +31,7 @@ REDUCIBLE = tuple(_TRITON_TYPES)
 def check_tensors(function: str, **tensors: torch.Tensor) -> None:
     """All are contiguous tensors of one dtype on this PE's device."""
     check_current_device(function)
-    device = _current().device
+    device = current_world().device
     first = next(iter(tensors))
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
@@ -48,7 +48,7 @@ def check_tensors(function: str, **tensors: torch.Tensor) -> None:
 
 def check_part(function: str, whole: torch.Tensor, part: torch.Tensor, names: tuple[str, str]) -> None:
     """``whole`` holds a part for every PE."""
-    n_pes = _current().n_pes
+    n_pes = current_world().n_pes
     if whole.numel() != n_pes * part.numel():
         raise ValueError(
             f"{function}: {names[0]} must have {n_pes} times the elements of {names[1]}, one part for each PE, got"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from triton_dist import triton_api
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["Gpu", "check_current_device", "gpu"]
 
@@ -31,7 +31,7 @@ class Gpu:
 
 def gpu() -> Gpu:
     """This PE's GPU, in a GPU world."""
-    return _gpu(_current().device.index)
+    return _gpu(current_world().device.index)
 
 
 @functools.cache
@@ -51,7 +51,7 @@ def check_current_device(function: str) -> None:
     Raises:
         RuntimeError: it is another device.
     """
-    device = _current().device
+    device = current_world().device
     if device.type == "cuda" and torch.cuda.current_device() != device.index:
         raise RuntimeError(
             f"{function}: the current device is cuda:{torch.cuda.current_device()}, but this PE's is {device}: call it"

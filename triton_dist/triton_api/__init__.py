@@ -1,7 +1,12 @@
 """The one seam to Triton's internals: what this package uses of them, or changes in them.
 
-Each version line of Triton has a module here, all with the same names; the installed version chooses. What Triton
-documents (``triton.jit``, ``triton.language``, ``triton.testing`` …) is imported where it is used.
+Each version line of Triton has a module here, all with the same names; the installed version chooses. Modules for one
+user each are the same for all lines: ``front_end`` and ``language_patch``, ``interpreter`` for the CPU world,
+``launch_compiler`` for its compilations, ``opt`` for the lit tests.
+
+The rule: what Triton documents (``triton.jit``, ``triton.language``, ``triton.testing`` …) is used where it is needed.
+All else is used here alone, and nothing but this package changes an object of Triton. tests/test_triton_api.py holds
+the rule.
 """
 
 from __future__ import annotations

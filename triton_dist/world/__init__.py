@@ -1,6 +1,6 @@
-"""Worlds: who the PEs are, how they found each other, and where their symmetric memory lies."""
+"""Worlds: the contract between the public functions and what carries PEs and their symmetric memory."""
 
-from triton_dist.world.base import BrokenWorldError, Launch, World
+from triton_dist.world.base import World
 from triton_dist.world.kind import interprets, kind
 
-__all__ = ["BrokenWorldError", "Launch", "World", "interprets", "kind"]
+__all__ = ["World", "interprets", "kind"]

@@ -7,32 +7,23 @@ same order, which each PE can name on every other. Nothing here knows how a heap
 from __future__ import annotations
 
 import gc
-import json
-import time
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
+
+import torch
 
 from triton_dist.bootstrap import exit_report as last_words
-from triton_dist.bootstrap.authentication import AuthenticatedStore, AuthenticationError
-from triton_dist.decoding import DecodingError, Schema, decode
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.world.allocations import Allocation, Ledger
+from triton_dist.world.host_ops import HostOps
 from triton_dist.world.integers import integer
 from triton_dist.world.teams import Team
 
-if TYPE_CHECKING:
-    import torch
-
-    from triton_dist.bootstrap.failure_detector import Watch
-    from triton_dist.bootstrap.rendezvous import Member
-    from triton_dist.world.host_ops import HostOps
-
-__all__ = ["BrokenWorldError", "Launch", "World", "check_same_calls"]
-
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 2e-2  # seconds between two looks of a wait for other PEs
+__all__ = ["World", "check_same_calls"]
 
 _TEXT_BYTES = 480
 """What PEs can tell each other at a time; the CPU world's control block takes 511 bytes."""
@@ -47,103 +38,6 @@ class Owned(Protocol):
 
 
 _Owned = TypeVar("_Owned", bound=Owned)
-
-
-class BrokenWorldError(RuntimeError):
-    """A PE has failed, so that nothing collective can be completed any more. Says which one, and why."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How this process was started: which PE it is, and the store through which PEs find each other.
-
-    ``store`` is private to this world (no other user of the underlying store sees its keys), ``watch`` tells whether
-    the other PEs still run; both are None in a world of one. ``members`` are the PEs' processes and hosts.
-    """
-
-    pe: int
-    n_pes: int
-    local_pe: int
-    n_local_pes: int
-    store: AuthenticatedStore | None
-    launcher: str = "python"
-    members: tuple[Member, ...] = field(default=(), repr=False)
-    watch: Watch | None = None
-
-    def __post_init__(self) -> None:
-        assert 0 <= self.pe < self.n_pes, f"pe {self.pe} is out of range [0, {self.n_pes})"
-        assert 0 <= self.local_pe < self.n_local_pes, f"local pe {self.local_pe}: out of range [0, {self.n_local_pes})"
-        assert self.store is not None or self.n_pes == 1, f"{self.n_pes} PEs need a store to find each other"
-
-    def exchange(self, key: str, value: str, pes: Sequence[int] | None = None) -> list[str]:
-        """What each of ``pes`` (by default all) passed as ``value`` under ``key``, in that order; a key serves once.
-
-        *Collective* over ``pes``. This is for rare, small things (who are you, what shape do you want): it costs a
-        round trip or two.
-
-        Raises:
-            BrokenWorldError: a PE has failed, so that it will never tell.
-        """
-        if self.store is None:
-            return [value]
-        keys = [f"{key}/{pe}" for pe in (range(self.n_pes) if pes is None else pes)]
-        with self._using_store(f"exchange {key}"):
-            self.store.set(f"{key}/{self.pe}", value)
-            self.await_keys(keys, f"exchange {key}")
-            return [found.decode() for found in self.store.get_all(keys)]
-
-    def exchange_values(self, key: str, value: Any, schema: Schema, pes: Sequence[int] | None = None) -> list[Any]:
-        """As :meth:`exchange`, for values that ``schema`` accepts.
-
-        Raises:
-            BrokenWorldError: a PE has failed. RuntimeError: a PE sent a value that ``schema`` rejects.
-        """
-        values = []
-        for pe, text in enumerate(self.exchange(key, json.dumps(value), pes)):
-            try:
-                values.append(decode(text, schema))
-            except DecodingError as error:
-                raise RuntimeError(f"the {key} of PE {pe if pes is None else pes[pe]} is invalid: {error}") from None
-        return values
-
-    def await_keys(self, keys: Iterable[str], doing: str, seconds: float | None = None) -> None:
-        """Wait until other PEs have set ``keys`` in the store.
-
-        Raises:
-            BrokenWorldError: a PE has failed. TimeoutError: ``seconds`` are over.
-        """
-        assert self.store is not None
-        keys = list(keys)
-        deadline = None if seconds is None else time.monotonic() + seconds
-        pause = _SHORTEST_PAUSE
-        with self._using_store(doing):
-            while not self.store.check(keys):  # its wait() would be deaf to the watch, and warns when it ends in vain
-                self.check(doing)
-                if deadline is not None and time.monotonic() > deadline:
-                    raise TimeoutError(f"PE {self.pe} cannot {doing}: not all PEs came within {seconds:g} s")
-                time.sleep(pause)
-                pause = min(1.5 * pause, _LONGEST_PAUSE)
-
-    @contextmanager
-    def _using_store(self, doing: str) -> Iterator[None]:
-        """Where torch raises an error of the store, say whose end that is."""
-        try:
-            yield
-        except RuntimeError as error:
-            if isinstance(error, (BrokenWorldError, AuthenticationError)):
-                raise
-            for _ in range(25):  # a PE's store, perhaps, of whose end the watch will tell in a moment
-                self.check(doing)
-                time.sleep(_LONGEST_PAUSE)
-            raise BrokenWorldError(
-                f"PE {self.pe} cannot {doing}: the store of this launch is gone, the process that held it has ended"
-                f" ({str(error).splitlines()[0]})"
-            ) from None
-
-    def check(self, doing: str) -> None:
-        """BrokenWorldError when a PE has failed, so that ``doing`` something with all is in vain."""
-        if self.watch is not None:
-            self.watch.raise_trouble(doing)
 
 
 class World(ABC):
@@ -185,11 +79,17 @@ class World(ABC):
         self.team_world = Team(self, "world", 0, range(launch.n_pes))
         self.teams = {0: self.team_world}
         self._owned: dict[type, Any] = {}
+        self._owning = threading.RLock()
 
     def own(self, kind: type[_Owned]) -> _Owned:
-        """This world's ``kind``. The first call creates it as ``kind(world)``; the world closes it at its end."""
+        """This world's ``kind``. The first call creates it as ``kind(world)``; the world closes it at its end.
+
+        Any thread may call this.
+        """
         if kind not in self._owned:
-            self._owned[kind] = kind(self)
+            with self._owning:
+                if kind not in self._owned:
+                    self._owned[kind] = kind(self)
         return cast("_Owned", self._owned[kind])
 
     # ---- symmetric tensors
@@ -221,7 +121,7 @@ class World(ABC):
         allocation = None if self.finalized else self._started_by(tensor)
         # What cannot be freed here is announced, too: the other PEs must not wait for a call that never comes.
         call = f"free(tensor {allocation.number}: {allocation})" if allocation else "free(no allocation)"
-        self._finish_work()
+        self.finish_work()
         self.together(self.team_world, call)
         if allocation is None:
             raise ValueError(
@@ -285,7 +185,7 @@ class World(ABC):
     def _give_back(self, allocation: Allocation) -> None:
         """End an allocation. Called by all PEs at the same time, when no device works on it any more."""
 
-    def _finish_work(self) -> None:  # noqa: B027 (a world may have no device that works by itself)
+    def finish_work(self) -> None:  # noqa: B027 (a world may have no device that works by itself)
         """Wait until this PE's device has done all that was started."""
 
     # ---- doing things together
@@ -309,7 +209,7 @@ class World(ABC):
         calls, values, drops = zip(*((*text.split("\n"), "", "")[:3] for text in texts), strict=True)
         check_same_calls(team, calls)
         if of_all and (unused := self.ledger.unused(drops)):
-            self._finish_work()
+            self.finish_work()
             for allocation in unused:
                 self._give_back(allocation)
         return list(values)

@@ -23,8 +23,9 @@ from math import prod
 import torch
 
 import _triton_dist_loader
+from triton_dist.process_state import of_process
 
-__all__ = ["bytes_at", "elsewhere", "release_dropped", "start_of", "tensor_at"]
+__all__ = ["TensorMemory", "bytes_at", "elsewhere", "release_dropped", "start_of", "tensor_at"]
 
 
 class _Device(ctypes.Structure):
@@ -59,46 +60,43 @@ class _Managed(ctypes.Structure):
 _DEVICES = {"cpu": 1, "cuda": 2}  # DLDeviceType
 _UINT8 = (1, 8, 1)  # DLDataType: kDLUInt of 8 bits, one lane
 
-_in_use: dict[int, tuple[_Managed, tuple[object, ...]]] = {}
-"""The structures that torch holds, and the objects that they keep alive, by the structures' addresses."""
 
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_use))  # storages may outlive this module
+class TensorMemory:
+    """What memory of torch's storages is kept alive by. One for each process, since storages outlive worlds."""
 
-_plugin = ctypes.PyDLL(_triton_dist_loader.plugin_path())  # holds the GIL, which taking from the list requires
-_deleter = ctypes.cast(_plugin.tritonDistDropTensor, ctypes.c_void_p).value
-_take_dropped = _plugin.tritonDistTakeDroppedTensor
-_take_dropped.restype = ctypes.c_void_p
-_take_dropped.argtypes = ()
+    def __init__(self) -> None:
+        self.in_use: dict[int, tuple[_Managed, tuple[object, ...]]] = {}
+        """The structures that torch holds, and the objects that they keep alive, by the structures' addresses."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.in_use))  # storages may outlive the interpreter's modules
+        plugin = ctypes.PyDLL(_triton_dist_loader.plugin_path())  # holds the GIL, which taking from the list requires
+        self.deleter = ctypes.cast(plugin.tritonDistDropTensor, ctypes.c_void_p).value
+        take: Callable[[], int | None] = plugin.tritonDistTakeDroppedTensor
+        plugin.tritonDistTakeDroppedTensor.restype = ctypes.c_void_p
+        plugin.tritonDistTakeDroppedTensor.argtypes = ()
+        exhaust: Callable[..., object] = functools.partial(deque, maxlen=0)
+        let_go = self.in_use.pop
 
+        def release() -> None:
+            # No bytecode runs between taking and releasing: a Ctrl-C there would leak a tensor.
+            exhaust(map(let_go, iter(take, None)))
 
-_exhaust: Callable[..., object] = functools.partial(deque, maxlen=0)
+        def on_collection(phase: str, info: dict[str, int]) -> None:
+            """A callback of the garbage collector, which never runs while an exception is set."""
+            if phase == "stop":
+                release()
+
+        self.release: Callable[[], None] = release
+        gc.callbacks.append(on_collection)
 
 
 def release_dropped() -> None:
     """Release the objects that dropped tensors kept alive. Any thread may call it, at any time."""
-    _release_all()
+    of_process(TensorMemory).release()
 
 
-def _release_all(
-    take: Callable[[], int | None] = _take_dropped,
-    let_go: Callable[[int], object] = _in_use.pop,
-    exhaust: Callable[..., object] = _exhaust,
-) -> None:
-    # No bytecode runs between taking and releasing: a Ctrl-C there would leak a tensor.
-    exhaust(map(let_go, iter(take, None)))
-
-
-def _on_collection(phase: str, info: dict[str, int], release: Callable[[], None] = _release_all) -> None:
-    """A callback of the garbage collector, which never runs while an exception is set."""
-    if phase == "stop":
-        release()
-
-
-gc.callbacks.append(_on_collection)
-
-_new_capsule = ctypes.pythonapi.PyCapsule_New
-_new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
 
 
 def bytes_at(address: int, nbytes: int, device: torch.device, *keep: object) -> torch.Tensor:
@@ -114,13 +112,14 @@ def bytes_at(address: int, nbytes: int, device: torch.device, *keep: object) -> 
     managed.tensor.ndim = 1
     managed.tensor.dtype = _DataType(*_UINT8)
     managed.tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = _deleter
+    memory = of_process(TensorMemory)
+    managed.deleter = memory.deleter
     where = ctypes.addressof(managed)
-    _in_use[where] = (managed, (shape, *keep))
+    memory.in_use[where] = (managed, (shape, *keep))
     try:
         tensor: torch.Tensor = torch.utils.dlpack.from_dlpack(_new_capsule(where, b"dltensor", None))
     except BaseException:
-        del _in_use[where]  # torch does not own it
+        del memory.in_use[where]  # torch does not own it
         raise
     return tensor
 

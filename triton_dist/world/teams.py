@@ -7,14 +7,29 @@ team that it is split from, and everything that is collective over a team is for
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from triton_dist.world.integers import integer
 
-if TYPE_CHECKING:
-    from triton_dist.world.base import World
+__all__ = ["Team", "WorldOfTeams", "agree_on_handle", "from_group"]
 
-__all__ = ["Team", "agree_on_handle", "from_group"]
+
+class WorldOfTeams(Protocol):
+    """What teams use of their :class:`~triton_dist.world.base.World`, which says what each of these is."""
+
+    pe: int
+    team_world: Team
+    teams: dict[int, Team]
+
+    def check_live(self) -> None: ...
+
+    def finish_work(self) -> None: ...
+
+    def together(self, team: Team, call: str, value: str = "") -> list[str]: ...
+
+    def make_team(self, parent: Team, team: Team) -> int: ...
+
+    def unmake_team(self, team: Team) -> None: ...
 
 
 class Team:
@@ -23,7 +38,7 @@ class Team:
     Kernels take :attr:`handle` as the argument ``team`` of an op. A team ends with :meth:`destroy`, or with its world.
     """
 
-    def __init__(self, world: World, name: str, handle: int, pes: range) -> None:
+    def __init__(self, world: WorldOfTeams, name: str, handle: int, pes: range) -> None:
         self.world = world
         self._name = name
         self._handle = handle
@@ -123,7 +138,7 @@ class Team:
     def barrier(self) -> None:
         """Wait until all members are here and the work each had started on its device is complete. *Collective.*"""
         self.check_live()
-        self.world._finish_work()
+        self.world.finish_work()
         self.world.together(self, "team.barrier()")
 
     def destroy(self) -> None:
@@ -136,7 +151,7 @@ class Team:
         self.check_live()
         if self._handle == 0:
             raise ValueError("the team of all PEs cannot be destroyed: it ends with the world")
-        self.world._finish_work()
+        self.world.finish_work()
         self.world.together(self, "team.destroy()")
         self.world.unmake_team(self)
         del self.world.teams[self._handle]
@@ -195,7 +210,7 @@ def agree_on_handle(parent: Team, team: Team, free: Container[int], limit: int) 
     return (common & -common).bit_length() - 1
 
 
-def from_group(world: World, group: Any, mesh_dim: str | int | None) -> Team | None:
+def from_group(world: WorldOfTeams, group: Any, mesh_dim: str | int | None) -> Team | None:
     """See :func:`triton_dist.team_from_group`."""
     from torch import distributed
 

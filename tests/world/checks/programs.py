@@ -100,11 +100,11 @@ def count(out):
 
 
 def check_large_grids_start_programs_one_by_one(world: Any) -> None:
-    from triton_dist.cpu import scheduler
+    from triton_dist.cpu.program import Program
 
     alive, most = [], []
 
-    class Counting(scheduler.Program):
+    class Counting(Program):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             alive[:] = [program for program in alive if not program.dead] + [self]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from triton_dist.bootstrap.launchers.start import Start
+from triton_dist.torch_api import default_store
 
 __all__ = ["find", "from_group"]
 
@@ -31,7 +32,7 @@ def from_group(group: Any) -> Start:
     if not isinstance(group, distributed.ProcessGroup):
         raise TypeError(f"expected a process group of torch.distributed, got {type(group).__name__}")
     # The default store serves every group, told apart by the group's name, which is the same on all its ranks.
-    store = distributed.distributed_c10d._get_default_store() if group.size() > 1 else None
+    store = default_store() if group.size() > 1 else None
     return Start(
         "torch.distributed",
         group.rank(),

@@ -13,7 +13,7 @@ from triton_dist._C._runtime import Order
 from triton_dist.cpu.ops.address_checks import the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS, Element, Word
 from triton_dist.cpu.ops.progress import looked, moved
-from triton_dist.cpu.scheduler import running
+from triton_dist.cpu.program import running
 
 __all__ = [
     "add",

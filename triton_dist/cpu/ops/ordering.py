@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from triton_dist._C import _runtime
-from triton_dist.cpu import scheduler
 from triton_dist.cpu.ops.address_checks import the_world
 from triton_dist.cpu.ops.query import the_team
+from triton_dist.cpu.program import running
 from triton_dist.world.teams import Team
 
 __all__ = ["barrier", "barrier_all", "fence", "meet", "pe_fence", "pe_quiet", "quiet", "sync", "sync_all"]
@@ -13,23 +13,23 @@ __all__ = ["barrier", "barrier_all", "fence", "meet", "pe_fence", "pe_quiet", "q
 
 def fence() -> None:
     the_world()
-    scheduler.running().outstanding.fence()
+    running().outstanding.fence()
     _runtime.fence()
 
 
 def quiet() -> None:
     the_world()
-    scheduler.running().outstanding.arrive()
+    running().outstanding.arrive()
     _runtime.fence()
 
 
 def pe_fence(pe: int) -> None:
-    scheduler.running().outstanding.fence(the_world().check_pe(pe))
+    running().outstanding.fence(the_world().check_pe(pe))
     _runtime.fence()
 
 
 def pe_quiet(pe: int) -> None:
-    scheduler.running().outstanding.arrive(the_world().check_pe(pe))
+    running().outstanding.arrive(the_world().check_pe(pe))
     _runtime.fence()
 
 
@@ -53,6 +53,4 @@ def meet(team: Team, call: str) -> None:
     """Wait for one program of each PE of ``team``, which does the same. What each wrote before, all see after."""
     quiet()
     with the_world().kernel_barrier(team, call) as passed:
-        scheduler.running().wait_until(
-            passed, lambda: f"{call}: not all {team.n_pes} PEs have come", pes=tuple(team.pes)
-        )
+        running().wait_until(passed, lambda: f"{call}: not all {team.n_pes} PEs have come", pes=tuple(team.pes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_dist.cpu import scheduler
+from triton_dist.cpu.program import running
 from triton_dist.cpu.world import CpuWorld
 
 __all__ = ["looked", "moved"]
@@ -15,9 +15,9 @@ def looked(world: CpuWorld, op: str, address: int, seen: object) -> None:
         stays = seen[:16].hex(" ") if isinstance(seen, bytes) else seen
         return f"a loop around {op}: {world.describe(address)}, which stays {stays}"
 
-    scheduler.running().poll((op, address), seen if isinstance(seen, bytes) else repr(seen).encode(), describe)
+    running().poll((op, address), seen if isinstance(seen, bytes) else repr(seen).encode(), describe)
 
 
 def moved() -> None:
     """The program has done something that may bring it, or another one, forward."""
-    scheduler.running().steps += 1
+    running().steps += 1

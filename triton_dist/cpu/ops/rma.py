@@ -14,7 +14,7 @@ from triton_dist._C._runtime import Order
 from triton_dist.cpu.ops.address_checks import count_of, offset, the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS
 from triton_dist.cpu.ops.progress import looked, moved
-from triton_dist.cpu.scheduler import running
+from triton_dist.cpu.program import running
 from triton_dist.cpu.world import CpuWorld
 
 __all__ = ["g", "getmem", "getmem_nbi", "iget", "iput", "p", "putmem", "putmem_nbi"]

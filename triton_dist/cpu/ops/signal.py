@@ -7,7 +7,7 @@ from triton_dist.cpu.ops.address_checks import count_of, here, offset, the_world
 from triton_dist.cpu.ops.elements import U64
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.ops.sync import wait_for
-from triton_dist.cpu.scheduler import running
+from triton_dist.cpu.program import running
 
 __all__ = ["putmem_signal", "signal_fetch", "signal_op", "signal_wait_until"]
 

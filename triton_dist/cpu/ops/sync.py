@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from triton_dist.cpu import scheduler
 from triton_dist.cpu.ops.address_checks import local_array
 from triton_dist.cpu.ops.elements import ELEMENTS, Element
 from triton_dist.cpu.ops.progress import looked
 from triton_dist.cpu.ops.wait_set import Watched
+from triton_dist.cpu.program import running
 
 __all__ = [
     "test",
@@ -51,7 +51,7 @@ def wait_for(op: str, name: str, address: int, cmp_value: int | float, cmp: int,
         seen = watched.word(0)
         return watched.accepts(0, seen)
 
-    scheduler.running().wait_until(ready, lambda: watched.describe((0,)), watched.places())
+    running().wait_until(ready, lambda: watched.describe((0,)), watched.places())
     return seen
 
 
@@ -77,7 +77,7 @@ def _wait_for_all(watched: Watched) -> int:
         missing[:] = [index for index in missing if index not in accepted]
         return not missing
 
-    scheduler.running().wait_until(ready, lambda: watched.describe(missing), watched.places())
+    running().wait_until(ready, lambda: watched.describe(missing), watched.places())
     return 0
 
 
@@ -90,7 +90,7 @@ def _wait_for_some(watched: Watched) -> list[int]:
         return bool(accepted)
 
     if watched.indices:
-        scheduler.running().wait_until(ready, lambda: watched.describe(watched.indices), watched.places())
+        running().wait_until(ready, lambda: watched.describe(watched.indices), watched.places())
     return accepted
 
 

@@ -7,7 +7,7 @@ import torch
 from triton_dist.kernels.device import check_current_device, gpu
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.protocols.workspace import is_symmetric
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["check_choice", "check_operands", "check_rows", "result"]
 
@@ -18,7 +18,7 @@ DTYPES = (*RESULTS, *FP8)
 def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> None:
     """Two matrices on this PE's device that can be multiplied, with contiguous rows; of ``b``, columns may be, too."""
     check_current_device(function)
-    device = _current().device
+    device = current_world().device
     for name, matrix in zip(names, (a, b), strict=True):
         if not isinstance(matrix, torch.Tensor):
             raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(matrix).__name__}")
@@ -47,7 +47,7 @@ def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: to
 
 def check_rows(function: str, name: str, rows: int) -> int:
     """The rows of each PE, of so many that all PEs have together."""
-    n_pes = _current().n_pes
+    n_pes = current_world().n_pes
     if rows % n_pes:
         raise ValueError(f"{function}: {name} has {rows} rows, which {n_pes} PEs cannot share equally")
     return rows // n_pes
@@ -69,7 +69,7 @@ def result(
 ) -> torch.Tensor:
     """``out`` if the result can be stored in it; if it is None, a new tensor, of the operands' dtype or, if that is an
     fp8 one, of ``out_dtype``, by default bfloat16."""
-    world = _current()
+    world = current_world()
     possible = RESULTS if operands in FP8 else (operands,)
     if out_dtype is not None and out_dtype not in possible:
         raise ValueError(

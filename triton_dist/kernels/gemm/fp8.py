@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from triton_dist.kernels.gemm.plan_cache import cached
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["FP8", "check_capability", "ones", "scale_of"]
 
@@ -49,11 +49,11 @@ def scale_of(
 
 def ones() -> torch.Tensor:
     """A scale of 1, cached."""
-    return cached("scale of one", lambda: torch.ones(1, device=_current().device))
+    return cached("scale of one", lambda: torch.ones(1, device=current_world().device))
 
 
 def _tensor(function: str, name: str, scale: torch.Tensor | float) -> torch.Tensor:
-    device = _current().device
+    device = current_world().device
     if isinstance(scale, (int, float)):
         return torch.full((1,), scale, dtype=torch.float32, device=device)
     if not isinstance(scale, torch.Tensor):

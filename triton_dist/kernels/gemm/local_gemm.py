@@ -12,6 +12,7 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
+from triton_dist.torch_api import multiply_float8
 
 __all__ = ["local_gemm"]
 
@@ -44,8 +45,7 @@ def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
 
 
 def _scaled_mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor) -> None:
-    # Its sums are then as exact as our kernels'.
-    torch._scaled_mm(a, b, scale_a=scale, scale_b=ones(), out_dtype=c.dtype, use_fast_accum=True, out=c)
+    multiply_float8(a, b, scale, ones(), c)
 
 
 def _hopper(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:

@@ -10,7 +10,7 @@ import triton_dist
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.tracing.recorder import paused
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["fastest"]
 
@@ -33,7 +33,7 @@ def fastest(
 
 @paused()
 def _measure(ways: Mapping[str, Callable[[], object]]) -> str:
-    times = torch.zeros(len(ways), device=_current().device)
+    times = torch.zeros(len(ways), device=current_world().device)
     for i, run in enumerate(ways.values()):
         run()  # compiles, and makes what is cached
         torch.cuda.synchronize()

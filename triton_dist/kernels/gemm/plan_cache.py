@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
@@ -11,12 +10,21 @@ import torch
 import triton_dist
 from triton_dist.kernels.protocols.workspace import refuse_in_capture
 from triton_dist.world import World
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
-__all__ = ["cached", "shape_of", "symmetric_matrix"]
+__all__ = ["PlanCache", "cached", "shape_of", "symmetric_matrix"]
 
 _T = TypeVar("_T")
-_plans: weakref.WeakKeyDictionary[World, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
+
+
+class PlanCache:
+    """The plans of one world's operations, by key."""
+
+    def __init__(self, world: World) -> None:
+        self.plans: dict[Hashable, Any] = {}
+
+    def close(self) -> None:
+        self.plans.clear()
 
 
 def cached(key: Hashable, make: Callable[[], _T]) -> _T:
@@ -25,7 +33,7 @@ def cached(key: Hashable, make: Callable[[], _T]) -> _T:
     Raises:
         RuntimeError: that would be now, while a CUDA graph is captured.
     """
-    plans = _plans.setdefault(_current(), {})
+    plans = current_world().own(PlanCache).plans
     if key not in plans:
         refuse_in_capture("a GEMM of this shape has not run yet, so that its workspace does not exist")
         plans[key] = make()

@@ -17,7 +17,7 @@ import torch
 
 from triton_dist.kernels.cuda import check, driver
 from triton_dist.world import World
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["SideStreams", "side_stream"]
 
@@ -31,7 +31,7 @@ def side_stream() -> Iterator[torch.cuda.Stream]:
     """
     current = torch.cuda.current_stream()
     entered = current.record_event()
-    side = _current().own(SideStreams).concurrent_with(current)
+    side = current_world().own(SideStreams).concurrent_with(current)
     side.wait_event(entered)
     yield side
     current.wait_stream(side)

@@ -7,18 +7,24 @@ host. So kernels may be captured in CUDA graphs and replayed in any order, the s
 
 from __future__ import annotations
 
-import weakref
-
 import torch
 
 import triton_dist
 from triton_dist.kernels.protocols.barrier import PROGRAMS, ROW
 from triton_dist.world import World
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
-__all__ = ["barrier_state", "is_symmetric", "refuse_in_capture", "symmetric_workspace"]
+__all__ = ["Workspace", "barrier_state", "is_symmetric", "refuse_in_capture", "symmetric_workspace"]
 
-_tensors: weakref.WeakKeyDictionary[World, dict[str, torch.Tensor]] = weakref.WeakKeyDictionary()
+
+class Workspace:
+    """The symmetric memory of one world's kernels, by name."""
+
+    def __init__(self, world: World) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+
+    def close(self) -> None:
+        self.tensors.clear()
 
 
 def symmetric_workspace(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
@@ -31,7 +37,7 @@ def symmetric_workspace(name: str, numel: int, dtype: torch.dtype = torch.int32)
         RuntimeError: it would have to be made while a CUDA graph is captured: run the kernel once before.
         MemoryError: the symmetric heap is full.
     """
-    tensors = _tensors.setdefault(_current(), {})
+    tensors = current_world().own(Workspace).tensors
     found = tensors.get(name)
     if found is None or found.numel() < numel:
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
@@ -56,7 +62,7 @@ def barrier_state(name: str = "") -> torch.Tensor:
 
 def is_symmetric(tensor: torch.Tensor) -> bool:
     """Whether a tensor lies in this PE's part of the symmetric heap."""
-    world = _current()
+    world = current_world()
     try:
         world.peer(tensor, world.pe)
     except ValueError:

@@ -26,7 +26,8 @@ import triton_dist
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.workspace import barrier_state
 from triton_dist.kernels.tracing.events import KINDS, WORDS
-from triton_dist.world.api import _current
+from triton_dist.world import World
+from triton_dist.world.current import current_world
 
 __all__ = ["Event", "claim", "paused", "record", "tracing"]
 
@@ -68,7 +69,14 @@ class _Session:
     launches: list[_Launch] = field(default_factory=list)
 
 
-_session: _Session | None = None
+class _Tracing:
+    """The session that traces operations of one world, if there is one."""
+
+    def __init__(self, world: World) -> None:
+        self.session: _Session | None = None
+
+    def close(self) -> None:
+        self.session = None
 
 
 @triton.jit
@@ -92,16 +100,19 @@ def tracing(path: str | Path) -> Iterator[None]:
     Raises:
         RuntimeError: operations are traced already.
     """
-    global _session
-    if _session is not None:
-        raise RuntimeError(f"tracing to {path}: operations are traced already, to {_session.path}; one ends first")
-    session = _Session(Path(path), torch.zeros(1, dtype=torch.int64, device=_current().device))
+    world = current_world()
+    traced = world.own(_Tracing)
+    if traced.session is not None:
+        raise RuntimeError(
+            f"tracing to {path}: operations are traced already, to {traced.session.path}; one ends first"
+        )
+    session = _Session(Path(path), torch.zeros(1, dtype=torch.int64, device=world.device))
     _begin[(1,)](session.zero, barrier_state("tracing"), triton_dist.n_pes(), num_warps=1)
-    _session = session
+    traced.session = session
     try:
         yield
     finally:
-        _session = None
+        traced.session = None
     triton_dist.barrier_all()
     mine = {"zero": int(session.zero), "events": _chrome(session)}
     gathered = _gathered(json.dumps(mine).encode())
@@ -116,12 +127,12 @@ def tracing(path: str | Path) -> Iterator[None]:
 @contextmanager
 def paused() -> Iterator[None]:
     """Nothing is recorded within the block."""
-    global _session
-    session, _session = _session, None
+    traced = current_world().own(_Tracing)
+    session, traced.session = traced.session, None
     try:
         yield
     finally:
-        _session = session
+        traced.session = session
 
 
 def record(kernel: str, programs: int, capacity: int = 256, kinds: Sequence[str] = KINDS) -> torch.Tensor | None:
@@ -136,7 +147,7 @@ def record(kernel: str, programs: int, capacity: int = 256, kinds: Sequence[str]
     Returns:
         int64, on this PE's device, for one launch; None, if nothing is traced.
     """
-    if _session is None:
+    if current_world().own(_Tracing).session is None:
         return None
 
     def read(words: torch.Tensor) -> Iterator[Event]:
@@ -159,10 +170,11 @@ def claim(kernel: str, words: int, read: Callable[[torch.Tensor], Iterator[Event
     Args:
         read: finds the events in a copy of the words, on the host, when the kernel has ended.
     """
-    if _session is None:
+    session = current_world().own(_Tracing).session
+    if session is None:
         return None
-    memory = torch.zeros(words, dtype=torch.int64, device=_session.zero.device)
-    _session.launches.append(_Launch(kernel, memory, read))
+    memory = torch.zeros(words, dtype=torch.int64, device=session.zero.device)
+    session.launches.append(_Launch(kernel, memory, read))
     return memory
 
 

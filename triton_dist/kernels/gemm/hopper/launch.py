@@ -24,7 +24,7 @@ from triton_dist.kernels.gemm.hopper.warps import REGISTERS
 from triton_dist.kernels.gemm.hopper.work import Work
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
 from triton_dist.kernels.tracing.recorder import Event, claim
-from triton_dist.world.api import _current
+from triton_dist.world.current import current_world
 
 __all__ = ["Plan", "fits", "grouped_schedule", "operand_maps", "peer_maps", "peer_tensors", "tile_map"]
 
@@ -106,7 +106,7 @@ class Plan:
         if not self.schedule.slots:
             return None
         tile = self.config.block_m * self.config.block_n
-        sums = torch.empty(self.schedule.slots * tile, dtype=torch.float32, device=_current().device)
+        sums = torch.empty(self.schedule.slots * tile, dtype=torch.float32, device=current_world().device)
         return SplitK(sums, self.zeros(self.schedule.slots * self.config.groups))
 
     @cached_property
@@ -126,11 +126,11 @@ class Plan:
         return self.name, trace_events.words(self.schedule), partial(trace_events.read, self.schedule)
 
     def upload(self, values: Sequence[object], dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor(values, dtype=dtype, device=_current().device)
+        return torch.tensor(values, dtype=dtype, device=current_world().device)
 
     def zeros(self, n: int) -> torch.Tensor:
         """int32 words on this PE's device."""
-        return torch.zeros(n, dtype=torch.int32, device=_current().device)
+        return torch.zeros(n, dtype=torch.int32, device=current_world().device)
 
 
 def tile_map(matrix: torch.Tensor, config: Config, block: tuple[int, int] | None = None) -> TensorDescriptor:

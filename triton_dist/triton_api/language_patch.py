@@ -18,72 +18,74 @@ import triton.language as tl
 from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITCallable
 
-from triton_dist.cpu import kernel_python
-
-__all__ = ["applied", "extend", "is_applied"]
+__all__ = ["LanguagePatch"]
 
 _MISSING = object()
 
 _PORTABLE, _NVIDIAS = tl.extra.libdevice, tl.extra.cuda.libdevice
 """The compiler replaces functions of the first module by those of its target. The CPU world uses NVIDIA's."""
 
-_undo: list[Callable[[], None]] | None = None
-"""How to take back what is patched now; None when nothing is."""
 
-_extended: set[int] = set()
-"""Whose globals are patched now, by identity."""
+class LanguagePatch:
+    """What is patched now. One for each process, since all kernels of a process share ``triton.language``."""
 
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] | None = None
+        """How to take back what is patched now; None when nothing is."""
+        self._extended: set[int] = set()
+        """Whose globals are patched now, by identity."""
 
-def is_applied() -> bool:
-    """Whether a kernel is being interpreted."""
-    return _undo is not None
+    def is_applied(self) -> bool:
+        """Whether a kernel is being interpreted."""
+        return self._undo is not None
 
+    @contextmanager
+    def applied(self, kernel_globals: dict[str, Any], *, static_assert: Callable[..., None]) -> Iterator[None]:
+        """Patch the language, and the names that a kernel's module imported from it.
 
-@contextmanager
-def applied(kernel_globals: dict[str, Any]) -> Iterator[None]:
-    """Patch the language, and the names that a kernel's module imported from it."""
-    global _undo
-    if _undo is not None:
-        raise RuntimeError("a kernel runs already: kernels cannot launch kernels, nor can two threads run one each")
-    _undo = []
-    try:
-        for owner, name, value in _language_changes():
-            _set(owner, name, value)
-        extend(kernel_globals)
-        yield
-    finally:
-        undo, _undo = _undo, None
-        _extended.clear()
-        for step in reversed(undo):
-            step()
+        ``static_assert`` takes the place of Triton's.
+        """
+        if self._undo is not None:
+            raise RuntimeError("a kernel runs already: kernels cannot launch kernels, nor can two threads run one each")
+        self._undo = []
+        try:
+            for owner, name, value in _language_changes():
+                self._set(owner, name, value)
+            for module in (tl, tl.core):
+                self._set(module, "static_assert", static_assert)
+            self.extend(kernel_globals)
+            yield
+        finally:
+            undo, self._undo = self._undo, None
+            self._extended.clear()
+            for step in reversed(undo):
+                step()
 
+    def extend(self, function_globals: dict[str, Any]) -> None:
+        """Patch the names that the module of a called device function imported from the language."""
+        if id(function_globals) in self._extended:
+            return
+        self._extended.add(id(function_globals))
+        assert self._undo is not None
+        for name, value in list(function_globals.items()):
+            if not isinstance(value, types.FunctionType):
+                continue
+            if value.__module__.startswith("triton.language") and tl.core.is_builtin(value):
+                function_globals[name] = _interpreted(value)
+            elif value.__module__ == _PORTABLE.__name__:
+                function_globals[name] = getattr(_PORTABLE, value.__name__)
+            if function_globals[name] is not value:
+                self._undo.append(functools.partial(function_globals.__setitem__, name, value))
 
-def extend(function_globals: dict[str, Any]) -> None:
-    """Patch the names that the module of a called device function imported from the language."""
-    if id(function_globals) in _extended:
-        return
-    _extended.add(id(function_globals))
-    assert _undo is not None
-    for name, value in list(function_globals.items()):
-        if not isinstance(value, types.FunctionType):
-            continue
-        if value.__module__.startswith("triton.language") and tl.core.is_builtin(value):
-            function_globals[name] = _interpreted(value)
-        elif value.__module__ == _PORTABLE.__name__:
-            function_globals[name] = getattr(_PORTABLE, value.__name__)
-        if function_globals[name] is not value:
-            _undo.append(functools.partial(function_globals.__setitem__, name, value))
-
-
-def _set(owner: Any, name: str, value: Any) -> None:
-    assert _undo is not None
-    original = vars(owner).get(name, _MISSING)
-    _undo.append(
-        functools.partial(delattr, owner, name)
-        if original is _MISSING
-        else functools.partial(setattr, owner, name, original)
-    )
-    setattr(owner, name, value)
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        assert self._undo is not None
+        original = vars(owner).get(name, _MISSING)
+        self._undo.append(
+            functools.partial(delattr, owner, name)
+            if original is _MISSING
+            else functools.partial(setattr, owner, name, original)
+        )
+        setattr(owner, name, value)
 
 
 @functools.cache
@@ -111,10 +113,9 @@ def _language_changes() -> list[tuple[Any, str, Any]]:
     stock._patch_lang_tensor(tl.tensor, recorder)
     for module in (tl, tl.core):
         stock._patch_lang_core(module, recorder)
-        # Triton defines both as one function; kernel_python.iterate distinguishes them.
+        # Triton makes one function of both; interpreted loops distinguish them.
         for name in ("range", "static_range"):
             recorder.changes.pop((id(module), name))
-        recorder.set_attr(module, "static_assert", kernel_python.static_assert)
     recorder.changes.pop((id(tl.tensor), "__index__"))  # the compiler has no tensor for a constant either
     for name, member in vars(tl.tensor).items():
         if isinstance(member, JITCallable):

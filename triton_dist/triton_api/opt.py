@@ -1,4 +1,4 @@
-"""``python -m triton_dist.compiler.opt FILE.mlir --pass NAME``: run passes over IR and print the result.
+"""``python -m triton_dist.triton_api.opt FILE.mlir --pass NAME``: run passes over IR and print the result.
 
 What ``mlir-opt`` is to MLIR, inside the stock Triton: its dialects and ours are known, and the passes are those that
 Triton and its plugins expose. The lit tests of the lowering are written with it. They run this file as a program, which

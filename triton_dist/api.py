@@ -1,4 +1,4 @@
-"""The world of this process, and the public functions on it. They check the caller's values; worlds get clean ones."""
+"""The public functions on the world of this process. They check the caller's values; worlds get clean ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ import torch
 
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.discovery import discover
-from triton_dist.world import host_ops, teams
-from triton_dist.world.base import BrokenWorldError, Launch, World
+from triton_dist.bootstrap.failure_detector import BrokenWorldError
+from triton_dist.bootstrap.launch import Launch
+from triton_dist.process_state import of_process
+from triton_dist.world import checked_ops, teams
+from triton_dist.world.base import World
+from triton_dist.world.current import Current, current_world, find_world
 from triton_dist.world.integers import integer
 from triton_dist.world.kind import kind
 
@@ -49,10 +53,6 @@ _LARGEST = (1 << 63) - 1  # of a size
 
 EXIT_SECONDS = 30.0  # for peers of a program that ends without finalize() to do the same
 
-_world: World | None = None
-_launch: Launch | None = None
-_process = 0  # which has arranged for its end; a child that it forks has no part in the world
-
 
 def init(*, group: Any = None, comm: Any = None) -> World:
     """Join the other PEs and make the symmetric heap. *Collective.*
@@ -76,19 +76,18 @@ def init(*, group: Any = None, comm: Any = None) -> World:
         TypeError: ``group`` or ``comm`` is none.
         ImportError: the GPU world's ``nvshmem4py`` is not installed.
     """
-    global _world, _launch, _process
     if is_initialized():
         raise RuntimeError("triton_dist is initialised already: call triton_dist.finalize() before a second init()")
-    if _launch is not None and _launch.watch is not None:
-        _launch.watch.end()
-    _launch = launch = discover(group, comm)
-    if _process != os.getpid():
+    current = of_process(Current)
+    if current.launch is not None and current.launch.watch is not None:
+        current.launch.watch.end()
+    current.launch = launch = discover(group, comm)
+    if current.process != os.getpid():
         atexit.register(_leave)
-        _process = os.getpid()
+        current.process = os.getpid()
     try:
         _check_same_kind(launch)
-        world: World = _world_class()(launch)
-        _world = world
+        current.world = world = _world_class()(launch)
     except BaseException as error:
         if launch.watch is not None:
             launch.watch.fail(last_words.of(error))
@@ -101,25 +100,25 @@ def finalize() -> None:
 
     Without a world, nothing happens.
     """
-    global _world
-    if _world is not None:
-        _world.finalize()
-        _world = None
+    current = of_process(Current)
+    if current.world is not None:
+        current.world.finalize()
+        current.world = None
 
 
 def is_initialized() -> bool:
     """Whether there is a world: :func:`init` was called, and neither :func:`finalize` nor an error has ended it."""
-    return _world is not None and not _world.finalized
+    return find_world() is not None
 
 
 def my_pe() -> int:
     """This process's PE number, from 0 to ``n_pes() - 1``."""
-    return _current().pe
+    return current_world().pe
 
 
 def n_pes() -> int:
     """How many PEs the world has."""
-    return _current().n_pes
+    return current_world().n_pes
 
 
 def barrier_all() -> None:
@@ -127,7 +126,7 @@ def barrier_all() -> None:
 
     What was stored or put to a peer before the barrier, by a kernel or from the host, is visible there after it.
     """
-    _current().barrier_all()
+    current_world().barrier_all()
 
 
 def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -149,7 +148,7 @@ def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torc
         MemoryError: the heap is full, also without what has been dropped (its size: ``TRITON_DIST_SYMMETRIC_SIZE``).
         TypeError, ValueError: the shape is not one.
     """
-    return _current().empty(_check_shape(shape), _check_dtype(dtype))
+    return current_world().empty(_check_shape(shape), _check_dtype(dtype))
 
 
 def zeros(*shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -174,9 +173,9 @@ def from_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
-    symmetric = _current().empty(tuple(tensor.shape), tensor.dtype)
+    symmetric = current_world().empty(tuple(tensor.shape), tensor.dtype)
     symmetric.copy_(tensor.detach())
-    _current().barrier_all()
+    current_world().barrier_all()
     return symmetric
 
 
@@ -191,7 +190,7 @@ def peer(tensor: torch.Tensor, pe: int) -> torch.Tensor:
         ValueError: the tensor is not in the symmetric heap or was freed, or ``pe`` is out of range.
         RuntimeError: there is no world, or ``pe`` cannot be reached by load and store.
     """
-    return _current().peer(tensor, pe)
+    return current_world().peer(tensor, pe)
 
 
 def free(tensor: torch.Tensor) -> None:
@@ -203,7 +202,7 @@ def free(tensor: torch.Tensor) -> None:
         ValueError: it is not a tensor as :func:`empty`, :func:`zeros`, :func:`full` or :func:`from_tensor` returned it.
         RuntimeError: there is no world, or PEs free different tensors.
     """
-    _current().free(tensor)
+    current_world().free(tensor)
 
 
 def collect() -> int:
@@ -212,7 +211,7 @@ def collect() -> int:
     Every collective call of the hosts over all PEs does so, but for :func:`barrier_all` in a GPU world, so this is
     rarely needed. It runs Python's garbage collector first, for tensors in cycles of references.
     """
-    return _current().collect()
+    return current_world().collect()
 
 
 def register_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -233,7 +232,7 @@ def register_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
-    return _current().register(tensor)
+    return current_world().register(tensor)
 
 
 # ---- teams
@@ -241,7 +240,7 @@ def register_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 def team_world() -> teams.Team:
     """The team of all PEs, to split others from: see :class:`Team`."""
-    return _current().team_world
+    return current_world().team_world
 
 
 def team_from_group(group: Any, mesh_dim: str | int | None = None) -> teams.Team | None:
@@ -259,7 +258,7 @@ def team_from_group(group: Any, mesh_dim: str | int | None = None) -> teams.Team
         ValueError: a group's ranks do not ascend at equal distances, which is what teams are (on every PE).
         RuntimeError: ``torch.distributed`` is not initialised; a rank is no PE, or passes another group.
     """
-    return teams.from_group(_current(), group, mesh_dim)
+    return teams.from_group(current_world(), group, mesh_dim)
 
 
 # ---- operations on streams
@@ -281,7 +280,7 @@ def put(dst: torch.Tensor, src: torch.Tensor, pe: int, *, stream: Any = None) ->
 
     The peer sees it after a :func:`barrier` behind it on the stream. NVSHMEM's ``putmem_on_stream``.
     """
-    host_ops.put(_current(), dst, src, pe, stream)
+    checked_ops.put(current_world(), dst, src, pe, stream)
 
 
 def get(dst: torch.Tensor, src: torch.Tensor, pe: int, *, stream: Any = None) -> None:
@@ -289,7 +288,7 @@ def get(dst: torch.Tensor, src: torch.Tensor, pe: int, *, stream: Any = None) ->
 
     NVSHMEM's ``getmem_on_stream``.
     """
-    host_ops.get(_current(), dst, src, pe, stream)
+    checked_ops.get(current_world(), dst, src, pe, stream)
 
 
 def barrier(team: teams.Team | None = None, *, stream: Any = None) -> None:
@@ -297,7 +296,7 @@ def barrier(team: teams.Team | None = None, *, stream: Any = None) -> None:
 
     What was put or stored to a peer before it, on the stream, is visible there behind it.
     """
-    host_ops.barrier(_current(), team, stream)
+    checked_ops.barrier(current_world(), team, stream)
 
 
 def broadcast(
@@ -313,7 +312,7 @@ def broadcast(
         ValueError, TypeError: the operands do not fit; one is not symmetric or was freed; this PE is not in the team.
         RuntimeError: there is no world; the team was destroyed; in the CPU world, members call different things.
     """
-    host_ops.broadcast(_current(), dst, src, root, team, stream)
+    checked_ops.broadcast(current_world(), dst, src, root, team, stream)
 
 
 def fcollect(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = None, stream: Any = None) -> None:
@@ -321,7 +320,7 @@ def fcollect(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = 
 
     ``dst`` has as many elements as all the ``src`` together. Otherwise like :func:`broadcast`. OpenSHMEM 1.5, 9.9.8.
     """
-    host_ops.fcollect(_current(), dst, src, team, stream)
+    checked_ops.fcollect(current_world(), dst, src, team, stream)
 
 
 def alltoall(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = None, stream: Any = None) -> None:
@@ -330,7 +329,7 @@ def alltoall(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = 
     ``dst`` and ``src`` have as many equal parts as the team has members. Otherwise like :func:`broadcast`.
     OpenSHMEM 1.5, 9.9.5.
     """
-    host_ops.alltoall(_current(), dst, src, team, stream)
+    checked_ops.alltoall(current_world(), dst, src, team, stream)
 
 
 def reduce(
@@ -341,7 +340,7 @@ def reduce(
     ``op`` is ``"sum"``, ``"min"`` or ``"max"``; dtypes are integers and floats, no bool or complex numbers. Otherwise
     like :func:`broadcast`. OpenSHMEM 1.5, 9.9.9.
     """
-    host_ops.reduce(_current(), dst, src, op, team, stream)
+    checked_ops.reduce(current_world(), dst, src, op, team, stream)
 
 
 def reducescatter(
@@ -351,16 +350,10 @@ def reducescatter(
 
     NVSHMEM's ``reducescatter``.
     """
-    host_ops.reducescatter(_current(), dst, src, op, team, stream)
+    checked_ops.reducescatter(current_world(), dst, src, op, team, stream)
 
 
-def _current() -> World:
-    if _world is None or _world.finalized:
-        raise RuntimeError("there is no world: call triton_dist.init() first")
-    return _world
-
-
-def _world_class() -> Any:
+def _world_class() -> type[World]:
     """The class of this kind's world. Only one is ever imported: each needs what the other's machine may lack."""
     if kind() == "gpu":
         from triton_dist.gpu.world import GpuWorld
@@ -382,9 +375,9 @@ def _check_same_kind(launch: Launch) -> None:
 
 
 def _filled(shape: tuple[int, ...], value: float | bool, dtype: torch.dtype) -> torch.Tensor:
-    tensor = _current().empty(shape, dtype)
+    tensor = current_world().empty(shape, dtype)
     tensor.fill_(value)
-    _current().barrier_all()  # so that no peer sees what the memory held before
+    current_world().barrier_all()  # so that no peer sees what the memory held before
     return tensor
 
 
@@ -412,24 +405,24 @@ def _check_dtype(dtype: torch.dtype | None) -> torch.dtype:
 
 def _leave() -> None:
     """At exit without finalize(): finalise if the others end as well, and never wait for one that failed."""
-    global _world
-    if _process != os.getpid():
+    current = of_process(Current)
+    if current.process != os.getpid():
         return
-    world, _world = _world, None
-    if world is not None and not world.finalized:
-        _end(world)
-    if _launch is not None and _launch.watch is not None:
-        _launch.watch.end()
+    world, current.world = find_world(), None
+    if world is not None:
+        assert current.launch is not None
+        _end(world, current.launch)
+    if current.launch is not None and current.launch.watch is not None:
+        current.launch.watch.end()
 
 
-def _end(world: World) -> None:
-    assert _launch is not None
+def _end(world: World, launch: Launch) -> None:
     error = getattr(sys, "last_value", None)
     try:
-        if error is None and _launch.store is not None:
-            _launch.store.set(f"leave/{_launch.pe}", "")
-            keys = [f"leave/{pe}" for pe in range(_launch.n_pes)]
-            _launch.await_keys(keys, "end without finalize()", EXIT_SECONDS)
+        if error is None and launch.store is not None:
+            launch.store.set(f"leave/{launch.pe}", "")
+            keys = [f"leave/{pe}" for pe in range(launch.n_pes)]
+            launch.await_keys(keys, "end without finalize()", EXIT_SECONDS)
     except (RuntimeError, TimeoutError) as failure:  # a peer did not come, or took the store with it
         error = failure
     if error is None:

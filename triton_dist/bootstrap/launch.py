@@ -1,0 +1,112 @@
+"""How a process was started, as far as its world needs to know it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_dist.bootstrap.authentication import AuthenticatedStore, AuthenticationError
+from triton_dist.bootstrap.failure_detector import BrokenWorldError, Watch
+from triton_dist.bootstrap.rendezvous import Member
+from triton_dist.decoding import DecodingError, Schema, decode
+
+__all__ = ["Launch"]
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 2e-2  # seconds between two looks of a wait for other PEs
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How this process was started: which PE it is, and the store through which PEs find each other.
+
+    ``store`` is private to this world (no other user of the underlying store sees its keys), ``watch`` tells whether
+    the other PEs still run; both are None in a world of one. ``members`` are the PEs' processes and hosts.
+    """
+
+    pe: int
+    n_pes: int
+    local_pe: int
+    n_local_pes: int
+    store: AuthenticatedStore | None
+    launcher: str = "python"
+    members: tuple[Member, ...] = field(default=(), repr=False)
+    watch: Watch | None = None
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.pe < self.n_pes, f"pe {self.pe} is out of range [0, {self.n_pes})"
+        assert 0 <= self.local_pe < self.n_local_pes, f"local pe {self.local_pe}: out of range [0, {self.n_local_pes})"
+        assert self.store is not None or self.n_pes == 1, f"{self.n_pes} PEs need a store to find each other"
+
+    def exchange(self, key: str, value: str, pes: Sequence[int] | None = None) -> list[str]:
+        """What each of ``pes`` (by default all) passed as ``value`` under ``key``, in that order; a key serves once.
+
+        *Collective* over ``pes``. This is for rare, small things (who are you, what shape do you want): it costs a
+        round trip or two.
+
+        Raises:
+            BrokenWorldError: a PE has failed, so that it will never tell.
+        """
+        if self.store is None:
+            return [value]
+        keys = [f"{key}/{pe}" for pe in (range(self.n_pes) if pes is None else pes)]
+        with self._using_store(f"exchange {key}"):
+            self.store.set(f"{key}/{self.pe}", value)
+            self.await_keys(keys, f"exchange {key}")
+            return [found.decode() for found in self.store.get_all(keys)]
+
+    def exchange_values(self, key: str, value: Any, schema: Schema, pes: Sequence[int] | None = None) -> list[Any]:
+        """As :meth:`exchange`, for values that ``schema`` accepts.
+
+        Raises:
+            BrokenWorldError: a PE has failed. RuntimeError: a PE sent a value that ``schema`` rejects.
+        """
+        values = []
+        for pe, text in enumerate(self.exchange(key, json.dumps(value), pes)):
+            try:
+                values.append(decode(text, schema))
+            except DecodingError as error:
+                raise RuntimeError(f"the {key} of PE {pe if pes is None else pes[pe]} is invalid: {error}") from None
+        return values
+
+    def await_keys(self, keys: Iterable[str], doing: str, seconds: float | None = None) -> None:
+        """Wait until other PEs have set ``keys`` in the store.
+
+        Raises:
+            BrokenWorldError: a PE has failed. TimeoutError: ``seconds`` are over.
+        """
+        assert self.store is not None
+        keys = list(keys)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        pause = _SHORTEST_PAUSE
+        with self._using_store(doing):
+            while not self.store.check(keys):  # its wait() would be deaf to the watch, and warns when it ends in vain
+                self.check(doing)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(f"PE {self.pe} cannot {doing}: not all PEs came within {seconds:g} s")
+                time.sleep(pause)
+                pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+    @contextmanager
+    def _using_store(self, doing: str) -> Iterator[None]:
+        """Where torch raises an error of the store, say whose end that is."""
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, (BrokenWorldError, AuthenticationError)):
+                raise
+            for _ in range(25):  # a PE's store, perhaps, of whose end the watch will tell in a moment
+                self.check(doing)
+                time.sleep(_LONGEST_PAUSE)
+            raise BrokenWorldError(
+                f"PE {self.pe} cannot {doing}: the store of this launch is gone, the process that held it has ended"
+                f" ({str(error).splitlines()[0]})"
+            ) from None
+
+    def check(self, doing: str) -> None:
+        """BrokenWorldError when a PE has failed, so that ``doing`` something with all is in vain."""
+        if self.watch is not None:
+            self.watch.raise_trouble(doing)

@@ -1,0 +1,106 @@
+"""The one seam to PyTorch's internals: what this package uses of them, or changes in them.
+
+The rule: what PyTorch documents is used where it is needed. Names with an underscore are used here alone, and nothing
+else puts functions of its own in the place of PyTorch's. tests/test_seams.py holds the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["Operators", "default_store", "multiply_float8", "occupy_stream", "replace_functions_of_distributed"]
+
+
+def default_store() -> Any:
+    """The store of ``torch.distributed``, which serves every process group."""
+    return dist.distributed_c10d._get_default_store()
+
+
+def replace_functions_of_distributed(
+    names: Sequence[str], replacement: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+) -> Callable[[], None]:
+    """Put ``replacement(name, original)`` in the place of functions of ``torch.distributed``.
+
+    Returns:
+        a function that takes it back.
+    """
+    originals = {name: getattr(dist, name) for name in names}
+    for name, original in originals.items():
+        setattr(dist, name, replacement(name, original))
+
+    def undo() -> None:
+        for name, original in originals.items():
+            setattr(dist, name, original)
+
+    return undo
+
+
+def occupy_stream(cycles: int) -> None:
+    """Have the current stream of the GPU do nothing for so many cycles of its clock."""
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
+def multiply_float8(
+    a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, c: torch.Tensor
+) -> None:
+    """``c = scale_a * a · scale_b * b`` of float8 matrices, with sums as exact as those of our kernels."""
+    torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=c.dtype, use_fast_accum=True, out=c)
+
+
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Calls ``touched(operator, tensor, writes)`` for each tensor that an operator reads or writes.
+
+    From :meth:`start` to :meth:`stop`, in the thread that calls them. An operator that PyTorch declares to write an
+    argument writes all of it, else it reads it; views and the like touch nothing.
+    """
+
+    def __init__(self, touched: Callable[[str, torch.Tensor, bool], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._touched = touched
+        self._runs = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # PyTorch would import its compiler, which takes seconds, only to keep it away from us
+
+    def start(self) -> None:
+        self.__enter__()  # type: ignore[no-untyped-call]
+        self._runs = True
+
+    def stop(self) -> None:
+        if self._runs:
+            self._runs = False
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._runs and not _only_looks_at_shapes(func):
+            for tensor, writes in _tensors(func, args, kwargs):
+                self._touched(str(func.overloadpacket), tensor, writes)
+        return func(*args, **kwargs)
+
+
+_SHAPE_ONLY = ("empty", "new_", "_like", "detach", "alias", "is_", "sym_", "_unsafe_view", "_reshape_alias", "lift")
+"""In the names of operators that look at an argument's shape only."""
+
+
+def _only_looks_at_shapes(func: Any) -> bool:
+    name = func._schema.name.removeprefix("aten::")
+    returns = func._schema.returns
+    is_view = any(value.alias_info is not None and not value.alias_info.is_write for value in returns)
+    return is_view or any(part in name for part in _SHAPE_ONLY)
+
+
+def _tensors(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[torch.Tensor, bool]]:
+    """The tensors among the arguments, and whether the operator writes them."""
+    for i, declared in enumerate(func._schema.arguments):
+        value = args[i] if i < len(args) else kwargs.get(declared.name)
+        writes = declared.alias_info is not None and declared.alias_info.is_write
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                yield tensor, writes

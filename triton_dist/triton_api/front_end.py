@@ -1,0 +1,117 @@
+"""Triton's compiler before it makes IR: which Python it accepts in a kernel, its errors, and kernels as it keeps them.
+
+All of this is the same in the version lines of Triton that are known.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import triton
+import triton.language as tl
+from triton._utils import _tuple_create
+from triton.compiler.code_generator import CodeGenerator, _condition_types
+from triton.compiler.errors import CompilationError, UnsupportedLanguageConstruct
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITCallable, JITFunction, _triton_jit_function_registry, get_jit_fn_file_line
+
+__all__ = [
+    "BUILTIN_NAMES",
+    "CONDITION_TYPES",
+    "CompilationError",
+    "accepts",
+    "is_known_global",
+    "jit_transformed",
+    "line_of_error",
+    "line_of_kernel",
+    "refuse_construct",
+    "tuple_like",
+]
+
+BUILTIN_NAMES = frozenset(CodeGenerator.builtin_namespace)
+"""Python's names that mean something in kernels."""
+
+CONDITION_TYPES = tuple(_condition_types)
+"""The types of constants that may stand in the condition of an ``if``."""
+
+
+def accepts(node: ast.stmt | ast.expr) -> bool:
+    """Whether the compiler knows syntax of this kind."""
+    return hasattr(CodeGenerator, f"visit_{type(node).__name__}")
+
+
+def refuse_construct(message: str) -> NoReturn:
+    """Raise the compiler's error for what it does not support, without a line."""
+    error = UnsupportedLanguageConstruct(None, None, message)
+    error.message = message
+    raise error
+
+
+def tuple_like(given: tuple[Any, ...], values: Iterable[Any]) -> Any:
+    """A tuple of ``values`` of the type of ``given``, which may be a named tuple."""
+    return _tuple_create(given, values)
+
+
+def is_known_global(name: str, value: Any) -> bool:
+    """Whether kernels may use a global variable: the rule of ``CodeGenerator._define_name_lookup``."""
+    module = getattr(value, "__module__", "") or ""
+    return (
+        value is None
+        or name in BUILTIN_NAMES
+        or isinstance(value, (types.ModuleType, JITCallable, InterpretedFunction, tl.dtype, tl.constexpr))
+        or getattr(value, "__triton_builtin__", False)
+        or getattr(value, "__triton_aggregate__", False)
+        or module.startswith(("triton.language", "triton.experimental.gluon.language"))
+        or (isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"))
+        or bool(triton.knobs.compilation.allow_non_constexpr_globals)
+    )
+
+
+# ---- kernels that are compiled from another syntax tree than they are written as
+
+
+def jit_transformed(
+    fn: Callable[..., Any], transform: Callable[[ast.Module], ast.Module], options: dict[str, Any]
+) -> Any:
+    """``triton.jit(fn, **options)``, for a kernel that is compiled and interpreted as ``transform`` makes its tree.
+
+    Errors still show the lines as they were written.
+    """
+    kernel = (InterpretedFunction if triton.knobs.runtime.interpret else _Transformed)(fn, **options)
+    kernel.transform = transform  # which our interpreter asks for
+    return kernel
+
+
+class _Transformed(JITFunction[Any]):  # type: ignore[misc]
+    transform: Callable[[ast.Module], ast.Module]
+
+    def parse(self) -> ast.Module:
+        return self.transform(super().parse())
+
+
+# ---- places
+
+
+def line_of_kernel(kernel: Any) -> tuple[str, int]:
+    """File and line where a kernel begins."""
+    file, line = get_jit_fn_file_line(kernel)
+    return str(file), int(line)
+
+
+def line_of_error(kernel: Any, error: Exception) -> tuple[str, int, str] | None:
+    """File, line and message of an error of the compilation of ``kernel``; None if it names no line of source."""
+    while isinstance(error, CompilationError) and isinstance(error.__cause__, CompilationError):
+        error = error.__cause__  # from the call to the error in the called function
+    if not isinstance(error, CompilationError) or not hasattr(error.node, "lineno"):
+        return None
+    functions = [kernel, *_triton_jit_function_registry.values()]
+    function = next((function for function in functions if function.src == error.src), None)
+    if function is None:
+        return None
+    file, first = line_of_kernel(function)
+    # The message without the quoted source.
+    message = str(error.error_message or error.__cause__ or str(error).splitlines()[-1])
+    return file, first + error.node.lineno - 1, message

@@ -1,0 +1,60 @@
+"""Compiles what a launch would, for a GPU that need not be there. The same in the version lines that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cache
+from typing import Any
+
+import triton
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import JITFunction, create_function_from_signature
+
+__all__ = ["LaunchCompiler", "before_launches", "makes_compiled_functions"]
+
+
+def makes_compiled_functions() -> bool:
+    """Whether ``triton.jit`` made functions for the compiler when Triton was imported."""
+    return isinstance(triton.language.sum, JITFunction)
+
+
+def before_launches(hook: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
+    """Have ``hook(kernel, args, kwargs)`` called before each launch of a kernel that is made for the compiler."""
+    plain = JITFunction.run
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        hook(self, args, dict(kwargs))
+        return plain(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    JITFunction.run = run
+
+
+class LaunchCompiler:
+    """For one GPU: ``"sm_90"``, ``"gfx942"``."""
+
+    def __init__(self, target: str) -> None:
+        if target.startswith("gfx"):
+            self._target = GPUTarget("hip", target, 64)
+        else:
+            self._target = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+        self._backend = make_backend(self._target)
+        self._binder = cache(
+            lambda kernel: create_function_from_signature(kernel.signature, kernel.params, self._backend)
+        )
+
+    def prepare(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Callable[[], Any]]:
+        """What tells this launch's binary from others of the kernel, and a function that compiles and returns it."""
+        kwargs["debug"] = kwargs.get("debug", kernel.debug) or knobs.runtime.debug
+        kwargs["instrumentation_mode"] = knobs.compilation.instrumentation_mode
+        bound, specialization, options = self._binder(kernel)(*args, **kwargs)
+
+        def compiled() -> Any:
+            packed, signature, constants, attributes = kernel._pack_args(
+                self._backend, kwargs, bound, specialization, options
+            )
+            source = ASTSource(kernel, signature, constants, attributes)
+            return triton.compile(source, target=self._target, options=packed.__dict__)
+
+        return f"{specialization} {options}", compiled

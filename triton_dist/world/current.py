@@ -1,0 +1,40 @@
+"""The world of this process, for everybody who means *the* world: the public functions, kernels, the interpreter."""
+
+from __future__ import annotations
+
+from triton_dist.bootstrap.launch import Launch
+from triton_dist.process_state import of_process
+from triton_dist.world.base import World
+
+__all__ = ["Current", "current_world", "find_world"]
+
+
+class Current:
+    """The world of this process, and how it was launched. One for each process, since a process is one PE of a world.
+
+    :mod:`triton_dist.api` sets the attributes.
+    """
+
+    world: World | None = None
+    launch: Launch | None = None
+    """Outlives its world: until the process ends or joins another world, a failure is still told to the other PEs."""
+    process: int = 0
+    """The process that has arranged for its end. A child that it forks has no part in the world."""
+
+
+def find_world() -> World | None:
+    """The world; None before :func:`triton_dist.init` and after its end."""
+    world = of_process(Current).world
+    return None if world is None or world.finalized else world
+
+
+def current_world() -> World:
+    """The world.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    world = find_world()
+    if world is None:
+        raise RuntimeError("there is no world: call triton_dist.init() first")
+    return world
