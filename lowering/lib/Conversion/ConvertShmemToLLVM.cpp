@@ -180,12 +180,11 @@ public:
 
   void lower(Operation *op) {
     Value result;
-    if (auto libraryCall = dyn_cast<LibraryCall>(op)) {
-      result = lowerCall(libraryCall);
-    } else {
-      // What Triton's passes must not know, LLVM may: the token is zero, the condition true.
+    if (auto number = dyn_cast<OpaqueNumber>(op)) {
       ProgramBuilder b(op, target, meetingThreads);
-      result = b.constant(op->getResult(0).getType(), isa<AlwaysOp>(op) ? 1 : 0);
+      result = b.constant(op->getResult(0).getType(), number.getNumber());
+    } else {
+      result = lowerCall(cast<LibraryCall>(op));
     }
     if (result)
       op->getResult(0).replaceAllUsesWith(result);
@@ -230,8 +229,9 @@ private:
   Value lowerCallBetweenBarriers(ProgramBuilder &b, LibraryCall op) {
 
     SmallVector<Value> arguments;
-    if (asksAboutHeap(op))
-      arguments.push_back(heapBase(b));
+    Returns returns = op.getReturns(transport);
+    if (returns == Returns::HeapDistance || returns == Returns::HeapIsReachable)
+      arguments.push_back(heapBase(b)); // NVSHMEM answers for an object only
     unsigned operand = 0;
     for (StringRef attribute : op.getCallSignature())
       arguments.push_back(attribute.empty() ? libraryArgument(b, op->getOperand(operand++))
@@ -277,7 +277,7 @@ private:
       b.barrier();
       if (op->getNumResults() == 0)
         return {};
-      if (op.getReturns() == Returns::Token)
+      if (returns == Returns::Token)
         return b.constant(op->getResult(0).getType(), 0);
       if (op->getResult(0).use_empty())
         return {};
@@ -289,18 +289,28 @@ private:
   /// The one library call; its result, if any, as the op has it.
   Value call(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
     Value returned = callRoutine(b, op, arguments);
-    if (op->getNumResults() == 0 || op.getReturns() != Returns::Result)
+    if (op->getNumResults() == 0)
       return {};
-    if (!answersWithAddress(op))
+    switch (op.getReturns(transport)) {
+    case Returns::Result:
       return returned;
-    Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), returned);
-    if (isa<IsReachableOp>(op.getOperation())) {
+    case Returns::Status:
+    case Returns::Token:
+      return {};
+    case Returns::Distance:
+    case Returns::HeapDistance: {
+      Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), returned);
+      Value here = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), arguments.front());
+      return LLVM::SubOp::create(*b, b.getLoc(), there, here);
+    }
+    case Returns::HeapIsReachable: {
+      Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), returned);
       Value reached =
           LLVM::ICmpOp::create(*b, b.getLoc(), LLVM::ICmpPredicate::ne, there, b.constant(b->getI64Type(), 0));
       return LLVM::ZExtOp::create(*b, b.getLoc(), b->getI32Type(), reached);
     }
-    Value here = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), arguments.front());
-    return LLVM::SubOp::create(*b, b.getLoc(), there, here);
+    }
+    llvm_unreachable("a routine that returns something else");
   }
 
   /// What the routine returned, if anything.
@@ -309,7 +319,7 @@ private:
     routines.insert(name);
     if (isRocshmem(libraryOf(op, transport)))
       return rocshmem::call(*b, op, transport, arguments);
-    if (isForAllPes(op))
+    if (op.isForAllPes())
       arguments = {};
     if (takesBits(op, transport))
       return callWithBits(b, op, name, arguments);
@@ -350,26 +360,21 @@ private:
     return called.getNumResults() ? called.getResult() : Value();
   }
 
-  /// An op for one PE whose routine does the same for all, and takes none.
-  static bool isForAllPes(LibraryCall op) { return isa<PeFenceOp, PeQuietOp>(op.getOperation()); }
-
   Type returnType(LibraryCall op) {
     MLIRContext *context = module.getContext();
-    if (op.getReturns() == Returns::Status)
+    switch (op.getReturns(transport)) {
+    case Returns::Result:
+      return op->getNumResults() ? op->getResult(0).getType() : LLVM::LLVMVoidType::get(context);
+    case Returns::Status:
       return IntegerType::get(context, 32);
-    if (op.getReturns() == Returns::Token || op->getNumResults() == 0)
+    case Returns::Token:
       return LLVM::LLVMVoidType::get(context);
-    if (answersWithAddress(op))
+    case Returns::Distance:
+    case Returns::HeapDistance:
+    case Returns::HeapIsReachable:
       return LLVM::LLVMPointerType::get(context);
-    return op->getResult(0).getType();
-  }
-
-  /// OpenSHMEM knows where a peer keeps an object (shmem_ptr); how far away and whether at all follow from that.
-  bool answersWithAddress(LibraryCall op) { return isa<SymmOffsetOp>(op.getOperation()) || asksAboutHeap(op); }
-
-  /// NVSHMEM answers for an object only: ask about the first byte of the heap.
-  bool asksAboutHeap(LibraryCall op) {
-    return transport == Transport::Nvshmem && isa<HeapDistanceOp, IsReachableOp>(op.getOperation());
+    }
+    llvm_unreachable("a routine that returns something else");
   }
 
   Value heapBase(ProgramBuilder &b) {

@@ -76,20 +76,13 @@ StringRef nvshmemTypeName(ElementType type) {
   llvm_unreachable("an element type without a name");
 }
 
-/// The name in the routine that `op` calls. NVSHMEM has some routines under the names of C's own types only.
+/// The name in the routine that `op` calls.
 StringRef typeName(LibraryCall op, ElementType type, Transport transport) {
   if (transport == Transport::P2p)
     return stringifyElementType(type);
-  if (takesBits(op, transport))
-    return nvshmemTypeName(ElementType::U64);
-  bool adds = isa<AtomicAddOp, AtomicFetchAddOp, AtomicIncOp, AtomicFetchIncOp>(op);
-  if (adds && type == ElementType::I64)
-    return "long";
-  bool compares = op->hasAttr("cmp");
-  if (compares && type == ElementType::I16)
-    return "short";
-  if (compares && type == ElementType::U16)
-    return "ushort";
+  for (const TypeName &other : op.getNvshmemTypeNames())
+    if (other.type == type)
+      return other.name;
   return nvshmemTypeName(type);
 }
 
@@ -154,11 +147,11 @@ std::string shmem::testAfter(LibraryCall op, Transport transport) {
   return transport == Transport::Nvshmem ? spelled(op, op.getNvshmemTest(), transport) : "";
 }
 
-/// NVSHMEM's swap of a double finds the right bits, and then converts them to a double as if they were a number (3.4.5,
-/// NVSHMEM_TYPE_SWAP_CAST in device/nvshmem_defines.h; mended in 3.8.0).
 bool shmem::takesBits(LibraryCall op, Transport transport) {
   auto type = op->getAttrOfType<ElementTypeAttr>("type");
-  return transport == Transport::Nvshmem && isa<AtomicSwapOp>(op.getOperation()) && type.getValue() == ElementType::F64;
+  if (transport != Transport::Nvshmem || !type || !isFloat(type.getValue()))
+    return false;
+  return llvm::any_of(op.getNvshmemTypeNames(), [&](const TypeName &other) { return other.type == type.getValue(); });
 }
 
 unsigned shmem::elementBytes(ElementType type) {
