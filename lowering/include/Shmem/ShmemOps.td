@@ -88,10 +88,10 @@ def Shmem_UpdateSignal : Shmem_Effect<"updates `sig_addr` on `pe`">;
 def Shmem_UpdateAtomic : Shmem_Effect<"updates `dst` on `pe`: see Update">;
 def Shmem_Look : Shmem_Effect<"loads words of this PE, the first operand">;
 def Shmem_Await : Shmem_Effect<"loads words of this PE, the first operand, until each has compared true">;
-def Shmem_OrderPuts : Shmem_Effect<"orders earlier puts before later ones, to `pe` or to all PEs">;
-def Shmem_Complete : Shmem_Effect<"completes operations on `pe`, or on all PEs">;
-def Shmem_Meet : Shmem_Effect<"waits for the PEs of `team`, or for all">;
-def Shmem_CompleteAndMeet : Shmem_Effect<"completes operations, then waits for the PEs of `team`, or for all">;
+def Shmem_Fence : Shmem_Effect<"orders earlier puts before later ones, to `pe` or to all PEs">;
+def Shmem_Quiet : Shmem_Effect<"completes operations on `pe`, or on all PEs">;
+def Shmem_Sync : Shmem_Effect<"waits for the PEs of `team`, or for all">;
+def Shmem_Barrier : Shmem_Effect<"completes operations, then waits for the PEs of `team`, or for all">;
 def Shmem_Exchange : Shmem_Effect<"loads `src` and stores `dst` on all PEs of `team`">;
 
 /// What an atomic makes of a word.
@@ -950,7 +950,7 @@ def Shmem_FenceOp : Shmem_ElectedOp<"fence"> {
   let summary = "order the program's earlier puts before its later ones";
   let description = "C: `void shmem_fence(void)` (OpenSHMEM 1.5, 9.11.1), for each PE.";
   let assemblyFormat = "attr-dict";
-  let effect = Shmem_OrderPuts;
+  let effect = Shmem_Fence;
   let nvshmem = "nvshmem_fence";
   let rocshmem = "void rocshmem_fence()";
   let release = 1;
@@ -965,7 +965,7 @@ def Shmem_QuietOp : Shmem_ElectedOp<"quiet"> {
     have returned, and `src` of non-blocking puts may be written again.
   }];
   let assemblyFormat = "attr-dict";
-  let effect = Shmem_Complete;
+  let effect = Shmem_Quiet;
   let nvshmem = "nvshmem_quiet";
   let rocshmem = "void rocshmem_quiet()";
   let release = 1;
@@ -991,7 +991,7 @@ def Shmem_PeFenceOp : Shmem_ElectedOp<"pe_fence"> {
   }];
   let arguments = (ins I32:$pe);
   let assemblyFormat = "$pe attr-dict";
-  let effect = Shmem_OrderPuts;
+  let effect = Shmem_Fence;
   let forAllPes = 1;
   let nvshmem = "nvshmem_fence";
   let rocshmem = "void rocshmem_fence(int)";
@@ -1013,7 +1013,7 @@ def Shmem_PeQuietOp : Shmem_ElectedOp<"pe_quiet"> {
   }];
   let arguments = (ins I32:$pe);
   let assemblyFormat = "$pe attr-dict";
-  let effect = Shmem_Complete;
+  let effect = Shmem_Quiet;
   let forAllPes = 1;
   let nvshmem = "nvshmem_quiet";
   let rocshmem = "void rocshmem_quiet()";
@@ -1044,7 +1044,7 @@ class Shmem_WorldCollective<string mnemonic, Shmem_Effect effect_> : Shmem_Colle
   let rocshmem6 = "void rocshmem_wg_" # mnemonic # "()"; // of a work-group, and named the other way round
 }
 
-def Shmem_BarrierAllOp : Shmem_WorldCollective<"barrier_all", Shmem_CompleteAndMeet> {
+def Shmem_BarrierAllOp : Shmem_WorldCollective<"barrier_all", Shmem_Barrier> {
   let summary = "complete outstanding operations and wait for every PE";
   let description = [{
     C: `void shmem_barrier_all(void)` (OpenSHMEM 1.5, 9.9.1). Called by one
@@ -1053,7 +1053,7 @@ def Shmem_BarrierAllOp : Shmem_WorldCollective<"barrier_all", Shmem_CompleteAndM
   let example = "dl.barrier_all()";
 }
 
-def Shmem_SyncAllOp : Shmem_WorldCollective<"sync_all", Shmem_Meet> {
+def Shmem_SyncAllOp : Shmem_WorldCollective<"sync_all", Shmem_Sync> {
   let summary = "wait for every PE";
   let description = [{
     C: `void shmem_sync_all(void)` (OpenSHMEM 1.5, 9.9.4). As `barrier_all`, but
@@ -1071,13 +1071,13 @@ class Shmem_TeamSync<string mnemonic, Shmem_Effect effect_, string routine> : Sh
   let rocshmem = "void rocshmem_ctx_" # mnemonic # "$scope(rocshmem_ctx_t, rocshmem_team_t)";
 }
 
-def Shmem_BarrierOp : Shmem_TeamSync<"barrier", Shmem_CompleteAndMeet, "barrier"> {
+def Shmem_BarrierOp : Shmem_TeamSync<"barrier", Shmem_Barrier, "barrier"> {
   let summary = "complete outstanding operations and wait for a team";
   let description = "C: `int nvshmem_barrier(nvshmem_team_t team)`: `quiet`, then `sync`.";
   let example = "dl.barrier(dl.TEAM_WORLD)";
 }
 
-def Shmem_SyncOp : Shmem_TeamSync<"sync", Shmem_Meet, "team_sync"> {
+def Shmem_SyncOp : Shmem_TeamSync<"sync", Shmem_Sync, "team_sync"> {
   let summary = "wait for every PE of a team";
   let description = "C: `int shmem_team_sync(shmem_team_t team)` (OpenSHMEM 1.5, 9.9.3).";
   let example = "dl.sync(dl.TEAM_WORLD)";

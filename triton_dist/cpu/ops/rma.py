@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from triton_dist._C._runtime import Order
+from triton_dist._C.op_table import ElementType, ThreadScope
 from triton_dist.cpu.ops.address_checks import count_of, offset, the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS
 from triton_dist.cpu.ops.progress import looked, moved
@@ -23,7 +24,7 @@ _POLLABLE = 4096
 """Bytes: a get of more than this fetches data, it does not look whether something has happened."""
 
 
-def putmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+def putmem(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None:
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
@@ -36,7 +37,7 @@ def putmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
         moved()
 
 
-def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None:
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
@@ -44,7 +45,7 @@ def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
         moved()
 
 
-def getmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+def getmem(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None:
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if not nbytes:
@@ -57,7 +58,7 @@ def getmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
         moved()
 
 
-def getmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+def getmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None:
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
@@ -73,7 +74,9 @@ def _copy(world: CpuWorld, pe: int | None, make: Callable[[], None]) -> None:
         make()
 
 
-def iput(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, scope: int) -> None:
+def iput(
+    dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: ElementType, scope: ThreadScope
+) -> None:
     """Element i goes from ``src + i * src_stride`` to ``dst + i * dst_stride``, counted in elements."""
     world, size = the_world(), ELEMENTS[type].size
     pe, nelems = world.check_pe(pe), count_of("nelems", nelems)
@@ -83,7 +86,9 @@ def iput(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: 
         moved()
 
 
-def iget(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, scope: int) -> None:
+def iget(
+    dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: ElementType, scope: ThreadScope
+) -> None:
     world, size = the_world(), ELEMENTS[type].size
     pe, nelems = world.check_pe(pe), count_of("nelems", nelems)
     if nelems:
@@ -99,7 +104,7 @@ def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, 
     return lowest - min(reach, 0)
 
 
-def p(dst: int, value: int | float, pe: int, type: int) -> None:
+def p(dst: int, value: int | float, pe: int, type: ElementType) -> None:
     """A relaxed store: it orders nothing."""
     element = ELEMENTS[type]
     running().outstanding.before_update(pe)
@@ -107,7 +112,7 @@ def p(dst: int, value: int | float, pe: int, type: int) -> None:
     moved()
 
 
-def g(src: int, pe: int, type: int) -> int | float:
+def g(src: int, pe: int, type: ElementType) -> int | float:
     world = the_world()
     element = ELEMENTS[type]
     address = there(world, "src", src, pe, element.size)
