@@ -6,6 +6,7 @@
 #include "Rocshmem.h"
 #include "Shmem/Nvshmem.h"
 #include "Shmem/Rocshmem.h"
+#include "device/Enums.h"
 
 #include "llvm/ADT/StringSwitch.h"
 
@@ -203,12 +204,20 @@ constexpr Numbers kRocshmem = {
      triton_dist::rocshmem::kCmpGe, triton_dist::rocshmem::kCmpLt, triton_dist::rocshmem::kCmpLe},
 };
 
+/// Our own library takes the dialect's numbers.
+template <typename Enum, typename Device> constexpr bool equal(Enum value, Device device) {
+  return static_cast<int64_t>(value) == static_cast<int64_t>(device);
+}
+static_assert(equal(SignalUpdate::Set, device::kSet) && equal(SignalUpdate::Add, device::kAdd));
+static_assert(equal(Cmp::Eq, device::kEq) && equal(Cmp::Ne, device::kNe) && equal(Cmp::Gt, device::kGt) &&
+              equal(Cmp::Ge, device::kGe) && equal(Cmp::Lt, device::kLt) && equal(Cmp::Le, device::kLe));
+
 } // namespace
 
 int64_t shmem::libraryValue(Operation *op, StringRef name, Transport transport) {
   int64_t value = cast<IntegerAttr>(op->getAttr(name)).getInt();
   if (transport == Transport::P2p)
-    return value; // our own library takes the dialect's numbers
+    return value;
   const Numbers &numbers = isRocshmem(transport) ? kRocshmem : kNvshmem;
   // By name: to MLIR, attributes of all enums are i32 and differ in their range only.
   return name == "cmp" ? numbers.comparisons[value] : numbers.signalUpdates[value];
