@@ -21,7 +21,7 @@ from openshmem_sections import read, sections  # noqa: E402
 
 from triton_dist._C.op_table import OPS, Op  # noqa: E402
 
-CITATION = re.compile(r"OpenSHMEM\s+1\.5,\s+(\d+(?:\.\d+)+)")
+CITATION = re.compile(r"OpenSHMEM\s+(\d\.\d),\s+(\d+(?:\.\d+)+)")
 
 ROUTINES = {
     "dl.symm_at": "ptr",
@@ -34,7 +34,8 @@ ROUTINES = {
 """Functions that are not named as the routine is."""
 
 
-def cited(text: str) -> list[str]:
+def cited(text: str) -> list[tuple[str, str]]:
+    """Versions and sections."""
     return CITATION.findall(text)
 
 
@@ -57,10 +58,14 @@ def test_function(name: str) -> None:
     assert cited(inspect.getdoc(functions()[name]) or "") == [section_of(routine)]
 
 
-def section_of(routine: str) -> str:
-    """``OP`` is any operator of reductions, which have a section together, and one each."""
+def section_of(routine: str) -> tuple[str, str]:
+    """The first version with a routine, and its section there.
+
+    ``OP`` is any operator of reductions, which have a section together, and one each.
+    """
     if "_OP_" in routine:
-        return section_of(routine.replace("_OP_", "_sum_")).rpartition(".")[0]
+        version, section = section_of(routine.replace("_OP_", "_sum_"))
+        return version, section.rpartition(".")[0]
     return sections()[routine.replace("_TYPENAME", "")]
 
 

@@ -79,7 +79,8 @@ def _here(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments, name: str) -> R
 def _strided(a: _Arguments, name: str) -> tuple[int, int, int]:
     """Of a strided copy: the bytes from the begin of one part to the next, the number of parts, their bytes."""
     size = ELEMENTS[a["type"]].size
-    return a[f"{name}_stride"] * size, a["nelems"], size
+    count, part = (a["nblocks"], a["bsize"]) if "nblocks" in a else (a["nelems"], 1)
+    return a[f"{name}_stride"] * size, count, part * size
 
 
 def _put(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:

@@ -25,6 +25,8 @@ __all__ = [
     "get_nbi",
     "getmem",
     "getmem_nbi",
+    "ibget",
+    "ibput",
     "iget",
     "iput",
     "p",
@@ -171,8 +173,9 @@ def copy(
 
 
 def _strided(
-    op: Op, dst: Any, src: Any, dst_stride: Any, src_stride: Any, nelems: Any, pe: Any, scope: Any, semantic: Any
+    op: Op, dst: Any, src: Any, dst_stride: Any, src_stride: Any, pe: Any, scope: Any, semantic: Any, **counts: Any
 ) -> None:
+    """``counts``: the op's ``nelems``, or its ``bsize`` and ``nblocks``."""
     dtype = _same_elements(op.name, dst, src, "")
     if dtype != _moved(dtype):
         dst, src = (_pointing_to(_moved(dtype), ptr, semantic) for ptr in (dst, src))
@@ -183,7 +186,7 @@ def _strided(
         src=src,
         dst_stride=_check.stride(op.name, "dst_stride", dst_stride, semantic),
         src_stride=_check.stride(op.name, "src_stride", src_stride, semantic),
-        nelems=_check.byte_count(op.name, "nelems", nelems, semantic),
+        **{name: _check.byte_count(op.name, name, count, semantic) for name, count in counts.items()},
         pe=_check.pe_number(op.name, "pe", pe, semantic),
         type=_check.element_type(op.name, "dst", dst),
         scope=_check.choice(op.name, "scope", scope, ThreadScope),
@@ -205,7 +208,7 @@ def iput(
 
     Strides are in elements. Otherwise as ``put``. OpenSHMEM 1.5, 9.6.1.3.
     """
-    _strided(op_table.IPUT, dst, src, dst_stride, src_stride, nelems, pe, scope, _semantic)
+    _strided(op_table.IPUT, dst, src, dst_stride, src_stride, pe, scope, _semantic, nelems=nelems)
 
 
 @builtin
@@ -223,7 +226,62 @@ def iget(
 
     Strides are in elements. Otherwise as ``get``. OpenSHMEM 1.5, 9.6.1.6.
     """
-    _strided(op_table.IGET, dst, src, dst_stride, src_stride, nelems, pe, scope, _semantic)
+    _strided(op_table.IGET, dst, src, dst_stride, src_stride, pe, scope, _semantic, nelems=nelems)
+
+
+@builtin
+def ibput(
+    dst: Pointer,
+    src: Pointer,
+    dst_stride: Integer,
+    src_stride: Integer,
+    bsize: Integer,
+    nblocks: Integer,
+    pe: Integer,
+    scope: Scope = "block",
+    _semantic: Any = None,
+) -> None:
+    """Copy ``nblocks`` blocks of ``bsize`` elements, ``src_stride`` apart, to PE ``pe``, ``dst_stride`` apart there.
+
+    A tile of a matrix in one call: a block is a row of the tile, and a stride the length of a row of the matrix.
+    Transport ``p2p`` moves 16 bytes at a time where both addresses and, in bytes, both strides and the blocks are
+    multiples of 16. The other transports put one block after the other. Otherwise as ``put``.
+
+    Args:
+        dst: scalar pointer into the symmetric heap.
+        src: scalar pointer to memory of this PE, symmetric or not, of the same element type.
+        dst_stride: elements from the first of a block to the first of the next in ``dst``, at least ``bsize``, or at
+            most ``-bsize``.
+        src_stride: the same in ``src``, where blocks may overlap.
+        bsize: elements of a block.
+        nblocks: number of blocks.
+        pe: the target PE.
+        scope: ``"block"``, ``"warp"`` or ``"thread"``.
+
+    OpenSHMEM 1.6, 9.6.1.4.
+    """
+    counts = {"bsize": bsize, "nblocks": nblocks}
+    _strided(op_table.IBPUT, dst, src, dst_stride, src_stride, pe, scope, _semantic, **counts)
+
+
+@builtin
+def ibget(
+    dst: Pointer,
+    src: Pointer,
+    dst_stride: Integer,
+    src_stride: Integer,
+    bsize: Integer,
+    nblocks: Integer,
+    pe: Integer,
+    scope: Scope = "block",
+    _semantic: Any = None,
+) -> None:
+    """Copy ``nblocks`` blocks of ``bsize`` elements, ``src_stride`` apart on PE ``pe``, to ``dst`` on this PE.
+
+    Arguments as ``ibput``'s, but ``src`` is the symmetric one. Otherwise as ``get``. OpenSHMEM 1.6, 9.6.1.8.
+    """
+    counts = {"bsize": bsize, "nblocks": nblocks}
+    _strided(op_table.IBGET, dst, src, dst_stride, src_stride, pe, scope, _semantic, **counts)
 
 
 def _bits(dtype: tl.dtype) -> tl.dtype:

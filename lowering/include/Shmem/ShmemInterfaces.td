@@ -34,6 +34,10 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
     StaticInterfaceMethod<"Whether every PE of a team must call it.", "bool", "isCollective">,
     StaticInterfaceMethod<"Whether our own routine takes the number of the wait (see WaitSites.h).",
       "bool", "takesSite">,
+    StaticInterfaceMethod<[{
+      Whether the libraries other than ours have a routine for one of the op's blocks only,
+      which takes two addresses, a number of bytes and a PE.
+    }], "bool", "isByBlocks">,
     StaticInterfaceMethod<"The type of the words that a report of a wait compares, where they are no elements.",
       "::llvm::StringRef", "getComparedWord">,
     InterfaceMethod<[{

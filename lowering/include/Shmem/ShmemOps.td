@@ -154,6 +154,8 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
   bit collective = 0; // every PE of a team must call it
   bit nbi = 0; // `src` is read, or `dst` written, until `quiet`
   bit forAllPes = 0; // routines without a PE among their arguments act on all
+  // Libraries other than ours have a routine for one block, `(dst, src, nbytes, pe)`, which is called for each.
+  bit byBlocks = 0;
   // Our own routine takes a last argument: the number of the place that waits, for reports of long waits.
   bit takesSite = !or(wait, collective);
   // What a report of a wait says that it compares, where it is no element.
@@ -206,6 +208,7 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
       "static bool isCollective() { return " # collective # "; }\n" #
       "static bool isRma() { return " # effect.rma # "; }\n" #
       "static bool isForAllPes() { return " # forAllPes # "; }\n" #
+      "static bool isByBlocks() { return " # byBlocks # "; }\n" #
       "static ::llvm::StringRef getComparedWord() { return \"" # comparedWord # "\"; }\n" #
       "static bool takesSite() { return " # takesSite # "; }\n" #
       "static ::llvm::StringRef getNvshmemTest() { return \"" # nvshmemTest # "\"; }\n" #
@@ -469,6 +472,49 @@ def Shmem_IgetOp : Shmem_StridedOp<"iget", Shmem_Get, Shmem_Ptr, Shmem_Symmetric
   }];
   let acquire = 1;
   let example = "dl.iget(y, x, 1, 16, n, pe)";
+}
+
+class Shmem_BlocksOp<string mnemonic, Shmem_Effect effect_, Shmem_Pointer dst, Shmem_Pointer src, string ofOneBlock>
+    : Shmem_BlockOp<mnemonic> {
+  let effect = effect_;
+  let arguments = (ins dst:$dst, src:$src, I64:$dst_stride, I64:$src_stride, I64:$bsize, I64:$nblocks,
+                       I32:$pe, Shmem_ElementType:$type, Shmem_ThreadScope:$scope);
+  let assemblyFormat = [{
+    $scope $type $dst `,` $src `,` $dst_stride `,` $src_stride `,` $bsize `,` $nblocks `,` $pe attr-dict
+    `:` type($dst) `,` type($src)
+  }];
+  let byBlocks = 1;
+  let nvshmem = "nvshmem_" # ofOneBlock # "$scope";
+  let rocshmem = "void rocshmem_" # ofOneBlock # "$scope(void *, const void *, size_t, int)";
+  let nameSuffix = "_$type$scope";
+}
+
+def Shmem_IbputOp : Shmem_BlocksOp<"ibput", Shmem_Put, Shmem_SymmetricPtr, Shmem_Ptr, "putmem"> {
+  let summary = "copy blocks of elements at a stride to a symmetric object on a PE";
+  let description = [{
+    C: `void shmem_TYPENAME_ibput(TYPE *dst, const TYPE *src, ptrdiff_t dst_stride,
+    ptrdiff_t src_stride, size_t bsize, size_t nblocks, int pe)` (OpenSHMEM 1.6, 9.6.1.4).
+    Strides are in elements, from the first element of a block to that of the next.
+    Blocks must not overlap in `dst`, where they arrive in no order. Order and completion
+    are those of `putmem`; on libraries without such a routine, NVSHMEM and ROCSHMEM, a
+    loop of that copies block by block.
+
+    ```mlir
+    shmem.ibput block f32 %dst, %src, %columns, %width, %width, %rows, %pe : !tt.ptr<f32>, !tt.ptr<f32>
+    ```
+  }];
+  let example = "dl.ibput(x, y, 16, 4, 4, n, pe)  # a tile, 4 wide, of a matrix with 16 columns";
+}
+
+def Shmem_IbgetOp : Shmem_BlocksOp<"ibget", Shmem_Get, Shmem_Ptr, Shmem_SymmetricPtr, "getmem"> {
+  let summary = "copy blocks of elements at a stride from a symmetric object on a PE";
+  let description = [{
+    C: `void shmem_TYPENAME_ibget(TYPE *dst, const TYPE *src, ptrdiff_t dst_stride,
+    ptrdiff_t src_stride, size_t bsize, size_t nblocks, int pe)` (OpenSHMEM 1.6, 9.6.1.8).
+    Strides as in `ibput`; otherwise as `getmem`.
+  }];
+  let acquire = 1;
+  let example = "dl.ibget(y, x, 4, 16, 4, n, pe)";
 }
 
 def Shmem_POp : Shmem_ElectedOp<"p"> {

@@ -94,6 +94,27 @@ public:
     builder.setInsertionPointToStart(joined);
   }
 
+  /// Runs `body` for each number from 0 up to `count`, an i64; the insertion point ends up behind it.
+  void forEach(Value count, llvm::function_ref<void(Value)> body) {
+    Type i64 = builder.getI64Type();
+    Value zero = constant(i64, 0), one = constant(i64, 1);
+    Block *before = builder.getInsertionBlock();
+    Block *after = before->splitBlock(builder.getInsertionPoint());
+    Block *head = builder.createBlock(after, TypeRange(i64), loc);
+    Block *inside = builder.createBlock(after);
+    builder.setInsertionPointToEnd(before);
+    LLVM::BrOp::create(builder, loc, zero, head);
+    builder.setInsertionPointToStart(head);
+    Value number = head->getArgument(0);
+    Value isLess = LLVM::ICmpOp::create(builder, loc, LLVM::ICmpPredicate::ult, number, count);
+    LLVM::CondBrOp::create(builder, loc, isLess, inside, after);
+    builder.setInsertionPointToStart(inside);
+    body(number);
+    Value next = LLVM::AddOp::create(builder, loc, number, one);
+    LLVM::BrOp::create(builder, loc, next, head);
+    builder.setInsertionPointToStart(after);
+  }
+
 private:
   OpBuilder builder;
   Location loc;
@@ -286,8 +307,12 @@ private:
     llvm_unreachable("a caller that is not lowered");
   }
 
-  /// The one library call; its result, if any, as the op has it.
+  /// The library call, or one for each block; its result, if any, as the op has it.
   Value call(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
+    if (op.isByBlocks() && libraryOf(op, transport) != Transport::P2p) {
+      callForEachBlock(b, op, arguments);
+      return {};
+    }
     Value returned = callRoutine(b, op, arguments);
     if (op->getNumResults() == 0)
       return {};
@@ -311,6 +336,24 @@ private:
     }
     }
     llvm_unreachable("a routine that returns something else");
+  }
+
+  /// `arguments`: dst, src, the strides of both, and the size of a block in elements; the number of blocks; the PE.
+  void callForEachBlock(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
+    auto type = op->getAttrOfType<ElementTypeAttr>("type").getValue();
+    Value elementSize = b.constant(b->getI64Type(), elementBytes(type));
+    auto inBytes = [&](Value elements) -> Value { return LLVM::MulOp::create(*b, b.getLoc(), elements, elementSize); };
+    Value strides[] = {inBytes(arguments[2]), inBytes(arguments[3])}, nbytes = inBytes(arguments[4]);
+    b.forEach(arguments[5], [&](Value number) {
+      SmallVector<Value> passed;
+      for (auto [begin, stride] : llvm::zip_equal(arguments.take_front(2), strides)) {
+        Value offset = LLVM::MulOp::create(*b, b.getLoc(), number, stride);
+        passed.push_back(LLVM::GEPOp::create(*b, b.getLoc(), begin.getType(), b->getI8Type(), begin,
+                                             ArrayRef<LLVM::GEPArg>{offset}));
+      }
+      passed.append({nbytes, arguments.back()});
+      callRoutine(b, op, passed);
+    });
   }
 
   /// What the routine returned, if anything.

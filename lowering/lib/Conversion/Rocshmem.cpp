@@ -73,7 +73,7 @@ Entry lookUp(LibraryCall op, Transport transport) {
   if (declaration.empty())
     return fail("is not available");
 
-  if (auto type = op->getAttrOfType<ElementTypeAttr>("type")) {
+  if (auto type = op->getAttrOfType<ElementTypeAttr>("type"); type && declaration.contains("$type")) {
     StringRef name = typeName(types, type.getValue());
     if (name.empty())
       return fail("is not available for " + stringifyElementType(type.getValue()));
