@@ -7,7 +7,7 @@ llvm.func @ibput(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %there: i64, %here: i64
   // CHECK: llvm.addrspacecast %arg0
   // CHECK: llvm.addrspacecast %arg1
   // P2P:   llvm.call @triton_dist_ibput_bf16_block({{.*}}, %arg2, %arg3, %arg4, %arg5, %arg6) : (!llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i32) -> ()
-  // NVSHMEM:       nvvm.barrier
+  // NVSHMEM:       llvm.call_intrinsic "llvm.nvvm.barrier
   // NVSHMEM:       %[[SIZE:.*]] = llvm.mlir.constant(2 : i64)
   // NVSHMEM-NEXT:  %[[THERE:.*]] = llvm.mul %arg2, %[[SIZE]]
   // NVSHMEM-NEXT:  %[[HERE:.*]] = llvm.mul %arg3, %[[SIZE]]
@@ -24,7 +24,7 @@ llvm.func @ibput(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %there: i64, %here: i64
   // NVSHMEM-NEXT:  llvm.call @nvshmemx_putmem_block(%[[DST]], %[[SRC]], %[[NBYTES]], %arg6) : (!llvm.ptr, !llvm.ptr, i64, i32) -> ()
   // NVSHMEM:       llvm.br ^[[HEAD]](
   // NVSHMEM:     ^[[AFTER]]:
-  // NVSHMEM-NEXT:  nvvm.barrier
+  // NVSHMEM:       llvm.call_intrinsic "llvm.nvvm.barrier
   shmem.ibput block bf16 %dst, %src, %there, %here, %bsize, %nblocks, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   llvm.return
 }
@@ -34,7 +34,7 @@ llvm.func @ibget(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %n: i64, %pe: i32) {
   // P2P:     llvm.call @triton_dist_ibget_f64_warp(
   // NVSHMEM: llvm.mlir.constant(8 : i64)
   // NVSHMEM: llvm.call @nvshmemx_getmem_warp(
-  // CHECK:   llvm.fence syncscope({{.*}}) acquire
+  // CHECK:   llvm.fence acquire
   shmem.ibget warp f64 %dst, %src, %n, %n, %n, %n, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   // P2P:     llvm.call @triton_dist_ibget_u8(
   // NVSHMEM: llvm.call @nvshmem_getmem(

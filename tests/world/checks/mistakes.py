@@ -101,7 +101,7 @@ def check_blocks(world: Any) -> None:
     with raises(RuntimeError, "nblocks is -1"):
         ibput[(1,)](mine, private, 4, 4, 4, -1, 0)
     with raises(RuntimeError, "bsize is -1"):
-        ibget[(1,)](private, mine, 4, 4, -1, 2, 0)
+        ibget[(1,)](private, mine, 4, 4, -1, 1, 0)
     with raises(RuntimeError, r"pe 2 is out of range \[0, 2\)"):
         ibget[(1,)](private, mine, 4, 4, 4, 2, 2)
     triton_dist.barrier_all()

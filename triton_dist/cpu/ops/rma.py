@@ -104,8 +104,12 @@ def ibget(
 
 def _blocks(dst_stride: int, bsize: int, nblocks: int) -> tuple[int, int]:
     """The elements of a block and the number of blocks, which do not overlap in ``dst``."""
-    if count_of("nblocks", nblocks) > 1 and abs(dst_stride) < count_of("bsize", bsize):
-        raise ValueError(f"dst_stride is {dst_stride}: blocks of {bsize} elements overlap in dst, which takes {bsize}")
+    bsize, nblocks = count_of("bsize", bsize), count_of("nblocks", nblocks)
+    if nblocks > 1 and abs(dst_stride) < bsize:
+        raise ValueError(
+            f"dst_stride is {dst_stride}: blocks of {bsize} elements overlap in dst; "
+            f"pass at least {bsize}, or at most -{bsize}"
+        )
     return bsize, nblocks if bsize else 0
 
 
