@@ -1,6 +1,7 @@
 //===- Enums.h - Numbers that routines take ---------------------*- C++ -*-===//
 //
-// Those of the op table's enums. The lowering passes them as they are, and verifies at compile time that they are equal.
+// Those of the op table's enums. The lowering passes them as they are, and verifies at compile time that they are
+// equal.
 //
 //===----------------------------------------------------------------------===//
 
