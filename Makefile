@@ -42,6 +42,7 @@ docs: build
 	@$(PY) scripts/results_index.py > benchmarks/results/README.md
 
 lint: build/build.ninja # which also puts the extension module's types where mypy finds them
+	@cmake --build build --target op_table
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(CLANG_FORMAT) --dry-run -Werror $(CXX_SOURCES)

@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from op_examples import EXAMPLES
-from op_table import TRANSPORTS, Op, ops
-
 import triton_dist.language as dl
+from triton_dist._C.op_table import OPS, Caller, Op, Reduction
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/ops.md"
 
-_REDUCTIONS = ("sum", "prod", "min", "max", "and", "or", "xor")
+_REDUCTIONS = [reduction.name.lower() for reduction in Reduction]
 
 # Functions of the language that are not named as their op is, or not alone: they end in another one.
 FUNCTIONS = {
@@ -50,17 +48,17 @@ then an error at compile time that names the op and the transport. Where a list 
 """
 
 _CALLERS = {
-    "every thread": "A pure question, which every thread asks.",
-    "each thread": "Called by every thread of some warps.",
-    "block": 'Called by the program\'s threads together (`scope="block"`), by its first warp, or by one thread.',
-    "elected": "Called by one thread of the program.",
+    Caller.EVERY_THREAD: "A pure question, which every thread asks.",
+    Caller.SOME_WARPS: "Called by every thread of some warps.",
+    Caller.BLOCK: 'Called by the program\'s threads together (`scope="block"`), by its first warp, or by one thread.',
+    Caller.ELECTED: "Called by one thread of the program.",
 }
 
 
 def page() -> str:
     parts = [_INTRODUCTION, *_contents()]
     section = ""
-    for op in ops():
+    for op in OPS.values():
         if op.section != section:
             section = op.section
             parts.append(f"## {section}\n")
@@ -76,7 +74,7 @@ def functions(op: Op) -> tuple[str, ...]:
 def _contents() -> Iterator[str]:
     yield "| section | ops |\n| --- | --- |"
     sections: dict[str, list[str]] = {}
-    for op in ops():
+    for op in OPS.values():
         sections.setdefault(op.section, []).append(f"[`{op.name}`](#{op.name})")
     for section, names in sections.items():
         yield f"| {section} | {', '.join(names)} |"
@@ -96,14 +94,14 @@ def _entry(op: Op) -> Iterator[str]:
             yield "\n".join(f"- `{name}`: {text}" for name, text in arguments) + "\n"
     if op.description:
         yield f"{op.description}\n"
-    if op.calls:
-        yield f"**Order.** {_order(op)}\n"
+    if op.caller:
+        yield f"**Order.** {_CALLERS[op.caller]} {_order(op)}".rstrip() + "\n"
         yield "| transport | routine |\n| --- | --- |"
-        for transport in TRANSPORTS:
+        for transport in op.routines:
             yield f"| {transport} | {_routine(op, transport)} |"
         yield ""
-    if op.name in EXAMPLES:
-        yield f"```python\n{EXAMPLES[op.name]}\n```\n"
+    if op.example:
+        yield f"```python\n{op.example}\n```\n"
 
 
 def _function(name: str) -> Any:
@@ -131,8 +129,8 @@ def _arguments(function: Any) -> list[tuple[str, str]]:
 
 
 def _order(op: Op) -> str:
-    clauses = [_CALLERS[op.caller]]
-    if "sem" in op.arguments:
+    clauses = []
+    if "sem" in op.attributes:
         clauses.append("Publishes and acquires as `sem` says, for observers in `scope`.")
     else:
         if op.release:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from op_table import Op, ops
+from triton_dist._C.op_table import OPS, Op
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/op-checks.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs/tested.md"
@@ -42,7 +42,7 @@ def page() -> Iterator[str]:
     yield ""
     yield "| op | " + " | ".join(map(_title, runs)) + " | rocshmem |"
     yield "| --- |" + " --- |" * (len(runs) + 1)
-    for op in ops():
+    for op in OPS.values():
         cells = [_cell(run, op) for run in runs]
         yield f"| [`{op.name}`](ops.md#{op.name}) | {' | '.join(cells)} | {_rocshmem(op)} |"
 
@@ -60,7 +60,7 @@ def _cell(run: Any, op: Op) -> str:
 
 
 def _rocshmem(op: Op) -> str:
-    return "compiled" if op.routines["rocshmem"] or not op.calls else "—"
+    return "compiled" if op.routines["rocshmem"] or not op.caller else "—"
 
 
 def main() -> None:

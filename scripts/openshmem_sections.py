@@ -1,10 +1,11 @@
 """Reads the sections that describe OpenSHMEM's routines from the sources of the specification.
 
-    git clone --branch v1.5 https://github.com/openshmem-org/specification
-    python scripts/openshmem_sections.py specification > scripts/openshmem_sections.tsv
+    git clone --branch v1.6 https://github.com/openshmem-org/specification
+    python scripts/openshmem_sections.py 1.6 specification >> scripts/openshmem_sections.tsv
 
-LaTeX computes the section numbers, so this script counts the headings, too. Each line of the output is a routine, its
-section and the heading, separated by tabs. Tests compare docstrings and the op table with it.
+LaTeX computes the section numbers, so this script counts the headings, too. Each line of the output is a version, a
+routine, its section and the heading, separated by tabs. Tests compare docstrings and the op table with it: a routine is
+cited from the first version that has it.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ def read(root: Path) -> Iterator[tuple[str, str, str]]:
 
 
 @functools.cache
-def sections() -> dict[str, str]:
-    """The section of each routine, from the output that is stored next to this script."""
-    lines = (line.split("\t") for line in OUTPUT.read_text().splitlines())
-    return {routine: section for routine, section, _ in lines}
+def sections() -> dict[str, tuple[str, str]]:
+    """The first version with each routine and its section there, from the output that is stored next to this script."""
+    found: dict[str, tuple[str, str]] = {}
+    for version, routine, section, _ in sorted(line.split("\t") for line in OUTPUT.read_text().splitlines()):
+        found.setdefault(routine, (version, section))
+    return found
 
 
 def _commands(root: Path, file: Path) -> Iterator[tuple[str, str]]:
@@ -64,6 +67,8 @@ def _plain(text: str) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("version")
     parser.add_argument("specification", type=Path, help="its sources, at the tag of the version")
-    for row in read(parser.parse_args().specification):
-        sys.stdout.write("\t".join(row) + "\n")
+    arguments = parser.parse_args()
+    for row in read(arguments.specification):
+        sys.stdout.write("\t".join((arguments.version, *row)) + "\n")

@@ -17,10 +17,11 @@ from triton_dist.world.teams import Team
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from op_table import Op, ops  # noqa: E402
 from openshmem_sections import read, sections  # noqa: E402
 
-CITATION = re.compile(r"OpenSHMEM\s+1\.5,\s+(\d+(?:\.\d+)+)")
+from triton_dist._C.op_table import OPS, Op  # noqa: E402
+
+CITATION = re.compile(r"OpenSHMEM\s+(\d\.\d),\s+(\d+(?:\.\d+)+)")
 
 ROUTINES = {
     "dl.symm_at": "ptr",
@@ -33,7 +34,8 @@ ROUTINES = {
 """Functions that are not named as the routine is."""
 
 
-def cited(text: str) -> list[str]:
+def cited(text: str) -> list[tuple[str, str]]:
+    """Versions and sections."""
     return CITATION.findall(text)
 
 
@@ -43,7 +45,7 @@ def functions() -> dict[str, Any]:
     return {name: value for name, value in found.items() if callable(value) and cited(inspect.getdoc(value) or "")}
 
 
-@pytest.mark.parametrize("op", [op for op in ops() if cited(op.description)], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [op for op in OPS.values() if cited(op.description)], ids=lambda op: op.name)
 def test_op(op: Op) -> None:
     routine = re.search(r"\b(shmem_[A-Za-z0-9_]+)\(", op.description)
     assert routine, f"the description of {op.name} has no C signature"
@@ -56,15 +58,19 @@ def test_function(name: str) -> None:
     assert cited(inspect.getdoc(functions()[name]) or "") == [section_of(routine)]
 
 
-def section_of(routine: str) -> str:
-    """``OP`` is any operator of reductions, which have a section together, and one each."""
+def section_of(routine: str) -> tuple[str, str]:
+    """The first version with a routine, and its section there.
+
+    ``OP`` is any operator of reductions, which have a section together, and one each.
+    """
     if "_OP_" in routine:
-        return section_of(routine.replace("_OP_", "_sum_")).rpartition(".")[0]
+        version, section = section_of(routine.replace("_OP_", "_sum_"))
+        return version, section.rpartition(".")[0]
     return sections()[routine.replace("_TYPENAME", "")]
 
 
 def test_many_are_cited() -> None:
-    assert sum(bool(cited(op.description)) for op in ops()) > 50 and len(functions()) > 60
+    assert sum(bool(cited(op.description)) for op in OPS.values()) > 50 and len(functions()) > 60
 
 
 def test_sections_are_counted_as_latex_counts_them(tmp_path: Path) -> None:

@@ -3,13 +3,11 @@
 #ifndef TRITON_DIST_DEVICE_COMPARE_H
 #define TRITON_DIST_DEVICE_COMPARE_H
 
+#include "Enums.h"
 #include "Memory.h"
 #include "WaitReport.h"
 
 namespace triton_dist::device {
-
-/// The numbers of the dialect's Cmp.
-enum Cmp : int32_t { kEq = 0, kNe = 1, kGt = 2, kGe = 3, kLt = 4, kLe = 5 };
 
 template <typename T> bool compares(T seen, int32_t cmp, T value) {
   switch (cmp) {

@@ -7,14 +7,12 @@
 
 #include "Compare.h"
 #include "Copy.h"
+#include "Enums.h"
 #include "Memory.h"
 #include "Scope.h"
 #include "World.h"
 
 using namespace triton_dist::device;
-
-/// The numbers of the dialect's SignalUpdate.
-enum SignalUpdate : int32_t { kSet = 0, kAdd = 1 };
 
 static void signal(Global<uint64_t> *at, uint64_t value, int32_t update) {
   if (update == kAdd)

@@ -166,14 +166,15 @@ def test_a_folder_without_llvm_is_refused(configure: Configure, tmp_path: Path, 
     assert f"apt-get install libmlir-{llvm}-dev mlir-{llvm}-tools llvm-{llvm}-dev" in said(result)
 
 
-def test_llvm_without_tablegen_is_refused(configure: Configure, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("project", "package"), [("mlir", "mlir-{}-tools"), ("llvm", "llvm-{}-dev")])
+def test_llvm_without_tablegen_is_refused(configure: Configure, tmp_path: Path, project: str, package: str) -> None:
     llvm = tmp_path / "llvm"
     llvm.mkdir()
     (llvm / "lib").symlink_to(f"/usr/lib/llvm-{SUPPORTED[NEWEST]['llvm']}/lib")
-    result = configure(f"-DMLIR_DIR={llvm}/lib/cmake/mlir")
+    result = configure(f"-D{project.upper()}_DIR={llvm}/lib/cmake/{project}")
     assert result.returncode != 0
-    assert f"There is no {llvm}/bin/mlir-tblgen" in said(result)
-    assert f"apt-get install mlir-{SUPPORTED[NEWEST]['llvm']}-tools" in said(result)
+    assert f"There is no {llvm}/bin/{project}-tblgen" in said(result)
+    assert f"apt-get install {package.format(SUPPORTED[NEWEST]['llvm'])}" in said(result)
 
 
 @pytest.mark.parametrize(("library", "package"), [("ZLIB", "zlib1g-dev"), ("zstd", "libzstd-dev")])

@@ -79,6 +79,7 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
         "_triton_dist_loader.py",
         "triton_dist.pth",
         "triton_dist/_C/libtriton_dist_plugin.so",
+        "triton_dist/_C/op_table.py",
         "triton_dist/_C/plugin_info.json",
         "triton_dist/_C/p2p_nvptx64.bc",
         "triton_dist/_C/p2p_amdgcn.bc",

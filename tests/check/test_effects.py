@@ -1,16 +1,59 @@
-"""The recorder knows every op."""
+"""The recorder is told what every op that has an effect does."""
 
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
 
 os.environ.setdefault("TRITON_DIST_WORLD", "cpu")
 
+from triton_dist._C.op_table import OPS, Effect, Op, Value
 from triton_dist.cpu import effects
-from triton_dist.cpu.ops import IMPLEMENTATIONS
+
+N_PES = 2
+HEAP = np.zeros(N_PES * 64, np.int64)
 
 
-def test_every_op_has_an_effect_or_is_known_to_have_none() -> None:
-    known = effects.known()
-    assert known | effects.NO_EFFECT == set(IMPLEMENTATIONS)
-    assert not known & effects.NO_EFFECT
+class Heap:
+    """Two PEs' heaps of this process's memory; this PE is PE 0."""
+
+    size = HEAP.nbytes // N_PES
+
+    def base(self, pe: int) -> int:
+        return int(HEAP.ctypes.data) + pe * self.size
+
+    def find(self, address: int) -> tuple[int, int] | None:
+        pe, offset = divmod(address - self.base(0), self.size)
+        return (pe, offset) if 0 <= pe < N_PES else None
+
+
+def arguments(op: Op) -> list[Any]:
+    """Values for an op's operands and attributes, with pointers to different places of the heap."""
+    values = dict.fromkeys(op.operands, 1)
+    pointers = [name for name, value in op.operands.items() if value in (Value.POINTER, Value.SYMMETRIC_POINTER)]
+    values |= {name: int(HEAP.ctypes.data) + 64 * number for number, name in enumerate(pointers)}
+    values |= dict.fromkeys({"team", "status"} & op.operands.keys(), 0)
+    return [*values.values(), *(min(kind) for kind in op.attributes.values())]
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+def test_what_is_recorded(op: Op) -> None:
+    everyone = SimpleNamespace(pes=range(N_PES))
+    world: Any = SimpleNamespace(pe=0, n_pes=N_PES, heap=Heap(), teams={0: everyone}, team_world=everyone)
+    recorder = MagicMock()
+    effects.before(op, recorder, world, arguments(op))
+    effects.after(op, recorder, world, arguments(op))
+    called = {call[0] for call in recorder.method_calls}
+    assert bool(called) == (op.effect is not Effect.NO_EFFECT)
+    writes = {Effect.PUT: "put", Effect.PUT_SIGNAL: "put", Effect.PUT_ELEMENT: "put", Effect.GET: "get"}
+    if op.effect in writes:
+        assert writes[op.effect] in called
+    if op.collective:
+        assert {"arrive", "leave"} <= called
+    if op.wait:
+        assert "look" in called

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,15 +11,12 @@ from typing import Any
 import amd
 import pytest
 import triton.language as tl
+from op_examples import EXAMPLES, SIGNATURE, as_kernels
 
 import triton_dist.language as dl
+from triton_dist._C.op_table import OPS, Op
 from triton_dist.compiler import transport
 from triton_dist.compiler.hooks import ShmemCompilationError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from op_examples import EXAMPLES, SIGNATURE, as_kernels
-from op_table import Op, ops
 
 Compile = Callable[..., Any]
 LIT = Path(__file__).parents[1] / "lowering/rocshmem"
@@ -111,9 +107,9 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return as_kernels(tmp_path_factory.mktemp("examples"))
 
 
-SHOWN = [op for op in ops() if op.name in EXAMPLES]
+SHOWN = [op for op in OPS.values() if op.name in EXAMPLES]
 LACKING = [
-    op for op in SHOWN if op.calls and not op.routines["rocshmem"] and op.name != "is_reachable"
+    op for op in SHOWN if op.caller and not op.routines["rocshmem"] and op.name != "is_reachable"
 ]  # unused, so gone
 
 

@@ -45,6 +45,9 @@ MISTAKES = {
     "dl.putmem(x, x, 1 << 63, pe)": f"putmem: nbytes is 9223372036854775808: it must be within {INT64}",
     "dl.put(x, x, 1 << 62, pe)": r"put: nelems is 4611686018427387904: it must be within \[0, 2305843009213693951\]",
     "dl.iput(x, x, 1 << 64, 1, 4, pe)": "iput: dst_stride is 18446744073709551616",
+    "dl.ibput(x, x, 4, 4, -1, 4, pe)": "ibput: bsize must not be negative, got -1",
+    "dl.ibget(x, small, 4, 4, 4, 4, pe)": "ibget: dst and src must have one element type, got fp32 and int32",
+    "dl.ibget(x, x, 4, 4, 4, 1 << 63, pe)": f"ibget: nblocks is 9223372036854775808: it must be within {INT64}",
     "dl.signal_op(sig, 1 << 64, dl.SIGNAL_SET, pe)": "signal_op: signal is 18446744073709551616",
     "dl.team_n_pes(1 << 32)": "team_n_pes: team is 4294967296",
     "dl.team_my_pe(-2)": r"team_my_pe: team is -2: it must be within \[-1, 2147483647\]",
@@ -102,6 +105,8 @@ FINE = [
     "dl.p(flags, n > 1, pe)",
     "dl.store(flags, dl.g(flags, pe), pe)",
     "dl.iput(flags, flags, 2, 1, n, pe)",
+    "dl.ibput(flags, flags, 4, 4, 2, n, pe)",
+    "dl.ibget(flags, flags, -4, 4, n, 3, pe)",
 ]
 
 

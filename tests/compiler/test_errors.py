@@ -12,10 +12,10 @@ import triton.language as tl
 from triton.compiler.errors import CompilationError
 
 import triton_dist.language as dl
+from triton_dist import triton_api
 from triton_dist.compiler import transport
 from triton_dist.compiler.hooks import ShmemCompilationError
 from triton_dist.language._builtin import builtin
-from triton_dist.language._emit import emit
 
 Compile = Callable[..., Any]
 
@@ -128,8 +128,9 @@ def test_mistake_names_the_line(compile_kernel: Compile, kernel: Callable[..., N
 @builtin
 def emitted(op, operands, attributes, _semantic=None):
     """An op as the language's functions emit them, behind their checks."""
-    dst, value, pe = (operand.value if isinstance(operand, tl.constexpr) else operand for operand in operands)
-    emit(_semantic, op.value, [dst, value, pe], [attribute.value for attribute in attributes])
+    handles = [(operand.value if isinstance(operand, tl.constexpr) else operand).handle for operand in operands]
+    numbers = [attribute.value for attribute in attributes]
+    triton_api.build_plugin_op(_semantic, f"shmem_{op.value}", handles, numbers, None)
 
 
 def number_is_no_element_type(x, h, small, sig, n, pe, f):

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from op_examples import EXAMPLES, SIGNATURE, as_kernels
 
 from triton_dist.compiler import device_library, transport
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from op_examples import EXAMPLES, SIGNATURE, as_kernels
 
 pytestmark = pytest.mark.skipif(
     "NVSHMEM_HOME" not in os.environ, reason="NVSHMEM_HOME names no other NVSHMEM (3.8.0 was tried)"

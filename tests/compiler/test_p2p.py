@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,22 +12,19 @@ from typing import Any
 
 import pytest
 import triton.language as tl
+from op_examples import EXAMPLES, SIGNATURE
 from triton._C.libtriton import llvm
 from triton.backends.compiler import GPUTarget
 from triton.language.extra import libdevice
 
 import triton_dist.language as dl
+from triton_dist._C.op_table import OPS
 from triton_dist.compiler import transport
 from triton_dist.compiler.hooks import ShmemCompilationError
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from op_examples import EXAMPLES, SIGNATURE
-from op_table import ops
-
 Compile = Callable[..., Any]
 
-SECTIONS = sorted({op.section for op in ops() if op.name in EXAMPLES})
+SECTIONS = sorted({op.section for op in OPS.values() if op.name in EXAMPLES})
 TARGETS = {
     "sm_90": GPUTarget("cuda", 90, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
@@ -48,7 +44,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     lines = ["import triton.language as tl", "import triton_dist.language as dl"]
     for number, section in enumerate(SECTIONS):
         lines.append(f"def section_{number}({', '.join(SIGNATURE)}):")
-        lines += [f"    {EXAMPLES[op.name]}" for op in ops() if op.section == section and op.name in EXAMPLES]
+        lines += [f"    {EXAMPLES[op.name]}" for op in OPS.values() if op.section == section and op.name in EXAMPLES]
     file = tmp_path_factory.mktemp("kernels") / "all_ops.py"
     file.write_text("\n".join(lines))
     spec = importlib.util.spec_from_file_location("all_ops", file)

@@ -5,44 +5,33 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from device_tools import LIBRARIES, ROOT, tool
+from device_tools import LIBRARIES, tool
 
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from op_table import Op, ops
+from triton_dist._C.op_table import OPS, Effect, Op, Reduction
 
 TARGETS = ["nvptx64", "amdgcn"]
 each_target = pytest.mark.parametrize("target", TARGETS)
 
-INTEGERS = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"]
-WIDE_INTEGERS, WORDS = INTEGERS[4:], INTEGERS[2:]
-TYPES = [*INTEGERS, "f16", "bf16", "f32", "f64"]
-FLOAT_ATOMICS = {"atomic_fetch", "atomic_set", "atomic_swap", "atomic_add", "atomic_fetch_add"}
-BITWISE = ["and", "or", "xor"]
+FLOATS = {"f16", "bf16", "f32", "f64"}
+BITWISE = {"and", "or", "xor"}
 
 
 def routines(op: Op) -> list[str]:
-    """What the language can ask for: see triton_dist/language for the types that it takes."""
-    types = TYPES
-    if op.name.startswith("atomic_"):
-        types = WIDE_INTEGERS + (["f32", "f64"] if op.name in FLOAT_ATOMICS else [])
-    elif op.name.startswith(("wait_until", "test")):
-        types = WORDS
+    """All routines that an op may call."""
     name = op.routines["p2p"]
     choices = {
-        "$op": ["sum", "prod", "min", "max", *BITWISE] if "$op" in name else [""],
-        "$type": types if "$type" in name else [""],
+        "$op": [reduction.name.lower() for reduction in Reduction] if "$op" in name else [""],
+        "$type": [element.name.lower() for element in op.elements] if "$type" in name else [""],
         "$aligned": ["", "_aligned"] if "$aligned" in name else [""],
         "$scope": ["", "_warp", "_block"] if "$scope" in name else [""],
     }
     return [
         name.replace("$op", reduction).replace("$type", kind).replace("$aligned", aligned).replace("$scope", scope)
         for reduction, kind, aligned, scope in itertools.product(*choices.values())
-        if kind in INTEGERS or reduction not in BITWISE
+        if kind not in FLOATS or reduction not in BITWISE
     ]
 
 
@@ -83,7 +72,7 @@ def assert_in_order(text: str, *patterns: str) -> None:
 
 @each_target
 def test_every_routine_of_the_table_is_there(target: str) -> None:
-    wanted = {routine for op in ops() if op.calls for routine in routines(op)}
+    wanted = {routine for op in OPS.values() if op.caller for routine in routines(op)}
     assert len(wanted) > 700
     defined = {name for name, kind in symbols(target).items() if kind == "T"}
     assert wanted - defined == set()
@@ -142,8 +131,8 @@ def test_signal_behind_a_put_is_ordered() -> None:
 
 
 def test_atomics_reach_other_gpus() -> None:
-    for op in ops():
-        for routine in routines(op) if op.name.startswith("atomic_") else ():
+    for op in OPS.values():
+        for routine in routines(op) if op.effect is Effect.UPDATE_ATOMIC else ():
             accesses = re.findall(r"^\t(?:ld|st|atom|red)\.(?!param)\S+", ptx(routine), flags=re.MULTILINE)
             accesses = [access for access in accesses if ".const" not in access]
             assert len(accesses) == 1, routine
@@ -161,8 +150,8 @@ def test_waits_look_at_the_clock_and_report_only_after_many_polls() -> None:
         assert_in_order(text, r"and\.b32 \t%r\d+, %r\d+, 4095;", r"@%p\d+ bra", r"ld\.const\.b32", r"%globaltimer;")
         assert text.count("%globaltimer;") == 1, routine
         assert_in_order(text, r"%globaltimer;", r"atom\.sys\.add\.s32", r"fence\.acq_rel\.sys", r"st\.relaxed\.sys")
-    for op in ops():
-        if op.calls and "wait" not in op.name and op.name != "poll" and op.section != "Collectives":
+    for op in OPS.values():
+        if op.caller and not (op.wait or op.collective) and op.name != "poll":
             assert "globaltimer" not in ptx(routines(op)[0]), f"{op.name} does not wait"
 
 

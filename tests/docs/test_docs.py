@@ -12,11 +12,9 @@ import pytest
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist._C.op_table import OPS, Caller
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from op_table import ops  # noqa: E402
 
 PAGES = [
     page
@@ -46,7 +44,7 @@ def test_the_table_of_orders_is_the_op_table_s() -> None:
     section = page[page.index("## Order and completion") : page.index("## Tensor descriptors")]
     rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.count(" | ") == 2]
     rows = rows[2:]  # behind the head
-    acting = [op for op in ops() if op.caller in ("block", "elected")]
+    acting = [op for op in OPS.values() if op.caller in (Caller.BLOCK, Caller.ELECTED)]
     for op in acting:
         if op.name.startswith("atomic_"):
             continue  # their argument determines the order

@@ -24,7 +24,9 @@ ARGUMENTS = {"words": "*i64", "status": "*i32", "n": "i32"}
 VALUES = {
     **dict.fromkeys(("dst", "src", "ptr", "ivar", "ivars", "sig_addr", "indices", "cmp_values"), "words"),
     **dict.fromkeys(("pe", "root", "src_pe"), "0"),
-    **dict.fromkeys(("nbytes", "nelems", "dst_stride", "src_stride", "signal", "cmp_value", "cond"), "n"),
+    **dict.fromkeys(
+        ("nbytes", "nelems", "bsize", "nblocks", "dst_stride", "src_stride", "signal", "cmp_value", "cond"), "n"
+    ),
     **dict.fromkeys(("team", "src_team", "dest_team"), "dl.TEAM_WORLD"),
     "status": "status",
     "cmp": "dl.CMP_GE",

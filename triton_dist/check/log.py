@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_dist._C.op_table import Cmp
+
 __all__ = [
-    *("EVENT", "HOST", "LONGEST_LIST", "NONE", "Cmp", "Flag", "Kind", "Log", "LogError", "PELog", "Place", "Program"),
+    *("EVENT", "HOST", "LONGEST_LIST", "NONE", "Flag", "Kind", "Log", "LogError", "PELog", "Place", "Program"),
     "read",
 ]
 
@@ -109,17 +111,6 @@ class Flag:
     COMPLETES = 2048
     SCOPE_GPU = 4096
     """Orders the programs of one PE only; without it, those of all PEs."""
-
-
-class Cmp(enum.IntEnum):
-    """``CMP_EQ`` and so on, as the language numbers them."""
-
-    EQ = 0
-    NE = 1
-    GT = 2
-    GE = 3
-    LT = 4
-    LE = 5
 
 
 EVENT = np.dtype(

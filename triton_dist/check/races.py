@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_dist._C.op_table import Cmp
 from triton_dist.check.clocks import Clock
 from triton_dist.check.findings import Finding, Findings, Side
 from triton_dist.check.heap import Heap
-from triton_dist.check.log import HOST, Cmp, Flag, Kind
+from triton_dist.check.log import HOST, Flag, Kind
 from triton_dist.check.run import Event, Run, Word
 from triton_dist.check.shadow import ATOMIC, PLAIN, VOLATILE, Conflict, Shadow, Who, was_among
 from triton_dist.check.signals import Condition, Lost, Signals, Update

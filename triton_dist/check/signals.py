@@ -7,14 +7,15 @@ wait accepts one of the two possible outcomes and not the other.
 
 from __future__ import annotations
 
-import operator
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from triton_dist._C.op_table import Cmp
 from triton_dist.check.clocks import Clock
-from triton_dist.check.log import Cmp, Flag
+from triton_dist.check.log import Flag
 from triton_dist.check.run import Word
+from triton_dist.comparisons import COMPARE
 
 __all__ = ["Condition", "Lost", "Signals", "Update"]
 
@@ -24,15 +25,6 @@ _WAITS = 64
 """Recent waits that are recorded for each word."""
 _CONDITIONS = 32
 """Different conditions that are recorded for each word."""
-
-_COMPARE = {
-    Cmp.EQ: operator.eq,
-    Cmp.NE: operator.ne,
-    Cmp.GT: operator.gt,
-    Cmp.GE: operator.ge,
-    Cmp.LT: operator.lt,
-    Cmp.LE: operator.le,
-}
 
 
 @dataclass(frozen=True)
@@ -45,7 +37,7 @@ class Condition:
     signed: bool
 
     def accepts(self, value: int) -> bool:
-        return bool(_COMPARE[self.cmp](self._number(value), self._number(self.value)))
+        return COMPARE[self.cmp](self._number(value), self._number(self.value))
 
     def _number(self, bits: int) -> int:
         bits %= 1 << self.bits

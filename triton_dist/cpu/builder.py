@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+from triton_dist._C.op_table import Effect, Op
 from triton_dist.cpu import effects
 from triton_dist.cpu.accesses import may_touch
 from triton_dist.cpu.bfloat16 import Bfloat16Builder
@@ -31,22 +33,22 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
     num_ctas = 1
     """The launch options of the running kernel."""
 
-    def shmem_op(self, name: str, operands: Sequence[Any], attributes: Sequence[int]) -> int | float | None:
+    def shmem_op(self, op: Op, operands: Sequence[Any], attributes: Sequence[IntEnum]) -> int | float | None:
         """Do one op of the dialect; see :mod:`triton_dist.cpu.ops`."""
-        if self.num_ctas > 1 and name not in effects.NO_EFFECT:
+        if self.num_ctas > 1 and op.effect is not Effect.NO_EFFECT:
             raise RuntimeError(
-                f"{name} in a kernel with num_ctas={self.num_ctas}: it would act once per CTA instead of once per "
+                f"{op.name} in a kernel with num_ctas={self.num_ctas}: it would act once per CTA instead of once per "
                 "program; use num_ctas=1"
             )
         world, arguments = current(), (*(operand.data.item() for operand in operands), *attributes)
-        if world is not None and world.turns is not None and (access := intention(name)) is not Access.NOTHING:
+        if world is not None and world.turns is not None and (access := intention(op)) is not Access.NOTHING:
             running().may_be_interrupted(world.turns, access)
         recorder = None if world is None else world.recorder
         if world is not None and recorder is not None:
-            effects.before(name, recorder, world, arguments)
-        result: int | float | None = IMPLEMENTATIONS[name](*arguments)
+            effects.before(op, recorder, world, arguments)
+        result: int | float | None = IMPLEMENTATIONS[op.name](*arguments)
         if world is not None and recorder is not None:
-            effects.after(name, recorder, world, arguments)
+            effects.after(op, recorder, world, arguments)
         return result
 
     def create_extern_elementwise(

@@ -1,46 +1,45 @@
-"""What each op reads, writes and orders, as the recorder wants to know it: what goes before the op, what after.
+"""What ops read, write and order, as the recorder wants to know it: what goes before an op, and what after.
 
-An effect is called with the recorder, the world and the op's operands and attributes. It may be a pair: what to note
-before the op, and what after it.
+The op table says what kind of effect an op has. A function for each kind is called with the op, the recorder, the world
+and the op's operands and attributes by their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from triton_dist._C._runtime import Order
+from triton_dist._C.op_table import Effect, MemScope, Op, Sem, SignalUpdate, Update
 from triton_dist.check.log import Flag
+from triton_dist.cpu.accesses import Ranges
 from triton_dist.cpu.ops.address_checks import local_array
 from triton_dist.cpu.ops.elements import ELEMENTS, U64, Element
 from triton_dist.cpu.recorder import Recorder, Word
 from triton_dist.cpu.world import CpuWorld
 
-__all__ = ["NO_EFFECT", "after", "before", "known"]
+__all__ = ["after", "before"]
 
-_SEMS = ("relaxed", "acquire", "release", "acq_rel")
-_SCOPES = ("cta", "gpu", "sys")
-
-_Effect = Callable[..., None]
+_Arguments = Mapping[str, Any]
+_Effect = Callable[[Op, Recorder, CpuWorld, _Arguments], None]
 
 
-def before(op: str, recorder: Recorder, world: CpuWorld, arguments: tuple[Any, ...]) -> None:
-    """Called right before the op is done."""
-    if op in _BEFORE:
-        _BEFORE[op](op, recorder, world, *arguments)
+def before(op: Op, recorder: Recorder, world: CpuWorld, arguments: Sequence[Any]) -> None:
+    """Called right before the op is done. ``arguments``: its operands, then its attributes."""
+    if effect := _BEFORE.get(op.effect):
+        effect(op, recorder, world, _named(op, arguments))
 
 
-def after(op: str, recorder: Recorder, world: CpuWorld, arguments: tuple[Any, ...]) -> None:
+def after(op: Op, recorder: Recorder, world: CpuWorld, arguments: Sequence[Any]) -> None:
     """Called when the op has been done."""
-    if op in _AFTER:
-        _AFTER[op](op, recorder, world, *arguments)
+    if effect := _AFTER.get(op.effect):
+        effect(op, recorder, world, _named(op, arguments))
 
 
-def known() -> set[str]:
-    """The ops that have an effect."""
-    return {*_BEFORE, *_AFTER}
+def _named(op: Op, arguments: Sequence[Any]) -> _Arguments:
+    return dict(zip((*op.operands, *op.attributes), arguments, strict=True))
 
 
 def _offset(world: CpuWorld, address: int) -> int | None:
@@ -49,94 +48,82 @@ def _offset(world: CpuWorld, address: int) -> int | None:
     return place[1] if place is not None and place[0] == world.pe else None
 
 
+def _word_on_pe(world: CpuWorld, address: int, pe: int) -> Word | None:
+    """The copy on a PE of what is at ``address``; None if there is none, which the op itself complains of."""
+    place = _offset(world, address)
+    return None if place is None or not 0 <= pe < world.n_pes else (pe, place)
+
+
 # ---- copies
 
 
-def _put(nbi: int) -> _Effect:
-    def effect(op: str, rec: Recorder, world: CpuWorld, dst: int, src: int, nbytes: int, pe: int, *_: Any) -> None:
-        place = _offset(world, dst)
-        if nbytes > 0 and place is not None and 0 <= pe < world.n_pes:
-            rec.put(op, rec.local(op, src, nbytes, bool(nbi)), rec.span(op, pe, place, nbytes), nbi)
-
-    return effect
-
-
-def _put_signal(nbi: int) -> _Effect:
-    def effect(
-        op: str, rec: Recorder, world: CpuWorld,
-        dst: int, src: int, nbytes: int, sig_addr: int, signal: int, pe: int, sig_op: int, *_: Any
-    ) -> None:  # fmt: skip
-        place, word = _offset(world, dst), _offset(world, sig_addr)
-        if word is None or not 0 <= pe < world.n_pes:
-            return
-        carries = 0
-        if nbytes > 0 and place is not None:
-            rec.put(op, rec.local(op, src, nbytes, bool(nbi)), rec.span(op, pe, place, nbytes), nbi)
-            carries = Flag.CARRIES
-        _signal(op, rec, world, (pe, word), signal, sig_op, carries)
-
-    return effect
+def _there(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments, name: str) -> Ranges | None:
+    """What a copy touches at its argument ``name`` on ``pe``; None for a copy of nothing, or one that is a mistake."""
+    word = _word_on_pe(world, a[name], a["pe"])
+    if word is None:
+        return None
+    if "nbytes" in a:
+        return rec.span(op.name, *word, a["nbytes"]) if a["nbytes"] > 0 else None
+    stride, count, size = _strided(a, name)
+    return rec.elements(op.name, *word, stride, count, size) if count > 0 and size > 0 else None
 
 
-def _get(nbi: int) -> _Effect:
-    def effect(op: str, rec: Recorder, world: CpuWorld, dst: int, src: int, nbytes: int, pe: int, *_: Any) -> None:
-        place = _offset(world, src)
-        if nbytes > 0 and place is not None and 0 <= pe < world.n_pes:
-            rec.get(op, rec.span(op, pe, place, nbytes), rec.local(op, dst, nbytes, bool(nbi)), nbi)
-
-    return effect
-
-
-def _iput(
-    op: str, rec: Recorder, world: CpuWorld,
-    dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, *_: Any
-) -> None:  # fmt: skip
-    place, from_place, size = _offset(world, dst), world.heap.find(src), ELEMENTS[type].size
-    if nelems > 0 and place is not None and 0 <= pe < world.n_pes:
-        source = from_place and rec.elements(op, *from_place, src_stride * size, nelems, size)
-        rec.put(op, source, rec.elements(op, pe, place, dst_stride * size, nelems, size))
+def _here(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments, name: str) -> Ranges | None:
+    """What it touches at its argument ``name`` on this side; None where nobody else can be looking."""
+    if "nbytes" in a:
+        return rec.local(op.name, a[name], a["nbytes"], op.nbi)
+    place = world.heap.find(a[name])
+    return place and rec.elements(op.name, *place, *_strided(a, name))
 
 
-def _iget(
-    op: str, rec: Recorder, world: CpuWorld,
-    dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, *_: Any
-) -> None:  # fmt: skip
-    place, to_place, size = _offset(world, src), world.heap.find(dst), ELEMENTS[type].size
-    if nelems > 0 and place is not None and 0 <= pe < world.n_pes:
-        target = to_place and rec.elements(op, *to_place, dst_stride * size, nelems, size)
-        rec.get(op, rec.elements(op, pe, place, src_stride * size, nelems, size), target)
+def _strided(a: _Arguments, name: str) -> tuple[int, int, int]:
+    """Of a strided copy: the bytes from the begin of one part to the next, the number of parts, their bytes."""
+    size = ELEMENTS[a["type"]].size
+    count, part = (a["nblocks"], a["bsize"]) if "nblocks" in a else (a["nelems"], 1)
+    return a[f"{name}_stride"] * size, count, part * size
+
+
+def _put(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    if target := _there(op, rec, world, a, "dst"):
+        rec.put(op.name, _here(op, rec, world, a, "src"), target, Flag.NBI if op.nbi else 0)
+
+
+def _get(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    if source := _there(op, rec, world, a, "src"):
+        rec.get(op.name, source, _here(op, rec, world, a, "dst"), Flag.NBI if op.nbi else 0)
+
+
+def _put_signal(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    if word := _word_on_pe(world, a["sig_addr"], a["pe"]):
+        _put(op, rec, world, a)
+        carries = a["nbytes"] > 0 and _offset(world, a["dst"]) is not None
+        _update_signal(op, rec, world, word, a, Flag.CARRIES if carries else 0)
 
 
 # ---- single words
 
 
-def _p(op: str, rec: Recorder, world: CpuWorld, dst: int, value: Any, pe: int, type: int) -> None:
-    place = _offset(world, dst)
-    if place is not None and 0 <= pe < world.n_pes:
-        rec.put(op, None, rec.span(op, pe, place, ELEMENTS[type].size), Flag.ATOMIC)
-        rec.release(op, [(pe, place)], Flag.RELAXED | Flag.SETS | Flag.CARRIES)
+def _put_element(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    if word := _word_on_pe(world, a["dst"], a["pe"]):
+        rec.put(op.name, None, rec.span(op.name, *word, ELEMENTS[a["type"]].size), Flag.ATOMIC)
+        rec.release(op.name, [word], Flag.RELAXED | Flag.SETS | Flag.CARRIES)
 
 
-def _g(op: str, rec: Recorder, world: CpuWorld, src: int, pe: int, type: int) -> None:
-    place = _offset(world, src)
-    if place is not None and 0 <= pe < world.n_pes:
-        rec.word(op, pe, place, ELEMENTS[type].size)
+def _get_element(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    if word := _word_on_pe(world, a["src"], a["pe"]):
+        rec.word(op.name, *word, ELEMENTS[a["type"]].size)
 
 
-def _signal_op(op: str, rec: Recorder, world: CpuWorld, sig_addr: int, signal: int, pe: int, sig_op: int) -> None:
-    place = _offset(world, sig_addr)
-    if place is not None and 0 <= pe < world.n_pes:
-        _signal(op, rec, world, (pe, place), signal, sig_op)
+def _signal(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    if word := _word_on_pe(world, a["sig_addr"], a["pe"]):
+        _update_signal(op, rec, world, word, a)
 
 
-def _signal(op: str, rec: Recorder, world: CpuWorld, word: Word, signal: int, sig_op: int, carries: int = 0) -> None:
-    adds = sig_op == _SIGNAL_ADD
+def _update_signal(op: Op, rec: Recorder, world: CpuWorld, word: Word, a: _Arguments, carries: int = 0) -> None:
+    adds = a["sig_op"] is SignalUpdate.ADD
     before = _value(world, word, U64)
-    values = None if before is None else (before, before + signal if adds else signal)
-    rec.update(op, word, U64.size, values, carries | (Flag.ADDS if adds else Flag.SETS))
-
-
-_SIGNAL_ADD = 1
+    values = None if before is None else (before, before + a["signal"] if adds else a["signal"])
+    rec.update(op.name, word, U64.size, values, carries | (Flag.ADDS if adds else Flag.SETS))
 
 
 def _value(world: CpuWorld, word: Word, element: Element) -> int | None:
@@ -147,189 +134,144 @@ def _value(world: CpuWorld, word: Word, element: Element) -> int | None:
     return element.word.load(world.heap.base(pe) + place, order=Order.RELAXED)
 
 
-def _atomic_word(world: CpuWorld, dst: int, arguments: tuple[Any, ...]) -> tuple[Word, Element, str, str] | None:
-    """Word, element, sem and scope of an atomic op."""
-    pe, type, sem, scope = arguments[-4:]
-    place = _offset(world, dst)
-    if place is None or not 0 <= pe < world.n_pes:
-        return None
-    return (pe, place), ELEMENTS[type], _SEMS[sem], _SCOPES[scope]
+def _before_atomic(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    word = _word_on_pe(world, a["dst"], a["pe"])
+    if word is None or op.update is None or op.update is Update.KEEP:
+        return
+    element = ELEMENTS[a["type"]]
+    before = _value(world, word, element)
+    values = None if before is None else (before, _CHANGES[op.update](before, int(a.get("value", 1)), a.get("cond")))
+    how = {Update.SET: Flag.SETS, Update.ADD: Flag.ADDS}.get(op.update, 0)
+    relaxed = a["sem"] not in (Sem.RELEASE, Sem.ACQ_REL)
+    rec.update(op.name, word, element.size, values, how | Flag.ATOMIC, relaxed=relaxed, scope=_scope(a))
 
 
-def _atomic_before(op: str, rec: Recorder, world: CpuWorld, dst: int, *arguments: Any) -> None:
-    if found := _atomic_word(world, dst, arguments):
-        word, element, sem, scope = found
-        compute, how = _CHANGES[op.replace("fetch_", "")]
-        before = _value(world, word, element)
-        values = None if before is None else (before, compute(before, *map(int, arguments[:-4])))
-        relaxed = sem not in ("release", "acq_rel")
-        rec.update(op, word, element.size, values, how | Flag.ATOMIC, relaxed=relaxed, scope=scope)
-
-
-_CHANGES: dict[str, tuple[Callable[..., int], int]] = {
-    "atomic_set": (lambda before, value: value, Flag.SETS),
-    "atomic_swap": (lambda before, value: value, Flag.SETS),
-    "atomic_inc": (lambda before: before + 1, Flag.ADDS),
-    "atomic_add": (lambda before, value: before + value, Flag.ADDS),
-    "atomic_and": (lambda before, value: before & value, 0),
-    "atomic_or": (lambda before, value: before | value, 0),
-    "atomic_xor": (lambda before, value: before ^ value, 0),
-    "atomic_compare_swap": (lambda before, cond, value: value if before == cond else before, 0),
+_CHANGES: dict[Update, Callable[[int, int, Any], int]] = {
+    Update.SET: lambda before, value, cond: value,
+    Update.ADD: lambda before, value, cond: before + value,
+    Update.AND: lambda before, value, cond: before & value,
+    Update.OR: lambda before, value, cond: before | value,
+    Update.XOR: lambda before, value, cond: before ^ value,
+    Update.COMPARE_SWAP: lambda before, value, cond: value if before == int(cond) else before,
 }
 """What a word becomes."""
 
 
-def _atomic_after(op: str, rec: Recorder, world: CpuWorld, dst: int, *arguments: Any) -> None:
-    if found := _atomic_word(world, dst, arguments):
-        word, element, sem, scope = found
-        relaxed = sem not in ("acquire", "acq_rel")
-        if op == "atomic_fetch":
-            rec.look(op, [word], element.size, relaxed=relaxed, scope=scope)
+def _after_atomic(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    if word := _word_on_pe(world, a["dst"], a["pe"]):
+        relaxed = a["sem"] not in (Sem.ACQUIRE, Sem.ACQ_REL)
+        if op.update is Update.KEEP:
+            rec.look(op.name, [word], ELEMENTS[a["type"]].size, relaxed=relaxed, scope=_scope(a))
         else:
-            rec.acquire(op, [word], relaxed=relaxed, scope=scope)
+            rec.acquire(op.name, [word], relaxed=relaxed, scope=_scope(a))
+
+
+def _scope(a: _Arguments) -> str:
+    scope: MemScope = a["mem_scope"]
+    return scope.name.lower()
 
 
 # ---- waiting for words, and looking at them
 
 
-def _looks_at_signal(op: str, rec: Recorder, world: CpuWorld, sig_addr: int, *wait: int) -> None:
-    place = _offset(world, sig_addr)
-    if place is not None:
-        until = (wait[1], wait[0], False) if wait else None
-        rec.look(op, [(world.pe, place)], U64.size, until=until)
-
-
-def _looks_at_one(op: str, rec: Recorder, world: CpuWorld, ivar: int, cmp_value: Any, cmp: int, type: int) -> None:
-    place, element = _offset(world, ivar), ELEMENTS[type]
-    if place is not None:
-        until = (cmp, int(cmp_value), element.is_signed) if op == "wait_until" and element.is_integer else None
-        rec.look(op, [(world.pe, place)], element.size, until=until)
-
-
-def _looks_at_many(op: str, rec: Recorder, world: CpuWorld, ivars: int, nelems: int, *arguments: Any) -> None:
-    *_, status, cmp_value, cmp, type = arguments
-    place, element = _offset(world, ivars), ELEMENTS[type]
-    if place is None or nelems <= 0:
+def _look(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    place, count = _offset(world, a[next(iter(op.operands))]), a.get("nelems", 1)
+    if place is None or count <= 0:
         return
-    chosen: Sequence[int] = range(nelems)
-    if status:
-        chosen = np.flatnonzero(local_array("status", status, nelems, np.int32) == 0).tolist()
+    element = ELEMENTS[a["type"]] if "type" in a else U64
+    chosen: Sequence[int] = range(count)
+    if a.get("status"):
+        chosen = np.flatnonzero(local_array("status", a["status"], count, np.int32) == 0).tolist()
     # Of words that a wait takes any of, none is what it waits for.
-    until = (cmp, int(cmp_value), element.is_signed) if op == "wait_until_all" and element.is_integer else None
-    rec.look(op, [(world.pe, place + i * element.size) for i in chosen], element.size, until=until)
+    is_known = op.effect is Effect.AWAIT and "cmp_value" in a and element.is_integer
+    until = (a["cmp"], int(a["cmp_value"]), "type" in a and element.is_signed) if is_known else None
+    rec.look(op.name, [(world.pe, place + i * element.size) for i in chosen], element.size, until=until)
+
+
+# ---- order
+
+
+def _fence(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    rec.fence(a.get("pe"))
+
+
+def _quiet(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    rec.quiet(a.get("pe"))
 
 
 # ---- all together
 
 
-def _team_of(world: CpuWorld, op: str, arguments: tuple[Any, ...]) -> tuple[int, ...]:
+def _team(world: CpuWorld, a: _Arguments) -> tuple[int, ...]:
     """The PEs of the team that an op names, or of all, if it names none or one that is not there."""
-    team = None if op in ("barrier_all", "sync_all") else world.teams.get(arguments[0])
+    team = world.teams.get(a["team"]) if "team" in a else None
     return tuple((team or world.team_world).pes)
 
 
-def _arrives(completes: bool) -> _Effect:
-    def effect(op: str, rec: Recorder, world: CpuWorld, *arguments: Any) -> None:
-        rec.arrive(op, _team_of(world, op, arguments), completes=completes)
-
-    return effect
+def _arrive(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    rec.arrive(op.name, _team(world, a), completes=op.effect is not Effect.SYNC)
 
 
-def _leaves(op: str, rec: Recorder, world: CpuWorld, *arguments: Any) -> None:
-    rec.leave(_team_of(world, op, arguments))
+def _leave(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    rec.leave(_team(world, a))
 
 
-def _collective(sizes: Callable[..., tuple[int, int]]) -> tuple[_Effect, _Effect]:
-    """``sizes`` gives the bytes of ``src`` and of ``dst``, from the number of PEs and the arguments."""
-
-    def begin(op: str, rec: Recorder, world: CpuWorld, team: int, dst: int, src: int, *more: Any) -> None:
-        pes = _team_of(world, op, (team, *more))
-        to_read, to_write = sizes(len(pes), *more)
-        place, dst_place = _offset(world, src), _offset(world, dst)
-        if place is not None and dst_place is not None and to_read > 0 and to_write > 0:
-            source, target = rec.span(op, world.pe, place, to_read), rec.span(op, world.pe, dst_place, to_write)
-            if op not in _IN_PLACE or not _IN_PLACE[op](pes.index(world.pe), place, to_read, dst_place, to_write):
-                rec.overlap(op, source, target, same=op == "alltoall")
-            rec.plain(op, source, writes=False)
-            # Members that have entered may write to dst at once, so reads of dst must be complete on all PEs.
-            rec.plain(op, target, writes=True)
-        rec.arrive(op, pes, completes=True)
-
-    def end(op: str, rec: Recorder, world: CpuWorld, team: int, dst: int, src: int, *more: Any) -> None:
-        pes = _team_of(world, op, (team, *more))
-        rec.leave(pes)
-        place, nbytes = _offset(world, dst), sizes(len(pes), *more)[1]
-        if place is not None and nbytes > 0:
-            rec.plain(op, rec.span(op, world.pe, place, nbytes), writes=True)
-
-    return begin, end
+def _sizes(op: Op, pes: tuple[int, ...], a: _Arguments) -> tuple[int, int]:
+    """The bytes of ``src`` and of ``dst``."""
+    nbytes = a["nbytes"] if "nbytes" in a else a["nelems"] * ELEMENTS[a["type"]].size
+    return nbytes * (len(pes) if op.src_for_each_pe else 1), nbytes * (len(pes) if op.dst_for_each_pe else 1)
 
 
-_IN_PLACE: dict[str, Callable[[int, int, int, int, int], bool]] = {
-    "fcollect": lambda me, src, nbytes, dst, _: src == dst + me * nbytes,
-    "reducescatter": lambda me, src, _, dst, nbytes: dst == src + me * nbytes,
-}
-"""Whether a member's part of the larger buffer is the smaller one: from its number, and offset and size of ``src`` and
-``dst``."""
+def _before_exchange(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    pes = _team(world, a)
+    to_read, to_write = _sizes(op, pes, a)
+    place, dst_place = _offset(world, a["src"]), _offset(world, a["dst"])
+    if place is not None and dst_place is not None and to_read > 0 and to_write > 0:
+        source = rec.span(op.name, world.pe, place, to_read)
+        target = rec.span(op.name, world.pe, dst_place, to_write)
+        if not _is_own_part(op, pes.index(world.pe), place, to_read, dst_place, to_write):
+            rec.overlap(op.name, source, target, same=op.src_for_each_pe and op.dst_for_each_pe)
+        rec.plain(op.name, source, writes=False)
+        # Members that have entered may write to dst at once, so reads of dst must be complete on all PEs.
+        rec.plain(op.name, target, writes=True)
+    rec.arrive(op.name, pes, completes=True)
 
-_COLLECTIVES = {
-    "broadcast": _collective(lambda n, nbytes, root, *_: (nbytes, nbytes)),
-    "fcollect": _collective(lambda n, nbytes, *_: (nbytes, n * nbytes)),
-    "alltoall": _collective(lambda n, nbytes, *_: (n * nbytes, n * nbytes)),
-    "reduce": _collective(lambda n, nelems, op, type, *_: (nelems * ELEMENTS[type].size,) * 2),
-    "reducescatter": _collective(
-        lambda n, nelems, op, type, *_: (n * nelems * ELEMENTS[type].size, nelems * ELEMENTS[type].size)
-    ),
-}
 
-_ATOMICS = (
-    *("atomic_fetch", "atomic_set", "atomic_inc", "atomic_fetch_inc", "atomic_add", "atomic_fetch_add", "atomic_and"),
-    *("atomic_fetch_and", "atomic_or", "atomic_fetch_or", "atomic_xor", "atomic_fetch_xor", "atomic_swap"),
-    "atomic_compare_swap",
-)
-_OF_MANY = tuple(
-    f"{kind}_{which}{vector}"
-    for kind in ("wait_until", "test")
-    for which in ("all", "any", "some")
-    for vector in ("", "_vector")
-)
+def _is_own_part(op: Op, me: int, src: int, to_read: int, dst: int, to_write: int) -> bool:
+    """Whether the smaller buffer is this PE's part of the larger one, which is no overlap."""
+    if op.dst_for_each_pe and not op.src_for_each_pe:
+        return src == dst + me * to_read
+    return op.src_for_each_pe and not op.dst_for_each_pe and dst == src + me * to_write
 
-_BEFORE: dict[str, _Effect] = {
-    "putmem": _put(0),
-    "putmem_nbi": _put(Flag.NBI),
-    "putmem_signal": _put_signal(0),
-    "putmem_signal_nbi": _put_signal(Flag.NBI),
-    "getmem": _get(0),
-    "getmem_nbi": _get(Flag.NBI),
-    "iput": _iput,
-    "iget": _iget,
-    "p": _p,
-    "g": _g,
-    "signal_op": _signal_op,
-    **dict.fromkeys((op for op in _ATOMICS if op != "atomic_fetch"), _atomic_before),
-    "fence": lambda op, rec, world: rec.fence(None),
-    "quiet": lambda op, rec, world: rec.quiet(None),
-    "pe_fence": lambda op, rec, world, pe: rec.fence(pe),
-    "pe_quiet": lambda op, rec, world, pe: rec.quiet(pe),
-    "barrier_all": _arrives(True),
-    "barrier": _arrives(True),
-    "sync_all": _arrives(False),
-    "sync": _arrives(False),
-    **{op: begin for op, (begin, _) in _COLLECTIVES.items()},
+
+def _after_exchange(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
+    pes = _team(world, a)
+    rec.leave(pes)
+    place, nbytes = _offset(world, a["dst"]), _sizes(op, pes, a)[1]
+    if place is not None and nbytes > 0:
+        rec.plain(op.name, rec.span(op.name, world.pe, place, nbytes), writes=True)
+
+
+_BEFORE: dict[Effect, _Effect] = {
+    Effect.PUT: _put,
+    Effect.PUT_ELEMENT: _put_element,
+    Effect.PUT_SIGNAL: _put_signal,
+    Effect.GET: _get,
+    Effect.GET_ELEMENT: _get_element,
+    Effect.UPDATE_SIGNAL: _signal,
+    Effect.UPDATE_ATOMIC: _before_atomic,
+    Effect.FENCE: _fence,
+    Effect.QUIET: _quiet,
+    Effect.SYNC: _arrive,
+    Effect.BARRIER: _arrive,
+    Effect.EXCHANGE: _before_exchange,
 }
 
-_AFTER: dict[str, _Effect] = {
-    **dict.fromkeys(_ATOMICS, _atomic_after),
-    "signal_fetch": _looks_at_signal,
-    "signal_wait_until": _looks_at_signal,
-    "wait_until": _looks_at_one,
-    "test": _looks_at_one,
-    **dict.fromkeys(_OF_MANY, _looks_at_many),
-    **dict.fromkeys(("barrier_all", "barrier", "sync_all", "sync"), _leaves),
-    **{op: end for op, (_, end) in _COLLECTIVES.items()},
+_AFTER: dict[Effect, _Effect] = {
+    Effect.UPDATE_ATOMIC: _after_atomic,
+    Effect.LOOK: _look,
+    Effect.AWAIT: _look,
+    Effect.SYNC: _leave,
+    Effect.BARRIER: _leave,
+    Effect.EXCHANGE: _after_exchange,
 }
-
-NO_EFFECT = frozenset(
-    ("my_pe", "n_pes", "team_my_pe", "team_n_pes", "team_translate_pe", "symm_offset", "heap_distance", "is_reachable")
-) | {"token_zero", "always"}
-"""Ops that touch no memory and order nothing."""

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_dist._C._runtime import SymmetricHeap
-from triton_dist.check.log import HOST, LONGEST_LIST, NONE, Cmp, Flag, Kind, Log, Place
+from triton_dist._C.op_table import Cmp
+from triton_dist.check.log import HOST, LONGEST_LIST, NONE, Flag, Kind, Log, Place
 from triton_dist.check.log import Program as LoggedProgram
 from triton_dist.cpu import location
 from triton_dist.cpu.accesses import Ranges, joined, of_pointers
@@ -188,15 +189,15 @@ class Recorder:
 
     def look(
         self, what: str, words: list[Word], size: int, *, relaxed: bool = False, scope: str = "sys",
-        until: tuple[int, int, bool] | None = None,
+        until: tuple[Cmp, int, bool] | None = None,
     ) -> None:  # fmt: skip
-        """Words of ``size`` bytes have been read. ``until``: by a wait, which ended when they compared (one of ``Cmp``)
-        with a value, as numbers with a sign or without."""
+        """Words of ``size`` bytes have been read. ``until``: by a wait, which ended when they compared with a
+        value, as numbers with a sign or without."""
         for word in words:
             self._check(what, self._span(*word, size))
         flags, value, cmp = _order(relaxed, scope), 0, 0
         if until is not None:
-            cmp, value = Cmp(until[0]), _int64(until[1])
+            cmp, value = until[0], _int64(until[1])
             flags |= Flag.WAITS | (Flag.SIGNED if until[2] else 0)
         for i in range(0, len(words), LONGEST_LIST // 2):
             part = self._words(words[i : i + LONGEST_LIST // 2])
@@ -204,9 +205,10 @@ class Recorder:
 
     def elements(self, what: str, pe: int, offset: int, stride: int, count: int, size: int) -> Ranges:
         """Checked ranges of ``count`` elements a ``stride`` of bytes apart."""
+        if abs(stride) <= size:  # without gaps
+            reach = (count - 1) * stride
+            return self.span(what, pe, offset + min(reach, 0), abs(reach) + size)
         begins = np.unique(offset + stride * np.arange(count, dtype=np.int64))
-        if stride == size:
-            return self.span(what, pe, offset, count * size)
         ranges = Ranges(pe, begins, begins + size)
         self._check(what, ranges)
         return ranges

@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from triton_dist._C.op_table import Cmp
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.failure_detector import Watch
+from triton_dist.comparisons import SIGNS
 from triton_dist.gpu import module_state, p2p
 from triton_dist.gpu.waiting_kernels import Site, WaitingKernel, WaitingKernels
 from triton_dist.process_state import of_process
@@ -34,7 +36,6 @@ INTERVAL = 0.25
 
 _MOST_PLACES = 8  # that are printed at a time
 _REPEATED = 5.0  # seconds within which equal reports are of warps in the same wait
-_SIGNS = ("==", "!=", ">", ">=", "<", "<=")  # by the dialect's Cmp
 
 
 class Memory:
@@ -124,7 +125,7 @@ def _value(number: int, site: Site | None) -> int:
 
 
 def _awaited(report: _Report, site: Site | None, place: Place) -> str:
-    sign = _SIGNS[report.cmp] if 0 <= report.cmp < len(_SIGNS) else "?"
+    sign = SIGNS[Cmp(report.cmp)] if report.cmp in {*Cmp} else "?"
     whom = f" from PE {report.pe}" if report.pe >= 0 else ""
     expected, seen = _value(report.expected, site), _value(report.seen, site)
     return f"{place.name(report.address)} {sign} {expected}{whom}, seen {seen}"

@@ -7,213 +7,40 @@ after a wait is not older than what the wait saw. Names, argument order and unit
 The same functions build IR under Triton's compiler and act at once under its interpreter (the CPU world).
 """
 
-from triton_dist.language.atomics import (
-    atomic_add,
-    atomic_and,
-    atomic_compare_swap,
-    atomic_fetch,
-    atomic_fetch_add,
-    atomic_fetch_and,
-    atomic_fetch_inc,
-    atomic_fetch_or,
-    atomic_fetch_xor,
-    atomic_inc,
-    atomic_or,
-    atomic_set,
-    atomic_swap,
-    atomic_xor,
+from triton_dist.language import (
+    atomics,
+    collectives,
+    constants,
+    distributed_ops,
+    ordering,
+    point_to_point,
+    query,
+    rma,
+    signal,
+    tile,
+    token,
 )
-from triton_dist.language.collectives import (
-    alltoall,
-    and_reduce,
-    and_reducescatter,
-    barrier,
-    barrier_all,
-    broadcast,
-    fcollect,
-    max_reduce,
-    max_reducescatter,
-    min_reduce,
-    min_reducescatter,
-    or_reduce,
-    or_reducescatter,
-    prod_reduce,
-    prod_reducescatter,
-    sum_reduce,
-    sum_reducescatter,
-    sync,
-    sync_all,
-    xor_reduce,
-    xor_reducescatter,
-)
-from triton_dist.language.constants import (
-    CMP_EQ,
-    CMP_GE,
-    CMP_GT,
-    CMP_LE,
-    CMP_LT,
-    CMP_NE,
-    SIGNAL_ADD,
-    SIGNAL_SET,
-    TEAM_INVALID,
-    TEAM_WORLD,
-)
-from triton_dist.language.distributed_ops import notify, num_ranks, rank, wait
-from triton_dist.language.ordering import (
-    fence,
-    pe_fence,
-    pe_quiet,
-    quiet,
-)
-from triton_dist.language.point_to_point import (
-    test,
-    test_all,
-    test_all_vector,
-    test_any,
-    test_any_vector,
-    test_some,
-    test_some_vector,
-    wait_until,
-    wait_until_all,
-    wait_until_all_vector,
-    wait_until_any,
-    wait_until_any_vector,
-    wait_until_some,
-    wait_until_some_vector,
-)
-from triton_dist.language.query import (
-    is_reachable,
-    my_pe,
-    n_pes,
-    symm_at,
-    team_my_pe,
-    team_n_pes,
-    team_translate_pe,
-)
-from triton_dist.language.rma import (
-    copy,
-    g,
-    get,
-    get_nbi,
-    getmem,
-    getmem_nbi,
-    iget,
-    iput,
-    p,
-    put,
-    put_nbi,
-    putmem,
-    putmem_nbi,
-)
-from triton_dist.language.signal import (
-    putmem_signal,
-    putmem_signal_nbi,
-    signal_fetch,
-    signal_op,
-    signal_wait_until,
-)
-from triton_dist.language.tile import (
-    load,
-    store,
-)
-from triton_dist.language.token import (
-    consume_token,
-)
+from triton_dist.language.atomics import *
+from triton_dist.language.collectives import *
+from triton_dist.language.constants import *
+from triton_dist.language.distributed_ops import *
+from triton_dist.language.ordering import *
+from triton_dist.language.point_to_point import *
+from triton_dist.language.query import *
+from triton_dist.language.rma import *
+from triton_dist.language.signal import *
+from triton_dist.language.tile import *
+from triton_dist.language.token import *
 
-__all__ = [
-    "CMP_EQ",
-    "CMP_GE",
-    "CMP_GT",
-    "CMP_LE",
-    "CMP_LT",
-    "CMP_NE",
-    "SIGNAL_ADD",
-    "SIGNAL_SET",
-    "TEAM_INVALID",
-    "TEAM_WORLD",
-    "alltoall",
-    "and_reduce",
-    "and_reducescatter",
-    "atomic_add",
-    "atomic_and",
-    "atomic_compare_swap",
-    "atomic_fetch",
-    "atomic_fetch_add",
-    "atomic_fetch_and",
-    "atomic_fetch_inc",
-    "atomic_fetch_or",
-    "atomic_fetch_xor",
-    "atomic_inc",
-    "atomic_or",
-    "atomic_set",
-    "atomic_swap",
-    "atomic_xor",
-    "barrier",
-    "barrier_all",
-    "broadcast",
-    "consume_token",
-    "copy",
-    "fcollect",
-    "fence",
-    "g",
-    "get",
-    "get_nbi",
-    "getmem",
-    "getmem_nbi",
-    "iget",
-    "iput",
-    "is_reachable",
-    "load",
-    "max_reduce",
-    "max_reducescatter",
-    "min_reduce",
-    "min_reducescatter",
-    "my_pe",
-    "n_pes",
-    "notify",
-    "num_ranks",
-    "or_reduce",
-    "or_reducescatter",
-    "p",
-    "pe_fence",
-    "pe_quiet",
-    "prod_reduce",
-    "prod_reducescatter",
-    "put",
-    "put_nbi",
-    "putmem",
-    "putmem_nbi",
-    "putmem_signal",
-    "putmem_signal_nbi",
-    "quiet",
-    "rank",
-    "signal_fetch",
-    "signal_op",
-    "signal_wait_until",
-    "store",
-    "sum_reduce",
-    "sum_reducescatter",
-    "symm_at",
-    "sync",
-    "sync_all",
-    "team_my_pe",
-    "team_n_pes",
-    "team_translate_pe",
-    "test",
-    "test_all",
-    "test_all_vector",
-    "test_any",
-    "test_any_vector",
-    "test_some",
-    "test_some_vector",
-    "wait",
-    "wait_until",
-    "wait_until_all",
-    "wait_until_all_vector",
-    "wait_until_any",
-    "wait_until_any_vector",
-    "wait_until_some",
-    "wait_until_some_vector",
-    "xor_reduce",
-    "xor_reducescatter",
-]
+__all__: list[str] = []
+__all__ += atomics.__all__
+__all__ += collectives.__all__
+__all__ += constants.__all__
+__all__ += distributed_ops.__all__
+__all__ += ordering.__all__
+__all__ += point_to_point.__all__
+__all__ += query.__all__
+__all__ += rma.__all__
+__all__ += signal.__all__
+__all__ += tile.__all__
+__all__ += token.__all__

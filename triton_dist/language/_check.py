@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import triton.language as tl
 
-from triton_dist.language.constants import TEAM_INVALID, ElementType, Symbol
+from triton_dist._C.op_table import Cmp, ElementType, SignalUpdate
+from triton_dist.language.constants import TEAM_INVALID
 
 __all__ = [
     "byte_count",
@@ -15,6 +17,7 @@ __all__ = [
     "constant",
     "element_bytes",
     "element_count",
+    "element_dtypes",
     "element_type",
     "member_team",
     "number",
@@ -43,13 +46,24 @@ _ELEMENT_TYPES = {
 }
 
 
+_E = TypeVar("_E", bound=enum.IntEnum)
+
+_SYMBOLS = {Cmp: "CMP", SignalUpdate: "SIGNAL"}
+"""Enumerations whose members are constants of the language, with this prefix. A kernel cannot use them as numbers."""
+
+
 def _describe(value: Any) -> str:
     if isinstance(value, tl.tensor):
         return f"a value of type {value.type}"
     value = _unwrap(value)
-    if isinstance(value, Symbol):
-        return f"dl.{value.name}"
+    if type(value) in _SYMBOLS:
+        return _spelled(value)
     return f"{value!r} of type {type(value).__name__}"
+
+
+def _spelled(symbol: enum.IntEnum) -> str:
+    """The constant as a kernel spells it."""
+    return f"dl.{_SYMBOLS[type(symbol)]}_{symbol.name}"
 
 
 def _unwrap(value: Any) -> Any:
@@ -101,7 +115,7 @@ def _integer(
     constant = _unwrap(value)
     if isinstance(constant, tl.tensor):
         return _run_time_integer(op, name, constant, dtype, semantic)
-    if isinstance(constant, (bool, Symbol)) or not isinstance(constant, int):
+    if isinstance(constant, (bool, *_SYMBOLS)) or not isinstance(constant, int):
         raise TypeError(f"{op}: {name} must be an integer, got {_describe(value)}")
     low, high = bounds or _bounds(dtype)
     if low == 0 and constant < 0:
@@ -175,6 +189,11 @@ def stride(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
     return _integer(op, name, value, tl.int64, semantic)
 
 
+def element_dtypes(elements: Iterable[ElementType]) -> tuple[tl.dtype, ...]:
+    """Triton's types of these C element types."""
+    return tuple(dtype for dtype, element in _ELEMENT_TYPES.items() if element in elements)
+
+
 def element_type(op: str, name: str, ptr: tl.tensor) -> ElementType:
     """The C element type that the pointer ``ptr`` points to."""
     dtype = ptr.type.element_ty
@@ -191,7 +210,7 @@ def value_of(op: str, name: str, value: Any, dtype: tl.dtype, semantic: Any, *, 
             fit: -1 for an unsigned element, 0xFFFFFFFF for an int32.
     """
     constant = _unwrap(value)
-    if isinstance(constant, Symbol) or not isinstance(constant, (int, float, tl.tensor)):
+    if isinstance(constant, tuple(_SYMBOLS)) or not isinstance(constant, (int, float, tl.tensor)):
         raise TypeError(f"{op}: {name} must be a number, got {_describe(value)}")
     is_bool = isinstance(constant, bool) or (isinstance(constant, tl.tensor) and constant.type.scalar.is_bool())
     if is_bool and not dtype.is_bool():
@@ -221,13 +240,13 @@ def _constant_bool(op: str, name: str, value: int | float, semantic: Any) -> tl.
     return semantic.scalar_constant(bool(value), tl.int1)
 
 
-def choice(op: str, name: str, value: Any, kind: type[enum.IntEnum]) -> int:
+def choice(op: str, name: str, value: Any, kind: type[_E]) -> _E:
     """A keyword's text, such as ``scope="block"``."""
     text = _unwrap(value)
     if not isinstance(text, str) or text.upper() not in kind.__members__:
         allowed = ", ".join(repr(member.name.lower()) for member in kind)
         raise ValueError(f"{op}: {name} must be one of {allowed}, got {_describe(value)}")
-    return int(kind[text.upper()])
+    return kind[text.upper()]
 
 
 def word(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
@@ -235,10 +254,10 @@ def word(op: str, name: str, value: Any, semantic: Any) -> tl.tensor:
     return _integer(op, name, value, tl.int64, semantic, _any_sign(tl.int64))
 
 
-def constant(op: str, name: str, value: Any, kind: type[enum.IntEnum]) -> int:
+def constant(op: str, name: str, value: Any, kind: type[_E]) -> _E:
     """One of the symbolic constants of ``kind``."""
     value = _unwrap(value)
     if not isinstance(value, kind):
-        allowed = ", ".join(f"dl.{member.name}" for member in kind)
+        allowed = ", ".join(map(_spelled, kind))
         raise ValueError(f"{op}: {name} must be one of {allowed}, got {_describe(value)}")
-    return int(value)
+    return value

@@ -5,32 +5,35 @@ Under the interpreter the builder carries ``shmem_op`` (triton_dist.cpu), which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import triton.language as tl
 
 from triton_dist import triton_api
+from triton_dist._C.op_table import Op
 
 __all__ = ["emit"]
 
 
-def emit(
-    semantic: Any,
-    name: str,
-    operands: Sequence[tl.tensor] = (),
-    attributes: Sequence[int] = (),
-    result: tl.dtype | None = None,
-) -> Any:
-    """Build ``shmem.<name>``; its result as a scalar of dtype ``result``, or None when it has none."""
+def emit(semantic: Any, op: Op, /, *, result: tl.dtype | None = None, **arguments: Any) -> Any:
+    """Build ``op``; its result as a scalar of dtype ``result``, or None when it has none.
+
+    Args:
+        arguments: the op's operands, as scalars, and its attributes, as members of their enumerations, by the table's
+            names.
+    """
+    assert arguments.keys() == {*op.operands, *op.attributes}, f"{op.name} takes {[*op.operands, *op.attributes]}"
+    assert (result is None) == (op.result is None)
+    attributes = [arguments[name] for name in op.attributes]
+    assert all(map(isinstance, attributes, op.attributes.values())), f"{op.name} takes {op.attributes}"
+    handles = [arguments[name].handle for name in op.operands]
     builder = semantic.builder
-    handles = [operand.handle for operand in operands]
     if hasattr(builder, "shmem_op"):
-        value = builder.shmem_op(name, handles, list(attributes))
+        value = builder.shmem_op(op, handles, attributes)
         if result is None:
             return None
         if result.is_int_unsigned():
             value %= 1 << result.primitive_bitwidth  # an op answers with a signed number
         return tl.tensor(getattr(builder, f"get_{result.name}")(value), result)  # scalar_constant loses -0.0
-    handle = triton_api.build_plugin_op(semantic, f"shmem_{name}", handles, attributes, result)
+    handle = triton_api.build_plugin_op(semantic, f"shmem_{op.name}", handles, list(map(int, attributes)), result)
     return None if handle is None else tl.tensor(handle, result)

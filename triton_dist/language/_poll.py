@@ -16,10 +16,11 @@ from typing import Any
 
 import triton.language as tl
 
+from triton_dist._C import op_table
+from triton_dist._C.op_table import Cmp
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
-from triton_dist.language.constants import Cmp
 
 __all__ = ["POLLS", "is_due", "no_polls", "poll"]
 
@@ -65,11 +66,14 @@ def poll(
     """
     if hasattr(_semantic.builder, "shmem_op"):
         return polls
-    operands = [
-        polls,
-        _check.pointer("poll", "at", at),
-        _check.number("poll", "expected", expected, _semantic),
-        _check.number("poll", "seen", seen, _semantic),
-        _check.number("poll", "pe", pe, _semantic),
-    ]
-    return emit(_semantic, "poll", operands, [_check.constant("poll", "cmp", cmp, Cmp)], result=tl.int32)
+    return emit(
+        _semantic,
+        op_table.POLL,
+        polls=polls,
+        at=_check.pointer("poll", "at", at),
+        cmp=_check.constant("poll", "cmp", cmp, Cmp),
+        expected=_check.number("poll", "expected", expected, _semantic),
+        seen=_check.number("poll", "seen", seen, _semantic),
+        writer=_check.number("poll", "pe", pe, _semantic),
+        result=tl.int32,
+    )

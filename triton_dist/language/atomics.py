@@ -8,16 +8,16 @@ Triton's atomics. For an atomic per element of a block use ``tl.atomic_*`` on a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import triton.language as tl
 
+from triton_dist._C import op_table
+from triton_dist._C.op_table import MemScope, Op, Sem, Update
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 from triton_dist.language._types import AtomicScope, Integer, Number, Pointer, Semantics
-from triton_dist.language.constants import MemScope, Sem
 
 __all__ = [
     "atomic_add",
@@ -36,56 +36,36 @@ __all__ = [
     "atomic_xor",
 ]
 
-_INTEGERS = (tl.int32, tl.uint32, tl.int64, tl.uint64)
-_FLOATS = (tl.float32, tl.float64)
-
-_PER_ELEMENT = {
-    "atomic_fetch": "tl.atomic_or(…, 0)",
-    "atomic_set": "tl.atomic_xchg",
-    "atomic_swap": "tl.atomic_xchg",
-    "atomic_compare_swap": "tl.atomic_cas",
-    **dict.fromkeys(("atomic_inc", "atomic_fetch_inc"), "tl.atomic_add(…, 1)"),
-    **{
-        f"atomic_{fetch}{what}": f"tl.atomic_{what}" for fetch in ("", "fetch_") for what in ("add", "and", "or", "xor")
-    },
-}
-"""Triton's equivalent for a block of pointers, by op."""
-
-_WRAP = {f"atomic_{fetch}{what}" for fetch in ("", "fetch_") for what in ("add", "and", "or", "xor")}
-"""Atomics that compute modulo the size of the element, or bit by bit."""
+_BITWISE_OR_MODULAR = {Update.ADD: "add", Update.AND: "and", Update.OR: "or", Update.XOR: "xor"}
+"""Atomics that compute modulo the size of the element, or bit by bit, and what Triton calls them."""
 
 
-def _atomic(
-    op: str,
-    dst: Any,
-    values: Sequence[tuple[str, Any]],
-    pe: Any,
-    sem: Any,
-    scope: Any,
-    semantic: Any,
-    *,
-    fetches: bool,
-    floats: bool = False,
-) -> Any:
-    dst = _check.pointer(op, "dst", dst, f"for one per element use {_PER_ELEMENT[op]} on dl.symm_at(dst, pe)")
+def _per_element(op: Op) -> str:
+    """Triton's equivalent for a block of pointers."""
+    if op.update in _BITWISE_OR_MODULAR:
+        return f"tl.atomic_{_BITWISE_OR_MODULAR[op.update]}{'' if 'value' in op.operands else '(…, 1)'}"
+    if op.update is Update.KEEP:
+        return "tl.atomic_or(…, 0)"
+    return "tl.atomic_xchg" if op.update is Update.SET else "tl.atomic_cas"
+
+
+def _atomic(op: Op, dst: Any, pe: Any, sem: Any, scope: Any, semantic: Any, **values: Any) -> Any:
+    dst = _check.pointer(op.name, "dst", dst, f"for one per element use {_per_element(op)} on dl.symm_at(dst, pe)")
     dtype = dst.type.element_ty
-    allowed = _INTEGERS + _FLOATS if floats else _INTEGERS
+    allowed = _check.element_dtypes(op.elements)
     if dtype not in allowed:
-        raise TypeError(f"{op}: dst must point to one of {', '.join(map(str, allowed))}, got a pointer to {dtype}")
+        raise TypeError(f"{op.name}: dst must point to one of {', '.join(map(str, allowed))}, got a pointer to {dtype}")
+    wraps = op.update in _BITWISE_OR_MODULAR
     return emit(
         semantic,
         op,
-        [
-            dst,
-            *(_check.value_of(op, name, value, dtype, semantic, wraps=op in _WRAP) for name, value in values),
-            _check.pe_number(op, "pe", pe, semantic),
-        ],
-        [
-            _check.element_type(op, "dst", dst),
-            _check.choice(op, "sem", sem, Sem),
-            _check.choice(op, "scope", scope, MemScope),
-        ],
-        result=dtype if fetches else None,
+        dst=dst,
+        **{name: _check.value_of(op.name, name, value, dtype, semantic, wraps=wraps) for name, value in values.items()},
+        pe=_check.pe_number(op.name, "pe", pe, semantic),
+        type=_check.element_type(op.name, "dst", dst),
+        sem=_check.choice(op.name, "sem", sem, Sem),
+        mem_scope=_check.choice(op.name, "scope", scope, MemScope),
+        result=dtype if op.result else None,
     )
 
 
@@ -94,7 +74,7 @@ def atomic_fetch(
     src: Pointer, pe: Integer, sem: Semantics = "acq_rel", scope: AtomicScope = "sys", _semantic: Any = None
 ) -> tl.tensor:
     """The element at ``src`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.1."""
-    return _atomic("atomic_fetch", src, [], pe, sem, scope, _semantic, fetches=True, floats=True)
+    return _atomic(op_table.ATOMIC_FETCH, src, pe, sem, scope, _semantic)
 
 
 @builtin
@@ -107,7 +87,7 @@ def atomic_set(
     _semantic: Any = None,
 ) -> None:
     """Write the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.2."""
-    _atomic("atomic_set", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False, floats=True)
+    _atomic(op_table.ATOMIC_SET, dst, pe, sem, scope, _semantic, value=value)
 
 
 @builtin
@@ -121,8 +101,7 @@ def atomic_compare_swap(
     _semantic: Any = None,
 ) -> tl.tensor:
     """Write ``value`` to the element at ``dst`` on PE ``pe`` if it is ``cond``; what it was. OpenSHMEM 1.5, 9.7.1.3."""
-    values = [("cond", cond), ("value", value)]
-    return _atomic("atomic_compare_swap", dst, values, pe, sem, scope, _semantic, fetches=True)
+    return _atomic(op_table.ATOMIC_COMPARE_SWAP, dst, pe, sem, scope, _semantic, cond=cond, value=value)
 
 
 @builtin
@@ -135,7 +114,7 @@ def atomic_swap(
     _semantic: Any = None,
 ) -> tl.tensor:
     """Write the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.4."""
-    return _atomic("atomic_swap", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True, floats=True)
+    return _atomic(op_table.ATOMIC_SWAP, dst, pe, sem, scope, _semantic, value=value)
 
 
 @builtin
@@ -143,7 +122,7 @@ def atomic_fetch_inc(
     dst: Pointer, pe: Integer, sem: Semantics = "acq_rel", scope: AtomicScope = "sys", _semantic: Any = None
 ) -> tl.tensor:
     """Increment the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.5."""
-    return _atomic("atomic_fetch_inc", dst, [], pe, sem, scope, _semantic, fetches=True)
+    return _atomic(op_table.ATOMIC_FETCH_INC, dst, pe, sem, scope, _semantic)
 
 
 @builtin
@@ -151,7 +130,7 @@ def atomic_inc(
     dst: Pointer, pe: Integer, sem: Semantics = "acq_rel", scope: AtomicScope = "sys", _semantic: Any = None
 ) -> None:
     """Increment the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.6."""
-    _atomic("atomic_inc", dst, [], pe, sem, scope, _semantic, fetches=False)
+    _atomic(op_table.ATOMIC_INC, dst, pe, sem, scope, _semantic)
 
 
 @builtin
@@ -164,7 +143,7 @@ def atomic_fetch_add(
     _semantic: Any = None,
 ) -> tl.tensor:
     """Add to the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.7."""
-    return _atomic("atomic_fetch_add", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True, floats=True)
+    return _atomic(op_table.ATOMIC_FETCH_ADD, dst, pe, sem, scope, _semantic, value=value)
 
 
 @builtin
@@ -177,7 +156,7 @@ def atomic_add(
     _semantic: Any = None,
 ) -> None:
     """Add to the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.8."""
-    _atomic("atomic_add", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False, floats=True)
+    _atomic(op_table.ATOMIC_ADD, dst, pe, sem, scope, _semantic, value=value)
 
 
 @builtin
@@ -190,7 +169,7 @@ def atomic_fetch_and(
     _semantic: Any = None,
 ) -> tl.tensor:
     """And into the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.9."""
-    return _atomic("atomic_fetch_and", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True)
+    return _atomic(op_table.ATOMIC_FETCH_AND, dst, pe, sem, scope, _semantic, value=value)
 
 
 @builtin
@@ -203,7 +182,7 @@ def atomic_and(
     _semantic: Any = None,
 ) -> None:
     """And into the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.10."""
-    _atomic("atomic_and", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False)
+    _atomic(op_table.ATOMIC_AND, dst, pe, sem, scope, _semantic, value=value)
 
 
 @builtin
@@ -216,7 +195,7 @@ def atomic_fetch_or(
     _semantic: Any = None,
 ) -> tl.tensor:
     """Or into the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.11."""
-    return _atomic("atomic_fetch_or", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True)
+    return _atomic(op_table.ATOMIC_FETCH_OR, dst, pe, sem, scope, _semantic, value=value)
 
 
 @builtin
@@ -229,7 +208,7 @@ def atomic_or(
     _semantic: Any = None,
 ) -> None:
     """Or into the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.12."""
-    _atomic("atomic_or", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False)
+    _atomic(op_table.ATOMIC_OR, dst, pe, sem, scope, _semantic, value=value)
 
 
 @builtin
@@ -242,7 +221,7 @@ def atomic_fetch_xor(
     _semantic: Any = None,
 ) -> tl.tensor:
     """Exclusive-or into the element at ``dst`` on PE ``pe``; what it was. OpenSHMEM 1.5, 9.7.1.13."""
-    return _atomic("atomic_fetch_xor", dst, [("value", value)], pe, sem, scope, _semantic, fetches=True)
+    return _atomic(op_table.ATOMIC_FETCH_XOR, dst, pe, sem, scope, _semantic, value=value)
 
 
 @builtin
@@ -255,4 +234,4 @@ def atomic_xor(
     _semantic: Any = None,
 ) -> None:
     """Exclusive-or into the element at ``dst`` on PE ``pe``. OpenSHMEM 1.5, 9.7.1.14."""
-    _atomic("atomic_xor", dst, [("value", value)], pe, sem, scope, _semantic, fetches=False)
+    _atomic(op_table.ATOMIC_XOR, dst, pe, sem, scope, _semantic, value=value)

@@ -13,11 +13,12 @@ from typing import Any
 
 import triton.language as tl
 
+from triton_dist._C import op_table
+from triton_dist._C.op_table import ElementType, Op, Reduction, ThreadScope
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 from triton_dist.language._types import Integer, Pointer, Scope
-from triton_dist.language.constants import ElementType, Reduction, ThreadScope
 
 __all__ = [
     "alltoall",
@@ -47,40 +48,42 @@ _BITWISE = (Reduction.AND, Reduction.OR, Reduction.XOR)
 _FLOATS = (ElementType.F16, ElementType.BF16, ElementType.F32, ElementType.F64)
 
 
-def _scope(op: str, scope: Any) -> int:
+def _scope(op: str, scope: Any) -> ThreadScope:
     return _check.choice(op, "scope", scope, ThreadScope)
 
 
 @builtin
 def barrier_all(scope: Scope = "block", _semantic: Any = None) -> None:
     """Complete outstanding operations and wait until every PE has called it. OpenSHMEM 1.5, 9.9.1."""
-    emit(_semantic, "barrier_all", attributes=[_scope("barrier_all", scope)])
+    emit(_semantic, op_table.BARRIER_ALL, scope=_scope("barrier_all", scope))
 
 
 @builtin
 def sync_all(scope: Scope = "block", _semantic: Any = None) -> None:
     """Wait until every PE has called it, without completing remote updates. OpenSHMEM 1.5, 9.9.4."""
-    emit(_semantic, "sync_all", attributes=[_scope("sync_all", scope)])
+    emit(_semantic, op_table.SYNC_ALL, scope=_scope("sync_all", scope))
 
 
 @builtin
 def barrier(team: Integer, scope: Scope = "block", _semantic: Any = None) -> None:
     """Complete outstanding operations and wait until every PE of ``team`` has called it: ``quiet``, then ``sync``."""
-    emit(_semantic, "barrier", [_check.member_team("barrier", "team", team, _semantic)], [_scope("barrier", scope)])
+    team = _check.member_team("barrier", "team", team, _semantic)
+    emit(_semantic, op_table.BARRIER, team=team, scope=_scope("barrier", scope))
 
 
 @builtin
 def sync(team: Integer, scope: Scope = "block", _semantic: Any = None) -> None:
     """Wait until every PE of ``team`` has called it. OpenSHMEM 1.5, 9.9.3."""
-    emit(_semantic, "sync", [_check.member_team("sync", "team", team, _semantic)], [_scope("sync", scope)])
+    team = _check.member_team("sync", "team", team, _semantic)
+    emit(_semantic, op_table.SYNC, team=team, scope=_scope("sync", scope))
 
 
-def _team_and_pointers(op: str, team: Any, dst: Any, src: Any, semantic: Any) -> list[tl.tensor]:
-    operands = [
-        _check.member_team(op, "team", team, semantic),
-        _check.pointer(op, "dst", dst),
-        _check.pointer(op, "src", src),
-    ]
+def _team_and_pointers(op: str, team: Any, dst: Any, src: Any, semantic: Any) -> dict[str, tl.tensor]:
+    operands = {
+        "team": _check.member_team(op, "team", team, semantic),
+        "dst": _check.pointer(op, "dst", dst),
+        "src": _check.pointer(op, "src", src),
+    }
     if dst.type.element_ty != src.type.element_ty:
         raise TypeError(
             f"{op}: dst and src must have one element type, got {dst.type.element_ty} and {src.type.element_ty}"
@@ -103,15 +106,15 @@ def broadcast(
     OpenSHMEM 1.5, 9.9.7.
     """
     operands = _team_and_pointers("broadcast", team, dst, src, _semantic)
-    operands.append(_check.element_count("broadcast", "nelems", nelems, src.type.element_ty, _semantic))
-    operands.append(_check.pe_number("broadcast", "root", root, _semantic))
-    emit(_semantic, "broadcast", operands, [_scope("broadcast", scope)])
+    operands["nbytes"] = _check.element_count("broadcast", "nelems", nelems, src.type.element_ty, _semantic)
+    operands["root"] = _check.pe_number("broadcast", "root", root, _semantic)
+    emit(_semantic, op_table.BROADCAST, **operands, scope=_scope("broadcast", scope))
 
 
-def _exchange(op: str, team: Any, dst: Any, src: Any, nelems: Any, scope: Any, semantic: Any) -> None:
-    operands = _team_and_pointers(op, team, dst, src, semantic)
-    operands.append(_check.element_count(op, "nelems", nelems, src.type.element_ty, semantic))
-    emit(semantic, op, operands, [_scope(op, scope)])
+def _exchange(op: Op, team: Any, dst: Any, src: Any, nelems: Any, scope: Any, semantic: Any) -> None:
+    operands = _team_and_pointers(op.name, team, dst, src, semantic)
+    operands["nbytes"] = _check.element_count(op.name, "nelems", nelems, src.type.element_ty, semantic)
+    emit(semantic, op, **operands, scope=_scope(op.name, scope))
 
 
 @builtin
@@ -122,7 +125,7 @@ def fcollect(
 
     OpenSHMEM 1.5, 9.9.8.
     """
-    _exchange("fcollect", team, dst, src, nelems, scope, _semantic)
+    _exchange(op_table.FCOLLECT, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -133,19 +136,19 @@ def alltoall(
 
     OpenSHMEM 1.5, 9.9.5.
     """
-    _exchange("alltoall", team, dst, src, nelems, scope, _semantic)
+    _exchange(op_table.ALLTOALL, team, dst, src, nelems, scope, _semantic)
 
 
 def _reduce(
-    op: str, reduction: Reduction, team: Any, dst: Any, src: Any, nelems: Any, scope: Any, semantic: Any
+    op: Op, reduction: Reduction, team: Any, dst: Any, src: Any, nelems: Any, scope: Any, semantic: Any
 ) -> None:
-    name = f"{reduction.name.lower()}_{op}"
+    name = f"{reduction.name.lower()}_{op.name}"
     operands = _team_and_pointers(name, team, dst, src, semantic)
-    operands.append(_check.byte_count(name, "nelems", nelems, semantic))
+    operands["nelems"] = _check.byte_count(name, "nelems", nelems, semantic)
     element_type = _check.element_type(name, "src", src)
     if reduction in _BITWISE and element_type in _FLOATS:
         raise TypeError(f"{name}: src must point to integers, got a pointer to {src.type.element_ty}")
-    emit(semantic, op, operands, [reduction, element_type, _scope(name, scope)])
+    emit(semantic, op, **operands, op=reduction, type=element_type, scope=_scope(name, scope))
 
 
 @builtin
@@ -156,7 +159,7 @@ def sum_reduce(
 
     OpenSHMEM 1.5, 9.9.9.6.
     """
-    _reduce("reduce", Reduction.SUM, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCE, Reduction.SUM, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -167,7 +170,7 @@ def prod_reduce(
 
     OpenSHMEM 1.5, 9.9.9.7.
     """
-    _reduce("reduce", Reduction.PROD, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCE, Reduction.PROD, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -178,7 +181,7 @@ def min_reduce(
 
     OpenSHMEM 1.5, 9.9.9.5.
     """
-    _reduce("reduce", Reduction.MIN, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCE, Reduction.MIN, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -189,7 +192,7 @@ def max_reduce(
 
     OpenSHMEM 1.5, 9.9.9.4.
     """
-    _reduce("reduce", Reduction.MAX, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCE, Reduction.MAX, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -200,7 +203,7 @@ def and_reduce(
 
     OpenSHMEM 1.5, 9.9.9.1.
     """
-    _reduce("reduce", Reduction.AND, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCE, Reduction.AND, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -211,7 +214,7 @@ def or_reduce(
 
     OpenSHMEM 1.5, 9.9.9.2.
     """
-    _reduce("reduce", Reduction.OR, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCE, Reduction.OR, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -222,7 +225,7 @@ def xor_reduce(
 
     OpenSHMEM 1.5, 9.9.9.3.
     """
-    _reduce("reduce", Reduction.XOR, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCE, Reduction.XOR, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -233,7 +236,7 @@ def sum_reducescatter(
 
     NVSHMEM's ``reducescatter``.
     """
-    _reduce("reducescatter", Reduction.SUM, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCESCATTER, Reduction.SUM, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -244,7 +247,7 @@ def prod_reducescatter(
 
     NVSHMEM's ``reducescatter``.
     """
-    _reduce("reducescatter", Reduction.PROD, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCESCATTER, Reduction.PROD, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -255,7 +258,7 @@ def min_reducescatter(
 
     NVSHMEM's ``reducescatter``.
     """
-    _reduce("reducescatter", Reduction.MIN, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCESCATTER, Reduction.MIN, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -266,7 +269,7 @@ def max_reducescatter(
 
     NVSHMEM's ``reducescatter``.
     """
-    _reduce("reducescatter", Reduction.MAX, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCESCATTER, Reduction.MAX, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -277,7 +280,7 @@ def and_reducescatter(
 
     NVSHMEM's ``reducescatter``.
     """
-    _reduce("reducescatter", Reduction.AND, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCESCATTER, Reduction.AND, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -288,7 +291,7 @@ def or_reducescatter(
 
     NVSHMEM's ``reducescatter``.
     """
-    _reduce("reducescatter", Reduction.OR, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCESCATTER, Reduction.OR, team, dst, src, nelems, scope, _semantic)
 
 
 @builtin
@@ -299,4 +302,4 @@ def xor_reducescatter(
 
     NVSHMEM's ``reducescatter``.
     """
-    _reduce("reducescatter", Reduction.XOR, team, dst, src, nelems, scope, _semantic)
+    _reduce(op_table.REDUCESCATTER, Reduction.XOR, team, dst, src, nelems, scope, _semantic)

@@ -10,20 +10,16 @@ from typing import Any, Literal
 
 import triton.language as tl
 
+from triton_dist._C.op_table import MemScope, Sem, SignalUpdate
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._types import AtomicScope, Integer, Pointer, Semantics
-from triton_dist.language.constants import CMP_EQ, SIGNAL_ADD, SIGNAL_SET, MemScope, Sem
+from triton_dist.language.constants import CMP_EQ, SIGNAL_ADD, SIGNAL_SET
 from triton_dist.language.point_to_point import wait_until, wait_until_all
 from triton_dist.language.query import my_pe, n_pes
 from triton_dist.language.signal import signal_op
 
 __all__ = ["notify", "num_ranks", "rank", "wait"]
-
-
-class _Update(enum.IntEnum):
-    SET = 0
-    ADD = 1
 
 
 class _CommScope(enum.IntEnum):
@@ -100,7 +96,7 @@ def notify(
             stands, in any memory of this GPU, for programs of the same GPU.
     """
     ptr = _check.signal_pointer("notify", "ptr", ptr)
-    sets = _check.choice("notify", "sig_op", sig_op, _Update) == _Update.SET
+    sets = _check.choice("notify", "sig_op", sig_op, SignalUpdate) == SignalUpdate.SET
     if _check.choice("notify", "comm_scope", comm_scope, _CommScope) != _CommScope.GPU:
         signal_op(ptr, signal, SIGNAL_SET if sets else SIGNAL_ADD, rank, _semantic=_semantic)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from triton_dist._C import op_table
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
@@ -18,7 +19,7 @@ def fence(_semantic: Any = None) -> None:
 
     OpenSHMEM 1.5, 9.11.1.
     """
-    emit(_semantic, "fence")
+    emit(_semantic, op_table.FENCE)
 
 
 @builtin
@@ -27,7 +28,7 @@ def quiet(_semantic: Any = None) -> None:
 
     OpenSHMEM 1.5, 9.11.2.
     """
-    emit(_semantic, "quiet")
+    emit(_semantic, op_table.QUIET)
 
 
 @builtin
@@ -39,7 +40,7 @@ def pe_fence(pe: Integer, _semantic: Any = None) -> None:
     Args:
         pe: an integer in ``[0, n_pes())``.
     """
-    emit(_semantic, "pe_fence", [_check.pe_number("pe_fence", "pe", pe, _semantic)])
+    emit(_semantic, op_table.PE_FENCE, pe=_check.pe_number("pe_fence", "pe", pe, _semantic))
 
 
 @builtin
@@ -51,4 +52,4 @@ def pe_quiet(pe: Integer, _semantic: Any = None) -> None:
     Args:
         pe: an integer in ``[0, n_pes())``.
     """
-    emit(_semantic, "pe_quiet", [_check.pe_number("pe_quiet", "pe", pe, _semantic)])
+    emit(_semantic, op_table.PE_QUIET, pe=_check.pe_number("pe_quiet", "pe", pe, _semantic))

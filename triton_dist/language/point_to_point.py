@@ -12,11 +12,12 @@ from typing import Any
 
 import triton.language as tl
 
+from triton_dist._C import op_table
+from triton_dist._C.op_table import Cmp, Op
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 from triton_dist.language._types import Integer, Pointer
-from triton_dist.language.constants import Cmp
 
 __all__ = [
     "test",
@@ -35,14 +36,12 @@ __all__ = [
     "wait_until_some_vector",
 ]
 
-_WORDS = (tl.int16, tl.uint16, tl.int32, tl.uint32, tl.int64, tl.uint64)
 
-
-def _elements(op: str, name: str, value: Any) -> tl.tensor:
-    ptr = _check.pointer(op, name, value)
-    if ptr.type.element_ty not in _WORDS:
+def _elements(op: Op, name: str, value: Any) -> tl.tensor:
+    ptr = _check.pointer(op.name, name, value)
+    if ptr.type.element_ty not in _check.element_dtypes(op.elements):
         raise TypeError(
-            f"{op}: {name} must point to 16-, 32- or 64-bit integers, got a pointer to {ptr.type.element_ty}"
+            f"{op.name}: {name} must point to 16-, 32- or 64-bit integers, got a pointer to {ptr.type.element_ty}"
         )
     return ptr
 
@@ -65,15 +64,21 @@ def _indices(op: str, value: Any) -> tl.tensor:
     return ptr
 
 
-def _one(op: str, ivar: Any, cmp: Any, cmp_value: Any, semantic: Any, result: tl.dtype) -> tl.tensor:
+def _one(op: Op, ivar: Any, cmp: Any, cmp_value: Any, semantic: Any, result: tl.dtype) -> tl.tensor:
     ivar = _elements(op, "ivar", ivar)
-    value = _check.value_of(op, "cmp_value", cmp_value, ivar.type.element_ty, semantic)
-    attributes = [_check.constant(op, "cmp", cmp, Cmp), _check.element_type(op, "ivar", ivar)]
-    return emit(semantic, op, [ivar, value], attributes, result=result)
+    return emit(
+        semantic,
+        op,
+        ivar=ivar,
+        cmp_value=_check.value_of(op.name, "cmp_value", cmp_value, ivar.type.element_ty, semantic),
+        cmp=_check.constant(op.name, "cmp", cmp, Cmp),
+        type=_check.element_type(op.name, "ivar", ivar),
+        result=result,
+    )
 
 
 def _many(
-    op: str,
+    op: Op,
     ivars: Any,
     nelems: Any,
     status: Any,
@@ -85,25 +90,25 @@ def _many(
 ) -> tl.tensor:
     ivars = _elements(op, "ivars", ivars)
     dtype = ivars.type.element_ty
-    operands = [ivars, _check.byte_count(op, "nelems", nelems, semantic)]
-    if "some" in op:
-        operands.append(_indices(op, indices))
-    operands.append(_status(op, status, semantic))
-    if op.endswith("_vector"):
-        compared = _check.pointer(op, "cmp_values", compared)
+    name = op.name
+    operands = {"ivars": ivars, "nelems": _check.byte_count(name, "nelems", nelems, semantic)}
+    if "indices" in op.operands:
+        operands["indices"] = _indices(name, indices)
+    operands["status"] = _status(name, status, semantic)
+    if "cmp_values" in op.operands:
+        operands["cmp_values"] = compared = _check.pointer(name, "cmp_values", compared)
         if compared.type.element_ty != dtype:
-            raise TypeError(f"{op}: cmp_values must point to {dtype}, as ivars does, got {compared.type.element_ty}")
-        operands.append(compared)
+            raise TypeError(f"{name}: cmp_values must point to {dtype}, as ivars does, got {compared.type.element_ty}")
     else:
-        operands.append(_check.value_of(op, "cmp_value", compared, dtype, semantic))
-    attributes = [_check.constant(op, "cmp", cmp, Cmp), _check.element_type(op, "ivars", ivars)]
-    return emit(semantic, op, operands, attributes, result=result)
+        operands["cmp_value"] = _check.value_of(name, "cmp_value", compared, dtype, semantic)
+    comparison, element_type = _check.constant(name, "cmp", cmp, Cmp), _check.element_type(name, "ivars", ivars)
+    return emit(semantic, op, **operands, cmp=comparison, type=element_type, result=result)
 
 
 @builtin
 def wait_until(ivar: Pointer, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None) -> tl.tensor:
     """Wait until the element at ``ivar`` compares true; a token. OpenSHMEM 1.5, 9.10.1."""
-    return _one("wait_until", ivar, cmp, cmp_value, _semantic, tl.int64)
+    return _one(op_table.WAIT_UNTIL, ivar, cmp, cmp_value, _semantic, tl.int64)
 
 
 @builtin
@@ -111,7 +116,7 @@ def wait_until_all(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
     """Wait until all elements compare true; a token. OpenSHMEM 1.5, 9.10.2."""
-    return _many("wait_until_all", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
+    return _many(op_table.WAIT_UNTIL_ALL, ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
 
 
 @builtin
@@ -119,7 +124,7 @@ def wait_until_any(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
     """Wait until an element compares true; its index, -1 when none is selected. OpenSHMEM 1.5, 9.10.3."""
-    return _many("wait_until_any", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
+    return _many(op_table.WAIT_UNTIL_ANY, ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
 
 
 @builtin
@@ -133,7 +138,7 @@ def wait_until_some(
     _semantic: Any = None,
 ) -> tl.tensor:
     """Wait until some elements compare true; how many, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.10.4."""
-    return _many("wait_until_some", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64, indices)
+    return _many(op_table.WAIT_UNTIL_SOME, ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64, indices)
 
 
 @builtin
@@ -141,7 +146,7 @@ def wait_until_all_vector(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
     """Wait until all elements compare true, each with its own value; a token. OpenSHMEM 1.5, 9.10.5."""
-    return _many("wait_until_all_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
+    return _many(op_table.WAIT_UNTIL_ALL_VECTOR, ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
 
 
 @builtin
@@ -149,7 +154,7 @@ def wait_until_any_vector(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
     """Wait until an element compares true with its own value; its index. OpenSHMEM 1.5, 9.10.6."""
-    return _many("wait_until_any_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
+    return _many(op_table.WAIT_UNTIL_ANY_VECTOR, ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
 
 
 @builtin
@@ -163,13 +168,13 @@ def wait_until_some_vector(
     _semantic: Any = None,
 ) -> tl.tensor:
     """Wait until some elements compare true, each with its own value; how many. OpenSHMEM 1.5, 9.10.7."""
-    return _many("wait_until_some_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64, indices)
+    return _many(op_table.WAIT_UNTIL_SOME_VECTOR, ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64, indices)
 
 
 @builtin
 def test(ivar: Pointer, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None) -> tl.tensor:
     """Whether the element at ``ivar`` compares true, an int32. OpenSHMEM 1.5, 9.10.8."""
-    return _one("test", ivar, cmp, cmp_value, _semantic, tl.int32)
+    return _one(op_table.TEST, ivar, cmp, cmp_value, _semantic, tl.int32)
 
 
 @builtin
@@ -177,7 +182,7 @@ def test_all(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
     """Whether all elements compare true, an int32. OpenSHMEM 1.5, 9.10.9."""
-    return _many("test_all", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int32)
+    return _many(op_table.TEST_ALL, ivars, nelems, status, cmp, cmp_value, _semantic, tl.int32)
 
 
 @builtin
@@ -185,7 +190,7 @@ def test_any(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_value: Integer, _semantic: Any = None
 ) -> tl.tensor:
     """The index of an element that compares true, -1 when none does. OpenSHMEM 1.5, 9.10.10."""
-    return _many("test_any", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
+    return _many(op_table.TEST_ANY, ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64)
 
 
 @builtin
@@ -199,7 +204,7 @@ def test_some(
     _semantic: Any = None,
 ) -> tl.tensor:
     """How many elements compare true, their indices in ``indices`` (int64). OpenSHMEM 1.5, 9.10.11."""
-    return _many("test_some", ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64, indices)
+    return _many(op_table.TEST_SOME, ivars, nelems, status, cmp, cmp_value, _semantic, tl.int64, indices)
 
 
 @builtin
@@ -207,7 +212,7 @@ def test_all_vector(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
     """Whether all elements compare true, each with its own value, an int32. OpenSHMEM 1.5, 9.10.12."""
-    return _many("test_all_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int32)
+    return _many(op_table.TEST_ALL_VECTOR, ivars, nelems, status, cmp, cmp_values, _semantic, tl.int32)
 
 
 @builtin
@@ -215,7 +220,7 @@ def test_any_vector(
     ivars: Pointer, nelems: Integer, status: Any, cmp: tl.constexpr, cmp_values: Pointer, _semantic: Any = None
 ) -> tl.tensor:
     """The index of an element that compares true with its own value, -1 when none does. OpenSHMEM 1.5, 9.10.13."""
-    return _many("test_any_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
+    return _many(op_table.TEST_ANY_VECTOR, ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64)
 
 
 @builtin
@@ -229,4 +234,4 @@ def test_some_vector(
     _semantic: Any = None,
 ) -> tl.tensor:
     """How many elements compare true, each with its own value. OpenSHMEM 1.5, 9.10.14."""
-    return _many("test_some_vector", ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64, indices)
+    return _many(op_table.TEST_SOME_VECTOR, ivars, nelems, status, cmp, cmp_values, _semantic, tl.int64, indices)

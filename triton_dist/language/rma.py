@@ -11,11 +11,12 @@ from typing import Any
 
 import triton.language as tl
 
+from triton_dist._C import op_table
+from triton_dist._C.op_table import Op, ThreadScope
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 from triton_dist.language._types import Integer, Number, Pointer, Scope
-from triton_dist.language.constants import ThreadScope
 
 __all__ = [
     "copy",
@@ -24,6 +25,8 @@ __all__ = [
     "get_nbi",
     "getmem",
     "getmem_nbi",
+    "ibget",
+    "ibput",
     "iget",
     "iput",
     "p",
@@ -34,17 +37,15 @@ __all__ = [
 ]
 
 
-def _copy(op: str, dst: Any, src: Any, nbytes: Any, pe: Any, scope: Any, semantic: Any) -> None:
+def _copy(op: Op, dst: Any, src: Any, nbytes: Any, pe: Any, scope: Any, semantic: Any) -> None:
     emit(
         semantic,
         op,
-        [
-            _check.pointer(op, "dst", dst),
-            _check.pointer(op, "src", src),
-            _check.byte_count(op, "nbytes", nbytes, semantic),
-            _check.pe_number(op, "pe", pe, semantic),
-        ],
-        [_check.choice(op, "scope", scope, ThreadScope)],
+        dst=_check.pointer(op.name, "dst", dst),
+        src=_check.pointer(op.name, "src", src),
+        nbytes=_check.byte_count(op.name, "nbytes", nbytes, semantic),
+        pe=_check.pe_number(op.name, "pe", pe, semantic),
+        scope=_check.choice(op.name, "scope", scope, ThreadScope),
     )
 
 
@@ -59,8 +60,8 @@ def _same_elements(op: str, dst: Any, src: Any, bytewise: str) -> tl.dtype:
     return src.type.element_ty
 
 
-def _copy_elements(name: str, op: str, dst: Any, src: Any, nelems: Any, pe: Any, scope: Any, semantic: Any) -> None:
-    dtype = _same_elements(name, dst, src, f"; use {op} to copy bytes")
+def _copy_elements(name: str, op: Op, dst: Any, src: Any, nelems: Any, pe: Any, scope: Any, semantic: Any) -> None:
+    dtype = _same_elements(name, dst, src, f"; use {op.name} to copy bytes")
     nbytes = _check.element_count(name, "nelems", nelems, dtype, semantic)
     _copy(op, dst, src, nbytes, pe, scope, semantic)
 
@@ -84,7 +85,7 @@ def putmem(
 
     OpenSHMEM 1.5, 9.6.1.1.
     """
-    _copy("putmem", dst, src, nbytes, pe, scope, _semantic)
+    _copy(op_table.PUTMEM, dst, src, nbytes, pe, scope, _semantic)
 
 
 @builtin
@@ -95,7 +96,7 @@ def putmem_nbi(
 
     Transport ``p2p`` makes the copy before it returns: the program computes nothing meanwhile. OpenSHMEM 1.5, 9.6.2.1.
     """
-    _copy("putmem_nbi", dst, src, nbytes, pe, scope, _semantic)
+    _copy(op_table.PUTMEM_NBI, dst, src, nbytes, pe, scope, _semantic)
 
 
 @builtin
@@ -116,7 +117,7 @@ def getmem(
 
     OpenSHMEM 1.5, 9.6.1.4.
     """
-    _copy("getmem", dst, src, nbytes, pe, scope, _semantic)
+    _copy(op_table.GETMEM, dst, src, nbytes, pe, scope, _semantic)
 
 
 @builtin
@@ -127,7 +128,7 @@ def getmem_nbi(
 
     Transport ``p2p`` makes the copy before it returns: the program computes nothing meanwhile. OpenSHMEM 1.5, 9.6.2.2.
     """
-    _copy("getmem_nbi", dst, src, nbytes, pe, scope, _semantic)
+    _copy(op_table.GETMEM_NBI, dst, src, nbytes, pe, scope, _semantic)
 
 
 @builtin
@@ -135,7 +136,7 @@ def put(
     dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """``putmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.1.1."""
-    _copy_elements("put", "putmem", dst, src, nelems, pe, scope, _semantic)
+    _copy_elements("put", op_table.PUTMEM, dst, src, nelems, pe, scope, _semantic)
 
 
 @builtin
@@ -143,7 +144,7 @@ def put_nbi(
     dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """``putmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.2.1."""
-    _copy_elements("put_nbi", "putmem_nbi", dst, src, nelems, pe, scope, _semantic)
+    _copy_elements("put_nbi", op_table.PUTMEM_NBI, dst, src, nelems, pe, scope, _semantic)
 
 
 @builtin
@@ -151,7 +152,7 @@ def get(
     dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """``getmem`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.1.4."""
-    _copy_elements("get", "getmem", dst, src, nelems, pe, scope, _semantic)
+    _copy_elements("get", op_table.GETMEM, dst, src, nelems, pe, scope, _semantic)
 
 
 @builtin
@@ -159,7 +160,7 @@ def get_nbi(
     dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """``getmem_nbi`` of ``nelems`` elements of the pointers' common element type. OpenSHMEM 1.5, 9.6.2.2."""
-    _copy_elements("get_nbi", "getmem_nbi", dst, src, nelems, pe, scope, _semantic)
+    _copy_elements("get_nbi", op_table.GETMEM_NBI, dst, src, nelems, pe, scope, _semantic)
 
 
 @builtin
@@ -167,28 +168,28 @@ def copy(
     dst: Pointer, src: Pointer, nelems: Integer, pe: Integer, scope: Scope = "block", _semantic: Any = None
 ) -> None:
     """Copy ``nelems`` elements to PE ``pe`` and wait until they are there: ``put``, then ``quiet``."""
-    _copy_elements("copy", "putmem", dst, src, nelems, pe, scope, _semantic)
-    emit(_semantic, "quiet")
+    _copy_elements("copy", op_table.PUTMEM, dst, src, nelems, pe, scope, _semantic)
+    emit(_semantic, op_table.QUIET)
 
 
 def _strided(
-    op: str, dst: Any, src: Any, dst_stride: Any, src_stride: Any, nelems: Any, pe: Any, scope: Any, semantic: Any
+    op: Op, dst: Any, src: Any, dst_stride: Any, src_stride: Any, pe: Any, scope: Any, semantic: Any, **counts: Any
 ) -> None:
-    dtype = _same_elements(op, dst, src, "")
+    """``counts``: the op's ``nelems``, or its ``bsize`` and ``nblocks``."""
+    dtype = _same_elements(op.name, dst, src, "")
     if dtype != _moved(dtype):
         dst, src = (_pointing_to(_moved(dtype), ptr, semantic) for ptr in (dst, src))
     emit(
         semantic,
         op,
-        [
-            dst,
-            src,
-            _check.stride(op, "dst_stride", dst_stride, semantic),
-            _check.stride(op, "src_stride", src_stride, semantic),
-            _check.byte_count(op, "nelems", nelems, semantic),
-            _check.pe_number(op, "pe", pe, semantic),
-        ],
-        [_check.element_type(op, "dst", dst), _check.choice(op, "scope", scope, ThreadScope)],
+        dst=dst,
+        src=src,
+        dst_stride=_check.stride(op.name, "dst_stride", dst_stride, semantic),
+        src_stride=_check.stride(op.name, "src_stride", src_stride, semantic),
+        **{name: _check.byte_count(op.name, name, count, semantic) for name, count in counts.items()},
+        pe=_check.pe_number(op.name, "pe", pe, semantic),
+        type=_check.element_type(op.name, "dst", dst),
+        scope=_check.choice(op.name, "scope", scope, ThreadScope),
     )
 
 
@@ -207,7 +208,7 @@ def iput(
 
     Strides are in elements. Otherwise as ``put``. OpenSHMEM 1.5, 9.6.1.3.
     """
-    _strided("iput", dst, src, dst_stride, src_stride, nelems, pe, scope, _semantic)
+    _strided(op_table.IPUT, dst, src, dst_stride, src_stride, pe, scope, _semantic, nelems=nelems)
 
 
 @builtin
@@ -225,7 +226,62 @@ def iget(
 
     Strides are in elements. Otherwise as ``get``. OpenSHMEM 1.5, 9.6.1.6.
     """
-    _strided("iget", dst, src, dst_stride, src_stride, nelems, pe, scope, _semantic)
+    _strided(op_table.IGET, dst, src, dst_stride, src_stride, pe, scope, _semantic, nelems=nelems)
+
+
+@builtin
+def ibput(
+    dst: Pointer,
+    src: Pointer,
+    dst_stride: Integer,
+    src_stride: Integer,
+    bsize: Integer,
+    nblocks: Integer,
+    pe: Integer,
+    scope: Scope = "block",
+    _semantic: Any = None,
+) -> None:
+    """Copy ``nblocks`` blocks of ``bsize`` elements, ``src_stride`` apart, to PE ``pe``, ``dst_stride`` apart there.
+
+    A tile of a matrix in one call: a block is a row of the tile, and a stride the length of a row of the matrix.
+    Transport ``p2p`` moves 16 bytes at a time where both addresses and, in bytes, both strides and the blocks are
+    multiples of 16. The other transports put one block after the other. Otherwise as ``put``.
+
+    Args:
+        dst: scalar pointer into the symmetric heap.
+        src: scalar pointer to memory of this PE, symmetric or not, of the same element type.
+        dst_stride: elements from the first of a block to the first of the next in ``dst``, at least ``bsize``, or at
+            most ``-bsize``.
+        src_stride: the same in ``src``, where blocks may overlap.
+        bsize: elements of a block.
+        nblocks: number of blocks.
+        pe: the target PE.
+        scope: ``"block"``, ``"warp"`` or ``"thread"``.
+
+    OpenSHMEM 1.6, 9.6.1.4.
+    """
+    counts = {"bsize": bsize, "nblocks": nblocks}
+    _strided(op_table.IBPUT, dst, src, dst_stride, src_stride, pe, scope, _semantic, **counts)
+
+
+@builtin
+def ibget(
+    dst: Pointer,
+    src: Pointer,
+    dst_stride: Integer,
+    src_stride: Integer,
+    bsize: Integer,
+    nblocks: Integer,
+    pe: Integer,
+    scope: Scope = "block",
+    _semantic: Any = None,
+) -> None:
+    """Copy ``nblocks`` blocks of ``bsize`` elements, ``src_stride`` apart on PE ``pe``, to ``dst`` on this PE.
+
+    Arguments as ``ibput``'s, but ``src`` is the symmetric one. Otherwise as ``get``. OpenSHMEM 1.6, 9.6.1.8.
+    """
+    counts = {"bsize": bsize, "nblocks": nblocks}
+    _strided(op_table.IBGET, dst, src, dst_stride, src_stride, pe, scope, _semantic, **counts)
 
 
 def _bits(dtype: tl.dtype) -> tl.dtype:
@@ -268,7 +324,7 @@ def p(dst: Pointer, value: Number, pe: Integer, _semantic: Any = None) -> None:
     value = _semantic.cast(value, tl.uint8) if dtype.is_bool() else _semantic.bitcast(value, _bits(dtype))
     dst = _pointing_to(_bits(dtype), dst, _semantic)
     kind = _check.element_type("p", "dst", dst)
-    emit(_semantic, "p", [dst, value, _check.pe_number("p", "pe", pe, _semantic)], [kind])
+    emit(_semantic, op_table.P, dst=dst, value=value, pe=_check.pe_number("p", "pe", pe, _semantic), type=kind)
 
 
 @builtin
@@ -281,5 +337,6 @@ def g(src: Pointer, pe: Integer, _semantic: Any = None) -> tl.tensor:
     dtype = src.type.element_ty
     src = _pointing_to(_bits(dtype), src, _semantic)
     kind = _check.element_type("g", "src", src)
-    value = emit(_semantic, "g", [src, _check.pe_number("g", "pe", pe, _semantic)], [kind], result=_bits(dtype))
+    pe = _check.pe_number("g", "pe", pe, _semantic)
+    value = emit(_semantic, op_table.G, src=src, pe=pe, type=kind, result=_bits(dtype))
     return _semantic.cast(value, dtype) if dtype.is_bool() else _semantic.bitcast(value, dtype)

@@ -9,17 +9,18 @@ from typing import Any
 
 import triton.language as tl
 
+from triton_dist._C import op_table
+from triton_dist._C.op_table import Cmp, Op, SignalUpdate, ThreadScope
 from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 from triton_dist.language._types import Integer, Pointer, Scope
-from triton_dist.language.constants import Cmp, SignalOp, ThreadScope
 
 __all__ = ["putmem_signal", "putmem_signal_nbi", "signal_fetch", "signal_op", "signal_wait_until"]
 
 
 def _put_signal(
-    op: str,
+    op: Op,
     dst: Any,
     src: Any,
     nbytes: Any,
@@ -33,15 +34,14 @@ def _put_signal(
     emit(
         semantic,
         op,
-        [
-            _check.pointer(op, "dst", dst),
-            _check.pointer(op, "src", src),
-            _check.byte_count(op, "nbytes", nbytes, semantic),
-            _check.signal_pointer(op, "sig_addr", sig_addr),
-            _check.word(op, "signal", signal, semantic),
-            _check.pe_number(op, "pe", pe, semantic),
-        ],
-        [_check.constant(op, "sig_op", sig_op, SignalOp), _check.choice(op, "scope", scope, ThreadScope)],
+        dst=_check.pointer(op.name, "dst", dst),
+        src=_check.pointer(op.name, "src", src),
+        nbytes=_check.byte_count(op.name, "nbytes", nbytes, semantic),
+        sig_addr=_check.signal_pointer(op.name, "sig_addr", sig_addr),
+        signal=_check.word(op.name, "signal", signal, semantic),
+        sig_op=_check.constant(op.name, "sig_op", sig_op, SignalUpdate),
+        pe=_check.pe_number(op.name, "pe", pe, semantic),
+        scope=_check.choice(op.name, "scope", scope, ThreadScope),
     )
 
 
@@ -73,7 +73,7 @@ def putmem_signal(
 
     OpenSHMEM 1.5, 9.8.3.
     """
-    _put_signal("putmem_signal", dst, src, nbytes, sig_addr, signal, sig_op, pe, scope, _semantic)
+    _put_signal(op_table.PUTMEM_SIGNAL, dst, src, nbytes, sig_addr, signal, sig_op, pe, scope, _semantic)
 
 
 @builtin
@@ -89,7 +89,7 @@ def putmem_signal_nbi(
     _semantic: Any = None,
 ) -> None:
     """As ``putmem_signal``, but ``src`` must not be written before ``quiet``. OpenSHMEM 1.5, 9.8.4."""
-    _put_signal("putmem_signal_nbi", dst, src, nbytes, sig_addr, signal, sig_op, pe, scope, _semantic)
+    _put_signal(op_table.PUTMEM_SIGNAL_NBI, dst, src, nbytes, sig_addr, signal, sig_op, pe, scope, _semantic)
 
 
 @builtin
@@ -110,13 +110,11 @@ def signal_op(sig_addr: Pointer, signal: Integer, sig_op: tl.constexpr, pe: Inte
     op = "signal_op"
     emit(
         _semantic,
-        op,
-        [
-            _check.signal_pointer(op, "sig_addr", sig_addr),
-            _check.word(op, "signal", signal, _semantic),
-            _check.pe_number(op, "pe", pe, _semantic),
-        ],
-        [_check.constant(op, "sig_op", sig_op, SignalOp)],
+        op_table.SIGNAL_OP,
+        sig_addr=_check.signal_pointer(op, "sig_addr", sig_addr),
+        signal=_check.word(op, "signal", signal, _semantic),
+        sig_op=_check.constant(op, "sig_op", sig_op, SignalUpdate),
+        pe=_check.pe_number(op, "pe", pe, _semantic),
     )
 
 
@@ -127,7 +125,7 @@ def signal_fetch(sig_addr: Pointer, _semantic: Any = None) -> tl.tensor:
     OpenSHMEM 1.5, 9.8.5.
     """
     sig_addr = _check.signal_pointer("signal_fetch", "sig_addr", sig_addr)
-    return emit(_semantic, "signal_fetch", [sig_addr], result=sig_addr.type.element_ty)
+    return emit(_semantic, op_table.SIGNAL_FETCH, sig_addr=sig_addr, result=sig_addr.type.element_ty)
 
 
 @builtin
@@ -152,8 +150,9 @@ def signal_wait_until(sig_addr: Pointer, cmp: tl.constexpr, cmp_value: Integer, 
     sig_addr = _check.signal_pointer(op, "sig_addr", sig_addr)
     return emit(
         _semantic,
-        op,
-        [sig_addr, _check.word(op, "cmp_value", cmp_value, _semantic)],
-        [_check.constant(op, "cmp", cmp, Cmp)],
+        op_table.SIGNAL_WAIT_UNTIL,
+        sig_addr=sig_addr,
+        cmp=_check.constant(op, "cmp", cmp, Cmp),
+        cmp_value=_check.word(op, "cmp_value", cmp_value, _semantic),
         result=sig_addr.type.element_ty,
     )

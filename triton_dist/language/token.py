@@ -6,6 +6,7 @@ from typing import Any
 
 import triton.language as tl
 
+from triton_dist._C import op_table
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 
@@ -41,7 +42,7 @@ def consume_token(value: Any, token: tl.tensor, _semantic: Any = None) -> tl.ten
         raise TypeError(f"consume_token: value must be a pointer or an integer, got {value!r}")
     if not isinstance(token, tl.tensor) or token.type not in (tl.int64, tl.uint64):
         raise TypeError(f"consume_token: token must be what a wait returned, got {token!r}")
-    zero = emit(_semantic, "token_zero", [token], result=tl.int32)
+    zero = emit(_semantic, op_table.TOKEN_ZERO, token=token, result=tl.int32)
     if value.type.scalar.is_int():
         zero = _semantic.cast(zero, value.type.scalar)
     return _semantic.add(value, zero, sanitize_overflow=False)

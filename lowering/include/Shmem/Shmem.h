@@ -22,15 +22,18 @@ enum class Transport { Nvshmem, Rocshmem, Rocshmem6, P2p };
 enum class Caller { EveryThread, Block, Warp, Elected };
 
 /// What a C routine returns: the op's result (void where it has none), a status that is ignored, or nothing although
-/// the op has a result, its token.
-enum class Returns { Result, Status, Token };
+/// the op has a result, its token. Or the address of its first argument's copy on a PE: the op's result is how far away
+/// that is, or whether it is reached. For the last two the first argument is the first byte of the symmetric heap.
+enum class Returns { Result, Status, Token, Distance, HeapDistance, HeapIsReachable };
 
 /// Whether a type is a pointer as Triton or, after its conversion, LLVM has it.
 bool isScalarPointer(mlir::Type type);
 
 // What the op table's classes share (see ShmemOps.td). An op's attributes win over what its entry says.
-llvm::StringRef pickRoutine(Transport transport, llvm::StringRef nvshmem, llvm::StringRef rocshmem,
-                            llvm::StringRef p2p);
+struct Routines {
+  llvm::StringRef nvshmem, rocshmem, rocshmem6, p2p;
+};
+llvm::StringRef pickRoutine(Transport transport, const Routines &routines);
 Caller callerOf(mlir::Operation *op, Caller otherwise);
 bool isRelease(mlir::Operation *op, bool otherwise);
 bool isAcquire(mlir::Operation *op, bool otherwise);
@@ -41,9 +44,23 @@ llvm::LogicalResult verifyElements(mlir::Operation *op);
 
 #include "Shmem/ShmemDialect.h.inc"
 #include "Shmem/ShmemEnums.h.inc"
+
+namespace triton_dist::shmem {
+
+/// The name of an element type in a library's routines.
+struct TypeName {
+  ElementType type;
+  llvm::StringRef name;
+};
+
+} // namespace triton_dist::shmem
+
 #include "Shmem/ShmemInterfaces.h.inc"
 
 namespace triton_dist::shmem {
+
+/// Whether elements of a type are floats.
+bool isFloat(ElementType type);
 
 /// In which type an element's value is passed: integers without a sign, the 16-bit floats as their bits.
 mlir::Type registerType(mlir::MLIRContext *context, ElementType type);

@@ -19,8 +19,14 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
       `$op` and `$scope` stand for the op's attributes as that library spells them,
       `$aligned` for what the plan found out about the operands.
     }], "::llvm::StringRef", "getRoutine", (ins "::triton_dist::shmem::Transport":$transport)>,
-    StaticInterfaceMethod<"What the routine returns.",
-      "::triton_dist::shmem::Returns", "getReturns">,
+    StaticInterfaceMethod<"What a transport's routine returns.",
+      "::triton_dist::shmem::Returns", "getReturns", (ins "::triton_dist::shmem::Transport":$transport)>,
+    StaticInterfaceMethod<[{
+      The element types that NVSHMEM's routine names otherwise than by C's type of that
+      width. A float named as an integer is passed and returned as its bits.
+    }], "::llvm::ArrayRef<::triton_dist::shmem::TypeName>", "getNvshmemTypeNames">,
+    StaticInterfaceMethod<"Whether a routine that takes no PE does for all PEs what the op does for one.",
+      "bool", "isForAllPes">,
     StaticInterfaceMethod<[{
       The routine's arguments in order: an attribute's name where the argument is
       that attribute, an empty string where it is the next operand.
@@ -28,6 +34,16 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
     StaticInterfaceMethod<"Whether every PE of a team must call it.", "bool", "isCollective">,
     StaticInterfaceMethod<"Whether our own routine takes the number of the wait (see WaitSites.h).",
       "bool", "takesSite">,
+    StaticInterfaceMethod<[{
+      Whether the libraries other than ours have a routine for one of the op's blocks only,
+      which takes two addresses, a number of bytes and a PE.
+    }], "bool", "isByBlocks">,
+    StaticInterfaceMethod<"The type of the words that a report of a wait compares, where they are no elements.",
+      "::llvm::StringRef", "getComparedWord">,
+    InterfaceMethod<[{
+      How many elements of each PE NVSHMEM keeps in memory of a fixed size while it combines
+      them; null where it keeps none.
+    }], "::mlir::Value", "getScratchElements">,
     StaticInterfaceMethod<[{
       What is called after our own wait on NVSHMEM: its test of one element, or of any
       of some, which makes what a network wrote consistent. Empty where nothing is.
@@ -47,6 +63,8 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
       "bool", "isRma">,
     InterfaceMethod<"The PE that the op acts on, if it names one.",
       "::mlir::Value", "getPeOperand">,
+    InterfaceMethod<"The team that the op acts on, if it names one.",
+      "::mlir::Value", "getTeamOperand">,
     InterfaceMethod<"Who of the program's threads makes the call.",
       "::triton_dist::shmem::Caller", "getCaller">,
     InterfaceMethod<
@@ -58,6 +76,12 @@ def Shmem_LibraryCall : OpInterface<"LibraryCall"> {
     StaticInterfaceMethod<"Whether a transport's routine does this ordering, so that no fence is needed around it.",
       "bool", "ordersItself", (ins "::triton_dist::shmem::Transport":$transport)>,
   ];
+}
+
+def Shmem_OpaqueNumber : OpInterface<"OpaqueNumber"> {
+  let cppNamespace = "::triton_dist::shmem";
+  let description = "An op without effects that is a number, which only the lowering tells LLVM.";
+  let methods = [StaticInterfaceMethod<"The number.", "int64_t", "getNumber">];
 }
 
 #endif // SHMEM_INTERFACES_TD

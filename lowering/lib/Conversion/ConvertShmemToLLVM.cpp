@@ -94,6 +94,27 @@ public:
     builder.setInsertionPointToStart(joined);
   }
 
+  /// Runs `body` for each number from 0 up to `count`, an i64; the insertion point ends up behind it.
+  void forEach(Value count, llvm::function_ref<void(Value)> body) {
+    Type i64 = builder.getI64Type();
+    Value zero = constant(i64, 0), one = constant(i64, 1);
+    Block *before = builder.getInsertionBlock();
+    Block *after = before->splitBlock(builder.getInsertionPoint());
+    Block *head = builder.createBlock(after, TypeRange(i64), loc);
+    Block *inside = builder.createBlock(after);
+    builder.setInsertionPointToEnd(before);
+    LLVM::BrOp::create(builder, loc, zero, head);
+    builder.setInsertionPointToStart(head);
+    Value number = head->getArgument(0);
+    Value isLess = LLVM::ICmpOp::create(builder, loc, LLVM::ICmpPredicate::ult, number, count);
+    LLVM::CondBrOp::create(builder, loc, isLess, inside, after);
+    builder.setInsertionPointToStart(inside);
+    body(number);
+    Value next = LLVM::AddOp::create(builder, loc, number, one);
+    LLVM::BrOp::create(builder, loc, next, head);
+    builder.setInsertionPointToStart(after);
+  }
+
 private:
   OpBuilder builder;
   Location loc;
@@ -180,12 +201,11 @@ public:
 
   void lower(Operation *op) {
     Value result;
-    if (auto libraryCall = dyn_cast<LibraryCall>(op)) {
-      result = lowerCall(libraryCall);
-    } else {
-      // What Triton's passes must not know, LLVM may: the token is zero, the condition true.
+    if (auto number = dyn_cast<OpaqueNumber>(op)) {
       ProgramBuilder b(op, target, meetingThreads);
-      result = b.constant(op->getResult(0).getType(), isa<AlwaysOp>(op) ? 1 : 0);
+      result = b.constant(op->getResult(0).getType(), number.getNumber());
+    } else {
+      result = lowerCall(cast<LibraryCall>(op));
     }
     if (result)
       op->getResult(0).replaceAllUsesWith(result);
@@ -230,8 +250,9 @@ private:
   Value lowerCallBetweenBarriers(ProgramBuilder &b, LibraryCall op) {
 
     SmallVector<Value> arguments;
-    if (asksAboutHeap(op))
-      arguments.push_back(heapBase(b));
+    Returns returns = op.getReturns(transport);
+    if (returns == Returns::HeapDistance || returns == Returns::HeapIsReachable)
+      arguments.push_back(heapBase(b)); // NVSHMEM answers for an object only
     unsigned operand = 0;
     for (StringRef attribute : op.getCallSignature())
       arguments.push_back(attribute.empty() ? libraryArgument(b, op->getOperand(operand++))
@@ -277,7 +298,7 @@ private:
       b.barrier();
       if (op->getNumResults() == 0)
         return {};
-      if (op.getReturns() == Returns::Token)
+      if (returns == Returns::Token)
         return b.constant(op->getResult(0).getType(), 0);
       if (op->getResult(0).use_empty())
         return {};
@@ -286,21 +307,53 @@ private:
     llvm_unreachable("a caller that is not lowered");
   }
 
-  /// The one library call; its result, if any, as the op has it.
+  /// The library call, or one for each block; its result, if any, as the op has it.
   Value call(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
-    Value returned = callRoutine(b, op, arguments);
-    if (op->getNumResults() == 0 || op.getReturns() != Returns::Result)
+    if (op.isByBlocks() && libraryOf(op, transport) != Transport::P2p) {
+      callForEachBlock(b, op, arguments);
       return {};
-    if (!answersWithAddress(op))
+    }
+    Value returned = callRoutine(b, op, arguments);
+    if (op->getNumResults() == 0)
+      return {};
+    switch (op.getReturns(transport)) {
+    case Returns::Result:
       return returned;
-    Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), returned);
-    if (isa<IsReachableOp>(op.getOperation())) {
+    case Returns::Status:
+    case Returns::Token:
+      return {};
+    case Returns::Distance:
+    case Returns::HeapDistance: {
+      Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), returned);
+      Value here = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), arguments.front());
+      return LLVM::SubOp::create(*b, b.getLoc(), there, here);
+    }
+    case Returns::HeapIsReachable: {
+      Value there = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), returned);
       Value reached =
           LLVM::ICmpOp::create(*b, b.getLoc(), LLVM::ICmpPredicate::ne, there, b.constant(b->getI64Type(), 0));
       return LLVM::ZExtOp::create(*b, b.getLoc(), b->getI32Type(), reached);
     }
-    Value here = LLVM::PtrToIntOp::create(*b, b.getLoc(), b->getI64Type(), arguments.front());
-    return LLVM::SubOp::create(*b, b.getLoc(), there, here);
+    }
+    llvm_unreachable("a routine that returns something else");
+  }
+
+  /// `arguments`: dst, src, the strides of both, and the size of a block in elements; the number of blocks; the PE.
+  void callForEachBlock(ProgramBuilder &b, LibraryCall op, ArrayRef<Value> arguments) {
+    auto type = op->getAttrOfType<ElementTypeAttr>("type").getValue();
+    Value elementSize = b.constant(b->getI64Type(), elementBytes(type));
+    auto inBytes = [&](Value elements) -> Value { return LLVM::MulOp::create(*b, b.getLoc(), elements, elementSize); };
+    Value strides[] = {inBytes(arguments[2]), inBytes(arguments[3])}, nbytes = inBytes(arguments[4]);
+    b.forEach(arguments[5], [&](Value number) {
+      SmallVector<Value> passed;
+      for (auto [begin, stride] : llvm::zip_equal(arguments.take_front(2), strides)) {
+        Value offset = LLVM::MulOp::create(*b, b.getLoc(), number, stride);
+        passed.push_back(LLVM::GEPOp::create(*b, b.getLoc(), begin.getType(), b->getI8Type(), begin,
+                                             ArrayRef<LLVM::GEPArg>{offset}));
+      }
+      passed.append({nbytes, arguments.back()});
+      callRoutine(b, op, passed);
+    });
   }
 
   /// What the routine returned, if anything.
@@ -309,7 +362,7 @@ private:
     routines.insert(name);
     if (isRocshmem(libraryOf(op, transport)))
       return rocshmem::call(*b, op, transport, arguments);
-    if (isForAllPes(op))
+    if (op.isForAllPes())
       arguments = {};
     if (takesBits(op, transport))
       return callWithBits(b, op, name, arguments);
@@ -350,26 +403,21 @@ private:
     return called.getNumResults() ? called.getResult() : Value();
   }
 
-  /// An op for one PE whose routine does the same for all, and takes none.
-  static bool isForAllPes(LibraryCall op) { return isa<PeFenceOp, PeQuietOp>(op.getOperation()); }
-
   Type returnType(LibraryCall op) {
     MLIRContext *context = module.getContext();
-    if (op.getReturns() == Returns::Status)
+    switch (op.getReturns(transport)) {
+    case Returns::Result:
+      return op->getNumResults() ? op->getResult(0).getType() : LLVM::LLVMVoidType::get(context);
+    case Returns::Status:
       return IntegerType::get(context, 32);
-    if (op.getReturns() == Returns::Token || op->getNumResults() == 0)
+    case Returns::Token:
       return LLVM::LLVMVoidType::get(context);
-    if (answersWithAddress(op))
+    case Returns::Distance:
+    case Returns::HeapDistance:
+    case Returns::HeapIsReachable:
       return LLVM::LLVMPointerType::get(context);
-    return op->getResult(0).getType();
-  }
-
-  /// OpenSHMEM knows where a peer keeps an object (shmem_ptr); how far away and whether at all follow from that.
-  bool answersWithAddress(LibraryCall op) { return isa<SymmOffsetOp>(op.getOperation()) || asksAboutHeap(op); }
-
-  /// NVSHMEM answers for an object only: ask about the first byte of the heap.
-  bool asksAboutHeap(LibraryCall op) {
-    return transport == Transport::Nvshmem && isa<HeapDistanceOp, IsReachableOp>(op.getOperation());
+    }
+    llvm_unreachable("a routine that returns something else");
   }
 
   Value heapBase(ProgramBuilder &b) {

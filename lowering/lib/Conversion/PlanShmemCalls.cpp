@@ -62,7 +62,7 @@ std::optional<int64_t> constantOf(Value value) {
 /// What looks wrong with `op` in a world of `nPes` PEs (0: not known); empty when nothing does.
 std::string findDoubt(LibraryCall op, int32_t nPes) {
   std::optional<int64_t> pe = constantOf(op.getPeOperand());
-  if (nPes == 0 || !pe || (*pe >= 0 && *pe < nPes) || isa<PollOp>(op.getOperation())) // its -1 is an unknown PE
+  if (nPes == 0 || !pe || (*pe >= 0 && *pe < nPes))
     return {};
   return llvm::formatv("{0}: pe {1} is out of range [0, {2})", op->getName().getStringRef(), *pe, nPes);
 }
@@ -109,11 +109,12 @@ std::string numberOfElements(Value nelems) {
 /// does not fit (nvshmemi_reducescatter_allpush_threadgroup, device/coll/reducescatter.cuh): who launches `op` should
 /// know how much it is. Empty where there is no such limit, or the size is not known.
 std::string scratchNeeded(LibraryCall op, Transport transport) {
-  auto scattering = dyn_cast<ReducescatterOp>(op.getOperation());
-  if (!scattering || transport != Transport::Nvshmem || constantOf(scattering.getTeam()) != 0)
+  Value kept = op.getScratchElements();
+  if (!kept || transport != Transport::Nvshmem || constantOf(op.getTeamOperand()) != 0)
     return {};
-  std::string nelems = numberOfElements(scattering.getNelems());
-  return nelems.empty() ? "" : llvm::formatv("{0}\t{1}", nelems, elementBytes(scattering.getType())).str();
+  std::string nelems = numberOfElements(kept);
+  auto type = op->getAttrOfType<ElementTypeAttr>("type").getValue();
+  return nelems.empty() ? "" : llvm::formatv("{0}\t{1}", nelems, elementBytes(type)).str();
 }
 
 std::string sourceLine(Location loc) {

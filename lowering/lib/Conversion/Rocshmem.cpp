@@ -73,7 +73,7 @@ Entry lookUp(LibraryCall op, Transport transport) {
   if (declaration.empty())
     return fail("is not available");
 
-  if (auto type = op->getAttrOfType<ElementTypeAttr>("type")) {
+  if (auto type = op->getAttrOfType<ElementTypeAttr>("type"); type && declaration.contains("$type")) {
     StringRef name = typeName(types, type.getValue());
     if (name.empty())
       return fail("is not available for " + stringifyElementType(type.getValue()));
@@ -86,12 +86,6 @@ Entry lookUp(LibraryCall op, Transport transport) {
 
   if (auto scope = op->getAttrOfType<ThreadScopeAttr>("scope")) {
     bool isForBlockOnly = !declaration.contains("$scope");
-    // Up to ROCm 6.4 the world's barriers are a work-group's, and named the other way round.
-    if (transport == Transport::Rocshmem6 && (isa<BarrierAllOp, SyncAllOp>(op.getOperation()))) {
-      isForBlockOnly = true;
-      replaceAll(entry.declaration, " rocshmem_", " rocshmem_wg_");
-      replaceAll(entry.declaration, "$scope", "");
-    }
     if (isForBlockOnly && scope.getValue() != ThreadScope::Block)
       return fail("is available for scope block only");
     replaceAll(entry.declaration, "$scope", scopeSuffix(scope.getValue()));
@@ -268,7 +262,7 @@ Value rocshmem::call(OpBuilder &builder, LibraryCall op, Transport transport, Ar
     ++argument, ++attribute;
   }
   Value result = routine.emit(prototype);
-  bool isSeenValueMissing = !result && op->getNumResults() && op.getReturns() == Returns::Result;
+  bool isSeenValueMissing = !result && op->getNumResults() && op.getReturns(transport) == Returns::Result;
   if (!isSeenValueMissing)
     return result;
   // A wait that does not say what it saw: look at the variable again.

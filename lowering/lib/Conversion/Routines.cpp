@@ -6,6 +6,7 @@
 #include "Rocshmem.h"
 #include "Shmem/Nvshmem.h"
 #include "Shmem/Rocshmem.h"
+#include "device/Enums.h"
 
 #include "llvm/ADT/StringSwitch.h"
 
@@ -76,20 +77,13 @@ StringRef nvshmemTypeName(ElementType type) {
   llvm_unreachable("an element type without a name");
 }
 
-/// The name in the routine that `op` calls. NVSHMEM has some routines under the names of C's own types only.
+/// The name in the routine that `op` calls.
 StringRef typeName(LibraryCall op, ElementType type, Transport transport) {
   if (transport == Transport::P2p)
     return stringifyElementType(type);
-  if (takesBits(op, transport))
-    return nvshmemTypeName(ElementType::U64);
-  bool adds = isa<AtomicAddOp, AtomicFetchAddOp, AtomicIncOp, AtomicFetchIncOp>(op);
-  if (adds && type == ElementType::I64)
-    return "long";
-  bool compares = op->hasAttr("cmp");
-  if (compares && type == ElementType::I16)
-    return "short";
-  if (compares && type == ElementType::U16)
-    return "ushort";
+  for (const TypeName &other : op.getNvshmemTypeNames())
+    if (other.type == type)
+      return other.name;
   return nvshmemTypeName(type);
 }
 
@@ -154,11 +148,11 @@ std::string shmem::testAfter(LibraryCall op, Transport transport) {
   return transport == Transport::Nvshmem ? spelled(op, op.getNvshmemTest(), transport) : "";
 }
 
-/// NVSHMEM's swap of a double finds the right bits, and then converts them to a double as if they were a number (3.4.5,
-/// NVSHMEM_TYPE_SWAP_CAST in device/nvshmem_defines.h; mended in 3.8.0).
 bool shmem::takesBits(LibraryCall op, Transport transport) {
   auto type = op->getAttrOfType<ElementTypeAttr>("type");
-  return transport == Transport::Nvshmem && isa<AtomicSwapOp>(op.getOperation()) && type.getValue() == ElementType::F64;
+  if (transport != Transport::Nvshmem || !type || !isFloat(type.getValue()))
+    return false;
+  return llvm::any_of(op.getNvshmemTypeNames(), [&](const TypeName &other) { return other.type == type.getValue(); });
 }
 
 unsigned shmem::elementBytes(ElementType type) {
@@ -210,12 +204,20 @@ constexpr Numbers kRocshmem = {
      triton_dist::rocshmem::kCmpGe, triton_dist::rocshmem::kCmpLt, triton_dist::rocshmem::kCmpLe},
 };
 
+/// Our own library takes the dialect's numbers.
+template <typename Enum, typename Device> constexpr bool equal(Enum value, Device device) {
+  return static_cast<int64_t>(value) == static_cast<int64_t>(device);
+}
+static_assert(equal(SignalUpdate::Set, device::kSet) && equal(SignalUpdate::Add, device::kAdd));
+static_assert(equal(Cmp::Eq, device::kEq) && equal(Cmp::Ne, device::kNe) && equal(Cmp::Gt, device::kGt) &&
+              equal(Cmp::Ge, device::kGe) && equal(Cmp::Lt, device::kLt) && equal(Cmp::Le, device::kLe));
+
 } // namespace
 
 int64_t shmem::libraryValue(Operation *op, StringRef name, Transport transport) {
   int64_t value = cast<IntegerAttr>(op->getAttr(name)).getInt();
   if (transport == Transport::P2p)
-    return value; // our own library takes the dialect's numbers
+    return value;
   const Numbers &numbers = isRocshmem(transport) ? kRocshmem : kNvshmem;
   // By name: to MLIR, attributes of all enums are i32 and differ in their range only.
   return name == "cmp" ? numbers.comparisons[value] : numbers.signalUpdates[value];

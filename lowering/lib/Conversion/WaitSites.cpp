@@ -20,12 +20,10 @@ int32_t triton_dist::shmem::siteOf(LibraryCall op) {
   return number ? number.getInt() : 0;
 }
 
-/// Signals and barrier counters are unsigned 64-bit words. The type of an element is an attribute of the op.
+/// A collective waits for counters of its barriers, not for elements.
 static std::string comparedType(LibraryCall op) {
-  if (isa<PollOp>(op.getOperation()))
-    return "i32";
   auto type = op->getAttrOfType<ElementTypeAttr>("type");
-  return op.isCollective() || !type ? "u64" : stringifyElementType(type.getValue()).str();
+  return (op.isCollective() || !type ? op.getComparedWord() : stringifyElementType(type.getValue())).str();
 }
 
 static void appendLines(Location loc, std::string &lines) {

@@ -14,15 +14,16 @@ bool shmem::isScalarPointer(Type type) {
   return isa<LLVM::LLVMPointerType>(type) || type.getAbstractType().getName() == "tt.ptr";
 }
 
-llvm::StringRef shmem::pickRoutine(Transport transport, StringRef nvshmem, StringRef rocshmem, StringRef p2p) {
+llvm::StringRef shmem::pickRoutine(Transport transport, const Routines &routines) {
   switch (transport) {
   case Transport::Nvshmem:
-    return nvshmem;
+    return routines.nvshmem;
   case Transport::Rocshmem:
+    return routines.rocshmem;
   case Transport::Rocshmem6:
-    return rocshmem;
+    return routines.rocshmem6;
   case Transport::P2p:
-    return p2p;
+    return routines.p2p;
   }
   llvm_unreachable("a transport without routines");
 }
@@ -76,7 +77,7 @@ Type shmem::registerType(MLIRContext *context, ElementType type) {
   llvm_unreachable("an element type without a register");
 }
 
-static bool isFloat(ElementType type) {
+bool shmem::isFloat(ElementType type) {
   switch (type) {
   case ElementType::F16:
   case ElementType::BF16:

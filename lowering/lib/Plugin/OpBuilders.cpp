@@ -94,11 +94,6 @@ template <typename Op> constexpr bool isWait() {
   return false;
 }
 
-/// Results that are multiples of a page: heaps are mapped at page boundaries, and zero is a multiple of anything.
-/// Triton's axis analysis may know, so that a pointer moved by them keeps its alignment.
-template <typename Op>
-constexpr bool isPageMultiple =
-    std::is_same_v<Op, SymmOffsetOp> || std::is_same_v<Op, HeapDistanceOp> || std::is_same_v<Op, TokenZeroOp>;
 constexpr int32_t kPageBytes = 4096;
 
 template <typename Op> ArrayRef<StringRef> attributesOf() {
@@ -122,7 +117,7 @@ template <typename Op> void buildOp(TritonOpBuilder &triton, std::vector<Value> 
   state.addOperands(operands);
   for (auto [name, constant] : llvm::zip_equal(attributes, constants))
     state.addAttribute(name, at.builder.getI32IntegerAttr(constantOf(constant)));
-  if constexpr (isPageMultiple<Op>)
+  if constexpr (Op::isPageMultiple()) // for Triton's axis analysis: a pointer moved by it keeps its alignment
     state.addAttribute("tt.divisibility", at.builder.getI32TensorAttr(kPageBytes));
 
   if constexpr (isWait<Op>()) {

@@ -550,6 +550,22 @@ def interleaved_elements(world, bug):
 
 
 @triton.jit
+def tiles(x, y, flag, result):
+    other = 1 - dl.my_pe()
+    dl.ibput(x, y, 4, 1, 2, 4, other)
+    dl.ibput(x + 2, y, 4, 1, 2, 4, other)
+    dl.fence()
+    dl.signal_op(flag, 1, dl.SIGNAL_ADD, other)
+    dl.signal_wait_until(flag, dl.CMP_NE, 0)
+    dl.ibget(result, x, 2, 4, 2, 4, dl.my_pe())
+
+
+@case()
+def interleaved_blocks(world, bug):
+    tiles[(1,)](*pair(), flags(), out())
+
+
+@triton.jit
 def claims(next_item, x):
     item = dl.atomic_fetch_inc(next_item, 0, sem="relaxed")
     while item < 6:

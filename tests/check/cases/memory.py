@@ -100,6 +100,27 @@ def iput_outside(world, bug):
 
 
 @triton.jit
+def blocks_onto_itself(x, FAR: tl.constexpr):
+    dl.ibput(x + FAR, x, 4, 4, 2, 4, dl.my_pe())  # ibput_onto_itself
+    dl.quiet()
+
+
+@case("overlap")
+def ibput_onto_itself(world, bug):
+    blocks_onto_itself[(1,)](triton_dist.zeros(32), 5 if bug else 6)
+
+
+@triton.jit
+def far_ibget(x, y, STRIDE: tl.constexpr):
+    dl.ibget(x, y, 4, STRIDE, 4, 3, 1 - dl.my_pe())  # ibget_outside
+
+
+@case("outside", fatal=True)
+def ibget_outside(world, bug):
+    far_ibget[(1,)](triton_dist.zeros(16), triton_dist.zeros(16), 7 if bug else 6)
+
+
+@triton.jit
 def far_get(x, y):
     dl.getmem(x, y, 64, 1 - dl.my_pe())  # get_outside
 

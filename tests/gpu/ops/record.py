@@ -23,9 +23,9 @@ def start(gpu: bool) -> None:
 
     plain = CpuBuilder.shmem_op
 
-    def shmem_op(builder: Any, name: str, *arguments: Any) -> Any:
-        _seen.add(name)
-        return plain(builder, name, *arguments)
+    def shmem_op(builder: Any, op: Any, *arguments: Any) -> Any:
+        _seen.add(op.name)
+        return plain(builder, op, *arguments)
 
     CpuBuilder.shmem_op = shmem_op  # type: ignore[method-assign]
 

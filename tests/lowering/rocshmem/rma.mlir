@@ -30,6 +30,13 @@ llvm.func @rma(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %nbytes: i64, %pe: i32, %
   shmem.getmem_nbi warp %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   // CHECK: llvm.call @_ZN8rocshmem22rocshmem_getmem_nbi_wgEPvPKvmi({{.*}}) : (!llvm.ptr, !llvm.ptr, i64, i32) -> ()
   shmem.getmem_nbi block %dst, %src, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
+  // CHECK: ^[[BLOCK:.*]]:
+  // CHECK: llvm.call @_ZN8rocshmem18rocshmem_putmem_wgEPvPKvmi({{.*}}, %arg3) : (!llvm.ptr, !llvm.ptr, i64, i32) -> ()
+  // CHECK: llvm.br ^
+  shmem.ibput block bf16 %dst, %src, %nbytes, %nbytes, %nbytes, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
+  // CHECK: llvm.call @_ZN8rocshmem20rocshmem_getmem_waveEPvPKvmi({{.*}}, %arg3) : (!llvm.ptr, !llvm.ptr, i64, i32) -> ()
+  // CHECK: llvm.br ^
+  shmem.ibget warp f32 %dst, %src, %nbytes, %nbytes, %nbytes, %nbytes, %pe : !llvm.ptr<1>, !llvm.ptr<1>
   // CHECK: %[[UPDATE:.*]] = llvm.mlir.constant(0 : i32) : i32
   // CHECK: llvm.call @_ZN8rocshmem22rocshmem_putmem_signalEPvPKvmPmmii({{.*}}, %arg4, %[[UPDATE]], %arg3) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, i64, i32, i32)
   shmem.putmem_signal thread %dst, %src, %nbytes, %dst, set %one, %pe : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>

@@ -26,6 +26,16 @@ def iget(dst, src, dst_stride, src_stride, n, pe):
 
 
 @triton.jit
+def ibput(dst, src, dst_stride, src_stride, bsize, nblocks, pe):
+    dl.ibput(dst, src, dst_stride, src_stride, bsize, nblocks, pe)
+
+
+@triton.jit
+def ibget(dst, src, dst_stride, src_stride, bsize, nblocks, pe):
+    dl.ibget(dst, src, dst_stride, src_stride, bsize, nblocks, pe)
+
+
+@triton.jit
 def element(dst, byte_offset, pe, HOW: tl.constexpr):
     at = (dst.to(tl.int64) + byte_offset).to(tl.pointer_type(tl.int32))
     if HOW == "p":
@@ -75,6 +85,25 @@ def check_strided_copies(world: Any) -> None:
         iput[(1,)](mine, private, 1, 1, -1, 0)
     with raises(RuntimeError, r"pe 2 is out of range \[0, 2\)"):
         iget[(1,)](private, mine, 1, 1, 4, 2)
+    triton_dist.barrier_all()
+    assert not mine.any() and private.all()
+
+
+def check_blocks(world: Any) -> None:
+    mine, private = triton_dist.zeros(16), torch.ones(16)
+    ends = (world.heap.size - (mine.data_ptr() - world.heap.base(world.pe))) // 4
+    with raises(RuntimeError, f"{4 * ends + 4} bytes at dst .*element 0 .*leave the symmetric heap"):
+        ibput[(1,)](mine, private, ends - 3, 4, 4, 2, 0)
+    with raises(RuntimeError, "src .* not in the symmetric heap"):
+        ibget[(1,)](private, private, 4, 4, 4, 2, 0)
+    with raises(RuntimeError, "dst_stride is -3: blocks of 4 elements overlap in dst"):
+        ibput[(1,)](mine[12:], private, -3, 4, 4, 2, 0)
+    with raises(RuntimeError, "nblocks is -1"):
+        ibput[(1,)](mine, private, 4, 4, 4, -1, 0)
+    with raises(RuntimeError, "bsize is -1"):
+        ibget[(1,)](private, mine, 4, 4, -1, 1, 0)
+    with raises(RuntimeError, r"pe 2 is out of range \[0, 2\)"):
+        ibget[(1,)](private, mine, 4, 4, 4, 2, 2)
     triton_dist.barrier_all()
     assert not mine.any() and private.all()
 

@@ -10,30 +10,35 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from triton_dist._C._runtime import Order
+from triton_dist._C.op_table import ElementType, MemScope, Sem
 from triton_dist.cpu.ops.address_checks import the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS, Element, Word
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.program import running
 
 __all__ = [
-    "add",
-    "and_",
-    "compare_swap",
-    "fetch",
-    "fetch_add",
-    "fetch_and",
-    "fetch_inc",
-    "fetch_or",
-    "fetch_xor",
-    "inc",
-    "or_",
-    "set_",
-    "swap",
-    "xor",
+    "atomic_add",
+    "atomic_and",
+    "atomic_compare_swap",
+    "atomic_fetch",
+    "atomic_fetch_add",
+    "atomic_fetch_and",
+    "atomic_fetch_inc",
+    "atomic_fetch_or",
+    "atomic_fetch_xor",
+    "atomic_inc",
+    "atomic_or",
+    "atomic_set",
+    "atomic_swap",
+    "atomic_xor",
 ]
 
-_ORDERS = (Order.RELAXED, Order.ACQUIRE, Order.RELEASE, Order.ACQUIRE_RELEASE)
-"""By the number of the attribute ``sem``."""
+_ORDERS = {
+    Sem.RELAXED: Order.RELAXED,
+    Sem.ACQUIRE: Order.ACQUIRE,
+    Sem.RELEASE: Order.RELEASE,
+    Sem.ACQ_REL: Order.ACQUIRE_RELEASE,
+}
 
 _Update = Callable[[Element, int, "int | float", Order], int]
 """Updates the element at an address by an operand; the word that was there before."""
@@ -76,10 +81,10 @@ _or = _bitwise(lambda word: word.fetch_or)
 _xor = _bitwise(lambda word: word.fetch_xor)
 
 
-def _op(update: _Update) -> Callable[[int, int | float, int, int, int, int], None]:
+def _op(update: _Update) -> Callable[[int, int | float, int, ElementType, Sem, MemScope], None]:
     """The op that only updates."""
 
-    def op(dst: int, value: int | float, pe: int, type: int, sem: int, mem_scope: int) -> None:
+    def op(dst: int, value: int | float, pe: int, type: ElementType, sem: Sem, mem_scope: MemScope) -> None:
         element = ELEMENTS[type]
         running().outstanding.before_update(pe)
         update(element, there(the_world(), "dst", dst, pe, element.size), value, _ORDERS[sem])
@@ -88,10 +93,10 @@ def _op(update: _Update) -> Callable[[int, int | float, int, int, int, int], Non
     return op
 
 
-def _fetching(name: str, update: _Update) -> Callable[[int, int | float, int, int, int, int], int | float]:
+def _fetching(name: str, update: _Update) -> Callable[[int, int | float, int, ElementType, Sem, MemScope], int | float]:
     """The op that updates and answers with what was there before."""
 
-    def op(dst: int, value: int | float, pe: int, type: int, sem: int, mem_scope: int) -> int | float:
+    def op(dst: int, value: int | float, pe: int, type: ElementType, sem: Sem, mem_scope: MemScope) -> int | float:
         world, element = the_world(), ELEMENTS[type]
         address = there(world, "dst", dst, pe, element.size)
         running().outstanding.before_update(pe)
@@ -102,33 +107,33 @@ def _fetching(name: str, update: _Update) -> Callable[[int, int | float, int, in
     return op
 
 
-def _by(value: int, op: Callable[..., _R]) -> Callable[[int, int, int, int, int], _R]:
+def _by(value: int, op: Callable[..., _R]) -> Callable[[int, int, ElementType, Sem, MemScope], _R]:
     """``op`` with its operand ``value`` given."""
 
-    def fixed(dst: int, pe: int, type: int, sem: int, mem_scope: int) -> _R:
+    def fixed(dst: int, pe: int, type: ElementType, sem: Sem, mem_scope: MemScope) -> _R:
         return op(dst, value, pe, type, sem, mem_scope)
 
     return fixed
 
 
-set_ = _op(_exchange)
-add = _op(_add)
-inc = _by(1, add)
-and_ = _op(_and)
-or_ = _op(_or)
-xor = _op(_xor)
+atomic_set = _op(_exchange)
+atomic_add = _op(_add)
+atomic_inc = _by(1, atomic_add)
+atomic_and = _op(_and)
+atomic_or = _op(_or)
+atomic_xor = _op(_xor)
 
-fetch = _by(0, _fetching("atomic_fetch", _read))
-fetch_add = _fetching("atomic_fetch_add", _add)
-fetch_inc = _by(1, _fetching("atomic_fetch_inc", _add))
-fetch_and = _fetching("atomic_fetch_and", _and)
-fetch_or = _fetching("atomic_fetch_or", _or)
-fetch_xor = _fetching("atomic_fetch_xor", _xor)
-swap = _fetching("atomic_swap", _exchange)
+atomic_fetch = _by(0, _fetching("atomic_fetch", _read))
+atomic_fetch_add = _fetching("atomic_fetch_add", _add)
+atomic_fetch_inc = _by(1, _fetching("atomic_fetch_inc", _add))
+atomic_fetch_and = _fetching("atomic_fetch_and", _and)
+atomic_fetch_or = _fetching("atomic_fetch_or", _or)
+atomic_fetch_xor = _fetching("atomic_fetch_xor", _xor)
+atomic_swap = _fetching("atomic_swap", _exchange)
 
 
-def compare_swap(
-    dst: int, cond: int | float, value: int | float, pe: int, type: int, sem: int, mem_scope: int
+def atomic_compare_swap(
+    dst: int, cond: int | float, value: int | float, pe: int, type: ElementType, sem: Sem, mem_scope: MemScope
 ) -> int | float:
     world, element = the_world(), ELEMENTS[type]
     address = there(world, "dst", dst, pe, element.size)

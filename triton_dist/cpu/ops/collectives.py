@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_dist._C.op_table import ElementType, Reduction, ThreadScope
 from triton_dist.cpu.ops.address_checks import count_of, offset, the_world
 from triton_dist.cpu.ops.elements import ELEMENTS, Element
 from triton_dist.cpu.ops.ordering import meet
@@ -21,18 +22,17 @@ from triton_dist.world.teams import Team
 
 __all__ = ["alltoall", "broadcast", "fcollect", "reduce", "reducescatter"]
 
-_REDUCTIONS: tuple[tuple[str, Callable[[Any, Any], Any]], ...] = (
-    ("sum", np.add),
-    ("prod", np.multiply),
-    ("min", np.minimum),
-    ("max", np.maximum),
-    ("and", np.bitwise_and),
-    ("or", np.bitwise_or),
-    ("xor", np.bitwise_xor),
-)
-"""By the number of the attribute ``op``."""
+_REDUCTIONS: dict[Reduction, Callable[[Any, Any], Any]] = {
+    Reduction.SUM: np.add,
+    Reduction.PROD: np.multiply,
+    Reduction.MIN: np.minimum,
+    Reduction.MAX: np.maximum,
+    Reduction.AND: np.bitwise_and,
+    Reduction.OR: np.bitwise_or,
+    Reduction.XOR: np.bitwise_xor,
+}
 
-_FIRST_BITWISE = 4
+_BITWISE = (Reduction.AND, Reduction.OR, Reduction.XOR)
 
 
 class _Collective:
@@ -63,7 +63,7 @@ class _Collective:
         self.world.heap.write(self.world.pe, self._dst, result.ctypes.data, result.nbytes)
 
 
-def broadcast(team: int, dst: int, src: int, nbytes: int, root: int, scope: int) -> None:
+def broadcast(team: int, dst: int, src: int, nbytes: int, root: int, scope: ThreadScope) -> None:
     members, nbytes = the_team("team", team), count_of("nbytes", nbytes)
     if not 0 <= root < members.n_pes:
         raise ValueError(f"root {root} is out of range [0, {members.n_pes})")
@@ -71,20 +71,20 @@ def broadcast(team: int, dst: int, src: int, nbytes: int, root: int, scope: int)
     collective.run(lambda: collective.source(root, 0, nbytes))
 
 
-def fcollect(team: int, dst: int, src: int, nbytes: int, scope: int) -> None:
+def fcollect(team: int, dst: int, src: int, nbytes: int, scope: ThreadScope) -> None:
     members, nbytes = the_team("team", team), count_of("nbytes", nbytes)
     collective = _Collective(members, f"fcollect({nbytes} bytes)", dst, members.n_pes * nbytes, src, nbytes)
     collective.run(lambda: np.concatenate([collective.source(member, 0, nbytes) for member in range(members.n_pes)]))
 
 
-def alltoall(team: int, dst: int, src: int, nbytes: int, scope: int) -> None:
+def alltoall(team: int, dst: int, src: int, nbytes: int, scope: ThreadScope) -> None:
     members, nbytes = the_team("team", team), count_of("nbytes", nbytes)
     total, mine = members.n_pes * nbytes, members.my_pe * nbytes
     collective = _Collective(members, f"alltoall({nbytes} bytes)", dst, total, src, total)
     collective.run(lambda: np.concatenate([collective.source(member, mine, nbytes) for member in range(members.n_pes)]))
 
 
-def reduce(team: int, dst: int, src: int, nelems: int, op: int, type: int, scope: int) -> None:
+def reduce(team: int, dst: int, src: int, nelems: int, op: Reduction, type: ElementType, scope: ThreadScope) -> None:
     members, element = the_team("team", team), ELEMENTS[type]
     nbytes = count_of("nelems", nelems) * element.size
     call = _reduction("reduce", op, element, nelems)
@@ -92,7 +92,9 @@ def reduce(team: int, dst: int, src: int, nelems: int, op: int, type: int, scope
     collective.run(lambda: _combined(collective, 0, nbytes, op, element))
 
 
-def reducescatter(team: int, dst: int, src: int, nelems: int, op: int, type: int, scope: int) -> None:
+def reducescatter(
+    team: int, dst: int, src: int, nelems: int, op: Reduction, type: ElementType, scope: ThreadScope
+) -> None:
     members, element = the_team("team", team), ELEMENTS[type]
     nbytes = count_of("nelems", nelems) * element.size
     call = _reduction("reducescatter", op, element, nelems)
@@ -100,14 +102,14 @@ def reducescatter(team: int, dst: int, src: int, nelems: int, op: int, type: int
     collective.run(lambda: _combined(collective, members.my_pe * nbytes, nbytes, op, element))
 
 
-def _reduction(kind: str, op: int, element: Element, nelems: int) -> str:
-    name = f"{_REDUCTIONS[op][0]}_{kind}"
-    if op >= _FIRST_BITWISE and not element.is_integer:
+def _reduction(kind: str, op: Reduction, element: Element, nelems: int) -> str:
+    name = f"{op.name.lower()}_{kind}"
+    if op in _BITWISE and not element.is_integer:
         raise ValueError(f"{name}: and, or and xor are for integers, not {element.name}")
     return f"{name}({nelems} of {element.name})"
 
 
-def _combined(collective: _Collective, begin: int, count: int, op: int, element: Element) -> NDArray[Any]:
+def _combined(collective: _Collective, begin: int, count: int, op: Reduction, element: Element) -> NDArray[Any]:
     """Member by member in their order, so that all PEs, and all runs, get the same; rounded once, at the end."""
 
     def contribution(member: int) -> NDArray[Any]:
@@ -115,5 +117,5 @@ def _combined(collective: _Collective, begin: int, count: int, op: int, element:
 
     total = contribution(0)
     for member in range(1, collective.team.n_pes):
-        total = _REDUCTIONS[op][1](total, contribution(member))
+        total = _REDUCTIONS[op](total, contribution(member))
     return element.narrowed(total)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_dist._C import _runtime
+from triton_dist._C.op_table import ElementType
 from triton_dist.cpu import bfloat16
 
 __all__ = ["ELEMENTS", "U64", "Element", "Word"]
@@ -39,7 +40,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Element:
-    """One element type of the dialect (``ElementType`` in ShmemEnums.td)."""
+    """One element type of the op table."""
 
     name: str
     stored: np.dtype[Any]
@@ -113,24 +114,23 @@ class Element:
 
 _WORDS = {size: Word.of(size) for size in (1, 2, 4, 8)}
 
-ELEMENTS = tuple(
-    Element(name, np.dtype(stored))
-    for name, stored in (
-        ("i8", np.int8),
-        ("u8", np.uint8),
-        ("i16", np.int16),
-        ("u16", np.uint16),
-        ("i32", np.int32),
-        ("u32", np.uint32),
-        ("i64", np.int64),
-        ("u64", np.uint64),
-        ("f16", np.float16),
-        ("bf16", np.uint16),
-        ("f32", np.float32),
-        ("f64", np.float64),
+ELEMENTS = {
+    kind: Element(kind.name.lower(), np.dtype(stored))
+    for kind, stored in (
+        (ElementType.I8, np.int8),
+        (ElementType.U8, np.uint8),
+        (ElementType.I16, np.int16),
+        (ElementType.U16, np.uint16),
+        (ElementType.I32, np.int32),
+        (ElementType.U32, np.uint32),
+        (ElementType.I64, np.int64),
+        (ElementType.U64, np.uint64),
+        (ElementType.F16, np.float16),
+        (ElementType.BF16, np.uint16),
+        (ElementType.F32, np.float32),
+        (ElementType.F64, np.float64),
     )
-)
-"""By the number that the attribute has."""
+}
 
-U64 = ELEMENTS[7]
+U64 = ELEMENTS[ElementType.U64]
 """What a signal is."""

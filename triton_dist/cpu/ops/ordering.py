@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from triton_dist._C import _runtime
+from triton_dist._C.op_table import ThreadScope
 from triton_dist.cpu.ops.address_checks import the_world
 from triton_dist.cpu.ops.query import the_team
 from triton_dist.cpu.program import running
@@ -33,19 +34,19 @@ def pe_quiet(pe: int) -> None:
     _runtime.fence()
 
 
-def barrier_all(scope: int) -> None:
+def barrier_all(scope: ThreadScope) -> None:
     meet(the_world().team_world, "barrier_all")
 
 
-def sync_all(scope: int) -> None:
+def sync_all(scope: ThreadScope) -> None:
     meet(the_world().team_world, "sync_all")
 
 
-def barrier(team: int, scope: int) -> None:
+def barrier(team: int, scope: ThreadScope) -> None:
     meet(the_team("team", team), "barrier")
 
 
-def sync(team: int, scope: int) -> None:
+def sync(team: int, scope: ThreadScope) -> None:
     meet(the_team("team", team), "sync")
 
 

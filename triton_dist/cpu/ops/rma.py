@@ -11,19 +11,20 @@ from collections.abc import Callable
 from functools import partial
 
 from triton_dist._C._runtime import Order
+from triton_dist._C.op_table import ElementType, ThreadScope
 from triton_dist.cpu.ops.address_checks import count_of, offset, the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.program import running
 from triton_dist.cpu.world import CpuWorld
 
-__all__ = ["g", "getmem", "getmem_nbi", "iget", "iput", "p", "putmem", "putmem_nbi"]
+__all__ = ["g", "getmem", "getmem_nbi", "ibget", "ibput", "iget", "iput", "p", "putmem", "putmem_nbi"]
 
 _POLLABLE = 4096
 """Bytes: a get of more than this fetches data, it does not look whether something has happened."""
 
 
-def putmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+def putmem(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None:
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
@@ -36,7 +37,7 @@ def putmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
         moved()
 
 
-def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None:
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
@@ -44,7 +45,7 @@ def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
         moved()
 
 
-def getmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+def getmem(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None:
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if not nbytes:
@@ -57,7 +58,7 @@ def getmem(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
         moved()
 
 
-def getmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: int) -> None:
+def getmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None:
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
@@ -73,33 +74,76 @@ def _copy(world: CpuWorld, pe: int | None, make: Callable[[], None]) -> None:
         make()
 
 
-def iput(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, scope: int) -> None:
+def iput(
+    dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: ElementType, scope: ThreadScope
+) -> None:
     """Element i goes from ``src + i * src_stride`` to ``dst + i * dst_stride``, counted in elements."""
+    _put_parts(dst, src, dst_stride, src_stride, 1, count_of("nelems", nelems), pe, type)
+
+
+def iget(
+    dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: ElementType, scope: ThreadScope
+) -> None:
+    _get_parts(dst, src, dst_stride, src_stride, 1, count_of("nelems", nelems), pe, type)
+
+
+def ibput(
+    dst: int, src: int, dst_stride: int, src_stride: int, bsize: int, nblocks: int, pe: int,
+    type: ElementType, scope: ThreadScope,
+) -> None:  # fmt: skip
+    """As ``iput``, of blocks of ``bsize`` elements."""
+    _put_parts(dst, src, dst_stride, src_stride, *_blocks(dst_stride, bsize, nblocks), pe, type)
+
+
+def ibget(
+    dst: int, src: int, dst_stride: int, src_stride: int, bsize: int, nblocks: int, pe: int,
+    type: ElementType, scope: ThreadScope,
+) -> None:  # fmt: skip
+    _get_parts(dst, src, dst_stride, src_stride, *_blocks(dst_stride, bsize, nblocks), pe, type)
+
+
+def _blocks(dst_stride: int, bsize: int, nblocks: int) -> tuple[int, int]:
+    """The elements of a block and the number of blocks, which do not overlap in ``dst``."""
+    bsize, nblocks = count_of("bsize", bsize), count_of("nblocks", nblocks)
+    if nblocks > 1 and abs(dst_stride) < bsize:
+        raise ValueError(
+            f"dst_stride is {dst_stride}: blocks of {bsize} elements overlap in dst; "
+            f"pass at least {bsize}, or at most -{bsize}"
+        )
+    return bsize, nblocks if bsize else 0
+
+
+def _put_parts(
+    dst: int, src: int, dst_stride: int, src_stride: int, part: int, count: int, pe: int, type: ElementType
+) -> None:
+    """``count`` parts of ``part`` elements; strides are from the begin of one to that of the next."""
     world, size = the_world(), ELEMENTS[type].size
-    pe, nelems = world.check_pe(pe), count_of("nelems", nelems)
-    if nelems:
-        place = _strided(world, "dst", dst, dst_stride * size, nelems, size)
-        world.heap.write_strided(pe, place, dst_stride * size, src, src_stride * size, size, nelems)
+    world.check_pe(pe)
+    if count:
+        place = _strided(world, "dst", dst, dst_stride * size, count, part * size)
+        world.heap.write_strided(pe, place, dst_stride * size, src, src_stride * size, part * size, count)
         moved()
 
 
-def iget(dst: int, src: int, dst_stride: int, src_stride: int, nelems: int, pe: int, type: int, scope: int) -> None:
+def _get_parts(
+    dst: int, src: int, dst_stride: int, src_stride: int, part: int, count: int, pe: int, type: ElementType
+) -> None:
     world, size = the_world(), ELEMENTS[type].size
-    pe, nelems = world.check_pe(pe), count_of("nelems", nelems)
-    if nelems:
-        place = _strided(world, "src", src, src_stride * size, nelems, size)
-        world.heap.read_strided(pe, place, src_stride * size, dst, dst_stride * size, size, nelems)
+    world.check_pe(pe)
+    if count:
+        place = _strided(world, "src", src, src_stride * size, count, part * size)
+        world.heap.read_strided(pe, place, src_stride * size, dst, dst_stride * size, part * size, count)
         moved()
 
 
 def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, size: int) -> int:
-    """The offset of the first of ``count`` elements a stride of bytes apart; with a negative one it lies last."""
+    """The offset of the first of ``count`` parts of ``size`` bytes; with a negative stride it lies last."""
     reach = (count - 1) * stride
     lowest = offset(world, name, address + min(reach, 0), abs(reach) + size)
     return lowest - min(reach, 0)
 
 
-def p(dst: int, value: int | float, pe: int, type: int) -> None:
+def p(dst: int, value: int | float, pe: int, type: ElementType) -> None:
     """A relaxed store: it orders nothing."""
     element = ELEMENTS[type]
     running().outstanding.before_update(pe)
@@ -107,7 +151,7 @@ def p(dst: int, value: int | float, pe: int, type: int) -> None:
     moved()
 
 
-def g(src: int, pe: int, type: int) -> int | float:
+def g(src: int, pe: int, type: ElementType) -> int | float:
     world = the_world()
     element = ELEMENTS[type]
     address = there(world, "src", src, pe, element.size)

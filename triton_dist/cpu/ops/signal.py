@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from triton_dist._C._runtime import Order
+from triton_dist._C.op_table import Cmp, SignalUpdate, ThreadScope
 from triton_dist.cpu.ops.address_checks import count_of, here, offset, the_world, there
 from triton_dist.cpu.ops.elements import U64
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.ops.sync import wait_for
 from triton_dist.cpu.program import running
 
-__all__ = ["putmem_signal", "signal_fetch", "signal_op", "signal_wait_until"]
-
-_SIGNAL_SET = 0
+__all__ = ["putmem_signal", "putmem_signal_nbi", "signal_fetch", "signal_op", "signal_wait_until"]
 
 
-def signal_op(sig_addr: int, signal: int, pe: int, sig_op: int) -> None:
+def signal_op(sig_addr: int, signal: int, pe: int, sig_op: SignalUpdate) -> None:
     at = there(the_world(), "sig_addr", sig_addr, pe, U64.size)
     running().outstanding.before_update(pe)
     _update(at, signal, sig_op)
 
 
 def putmem_signal(
-    dst: int, src: int, nbytes: int, sig_addr: int, signal: int, pe: int, sig_op: int, scope: int
+    dst: int, src: int, nbytes: int, sig_addr: int, signal: int, pe: int, sig_op: SignalUpdate, scope: ThreadScope
 ) -> None:
     world = the_world()
     at = there(world, "sig_addr", sig_addr, pe, U64.size)  # checked first: an op that fails has not done half
@@ -29,6 +28,9 @@ def putmem_signal(
     running().outstanding.before_update(pe)
     world.heap.write(pe, place, src, nbytes)
     _update(at, signal, sig_op)
+
+
+putmem_signal_nbi = putmem_signal
 
 
 def signal_fetch(sig_addr: int) -> int | float:
@@ -39,12 +41,12 @@ def signal_fetch(sig_addr: int) -> int | float:
     return U64.result(signal)
 
 
-def signal_wait_until(sig_addr: int, cmp_value: int, cmp: int) -> int | float:
+def signal_wait_until(sig_addr: int, cmp_value: int, cmp: Cmp) -> int | float:
     """The value that ended the wait."""
     return U64.result(wait_for("signal_wait_until", "sig_addr", sig_addr, cmp_value, cmp, U64))
 
 
-def _update(address: int, signal: int, sig_op: int) -> None:
-    update = U64.word.store if sig_op == _SIGNAL_SET else U64.word.fetch_add
+def _update(address: int, signal: int, sig_op: SignalUpdate) -> None:
+    update = U64.word.store if sig_op is SignalUpdate.SET else U64.word.fetch_add
     update(address, U64.bits(signal), order=Order.RELEASE)
     moved()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from triton_dist._C.op_table import Cmp, ElementType
 from triton_dist.cpu.ops.address_checks import local_array
 from triton_dist.cpu.ops.elements import ELEMENTS, Element
 from triton_dist.cpu.ops.progress import looked
@@ -41,7 +42,7 @@ _NO_ELEMENT = -1
 # ---- one element
 
 
-def wait_for(op: str, name: str, address: int, cmp_value: int | float, cmp: int, element: Element) -> int:
+def wait_for(op: str, name: str, address: int, cmp_value: int | float, cmp: Cmp, element: Element) -> int:
     """Wait for the element at ``address``, which is the op's argument ``name``; the word that ended the wait."""
     watched = Watched.one(op, name, address, cmp_value, cmp, element)
     seen = 0
@@ -55,12 +56,12 @@ def wait_for(op: str, name: str, address: int, cmp_value: int | float, cmp: int,
     return seen
 
 
-def wait_until(ivar: int, cmp_value: int | float, cmp: int, type: int) -> int:
+def wait_until(ivar: int, cmp_value: int | float, cmp: Cmp, type: ElementType) -> int:
     wait_for("wait_until", "ivar", ivar, cmp_value, cmp, ELEMENTS[type])
     return 0
 
 
-def test(ivar: int, cmp_value: int | float, cmp: int, type: int) -> int:
+def test(ivar: int, cmp_value: int | float, cmp: Cmp, type: ElementType) -> int:
     watched = Watched.one("test", "ivar", ivar, cmp_value, cmp, ELEMENTS[type])
     return _tested(watched, len(watched.accepted()))
 
@@ -103,15 +104,15 @@ def _tested(watched: Watched, answer: int) -> int:
     return answer
 
 
-_Op = Callable[[int, int, int, "int | float", int, int], int]
-_SomeOp = Callable[[int, int, int, int, "int | float", int, int], int]
+_Op = Callable[[int, int, int, "int | float", Cmp, ElementType], int]
+_SomeOp = Callable[[int, int, int, int, "int | float", Cmp, ElementType], int]
 
 
 def _pair(name: str, act: Callable[[Watched], int]) -> tuple[_Op, _Op]:
     """The op that answers with ``act``'s result, and its vector form."""
 
     def form(op: str, vector: bool) -> _Op:
-        def call(ivars: int, nelems: int, status: int, cmp_value: int | float, cmp: int, type: int) -> int:
+        def call(ivars: int, nelems: int, status: int, cmp_value: int | float, cmp: Cmp, type: ElementType) -> int:
             return act(Watched.many(op, ivars, nelems, status, cmp_value, cmp, type, vector))
 
         return call
@@ -124,7 +125,7 @@ def _pair_of_some(name: str, act: Callable[[Watched], list[int]]) -> tuple[_Some
 
     def form(op: str, vector: bool) -> _SomeOp:
         def call(
-            ivars: int, nelems: int, indices: int, status: int, cmp_value: int | float, cmp: int, type: int
+            ivars: int, nelems: int, indices: int, status: int, cmp_value: int | float, cmp: Cmp, type: ElementType
         ) -> int:
             accepted = act(Watched.many(op, ivars, nelems, status, cmp_value, cmp, type, vector))
             local_array("indices", indices, len(accepted), np.uint64)[:] = accepted

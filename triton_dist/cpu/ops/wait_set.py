@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from triton_dist._C._runtime import Order
+from triton_dist._C.op_table import Cmp, ElementType
+from triton_dist.comparisons import COMPARE, SIGNS
 from triton_dist.cpu.ops.address_checks import count_of, here, local_array, the_world
 from triton_dist.cpu.ops.elements import ELEMENTS, Element
 from triton_dist.cpu.world import CpuWorld
 
 __all__ = ["Watched"]
-
-_COMPARISONS: tuple[tuple[str, Callable[[int | float, int | float], bool]], ...] = (
-    ("==", operator.eq),
-    ("!=", operator.ne),
-    (">", operator.gt),
-    (">=", operator.ge),
-    ("<", operator.lt),
-    ("<=", operator.le),
-)
-"""By the number of the attribute ``cmp``."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +28,12 @@ class Watched:
     """The address of element 0."""
     indices: Sequence[int]
     """Which elements."""
-    cmp: int
+    cmp: Cmp
     expected: Sequence[int | float]
     """For each element, also those not looked at."""
 
     @staticmethod
-    def one(op: str, name: str, address: int, cmp_value: int | float, cmp: int, element: Element) -> Watched:
+    def one(op: str, name: str, address: int, cmp_value: int | float, cmp: Cmp, element: Element) -> Watched:
         """The element at ``address``, which is the op's argument ``name``."""
         world = the_world()
         begin = here(world, name, address, 1, element.size)
@@ -50,7 +41,7 @@ class Watched:
 
     @staticmethod
     def many(
-        op: str, ivars: int, nelems: int, status: int, cmp_value: int | float, cmp: int, type: int, vector: bool
+        op: str, ivars: int, nelems: int, status: int, cmp_value: int | float, cmp: Cmp, type: ElementType, vector: bool
     ) -> Watched:
         """Those of ``nelems`` elements whose status is zero, or all of them where ``status`` is null.
 
@@ -77,7 +68,7 @@ class Watched:
         return tuple((self.world.pe, first + index * self.element.size) for index in self.indices)
 
     def accepts(self, index: int, word: int) -> bool:
-        return _COMPARISONS[self.cmp][1](self.element.number(word), self.expected[index])
+        return COMPARE[self.cmp](self.element.number(word), self.expected[index])
 
     def accepted(self, among: Sequence[int] | None = None) -> list[int]:
         """Those that compare true now."""
@@ -85,7 +76,7 @@ class Watched:
 
     def describe(self, missing: Sequence[int]) -> str:
         """What the first of the elements ``missing`` is and should be, and how many more there are."""
-        first, sign = missing[0], _COMPARISONS[self.cmp][0]
+        first, sign = missing[0], SIGNS[self.cmp]
         place = self.world.describe(self.begin + first * self.element.size)
         more = f" (and {len(missing) - 1} elements more)" if len(missing) > 1 else ""
         seen = self.element.number(self.word(first))
