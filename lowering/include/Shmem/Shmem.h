@@ -75,6 +75,10 @@ namespace triton_dist::shmem {
 #define GEN_PASS_DECL
 #include "Shmem/ShmemPasses.h.inc"
 
+// `transport` is nvshmem, rocshmem, rocshmem-6 or p2p; `nPes` is how many PEs there are, 0 if that is not known.
+std::unique_ptr<mlir::Pass> createPlanShmemCalls(llvm::StringRef transport, int32_t nPes);
+std::unique_ptr<mlir::Pass> createConvertShmemToLLVM(llvm::StringRef transport);
+
 } // namespace triton_dist::shmem
 
 #endif // TRITON_DIST_SHMEM_SHMEM_H

@@ -5,6 +5,9 @@
 
 include "mlir/Pass/PassBase.td"
 
+// No pass declares options: they would be llvm::cl::opt, whose layout and constructors change between the LLVMs of Triton's
+// versions. What a pass needs to know is an argument of its constructor (Shmem.h).
+
 def OrderAsyncCopies : Pass<"order-async-copies", "::mlir::ModuleOp"> {
   let summary = "Complete a program's asynchronous copies before the ops that come after them";
   let description = [{
@@ -50,7 +53,7 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
       reach the user as "PassManager::run failed" under a dump of the module.
 
     - `shmem.warnings`: what looks wrong, one per line: a constant PE that a world
-      of `n-pes` PEs does not have. No mistake, for a branch on the number of PEs
+      of `nPes` PEs does not have. No mistake, for a branch on the number of PEs
       may stand around it.
 
     - `shmem.collective`: the first collective, with its source line: what launches
@@ -77,10 +80,7 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
     - an op in a kernel with `num_ctas > 1`: it would act once per CTA of the
       cluster instead of once per program.
   }];
-  let options = [
-    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem, rocshmem-6 or p2p">,
-    Option<"nPes", "n-pes", "int32_t", "0", "how many PEs there are; 0: not known">
-  ];
+  let constructor = "::triton_dist::shmem::createPlanShmemCalls(\"nvshmem\", 0)";
 }
 
 def ConvertShmemToLLVM : Pass<"convert-shmem-to-llvm", "::mlir::ModuleOp"> {
@@ -110,10 +110,8 @@ def ConvertShmemToLLVM : Pass<"convert-shmem-to-llvm", "::mlir::ModuleOp"> {
     and a result travels from the elected thread to the others through 16 bytes
     of shared memory behind those that the kernel uses (`ttg.shared` grows).
   }];
+  let constructor = "::triton_dist::shmem::createConvertShmemToLLVM(\"nvshmem\")";
   let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
-  let options = [
-    Option<"transport", "transport", "std::string", "\"nvshmem\"", "nvshmem, rocshmem, rocshmem-6 or p2p">
-  ];
 }
 
 #endif // SHMEM_PASSES_TD

@@ -450,7 +450,7 @@ private:
 //===----------------------------------------------------------------------===//
 
 struct ConvertShmemToLLVM : triton_dist::shmem::impl::ConvertShmemToLLVMBase<ConvertShmemToLLVM> {
-  using ConvertShmemToLLVMBase::ConvertShmemToLLVMBase;
+  explicit ConvertShmemToLLVM(StringRef transport) : transport(transport) {}
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
@@ -486,6 +486,12 @@ struct ConvertShmemToLLVM : triton_dist::shmem::impl::ConvertShmemToLLVMBase<Con
         conversion->erase();
     });
   }
+
+  std::string transport;
 };
 
 } // namespace
+
+std::unique_ptr<Pass> triton_dist::shmem::createConvertShmemToLLVM(StringRef transport) {
+  return std::make_unique<ConvertShmemToLLVM>(transport);
+}

@@ -124,7 +124,7 @@ std::string sourceLine(Location loc) {
 }
 
 struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCalls> {
-  using PlanShmemCallsBase::PlanShmemCallsBase;
+  PlanShmemCalls(StringRef transport, int32_t nPes) : transport(transport), nPes(nPes) {}
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
@@ -191,6 +191,13 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
     if (!lines.empty())
       getOperation()->setAttr(name, StringAttr::get(&getContext(), lines));
   }
+
+  std::string transport;
+  int32_t nPes;
 };
 
 } // namespace
+
+std::unique_ptr<Pass> triton_dist::shmem::createPlanShmemCalls(StringRef transport, int32_t nPes) {
+  return std::make_unique<PlanShmemCalls>(transport, nPes);
+}

@@ -15,23 +15,14 @@ using namespace triton_dist;
 static_assert(plugin::kApiVersion == TRITON_DIST_PLUGIN_API_VERSION,
               "this Triton has another plugin ABI: describe it in TritonPluginApi.h");
 
-/// Triton hands a pass its arguments as strings; the first of ours is the transport.
-template <typename Options> static Options transportOf(const std::vector<std::string> &arguments) {
-  Options options;
-  if (!arguments.empty())
-    options.transport = arguments.front();
-  return options;
-}
+// Triton hands a pass its arguments as strings; the first of ours is the transport.
 
 static void addConvertShmemToLLVM(PassManager *manager, const std::vector<std::string> &arguments) {
-  manager->addPass(shmem::createConvertShmemToLLVM(transportOf<shmem::ConvertShmemToLLVMOptions>(arguments)));
+  manager->addPass(shmem::createConvertShmemToLLVM(arguments.at(0)));
 }
 
 static void addPlanShmemCalls(PassManager *manager, const std::vector<std::string> &arguments) {
-  auto options = transportOf<shmem::PlanShmemCallsOptions>(arguments);
-  if (arguments.size() > 1)
-    options.nPes = std::stoi(arguments[1]);
-  manager->addPass(shmem::createPlanShmemCalls(options));
+  manager->addPass(shmem::createPlanShmemCalls(arguments.at(0), std::stoi(arguments.at(1))));
 }
 
 static void addOrderAsyncCopies(PassManager *manager, const std::vector<std::string> &) {
