@@ -6,6 +6,7 @@
 #   make lint     ruff, mypy, clang-format            make format   let ruff and clang-format rewrite
 #   make bench    run the benchmarks                  make docs     write docs/ops.md and tested.md anew
 #   make build    build the plugin and the runtime into triton_dist/_C         CMAKE_ARGS="-DTRITON_DIR=… -DMLIR_DIR=…"
+#   make plugins  build also the plugins for the other versions of Triton that are supported (downloads some 700 MB, once)
 #   make clean    remove what was built (not .venv)
 #
 # PYTHON=python3.12 picks the interpreter; PIP_ARGS=… is handed to pip (on a machine without a GPU, an index that holds
@@ -24,7 +25,7 @@ EXTRAS := dev $(if $(GPUS),cuda13 bench)
 TEST_PROCESSES := $(if $(GPUS),,-n2 --dist=loadfile)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 
-.PHONY: demo test lint format bench docs build clean
+.PHONY: demo test lint format bench docs build plugins clean
 .DEFAULT_GOAL := build
 
 demo: build
@@ -55,6 +56,9 @@ format: $(VENV)/.ready
 
 build: build/build.ninja
 	@cmake --build build
+
+plugins: build/build.ninja
+	@cmake --build build --target plugins
 
 build/build.ninja: $(VENV)/.ready
 	@echo "== Configuring (build/configure.log)"

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import _triton_dist_loader
+
 __all__ = ["collect", "main"]
 
 _SECONDS = 120
@@ -109,6 +111,8 @@ def collect() -> dict[str, Any]:
     versions |= {name: _installed(name) for name in _PACKAGES}
     plugin = _plugin()
     versions["plugin"] = plugin
+    versions["plugins for Triton"] = ", ".join(_triton_dist_loader.built_for()) or None
+    versions["supported Triton"] = ", ".join(_triton_dist_loader.supported()) or None
     versions["LLVM of the plugin"] = plugin.get("llvm") if plugin else None
     versions["NVSHMEM host library"] = _nvshmem_host()
     versions["driver"] = _driver()
@@ -261,9 +265,8 @@ def _place(module: str) -> str | None:
 
 
 def _plugin() -> dict[str, str] | None:
-    folder = Path(__file__).resolve().parent / "triton_dist" / "_C"
     try:
-        return {**json.loads((folder / "plugin_info.json").read_text()), "path": str(folder)}
+        return {**_triton_dist_loader.plugin_info(), "path": _triton_dist_loader.plugin_path()}
     except (OSError, ValueError):
         return None
 

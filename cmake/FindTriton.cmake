@@ -7,19 +7,27 @@
 #   Triton_LIBRARY       libtriton.so, the plugin's only MLIR and LLVM; also the imported target Triton::triton
 #   Triton_PLUGIN_API    the version of Triton's plugin interface, from supported_triton.json, the one list of versions
 #   Triton_LLVM          the major version of the LLVM whose headers match that libtriton, from the same list
+#   Triton_SUPPORTED     all versions of that list
+#   Triton_OLDEST, Triton_OLDEST_LLVM   the oldest version of that list, and its oldest LLVM
 set(TRITON_DIR "" CACHE PATH "Triton: an installed package, a source tree or a build tree; empty: the package of Python")
 
 file(READ ${CMAKE_CURRENT_LIST_DIR}/supported_triton.json supported)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/supported_triton.json)
 string(JSON number_supported LENGTH "${supported}")
-set(supported_versions "")
+set(Triton_SUPPORTED "")
+set(llvms "")
 foreach(index RANGE 1 ${number_supported})
   math(EXPR index "${index} - 1")
   string(JSON one MEMBER "${supported}" ${index})
-  list(APPEND supported_versions ${one})
+  list(APPEND Triton_SUPPORTED ${one})
+  string(JSON llvm GET "${supported}" ${one} llvm)
+  list(APPEND llvms ${llvm})
 endforeach()
-list(GET supported_versions -1 newest_supported)
-list(JOIN supported_versions ", " supported_versions_text)
+list(SORT llvms COMPARE NATURAL)
+list(GET llvms 0 Triton_OLDEST_LLVM)
+list(GET Triton_SUPPORTED 0 Triton_OLDEST)
+list(GET Triton_SUPPORTED -1 newest_supported)
+list(JOIN Triton_SUPPORTED ", " supported_versions_text)
 set(how_to_get "${Python_EXECUTABLE} -m pip install triton==${newest_supported}")
 
 if(TRITON_DIR)
@@ -48,10 +56,11 @@ if(NOT Triton_INIT OR NOT Triton_LIBRARY)
                       "Triton's wheel: ${how_to_get}")
 endif()
 
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${Triton_INIT}) # another version may be installed there
 file(STRINGS ${Triton_INIT} version_line REGEX "^__version__ = " LIMIT_COUNT 1)
 string(REGEX REPLACE "^__version__ = ['\"]([^'\"]*)['\"].*" "\\1" Triton_VERSION "${version_line}")
 string(REGEX REPLACE "\\+.*" "" release "${Triton_VERSION}") # 3.7.1+git1234 is a build of the release 3.7.1
-if(NOT release IN_LIST supported_versions)
+if(NOT release IN_LIST Triton_SUPPORTED)
   message(FATAL_ERROR "Triton ${Triton_VERSION} (${Triton_INIT}) is not one that the plugin supports: ${supported_versions_text}.\n"
                       "Install one with: ${how_to_get}")
 endif()

@@ -2,18 +2,36 @@
 # in the process is the one inside libtriton.so, and check_abi.py proves after every link that the two fit.
 #
 #   MLIR_DIR, LLVM_DIR   the folders of MLIRConfig.cmake and LLVMConfig.cmake; default: Debian's LLVM of the version that
-#                        supported_triton.json names for this Triton
+#                        supported_triton.json names for this Triton, as installed, else unpacked into DOWNLOADS
+#   DOWNLOADS            where the parts of other LLVMs and Tritons are put that a build needs
 # gives the usual variables of MLIR and LLVM, their CMake functions, and the target mlir-headers-for-triton
+set(DOWNLOADS ${PROJECT_BINARY_DIR}/downloads CACHE PATH "Where the parts of other LLVMs and Tritons are put")
 set(apt_packages "libmlir-${Triton_LLVM}-dev mlir-${Triton_LLVM}-tools llvm-${Triton_LLVM}-dev")
+set(llvm_prefix /usr/lib/llvm-${Triton_LLVM})
+if(NOT (MLIR_DIR AND LLVM_DIR) AND NOT EXISTS ${llvm_prefix}/lib/cmake/mlir/MLIRConfig.cmake)
+  set(unpacked ${DOWNLOADS}/llvm-${Triton_LLVM})
+  if(NOT EXISTS ${unpacked})
+    message(STATUS "LLVM ${Triton_LLVM} is not installed: unpacking it into ${unpacked}")
+    execute_process(COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/fetch_llvm.sh ${Triton_LLVM} ${unpacked}
+                    ERROR_VARIABLE why_not_fetched)
+  endif()
+  if(EXISTS ${unpacked})
+    set(llvm_prefix ${unpacked}${llvm_prefix})
+  endif()
+endif()
+set(defaults "")
 foreach(name MLIR LLVM)
   string(TOLOWER ${name} folder)
   if(NOT ${name}_DIR)
-    set(${name}_DIR /usr/lib/llvm-${Triton_LLVM}/lib/cmake/${folder} CACHE PATH "Folder of ${name}Config.cmake" FORCE)
+    set(${name}_DIR ${llvm_prefix}/lib/cmake/${folder})
+    list(APPEND defaults ${name}_DIR)
   endif()
   # find_package would quietly take another one that it finds elsewhere.
   if(NOT EXISTS ${${name}_DIR}/${name}Config.cmake)
     message(FATAL_ERROR "No ${name}Config.cmake in ${${name}_DIR}. Debian/Ubuntu: apt-get install ${apt_packages}\n"
-                        "(a distribution without them: see apt.llvm.org), or name an LLVM with -DMLIR_DIR= and -DLLVM_DIR=.")
+                        "(a distribution without them: see apt.llvm.org), or name an LLVM with -DMLIR_DIR= and -DLLVM_DIR=.\n"
+                        "${why_not_fetched}For a wheel that works with one version of Triton only: "
+                        "pip install . triton==${Triton_OLDEST} -C cmake.define.ALSO_FOR_TRITON=none")
   endif()
 endforeach()
 
@@ -44,6 +62,9 @@ endforeach()
 
 find_package(MLIR REQUIRED CONFIG PATHS ${MLIR_DIR} NO_DEFAULT_PATH)
 message(STATUS "MLIR ${LLVM_PACKAGE_VERSION}: ${MLIR_DIR}")
+foreach(variable ${defaults})
+  unset(${variable} CACHE) # chosen anew for another Triton
+endforeach()
 
 list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
 set(MLIR_TABLEGEN_EXE ${mlir_tblgen})

@@ -7,8 +7,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3}
 
-# The LLVM whose headers match the newest Triton that the plugin can be built for.
-llvm=$(sed -n 's/.*"llvm": "\([0-9]*\)".*/\1/p' cmake/supported_triton.json | tail -n 1)
+# The LLVM of the oldest Triton that the plugin can be built for: its clang compiles the device library for all. CMake
+# unpacks the headers of a newer one by itself (cmake/fetch_llvm.sh).
+llvm=$(sed -n 's/.*"llvm": "\([0-9]*\)".*/\1/p' cmake/supported_triton.json | head -n 1)
 
 is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 

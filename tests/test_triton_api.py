@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,10 +61,9 @@ def test_each_kind_of_reach_is_noticed(tmp_path: Path) -> None:
 
 
 def test_the_seam_is_for_the_installed_triton() -> None:
-    line = triton.__version__.rpartition(".")[0].replace(".", "_")
-    assert {getattr(triton_api, name).__module__ for name in ("Conversion", "extend_compilation", "cached_file")} == {
-        f"triton_dist.triton_api.v{line}"
-    }
+    of_line = {"3.7": "v3_7", "3.8": "v3_7", "3.9": "v3_9"}[triton.__version__.rpartition(".")[0]]
+    module = importlib.import_module(f"triton_dist.triton_api.{of_line}")
+    assert [getattr(triton_api, name) for name in module.__all__] == [getattr(module, name) for name in module.__all__]
 
 
 def test_a_kernel_is_loaded_once_and_nobody_launches_it_before_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,8 +78,8 @@ def test_a_kernel_is_loaded_once_and_nobody_launches_it_before_that_is_done(monk
             done.append("hooks")
 
     monkeypatch.setattr(CompiledKernel, "_init_handles", init_handles)
-    triton_api.extend_loading(lambda kernel: done.append("extension"))
-    triton_api.extend_loading(lambda kernel: done.append("never"))
+    triton_api.extend_loading(lambda kernel: done.append("extension"), lambda kernel: False)
+    triton_api.extend_loading(lambda kernel: done.append("never"), lambda kernel: False)
     kernel = SimpleNamespace(module=None)
 
     def launch(number: int) -> list[str]:
@@ -87,3 +90,27 @@ def test_a_kernel_is_loaded_once_and_nobody_launches_it_before_that_is_done(monk
 
     with ThreadPoolExecutor(threads) as pool:
         assert list(pool.map(launch, range(threads))) == [["hooks", "extension"]] * threads
+
+
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("fails", [False, True], ids=["loads", "fails after its module was loaded"])
+def test_a_kernel_whose_module_must_stay_is_never_garbage(
+    monkeypatch: pytest.MonkeyPatch, stays: bool, fails: bool
+) -> None:
+    class Kernel:
+        module = None
+
+    def init_handles(kernel: Kernel) -> None:
+        kernel.module = 1
+        if fails:
+            raise RuntimeError
+
+    monkeypatch.setattr(CompiledKernel, "_init_handles", init_handles)
+    triton_api.extend_loading(lambda kernel: None, lambda kernel: stays)
+    kernel = Kernel()
+    with contextlib.suppress(RuntimeError):
+        CompiledKernel._init_handles(kernel)
+    alive = weakref.ref(kernel)
+    del kernel
+    gc.collect()
+    assert (alive() is not None) == stays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -13,12 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import triton_dist
 
 REPOSITORY = Path(__file__).parents[2]
 SUPPORTED = json.loads((REPOSITORY / "cmake" / "supported_triton.json").read_text())
 NEWEST = list(SUPPORTED)[-1]
+LLVM = SUPPORTED[importlib.metadata.version("triton")]["llvm"]
 SITE_PACKAGES = Path(sysconfig.get_path("platlib"))
 
 Configure = Callable[..., subprocess.CompletedProcess[str]]
@@ -129,6 +132,28 @@ def test_a_python_without_triton_is_told_to_install_it(find: Configure, bare_pyt
     assert f"{bare_python} -m pip install triton=={NEWEST}" in said(result)
 
 
+# Plugins for other versions of Triton
+
+
+@pytest.mark.parametrize(("asked", "built"), [("none", False), ("all", True), (NEWEST, True)])
+def test_plugins_for_other_versions_are_built_when_asked(configure: Configure, asked: str, built: bool) -> None:
+    result = configure(f"-DALSO_FOR_TRITON={asked}")
+    assert result.returncode == 0, said(result)
+    folder = Path(re.findall(r"written to: (\S+)", said(result))[-1])
+    planned = subprocess.run(["ninja", "-C", folder, "-n", "-v"], capture_output=True, text=True, check=True).stdout
+    assert (f"fetch_triton.py {NEWEST}" in planned) == built
+    assert (
+        f"plugin-{NEWEST}:"
+        in subprocess.run(["ninja", "-C", folder, "-t", "targets"], capture_output=True, text=True).stdout
+    )
+
+
+def test_a_plugin_for_an_unsupported_version_is_refused(configure: Configure) -> None:
+    result = configure("-DALSO_FOR_TRITON=3.6.0")
+    assert result.returncode != 0
+    assert f"ALSO_FOR_TRITON names Triton 3.6.0; the plugin supports {', '.join(SUPPORTED)}" in said(result)
+
+
 # NVSHMEM
 
 
@@ -162,19 +187,18 @@ def test_a_folder_without_llvm_is_refused(configure: Configure, tmp_path: Path, 
     result = configure(f"-D{variable}={tmp_path}")
     assert result.returncode != 0
     assert f"Config.cmake in {tmp_path}" in said(result)
-    llvm = SUPPORTED[NEWEST]["llvm"]
-    assert f"apt-get install libmlir-{llvm}-dev mlir-{llvm}-tools llvm-{llvm}-dev" in said(result)
+    assert f"apt-get install libmlir-{LLVM}-dev mlir-{LLVM}-tools llvm-{LLVM}-dev" in said(result)
 
 
 @pytest.mark.parametrize(("project", "package"), [("mlir", "mlir-{}-tools"), ("llvm", "llvm-{}-dev")])
 def test_llvm_without_tablegen_is_refused(configure: Configure, tmp_path: Path, project: str, package: str) -> None:
     llvm = tmp_path / "llvm"
     llvm.mkdir()
-    (llvm / "lib").symlink_to(f"/usr/lib/llvm-{SUPPORTED[NEWEST]['llvm']}/lib")
+    (llvm / "lib").symlink_to(f"/usr/lib/llvm-{LLVM}/lib")
     result = configure(f"-D{project.upper()}_DIR={llvm}/lib/cmake/{project}")
     assert result.returncode != 0
     assert f"There is no {llvm}/bin/{project}-tblgen" in said(result)
-    assert f"apt-get install {package.format(SUPPORTED[NEWEST]['llvm'])}" in said(result)
+    assert f"apt-get install {package.format(LLVM)}" in said(result)
 
 
 @pytest.mark.parametrize(("library", "package"), [("ZLIB", "zlib1g-dev"), ("zstd", "libzstd-dev")])
@@ -192,7 +216,7 @@ def test_without_clang_its_package_is_named(configure: Configure, tmp_path: Path
     result = configure(f"-DCLANG_FOR_DEVICES={tmp_path / 'clang'}")
     assert result.returncode != 0
     assert "which compiles the device library, was not found" in said(result)
-    assert f"apt-get install clang-{SUPPORTED[NEWEST]['llvm']}" in said(result)
+    assert f"apt-get install clang-{min(version['llvm'] for version in SUPPORTED.values())}" in said(result)
 
 
 def test_another_clang_is_refused(configure: Configure, tmp_path: Path) -> None:
@@ -210,7 +234,10 @@ def test_another_clang_is_refused(configure: Configure, tmp_path: Path) -> None:
 def test_versions_are_told_once() -> None:
     """pyproject.toml cannot read the list of supported versions, so it is held to it here."""
     project = (REPOSITORY / "pyproject.toml").read_text()
-    assert set(re.findall(r'"triton==([^"]+)"', project)) == {NEWEST}
+    assert set(re.findall(r'"triton==([^"]+)"', project)) == {next(iter(SUPPORTED))}  # what the project is tested with
+    (required,) = re.findall(r'"triton(>[^"]+)"', project)
+    assert all(version in SpecifierSet(required) for version in SUPPORTED)
+    assert not [version for version in ("3.7.0", "3.8.0", f"{NEWEST}.1", "4.0") if version in SpecifierSet(required)]
     nvshmem = set(re.findall(r'"nvidia-nvshmem-cu13==([^"]+)"', project))
     assert len(nvshmem) == 1
     assert f"nvidia-nvshmem-cu13=={nvshmem.pop()}" in (REPOSITORY / "cmake" / "FindNVSHMEM.cmake").read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "install_system_packages.sh"
-TOOLS = ("bash", "dirname", "env", "sed", "tail")
+TOOLS = ("bash", "dirname", "env", "head", "sed")
 WANTED = (
     *("cmake", "ninja-build", "ccache", "g++", "zlib1g-dev", "libzstd-dev"),
     *("libmlir-22-dev", "mlir-22-tools", "llvm-22-dev", "llvm-22-tools", "clang-22", "clang-format-22"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,15 @@ def test_instrumentation_of_others_still_runs(compile_kernel: Compile, monkeypat
         def patch(self, point: str, manager: Any, context: Any) -> None:
             points.append(point)
 
+    if not hasattr(nvidia.CUDABackend, "instrumentation"):  # since Triton 3.9
+        instrumentation = importlib.import_module("triton._instrumentation")
+        monkeypatch.setattr(instrumentation, "_callbacks", {})
+        for point in ("ttgpuir-to-llvmir", "llvmir-to-llvm"):
+            callback = functools.partial(lambda point, manager: points.append(point), point)
+            instrumentation.register_instrumentation(point=point, backend="nvidia", callback=callback)
+        compile_kernel(kernel, SIGNATURE)
+        assert points == ["ttgpuir-to-llvmir", "llvmir-to-llvm"]
+        return
     theirs = Theirs()
     monkeypatch.setattr(nvidia.CUDABackend, "instrumentation", theirs)
     compile_kernel(kernel, SIGNATURE)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import triton.language as tl
 from op_examples import EXAMPLES, SIGNATURE
+from spelling import ATOM_SYS
 from triton._C.libtriton import llvm
 from triton.backends.compiler import GPUTarget
 from triton.language.extra import libdevice
@@ -74,7 +75,7 @@ def test_a_put_is_inlined(compile_kernel: Compile) -> None:
     ptx = compiled.asm["ptx"]
     assert ".func" not in ptx
     assert re.search("ld.global.v4.b32.*" * 8 + "st.global.v4.b32.*" * 8, ptx, flags=re.DOTALL)
-    assert re.search(r"bar\.sync \t0;.*fence\.release\.sys;.*atom\.sys\.add\.u64", ptx, flags=re.DOTALL)
+    assert re.search(rf"bar\.sync \t0;.*fence\.release\.sys;.*{ATOM_SYS}add\.u64", ptx, flags=re.DOTALL)
     assert len(re.findall(r"fence|membar", ptx)) == 1, "one fence is what a put with a signal needs"
     assert "st.relaxed" not in ptx, "the other kind of signal is still there"
 

@@ -8,11 +8,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import triton
 from python_environment import REPOSITORY, Environment, import_error, printed
 
 BINARIES = REPOSITORY / "triton_dist" / "_C"
-PLUGIN = BINARIES / "libtriton_dist_plugin.so"
-BUILT_FOR = json.loads((BINARIES / "plugin_info.json").read_text())["triton"]
+BUILT_FOR = triton.__version__
+PLUGIN = BINARIES / f"libtriton_dist_plugin-{BUILT_FOR}.so"
+INFO = PLUGIN.with_suffix(".json")
+
+SUPPORTED = list(json.loads((REPOSITORY / "cmake" / "supported_triton.json").read_text()))
 
 HAS_PLUGIN = "from triton._C import libtriton; print(hasattr(libtriton.passes.plugin, 'shmem_to_llvm'))"
 CHECK = "import _triton_dist_loader; _triton_dist_loader.check()"
@@ -45,18 +49,53 @@ def test_a_program_that_never_imports_us_is_unaffected_by_another_triton(environ
     assert (printed(result), result.stderr) == ("None", "")
 
 
-@pytest.mark.parametrize("version", ["3.6.0", "3.8.0", "3.7.1+git1234", "3.7.10"])
+@pytest.fixture
+def only_plugin(tmp_path: Path) -> Path:
+    """Binaries that hold the plugin for the installed Triton and no other."""
+    folder = tmp_path / "binaries"
+    folder.mkdir()
+    for file in (PLUGIN, INFO):
+        shutil.copy(file, folder)
+    return folder
+
+
+@pytest.mark.parametrize("version", ["3.6.0", "3.10.0", f"{BUILT_FOR}+git1234", f"{BUILT_FOR}0"])
 @pytest.mark.parametrize("program", ["import triton_dist", "import triton, triton_dist"])
-def test_another_triton_is_an_import_error(environment: Environment, version: str, program: str) -> None:
+def test_another_triton_is_an_import_error(
+    environment: Environment, only_plugin: Path, version: str, program: str
+) -> None:
     environment.add_fake_triton(version)
-    environment.add_triton_dist()
+    environment.add_triton_dist(binaries=only_plugin)
     message = import_error(environment.run(program))
     assert f"Triton {version} is installed" in message
     assert f"pip install triton=={BUILT_FOR}" in message
 
 
-def test_no_triton_is_an_import_error(environment: Environment) -> None:
-    environment.add_triton_dist()
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_a_supported_triton_without_its_plugin_says_how_to_build(
+    environment: Environment, only_plugin: Path, version: str
+) -> None:
+    environment.add_fake_triton(version)
+    environment.add_triton_dist(binaries=only_plugin)
+    result = environment.run("import triton_dist")
+    assert ("make plugins" in result.stderr) == (version != BUILT_FOR)
+
+
+def test_of_several_plugins_triton_is_shown_its_own(environment: Environment, only_plugin: Path) -> None:
+    others = {"3.10.2": True, "3.9.11": True, "3.9.12": False, "4": True}
+    for version, finished in others.items():
+        (only_plugin / f"libtriton_dist_plugin-{version}.so").write_text("no shared object")
+        facts = {"triton": version} if finished else {}
+        (only_plugin / f"libtriton_dist_plugin-{version}.json").write_text(json.dumps(facts))
+    environment.add_real_triton()
+    environment.add_triton_dist(binaries=only_plugin)
+    printed_versions = "import _triton_dist_loader as loader; print(*loader.built_for())"
+    assert printed(environment.run(printed_versions)).split() == [BUILT_FOR, "3.9.11", "3.10.2", "4"]
+    assert printed(environment.run(f"{CHECK}\n{HAS_PLUGIN}")) == "True"
+
+
+def test_no_triton_is_an_import_error(environment: Environment, only_plugin: Path) -> None:
+    environment.add_triton_dist(binaries=only_plugin)
     message = import_error(environment.run("import triton_dist"))
     assert "no Triton is installed" in message
     assert f"pip install triton=={BUILT_FOR}" in message
@@ -74,7 +113,7 @@ def test_a_plugin_that_does_not_load_is_refused_before_triton_aborts(
     environment: Environment, tmp_path: Path, content: str
 ) -> None:
     (tmp_path / PLUGIN.name).write_text(content)
-    shutil.copy(BINARIES / "plugin_info.json", tmp_path)
+    shutil.copy(INFO, tmp_path)
     environment.add_real_triton()
     environment.add_triton_dist(binaries=tmp_path)
     assert printed(environment.run(HAS_PLUGIN)) == "False"
@@ -85,7 +124,7 @@ def test_a_plugin_that_does_not_load_is_refused_before_triton_aborts(
 @pytest.mark.parametrize("content", ["", "{}", '{"triton": '])
 def test_a_damaged_description_counts_as_unbuilt(environment: Environment, tmp_path: Path, content: str) -> None:
     shutil.copy(PLUGIN, tmp_path)
-    (tmp_path / "plugin_info.json").write_text(content)
+    (tmp_path / INFO.name).write_text(content)
     environment.add_real_triton()
     environment.add_triton_dist(binaries=tmp_path)
     assert printed(environment.run(HAS_PLUGIN)) == "False"

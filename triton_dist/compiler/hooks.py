@@ -75,7 +75,7 @@ def _conversion(
         passes={"shmem_to_llvm": [name]},
         libraries=_libraries(name, architecture, plan.routines),
         needs_tritons_libraries=lambda: module.get_operation().get_bool_attr("shmem.calls_others"),
-        metadata={"shmem": plan.launch} if plan.launch else {},
+        metadata={"shmem": plan.launch},
     )
 
 

@@ -64,7 +64,12 @@ class LaunchChecks:
 
 def install() -> None:
     """Look at launches of kernels that are loaded from now on. A second call changes nothing."""
-    triton_api.extend_loading(_place_checks)
+    triton_api.extend_loading(_place_checks, _has_state)
+
+
+def _has_state(kernel: Any) -> bool:
+    """Whether worlds write to a kernel's module, as long as the process lives."""
+    return hasattr(kernel.metadata, "shmem")
 
 
 def _place_checks(kernel: Any) -> None:

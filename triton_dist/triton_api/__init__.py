@@ -1,8 +1,9 @@
 """The one seam to Triton's internals: what this package uses of them, or changes in them.
 
-Each version line of Triton has a module here, all with the same names; the installed version chooses. Modules for one
-user each are the same for all lines: ``front_end`` and ``language_patch``, ``interpreter`` for the CPU world,
-``launch_compiler`` for its compilations, ``opt`` for the lit tests.
+``common`` holds what the supported versions have in common. What differs is in a module of each line that brought a
+change, all with the same names; the installed version chooses. Modules for one user each are the same for all lines:
+``front_end`` and ``language_patch``, ``interpreter`` for the CPU world, ``launch_compiler`` for its compilations, ``opt``
+for the lit tests.
 
 The rule: what Triton documents (``triton.jit``, ``triton.language``, ``triton.testing`` …) is used where it is needed.
 All else is used here alone, and nothing but this package changes an object of Triton. tests/test_triton_api.py holds
@@ -13,26 +14,28 @@ from __future__ import annotations
 
 import triton
 
-if triton.__version__.startswith("3.7."):
-    from triton_dist.triton_api.v3_7 import (
-        LAUNCHER_ARGUMENTS,
-        Conversion,
-        build_plugin_op,
-        cached_file,
-        current_device,
-        device_properties,
-        extend_compilation,
-        extend_loading,
-        guard_launches,
-        interpreter_semantic,
-        mark_as_builtin,
-        on_module_load,
-        run_plugin_passes,
-        set_int_attribute,
-        warp_size,
-    )
+from triton_dist.triton_api.common import (
+    LAUNCHER_ARGUMENTS,
+    Conversion,
+    cached_file,
+    current_device,
+    device_properties,
+    extend_loading,
+    guard_launches,
+    interpreter_semantic,
+    mark_as_builtin,
+    on_module_load,
+    run_plugin_passes,
+    set_int_attribute,
+    warp_size,
+)
+
+if triton.__version__.startswith(("3.7.", "3.8.")):
+    from triton_dist.triton_api.v3_7 import build_plugin_op, extend_compilation
+elif triton.__version__.startswith("3.9."):
+    from triton_dist.triton_api.v3_9 import build_plugin_op, extend_compilation
 else:
-    raise ImportError(f"triton_dist knows the internals of Triton 3.7, and {triton.__version__} is installed")
+    raise ImportError(f"triton_dist knows the internals of Triton 3.7 to 3.9, and {triton.__version__} is installed")
 
 __all__ = [
     "LAUNCHER_ARGUMENTS",

@@ -19,12 +19,14 @@ _triton_dist_loader.check()
 
 from triton._C.libtriton import ir, nvidia, passes  # noqa: E402  # with the plugin
 
+from _triton_dist_loader import plugin_pass  # noqa: E402
+
 __all__ = ["main"]
 
 _PASSES = {
-    "order-async-copies": lambda manager, options: passes.plugin.shmem_order(manager, []),
-    "plan-shmem-calls": lambda manager, options: passes.plugin.shmem_plan(manager, [options.transport, options.n_pes]),
-    "convert-shmem-to-llvm": lambda manager, options: passes.plugin.shmem_to_llvm(manager, [options.transport]),
+    "order-async-copies": lambda manager, options: plugin_pass("shmem_order")(manager, []),
+    "plan-shmem-calls": lambda manager, options: plugin_pass("shmem_plan")(manager, [options.transport, options.n_pes]),
+    "convert-shmem-to-llvm": lambda manager, options: plugin_pass("shmem_to_llvm")(manager, [options.transport]),
     "canonicalize": lambda manager, options: passes.common.add_canonicalizer(manager),
     "cse": lambda manager, options: passes.common.add_cse(manager),
     "inline": lambda manager, options: passes.common.add_inliner(manager),

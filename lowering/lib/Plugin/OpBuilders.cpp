@@ -6,7 +6,9 @@
 //
 // 3.7's binding returns nothing to Python, so Python passes a slot for a result:
 // an op that is the identity in its first operand, which is replaced by the
-// result here (`x | 0`, or a cast to its own type). The other side of this convention is triton_dist/language/_emit.py.
+// result here (`x | 0`, or a cast to its own type). The other side of this convention is build_plugin_op in
+// triton_dist/triton_api. Since 3.8 the binding puts a null value before the list, for a result that it returns; a slot
+// also carries the result's type, so it serves these versions, too.
 //
 // What Python passes is verified here, although Triton verifies the module later: an exception is thrown while Triton
 // looks at the user's line, and becomes an error that shows it. This file alone is compiled with exceptions; none
@@ -105,11 +107,14 @@ template <typename Op> ArrayRef<StringRef> attributesOf() {
 template <typename Op> void buildOp(TritonOpBuilder &triton, std::vector<Value> &arguments) {
   constexpr bool hasResult = Op::template hasTrait<OpTrait::OneResult>();
   ArrayRef<StringRef> attributes = attributesOf<Op>();
-  if (arguments.size() < hasResult + attributes.size())
+  ArrayRef<Value> given = arguments;
+  if (!given.empty() && !given.front())
+    given = given.drop_front();
+  if (given.size() < hasResult + attributes.size())
     throw std::invalid_argument(("too few arguments for " + Op::getOperationName()).str());
-  ArrayRef<Value> slots = ArrayRef(arguments).take_front(hasResult ? 1 : 0);
-  ArrayRef<Value> operands = ArrayRef(arguments).drop_front(slots.size()).drop_back(attributes.size());
-  ArrayRef<Value> constants = ArrayRef(arguments).take_back(attributes.size());
+  ArrayRef<Value> slots = given.take_front(hasResult ? 1 : 0);
+  ArrayRef<Value> operands = given.drop_front(slots.size()).drop_back(attributes.size());
+  ArrayRef<Value> constants = given.take_back(attributes.size());
 
   SlotInsertion at(triton, slots);
   OperationState state(at.location, Op::getOperationName());

@@ -1,0 +1,55 @@
+# Plugins for other versions of Triton than the one that was found. A plugin fits one libtriton.so, and one CMake project can
+# use one MLIR, so each is built by a project of its own: the same sources, configured for the unpacked wheel of that version.
+#
+#   ALSO_FOR_TRITON      versions whose plugins are part of every build, and of a wheel; `all` for all that are supported, or
+#                        `none`. Default: all in a wheel, whose requirements name all of them, else none
+# gives
+#   OTHER_PLUGIN_FILES   those plugins
+# and the targets plugin-VERSION, one for each supported version, and `plugins` for all of them
+set(default none)
+if(SKBUILD_STATE STREQUAL "wheel")
+  set(default all)
+endif()
+set(ALSO_FOR_TRITON ${default} CACHE STRING "Versions of Triton to build plugins for besides the one found, or all, or none")
+
+if(ALSO_FOR_TRITON STREQUAL "all")
+  set(wanted ${Triton_SUPPORTED})
+elseif(ALSO_FOR_TRITON STREQUAL "none")
+  set(wanted "")
+else()
+  set(wanted ${ALSO_FOR_TRITON})
+endif()
+foreach(version ${wanted})
+  if(NOT version IN_LIST Triton_SUPPORTED)
+    message(FATAL_ERROR "ALSO_FOR_TRITON names Triton ${version}; the plugin supports ${supported_versions_text}; or say all, or none.")
+  endif()
+endforeach()
+
+set(OTHER_PLUGIN_FILES "")
+add_custom_target(plugins)
+add_dependencies(plugins publish_plugin)
+foreach(version ${Triton_SUPPORTED})
+  if(version STREQUAL Triton_VERSION)
+    add_custom_target(plugin-${version})
+    add_dependencies(plugin-${version} publish_plugin)
+    continue()
+  endif()
+  set(build ${PROJECT_BINARY_DIR}/triton-${version})
+  set(in_build "")
+  if(version IN_LIST wanted)
+    set(in_build ALL)
+    set(published ${TRITON_DIST_OUTPUT_DIR}/libtriton_dist_plugin-${version})
+    list(APPEND OTHER_PLUGIN_FILES ${published}.so ${published}.json)
+  endif()
+  # One at a time, since each uses all cores.
+  add_custom_target(plugin-${version} ${in_build}
+    COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/cmake/fetch_triton.py ${version} ${DOWNLOADS}/triton-${version}
+    COMMAND ${CMAKE_COMMAND} -G ${CMAKE_GENERATOR} -S ${PROJECT_SOURCE_DIR} -B ${build}
+            -DTRITON_DIR=${DOWNLOADS}/triton-${version}/triton -DDOWNLOADS=${DOWNLOADS}
+            -DTRITON_DIST_OUTPUT_DIR=${TRITON_DIST_OUTPUT_DIR} -DPython_EXECUTABLE=${Python_EXECUTABLE}
+            -DNVSHMEM_DIR=${NVSHMEM_DIR} -DROCSHMEM_DIR=${ROCSHMEM_DIR} -DCLANG_FOR_DEVICES=${CLANG_FOR_DEVICES}
+            -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_BUILD_TYPE=${CMAKE_BUILD_TYPE}
+    COMMAND ${CMAKE_COMMAND} --build ${build} --target publish_plugin
+    USES_TERMINAL VERBATIM)
+  add_dependencies(plugins plugin-${version})
+endforeach()
