@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
+import triton.language as tl
 
 from triton_dist._C.op_table import Effect, Op
 from triton_dist.cpu import effects
@@ -60,14 +62,15 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
 
     # ---- a program that sees again and again what it saw before waits for somebody: let that one run
 
-    def create_masked_load(
-        self, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: bool
-    ) -> Any:
+    # `policy` is a cache modifier and an eviction policy in Triton 3.7 and 3.8, and one object in 3.9.
+
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *policy: Any, **named: Any) -> Any:
+        is_volatile = named["is_volatile"] if "is_volatile" in named else policy[-1]
         _touching(Access.READ, ptrs)
         if recorder := _recorder(ptrs):
             how, what = ("volatile", "volatile tl.load") if is_volatile else ("plain", "tl.load")
             recorder.block(what, ptrs.data, mask.data, _size(ptrs), False, how)
-        loaded = super().create_masked_load(ptrs, mask, other, cache_modifier, eviction_policy, is_volatile)
+        loaded = super().create_masked_load(ptrs, mask, other, *policy, **named)
         if is_volatile:
             _polled("volatile tl.load", ptrs, loaded)
         else:
@@ -93,12 +96,45 @@ class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
             _polled("tl.atomic_cas", ptr, before)
         return before
 
-    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *policy: Any) -> Any:
         _touching(Access.WRITE, ptrs)
         if recorder := _recorder(ptrs):
             recorder.block("tl.store", ptrs.data, mask.data, _size(ptrs), True, "plain")
         running().steps += 1
-        return super().create_masked_store(ptrs, value, mask, cache_modifier, eviction_policy)
+        return super().create_masked_store(ptrs, value, mask, *policy)
+
+    # ---- atomics that Triton has since 3.9
+
+    def create_atomic_load(self, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        loaded = self._atomically_loaded("tl.atomic_load", ptr, mask, sem, scope)
+        _polled("tl.atomic_load", ptr, loaded)
+        return loaded
+
+    def _atomically_loaded(self, op: str, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        _touching(Access.READ, ptr)
+        finish = _recorded_atomic(op, ptr, mask.data, sem, scope, writes=False)
+        loaded = super().create_masked_load(ptr, mask, None, None, True)
+        finish()
+        return loaded
+
+    def create_atomic_store(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        _touching(Access.PUBLISH, ptr)
+        _recorded_atomic("tl.atomic_store", ptr, mask.data, sem, scope)  # what it returns is for reads
+        running().steps += 1
+        return super().create_masked_store(ptr, val, mask, None)
+
+    def create_atomic_poll(self, ptr: Any, expected: Any, timeout_ns: Any, sem: Any, scope: Any) -> Any:
+        every = interpreter.TensorHandle(np.ones_like(ptr.data, dtype=bool), tl.int1)
+        limited = isinstance(timeout_ns, interpreter.TensorHandle)  # no timeout is an empty value of the compiler's
+        end = time.perf_counter_ns() + timeout_ns.data.item() if limited else float("inf")
+        matched = np.zeros(ptr.data.shape, dtype=bool)
+        while True:
+            seen = self._atomically_loaded("tl.atomic_poll", ptr, every, sem, scope)
+            matched |= seen.data == expected.data
+            if matched.all() or time.perf_counter_ns() >= end:
+                running().steps += 1
+                return interpreter.TensorHandle(matched, tl.int1)
+            _polled("tl.atomic_poll", ptr, seen)
 
 
 def _touching(access: Access, pointers: Any) -> None:
@@ -120,13 +156,15 @@ _SEMS = {"RELAXED": "relaxed", "ACQUIRE": "acquire", "RELEASE": "release", "ACQU
 _SCOPES = {"CTA": "cta", "GPU": "gpu", "SYSTEM": "sys"}
 
 
-def _recorded_atomic(what: str, pointers: Any, mask: Any, sem: Any, scope: Any) -> Callable[[], None]:
+def _recorded_atomic(
+    what: str, pointers: Any, mask: Any, sem: Any, scope: Any, *, writes: bool = True
+) -> Callable[[], None]:
     """Record what goes before the operation; the function notes what comes after it."""
     recorder = _recorder(pointers)
     if recorder is None:
         return lambda: None
     order, observers = _SEMS[sem.name], _SCOPES[scope.name]
-    words = recorder.atomic_block(what, pointers.data, mask, _size(pointers), order, observers, True)
+    words = recorder.atomic_block(what, pointers.data, mask, _size(pointers), order, observers, writes)
     if not words:
         return lambda: None
     return lambda: recorder.acquire(what, words, relaxed=order not in ("acquire", "acq_rel"), scope=observers)

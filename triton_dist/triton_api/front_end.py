@@ -16,7 +16,7 @@ from triton._utils import _tuple_create
 from triton.compiler.code_generator import CodeGenerator, _condition_types
 from triton.compiler.errors import CompilationError, UnsupportedLanguageConstruct
 from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITCallable, JITFunction, _triton_jit_function_registry, get_jit_fn_file_line
+from triton.runtime.jit import JITCallable, JITFunction, _triton_jit_function_registry
 
 __all__ = [
     "BUILTIN_NAMES",
@@ -97,8 +97,10 @@ class _Transformed(JITFunction[Any]):  # type: ignore[misc]
 
 def line_of_kernel(kernel: Any) -> tuple[str, int]:
     """File and line where a kernel begins."""
-    file, line = get_jit_fn_file_line(kernel)
-    return str(file), int(line)
+    while not isinstance(kernel, JITCallable):
+        kernel = kernel.fn
+    decorators = next((n for n, line in enumerate(kernel.raw_src) if line.strip().startswith("def ")), 0)
+    return str(kernel.fn.__code__.co_filename), int(kernel.starting_line_number) + decorators
 
 
 def line_of_error(kernel: Any, error: Exception) -> tuple[str, int, str] | None:
