@@ -16,7 +16,7 @@ from triton_dist.compiler import transport
 from triton_dist.compiler.hooks import ShmemCompilationError
 
 BLACKWELL = GPUTarget("cuda", 100, 32)
-INSIDE, AFTER, BLOCK_AFTER = range(3)
+INSIDE, AFTER, BLOCK_AFTER, NO_OP = range(4)
 
 
 def multiply(a, b, c, flag, K, WHERE: tl.constexpr):
@@ -63,6 +63,16 @@ def test_ops_outside_do_not_wait_for_the_warps_inside(compile_multiply: Callable
         compiled = compile_multiply(AFTER)
     assert "ttg.warp_specialize(" in compiled.asm["ttgir"], "Triton did not specialise: this tests nothing"
     assert compiled.metadata.num_warps > 4
-    barriers = re.findall(r"bar(?:rier)?\.(?:cta\.)?sync(?:\.aligned)?\s+0\b.*;", compiled.asm["ptx"])
+    barriers = _barriers(compiled)
     assert len(barriers) > 6
-    assert all(re.search(r"\b0,\s+128;", barrier) for barrier in barriers), barriers
+    # Triton 3.9 has barriers of all warps in front of the split, in kernels without ops, too.
+    tritons = _of_all_warps(_barriers(compile_multiply(NO_OP)))
+    assert _of_all_warps(barriers) == tritons, barriers
+
+
+def _barriers(compiled: Any) -> list[str]:
+    return re.findall(r"bar(?:rier)?\.(?:cta\.)?sync(?:\.aligned)?\s+0\b.*;", compiled.asm["ptx"])
+
+
+def _of_all_warps(barriers: list[str]) -> list[str]:
+    return [barrier for barrier in barriers if not re.search(r"\b0,\s+128;", barrier)]
