@@ -14,12 +14,20 @@ from triton_dist.testing import Result
 CHECKS = Path(__file__).parent / "checks"
 HARNESS = Path(__file__).parents[1] / "world" / "checks"  # whose harness.py runs the checks of a file on one PE
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "20", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
-RUNS = {"barrier.py": (3,), "collectives.py": (1, 3), "gemms.py": (3,), "tracing.py": (3,)}
+RUNS = {
+    "barrier.py": (3,),
+    "collectives.py": (1, 3),
+    "gemms.py": (3,),
+    "tracing.py": (3,),
+    "operators.py": (1, 3),
+    "tensor_parallel.py": (2,),
+    "inductor.py": (2, 3),
+}
 
 
 @functools.cache
 def launched(file: str, n_pes: int) -> Result:
-    return launch([CHECKS / file], n_pes, env=ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}, timeout=120)
+    return launch([CHECKS / file], n_pes, env=ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}, timeout=300)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+"""Which PEs an operator works on: today all PEs of the world. Groups of some PEs are to be added here and only here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triton_dist.world.api import _current, is_initialized
+
+__all__ = ["check", "resolve"]
+
+
+def resolve(group: Any) -> tuple[int, str]:
+    """The size and the name of ``group``, as operators take them: constants of a compiled graph.
+
+    ``group`` is None (all PEs of the world), a ``ProcessGroup``, or the name of one.
+    """
+    if group is None or isinstance(group, str):
+        # Without a world the operator says so: an error that is raised here would not come out of torch.compile.
+        return (_current().n_pes if is_initialized() else 0), group or ""
+    return group.size(), group.group_name
+
+
+def check(function: str, group_size: int, group_name: str) -> None:
+    """The group is the world: its ranks are the PEs, in their order. An empty name is the world's.
+
+    Raises:
+        RuntimeError: there is no world. ValueError: the group is another one.
+    """
+    world = _current()
+    if group_size != world.n_pes:
+        raise ValueError(
+            f"{function}: the group has {group_size} members, and the world {world.n_pes} PEs. Operators work on all"
+            " PEs of the world, and what was compiled or recorded for one world cannot run in a world of another size"
+        )
+    if not group_name:
+        return
+    from torch.distributed import distributed_c10d
+
+    try:
+        group = distributed_c10d._resolve_process_group(group_name)  # type: ignore[arg-type]
+    except (RuntimeError, LookupError) as error:
+        raise ValueError(f"{function}: there is no process group named {group_name!r}: {error}") from None
+    if group.size() != world.n_pes or group.rank() != world.pe:
+        raise ValueError(
+            f"{function}: the process group {group_name!r} has {group.size()} ranks, of which this process is"
+            f" {group.rank()}, and this is PE {world.pe} of {world.n_pes}. Operators work on all PEs of the world, in"
+            " their order: make the world of this group with triton_dist.init(group=...), or leave group out"
+        )
