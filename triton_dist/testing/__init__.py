@@ -1,5 +1,6 @@
-"""Helpers for tests and demonstrations: start the PEs of a script and look at what they did."""
+"""Helpers for tests, notebooks and demonstrations: start PEs, of a script or of a function, and see what they did."""
 
 from triton_dist.testing.launch import PEResult, Result, launch
+from triton_dist.testing.spawn import PEError, spawn
 
-__all__ = ["PEResult", "Result", "launch"]
+__all__ = ["PEError", "PEResult", "Result", "launch", "spawn"]
