@@ -13,22 +13,30 @@ from typing import Any
 from triton import knobs
 from triton._C.libtriton import ir, passes
 from triton.compiler import CompiledKernel
+from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.language.core import TRITON_BUILTIN
 from triton.runtime import driver, interpreter
 from triton.runtime._async_compile import AsyncCompileMode
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.cache import get_cache_manager
+from triton.runtime.errors import OutOfResources, PTXASError
 
 __all__ = [
     "LAUNCHER_ARGUMENTS",
+    "UNUSABLE",
+    "Autotuner",
     "Conversion",
+    "autotuned_kernel",
     "build_plugin_op",
     "cached_file",
     "current_device",
     "device_properties",
+    "extend_autotuning",
     "extend_compilation",
     "extend_loading",
     "guard_launches",
     "interpreter_semantic",
+    "load",
     "mark_as_builtin",
     "on_module_load",
     "run_plugin_passes",
@@ -318,6 +326,42 @@ def device_properties(device: int) -> Mapping[str, int]:
     """
     properties: Mapping[str, int] = driver.active.utils.get_device_properties(device)
     return properties
+
+
+# ---- autotuning
+
+UNUSABLE = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
+"""What compiling and loading a configuration raises that cannot be used. The autotuner leaves it out."""
+
+_autotuned: contextvars.ContextVar[str | None] = contextvars.ContextVar("autotuned", default=None)
+
+
+def load(kernel: Any) -> None:
+    """Load a compiled kernel's module, as its first launch would."""
+    kernel._init_handles()
+
+
+def extend_autotuning() -> None:
+    """Have :func:`autotuned_kernel` tell what ``triton.autotune`` measures from now on. Again, it changes nothing."""
+    plain = Autotuner._bench
+    if hasattr(plain, "is_extended"):
+        return
+
+    @functools.wraps(plain)
+    def bench(self: Any, *args: Any, config: Any, **meta: Any) -> Any:
+        token = _autotuned.set(self.base_fn.__name__ if type(self) is Autotuner else None)
+        try:
+            return plain(self, *args, config=config, **meta)
+        finally:
+            _autotuned.reset(token)
+
+    bench.is_extended = True  # type: ignore[attr-defined]
+    Autotuner._bench = bench
+
+
+def autotuned_kernel() -> str | None:
+    """The name of the kernel that ``triton.autotune`` itself, and no class made from its, is measuring here."""
+    return _autotuned.get()
 
 
 # ---- language
