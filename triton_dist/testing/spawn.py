@@ -70,8 +70,8 @@ def spawn(function: Callable[..., Any], n_pes: int, *args: Any, timeout: float =
         TimeoutError: a PE had not ended after ``timeout`` seconds.
         RuntimeError: this process is a PE of a world. ValueError, TypeError: an argument is not as described.
 
-    In a CPU world, what the calling process has printed, loaded and computed is there in every PE, and threads other
-    than the caller's are not. PyTorch refuses a backward pass in a fork of a process that has made one.
+    In a CPU world, what the calling process has loaded and computed is there in every PE, and threads other than the
+    caller's are not.
     """
     if not callable(function):
         raise TypeError(f"spawn: function must be callable, got {type(function).__name__}")
