@@ -48,8 +48,8 @@ from triton_dist.api import (  # noqa: E402
     team_world,
     zeros,
 )
-from triton_dist.bootstrap.failure_detector import BrokenWorldError  # noqa: E402
 from triton_dist.autotune import autotune  # noqa: E402
+from triton_dist.bootstrap.failure_detector import BrokenWorldError  # noqa: E402
 from triton_dist.compat.jit import jit  # noqa: E402
 from triton_dist.world import World, interprets, kind  # noqa: E402
 from triton_dist.world.teams import Team  # noqa: E402

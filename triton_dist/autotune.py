@@ -13,8 +13,8 @@ from triton import Config
 
 from triton_dist import triton_api
 from triton_dist.decoding import DecodingError, Schema, boolean, decode, optional, sequence, text
-from triton_dist.world.api import _current
 from triton_dist.world.base import World
+from triton_dist.world.current import current_world
 
 __all__ = ["autotune"]
 
@@ -82,7 +82,7 @@ def autotune(
 
 class _Autotuner(triton_api.Autotuner):  # type: ignore[misc]
     def _bench(self, *args: Any, config: Config, **meta: Any) -> list[float]:
-        world = _current()
+        world = current_world()
         what = f"autotune({self.base_fn.__name__}, {config})"[:300]
         can_run = world.device.type == "cpu" or self._loads(*args, **{**meta, **config.all_kwargs()})
         if not all(_exchange(world, f"{what}: loaded", can_run, boolean)):
@@ -101,7 +101,7 @@ class _Autotuner(triton_api.Autotuner):  # type: ignore[misc]
         return True
 
     def check_disk_cache(self, tuning_key: Any, configs: Sequence[Config], bench_fn: Callable[[], None]) -> bool:
-        world = _current()
+        world = current_world()
         what = f"autotune({self.base_fn.__name__}): cached"
         if world.pe == 0:
             measured = []
@@ -128,7 +128,7 @@ class _Autotuner(triton_api.Autotuner):  # type: ignore[misc]
     def run(self, *args: Any, **kwargs: Any) -> Any:
         known = len(self.cache)
         result = super().run(*args, **kwargs)
-        if len(self.cache) > known and _current().pe == 0:
+        if len(self.cache) > known and current_world().pe == 0:
             _log.info("autotune: %s runs with %s", self.base_fn.__name__, self.best_config)
         return result
 
@@ -140,7 +140,7 @@ class _Measure:
         self._warmup, self._rep = warmup, rep
 
     def __call__(self, launch: Callable[[], Any], quantiles: Sequence[float]) -> list[float]:
-        world = _current()
+        world = current_world()
         launch()
         world.barrier_all()
         estimate = statistics.mean(self._times(launch, _ESTIMATES))

@@ -33,7 +33,8 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Re
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import group as groups
-from triton_dist.world.api import _current
+from triton_dist.torch_api import shard_linear
+from triton_dist.world.current import current_world
 
 __all__ = ["ColwiseParallel", "RowwiseParallel", "SequenceParallel"]
 
@@ -55,7 +56,7 @@ class ColwiseParallel(parallel.ColwiseParallel):
         if not isinstance(module, nn.Linear):
             return super()._apply(module, device_mesh)
         _check(module, device_mesh, "ColwiseParallel", "out_features")
-        self._partition_linear_fn("", module, device_mesh)
+        shard_linear(self, module, device_mesh)
         return _overlapping(module, _ColwiseLinear, self, device_mesh)
 
 
@@ -69,12 +70,12 @@ class RowwiseParallel(parallel.RowwiseParallel):
         if not isinstance(module, nn.Linear):
             return super()._apply(module, device_mesh)
         _check(module, device_mesh, "RowwiseParallel", "in_features")
-        self._partition_linear_fn("", module, device_mesh)
+        shard_linear(self, module, device_mesh)
         return _overlapping(module, _RowwiseLinear, self, device_mesh)
 
 
 def _check(module: nn.Linear, mesh: DeviceMesh, style: str, features: str) -> None:
-    world = _current()
+    world = current_world()
     if mesh.ndim != 1:
         raise ValueError(f"{style}: the mesh must have one dimension, got {mesh}: pass one of its dimensions")
     if mesh.device_type != world.device.type:

@@ -15,11 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import triton_dist
+from triton_dist.spawning import _in_new_processes
 from triton_dist.testing import PEError, spawn
 from triton_dist.testing import values as codec
-
-# The module: the package's attribute of this name is the function.
-from triton_dist.testing.spawn import _in_new_processes
 
 pytestmark = pytest.mark.skipif(triton_dist.kind() != "cpu", reason="forks PEs of the CPU world")
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from triton_dist.torch_api import is_wrapper, left_out_of_graphs
 
 __all__ = ["differentiable", "without_gradients"]
 
@@ -41,7 +42,7 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
                     options[name] = torch.tensor(float(options[name]), device=a.device)
             return operator(a, b, **options)
 
-        outside = _outside_of_graphs(function, refusal)
+        outside = left_out_of_graphs(function, refusal)
         return function  # type: ignore[return-value]
 
     return decorate
@@ -67,7 +68,7 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
                 raise ValueError(refusal)
             return plain(*args, **kwargs)
 
-        outside = _outside_of_graphs(function, refusal)
+        outside = left_out_of_graphs(function, refusal)
         return function
 
     return decorate
@@ -81,7 +82,7 @@ def _needs_gradient(*tensors: Any) -> bool:
 
 def _check_plain(function: str, *tensors: Any) -> None:
     for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor):
+        if is_wrapper(tensor):
             kind = type(tensor).__name__
             raise TypeError(
                 f"{function}: a {kind} has no memory of its own: pass what it wraps (of a DTensor: to_local(); of an"
@@ -97,18 +98,3 @@ def _refusal(name: str, form: str, operator: Callable[..., Any] | None) -> str:
         f"{name}: the call {form} has no gradient and cannot be traced by torch.compile, and a tensor requires a"
         f" gradient or the call is traced: {instead} call it under torch.no_grad() and outside of compiled functions"
     )
-
-
-def _outside_of_graphs(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
-    """``function``, where torch.compile breaks its graph; ``reason`` is in the error of ``fullgraph=True``.
-
-    ``torch.compiler.disable`` does that, but takes a microsecond for each call, and its import more than a second. So
-    it is called while something is compiled only, and the attributes by which it tells the compiler are set here.
-    """
-
-    def outside(*args: Any, **kwargs: Any) -> Any:
-        return torch.compiler.disable(function)(*args, **kwargs)
-
-    outside._torchdynamo_disable = True  # type: ignore[attr-defined]
-    outside._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
-    return outside

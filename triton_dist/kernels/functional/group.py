@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_dist.world.api import _current, is_initialized
+from triton_dist import torch_api
+from triton_dist.world.current import current_world, find_world
 
 __all__ = ["check", "resolve"]
 
@@ -16,7 +17,8 @@ def resolve(group: Any) -> tuple[int, str]:
     """
     if group is None or isinstance(group, str):
         # Without a world the operator says so: an error that is raised here would not come out of torch.compile.
-        return (_current().n_pes if is_initialized() else 0), group or ""
+        world = find_world()
+        return (0 if world is None else world.n_pes), group or ""
     return group.size(), group.group_name
 
 
@@ -26,7 +28,7 @@ def check(function: str, group_size: int, group_name: str) -> None:
     Raises:
         RuntimeError: there is no world. ValueError: the group is another one.
     """
-    world = _current()
+    world = current_world()
     if group_size != world.n_pes:
         raise ValueError(
             f"{function}: the group has {group_size} members, and the world {world.n_pes} PEs. Operators work on all"
@@ -34,10 +36,8 @@ def check(function: str, group_size: int, group_name: str) -> None:
         )
     if not group_name:
         return
-    from torch.distributed import distributed_c10d
-
     try:
-        group = distributed_c10d._resolve_process_group(group_name)  # type: ignore[arg-type]
+        group = torch_api.process_group(group_name)
     except (RuntimeError, LookupError) as error:
         raise ValueError(f"{function}: there is no process group named {group_name!r}: {error}") from None
     if group.size() != world.n_pes or group.rank() != world.pe:

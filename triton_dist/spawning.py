@@ -33,7 +33,7 @@ _GRACE_SECONDS = 15.0
 
 _NEVER = float("inf")
 
-_PROGRAM = "import sys; from triton_dist.testing.spawn import _new_process; _new_process(sys.argv[1])"
+_PROGRAM = "import sys; from triton_dist.spawning import _new_process; _new_process(sys.argv[1])"
 
 
 class PEError(RuntimeError):
