@@ -145,7 +145,7 @@ class _ColwiseLinear(_ParallelLinear):
         if _row_dim(layout, local.dim()) is None and not isinstance(layout, Replicate):
             local, layout = self._local(input, Replicate())
             is_plain = False
-        weight = _part(self.weight).t()
+        local, weight = _cast(local), _cast(_part(self.weight)).t()
         dim = _row_dim(layout, local.dim())
         if dim is not None:
             output = functional.all_gather_gemm(local, weight, dim, self.parallel_group)
@@ -154,14 +154,14 @@ class _ColwiseLinear(_ParallelLinear):
         else:
             output = local @ weight
         if self.bias is not None:
-            output = output + _part(self.bias)
+            output = output + _cast(_part(self.bias))
         return self._finish(output, Shard(-1))
 
 
 class _RowwiseLinear(_ParallelLinear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         local, _ = self._local(input, Shard(-1))
-        weight, group = _part(self.weight).t(), self.parallel_group
+        local, weight, group = _cast(local), _cast(_part(self.weight)).t(), self.parallel_group
         dim = _row_dim(self.parallel_output, local.dim())
         if dim is not None:
             output, layout = functional.gemm_reduce_scatter(local, weight, "sum", dim, group), Shard(dim)
@@ -175,13 +175,19 @@ class _RowwiseLinear(_ParallelLinear):
         whole = DTensor.from_local(output, self.parallel_mesh, [layout], run_check=False)
         if isinstance(layout, Partial):
             whole = whole.redistribute(self.parallel_mesh, [self.parallel_output])
-        whole = whole + self.bias
+        whole = whole + _cast(self.bias)
         return whole.to_local() if self.returns_local else whole
 
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:
     """This PE's part of a sharded parameter."""
     return cast("DTensor", parameter).to_local()
+
+
+def _cast(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in autocast's dtype, where autocast is on: PyTorch does that for its own linear layers only."""
+    kind = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
 
 
 def _row_dim(layout: Placement, dims: int) -> int | None:

@@ -44,3 +44,14 @@ def test_check(file: str, n_pes: int, check: str) -> None:
     missing = [pe.pe for pe in result if f"passed: {check}\n" not in pe.stdout]
     if missing:
         pytest.fail(f"{check} did not pass on PE {missing}\n{result.report}", pytrace=False)
+
+
+def test_compiled_before_any_world() -> None:
+    """The error says what is missing, also where nothing has looked for a world before."""
+    program = """
+import torch
+from triton_dist.kernels import functional
+torch.compile(functional.all_reduce, backend="aot_eager", fullgraph=True)(torch.ones(2))
+"""
+    result = launch(["-c", program], 1, env=ENVIRONMENT)
+    assert "there is no world: call triton_dist.init() first" in result[0].stderr, result.report

@@ -139,6 +139,27 @@ def check_other_layouts(world: Any) -> None:
     compare(up, mesh, {"0": ("ColwiseParallel", {})}, wide, Shard(1))
 
 
+def check_autocast(world: Any) -> None:
+    torch.manual_seed(0)
+    mesh, x = mesh_of(world), sequence(world)
+    for layout in (Shard(1), Replicate()):
+        outcomes = []
+        for style in (parallel, tensor_parallel):
+            plan = {
+                "up": ("ColwiseParallel", {"input_layouts": layout}),
+                "down": ("RowwiseParallel", {"output_layouts": layout}),
+            }
+            torch.manual_seed(1)
+            made = apply(style, MLP(world.n_pes, True), mesh, plan)
+            with torch.autocast("cpu", torch.bfloat16):
+                y = made.down(torch.tanh(made.up(x if layout == Shard(1) else torch.ones(2, 3, FEATURES))))
+            y.float().square().sum().backward()
+            outcomes.append((y, full(made.up.weight.grad), full(made.down.bias.grad)))
+        for expected, found in zip(*outcomes, strict=True):
+            assert found.dtype == expected.dtype
+            torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+
+
 def check_attention(world: Any) -> None:
     torch.manual_seed(0)
     plan = {name: ("ColwiseParallel", {"input_layouts": Shard(1)}) for name in "qkv"}

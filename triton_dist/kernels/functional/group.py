@@ -9,6 +9,8 @@ from triton_dist.world.current import current_world, find_world
 
 __all__ = ["check", "resolve"]
 
+find_world()  # torch.compile traces this function, but for its first call, which takes a lock
+
 
 def resolve(group: Any) -> tuple[int, str]:
     """The size and the name of ``group``, as operators take them: constants of a compiled graph.
