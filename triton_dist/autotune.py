@@ -6,6 +6,7 @@ import json
 import logging
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -155,7 +156,8 @@ class _Measure:
     def _times(launch: Callable[[], Any], count: int) -> list[float]:
         """Milliseconds of each of ``count`` launches, each with a cold cache."""
         cache = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+        event: Callable[..., Any] = partial(torch.cuda.Event, enable_timing=True)
+        events = [(event(), event()) for _ in range(count)]
         for begin, end in events:
             cache.zero_()
             begin.record()

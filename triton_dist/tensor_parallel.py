@@ -29,7 +29,8 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Replicate, Shard, parallel
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, parallel
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import group as groups
@@ -163,6 +164,7 @@ class _RowwiseLinear(_ParallelLinear):
         local, _ = self._local(input, Shard(-1))
         local, weight, group = _cast(local), _cast(_part(self.weight)).t(), self.parallel_group
         dim = _row_dim(self.parallel_output, local.dim())
+        layout: Placement
         if dim is not None:
             output, layout = functional.gemm_reduce_scatter(local, weight, "sum", dim, group), Shard(dim)
         elif isinstance(self.parallel_output, Replicate):
@@ -175,8 +177,8 @@ class _RowwiseLinear(_ParallelLinear):
         whole = DTensor.from_local(output, self.parallel_mesh, [layout], run_check=False)
         if isinstance(layout, Partial):
             whole = whole.redistribute(self.parallel_mesh, [self.parallel_output])
-        whole = whole + _cast(self.bias)
-        return whole.to_local() if self.returns_local else whole
+        biased = cast("DTensor", whole + _cast(self.bias))
+        return biased.to_local() if self.returns_local else biased
 
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:

@@ -37,7 +37,7 @@ def process_group(name: str) -> Any:
     Raises:
         RuntimeError, LookupError: there is none.
     """
-    return dist.distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]
+    return dist.distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type, attr-defined]
 
 
 def shard_linear(style: Any, module: torch.nn.Linear, mesh: Any) -> None:
@@ -58,7 +58,7 @@ def left_out_of_graphs(function: Callable[..., Any], reason: str) -> Callable[..
     """
 
     def outside(*args: Any, **kwargs: Any) -> Any:
-        return torch.compiler.disable(function)(*args, **kwargs)
+        return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     outside._torchdynamo_disable = True  # type: ignore[attr-defined]
     outside._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
             if not compiling:
                 _check_plain(plain.__name__, a, b, out)
                 if not _needs_gradient(a, b, out):
-                    return plain(a, b, out, **options)  # type: ignore[call-arg, arg-type]
+                    return plain(a, b, out, **options)
                 if out is not None:
                     raise ValueError(refusal)
             options["algorithm"] = options.pop("pattern", "auto")

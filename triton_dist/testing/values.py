@@ -77,7 +77,8 @@ def _value(tree: Any, blob: memoryview) -> Any:
     if not isinstance(content, list):
         raise ValueError(f"{str(tree)[:60]} is no value")
     if kind == "tensor":
-        return _tensor(*content, blob)
+        dtype_name, shape, begin = content
+        return _tensor(dtype_name, shape, begin, blob)
     if kind == "bytes":
         begin, length = content
         return bytes(_slice(blob, begin, length))

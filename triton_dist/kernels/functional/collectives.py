@@ -56,7 +56,7 @@ def _into(
 def _all_gather(
     input: torch.Tensor, gather_dim: int, group_size: int, group_name: str, algorithm: str = "auto"
 ) -> torch.Tensor:
-    out = _all_gather_fake(input, gather_dim, group_size, group_name, algorithm)
+    out: torch.Tensor = _all_gather_fake(input, gather_dim, group_size, group_name, algorithm)
     source = rows_first(input, gather_dim)
     into = out.movedim(gather_dim, 0)
 
@@ -105,7 +105,7 @@ def _reduce_scatter(
     group_name: str,
     algorithm: str = "auto",
 ) -> torch.Tensor:
-    out = _reduce_scatter_fake(input, reduce_op, scatter_dim, group_size, group_name, algorithm)
+    out: torch.Tensor = _reduce_scatter_fake(input, reduce_op, scatter_dim, group_size, group_name, algorithm)
     scattering.reduce_scatter(out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), algorithm=algorithm)
     return out
 
@@ -151,7 +151,7 @@ def _all_reduce(
     reduce_grad: bool = True,
     algorithm: str = "auto",
 ) -> torch.Tensor:
-    out = _all_reduce_fake(input, reduce_op, group_size, group_name, reduce_grad, algorithm)
+    out: torch.Tensor = _all_reduce_fake(input, reduce_op, group_size, group_name, reduce_grad, algorithm)
     source = input.contiguous()
 
     def run(to: torch.Tensor) -> None:
@@ -197,7 +197,7 @@ _all_reduce.register_autograd(_all_reduce_backward, setup_context=_all_reduce_se
     schema="(Tensor input, int group_size, str group_name, str algorithm='auto') -> Tensor",
 )
 def _all_to_all(input: torch.Tensor, group_size: int, group_name: str, algorithm: str = "auto") -> torch.Tensor:
-    out = _all_to_all_fake(input, group_size, group_name, algorithm)
+    out: torch.Tensor = _all_to_all_fake(input, group_size, group_name, algorithm)
     source = input.contiguous()
 
     def run(to: torch.Tensor) -> None:

@@ -99,7 +99,7 @@ def _all_gather_gemm(
     group_name: str,
     *options: Any,
 ) -> torch.Tensor:
-    out = _all_gather_gemm_fake(a, b, gather_dim, group_size, group_name, *options)
+    out: torch.Tensor = _all_gather_gemm_fake(a, b, gather_dim, group_size, group_name, *options)
     all_gather_gemm(
         _flat(a, gather_dim),
         by_rows_or_columns(b),
@@ -178,7 +178,7 @@ def _all_gather_gemm_gathered_fake(
     *options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     where = gather_dim, group_size, group_name
-    out = _all_gather_gemm_fake(a, b, *where, *options)
+    out: torch.Tensor = _all_gather_gemm_fake(a, b, *where, *options)
     return out, empty_like_rows(a, gather_dim, group_size * a.shape[gather_dim], a.shape[-1])
 
 
@@ -220,7 +220,7 @@ def _gemm_reduce_scatter(
     group_name: str,
     *options: Any,
 ) -> torch.Tensor:
-    out = _gemm_reduce_scatter_fake(a, b, reduce_op, scatter_dim, group_size, group_name, *options)
+    out: torch.Tensor = _gemm_reduce_scatter_fake(a, b, reduce_op, scatter_dim, group_size, group_name, *options)
     gemm_reduce_scatter(
         _flat(a, scatter_dim),
         by_rows_or_columns(b),
@@ -289,7 +289,7 @@ def _gemm_all_reduce(
     reduce_grad: bool = True,
     *options: Any,
 ) -> torch.Tensor:
-    out = _gemm_all_reduce_fake(a, b, reduce_op, group_size, group_name, reduce_grad, *options)
+    out: torch.Tensor = _gemm_all_reduce_fake(a, b, reduce_op, group_size, group_name, reduce_grad, *options)
     staged = workspace("gemm_all_reduce", out.shape, out.dtype)
     gemm_all_reduce(
         _flat(a),
@@ -389,7 +389,7 @@ def _gemm_all_scatter(
     group_name: str,
     *options: Any,
 ) -> torch.Tensor:
-    out = _gemm_all_scatter_fake(a, b, group_size, group_name, *options)
+    out: torch.Tensor = _gemm_all_scatter_fake(a, b, group_size, group_name, *options)
     staged = workspace("gemm_all_scatter", out.shape, out.dtype)
     gemm_all_scatter(
         _flat(a),
