@@ -171,13 +171,14 @@ class _RowwiseLinear(_ParallelLinear):
             output, layout = functional.gemm_all_reduce(local, weight, "sum", group, reduce_grad=False), Replicate()
         else:
             output, layout = local @ weight, Partial()
-        if self.bias is None:
+        bias = cast("torch.Tensor | None", self.bias)
+        if bias is None:
             return self._finish(output, layout)
         # As DTensors, so that the bias's gradient is a sum over PEs where their parts of the output differ.
         whole = DTensor.from_local(output, self.parallel_mesh, [layout], run_check=False)
         if isinstance(layout, Partial):
             whole = whole.redistribute(self.parallel_mesh, [self.parallel_output])
-        biased = cast("DTensor", whole + _cast(self.bias))
+        biased = cast("DTensor", whole + _cast(bias))
         return biased.to_local() if self.returns_local else biased
 
 

@@ -36,7 +36,8 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
                     return plain(a, b, out, **options)
                 if out is not None:
                     raise ValueError(refusal)
-            options["algorithm"] = options.pop("pattern", "auto")
+            if former := options.pop("pattern", None):
+                options["algorithm"] = former
             for name in ("scale_a", "scale_b"):
                 if isinstance(options.get(name), (int, float)):
                     options[name] = torch.tensor(float(options[name]), device=a.device)

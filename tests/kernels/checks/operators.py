@@ -217,7 +217,7 @@ def check_public_functions_keep_gradients(world: Any) -> None:
     a, b = leaf(whole(2 * n, 3)), leaf(whole(3, 5))
     for name in ("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_scatter"):
         a.grad = b.grad = None
-        getattr(kernels, name)(a, b, pattern="bulk_synchronous").sum().backward()
+        getattr(kernels, name)(a, b, algorithm="bulk_synchronous").sum().backward()
         assert a.grad is not None and b.grad is not None, name
         out = triton_dist.empty(2 * n, 5)
         with raises(ValueError, rf"{name}: the call with out=", rf"functional\.{name}, which returns a new tensor"):
@@ -339,7 +339,7 @@ def check_mistakes(world: Any) -> None:
         functional.all_gather_gemm(a[:0], b)
     with raises(ValueError, "algorithm must be auto"):
         functional.all_gather(a, algorithm="fast")
-    with raises(ValueError, "pattern must be auto"):
+    with raises(ValueError, "algorithm must be auto"):
         functional.all_gather_gemm(a, b, algorithm="fast")
     if n > 1:
         with raises(ValueError, rf"dimension 0 of a is {2 * n - 1}, which {n} PEs cannot share equally"):

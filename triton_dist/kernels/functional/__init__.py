@@ -128,8 +128,8 @@ def all_gather_gemm(
         b: [K, N].
         gather_dim: any dimension of ``a`` but the last; may be negative.
         return_gathered: return A, too, and keep it for the backward.
-        algorithm, scale_a, scale_b, out_dtype: as of :func:`triton_dist.kernels.all_gather_gemm` (``pattern`` there);
-            scales are tensors. fp8 operands have no gradients.
+        algorithm, scale_a, scale_b, out_dtype: as of :func:`triton_dist.kernels.all_gather_gemm`; scales are
+            tensors. fp8 operands have no gradients.
 
     Returns:
         [..., N], or that and A. If ``gather_dim`` is not 0, the results are not contiguous: it comes first in memory.
