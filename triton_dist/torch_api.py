@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 __all__ = [
     "Operators",
+    "constant_in_graphs",
     "default_store",
     "is_wrapper",
     "left_out_of_graphs",
@@ -48,6 +49,15 @@ def shard_linear(style: Any, module: torch.nn.Linear, mesh: Any) -> None:
 def is_wrapper(value: Any) -> bool:
     """Whether ``value`` is a tensor that wraps others and has no memory of its own, as a DTensor."""
     return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+
+
+def constant_in_graphs(function: Callable[[], int]) -> Callable[[], int]:
+    """``function``, whose result is a constant for torch.compile, without guards on what it reads.
+
+    As ``torch.compiler.assume_constant_result``, whose import takes seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def left_out_of_graphs(function: Callable[..., Any], reason: str) -> Callable[..., Any]:

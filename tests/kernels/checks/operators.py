@@ -356,6 +356,15 @@ def main() -> None:
         with raises(RuntimeError, "there is no world: call triton_dist.init()"):
             call(torch.ones(2))
     print("passed: no_world", flush=True)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(functional.all_gather, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        with triton_dist.init() as world:
+            for _ in range(2):
+                same(compiled(torch.ones(2)), torch.ones(2 * world.n_pes))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    print("passed: one_graph_for_worlds_of_a_size", flush=True)
     with triton_dist.init():
         x = torch.ones(2, requires_grad=True)
         y = functional.all_reduce(x)

@@ -9,8 +9,6 @@ from triton_dist.world.current import current_world, find_world
 
 __all__ = ["check", "resolve"]
 
-find_world()  # torch.compile traces this function, but for its first call, which takes a lock
-
 
 def resolve(group: Any) -> tuple[int, str]:
     """The size and the name of ``group``, as operators take them: constants of a compiled graph.
@@ -18,10 +16,15 @@ def resolve(group: Any) -> tuple[int, str]:
     ``group`` is None (all PEs of the world), a ``ProcessGroup``, or the name of one.
     """
     if group is None or isinstance(group, str):
-        # Without a world the operator says so: an error that is raised here would not come out of torch.compile.
-        world = find_world()
-        return (0 if world is None else world.n_pes), group or ""
+        return _world_size(), group or ""
     return group.size(), group.group_name
+
+
+@torch_api.constant_in_graphs
+def _world_size() -> int:
+    """The number of PEs. Without a world 0: the operator says so, and its error comes out of torch.compile."""
+    world = find_world()
+    return 0 if world is None else world.n_pes
 
 
 def check(function: str, group_size: int, group_name: str) -> None:
