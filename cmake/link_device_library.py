@@ -7,8 +7,9 @@ conventions. LLVM refuses to inline a function into one with other marks, or to 
 and Triton's kernels have marks of their own. All of them are taken off.
 
 What a kernel calls, it gets inlined, before anything else is done with it. LLVM would optimise each function first by
-itself and then again wherever it is inlined, which takes twice the time; and what it left as a call would cost: around
-calls ptxas lets no two of Hopper's matrix multiplications overlap.
+itself and then again wherever it is inlined, which takes twice the time; and what it left as a call would cost. Only
+functions that are `cold` stay functions: those that look at the clock in a wait (runtime/device/WaitReport.h), which
+inlined would take registers and code from every wait.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ STATES = ("triton_dist_p2p_state", "triton_dist_wait_state")
 
 
 def generic(ir: str) -> str:
-    """LLVM IR (text) without what ties it to one machine, and all of its functions to be inlined."""
+    """LLVM IR (text) without what ties it to one machine, and all of its functions that are not cold to be inlined."""
     defining = set(re.findall(r"^define .* (#\d+) ", ir, flags=re.MULTILINE))
     return "".join(_generic_line(line, defining) for line in ir.splitlines(keepends=True))
 
@@ -33,8 +34,8 @@ def _generic_line(line: str, defining: set[str]) -> str:
         return ""
     if line.startswith("attributes #"):
         line = re.sub(r' "[^"]*"(="[^"]*")?', "", line)  # target-cpu, target-features, …
-        line = re.sub(r" noinline\b", "", line)  # it kept the library small
-        if line.split()[1] in defining:
+        if line.split()[1] in defining and " cold " not in line:
+            line = re.sub(r" noinline\b", "", line)  # it kept the library small
             line = line.replace("{", "{ alwaysinline", 1)
         return line
     if line.startswith(tuple(f"@{state} " for state in STATES)):

@@ -36,8 +36,8 @@ ORDER = (
     *("bootstrap", "testing", "check"),  # processes: how they find each other, how they are started, what they did
     *("compiler", "language"),  # kernels become code
     *("world", "cpu", "gpu"),  # the contract, and what keeps it
-    *("compile_check", "compat", "api", "triton_dist"),  # the public names
-    *("kernels", "profiler_utils", "utils", "demo", "info"),  # what uses them
+    *("compile_check", "compat", "api", "autotune", "triton_dist"),  # the public names
+    *("kernels", "tensor_parallel", "spawning", "profiler_utils", "utils", "demo", "info"),  # what uses them
 )
 """Packages and modules of the package, from the lowest: each imports those before it only. ``triton_dist`` is its
 ``__init__.py``."""

@@ -19,6 +19,7 @@ PACKAGE = Path(triton_dist.__file__).parent
 ALLOWED = {
     "process_state.py: _instances": "the one place: what of_process holds",
     "compiler/transport.py: _override": "a ContextVar, whose values belong to contexts; Python wants them in modules",
+    "triton_api/autotuning.py: _autotuned": "a ContextVar, too",
 }
 
 OF_PROCESS = {
@@ -27,9 +28,10 @@ OF_PROCESS = {
     "triton_api/language_patch.py: LanguagePatch": "triton.language is one for each process",
     "cpu/world.py: EndedHeaps": "about worlds that have ended",
     "gpu/launch_check.py: LaunchChecks": "loaded kernels outlive worlds",
-    "gpu/module_state.py: LoadedModules": "Triton unloads no module",
+    "gpu/module_state.py: LoadedModules": "modules that worlds write to stay loaded",
+    "triton_api/common.py: StayingKernels": "these are the modules",
     "gpu/wait_reports.py: Memories": "kernels go on writing reports after their world",
-    "gpu/waiting_kernels.py: WaitingKernels": "Triton unloads no kernel",
+    "gpu/waiting_kernels.py: WaitingKernels": "kernels that wait stay loaded",
     "world/current.py: Current": "a process is one PE of at most one world",
     "world/kind.py: Choice": "triton.jit has chosen",
     "world/raw_tensor.py: TensorMemory": "torch's storages outlive worlds",
@@ -52,7 +54,7 @@ CACHES = {
     "gpu/p2p.py: _layout": "installed files",
     "gpu/waiting_kernels.py: _is_inside": "names of files",
     "kernels/device.py: _gpu": "the machine",
-    "triton_api/v3_7.py: device_properties": "the machine",
+    "triton_api/common.py: device_properties": "the machine",
 }
 """Functions that remember their results, and what the results are facts of: nothing of a world."""
 

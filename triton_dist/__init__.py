@@ -48,6 +48,7 @@ from triton_dist.api import (  # noqa: E402
     team_world,
     zeros,
 )
+from triton_dist.autotune import autotune  # noqa: E402
 from triton_dist.bootstrap.failure_detector import BrokenWorldError  # noqa: E402
 from triton_dist.compat.jit import jit  # noqa: E402
 from triton_dist.world import World, interprets, kind  # noqa: E402
@@ -58,6 +59,7 @@ __all__ = [
     "Team",
     "World",
     "alltoall",
+    "autotune",
     "barrier",
     "barrier_all",
     "broadcast",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,8 @@ __all__ = [
     "zeros",
 ]
 
+_log = logging.getLogger("triton_dist")
+
 _LARGEST = (1 << 63) - 1  # of a size
 
 EXIT_SECONDS = 30.0  # for peers of a program that ends without finalize() to do the same
@@ -88,6 +91,7 @@ def init(*, group: Any = None, comm: Any = None) -> World:
     try:
         _check_same_kind(launch)
         current.world = world = _world_class()(launch)
+        _log.info("%r, started by %s", world, launch.launcher)
     except BaseException as error:
         if launch.watch is not None:
             launch.watch.fail(last_words.of(error))

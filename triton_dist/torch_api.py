@@ -11,14 +11,68 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
-__all__ = ["Operators", "default_store", "multiply_float8", "occupy_stream", "replace_functions_of_distributed"]
+__all__ = [
+    "Operators",
+    "constant_in_graphs",
+    "default_store",
+    "is_wrapper",
+    "left_out_of_graphs",
+    "multiply_float8",
+    "occupy_stream",
+    "process_group",
+    "replace_functions_of_distributed",
+    "shard_linear",
+]
 
 
 def default_store() -> Any:
     """The store of ``torch.distributed``, which serves every process group."""
     return dist.distributed_c10d._get_default_store()
+
+
+def process_group(name: str) -> Any:
+    """The process group of that name.
+
+    Raises:
+        RuntimeError, LookupError: there is none.
+    """
+    return dist.distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type, attr-defined]
+
+
+def shard_linear(style: Any, module: torch.nn.Linear, mesh: Any) -> None:
+    """Replace the parameters of ``module`` by DTensors, as ``style``, a parallel style of PyTorch, shards them."""
+    style._partition_linear_fn("", module, mesh)
+
+
+def is_wrapper(value: Any) -> bool:
+    """Whether ``value`` is a tensor that wraps others and has no memory of its own, as a DTensor."""
+    return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+
+
+def constant_in_graphs(function: Callable[[], int]) -> Callable[[], int]:
+    """``function``, whose result is a constant for torch.compile, without guards on what it reads.
+
+    As ``torch.compiler.assume_constant_result``, whose import takes seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def left_out_of_graphs(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    """``function``, where torch.compile breaks its graph; ``reason`` is in the error of ``fullgraph=True``.
+
+    ``torch.compiler.disable`` does that, but takes a microsecond for each call, and its import takes seconds. So it
+    is called only when something is compiled, and the attributes by which it tells the compiler are set here.
+    """
+
+    def outside(*args: Any, **kwargs: Any) -> Any:
+        return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    outside._torchdynamo_disable = True  # type: ignore[attr-defined]
+    outside._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
+    return outside
 
 
 def replace_functions_of_distributed(

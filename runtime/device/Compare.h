@@ -26,15 +26,37 @@ template <typename T> bool compares(T seen, int32_t cmp, T value) {
   }
 }
 
-/// Polls a word until it compares true, and returns that value. `site` and `pe`: see Awaited.
-template <typename T> T waitUntil(Global<T> *at, int32_t cmp, T value, int32_t site, int32_t pe = -1) {
-  for (WaitClock clock;;) {
-    T seen = loadRelaxed(at);
-    if (compares(seen, cmp, value))
-      return seen;
-    clock.tick([&] { return Awaited{(uint64_t)at, (int64_t)value, (int64_t)seen, cmp, site, pe}; });
-    relax();
+/// Reports a word that compares false after the timeout. `state` is of a WaitClock; returns the new one. `site` and
+/// `pe`: see report.
+template <typename T>
+TRITON_DIST_CALLED uint32_t lookAtClock(uint32_t state, Global<T> *at, int32_t cmp, T value, int32_t site, int32_t pe) {
+  WaitClock clock(state);
+  if (uint32_t waited = clock.exceeded())
+    if (T seen = loadRelaxed(at); !compares(seen, cmp, value))
+      report(at, cmp, value, seen, site, pe, waited);
+  return uint32_t(clock);
+}
+
+/// Calls `poll` until it returns true; after each kPolls calls, `look`, which maps the state of a WaitClock to the
+/// next. The inner loop contains no call: around one ptxas would load the address anew for each poll.
+template <typename Poll, typename Look> void pollUntil(Poll poll, Look look) {
+  for (uint32_t state = 0;; state = look(state)) {
+    keepLoop();
+#pragma clang loop unroll(disable)
+    for (uint32_t polls = 0; polls < kPolls; ++polls) {
+      if (poll())
+        return;
+      relax();
+    }
   }
+}
+
+/// Polls a word until it compares true, and returns that value.
+template <typename T> T waitUntil(Global<T> *at, int32_t cmp, T value, int32_t site, int32_t pe = -1) {
+  T seen;
+  pollUntil([&] { return compares(seen = loadRelaxed(at), cmp, value); },
+            [&](uint32_t state) { return lookAtClock(state, at, cmp, value, site, pe); });
+  return seen;
 }
 
 } // namespace triton_dist::device

@@ -1,25 +1,48 @@
 //===- Poll.cpp - Wait reports of polling loops in kernels ------------------===//
 //
 // For polling loops that a kernel contains itself, around its own loads or
-// atomics: the step of waitUntil between two polls.
+// atomics: what waitUntil does after a poll.
 //
 //===----------------------------------------------------------------------===//
 
-#include "WaitReport.h"
+#include "Compare.h"
 
 using namespace triton_dist::device;
 
 TRITON_DIST_CONSTANT WaitState triton_dist_wait_state;
 
+/// As lookAtClock of Compare.h; one thread of each warp looks for an awaited word and reports it.
+TRITON_DIST_CALLED static uint32_t lookAtClock(uint32_t state, Global<int32_t> *words, int32_t cmp, int32_t expected,
+                                               int32_t pe, int32_t rows, int32_t columns, int32_t rowStep,
+                                               int32_t columnStep, int32_t site) {
+  WaitClock clock(state - kPolls); // the count has overflowed into the next bit
+  uint32_t waited = clock.exceeded();
+  if (waited == 0 || threadInBlock() % threadsInWarp() != 0)
+    return uint32_t(clock);
+#pragma clang loop unroll(disable)
+  for (int32_t row = 0; row < rows; ++row)
+#pragma clang loop unroll(disable)
+    for (int32_t column = 0; column < columns; ++column) {
+      Global<int32_t> *at = words + row * rowStep + column * columnStep;
+      int32_t seen = loadRelaxed(at);
+      if (!compares((int32_t)((uint32_t)seen - (uint32_t)expected), cmp, 0)) {
+        report(at, cmp, expected, seen, site, pe < 0 ? pe : pe + row, waited);
+        return uint32_t(clock);
+      }
+    }
+  return uint32_t(clock);
+}
+
 extern "C" {
 
-/// Called by all threads of the waiting warps. One thread of each warp reports.
-uint32_t triton_dist_poll(uint32_t state, char *at, int32_t cmp, int32_t expected, int32_t seen, int32_t pe,
-                          int32_t site) {
-  WaitClock clock(state);
-  bool silent = threadInBlock() % threadsInWarp() != 0;
-  clock.tick([&] { return Awaited{(uint64_t)at, expected, seen, cmp, site, pe}; }, silent);
-  return (uint32_t)clock;
+/// After a poll of the loop; called by all threads of the waiting warps. The loop waits for rows of int32 words, each
+/// of which must compare with `expected`, as numbers that wrap around. Steps are in words. PE `pe` + i writes row i; -1
+/// if unknown.
+uint32_t triton_dist_poll(uint32_t state, char *words, int32_t cmp, int32_t expected, int32_t pe, int32_t rows,
+                          int32_t columns, int32_t rowStep, int32_t columnStep, int32_t site) {
+  if (__builtin_expect((++state & (kPolls - 1)) == 0, false))
+    return lookAtClock(state, global((int32_t *)words), cmp, expected, pe, rows, columns, rowStep, columnStep, site);
+  return state;
 }
 
 } // extern "C"

@@ -3,12 +3,14 @@
 // One header per machine in target/, each of which defines
 //
 //   TRITON_DIST_GLOBAL, TRITON_DIST_CONSTANT   where data and the state lie
+//   TRITON_DIST_CALLED                         a function that kernels rarely execute; where calls are cheap (NVIDIA's
+//                                              GPUs), they call it and inline it nowhere
 //   threadInBlock, threadsInBlock, syncBlock   the program's threads
 //   threadsInWarp, syncWarp                    those of one warp
 //   programId                                  the program's number along an axis of the grid
 //   relax                                      what to do between two looks at a word
+//   keepLoop                                   no instruction; LLVM merges the loop that begins with it with no other
 //   nanoseconds                                a clock
-//   zeroHere                                   0; the compiler hoists nothing that depends on it
 //   fetchAdd, fetchAnd, fetchOr, fetchXor, exchange
 //                                              on 32 and 64 bits, relaxed, for the whole system
 //
@@ -34,7 +36,7 @@ extern "C" __attribute__((const)) uint32_t triton_dist_program_threads();
 #endif
 
 /// A function that stays one in the library, which so remains small. Kernels inline it, as they do all of the library
-/// (cmake/link_device_library.py).
+/// but TRITON_DIST_CALLED (cmake/link_device_library.py).
 #define TRITON_DIST_OUTLINED __attribute__((noinline)) static
 
 namespace triton_dist::device {

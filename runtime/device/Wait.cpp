@@ -46,13 +46,10 @@ template <typename T, typename Values> struct Elements {
   }
 
   size_t waitAny() const {
-    for (WaitClock clock; selectsAny(); relax()) {
-      size_t found = testAny();
-      if (found != SIZE_MAX)
-        return found;
-      clock.tick([&] { return first(); });
-    }
-    return SIZE_MAX;
+    size_t found = SIZE_MAX;
+    pollUntil([&] { return !selectsAny() || (found = testAny()) != SIZE_MAX; },
+              [&](uint32_t state) { return look(state); });
+    return found;
   }
 
   size_t testSome(Global<size_t> *indices) const {
@@ -64,12 +61,10 @@ template <typename T, typename Values> struct Elements {
   }
 
   size_t waitSome(Global<size_t> *indices) const {
-    for (WaitClock clock; selectsAny(); relax()) {
-      if (size_t count = testSome(indices))
-        return count;
-      clock.tick([&] { return first(); });
-    }
-    return 0;
+    size_t count = 0;
+    pollUntil([&] { return !selectsAny() || (count = testSome(indices)) != 0; },
+              [&](uint32_t state) { return look(state); });
+    return count;
   }
 
 private:
@@ -81,11 +76,11 @@ private:
   }
 
   /// A report names the first selected element.
-  Awaited first() const {
+  uint32_t look(uint32_t state) const {
     size_t i = 0;
     while (i + 1 < nelems && !selects(i))
       ++i;
-    return {(uint64_t)(ivars + i), (int64_t)values(i), (int64_t)loadRelaxed(ivars + i), cmp, site, -1};
+    return lookAtClock(state, ivars + i, cmp, values(i), site, -1);
   }
 };
 

@@ -84,7 +84,7 @@ def test_it_calls_one_function_and_has_two_globals(target: str) -> None:
     kinds = symbols(target)
     undefined = {name for name, kind in kinds.items() if kind == "U" and not name.startswith("llvm.")}
     assert undefined == {"triton_dist_program_threads"}, "the lowering defines that one"
-    assert {name for name, kind in kinds.items() if kind not in "TtU"} == {
+    assert {name for name, kind in kinds.items() if kind not in "TtUW"} == {
         "triton_dist_p2p_state",
         "triton_dist_wait_state",
     }
@@ -94,15 +94,19 @@ def test_it_calls_one_function_and_has_two_globals(target: str) -> None:
 def test_it_fits_any_kernel(target: str) -> None:
     """Marks of a machine keep LLVM from inlining; zeros of the state must not be taken for what it holds."""
     text = ir(target)
-    for mark in ("target-cpu", "target-features", "amdgpu-", "noinline", "zeroext", "signext", "!llvm.module.flags"):
+    for mark in ("target-cpu", "target-features", "amdgpu-", "zeroext", "signext", "!llvm.module.flags"):
         assert mark not in text
     for state in ("p2p_state", "wait_state"):
         assert re.search(rf"@triton_dist_{state} = .*addrspace\(4\) externally_initialized constant", text)
     assert "nounwind" in text
     groups = dict(re.findall(r"^attributes (#\d+) = \{(.*)\}$", text, flags=re.MULTILINE))
-    defining = set(re.findall(r"^define .* (#\d+) ", text, flags=re.MULTILINE))
-    assert defining
-    assert all("alwaysinline" in groups[group] for group in defining), "calls would remain in kernels"
+    defining = {
+        name: groups[group] for name, group in re.findall(r"^define .*?@(\S+?)\(.* (#\d+) ", text, re.MULTILINE)
+    }
+    called = {name for name, attributes in defining.items() if "alwaysinline" not in attributes}
+    # Kernels for NVIDIA's GPUs call what waits rarely execute.
+    assert bool(called) == (target == "nvptx64") and all("lookAtClock" in name for name in called)
+    assert all(("noinline" in attributes) == (name in called) for name, attributes in defining.items())
 
 
 # ---- NVIDIA
@@ -146,10 +150,14 @@ def test_waits_poll_the_system() -> None:
 
 def test_waits_look_at_the_clock_and_report_only_after_many_polls() -> None:
     for routine in ("signal_wait_until", "wait_until_i32", "wait_until_any_u16", "sync_block", "poll"):
-        text = ptx(f"triton_dist_{routine}")
-        assert_in_order(text, r"and\.b32 \t%r\d+, %r\d+, 4095;", r"@%p\d+ bra", r"ld\.const\.b32", r"%globaltimer;")
-        assert text.count("%globaltimer;") == 1, routine
-        assert_in_order(text, r"%globaltimer;", r"atom\.sys\.add\.s32", r"fence\.acq_rel\.sys", r"st\.relaxed\.sys")
+        functions = re.split(r"(?=^\.(?:(?:visible|weak) \.)?func)", ptx(f"triton_dist_{routine}"), flags=re.MULTILINE)
+        defined = {re.search(r"(\w*)\(\n", text)[1]: text for text in functions if "\n{" in text}  # type: ignore[index]
+        (look,) = (text for name, text in defined.items() if "lookAtClock" in name)
+        assert_in_order(look, r"ld\.const\.b32", r"%globaltimer;", r"atom\.sys\.add\.s32", r"fence\.acq_rel\.sys")
+        assert look.count("%globaltimer;") == 1 and ".local" not in look, routine
+        others = "".join(text for name, text in defined.items() if "lookAtClock" not in name)
+        assert "globaltimer" not in others and len(re.findall(r"call\.uni [^;]*lookAtClock", others)) == 1, routine
+        assert "4095" in others or "4096" in others, routine
     for op in OPS.values():
         if op.caller and not (op.wait or op.collective) and op.name != "poll":
             assert "globaltimer" not in ptx(routines(op)[0]), f"{op.name} does not wait"

@@ -104,18 +104,44 @@ def test_without_a_timeout_nothing_is_reported(reports: Reports) -> None:
     assert not waiting.is_alive() and reports.count[0] == 0
 
 
-def test_a_loop_of_a_kernel_reports_by_its_polls(reports: Reports) -> None:
-    """The register that is handed on: a count, and when it began."""
-    word = np.array([5], dtype=np.int32)
+def poll_for(reports: Reports, ticks: int, words: np.ndarray[Any, Any], *arguments: int) -> None:
+    """Polls as often as passes ``ticks`` ticks; a look at the clock moves it on by one."""
     reports.library.become(p2p.state(0, [0], 0), 0, 1, None)
     where = (reports.records.ctypes.data, reports.count.ctypes.data)
     reports.library.reportWaits(p2p.wait_state(3 * TICK, *where, kernel=5))
     poll = reports.library["triton_dist_poll"]
     poll.restype = ctypes.c_uint32
-    polls, rounds = 0, p2p._layout()["polls"]
-    for _ in range(6 * rounds):
-        polls = poll(ctypes.c_uint32(polls), address(word), 3, 8, 5, 2, 4)
+    polls = 0
+    for _ in range(ticks * p2p._layout()["polls"]):
+        polls = poll(ctypes.c_uint32(polls), address(words), *arguments)
+
+
+def test_a_loop_of_a_kernel_reports_by_its_polls(reports: Reports) -> None:
+    """The register that is handed on: a count, and when it began."""
+    word = np.array([5], dtype=np.int32)
+    poll_for(reports, 6, word, 3, 8, 2, 1, 1, 0, 0, 4)
     assert reports.count[0] == 1
     record = reports.records[1]
     assert (record["address"], record["expected"], record["seen"]) == (word.ctypes.data, 8, 5)
     assert (record["cmp"], record["pe"], record["site"]) == (3, 2, 4)
+
+
+def test_a_loop_that_waits_for_rows_of_words_names_the_first_late_one_and_its_pe(reports: Reports) -> None:
+    words = np.full((3, 4, 2), 7, dtype=np.int32)
+    words[:, :, 1] = words[:, 3] = 0  # between the awaited ones
+    words[2, 1, 0] = words[2, 2, 0] = 6
+    poll_for(reports, 6, words, 0, 7, 0, 3, 3, 8, 2, 1)
+    assert reports.count[0] == 1
+    record = reports.records[1]
+    assert (record["address"], record["seen"], record["pe"]) == (words.ctypes.data + 4 * 18, 6, 2)
+
+
+def test_numbers_of_a_loop_wrap_around(reports: Reports) -> None:
+    flags = np.array([-(2**31), 2**31 - 2], dtype=np.int32)  # the first is one behind 2**31 - 1
+    poll_for(reports, 6, flags, 3, 2**31 - 1, 0, 2, 1, 1, 0, 1)
+    assert reports.count[0] == 1 and reports.records[1]["address"] == flags.ctypes.data + 4
+
+
+def test_words_that_have_come_by_now_are_not_reported(reports: Reports) -> None:
+    poll_for(reports, 6, np.array([8, 9], dtype=np.int32), 3, 8, -1, 2, 1, 1, 0, 1)
+    assert reports.count[0] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import torch
 
 import triton_dist
 import triton_dist.language as dl
@@ -86,3 +88,13 @@ def test_the_readme_s_kernel_runs(tmp_path: Path) -> None:
     script.write_text(blocks[0])
     result = launch([script], 2, env={"TRITON_DIST_WORLD": "cpu"}, timeout=60).check()
     assert result[0].stdout == "PE 0 holds what PE 1 sent\n"
+
+
+def test_the_notebook_s_function_runs(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/frameworks.md").read_text(), re.DOTALL)
+    (block,) = (block for block in blocks if "spawn(" in block)
+    script = tmp_path / "notebook.py"
+    script.write_text(f"import triton_dist\n{block}")
+    environment = os.environ | {"TRITON_DIST_WORLD": "cpu", "PYTHONPATH": str(ROOT)}
+    run = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=100)
+    assert run.stdout == f"{[torch.full((4,), 60.0)] * 4}\n", run.stderr

@@ -39,6 +39,11 @@ def test_heap_teams_and_host_operations() -> None:
     assert result[0].stdout.count("PASS") == 5, "checks are missing"
 
 
+def test_operators_and_parallel_styles_of_pytorch() -> None:
+    result = launch([HERE / "worker_torch_ops.py"], 2, env=CPU, timeout=200).check()
+    assert result[0].stdout.count("PASS") == 5, result.report
+
+
 def test_lifecycle() -> None:
     result = launch([HERE / "worker_lifecycle.py"], 2, env=CPU, timeout=100).check()
     assert "lifecycle: passed" in result[0].stdout

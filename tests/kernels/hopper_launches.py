@@ -56,6 +56,7 @@ def main(pe: int) -> None:
     hooks.install()
     GluonJITFunction.__getitem__ = compile_only
     launch.current_world = lambda: SimpleNamespace(device=torch.device("cpu"))
+    launch.claim = lambda *what: None  # no trace
     triton_dist.zeros = torch.zeros
     triton_dist.n_pes, triton_dist.my_pe, triton_dist.peer = lambda: 4, lambda: pe, lambda tensor, pe: tensor
     portable.programs = lambda: 132

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from sass import registers_by_limit
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
@@ -140,11 +141,11 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
     assert f"wgmma.mma_async.sync.aligned.m64n{config.block_n}k{k}.f32.{'.'.join(types)}" in ptx
     assert "cp.async.bulk.tensor.2d.global.shared::cta" in ptx  # tiles are stored by TMA
     assert ptx.count("cp.async.bulk.wait_group 0;") >= 1  # and are complete before a flag says so
-    # Without a trace the kernel reads the clock only in long waits.
-    assert ptx.count("%globaltimer;") == ptx.count("atom.sys.add.s32")  # which counts reports
+    # Without a trace only long waits read the clock, in a function that they call.
+    assert "%globaltimer;" not in ptx[ptx.index(".visible .entry") :].split("\n.func")[0]
     paced = "pacing" in kernel_of(operation).arg_names
     assert ("%globaltimer_lo" in ptx) == paced  # throttled stores wait until the next piece is due
-    assert spilt(tmp_path, ptx) <= 96  # single warps with few registers may keep some numbers
+    assert spilt(tmp_path, ptx) == 0
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_traced_it_looks_at_the_clock_and_fits_as_well(
 ) -> None:
     ptx = compiled(operation, config, traced=True, **options).asm["ptx"]
     assert ptx.count("%globaltimer;") >= 2 * (3 * config.groups + 2)
-    assert spilt(tmp_path, ptx) <= 192  # times and reports of waits, in single warps with few registers
+    assert spilt(tmp_path, ptx) == 0
 
 
 @pytest.mark.parametrize(
@@ -193,13 +194,16 @@ def test_the_host_passes_what_the_kernels_take(tmp_path: Path, pe: int) -> None:
 
 
 def spilt(tmp_path: Path, ptx: str) -> int:
-    """Bytes that a thread of the kernel has to keep in memory."""
+    """Bytes that a thread of the kernel has to keep in memory. Warps use no registers that they have given back."""
     (tmp_path / "kernel.ptx").write_text(ptx)
     command = [PTXAS, "-v", "-arch=sm_90a", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    found = re.search(r"(\d+) bytes spill stores", report)
-    assert found is not None, report
-    return int(found[1])
+    assert "serialized" not in report, report  # wgmma, by a call that ptxas does not see through
+    used = registers_by_limit(tmp_path / "kernel.cubin")
+    assert len(used) > 2 and all(count <= limit for limit, count in used.items() if limit), used
+    found = re.findall(r"(\d+) bytes spill stores", report)
+    assert found, report
+    return sum(map(int, found))
 
 
 def test_it_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

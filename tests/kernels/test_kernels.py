@@ -14,12 +14,20 @@ from triton_dist.testing import Result
 CHECKS = Path(__file__).parent / "checks"
 HARNESS = Path(__file__).parents[1] / "world" / "checks"  # whose harness.py runs the checks of a file on one PE
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "20", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
-RUNS = {"barrier.py": (3,), "collectives.py": (1, 3), "gemms.py": (3,), "tracing.py": (3,)}
+RUNS = {
+    "barrier.py": (3,),
+    "collectives.py": (1, 3),
+    "gemms.py": (3,),
+    "tracing.py": (3,),
+    "operators.py": (1, 3),
+    "tensor_parallel.py": (2,),
+    "inductor.py": (2, 3),
+}
 
 
 @functools.cache
 def launched(file: str, n_pes: int) -> Result:
-    return launch([CHECKS / file], n_pes, env=ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}, timeout=120)
+    return launch([CHECKS / file], n_pes, env=ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}, timeout=300)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +44,14 @@ def test_check(file: str, n_pes: int, check: str) -> None:
     missing = [pe.pe for pe in result if f"passed: {check}\n" not in pe.stdout]
     if missing:
         pytest.fail(f"{check} did not pass on PE {missing}\n{result.report}", pytrace=False)
+
+
+def test_compiled_before_any_world() -> None:
+    """The error says what is missing, also where nothing has looked for a world before."""
+    program = """
+import torch
+from triton_dist.kernels import functional
+torch.compile(functional.all_reduce, backend="aot_eager", fullgraph=True)(torch.ones(2))
+"""
+    result = launch(["-c", program], 1, env=ENVIRONMENT)
+    assert "there is no world: call triton_dist.init() first" in result[0].stderr, result.report

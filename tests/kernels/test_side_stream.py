@@ -210,6 +210,7 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     monkeypatch.setattr(hopper, "tile_map", lambda *arguments: None)
     monkeypatch.setattr(launch.Plan, "flags", property(lambda plan: flags[pe]))
     monkeypatch.setattr(launch, "current_world", lambda: owners[pe])
+    monkeypatch.setattr(launch, "claim", lambda *what: None)  # no trace
     monkeypatch.setattr(all_gather_gemm, "cached", lambda key, make: plans[pe].get(key) or _keep(plans[pe], key, make))
     monkeypatch.setattr(all_gather_gemm, "_config", lambda a, b, c: LARGE)
     monkeypatch.setattr(all_gather_gemm, "_gathered", lambda a: gathered[pe])

@@ -14,8 +14,8 @@ tt.func @no_such_pe(%sig: !tt.ptr<i64>, %n: i64) {
 // CHECK: module
 // CHECK-NOT: shmem.warnings
 // CHECK: tt.func @not_known
-tt.func @not_known(%polls: i32, %at: !tt.ptr<i32>, %expected: i32, %seen: i32) -> i32 {
+tt.func @not_known(%polls: i32, %words: !tt.ptr<i32>, %n: i32) -> i32 {
   %pe = arith.constant -1 : i32
-  %more = shmem.poll %polls, %at, ge %expected, %seen, %pe : !tt.ptr<i32>
+  %more = shmem.poll %polls, %words, ge %n, %pe, %n, %n, %n, %n : !tt.ptr<i32>
   tt.return %more : i32
 }

@@ -4,19 +4,19 @@
 // the number that the plan gave the place.
 
 // CHECK-LABEL: llvm.func @poll(
-llvm.func @poll(%polls: i32, %at: !llvm.ptr<1>, %expected: i32, %seen: i32, %pe: i32) -> i32 {
+llvm.func @poll(%polls: i32, %words: !llvm.ptr<1>, %expected: i32, %pe: i32, %rows: i32, %columns: i32, %row_step: i32, %column_step: i32) -> i32 {
   // CHECK-DAG: %[[GE:.*]] = llvm.mlir.constant(3 : i32)
   // CHECK-DAG: %[[SITE:.*]] = llvm.mlir.constant(7 : i32)
-  // CHECK: %[[MORE:.*]] = llvm.call @triton_dist_poll(%arg0, %{{.*}}, %[[GE]], %arg2, %arg3, %arg4, %[[SITE]])
+  // CHECK: %[[MORE:.*]] = llvm.call @triton_dist_poll(%arg0, %{{.*}}, %[[GE]], %arg2, %arg3, %arg4, %arg5, %arg6, %arg7, %[[SITE]])
   // CHECK: llvm.return %[[MORE]]
-  %more = shmem.poll %polls, %at, ge %expected, %seen, %pe {shmem.site = 7 : i32} : !llvm.ptr<1>
+  %more = shmem.poll %polls, %words, ge %expected, %pe, %rows, %columns, %row_step, %column_step {shmem.site = 7 : i32} : !llvm.ptr<1>
   llvm.return %more : i32
 }
 
 // -----
 
-llvm.func @poll_of_no_comparison(%polls: i32, %at: !llvm.ptr<1>, %seen: i32, %pe: i32) {
-  %more = shmem.poll %polls, %at, almost %seen, %seen, %pe : !llvm.ptr<1>
+llvm.func @poll_of_no_comparison(%polls: i32, %words: !llvm.ptr<1>, %n: i32) {
+  %more = shmem.poll %polls, %words, almost %n, %n, %n, %n, %n, %n : !llvm.ptr<1>
   llvm.return
 }
 // CHECK: error: custom op 'shmem.poll' expected string or keyword containing one of the following enum values for attribute 'cmp' [eq, ne, gt, ge, lt, le]

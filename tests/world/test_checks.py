@@ -19,6 +19,7 @@ RUNS = {
     "polling.py": (1,),
     "numerics.py": (1,),
     "early_kernels.py": (1,),
+    "autotuning.py": (2,),
 }
 
 

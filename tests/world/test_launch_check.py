@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
@@ -263,3 +265,36 @@ def test_how_many_programs_are_resident_is_the_driver_s_word(monkeypatch: pytest
 def test_the_launcher_of_a_plain_kernel_is_triton_s_own(load: Any) -> None:
     loaded = load(plain_kernel)
     assert loaded.run is loaded.launcher
+
+
+def test_triton_s_own_autotune_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it measures a kernel with shmem ops; not while triton_dist.autotune does, and not for other kernels."""
+    facts: dict[str, Any] = {"waits": []}
+
+    def bench(self: Any, *_: Any, config: Any, **__: Any) -> list[float]:
+        launch_check._place_checks(SimpleNamespace(metadata=SimpleNamespace(shmem=facts), _run=None, name="k"))
+        return [1.0, 1.0, 1.0]
+
+    monkeypatch.setattr(Autotuner, "_bench", bench)
+    monkeypatch.setenv("TRITON_DIST_LAUNCH_CHECKS", "0")
+    triton_api.extend_autotuning()
+    triton_api.extend_autotuning()
+    function = SimpleNamespace(fn=nothing, __name__="nothing", arg_names=[])
+    config = triton.Config({})
+
+    class Ours(Autotuner):  # type: ignore[misc]
+        pass
+
+    def measure(kind: Any) -> None:
+        kind(function, [], [config], [], None, None)._bench(config=config)
+
+    with pytest.warns(RuntimeWarning, match="triton.autotune measures nothing.*Use triton_dist.autotune"):
+        measure(Autotuner)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        measure(Ours)
+        facts.clear()
+        measure(Autotuner)
+
+
+def nothing() -> None: ...

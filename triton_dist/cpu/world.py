@@ -30,7 +30,7 @@ from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls
 from triton_dist.world.current import find_world
-from triton_dist.world.raw_tensor import elsewhere, start_of, tensor_at
+from triton_dist.world.raw_tensor import elsewhere, start_of, storage_address, tensor_at
 from triton_dist.world.teams import Team, agree_on_handle
 
 __all__ = ["MAX_TEAMS", "CpuWorld", "current", "refuse_stale"]
@@ -58,7 +58,7 @@ def refuse_stale(name: str, tensor: torch.Tensor) -> None:
     Raises:
         ValueError: the tensor, of this world or on a peer, was freed. RuntimeError: its world is finalized.
     """
-    address = tensor.untyped_storage().data_ptr()
+    address = storage_address(tensor)
     world = current()
     if world is not None and (place := world.heap.find(address)) is not None:
         if world.ledger.find(place[1]) is None:
@@ -178,7 +178,7 @@ class CpuWorld(World):
     def _allocation_of(self, tensor: torch.Tensor, name: str) -> Allocation:
         """The allocation of this PE's that a tensor lies in."""
         what = f"{name}, of shape {tuple(tensor.shape)} on {tensor.device},"
-        place = self._place_of(tensor, tensor.untyped_storage().data_ptr())
+        place = self._place_of(tensor, storage_address(tensor))
         if place is None:
             refuse_stale(name, tensor)
             raise ValueError(f"{what} is not symmetric: allocate it with triton_dist.empty, zeros, full or from_tensor")

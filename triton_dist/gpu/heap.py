@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from triton_dist.world.allocations import Allocation, Ledger
-from triton_dist.world.raw_tensor import elsewhere, start_of, tensor_at
+from triton_dist.world.raw_tensor import elsewhere, start_of, storage_address, tensor_at
 
 __all__ = ["GpuHeap", "rounded"]
 
@@ -82,14 +82,14 @@ class GpuHeap:
         keep = self.owner(tensor, name)
         if pe == self._pe:
             return tensor.detach()
-        address = tensor.untyped_storage().data_ptr()
+        address = storage_address(tensor)
         there = self._bindings.ptr(address, pe)
         return elsewhere(tensor, there - address, self._device, keep) if there else None
 
     def owner(self, tensor: torch.Tensor, name: str) -> object:
         """What keeps the memory of a symmetric tensor. ValueError if it is none, or was freed."""
         what = f"{name}, of shape {tuple(tensor.shape)} on {tensor.device},"
-        address = tensor.untyped_storage().data_ptr()
+        address = storage_address(tensor)
         if allocation := self._ledger.find(address):
             return allocation.use()
         if self._ledger.was_freed(address):

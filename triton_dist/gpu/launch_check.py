@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,7 @@ class LaunchChecks:
 def install() -> None:
     """Look at launches of kernels that are loaded from now on. A second call changes nothing."""
     triton_api.extend_loading(_place_checks, _has_state)
+    triton_api.extend_autotuning()
 
 
 def _has_state(kernel: Any) -> bool:
@@ -76,6 +78,14 @@ def _place_checks(kernel: Any) -> None:
     facts = getattr(kernel.metadata, "shmem", None)
     if not facts:
         return
+    if name := triton_api.autotuned_kernel():
+        warnings.warn(
+            f"triton.autotune measures {name}, a kernel with shmem ops: each PE launches it as often as it finds, and"
+            " chooses by itself, so PEs may wait for each other for ever or run different configurations. Use"
+            " triton_dist.autotune, which takes the same arguments",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     if environment.get("TRITON_DIST_LAUNCH_CHECKS"):
         kernel._run = _checked(kernel, facts)
     if sites := facts.get("waits"):

@@ -3,17 +3,21 @@ whose communication overlaps with computation.
 
 They work on the current stream, without the host, and may be captured in CUDA graphs once they have run. Every PE of
 the world calls them in the same order, on one stream at a time: they share a workspace.
+
+Importing this package registers the operators ``torch.ops.triton_dist``: see :mod:`triton_dist.kernels.functional`.
 """
 
-from triton_dist.kernels.collectives.all_gather import all_gather
-from triton_dist.kernels.collectives.all_reduce import all_reduce
-from triton_dist.kernels.collectives.all_to_all import all_to_all
-from triton_dist.kernels.collectives.broadcast import broadcast
-from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
-from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm
-from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce
-from triton_dist.kernels.gemm.gemm_all_scatter import gemm_all_scatter
-from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
+from triton_dist.kernels import functional
+from triton_dist.kernels.collectives import all_gather as _all_gather
+from triton_dist.kernels.collectives import all_reduce as _all_reduce
+from triton_dist.kernels.collectives import all_to_all as _all_to_all
+from triton_dist.kernels.collectives import broadcast as _broadcast
+from triton_dist.kernels.collectives import reduce_scatter as _reduce_scatter
+from triton_dist.kernels.gemm import all_gather_gemm as _all_gather_gemm
+from triton_dist.kernels.gemm import gemm_all_reduce as _gemm_all_reduce
+from triton_dist.kernels.gemm import gemm_all_scatter as _gemm_all_scatter
+from triton_dist.kernels.gemm import gemm_reduce_scatter as _gemm_reduce_scatter
+from triton_dist.kernels.gradients import differentiable, without_gradients
 from triton_dist.kernels.tracing.recorder import tracing
 
 __all__ = [
@@ -22,9 +26,20 @@ __all__ = [
     "all_reduce",
     "all_to_all",
     "broadcast",
+    "functional",
     "gemm_all_reduce",
     "gemm_all_scatter",
     "gemm_reduce_scatter",
     "reduce_scatter",
     "tracing",
 ]
+
+all_gather = without_gradients(functional.all_gather)(_all_gather.all_gather)
+all_reduce = without_gradients(functional.all_reduce)(_all_reduce.all_reduce)
+all_to_all = without_gradients(functional.all_to_all)(_all_to_all.all_to_all)
+broadcast = without_gradients(None)(_broadcast.broadcast)
+reduce_scatter = without_gradients(functional.reduce_scatter)(_reduce_scatter.reduce_scatter)
+all_gather_gemm = differentiable(functional.all_gather_gemm)(_all_gather_gemm.all_gather_gemm)
+gemm_all_reduce = differentiable(functional.gemm_all_reduce)(_gemm_all_reduce.gemm_all_reduce)
+gemm_all_scatter = differentiable(functional.gemm_all_scatter)(_gemm_all_scatter.gemm_all_scatter)
+gemm_reduce_scatter = differentiable(functional.gemm_reduce_scatter)(_gemm_reduce_scatter.gemm_reduce_scatter)

@@ -17,6 +17,7 @@ __all__ = [
     "check_op",
     "check_part",
     "check_tensors",
+    "count_sum_words",
     "need_symmetric",
     "sum_words",
     "words",
@@ -91,9 +92,18 @@ def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.
     return [tensor.detach().reshape(-1).view(dtype) for tensor in tensors]
 
 
+def count_sum_words(part_elements: int, itemsize: int) -> int:
+    """How many words :func:`sum_words` makes of a part."""
+    return part_elements // 2 if _in_pairs(part_elements, itemsize) else part_elements
+
+
+def _in_pairs(part_elements: int, itemsize: int) -> bool:
+    return itemsize == 2 and part_elements % 2 == 0
+
+
 def sum_words(function: str, part_elements: int, *tensors: torch.Tensor) -> tuple[list[torch.Tensor], tl.dtype, bool]:
     """The tensors as words, each of one element or, if parts allow it, of two; the elements' type, and which it is."""
     itemsize = tensors[0].element_size()
-    pairs = itemsize == 2 and part_elements % 2 == 0
+    pairs = _in_pairs(part_elements, itemsize)
     moved = words(function, 4 if pairs else itemsize, *tensors)
     return moved, _TRITON_TYPES[tensors[0].dtype], pairs

@@ -1,13 +1,14 @@
 """Wait reports for polling loops in kernels: each iteration calls :func:`poll`.
 
     polls = no_polls()
-    seen = tl.load(flag, volatile=True)
-    while seen < number:
-        polls = poll(polls, flag, dl.CMP_GE, number, seen, pe)
+    missing = True
+    while missing:
         seen = tl.load(flag, volatile=True)
+        polls = poll(polls, flag, dl.CMP_GE, number, pe)
+        missing = seen < number
 
-A loop that polls a block of words must select one unsatisfied word for the report. It does so only if :func:`is_due` is
-true. These functions do nothing in the CPU world, which detects waits by itself.
+Called between a load and the use of what it loads, it takes no time: the load is in flight. These functions do nothing
+in the CPU world, which detects waits by itself.
 """
 
 from __future__ import annotations
@@ -22,10 +23,7 @@ from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 
-__all__ = ["POLLS", "is_due", "no_polls", "poll"]
-
-POLLS = 4096
-"""The device library reads the clock every ``POLLS`` polls: ``kPolls`` of runtime/device/State.h."""
+__all__ = ["no_polls", "poll"]
 
 
 @builtin
@@ -35,34 +33,30 @@ def no_polls(_semantic: Any = None) -> tl.tensor:
 
 
 @builtin
-def is_due(polls: tl.tensor, _semantic: Any = None) -> Any:
-    """Whether the next :func:`poll` may report. If not, ``polls + 1`` is equivalent to it."""
-    if hasattr(_semantic.builder, "shmem_op"):
-        return False
-    last = _semantic.scalar_constant(POLLS - 1, tl.int32)
-    return _semantic.equal(_semantic.and_(polls, last), last)
-
-
-@builtin
 def poll(
     polls: tl.tensor,
-    at: tl.tensor,
+    words: tl.tensor,
     cmp: tl.constexpr,
     expected: tl.tensor,
-    seen: tl.tensor,
-    pe: tl.tensor = -1,
+    writer: tl.tensor = -1,
+    rows: tl.tensor = 1,
+    columns: tl.tensor = 1,
+    row_step: tl.tensor = 0,
+    column_step: tl.tensor = 0,
     _semantic: Any = None,
 ) -> tl.tensor:
-    """The state after one more poll of the word at ``at``, which did not end the wait.
+    """The state after one more poll of int32 words: ``[rows, columns]``, by default one.
 
-    All threads of each calling warp call it.
+    All threads of each calling warp call it. A report names the first word that is not as expected.
 
     Args:
         polls: the state, an int32, from :func:`no_polls` or the last :func:`poll`.
-        at: a scalar pointer to the word.
-        cmp: the awaited comparison of the word with ``expected``, ``CMP_EQ``, …, for the report.
-        expected, seen: int32.
-        pe: the PE that writes the word; -1 if unknown.
+        words: a pointer to the first word.
+        cmp: the awaited comparison of each word with ``expected``, ``CMP_EQ``, …: of their difference with 0, since
+            numbers wrap around.
+        expected: int32.
+        writer: the PE that writes the first row; each later row is written by the next PE. -1 if unknown.
+        row_step, column_step: the distances between rows and between columns, in words.
     """
     if hasattr(_semantic.builder, "shmem_op"):
         return polls
@@ -70,10 +64,13 @@ def poll(
         _semantic,
         op_table.POLL,
         polls=polls,
-        at=_check.pointer("poll", "at", at),
+        words=_check.pointer("poll", "words", words),
         cmp=_check.constant("poll", "cmp", cmp, Cmp),
         expected=_check.number("poll", "expected", expected, _semantic),
-        seen=_check.number("poll", "seen", seen, _semantic),
-        writer=_check.number("poll", "pe", pe, _semantic),
+        writer=_check.number("poll", "writer", writer, _semantic),
+        rows=_check.number("poll", "rows", rows, _semantic),
+        columns=_check.number("poll", "columns", columns, _semantic),
+        row_step=_check.number("poll", "row_step", row_step, _semantic),
+        column_step=_check.number("poll", "column_step", column_step, _semantic),
         result=tl.int32,
     )

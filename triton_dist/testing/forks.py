@@ -35,7 +35,7 @@ from triton_dist.testing.launch import (
     wait_for_all,
 )
 
-__all__ = ["Forker", "Outcome"]
+__all__ = ["Fork", "Forker", "Outcome"]
 
 _MODULES = (
     "triton.experimental.gluon",  # a kernel's first launch would import it
@@ -164,7 +164,7 @@ def _text(file: str) -> str:
 # ---- the process that forks
 
 
-class _Fork:
+class Fork:
     """A forked PE, as much of a ``subprocess.Popen`` as :mod:`triton_dist.testing.launch` needs."""
 
     def __init__(self, pid: int) -> None:
@@ -192,7 +192,7 @@ def _serve(connection: socket.socket, modules: Sequence[str]) -> list[str] | Non
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # what is here stays, so a fork need not touch it, which would copy it
-    forks: list[_Fork] = []
+    forks: list[Fork] = []
 
     def end(*_: object) -> NoReturn:
         kill_all(forks)
@@ -207,7 +207,7 @@ def _serve(connection: socket.socket, modules: Sequence[str]) -> list[str] | Non
                 os.close(connection.detach())
                 _dress(environment, own_files)
                 return list(args)
-            forks.append(_Fork(pid))
+            forks.append(Fork(pid))
         ends = wait_for_all(forks, begin + timeout)
         kill_all(forks)
         moments = [ends[pe] - begin if pe in ends else None for pe in range(len(forks))]

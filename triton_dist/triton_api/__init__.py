@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import triton
 
+from triton_dist.triton_api.autotuning import UNUSABLE, Autotuner, autotuned_kernel, extend_autotuning
 from triton_dist.triton_api.common import (
     LAUNCHER_ARGUMENTS,
     Conversion,
@@ -23,6 +24,7 @@ from triton_dist.triton_api.common import (
     extend_loading,
     guard_launches,
     interpreter_semantic,
+    load,
     mark_as_builtin,
     on_module_load,
     run_plugin_passes,
@@ -39,15 +41,20 @@ else:
 
 __all__ = [
     "LAUNCHER_ARGUMENTS",
+    "UNUSABLE",
+    "Autotuner",
     "Conversion",
+    "autotuned_kernel",
     "build_plugin_op",
     "cached_file",
     "current_device",
     "device_properties",
+    "extend_autotuning",
     "extend_compilation",
     "extend_loading",
     "guard_launches",
     "interpreter_semantic",
+    "load",
     "mark_as_builtin",
     "on_module_load",
     "run_plugin_passes",

@@ -22,6 +22,7 @@ from triton.runtime._async_compile import AsyncCompileMode
 from triton.runtime.cache import get_cache_manager
 
 from _triton_dist_loader import plugin_pass
+from triton_dist.process_state import of_process
 
 __all__ = [
     "LAUNCHER_ARGUMENTS",
@@ -36,6 +37,7 @@ __all__ = [
     "extend_loading",
     "guard_launches",
     "interpreter_semantic",
+    "load",
     "mark_as_builtin",
     "on_module_load",
     "run_plugin_passes",
@@ -261,7 +263,13 @@ LAUNCHER_ARGUMENTS = 6
 """Between the grid and the kernel's arguments a launcher takes a stream, a function, metadata, and hooks."""
 
 _loading = threading.RLock()
-_staying: list[Any] = []
+
+
+class StayingKernels:
+    """Kernels whose modules stay loaded. One for each process, since worlds write to loaded modules of earlier worlds."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Any] = []
 
 
 def extend_loading(loaded: Callable[[Any], None], stays: Callable[[Any], bool]) -> None:
@@ -286,7 +294,7 @@ def extend_loading(loaded: Callable[[Any], None], stays: Callable[[Any], bool]) 
                 return
             loaded_before = kernel.module is not None
             if stays(kernel):
-                _staying.append(kernel)
+                of_process(StayingKernels).kernels.append(kernel)
             plain(kernel)
             if not loaded_before:
                 loaded(kernel)
@@ -294,6 +302,11 @@ def extend_loading(loaded: Callable[[Any], None], stays: Callable[[Any], bool]) 
 
     init_handles.is_extended = True  # type: ignore[attr-defined]
     CompiledKernel._init_handles = init_handles
+
+
+def load(kernel: Any) -> None:
+    """Load a compiled kernel's module, as its first launch would."""
+    kernel._init_handles()
 
 
 def on_module_load(hook: Callable[..., None]) -> None:

@@ -25,7 +25,7 @@ import torch
 import _triton_dist_loader
 from triton_dist.process_state import of_process
 
-__all__ = ["TensorMemory", "bytes_at", "elsewhere", "release_dropped", "start_of", "tensor_at"]
+__all__ = ["TensorMemory", "bytes_at", "elsewhere", "release_dropped", "start_of", "storage_address", "tensor_at"]
 
 
 class _Device(ctypes.Structure):
@@ -137,11 +137,26 @@ def elsewhere(tensor: torch.Tensor, distance: int, device: torch.device, *keep: 
     """``tensor`` with its storage moved by ``distance`` bytes: same sizes, strides and dtype over other memory."""
     storage = tensor.untyped_storage()
     count = storage.nbytes() // tensor.itemsize
-    whole = bytes_at(storage.data_ptr() + distance, max(storage.nbytes(), 1), device, *keep)
+    whole = bytes_at(storage_address(tensor) + distance, max(storage.nbytes(), 1), device, *keep)
     elements = whole[: count * tensor.itemsize].view(tensor.dtype)
     return elements.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
+def storage_address(tensor: torch.Tensor) -> int:
+    """The address of the memory that a tensor is a view of.
+
+    Raises:
+        TypeError: it has none of its own, as a DTensor, which wraps another tensor, or a FakeTensor, which has no data.
+    """
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except RuntimeError as error:
+        raise TypeError(
+            f"a {type(tensor).__name__} has no memory of its own: pass an ordinary tensor (of a DTensor, to_local());"
+            f" symmetric tensors may be wrapped, but kernels and peers work on what is wrapped ({error})"
+        ) from None
+
+
 def start_of(tensor: torch.Tensor) -> int:
     """The address of a tensor's first element, also when it has none (``data_ptr`` is 0 then)."""
-    return int(tensor.untyped_storage().data_ptr()) + int(tensor.storage_offset()) * tensor.element_size()
+    return storage_address(tensor) + int(tensor.storage_offset()) * tensor.element_size()

@@ -971,17 +971,24 @@ def Shmem_PollOp : Shmem_WarpsOp<"poll"> {
   let description = [{
     For loops in kernels that wait by looking at memory themselves; users have no such
     function. `polls` is 0 before the first look, and then what this returned. When the
-    wait lasts longer than the host wants, one thread of each warp reports what it
-    waits for: the word at `at`, what it should be and what it is, and the PE that will
-    write it, `writer`, or -1. Until then it costs an addition.
+    wait lasts longer than the host wants, one thread of each warp looks for a word that
+    is not as expected, and reports it. Until then it costs an addition.
+
+    The loop waits for `rows` × `columns` int32 words: row i begins `row_step` words
+    behind the one before and is written by PE `writer` + i; -1: unknown. `expected` is
+    compared as a number that wraps around.
 
     ```mlir
-    %more = shmem.poll %polls, %at, ge %expected, %seen, %writer : !tt.ptr<i32>
+    %more = shmem.poll %polls, %words, ge %expected, %writer, %rows, %columns, %row_step, %column_step : !tt.ptr<i32>
     ```
   }];
-  let arguments = (ins I32:$polls, Shmem_Ptr:$at, Shmem_Cmp:$cmp, I32:$expected, I32:$seen, I32:$writer);
+  let arguments = (ins I32:$polls, Shmem_Ptr:$words, Shmem_Cmp:$cmp, I32:$expected, I32:$writer, I32:$rows, I32:$columns,
+                       I32:$row_step, I32:$column_step);
   let results = (outs I32:$result);
-  let assemblyFormat = "$polls `,` $at `,` $cmp $expected `,` $seen `,` $writer attr-dict `:` type($at)";
+  let assemblyFormat = [{
+    $polls `,` $words `,` $cmp $expected `,` $writer `,` $rows `,` $columns `,` $row_step `,` $column_step attr-dict `:`
+    type($words)
+  }];
   let nvshmem = p2p;
   let rocshmem = p2p;
   let takesSite = 1;

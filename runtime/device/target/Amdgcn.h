@@ -7,6 +7,7 @@
 
 #define TRITON_DIST_GLOBAL __attribute__((address_space(1)))
 #define TRITON_DIST_CONSTANT __attribute__((address_space(4)))
+#define TRITON_DIST_CALLED inline
 
 #include "PlainAccess.h"
 #include "ScopedAtomics.h"
@@ -39,11 +40,11 @@ inline uint32_t programId(int axis) {
                      : __builtin_amdgcn_workgroup_id_z();
 }
 
+inline void keepLoop() {}
 inline void relax() { __builtin_amdgcn_s_sleep(1); }
 
 /// The real-time counter, of 100 MHz.
 inline int64_t nanoseconds() { return 10 * (int64_t)__builtin_readsteadycounter(); }
-inline int64_t zeroHere() { return 0; }
 
 } // namespace triton_dist::device
 

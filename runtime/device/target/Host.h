@@ -12,6 +12,7 @@
 
 #define TRITON_DIST_GLOBAL
 #define TRITON_DIST_CONSTANT thread_local
+#define TRITON_DIST_CALLED inline
 
 #include "PlainAccess.h"
 #include "ScopedAtomics.h"
@@ -26,12 +27,12 @@ uint32_t threadsInBlock();
 void syncBlock();
 uint32_t programId(int axis);
 int64_t nanoseconds();
-inline int64_t zeroHere() { return 0; }
 
 // A program is one warp.
 inline uint32_t threadsInWarp() { return threadsInBlock(); }
 inline void syncWarp() { syncBlock(); }
 
+inline void keepLoop() {}
 inline void relax() { sched_yield(); }
 
 } // namespace triton_dist::device

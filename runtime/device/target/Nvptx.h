@@ -7,6 +7,7 @@
 
 #define TRITON_DIST_GLOBAL __attribute__((address_space(1)))
 #define TRITON_DIST_CONSTANT __attribute__((address_space(4)))
+#define TRITON_DIST_CALLED __attribute__((noinline, cold))
 
 #include "Vector.h"
 
@@ -23,24 +24,14 @@ inline void syncBlock() { barrierOfThreads(0, threadsInBlock()); }
 inline uint32_t threadsInWarp() { return 32; }
 inline void syncWarp() { __nvvm_bar_warp_sync(0xffffffff); }
 
-/// Read at the point of use: LLVM would hoist a read that a loop executes rarely, and hold its value in a register.
-#define TRITON_DIST_READ(TYPE, CONSTRAINT, WHAT)                                                                       \
-  [] {                                                                                                                 \
-    TYPE value;                                                                                                        \
-    asm volatile("mov." WHAT ";" : "=" CONSTRAINT(value));                                                             \
-    return value;                                                                                                      \
-  }()
-
 inline uint32_t programId(int axis) {
-  return axis == 0   ? TRITON_DIST_READ(uint32_t, "r", "u32 %0, %%ctaid.x")
-         : axis == 1 ? TRITON_DIST_READ(uint32_t, "r", "u32 %0, %%ctaid.y")
-                     : TRITON_DIST_READ(uint32_t, "r", "u32 %0, %%ctaid.z");
+  return axis == 0   ? __nvvm_read_ptx_sreg_ctaid_x()
+         : axis == 1 ? __nvvm_read_ptx_sreg_ctaid_y()
+                     : __nvvm_read_ptx_sreg_ctaid_z();
 }
-inline int64_t nanoseconds() { return TRITON_DIST_READ(int64_t, "l", "u64 %0, %%globaltimer"); }
-inline int64_t zeroHere() { return TRITON_DIST_READ(int64_t, "l", "b64 %0, 0"); }
+inline int64_t nanoseconds() { return __nvvm_read_ptx_sreg_globaltimer(); }
 
-#undef TRITON_DIST_READ
-
+inline void keepLoop() { asm volatile("" ::: "memory"); }
 inline void relax() {}
 
 /// To be called by all threads with an address before a copy that some threads may have no part in. ptxas keeps what

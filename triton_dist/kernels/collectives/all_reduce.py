@@ -18,7 +18,14 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist.kernels.arguments import check_algorithm, check_op, check_tensors, need_symmetric, sum_words
+from triton_dist.kernels.arguments import (
+    check_algorithm,
+    check_op,
+    check_tensors,
+    count_sum_words,
+    need_symmetric,
+    sum_words,
+)
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.staging import (
@@ -220,9 +227,10 @@ def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
     nbytes = input.numel() * input.element_size()
     share = nbytes / n_pes * (n_pes - 1)
     estimates = {}
-    if fits(triton.cdiv(nbytes, 4), n_pes):
+    words = count_sum_words(input.numel(), input.element_size())
+    if fits(words, n_pes):
         estimates["one_shot"] = model.low_latency(nbytes * (n_pes - 1))
-    if fits(triton.cdiv(nbytes, 4 * n_pes), n_pes):
+    if fits(_part(words, n_pes), n_pes):
         estimates["two_shot"] = model.low_latency(2 * share, hops=2)
     if not estimates or is_symmetric(output):
         estimates["push"] = model.staged(2 * share, barriers=2)

@@ -20,6 +20,7 @@ from triton_dist.kernels.arguments import (
     check_op,
     check_part,
     check_tensors,
+    count_sum_words,
     sum_words,
 )
 from triton_dist.kernels.collectives import model
@@ -137,7 +138,7 @@ def _choose(output: torch.Tensor) -> str:
     n_pes = triton_dist.n_pes()
     nbytes = output.numel() * output.element_size()
     estimates = {"push": model.staged(nbytes * (n_pes - 1), barriers=1)}
-    if fits(triton.cdiv(nbytes, 4), n_pes):
+    if fits(count_sum_words(output.numel(), output.element_size()), n_pes):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
     return model.fastest(estimates)
 

@@ -14,7 +14,7 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
 
-__all__ = ["ALGORITHMS", "all_gather_gemm"]
+__all__ = ["ALGORITHMS", "all_gather_gemm", "copy_gathered"]
 
 ALGORITHMS = ("bulk_synchronous", "copy_engine")
 
@@ -41,6 +41,13 @@ def all_gather_gemm(call: Call) -> Computation:
             "copy_engine": partial(_copy_engine, a, b, c, scale) if _copy_engine_fits(a, b, c) else _NEEDS,
         },
     )
+
+
+def copy_gathered(out: torch.Tensor, a: torch.Tensor) -> None:
+    """Copy all of A to ``out``, as an :func:`all_gather_gemm` of ``a`` just before has gathered it."""
+    rows = slice(triton_dist.my_pe() * a.shape[0], (triton_dist.my_pe() + 1) * a.shape[0])
+    out.copy_(_gathered(a))
+    out[rows].copy_(a)  # the kernel reads this PE's own rows where they are, so the workspace need not hold them
 
 
 _NEEDS = "needs a Hopper GPU, up to 8 PEs, rows that begin at multiples of 16 bytes and whole tiles on each PE"

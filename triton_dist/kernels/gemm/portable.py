@@ -101,7 +101,7 @@ def _forward(
             began = clock(trace)
             polls = no_polls()
             while tl.atomic_cas(flags + tile, 1, 0, sem="acquire", scope="gpu") == 0:
-                polls = poll(polls, flags + tile, dl.CMP_EQ, 1, 0, me)
+                polls = poll(polls, flags + tile, dl.CMP_EQ, 1, me)
             tl.debug_barrier()
             record_event(trace, WAIT, tile, began)
         began = clock(trace)

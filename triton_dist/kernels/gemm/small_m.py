@@ -105,14 +105,15 @@ def _exchange(
     record_event(trace, SEND, tile, began)
     clear(here + previous, exist)
     PAIRS: tl.constexpr = not (DTYPE == tl.float32)  # noqa: SIM201, SIM300
-    summed = sum_of_rows(receive(here, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
+    summed = sum_of_rows(receive(here, slot, N_PES, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
     if TO_ALL:
         second = SLOTS * N_PES * WORDS
         began = clock(trace)
         send(there + second, tl.broadcast_to(summed, [PES, WORDS]), exist, DTYPE)
         record_event(trace, SEND, tile, began)
         clear(here + second + previous, exist)
-        rows = elements_of(receive(here + second, DTYPE, trace, tile), DTYPE).reshape([ROWS, COLUMNS])
+        received = receive(here + second, slot + second, N_PES, DTYPE, trace, tile)
+        rows = elements_of(received, DTYPE).reshape([ROWS, COLUMNS])
         _store(c, rows, column, each, M, N, c_step, PES)
     else:
         _store(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, each, each, N, c_step, 1)

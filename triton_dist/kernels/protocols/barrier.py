@@ -20,7 +20,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
-from triton_dist.language._poll import is_due, no_polls, poll
+from triton_dist.language._poll import no_polls, poll
 
 __all__ = ["PROGRAMS", "ROW", "arrive", "barrier", "peer_pointers", "signal_all", "wait", "wait_for_pe"]
 
@@ -79,12 +79,8 @@ def wait(state, program, number, N_PES: tl.constexpr, trace=None, tile=0):
     polls = no_polls()
     while missing:  # a volatile load is cheaper than an acquire, which is done once
         seen = tl.load(row + pes, mask=pes < N_PES, other=0, volatile=True)
+        polls = poll(polls, row, dl.CMP_GE, number, writer=0, rows=N_PES, row_step=1)
         missing = tl.min(tl.where(pes < N_PES, seen - number, 0)) < 0
-        if is_due(polls):
-            pe = tl.min(tl.where((pes < N_PES) & (seen - number < 0), pes, N_PES - 1))
-            polls = poll(polls, row + pe, dl.CMP_GE, number, tl.load(row + pe, volatile=True), pe)
-        else:
-            polls += 1
     tl.atomic_add(row + pes, 0, mask=pes < N_PES, sem="acquire", scope="sys")
     tl.debug_barrier()  # no thread continues before the one that acquired
     record_event(trace, WAIT, tile, began)
@@ -97,10 +93,8 @@ def wait_for_pe(state, program, number, pe, trace=None, tile=0):
     # (Triton compiles this to a load that acquires, and to nothing where the result is not used.)
     flag = state + program * _ROW + pe
     polls = no_polls()
-    seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
-    while seen - number < 0:
-        polls = poll(polls, flag, dl.CMP_GE, number, seen, pe)
-        seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+    while tl.atomic_add(flag, 0, sem="acquire", scope="sys") - number < 0:
+        polls = poll(polls, flag, dl.CMP_GE, number, pe)
     tl.debug_barrier()  # no thread continues before the one that acquired
     record_event(trace, WAIT, tile, began)
 

@@ -23,7 +23,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.protocols import workspace
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
-from triton_dist.language._poll import is_due, no_polls, poll
+from triton_dist.language._poll import no_polls, poll
 
 __all__ = [
     "LL_PROGRAMS",
@@ -133,18 +133,10 @@ def receive(slice, number, BLOCK: tl.constexpr, N_PES: tl.constexpr, trace=None,
     messages = tl.load(slots, volatile=True)
     missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([pes.shape[0] * BLOCK]))
     polls = no_polls()
+    numbers = _slot(slice, number, N_PES).to(tl.pointer_type(tl.int32), bitcast=True) + 1
     while missing != 0:
-        if is_due(polls):
-            words = sources[:, None] * _WORDS + tl.arange(0, BLOCK)[None, :]
-            late = tl.where((messages >> 32).to(tl.int32) != number, words, 0)
-            word = tl.max(late.reshape([pes.shape[0] * BLOCK]))
-            slot = _slot(slice, number, N_PES) + word
-            polls = poll(
-                polls, slot, dl.CMP_EQ, number, (tl.load(slot, volatile=True) >> 32).to(tl.int32), word // _WORDS
-            )
-        else:
-            polls += 1
         messages = tl.load(slots, volatile=True)
+        polls = poll(polls, numbers, dl.CMP_EQ, number, 0, N_PES, BLOCK, 2 * _WORDS, 2)
         missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([pes.shape[0] * BLOCK]))
     record_event(trace, WAIT, tile, began)
     return messages.to(tl.int32)

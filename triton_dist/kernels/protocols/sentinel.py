@@ -20,7 +20,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
-from triton_dist.language._poll import is_due, no_polls, poll
+from triton_dist.language._poll import no_polls, poll
 
 __all__ = ["SLOTS", "clear", "order_messages", "receive", "send"]
 
@@ -41,18 +41,20 @@ def send(places, words, mask, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def receive(places, DTYPE: tl.constexpr, trace=None, tile=0):
-    """Wait for the words of a message, int32 as they were sent. The wait is recorded in ``trace``, as ``tile``."""
+def receive(places, first, N_PES: tl.constexpr, DTYPE: tl.constexpr, trace=None, tile=0):
+    """Wait for the words of a message, int32 as they were sent. The wait is recorded in ``trace``, as ``tile``.
+
+    Args:
+        places: pointers to rows of words. The first ``N_PES`` rows are contiguous, and row i comes from PE i.
+        first: the pointer to the first word.
+    """
+    WORDS: tl.constexpr = places.shape[1]
     began = clock(trace)
     words = tl.load(places, volatile=True)
     polls = no_polls()
     while tl.min((words != 0).to(tl.int32).reshape([words.numel])) == 0:
-        if is_due(polls):
-            missing = tl.where(words == 0, places.to(tl.int64), 0).reshape([words.numel])
-            polls = poll(polls, tl.max(missing).to(tl.pointer_type(tl.int32)), dl.CMP_NE, 0, 0)
-        else:
-            polls += 1
         words = tl.load(places, volatile=True)
+        polls = poll(polls, first, dl.CMP_NE, 0, 0, N_PES, WORDS, WORDS, 1)
     record_event(trace, WAIT, tile, began)
     return words ^ _negative_zero(DTYPE)
 

@@ -21,10 +21,8 @@ def acquire(flag, number, scope: gl.constexpr):
     Numbers wrap around after 2³² launches, so the sign of their difference gives their order.
     """
     polls = no_polls()
-    seen = gl.atomic_add(flag, 0, sem="acquire", scope=scope)
-    while seen - number < 0:
-        polls = poll(polls, flag, CMP_GE, number, seen)
-        seen = gl.atomic_add(flag, 0, sem="acquire", scope=scope)
+    while gl.atomic_add(flag, 0, sem="acquire", scope=scope) - number < 0:
+        polls = poll(polls, flag, CMP_GE, number)
 
 
 @gluon.jit

@@ -1,0 +1,195 @@
+"""The operators, parallel styles and the autotuner of PyTorch users, as one PE of some: on GPUs, or in the CPU world.
+
+    torchrun --nproc-per-node 2 tests/gpu/worker_torch_ops.py
+
+PE 0 prints a line for each check. On GPUs the shapes are such that the overlapping algorithms can be had, and generated
+code and CUDA graphs are tried as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import distributed, nn
+from torch.distributed.tensor import DTensor, Shard, init_device_mesh, parallel
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist import kernels, tensor_parallel
+from triton_dist.kernels import functional
+
+ON_GPU = triton_dist.kind() == "gpu"
+ROWS, K, N = (256, 512, 384) if ON_GPU else (4, 6, 5)  # rows of each PE
+DTYPE = torch.bfloat16 if ON_GPU else torch.float32
+
+
+def whole(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Small integers, the same on every PE, so that sums are exact in float32."""
+    return torch.randint(-2, 3, shape, generator=torch.Generator().manual_seed(seed)).to(DTYPE)
+
+
+def close(found: torch.Tensor | None, expected: torch.Tensor | None, world: Any) -> None:
+    assert found is not None and expected is not None
+    found, expected = found.detach(), expected.detach()
+    scale = float(expected.float().abs().max()) + 1e-6
+    error = float((found.float() - expected.float().to(found.device)).abs().max()) / scale
+    assert error < (2e-2 if ON_GPU else 1e-5), f"PE {world.pe}: relative error {error:g}"
+
+
+def gradients(world: Any) -> None:
+    """A column and a row parallel GEMM, forward and backward, against one process's."""
+    n, me = world.n_pes, world.pe
+    for algorithm in ("auto", "bulk_synchronous"):
+        A, B, C = whole(n * ROWS, K).float(), whole(K, n * N, seed=1).float(), whole(n * N, K, seed=2).float() / 8
+        for leaf in (A, B, C):
+            leaf.requires_grad_()
+        (torch.relu(A @ B) @ C).sum().backward()
+        a = A.detach()[me * ROWS :][:ROWS].to(world.device, DTYPE).requires_grad_()
+        b = B.detach()[:, me * N :][:, :N].t().contiguous().to(world.device, DTYPE).requires_grad_()
+        c = C.detach()[me * N :][:N].contiguous().to(world.device, DTYPE).requires_grad_()
+        hidden = torch.relu(functional.all_gather_gemm(a, b.t(), algorithm=algorithm))
+        out = functional.gemm_reduce_scatter(hidden, c, algorithm=algorithm)
+        out.sum().backward()
+        close(out, (torch.relu(A @ B) @ C).detach()[me * ROWS :][:ROWS], world)
+        close(a.grad, A.grad[me * ROWS :][:ROWS], world)
+        close(b.grad, B.grad[:, me * N :][:, :N].t(), world)
+        close(c.grad, C.grad[me * N :][:N], world)
+        _, gathered = functional.all_gather_gemm(a, b.t(), algorithm=algorithm, return_gathered=True)
+        close(gathered, A.detach(), world)
+
+
+def replicated(world: Any) -> None:
+    n, me = world.n_pes, world.pe
+    A, B = whole(n * ROWS, n * K).float(), whole(n * K, N, seed=1).float()
+    a, b = A[:, me * K :][:, :K].contiguous(), B[me * K :][:K].contiguous()
+    a, b = (x.to(world.device, DTYPE).requires_grad_() for x in (a, b))
+    out = functional.gemm_all_reduce(a, b, reduce_grad=False)
+    out.sum().backward()
+    close(out, A @ B, world)
+    close(a.grad, torch.ones(n * ROWS, N) @ B[me * K :][:K].t(), world)
+    kept = out.clone()
+    functional.gemm_all_reduce(a, 2 * b)
+    assert torch.equal(out, kept), "a result changed when the workspace was used again"
+
+
+def collectives(world: Any) -> None:
+    n = world.n_pes
+    for size in (7, 1024, (1 << 20) + 1 if ON_GPU else 20_001):
+        x = torch.full((n * size,), world.pe + 1.0, dtype=DTYPE, device=world.device, requires_grad=True)
+        total = n * (n + 1) / 2
+        assert (functional.all_reduce(x) == total).all() and (functional.reduce_scatter(x) == total).all()
+        gathered = functional.all_gather(x).view(n, -1)
+        assert all((gathered[pe] == pe + 1).all() for pe in range(n))
+        exchanged = functional.all_to_all(x).view(n, size)
+        assert all((exchanged[pe] == pe + 1).all() for pe in range(n))
+        (functional.all_gather(x) * 2).sum().backward()
+        assert (x.grad == 2 * n).all()
+
+
+def styles(world: Any) -> None:
+    """Ours against PyTorch's own, on its process groups."""
+    torch.manual_seed(0)
+    mesh = init_device_mesh(world.device.type, (world.n_pes,))
+    model = nn.Sequential(nn.Linear(K, world.n_pes * N), nn.GELU(), nn.Linear(world.n_pes * N, K))
+    model.to(world.device, DTYPE)
+    x = torch.randn(2, ROWS, K, generator=torch.Generator().manual_seed(world.pe)).to(world.device, DTYPE)
+    found = []
+    for style in (parallel, tensor_parallel):
+        plan = {
+            "0": style.ColwiseParallel(input_layouts=Shard(1)),
+            "2": style.RowwiseParallel(output_layouts=Shard(1)),
+        }
+        made = parallel.parallelize_module(copy.deepcopy(model), mesh, plan)
+        mine = x.clone().requires_grad_()
+        y = made(mine)
+        y.float().square().sum().backward()
+        grads = [p.grad.full_tensor() for p in made.parameters() if isinstance(p.grad, DTensor)]
+        found.append([y, mine.grad, *grads])
+    assert len(found[0]) == len(found[1]) == 6
+    for theirs, ours in zip(*found, strict=True):
+        close(ours.detach(), theirs.detach(), world)
+
+
+@triton.jit
+def sent(out, n, B: tl.constexpr):
+    for i in range(0, n, B):
+        offsets = i + tl.arange(0, B)
+        tl.store(dl.symm_at(out, (dl.my_pe() + 1) % dl.n_pes()) + offsets, B, mask=offsets < n)
+    dl.barrier_all()
+
+
+def autotuning(world: Any) -> None:
+    """A kernel in which PEs wait for each other, which a different number of launches would hang."""
+    configs = [triton.Config({"B": size}, num_warps=4) for size in (64, 256, 1024)]
+    kernel = triton_dist.autotune(configs, key=["n"], warmup=2, rep=5)(sent)
+    for n in (1000, 100_000 if ON_GPU else 2000):
+        out = triton_dist.zeros(n, dtype=torch.int32)
+        kernel[(1,)](out, n)
+        triton_dist.barrier_all()
+        chosen = triton_dist.from_tensor(torch.tensor([kernel.best_config.kwargs["B"]], device=world.device))
+        triton_dist.barrier_all()
+        assert len({int(triton_dist.peer(chosen, pe)) for pe in range(world.n_pes)}) == 1
+        assert (out == int(chosen)).all()
+        triton_dist.barrier_all()
+
+
+def generated_code(world: Any) -> None:
+    """torch.compile with inductor, with a number of rows that changes."""
+    compiled = torch.compile(_block, fullgraph=True)
+    for rows in (ROWS, ROWS // 2, ROWS // 4):
+        x = torch.randn(rows, K, device=world.device).to(DTYPE)
+        up, down = (torch.randn(shape, device=world.device).to(DTYPE) / 16 for shape in ((N, K), (K, N)))
+        leaves = [[t.clone().requires_grad_() for t in (x, up, down)] for _ in "ab"]
+        for call, mine in zip((_block, compiled), leaves, strict=True):
+            call(*mine).float().square().sum().backward()
+        for eager, traced in zip(*leaves, strict=True):
+            close(traced.grad, eager.grad, world)
+
+
+def graphs(world: Any) -> None:
+    """Operators are captured in a CUDA graph once they have run."""
+    x = torch.randn(ROWS, K, device=world.device).to(DTYPE)
+    up, down = (torch.randn(shape, device=world.device).to(DTYPE) / 16 for shape in ((N, K), (K, N)))
+    with torch.no_grad():
+        expected = _block(x, up, down) + functional.all_reduce(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = _block(x, up, down) + functional.all_reduce(x)
+        for _ in range(3):
+            graph.replay()
+        torch.cuda.synchronize()
+    close(found, expected, world)
+
+
+def _block(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    hidden = torch.nn.functional.gelu(kernels.all_gather_gemm(x, up.t()))
+    return functional.gemm_reduce_scatter(hidden, down.t()) + x
+
+
+def main() -> int:
+    checks: list[Callable[[Any], None]] = [gradients, replicated, collectives, styles, autotuning]
+    if ON_GPU:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        distributed.init_process_group("nccl", device_id=device)
+        checks += [generated_code, graphs]
+    else:
+        distributed.init_process_group("gloo")
+    with triton_dist.init() as world:
+        for check in checks:
+            check(world)
+            if world.pe == 0:
+                print(f"PASS {check.__name__}", flush=True)
+    distributed.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Which registers machine code uses under each limit of ``setmaxnreg``: along jumps, tables, calls and returns."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import triton
+
+__all__ = ["registers_by_limit"]
+
+NVDISASM = Path(triton.__file__).parent / "backends/nvidia/bin/nvdisasm"
+
+
+def registers_by_limit(cubin: Path) -> dict[int, int]:
+    """How many registers the kernel's warps use, by the limit in force; 0: before the first ``setmaxnreg``."""
+    listing = subprocess.run([NVDISASM, "-c", cubin], capture_output=True, text=True, check=True).stdout
+    code: list[str] = []
+    labels: dict[str, int] = {}
+    for line in listing.splitlines():
+        if label := re.fullmatch(r"(\S+):\s*", line):
+            labels[label[1]] = len(code)
+        elif instruction := re.match(r"\s+/\*[0-9a-f]{4,5}\*/\s+(.*);", line):
+            code.append(instruction[1].strip())
+    used: dict[int, int] = defaultdict(int)
+    reached: set[tuple[int, int, tuple[int, ...]]] = set()
+    todo: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
+    while todo:
+        state = todo.pop()
+        if state in reached:
+            continue
+        reached.add(state)
+        place, limit, callers = state
+        instruction_ = re.sub(r"^@!?U?P\w+ +", "", code[place])
+        if set_ := re.match(r"USETMAXREG\.\S+ (?:UP\d, )?(0x[0-9a-f]+)", instruction_):
+            limit = int(set_[1], 16)
+        used[limit] = max([used[limit], *(int(number) + 1 for number in re.findall(r"(?<!\w)R(\d+)", instruction_))])
+        operation = instruction_.split(".")[0].split()[0]
+        target = re.search(r"`\(([^)]*)\)\s*$", instruction_)
+        goes_on = instruction_ != code[place] or re.search(r"^BRA[^`]* !?U?P\d", instruction_) is not None
+        if operation == "CALL":
+            assert target
+            todo.append((labels[target[1]], limit, (*callers, place + 1)))
+        elif operation == "RET":
+            todo.append((callers[-1], limit, callers[:-1]))
+        elif operation == "BRX":
+            table = re.search(r'BRANCH_TARGETS ([^"]*)"', instruction_)
+            assert table
+            todo += [(labels[name], limit, callers) for name in table[1].split(",")]
+        elif operation == "BRA":
+            assert target
+            todo.append((labels[target[1]], limit, callers))
+        elif operation != "EXIT":
+            goes_on = True
+        if goes_on and operation not in ("CALL", "BRX"):
+            todo.append((place + 1, limit, callers))
+    return dict(used)

@@ -1,0 +1,221 @@
+"""Collectives and GEMMs for models in PyTorch: each returns a new tensor, has gradients and is traced by torch.compile.
+
+    from triton_dist.kernels import functional
+
+    hidden = functional.all_gather_gemm(x, w_up.t())  # x: this PE's rows; hidden: this PE's columns of all rows
+    y = functional.gemm_reduce_scatter(act(hidden), w_down.t())  # y: this PE's rows of the sum
+
+Each function calls the operator ``torch.ops.triton_dist`` of its name, which takes the group as PyTorch's functional
+collectives do: by its size and its name. All functions are *collective*, on the current stream, and so are their
+backward passes: on every PE the same tensors require gradients.
+
+``group`` is None for all PEs of the world, or a ``ProcessGroup`` (or its name) whose ranks are the PEs, in their order.
+Other groups are not supported yet, and are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from triton_dist.kernels.functional import collectives as _collectives  # noqa: F401 (registers its operators)
+from triton_dist.kernels.functional import gemm as _gemm  # noqa: F401
+from triton_dist.kernels.functional.group import resolve
+
+__all__ = [
+    "all_gather",
+    "all_gather_gemm",
+    "all_reduce",
+    "all_to_all",
+    "gemm_all_reduce",
+    "gemm_all_scatter",
+    "gemm_reduce_scatter",
+    "reduce_scatter",
+    "replicated_gemm",
+]
+
+_ops: Any = torch.ops.triton_dist
+
+
+def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, algorithm: str = "auto") -> torch.Tensor:
+    """Every PE's ``input``, concatenated along ``gather_dim`` in PE order. Its backward is :func:`reduce_scatter`.
+
+    Args:
+        input: any shape and dtype, the same on every PE. (Gradients: float16, bfloat16 or float32.)
+        gather_dim: may be negative.
+        algorithm: as of :func:`triton_dist.kernels.all_gather`.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described. RuntimeError: there is no world.
+    """
+    result: torch.Tensor = _ops.all_gather(input, gather_dim % max(input.dim(), 1), *resolve(group), algorithm)
+    return result
+
+
+def reduce_scatter(
+    input: torch.Tensor, reduce_op: str = "sum", scatter_dim: int = 0, group: Any = None, *, algorithm: str = "auto"
+) -> torch.Tensor:
+    """This PE's part, along ``scatter_dim``, of the sum of all PEs' ``input``. Its backward is :func:`all_gather`.
+
+    Args:
+        input: float16, bfloat16 or float32; its dimension ``scatter_dim`` is a multiple of the number of PEs.
+        reduce_op: ``"sum"``.
+        algorithm: as of :func:`triton_dist.kernels.reduce_scatter`.
+
+    Raises: as :func:`all_gather`.
+    """
+    dim = scatter_dim % max(input.dim(), 1)
+    result: torch.Tensor = _ops.reduce_scatter(input, reduce_op, dim, *resolve(group), algorithm)
+    return result
+
+
+def all_reduce(
+    input: torch.Tensor,
+    reduce_op: str = "sum",
+    group: Any = None,
+    *,
+    reduce_grad: bool = True,
+    algorithm: str = "auto",
+) -> torch.Tensor:
+    """The sum of all PEs' ``input``; all PEs get the same bits. Its backward is an all-reduce, too.
+
+    Args:
+        input: float16, bfloat16 or float32.
+        reduce_op: ``"sum"``.
+        reduce_grad: whether the backward sums the gradients of all PEs. False if what follows is computed by all PEs
+            alike, so that each has the whole gradient already.
+        algorithm: as of :func:`triton_dist.kernels.all_reduce`.
+
+    Raises: as :func:`all_gather`.
+    """
+    result: torch.Tensor = _ops.all_reduce(input, reduce_op, *resolve(group), reduce_grad, algorithm)
+    return result
+
+
+def all_to_all(input: torch.Tensor, group: Any = None, *, algorithm: str = "auto") -> torch.Tensor:
+    """Part ``my_pe()``, along dimension 0, of every PE's ``input``, in PE order. It is its own backward.
+
+    Args:
+        input: any dtype; its dimension 0 is a multiple of the number of PEs.
+        algorithm: as of :func:`triton_dist.kernels.all_to_all`.
+
+    Raises: as :func:`all_gather`.
+    """
+    result: torch.Tensor = _ops.all_to_all(input, *resolve(group), algorithm)
+    return result
+
+
+def all_gather_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    gather_dim: int = 0,
+    group: Any = None,
+    *,
+    return_gathered: bool = False,
+    algorithm: str = "auto",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Any:
+    """A · ``b``, where A is every PE's ``a``, concatenated along ``gather_dim``.
+
+    Backward: the gradient of ``a`` is a :func:`gemm_reduce_scatter`; that of ``b`` is a local GEMM with A, which is
+    gathered again (without overlap) unless ``return_gathered`` has kept it.
+
+    Args:
+        a: [..., K], of two dimensions or more; the same shape on every PE.
+        b: [K, N].
+        gather_dim: any dimension of ``a`` but the last; may be negative.
+        return_gathered: return A, too, and keep it for the backward.
+        algorithm, scale_a, scale_b, out_dtype: as of :func:`triton_dist.kernels.all_gather_gemm`; scales are
+            tensors. fp8 operands have no gradients.
+
+    Returns:
+        [..., N], or that and A. If ``gather_dim`` is not 0, the results are not contiguous: it comes first in memory.
+
+    Raises: as :func:`all_gather`.
+    """
+    run = _ops.all_gather_gemm_gathered if return_gathered else _ops.all_gather_gemm
+    return run(a, b, gather_dim % max(a.dim(), 1), *resolve(group), algorithm, scale_a, scale_b, out_dtype)
+
+
+def gemm_reduce_scatter(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    reduce_op: str = "sum",
+    scatter_dim: int = 0,
+    group: Any = None,
+    *,
+    algorithm: str = "auto",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """This PE's part, along ``scatter_dim``, of the sum over PEs of ``a`` · ``b``.
+
+    Backward: the gradient of ``a`` is an :func:`all_gather_gemm`; that of ``b`` is a local GEMM with what it gathers.
+
+    Args:
+        a: [..., K], of two dimensions or more; its dimension ``scatter_dim``, any but the last, is a multiple of the
+            number of PEs.
+        b: [K, N].
+        reduce_op: ``"sum"``.
+        algorithm, scale_a, scale_b, out_dtype: as of :func:`triton_dist.kernels.gemm_reduce_scatter`.
+
+    Returns, raises: as :func:`all_gather_gemm`.
+    """
+    dim = scatter_dim % max(a.dim(), 1)
+    result: torch.Tensor = _ops.gemm_reduce_scatter(
+        a, b, reduce_op, dim, *resolve(group), algorithm, scale_a, scale_b, out_dtype
+    )
+    return result
+
+
+def gemm_all_reduce(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    reduce_op: str = "sum",
+    group: Any = None,
+    *,
+    reduce_grad: bool = True,
+    algorithm: str = "auto",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """The sum over PEs of ``a`` · ``b``, on every PE. Arguments as of :func:`gemm_reduce_scatter`.
+
+    Backward: local GEMMs, after an :func:`all_reduce` of the gradient unless ``reduce_grad`` is False.
+    """
+    result: torch.Tensor = _ops.gemm_all_reduce(
+        a, b, reduce_op, *resolve(group), reduce_grad, algorithm, scale_a, scale_b, out_dtype
+    )
+    return result
+
+
+def replicated_gemm(a: torch.Tensor, b: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """``a`` · ``b`` of this PE, where all PEs have the same ``a`` and columns of B of their own.
+
+    Backward: the gradient of ``a`` is the sum over PEs, by :func:`gemm_all_reduce`; that of ``b`` is a local GEMM.
+    """
+    result: torch.Tensor = _ops.replicated_gemm(a, b, *resolve(group))
+    return result
+
+
+def gemm_all_scatter(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    group: Any = None,
+    *,
+    algorithm: str = "auto",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """``a`` · B on every PE, from each PE's columns ``b`` of B. Arguments as of :func:`all_gather_gemm`.
+
+    Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
+    """
+    result: torch.Tensor = _ops.gemm_all_scatter(a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype)
+    return result

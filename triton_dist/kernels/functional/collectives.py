@@ -1,0 +1,226 @@
+"""Collectives as operators of PyTorch: they return new tensors, are differentiable, and are traced by torch.compile.
+
+Gradients are those of the sum of all PEs' losses, as of PyTorch's functional collectives: the backward of all_gather is
+reduce_scatter and the other way round, all_reduce's is all_reduce, all_to_all's is all_to_all.
+
+Results lie in ordinary memory. Where peers store to a result, that is symmetric workspace, which is copied; small ones
+go through slots (the LL protocol) and need no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+
+from triton_dist.kernels.arguments import check_op
+from triton_dist.kernels.collectives import all_gather as gathering
+from triton_dist.kernels.collectives import all_reduce as reducing
+from triton_dist.kernels.collectives import all_to_all as exchanging
+from triton_dist.kernels.collectives import reduce_scatter as scattering
+from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional.layout import check_dim, check_share, rows_first, workspace
+from triton_dist.kernels.protocols.ll import fits
+
+__all__: list[str] = []
+
+_ops: Any = torch.ops.triton_dist
+
+
+_BY_SLOTS = ("auto", "low_latency", "one_shot", "two_shot")
+
+
+def _into(
+    name: str, algorithm: str, part_bytes: int, n_pes: int, out: torch.Tensor, run: Callable[[torch.Tensor], object]
+) -> None:
+    """Have ``run`` store to ``out``, or to workspace first if peers store to it: its parts are too large for slots."""
+    # Half of what fits: elements of less than 4 bytes may take a word each.
+    if algorithm in _BY_SLOTS and fits(2 * triton.cdiv(part_bytes, 4) + 16, n_pes):
+        run(out)
+    else:
+        staged = workspace(name, out.shape, out.dtype)
+        run(staged)
+        out.copy_(staged)
+
+
+# ---- all-gather
+
+
+@torch.library.custom_op(
+    "triton_dist::all_gather",
+    mutates_args=(),
+    schema="(Tensor input, int gather_dim, int group_size, str group_name, str algorithm='auto') -> Tensor",
+)
+def _all_gather(
+    input: torch.Tensor, gather_dim: int, group_size: int, group_name: str, algorithm: str = "auto"
+) -> torch.Tensor:
+    out: torch.Tensor = _all_gather_fake(input, gather_dim, group_size, group_name, algorithm)
+    source = rows_first(input, gather_dim)
+    into = out.movedim(gather_dim, 0)
+
+    def run(to: torch.Tensor) -> None:
+        gathering.all_gather(to, source, algorithm=algorithm)
+
+    _into("all_gather", algorithm, source.numel() * source.element_size(), group_size, into, run)
+    return out
+
+
+@_all_gather.register_fake
+def _all_gather_fake(
+    input: torch.Tensor, gather_dim: int, group_size: int, group_name: str, algorithm: str = "auto"
+) -> torch.Tensor:
+    group.check("all_gather", group_size, group_name)
+    check_dim("all_gather", "gather_dim", gather_dim, input.dim())
+    shape = [size for i, size in enumerate(input.shape) if i != gather_dim]
+    return input.new_empty([group_size * input.shape[gather_dim], *shape]).movedim(0, gather_dim)
+
+
+def _all_gather_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    return _ops.reduce_scatter(grad, "sum", *ctx.where), None, None, None, None
+
+
+def _keep_where(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.where = inputs[-4:-1]
+
+
+_all_gather.register_autograd(_all_gather_backward, setup_context=_keep_where)
+
+
+# ---- reduce-scatter
+
+
+@torch.library.custom_op(
+    "triton_dist::reduce_scatter",
+    mutates_args=(),
+    schema="(Tensor input, str reduce_op, int scatter_dim, int group_size, str group_name, str algorithm='auto')"
+    " -> Tensor",
+)
+def _reduce_scatter(
+    input: torch.Tensor,
+    reduce_op: str,
+    scatter_dim: int,
+    group_size: int,
+    group_name: str,
+    algorithm: str = "auto",
+) -> torch.Tensor:
+    out: torch.Tensor = _reduce_scatter_fake(input, reduce_op, scatter_dim, group_size, group_name, algorithm)
+    scattering.reduce_scatter(out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), algorithm=algorithm)
+    return out
+
+
+@_reduce_scatter.register_fake
+def _reduce_scatter_fake(
+    input: torch.Tensor,
+    reduce_op: str,
+    scatter_dim: int,
+    group_size: int,
+    group_name: str,
+    algorithm: str = "auto",
+) -> torch.Tensor:
+    group.check("reduce_scatter", group_size, group_name)
+    check_op("reduce_scatter", reduce_op, input.dtype)
+    check_dim("reduce_scatter", "scatter_dim", scatter_dim, input.dim())
+    check_share("reduce_scatter", f"dimension {scatter_dim} of input", input.shape[scatter_dim], group_size)
+    shape = [size for i, size in enumerate(input.shape) if i != scatter_dim]
+    return input.new_empty([input.shape[scatter_dim] // group_size, *shape]).movedim(0, scatter_dim)
+
+
+def _reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    return _ops.all_gather(grad, *ctx.where), None, None, None, None, None
+
+
+_reduce_scatter.register_autograd(_reduce_scatter_backward, setup_context=_keep_where)
+
+
+# ---- all-reduce
+
+
+@torch.library.custom_op(
+    "triton_dist::all_reduce",
+    mutates_args=(),
+    schema="(Tensor input, str reduce_op, int group_size, str group_name, bool reduce_grad=True,"
+    " str algorithm='auto') -> Tensor",
+)
+def _all_reduce(
+    input: torch.Tensor,
+    reduce_op: str,
+    group_size: int,
+    group_name: str,
+    reduce_grad: bool = True,
+    algorithm: str = "auto",
+) -> torch.Tensor:
+    out: torch.Tensor = _all_reduce_fake(input, reduce_op, group_size, group_name, reduce_grad, algorithm)
+    source = input.contiguous()
+
+    def run(to: torch.Tensor) -> None:
+        reducing.all_reduce(source, out=to, algorithm=algorithm)
+
+    _into("all_reduce", algorithm, source.numel() * source.element_size(), group_size, out, run)
+    return out
+
+
+@_all_reduce.register_fake
+def _all_reduce_fake(
+    input: torch.Tensor,
+    reduce_op: str,
+    group_size: int,
+    group_name: str,
+    reduce_grad: bool = True,
+    algorithm: str = "auto",
+) -> torch.Tensor:
+    group.check("all_reduce", group_size, group_name)
+    check_op("all_reduce", reduce_op, input.dtype)
+    return input.new_empty(input.shape)
+
+
+def _all_reduce_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.where, ctx.reduce_grad = inputs[2:4], inputs[4]
+
+
+def _all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    if ctx.reduce_grad:
+        grad = _ops.all_reduce(grad, "sum", *ctx.where)
+    return grad, None, None, None, None, None
+
+
+_all_reduce.register_autograd(_all_reduce_backward, setup_context=_all_reduce_setup)
+
+
+# ---- all-to-all
+
+
+@torch.library.custom_op(
+    "triton_dist::all_to_all",
+    mutates_args=(),
+    schema="(Tensor input, int group_size, str group_name, str algorithm='auto') -> Tensor",
+)
+def _all_to_all(input: torch.Tensor, group_size: int, group_name: str, algorithm: str = "auto") -> torch.Tensor:
+    out: torch.Tensor = _all_to_all_fake(input, group_size, group_name, algorithm)
+    source = input.contiguous()
+
+    def run(to: torch.Tensor) -> None:
+        exchanging.all_to_all(to, source, algorithm=algorithm)
+
+    _into("all_to_all", algorithm, source.numel() * source.element_size() // group_size, group_size, out, run)
+    return out
+
+
+@_all_to_all.register_fake
+def _all_to_all_fake(input: torch.Tensor, group_size: int, group_name: str, algorithm: str = "auto") -> torch.Tensor:
+    group.check("all_to_all", group_size, group_name)
+    check_dim("all_to_all", "the dimension that is split", 0, input.dim())
+    check_share("all_to_all", "dimension 0 of input", input.shape[0], group_size)
+    return input.new_empty(input.shape)
+
+
+def _all_to_all_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.where = inputs[1:3]
+
+
+def _all_to_all_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    return _ops.all_to_all(grad, *ctx.where), None, None, None
+
+
+_all_to_all.register_autograd(_all_to_all_backward, setup_context=_all_to_all_setup)

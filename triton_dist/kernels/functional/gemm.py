@@ -1,0 +1,430 @@
+"""GEMMs with communication as operators of PyTorch: they return new tensors, are differentiable and can be traced.
+
+all_gather_gemm and gemm_reduce_scatter are each other's backward with respect to ``a``, with the same overlap. The
+gradient of ``b`` is a local GEMM with a gathered operand: gemm_reduce_scatter's backward takes the one that its
+all_gather_gemm leaves behind; all_gather_gemm's backward gathers ``a`` again, without overlap, unless the forward has
+returned it (``all_gather_gemm_gathered``): its activations take as much memory as this PE's rows only.
+
+Operands ``a`` may have more than two dimensions; all but the last are rows. Gradients are those of the sum of all PEs'
+losses. With ``reduce_grad=False`` the gradient of a replicated result is taken to be the same on all PEs, as of a
+replicated DTensor, and is not summed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional.layout import (
+    by_rows,
+    by_rows_or_columns,
+    check_dim,
+    check_share,
+    empty_like_rows,
+    workspace,
+)
+from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered
+from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce
+from triton_dist.kernels.gemm.gemm_all_scatter import gemm_all_scatter
+from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
+
+__all__: list[str] = []
+
+_ops: Any = torch.ops.triton_dist
+
+_GROUP = "int group_size, str group_name"
+_OPTIONS = "str algorithm='auto', Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None"
+_TAIL, _TAIL_OF_SUM = f"{_GROUP}, {_OPTIONS}", f"{_GROUP}, bool reduce_grad=True, {_OPTIONS}"
+
+
+# ---- what all have in common
+
+
+def _check(function: str, a: torch.Tensor, b: torch.Tensor, where: tuple[int, str]) -> None:
+    """Of what the kernels check once more, as much as a result's shape and dtype depend on: tracing sees only this."""
+    group.check(function, *where)
+    if a.dim() < 2 or b.dim() != 2 or a.shape[-1] != b.shape[0]:
+        raise ValueError(
+            f"{function}: a must have two dimensions or more, and b two, the first as long as a's last, got shapes"
+            f" {tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    if a.dtype != b.dtype and not (a.dtype in FP8 and b.dtype in FP8):
+        raise ValueError(f"{function}: a is of {a.dtype}, and b of {b.dtype}")
+
+
+def _options(
+    algorithm: str = "auto", scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None
+) -> dict[str, Any]:
+    """The last arguments of all operators, as the kernels take them. (Dispatching drops those that are defaults.)"""
+    return {"algorithm": algorithm, "scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+
+
+def _dtype(a: torch.Tensor, *options: Any) -> torch.dtype:
+    out_dtype: torch.dtype | None = _options(*options)["out_dtype"]
+    return out_dtype or (torch.bfloat16 if a.dtype in FP8 else a.dtype)
+
+
+def _flat(a: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """The rows of ``a`` as a matrix, ``dim`` running slowest."""
+    return by_rows(a.movedim(dim, 0).reshape(-1, a.shape[-1]))
+
+
+def _weight_grad(a: torch.Tensor, grad: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """aᵀ · grad, laid out as ``b`` is."""
+    rows, grads = a.flatten(0, -2), grad.flatten(0, -2)
+    return (grads.t() @ rows).t() if b.stride(0) == 1 else rows.t() @ grads
+
+
+def _refuse_fp8(function: str, a: torch.Tensor) -> None:
+    if a.dtype in FP8:
+        raise ValueError(f"{function}: operands of {a.dtype} have no gradient here: pass detached tensors")
+
+
+# ---- all-gather and GEMM
+
+
+@torch.library.custom_op(
+    "triton_dist::all_gather_gemm",
+    mutates_args=(),
+    schema=f"(Tensor a, Tensor b, int gather_dim, {_TAIL}) -> Tensor",
+)
+def _all_gather_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    gather_dim: int,
+    group_size: int,
+    group_name: str,
+    *options: Any,
+) -> torch.Tensor:
+    out: torch.Tensor = _all_gather_gemm_fake(a, b, gather_dim, group_size, group_name, *options)
+    all_gather_gemm(
+        _flat(a, gather_dim),
+        by_rows_or_columns(b),
+        out.movedim(gather_dim, 0).view(-1, b.shape[1]),
+        **_options(*options),
+    )
+    return out
+
+
+@_all_gather_gemm.register_fake
+def _all_gather_gemm_fake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    gather_dim: int,
+    group_size: int,
+    group_name: str,
+    *options: Any,
+) -> torch.Tensor:
+    _check("all_gather_gemm", a, b, (group_size, group_name))
+    check_dim("all_gather_gemm", "gather_dim", gather_dim, a.dim() - 1)
+    first = group_size * a.shape[gather_dim]
+    return empty_like_rows(a, gather_dim, first, b.shape[1], _dtype(a, *options))
+
+
+def _all_gather_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    a, b, dim, size, name, *_ = inputs
+    _refuse_fp8("all_gather_gemm", a)
+    # Only what the gradients need is kept.
+    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    ctx.where = dim, size, name
+
+
+def _all_gather_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b = ctx.saved_tensors
+    grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where) if ctx.needs_input_grad[0] else None
+    grad_b = _weight_grad(_ops.all_gather(a, *ctx.where), grad, b) if ctx.needs_input_grad[1] else None
+    return grad_a, grad_b, *[None] * 7
+
+
+_all_gather_gemm.register_autograd(_all_gather_gemm_backward, setup_context=_all_gather_gemm_setup)
+
+
+@torch.library.custom_op(
+    "triton_dist::all_gather_gemm_gathered",
+    mutates_args=(),
+    schema=f"(Tensor a, Tensor b, int gather_dim, {_TAIL}) -> (Tensor, Tensor)",
+)
+def _all_gather_gemm_gathered(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    gather_dim: int,
+    group_size: int,
+    group_name: str,
+    *options: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    where = gather_dim, group_size, group_name
+    out, gathered = _all_gather_gemm_gathered_fake(a, b, *where, *options)
+    rows = _flat(a, gather_dim)
+    all_gather_gemm(
+        rows,
+        by_rows_or_columns(b),
+        out.movedim(gather_dim, 0).view(-1, b.shape[1]),
+        **_options(*options),
+    )
+    copy_gathered(gathered.movedim(gather_dim, 0).view(-1, a.shape[-1]), rows)
+    return out, gathered
+
+
+@_all_gather_gemm_gathered.register_fake
+def _all_gather_gemm_gathered_fake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    gather_dim: int,
+    group_size: int,
+    group_name: str,
+    *options: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    where = gather_dim, group_size, group_name
+    out: torch.Tensor = _all_gather_gemm_fake(a, b, *where, *options)
+    return out, empty_like_rows(a, gather_dim, group_size * a.shape[gather_dim], a.shape[-1])
+
+
+def _gathered_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    _, b, dim, size, name, *_ = inputs
+    _refuse_fp8("all_gather_gemm_gathered", b)
+    ctx.save_for_backward(output[1] if ctx.needs_input_grad[1] else None, b)
+    ctx.where = dim, size, name
+
+
+def _gathered_backward(ctx: Any, grad: torch.Tensor, grad_gathered: torch.Tensor) -> tuple[Any, ...]:
+    gathered, b = ctx.saved_tensors
+    grad_a = grad_b = None
+    if ctx.needs_input_grad[0]:
+        grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where)
+        grad_a = grad_a + _ops.reduce_scatter(grad_gathered, "sum", *ctx.where)
+    if ctx.needs_input_grad[1]:
+        grad_b = _weight_grad(gathered, grad, b)
+    return grad_a, grad_b, *[None] * 7
+
+
+_all_gather_gemm_gathered.register_autograd(_gathered_backward, setup_context=_gathered_setup)
+
+
+# ---- GEMM and reduce-scatter
+
+
+@torch.library.custom_op(
+    "triton_dist::gemm_reduce_scatter",
+    mutates_args=(),
+    schema=f"(Tensor a, Tensor b, str reduce_op, int scatter_dim, {_TAIL}) -> Tensor",
+)
+def _gemm_reduce_scatter(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    reduce_op: str,
+    scatter_dim: int,
+    group_size: int,
+    group_name: str,
+    *options: Any,
+) -> torch.Tensor:
+    out: torch.Tensor = _gemm_reduce_scatter_fake(a, b, reduce_op, scatter_dim, group_size, group_name, *options)
+    gemm_reduce_scatter(
+        _flat(a, scatter_dim),
+        by_rows_or_columns(b),
+        out.movedim(scatter_dim, 0).view(-1, b.shape[1]),
+        **_options(*options),
+    )
+    return out
+
+
+@_gemm_reduce_scatter.register_fake
+def _gemm_reduce_scatter_fake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    reduce_op: str,
+    scatter_dim: int,
+    group_size: int,
+    group_name: str,
+    *options: Any,
+) -> torch.Tensor:
+    _check("gemm_reduce_scatter", a, b, (group_size, group_name))
+    if reduce_op != "sum":
+        raise ValueError(f"gemm_reduce_scatter: reduce_op must be 'sum', got {reduce_op!r}")
+    check_dim("gemm_reduce_scatter", "scatter_dim", scatter_dim, a.dim() - 1)
+    check_share("gemm_reduce_scatter", f"dimension {scatter_dim} of a", a.shape[scatter_dim], group_size)
+    first = a.shape[scatter_dim] // group_size
+    return empty_like_rows(a, scatter_dim, first, b.shape[1], _dtype(a, *options))
+
+
+def _gemm_reduce_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    a, b, _, dim, size, name, *_ = inputs
+    _refuse_fp8("gemm_reduce_scatter", a)
+    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    ctx.where = dim, size, name
+
+
+def _gemm_reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b = ctx.saved_tensors
+    grad_a = grad_b = None
+    if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
+        grad_a, gathered = _ops.all_gather_gemm_gathered(grad, b.t(), *ctx.where)
+        grad_b = _weight_grad(a, gathered, b)
+    elif ctx.needs_input_grad[0]:
+        grad_a = _ops.all_gather_gemm(grad, b.t(), *ctx.where)
+    elif ctx.needs_input_grad[1]:
+        grad_b = _weight_grad(a, _ops.all_gather(grad, *ctx.where), b)
+    return grad_a, grad_b, *[None] * 8
+
+
+_gemm_reduce_scatter.register_autograd(_gemm_reduce_scatter_backward, setup_context=_gemm_reduce_scatter_setup)
+
+
+# ---- GEMM and all-reduce
+
+
+@torch.library.custom_op(
+    "triton_dist::gemm_all_reduce",
+    mutates_args=(),
+    schema=f"(Tensor a, Tensor b, str reduce_op, {_TAIL_OF_SUM}) -> Tensor",
+)
+def _gemm_all_reduce(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    reduce_op: str,
+    group_size: int,
+    group_name: str,
+    reduce_grad: bool = True,
+    *options: Any,
+) -> torch.Tensor:
+    out: torch.Tensor = _gemm_all_reduce_fake(a, b, reduce_op, group_size, group_name, reduce_grad, *options)
+    staged = workspace("gemm_all_reduce", out.shape, out.dtype)
+    gemm_all_reduce(
+        _flat(a),
+        by_rows_or_columns(b),
+        staged.view(-1, b.shape[1]),
+        **_options(*options),
+    )
+    return out.copy_(staged)
+
+
+@_gemm_all_reduce.register_fake
+def _gemm_all_reduce_fake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    reduce_op: str,
+    group_size: int,
+    group_name: str,
+    reduce_grad: bool = True,
+    *options: Any,
+) -> torch.Tensor:
+    _check("gemm_all_reduce", a, b, (group_size, group_name))
+    if reduce_op != "sum":
+        raise ValueError(f"gemm_all_reduce: reduce_op must be 'sum', got {reduce_op!r}")
+    return a.new_empty([*a.shape[:-1], b.shape[1]], dtype=_dtype(a, *options))
+
+
+def _gemm_all_reduce_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    a, b, _, size, name, *_ = inputs
+    _refuse_fp8("gemm_all_reduce", a)
+    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    ctx.where, ctx.reduce_grad = (size, name), inputs[5]
+
+
+def _gemm_all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b = ctx.saved_tensors
+    if ctx.reduce_grad:
+        grad = _ops.all_reduce(grad, "sum", *ctx.where)
+    grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
+    grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
+    return grad_a, grad_b, *[None] * 8
+
+
+_gemm_all_reduce.register_autograd(_gemm_all_reduce_backward, setup_context=_gemm_all_reduce_setup)
+
+
+# ---- GEMM of a replicated operand, the other way round: its backward is GEMM and all-reduce
+
+
+@torch.library.custom_op(
+    "triton_dist::replicated_gemm",
+    mutates_args=(),
+    schema="(Tensor a, Tensor b, int group_size, str group_name) -> Tensor",
+)
+def _replicated_gemm(a: torch.Tensor, b: torch.Tensor, group_size: int, group_name: str) -> torch.Tensor:
+    _check("replicated_gemm", a, b, (group_size, group_name))
+    return (_flat(a) @ b).view(*a.shape[:-1], b.shape[1])
+
+
+@_replicated_gemm.register_fake
+def _replicated_gemm_fake(a: torch.Tensor, b: torch.Tensor, group_size: int, group_name: str) -> torch.Tensor:
+    _check("replicated_gemm", a, b, (group_size, group_name))
+    return a.new_empty([*a.shape[:-1], b.shape[1]])
+
+
+def _replicated_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    a, b, *where = inputs
+    _refuse_fp8("replicated_gemm", a)
+    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    ctx.where = where
+
+
+def _replicated_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b = ctx.saved_tensors
+    grad_a = grad_b = None
+    if ctx.needs_input_grad[0]:
+        grad_a = _ops.gemm_all_reduce(grad, b.t(), "sum", *ctx.where, reduce_grad=False)
+    if ctx.needs_input_grad[1]:
+        grad_b = _weight_grad(a, grad, b)
+    return grad_a, grad_b, None, None
+
+
+_replicated_gemm.register_autograd(_replicated_gemm_backward, setup_context=_replicated_gemm_setup)
+
+
+# ---- GEMM and all-scatter
+
+
+@torch.library.custom_op(
+    "triton_dist::gemm_all_scatter",
+    mutates_args=(),
+    schema=f"(Tensor a, Tensor b, {_TAIL}) -> Tensor",
+)
+def _gemm_all_scatter(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    group_size: int,
+    group_name: str,
+    *options: Any,
+) -> torch.Tensor:
+    out: torch.Tensor = _gemm_all_scatter_fake(a, b, group_size, group_name, *options)
+    staged = workspace("gemm_all_scatter", out.shape, out.dtype)
+    gemm_all_scatter(
+        _flat(a),
+        by_rows_or_columns(b),
+        staged.view(-1, staged.shape[-1]),
+        **_options(*options),
+    )
+    return out.copy_(staged)
+
+
+@_gemm_all_scatter.register_fake
+def _gemm_all_scatter_fake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    group_size: int,
+    group_name: str,
+    *options: Any,
+) -> torch.Tensor:
+    _check("gemm_all_scatter", a, b, (group_size, group_name))
+    return a.new_empty([*a.shape[:-1], group_size * b.shape[1]], dtype=_dtype(a, *options))
+
+
+def _gemm_all_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    a, b, size, name, *_ = inputs
+    _refuse_fp8("gemm_all_scatter", a)
+    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    ctx.where = size, name
+
+
+def _gemm_all_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b = ctx.saved_tensors
+    grad = _ops.reduce_scatter(grad, "sum", grad.dim() - 1, *ctx.where)
+    grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
+    grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
+    return grad_a, grad_b, *[None] * 6
+
+
+_gemm_all_scatter.register_autograd(_gemm_all_scatter_backward, setup_context=_gemm_all_scatter_setup)

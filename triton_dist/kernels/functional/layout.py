@@ -1,0 +1,65 @@
+"""How operators see tensors: matrices of contiguous rows in, results of any layout's meaning out, and workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+
+__all__ = ["by_rows", "by_rows_or_columns", "check_dim", "check_share", "empty_like_rows", "rows_first", "workspace"]
+
+
+def check_dim(function: str, name: str, dim: int, dims: int) -> None:
+    """``dim`` is one of the first ``dims`` dimensions."""
+    if not 0 <= dim < dims:
+        raise ValueError(f"{function}: {name} must be in [0, {dims}), got {dim}")
+
+
+def check_share(function: str, what: str, size: int, parts: int) -> None:
+    """``size`` can be shared equally by ``parts`` PEs."""
+    if size % parts:
+        raise ValueError(f"{function}: {what} is {size}, which {parts} PEs cannot share equally")
+
+
+def rows_first(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """A contiguous tensor with dimension ``dim`` of ``tensor`` in front."""
+    return tensor.movedim(dim, 0).contiguous()
+
+
+def by_rows(matrix: torch.Tensor) -> torch.Tensor:
+    """``matrix``, or a copy, with contiguous rows that do not overlap (those of an expanded gradient do)."""
+    if matrix.stride(1) == 1 and matrix.stride(0) >= matrix.shape[1]:
+        return matrix
+    return matrix.clone(memory_format=torch.contiguous_format)
+
+
+def by_rows_or_columns(matrix: torch.Tensor) -> torch.Tensor:
+    """``matrix``, or a copy, with contiguous rows or columns that do not overlap."""
+    if matrix.stride(0) == 1 and matrix.stride(1) >= matrix.shape[0]:
+        return matrix
+    return by_rows(matrix)
+
+
+def empty_like_rows(
+    tensor: torch.Tensor, dim: int, first: int, last: int, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """A tensor of ``tensor``'s shape but for ``first`` in dimension ``dim`` and ``last`` in the last one.
+
+    In memory dimension ``dim`` comes first: kernels work on rows, so this is how results lie that they return.
+    """
+    others = [size for i, size in enumerate(tensor.shape[:-1]) if i != dim]
+    return tensor.new_empty([first, *others, last], dtype=dtype).movedim(0, dim)
+
+
+def workspace(name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Symmetric memory of the world's for a result that peers store to. *Collective* when it has to grow.
+
+    Sizes are rounded up to powers of two, so that what was outgrown takes no more than what is in use. The next
+    operator overwrites it, and begins with a barrier: what follows on the stream in between may read it.
+    """
+    nbytes = prod(shape) * dtype.itemsize
+    whole = symmetric_workspace(f"functional: {name}", 1 << max(nbytes - 1, 0).bit_length(), torch.uint8)
+    return whole[:nbytes].view(dtype).view(shape)

@@ -1,0 +1,101 @@
+"""What the public functions do where PyTorch records gradients or traces: no gradient is lost in silence."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+from triton_dist.torch_api import is_wrapper, left_out_of_graphs
+
+__all__ = ["differentiable", "without_gradients"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Have a GEMM go through ``operator``, its functional form, where PyTorch records gradients or traces.
+
+    That form has no ``out``: a call with one is refused if a gradient is wanted, and is left out of compiled graphs.
+    """
+
+    def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
+        refusal = _refusal(plain.__name__, "with out=", operator)
+
+        @functools.wraps(plain)
+        def function(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
+            compiling = torch.compiler.is_compiling()
+            if compiling and out is not None:
+                return outside(a, b, out, **options)
+            if not compiling:
+                _check_plain(plain.__name__, a, b, out)
+                if not _needs_gradient(a, b, out):
+                    return plain(a, b, out, **options)
+                if out is not None:
+                    raise ValueError(refusal)
+            if former := options.pop("pattern", None):
+                options["algorithm"] = former
+            for name in ("scale_a", "scale_b"):
+                if isinstance(options.get(name), (int, float)):
+                    options[name] = torch.tensor(float(options[name]), device=a.device)
+            return operator(a, b, **options)
+
+        outside = left_out_of_graphs(function, refusal)
+        return function  # type: ignore[return-value]
+
+    return decorate
+
+
+def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Have a function that stores to its arguments refuse those that require gradients, and be left out of graphs.
+
+    ``operator`` is its differentiable form, if there is one.
+    """
+
+    def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
+        refusal = _refusal(plain.__name__, "that stores to its argument", operator)
+
+        @functools.wraps(plain)
+        def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            if torch.compiler.is_compiling():
+                result: _R = outside(*args, **kwargs)
+                return result
+            tensors = (*args, *kwargs.values())
+            _check_plain(plain.__name__, *tensors)
+            if _needs_gradient(*tensors):
+                raise ValueError(refusal)
+            return plain(*args, **kwargs)
+
+        outside = left_out_of_graphs(function, refusal)
+        return function
+
+    return decorate
+
+
+def _needs_gradient(*tensors: Any) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    return any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
+
+
+def _check_plain(function: str, *tensors: Any) -> None:
+    for tensor in tensors:
+        if is_wrapper(tensor):
+            kind = type(tensor).__name__
+            raise TypeError(
+                f"{function}: a {kind} has no memory of its own: pass what it wraps (of a DTensor: to_local(); of an"
+                " AsyncCollectiveTensor: wait())"
+            )
+
+
+def _refusal(name: str, form: str, operator: Callable[..., Any] | None) -> str:
+    instead = "there is no differentiable form of it;"
+    if operator is not None:
+        instead = f"use triton_dist.kernels.functional.{name}, which returns a new tensor and is differentiable, or"
+    return (
+        f"{name}: the call {form} has no gradient and cannot be traced by torch.compile, and a tensor requires a"
+        f" gradient or the call is traced: {instead} call it under torch.no_grad() and outside of compiled functions"
+    )

@@ -1,0 +1,214 @@
+"""Parallel styles of PyTorch's tensor parallelism whose linear layers overlap communication with computation.
+
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import parallelize_module
+    from triton_dist.tensor_parallel import ColwiseParallel, RowwiseParallel
+
+    parallelize_module(mlp, mesh, {
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+        "down": RowwiseParallel(output_layouts=Shard(1)),
+    })
+
+The classes take the arguments of PyTorch's, accept and return the same tensors and DTensors, and shard parameters
+alike, so checkpoints and optimizers see no difference. Of an ``nn.Linear`` they replace the forward:
+
+- colwise, with an input that is sharded along a dimension of rows (the sequence): all_gather_gemm; its backward is
+  gemm_reduce_scatter;
+- colwise, with a replicated input that is an ordinary tensor: a GEMM, whose backward is gemm_all_reduce;
+- rowwise, with an output that is sharded along a dimension of rows: gemm_reduce_scatter; its backward is
+  all_gather_gemm;
+- rowwise, with a replicated output: gemm_all_reduce.
+
+All else is left to PyTorch's styles: embeddings, other layouts, and the gradient of a replicated DTensor, which stays a
+partial sum until something needs it, as PyTorch has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, parallel
+
+from triton_dist.kernels import functional
+from triton_dist.kernels.functional import group as groups
+from triton_dist.torch_api import shard_linear
+from triton_dist.world.current import current_world
+
+__all__ = ["ColwiseParallel", "RowwiseParallel", "SequenceParallel"]
+
+SequenceParallel = parallel.SequenceParallel
+"""PyTorch's own: a norm or a dropout on this PE's part of the sequence does not communicate."""
+
+
+class ColwiseParallel(parallel.ColwiseParallel):
+    """``torch.distributed.tensor.parallel.ColwiseParallel`` with overlap. Arguments and layouts as there.
+
+    Raises:
+        ValueError: when applied: the mesh is not of all PEs of the world, in their order, or of another device; the
+            layer's ``out_features`` cannot be shared equally.
+        NotImplementedError: the module is no ``nn.Linear`` or ``nn.Embedding``, or has a forward of its own.
+        RuntimeError: there is no world.
+    """
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        if not isinstance(module, nn.Linear):
+            return super()._apply(module, device_mesh)
+        _check(module, device_mesh, "ColwiseParallel", "out_features")
+        shard_linear(self, module, device_mesh)
+        return _overlapping(module, _ColwiseLinear, self, device_mesh)
+
+
+class RowwiseParallel(parallel.RowwiseParallel):
+    """``torch.distributed.tensor.parallel.RowwiseParallel`` with overlap. Arguments and layouts as there.
+
+    Raises: as :class:`ColwiseParallel`, with ``in_features``.
+    """
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        if not isinstance(module, nn.Linear):
+            return super()._apply(module, device_mesh)
+        _check(module, device_mesh, "RowwiseParallel", "in_features")
+        shard_linear(self, module, device_mesh)
+        return _overlapping(module, _RowwiseLinear, self, device_mesh)
+
+
+def _check(module: nn.Linear, mesh: DeviceMesh, style: str, features: str) -> None:
+    world = current_world()
+    if mesh.ndim != 1:
+        raise ValueError(f"{style}: the mesh must have one dimension, got {mesh}: pass one of its dimensions")
+    if mesh.device_type != world.device.type:
+        raise ValueError(f"{style}: the mesh is of {mesh.device_type} devices, and this PE's device is {world.device}")
+    groups.check(style, *groups.resolve(mesh.get_group()))
+    if getattr(module, features) % mesh.size():
+        raise ValueError(
+            f"{style}: {features} of {module} is {getattr(module, features)}, which {mesh.size()} PEs cannot share"
+            " equally"
+        )
+    if type(module).forward is not nn.Linear.forward or "forward" in vars(module):
+        raise NotImplementedError(
+            f"{style}: {type(module).__name__} has a forward of its own, which would be replaced: only a plain"
+            " nn.Linear can be overlapped; torch.distributed.tensor.parallel has a style for others"
+        )
+
+
+def _overlapping(module: nn.Linear, kind: type[_ParallelLinear], style: Any, mesh: DeviceMesh) -> nn.Linear:
+    """``module`` with the forward of ``kind``, and still of its own class."""
+    # A class with a forward, as FSDP's: torch.compile traces it, and a copy of the module keeps it.
+    module.__class__ = type(f"{kind.__name__[1:]}{type(module).__name__}", (kind, type(module)), {})
+    parallel_linear = cast("_ParallelLinear", module)
+    parallel_linear.parallel_mesh = mesh
+    parallel_linear.parallel_group = mesh.get_group().group_name
+    parallel_linear.parallel_input = style.input_layouts[0]
+    parallel_linear.parallel_output = style.output_layouts[0]
+    parallel_linear.returns_local = style.use_local_output
+    return parallel_linear
+
+
+class _ParallelLinear(nn.Linear):
+    parallel_mesh: DeviceMesh
+    parallel_group: str
+    parallel_input: Placement
+    parallel_output: Placement
+    returns_local: bool
+
+    def _local(self, input: torch.Tensor, wanted: Placement | None = None) -> tuple[torch.Tensor, Placement]:
+        """This PE's part of the input, and its layout: ``wanted``, or what it is."""
+        mesh = self.parallel_mesh
+        layout = _normal(input.placements[0] if isinstance(input, DTensor) else self.parallel_input, input.dim())
+        if wanted is not None and layout != (wanted := _normal(wanted, input.dim())):
+            if not isinstance(input, DTensor):
+                input = DTensor.from_local(input, mesh, [layout], run_check=False)
+            input, layout = input.redistribute(mesh, [wanted]), wanted
+        if isinstance(input, DTensor):
+            _check_even(input, layout, mesh)
+            gradients = Partial() if isinstance(layout, Replicate) else layout
+            return input.to_local(grad_placements=[gradients]), layout
+        return input, layout
+
+    def _finish(self, output: torch.Tensor, layout: Placement) -> torch.Tensor:
+        """The result as the style wants it, from this PE's part of it."""
+        layout, wanted = _normal(layout, output.dim()), _normal(self.parallel_output, output.dim())
+        if self.returns_local and layout == wanted:
+            return output
+        whole = DTensor.from_local(output, self.parallel_mesh, [layout], run_check=False)
+        if layout != wanted:
+            whole = whole.redistribute(self.parallel_mesh, [wanted])
+        return whole.to_local() if self.returns_local else whole
+
+
+class _ColwiseLinear(_ParallelLinear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        is_plain = not isinstance(input, DTensor)
+        local, layout = self._local(input)
+        if _row_dim(layout, local.dim()) is None and not isinstance(layout, Replicate):
+            local, layout = self._local(input, Replicate())
+            is_plain = False
+        local, weight = _cast(local), _cast(_part(self.weight)).t()
+        dim = _row_dim(layout, local.dim())
+        if dim is not None:
+            output = functional.all_gather_gemm(local, weight, dim, self.parallel_group)
+        elif is_plain:
+            output = functional.replicated_gemm(local, weight, self.parallel_group)
+        else:
+            output = local @ weight
+        if self.bias is not None:
+            output = output + _cast(_part(self.bias))
+        return self._finish(output, Shard(-1))
+
+
+class _RowwiseLinear(_ParallelLinear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        local, _ = self._local(input, Shard(-1))
+        local, weight, group = _cast(local), _cast(_part(self.weight)).t(), self.parallel_group
+        dim = _row_dim(self.parallel_output, local.dim())
+        layout: Placement
+        if dim is not None:
+            output, layout = functional.gemm_reduce_scatter(local, weight, "sum", dim, group), Shard(dim)
+        elif isinstance(self.parallel_output, Replicate):
+            output, layout = functional.gemm_all_reduce(local, weight, "sum", group, reduce_grad=False), Replicate()
+        else:
+            output, layout = local @ weight, Partial()
+        bias = cast("torch.Tensor | None", self.bias)
+        if bias is None:
+            return self._finish(output, layout)
+        # As DTensors, so that the bias's gradient is a sum over PEs where their parts of the output differ.
+        whole = DTensor.from_local(output, self.parallel_mesh, [layout], run_check=False)
+        if isinstance(layout, Partial):
+            whole = whole.redistribute(self.parallel_mesh, [self.parallel_output])
+        biased = cast("DTensor", whole + _cast(bias))
+        return biased.to_local() if self.returns_local else biased
+
+
+def _part(parameter: torch.Tensor) -> torch.Tensor:
+    """This PE's part of a sharded parameter."""
+    return cast("DTensor", parameter).to_local()
+
+
+def _cast(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in autocast's dtype, where autocast is on: PyTorch does that for its own linear layers only."""
+    kind = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
+
+
+def _row_dim(layout: Placement, dims: int) -> int | None:
+    """The dimension along which rows are sharded, if they are; the last dimension is the columns'."""
+    if not isinstance(layout, Shard):
+        return None
+    dim = layout.dim % dims
+    return None if dim == dims - 1 else int(dim)
+
+
+def _normal(layout: Placement, dims: int) -> Placement:
+    """A layout of a tensor of ``dims`` dimensions, with a dimension that is not negative."""
+    return Shard(layout.dim % dims) if isinstance(layout, Shard) else layout
+
+
+def _check_even(input: DTensor, layout: Placement, mesh: DeviceMesh) -> None:
+    if isinstance(layout, Shard) and input.shape[layout.dim] % mesh.size():
+        raise ValueError(
+            f"dimension {layout.dim} of the input, of shape {tuple(input.shape)}, is sharded over {mesh.size()} PEs,"
+            " which cannot share it equally: pad it"
+        )
