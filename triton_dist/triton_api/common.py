@@ -266,7 +266,7 @@ _loading = threading.RLock()
 
 
 class StayingKernels:
-    """Kernels whose modules stay loaded. One for each process, since worlds write to loaded modules of earlier worlds."""
+    """Kernels whose modules stay loaded. One for each process, since a world writes to modules loaded before it."""
 
     def __init__(self) -> None:
         self.kernels: list[Any] = []
