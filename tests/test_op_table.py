@@ -145,7 +145,7 @@ def _lowered(modules: list[str], transport: str, folder: Path) -> tuple[list[str
     file = folder / "ops.mlir"
     file.write_text("\n// -----\n".join(modules))
     options = ["--split-input-file", "--pass", "convert-shmem-to-llvm", "--transport", transport]
-    command = [sys.executable, str(ROOT / "triton_dist/compiler/opt.py"), str(file), *options]
+    command = [sys.executable, str(ROOT / "triton_dist/triton_api/opt.py"), str(file), *options]
     run = subprocess.run(command, capture_output=True, text=True)
     return [f"module{part}" for part in run.stdout.split("\nmodule")], run.stderr
 

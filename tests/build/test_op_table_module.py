@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import triton
 
 ROOT = Path(__file__).resolve().parents[2]
-LLVM = list(json.loads((ROOT / "cmake/supported_triton.json").read_text()).values())[-1]["llvm"]
+LLVM = json.loads((ROOT / "cmake/supported_triton.json").read_text())[triton.__version__]["llvm"]
 
 
 def generated(folder: Path, table: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_dist.compiler import opt
+from triton_dist.triton_api import opt
 
 PYPROJECT = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text()
 MODULE = "module {\n  tt.func @f() {\n    %me = shmem.my_pe : i32\n    tt.return\n  }\n}\n"

@@ -85,10 +85,10 @@ def test_no_time_at_all(forker: Forker, timeout: float) -> None:
 
 
 @pytest.fixture
-def checks(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """triton-dist-check, which runs a program that does not end."""
+def checks(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """triton-dist-check with a time limit, the parameter, of a program that does not end."""
     (tmp_path / "program.py").write_text(LEAVES_A_PROCESS)
-    command = [sys.executable, "-m", "triton_dist.check", "--pes", "1", "--timeout", "6", "program.py", "pid"]
+    command = [sys.executable, "-m", "triton_dist.check", "--pes", "1", "--timeout", request.param, "program.py", "pid"]
     process = subprocess.Popen(
         command, env=child_environment(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -98,6 +98,7 @@ def checks(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+@pytest.mark.parametrize("checks", ["6"], indirect=True)
 def test_the_time_limit_of_a_check(checks: subprocess.Popen[str], tmp_path: Path) -> None:
     error = checks.communicate(timeout=60)[1]
     assert (checks.returncode, error) == (
@@ -107,12 +108,13 @@ def test_the_time_limit_of_a_check(checks: subprocess.Popen[str], tmp_path: Path
     assert_goes(tmp_path / "pid")
 
 
+@pytest.mark.parametrize("checks", ["40"], indirect=True)
 def test_an_interrupted_check(checks: subprocess.Popen[str], tmp_path: Path) -> None:
     begin = time.monotonic()
     checks.send_signal(signal.SIGINT)
     assert (checks.communicate(timeout=60)[1], checks.returncode) == ("", 130)
     assert_goes(tmp_path / "pid")
-    assert time.monotonic() - begin < 5, "only at the time limit"
+    assert time.monotonic() - begin < 30, "only at the time limit"
 
 
 def test_the_process_that_forks_is_killed() -> None:
