@@ -2,15 +2,11 @@
 # use one MLIR, so each is built by a project of its own: the same sources, configured for the unpacked wheel of that version.
 #
 #   ALSO_FOR_TRITON      versions whose plugins are part of every build, and of a wheel; `all` for all that are supported, or
-#                        `none`. Default: all in a wheel, whose requirements name all of them, else none
+#                        `none`, the default
 # gives
 #   OTHER_PLUGIN_FILES   those plugins
 # and the targets plugin-VERSION, one for each supported version, and `plugins` for all of them
-set(default none)
-if(SKBUILD_STATE STREQUAL "wheel")
-  set(default all)
-endif()
-set(ALSO_FOR_TRITON ${default} CACHE STRING "Versions of Triton to build plugins for besides the one found, or all, or none")
+set(ALSO_FOR_TRITON none CACHE STRING "Versions of Triton to build plugins for besides the one found, or all, or none")
 
 if(ALSO_FOR_TRITON STREQUAL "all")
   set(wanted ${Triton_SUPPORTED})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -28,6 +29,11 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
         @functools.wraps(plain)
         def function(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
             compiling = torch.compiler.is_compiling()
+            if (former := options.pop("pattern", None)) is not None:
+                options["algorithm"] = former
+                if not compiling:
+                    message = f"{plain.__name__}: pattern= is now algorithm="
+                    warnings.warn(message, DeprecationWarning, stacklevel=2)
             if compiling and out is not None:
                 return outside(a, b, out, **options)
             if not compiling:
@@ -36,8 +42,6 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
                     return plain(a, b, out, **options)
                 if out is not None:
                     raise ValueError(refusal)
-            if former := options.pop("pattern", None):
-                options["algorithm"] = former
             for name in ("scale_a", "scale_b"):
                 if isinstance(options.get(name), (int, float)):
                     options[name] = torch.tensor(float(options[name]), device=a.device)
