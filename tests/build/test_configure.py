@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from packaging.specifiers import SpecifierSet
 
 import triton_dist
 
@@ -235,9 +234,6 @@ def test_versions_are_told_once() -> None:
     """pyproject.toml cannot read the list of supported versions, so it is held to it here."""
     project = (REPOSITORY / "pyproject.toml").read_text()
     assert set(re.findall(r'"triton==([^"]+)"', project)) == {next(iter(SUPPORTED))}  # what the project is tested with
-    (required,) = re.findall(r'"triton(>[^"]+)"', project)
-    assert all(version in SpecifierSet(required) for version in SUPPORTED)
-    assert not [version for version in ("3.7.0", "3.8.0", f"{NEWEST}.1", "4.0") if version in SpecifierSet(required)]
     nvshmem = set(re.findall(r'"nvidia-nvshmem-cu13==([^"]+)"', project))
     assert len(nvshmem) == 1
     assert f"nvidia-nvshmem-cu13=={nvshmem.pop()}" in (REPOSITORY / "cmake" / "FindNVSHMEM.cmake").read_text()
