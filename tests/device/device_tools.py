@@ -11,7 +11,7 @@ __all__ = ["LIBRARIES", "ROOT", "SOURCES", "tool"]
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "runtime" / "device"
 LIBRARIES = ROOT / "triton_dist" / "_C"
-LLVM = list(json.loads((ROOT / "cmake" / "supported_triton.json").read_text()).values())[-1]["llvm"]
+LLVM = next(iter(json.loads((ROOT / "cmake" / "supported_triton.json").read_text()).values()))["llvm"]
 
 
 def tool(name: str) -> str:
