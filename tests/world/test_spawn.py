@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -143,3 +144,18 @@ def test_damaged_values_are_refused(value: Any, data: st.DataObject) -> None:
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     with suppress(ValueError):
         codec.loads(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
+
+
+@pytest.mark.parametrize("view", [torch.conj, lambda tensor: torch.imag(torch.conj(tensor)), torch.t])
+def test_views_pass_as_their_values(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Also where PyTorch conjugates or negates only when the values are read."""
+    tensor = view(torch.tensor([[1 + 2j, 3 - 4j]]))
+    assert torch.equal(codec.loads(codec.dumps(tensor)), tensor)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_are_not_dense_are_refused() -> None:
+    quantized = torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.quint8)
+    for tensor in (quantized, torch.ones(2).to_sparse()):
+        with pytest.raises(TypeError, match="only dense tensors pass between processes"):
+            codec.dumps(tensor)

@@ -49,7 +49,9 @@ def loads(data: bytes) -> Any:
 
 def _tree(value: Any, blob: bytearray) -> Any:
     if isinstance(value, torch.Tensor):
-        plain = value.detach().cpu().contiguous()
+        if value.is_quantized or value.layout is not torch.strided:
+            raise TypeError(f"only dense tensors pass between processes, got {value.dtype}, {value.layout}")
+        plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()  # the bytes are then the values
         begin = len(blob)
         blob += ctypes.string_at(plain.data_ptr(), plain.nbytes) if plain.nbytes else b""
         return {"tensor": [str(plain.dtype).removeprefix("torch."), list(plain.shape), begin]}
