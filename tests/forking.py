@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from limits import HANG_SECONDS
+
 import triton_dist
 from triton_dist import testing
 from triton_dist.testing import Result, forks
@@ -19,7 +21,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def launch(
-    args: Sequence[str | os.PathLike[str]], n_pes: int, *, env: Mapping[str, str] | None = None, timeout: float = 120.0
+    args: Sequence[str | os.PathLike[str]],
+    n_pes: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout: float = HANG_SECONDS,
 ) -> Result:
     """What :func:`triton_dist.testing.launch` does, for the CPU world, in a fraction of the time.
 
@@ -35,7 +41,7 @@ class Forker(forks.Forker):
 
     def run(self, script: Path, *args: str, n_pes: int = 2, **env: str) -> Outcome:
         """A script whose PEs write to one file."""
-        return self.launch_together([script, *args], n_pes, env=env)
+        return self.launch_together([script, *args], n_pes, env=env, timeout=HANG_SECONDS)
 
 
 @functools.cache

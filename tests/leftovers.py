@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterable
 from pathlib import Path
+
+import psutil
+from limits import until
 
 SHARED = Path("/dev/shm")
 
@@ -15,12 +17,21 @@ def shared_files() -> set[Path]:
     return set(SHARED.iterdir())
 
 
-def new_shared_files(before: set[Path], seconds: float = 20) -> set[Path]:
-    """Files in shared memory that are not in ``before`` and last ``seconds``. Those of other tests end sooner."""
-    deadline = time.monotonic() + seconds
-    while (found := shared_files() - before) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return found
+def assert_nothing_shared_is_left(before: set[Path]) -> None:
+    """No file in shared memory that is not in ``before`` stays. Those of tests beside this one end with their test."""
+    until(lambda: not shared_files() - before)
+
+
+def assert_processes_end(mark: str) -> None:
+    """No process stays that has ``mark`` in its environment. A killed one may take a moment to go."""
+    until(lambda: not [process for process in psutil.process_iter() if _has(process, mark)])
+
+
+def _has(process: psutil.Process, mark: str) -> bool:
+    try:
+        return mark in process.environ().values()
+    except psutil.Error:  # it ended meanwhile, or is not ours
+        return False
 
 
 def abstract_sockets(pids: Iterable[int]) -> set[str]:

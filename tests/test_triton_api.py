@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import triton
+from limits import HANG_SECONDS
 from reaches import is_private, reaches
 from triton.compiler import CompiledKernel
 
@@ -84,7 +85,7 @@ def test_a_kernel_is_loaded_once_and_nobody_launches_it_before_that_is_done(monk
 
     def launch(number: int) -> list[str]:
         if number:
-            begun.wait(20)
+            begun.wait(HANG_SECONDS)
         CompiledKernel._init_handles(kernel)
         return list(done)
 

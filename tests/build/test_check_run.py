@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import triton
+from limits import HANG_SECONDS
 
 import _triton_dist_loader
 
@@ -18,7 +19,7 @@ def check(plugin: Path, libtriton: Path = LIBTRITON) -> subprocess.CompletedProc
     """Run the check as the build does."""
     script = REPOSITORY / "cmake" / "check_run.py"
     command = [sys.executable, script, "--libtriton", libtriton, "--plugin", plugin]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
 
 
 def compiled(folder: Path, source: str) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton
+from limits import HANG_SECONDS
 
 from triton_dist.kernels.gemm.fp8 import check_capability
 
@@ -23,7 +24,7 @@ def test_8_bit_floats_are_multiplied_as_they_are_and_nothing_spills(tmp_path: Pa
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(path)}
     script = Path(__file__).with_name("fp8_gemms_ptx.py")
-    run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=240)
+    run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert run.returncode == 0, run.stderr
     compiled: dict[str, str] = json.loads(run.stdout)
     assert len(compiled) == 20

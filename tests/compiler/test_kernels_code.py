@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limits import HANG_SECONDS
 from spelling import ATOM_SYS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +25,7 @@ def ptx(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     cache = str(tmp_path_factory.mktemp("cache"))
     env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(path)}
     script = Path(__file__).with_name("kernels_ptx.py")
-    run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert run.returncode == 0, run.stderr
     compiled: dict[str, str] = json.loads(run.stdout)
     return compiled

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import triton.backends.nvidia.compiler as nvidia
+from limits import HANG_SECONDS
 from triton.runtime.jit import JITFunction
 
 from triton_dist.compiler import hooks, transport
@@ -172,5 +173,5 @@ def test_what_triton_compiles_in_other_threads_is_what_the_launch_asked_for(tmp_
     file = tmp_path / "asynchronous.py"
     file.write_text(ASYNCHRONOUS)
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    run = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert run.stdout.split() == ["p2p", "nvshmem"] * 4, run.stdout + run.stderr

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from limits import HANG_SECONDS
 
 from triton_dist.gpu import p2p
 
 __all__ = ["HostWorld", "Pe"]
 
 THREADS = 3  # of a program
-TIMEOUT = 60.0  # seconds until PEs that wait for each other are taken for lost
 
 
 class Pe:
@@ -84,7 +84,7 @@ class HostWorld:
         pes = [threading.Thread(target=be, args=(number,), daemon=True) for number in range(self.n_pes)]
         for pe in pes:
             pe.start()
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + HANG_SECONDS
         while any(pe.is_alive() for pe in pes) and not errors and time.monotonic() < deadline:
             time.sleep(0.001)
         if errors:

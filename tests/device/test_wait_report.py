@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from limits import HANG_SECONDS, until
 
 from triton_dist.gpu import p2p
 
@@ -44,13 +44,6 @@ def reports(host_library: ctypes.CDLL) -> Reports:
     return Reports(host_library)
 
 
-def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def address(array: np.ndarray[Any, Any]) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
@@ -66,7 +59,7 @@ def test_a_long_wait_reports_once_and_goes_on(reports: Reports) -> None:
     time.sleep(0.2)
     assert reports.count[0] == 1 and waiting.is_alive()
     words[1] = 7
-    waiting.join(30)
+    waiting.join(HANG_SECONDS)
     assert not waiting.is_alive()
 
 
@@ -77,7 +70,7 @@ def test_a_wait_for_any_names_the_first_that_is_selected(reports: Reports) -> No
     until(lambda: bool(reports.records[1]["number"]))
     assert reports.records[1]["address"] == words.ctypes.data + 8 and reports.records[1]["expected"] == -1
     words[2] = value.value
-    waiting.join(30)
+    waiting.join(HANG_SECONDS)
     assert not waiting.is_alive()
 
 
@@ -91,7 +84,7 @@ def test_records_are_bounded(reports: Reports) -> None:
     until(lambda: int(reports.count[0]) == 2)
     words[:] = 1
     for thread in waiting:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
         assert not thread.is_alive()
 
 
@@ -100,7 +93,7 @@ def test_without_a_timeout_nothing_is_reported(reports: Reports) -> None:
     waiting = reports.wait("wait_until_i32", address(words), 0, ctypes.c_int32(1), 1, timeout=float("inf"))
     time.sleep(0.5)
     words[0] = 1
-    waiting.join(30)
+    waiting.join(HANG_SECONDS)
     assert not waiting.is_alive() and reports.count[0] == 0
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from limits import HANG_SECONDS
 
 import triton_dist
 import triton_dist.language as dl
@@ -86,7 +87,7 @@ def test_the_readme_s_kernel_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     script = tmp_path / "readme.py"
     script.write_text(blocks[0])
-    result = launch([script], 2, env={"TRITON_DIST_WORLD": "cpu"}, timeout=60).check()
+    result = launch([script], 2, env={"TRITON_DIST_WORLD": "cpu"}).check()
     assert result[0].stdout == "PE 0 holds what PE 1 sent\n"
 
 
@@ -96,5 +97,7 @@ def test_the_notebook_s_function_runs(tmp_path: Path) -> None:
     script = tmp_path / "notebook.py"
     script.write_text(f"import triton_dist\n{block}")
     environment = os.environ | {"TRITON_DIST_WORLD": "cpu", "PYTHONPATH": str(ROOT)}
-    run = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=100)
+    run = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert run.stdout == f"{[torch.full((4,), 60.0)] * 4}\n", run.stderr

@@ -12,7 +12,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example(example: Path, n_pes: int) -> None:
-    result = launch([example], n_pes, env={"TRITON_DIST_WORLD": "cpu"}, timeout=120).check()
+    result = launch([example], n_pes, env={"TRITON_DIST_WORLD": "cpu"}).check()
     assert result[0].stdout.startswith(f"PASS {example.stem}: cpu world, {n_pes} PE")
     assert all(not pe.stdout for pe in list(result)[1:]), "only PE 0 reports"
 
@@ -20,7 +20,7 @@ def test_example(example: Path, n_pes: int) -> None:
 @pytest.mark.parametrize("slots", [1, 3])
 def test_queue_of_any_length(slots: int) -> None:
     queue = EXAMPLES[1]
-    launch([queue, "--slots", str(slots), "--items", "7"], 2, env={"TRITON_DIST_WORLD": "cpu"}, timeout=120).check()
+    launch([queue, "--slots", str(slots), "--items", "7"], 2, env={"TRITON_DIST_WORLD": "cpu"}).check()
 
 
 def test_examples_fit_one_page() -> None:

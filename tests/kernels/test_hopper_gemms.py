@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from limits import HANG_SECONDS
 from sass import registers_by_limit
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
@@ -188,7 +189,7 @@ def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_pee
 def test_the_host_passes_what_the_kernels_take(tmp_path: Path, pe: int) -> None:
     env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, str(Path(__file__).with_name("hopper_launches.py")), str(pe)]
-    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert run.returncode == 0, run.stderr
     assert run.stdout.split() == [kernel_of(operation).__name__ for operation in OPERATIONS]
 

@@ -8,6 +8,8 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
+from limits import HANG_SECONDS
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -63,7 +65,7 @@ class Environment:
             env=inherited | variables,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=HANG_SECONDS,
         )
 
 

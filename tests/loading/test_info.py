@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import triton
+from limits import HANG_SECONDS
 from python_environment import REPOSITORY, Environment
 
 import _triton_dist_info
@@ -18,7 +19,11 @@ import _triton_dist_info
 
 def run(*arguments: str, python: object = sys.executable) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(python), "-m", "triton_dist.info", *arguments], capture_output=True, text=True, cwd=REPOSITORY, timeout=120
+        [str(python), "-m", "triton_dist.info", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=HANG_SECONDS,
     )
 
 
@@ -39,7 +44,9 @@ def test_another_triton(environment: Environment) -> None:
     environment.add_fake_triton("3.0.0")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TRITON", "PYTHON"))}
     command = [environment.python, "-m", "triton_dist.info"]
-    done = subprocess.run(command, capture_output=True, text=True, env=inherited, cwd=environment.folder, timeout=120)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=inherited, cwd=environment.folder, timeout=HANG_SECONDS
+    )
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     assert "Triton 3.0.0 is installed" in done.stdout.replace("\n    ", " "), done.stdout
     assert "To fix" in done.stdout and "PyTorch cannot be used" in done.stdout

@@ -8,10 +8,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from limits import INIT_SECONDS
+
 from triton_dist.testing.launch import pe_environment
 
 PROGRAM = "import triton_dist\nwith triton_dist.init() as world: print(world)"
-ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_SYMMETRIC_SIZE": "16M", "TRITON_DIST_INIT_TIMEOUT": "60"}
+ENVIRONMENT = {
+    "TRITON_DIST_WORLD": "cpu",
+    "TRITON_DIST_SYMMETRIC_SIZE": "16M",
+    "TRITON_DIST_INIT_TIMEOUT": INIT_SECONDS,
+}
 
 
 @contextmanager
@@ -20,14 +26,14 @@ def by_hand(
     n_pes: int,
     port: int,
     program: str = PROGRAM,
-    arguments: Sequence[str] = (),
+    arguments: Sequence[Sequence[str]] = (),
     *,
     agent: bool = False,
     **env: str,
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """PEs that are told to meet at ``port``; with ``agent`` as torchrun's agent tells them, whose store is there.
 
-    Each of them runs the program with its own one of the ``arguments``, if there are some.
+    Each of them runs the program with its own ones of the ``arguments``, if there are some.
     """
     pes = []
     try:
@@ -37,7 +43,7 @@ def by_hand(
                 launch = {name: value for name, value in launch.items() if not re.match("LOCAL_|TORCHELASTIC", name)}
             pes.append(
                 subprocess.Popen(
-                    [sys.executable, "-c", program, *arguments[i : i + 1]],
+                    [sys.executable, "-c", program, *(arguments[i] if arguments else ())],
                     env=launch | ENVIRONMENT | env,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

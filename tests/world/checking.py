@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from forking import launch
+from limits import HANG_SECONDS
 
 from triton_dist import testing
 from triton_dist.testing import Result
 
 HERE = Path(__file__).parent
-ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "20", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
+ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "120", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
 IMPORT_TRITON_FIRST = {"early_kernels.py"}
 """Checks that a fork of a process with everything imported cannot run."""
 
@@ -36,4 +37,4 @@ def assert_passed(file: str, n_pes: int, check: str) -> None:
 @functools.cache
 def _launched(file: str, n_pes: int) -> Result:
     start = testing.launch if file in IMPORT_TRITON_FIRST else launch
-    return start([HERE / "checks" / file], n_pes, env=ENVIRONMENT, timeout=120)
+    return start([HERE / "checks" / file], n_pes, env=ENVIRONMENT, timeout=HANG_SECONDS)

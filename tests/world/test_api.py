@@ -121,13 +121,12 @@ if "fail" in sys.argv and world.pe == 1:
 
 @pytest.mark.parametrize("n_pes", [1, 3])
 def test_a_program_may_forget_to_finalize(n_pes: int) -> None:
-    launch(["-c", FORGETFUL], n_pes, timeout=60).check()
+    launch(["-c", FORGETFUL], n_pes).check()
 
 
 def test_a_pe_that_fails_keeps_nobody_at_exit() -> None:
-    result = launch(["-c", FORGETFUL, "fail"], 3, timeout=60)
+    result = launch(["-c", FORGETFUL, "fail"], 3)
     assert not result.timed_out, result.report
-    assert result.seconds < 25, result.report
     assert "PE 1 fails" in result[1].stderr
 
 
@@ -137,19 +136,19 @@ def test_a_forked_child_has_no_part_in_the_world() -> None:
 import os, signal, sys, time, triton_dist
 world = triton_dist.init()
 if (child := os.fork()) == 0:
-    sys.exit(0) if world.pe == 0 else time.sleep(20)
+    sys.exit(0) if world.pe == 0 else time.sleep(1000)
 if world.pe == 0:
     os.waitpid(child, 0)
 triton_dist.barrier_all()
 print("after the fork", flush=True)
 if world.pe == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(60)
+time.sleep(1000)
 """
-    result = launch(["-c", program], 2, timeout=60)
+    result = launch(["-c", program], 2)
     assert [pe.returncode for pe in result] == [1, -9], result.report
     assert [pe.stdout for pe in result] == ["after the fork\n"] * 2, result.report
-    assert "PE 1 is lost" in result[0].stderr and result[0].seconds - result[1].seconds < 10, result.report
+    assert "PE 1 is lost" in result[0].stderr, result.report
 
 
 NO_INTEGERS = ("0", 1.5, 0.0, True, None, dl.CMP_EQ, np.bool_(False))

@@ -20,12 +20,15 @@ from pathlib import Path
 import pytest
 from by_hand import by_hand
 from leftovers import abstract_sockets, all_abstract_sockets
+from limits import HANG_SECONDS
 
 from triton_dist.testing.launch import child_environment
 
 NOBODY = 65534
 STAY = """
 import json, os, sys, triton_dist
+from triton_dist.bootstrap import failure_detector
+failure_detector._GREETING_SECONDS = 10_000.0  # who waits for a stranger to speak waits longer than a test
 world = triton_dist.init()
 heap = getattr(world, "heap", None)
 watch = world._launch.members[0].watch
@@ -35,9 +38,22 @@ world.finalize()
 """
 
 
-def world(port: int, program: str, **env: str) -> AbstractContextManager[list[subprocess.Popen[str]]]:
+LATE_READER = """
+import sys, time, triton_dist
+from triton_dist.bootstrap.authentication import AuthenticatedStore
+write = AuthenticatedStore.set
+def write_and_wait(store, name, value):  # what it reads from now on is the attacker's
+    write(store, name, value)
+    while name.split("/")[0] == sys.argv[1] and store._store.get(name).decode(errors="replace") != sys.argv[2]:
+        time.sleep(0.001)
+AuthenticatedStore.set = write_and_wait
+with triton_dist.init(): triton_dist.zeros(4)
+"""
+
+
+def world(port: int, program: str, *arguments: str, **env: str) -> AbstractContextManager[list[subprocess.Popen[str]]]:
     """PEs whose rendezvous store every client may write to."""
-    return by_hand([0, 1], 2, port, program, agent=True, **env)
+    return by_hand([0, 1], 2, port, program, [arguments] * 2, agent=True, **env)
 
 
 class Payload:
@@ -75,15 +91,12 @@ def test_a_planted_entry_runs_no_code(tmp_path: Path, entry: str) -> None:
 
     attacker = threading.Thread(target=attack)
     attacker.start()
-    program = "import triton_dist\nwith triton_dist.init(): triton_dist.zeros(4)"
-    with world(store.port, program, TRITON_DIST_CHECK="1") as pes:
-        errors = [pe.communicate(timeout=90)[1] for pe in pes]
+    with world(store.port, LATE_READER, entry, value, TRITON_DIST_CHECK="1") as pes:
+        errors = [pe.communicate(timeout=HANG_SECONDS)[1] for pe in pes]
     stop.set()
     attacker.join()
     os.close(fd)
     assert not marker.exists(), "the attacker's code was run"
-    if [pe.returncode for pe in pes] == [0, 0]:
-        pytest.skip("the attacker was too late each time, and the PEs read what they had written")
     assert [pe.returncode for pe in pes] == [1, 1], errors
     refusal = rf"the value of '{entry}/[01]' in the store of this launch was not written by a PE of this world"
     assert any(re.search(refusal, error) for error in errors)
@@ -98,7 +111,7 @@ def test_somebody_comes_as_a_pe_before_it_does() -> None:
     store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
     store.set("triton_dist/torchrun/0/1/member/1", Member.self(1, 2).text())
     with world(store.port, STAY) as pes:
-        errors = [pe.communicate(timeout=60)[1] for pe in pes]
+        errors = [pe.communicate(timeout=HANG_SECONDS)[1] for pe in pes]
     for error in errors:
         assert f"two processes are PE 1: process {os.getpid()} and process {pes[1].pid}" in error, errors
 
@@ -141,13 +154,12 @@ def knock(name: str) -> str:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_of_the_host() -> None:
-    """The heap, the key, the logs, the sockets and what lies in temporary directories."""
+def test_another_user_of_the_host(tmp_path: Path) -> None:
+    """The heap, the key, the logs, the sockets and what lies in the directory for temporary files."""
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
-    temporary = set(Path("/tmp").glob("*triton*dist*"))
-    with world(store.port, STAY, TRITON_DIST_CHECK="1") as pes:
+    with world(store.port, STAY, TRITON_DIST_CHECK="1", TMPDIR=str(tmp_path)) as pes:
         told = [json.loads(pe.stdout.readline()) for pe in pes if pe.stdout is not None]
         for pid, fd, _ in told:
             files = {int(name): os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
@@ -167,14 +179,13 @@ def test_another_user_of_the_host() -> None:
         assert told[0][2] in names
         for name in names:
             assert as_nobody(lambda name=name: knock(name)) in ("", "b''"), f"{name} answers strangers"
-        for path in set(Path("/tmp").glob("*triton*dist*")) - temporary:
-            with suppress(FileNotFoundError):  # another test's
-                assert path.stat().st_mode & 0o077 == 0, path
+        for path in tmp_path.iterdir():
+            assert path.stat().st_mode & 0o077 == 0, path
         for pe in pes:
             assert pe.stdin is not None
             pe.stdin.write("\n")
             pe.stdin.flush()
-        errors = [pe.communicate(timeout=60)[1] for pe in pes]
+        errors = [pe.communicate(timeout=HANG_SECONDS)[1] for pe in pes]
         assert [pe.returncode for pe in pes] == [0, 0], errors
     assert not all_abstract_sockets() & names, "sockets of a world that has ended"
 
@@ -197,7 +208,7 @@ def test_strangers_do_not_hold_up_the_failure_detector() -> None:
         assert pes[0].stdin is not None
         pes[0].stdin.write("\n")
         pes[0].stdin.flush()
-        error = pes[0].communicate(timeout=30)[1]
+        error = pes[0].communicate(timeout=HANG_SECONDS)[1]
         assert f"PE 0 cannot complete finalize(): PE 1 is lost: its process {pes[1].pid}" in error, error
         for stranger in strangers:
             stranger.close()
@@ -233,7 +244,12 @@ def test_another_user_holds_the_name_of_pe_0() -> None:
         assert squatter.stdout is not None and squatter.stdout.readline() == "\n"
         environment = child_environment() | {"TRITON_DIST_WORLD": "cpu"}
         done = subprocess.run(
-            [sys.executable, "-c", MEET], env=environment, capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", MEET],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=HANG_SECONDS,
+            check=True,
         )
         first, second = done.stdout.splitlines()
         squatting = f"process {squatter.pid} of user {NOBODY} has bound the rendezvous socket of this launch"
@@ -258,6 +274,6 @@ with triton_dist.init() as world:
         os.write(world.recorder._log._fd, b"no event")
 """
     with world(store.port, program, TRITON_DIST_CHECK="1") as pes:
-        errors = [pe.communicate(timeout=50)[1] for pe in pes]
+        errors = [pe.communicate(timeout=HANG_SECONDS)[1] for pe in pes]
     assert [pe.returncode for pe in pes] == [1, 1], errors
     assert "triton-dist-check: nothing was checked: the log of PE 1 is damaged" in "".join(errors)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from limits import HANG_SECONDS
 from torch.distributed import Store, TCPStore
 
 from triton_dist.bootstrap.authentication import AuthenticatedStore, AuthenticationError, Key, read_secret
@@ -43,7 +44,7 @@ def together(steps: list[Callable[[], Any]]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
     return results
 
 
@@ -54,7 +55,13 @@ def agreed(
     return together(
         [
             lambda pe=pe, table=table: agree(
-                store.clone(), table[pe], table, secrets[pe] if secrets else None, 30.0, "PE 0", one_host=one_host
+                store.clone(),
+                table[pe],
+                table,
+                secrets[pe] if secrets else None,
+                HANG_SECONDS,
+                "PE 0",
+                one_host=one_host,
             )[0]
             for pe, table in enumerate(tables)
         ]

@@ -1,4 +1,4 @@
-"""What is wrong with a launch is said within seconds, by every PE that came, and is never a hang."""
+"""What is wrong with a launch is said by every PE that came, before the time is over, and is never a hang."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from checking import ENVIRONMENT
 from forking import launch
+from limits import HANG_SECONDS
 from torch.distributed import Store, TCPStore
 
 from triton_dist.bootstrap.process import Process
@@ -24,8 +24,11 @@ def store() -> Store:
     return TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
 
 
-def together(store: Store, members: list[Member], seconds: float = 1.0) -> list[object]:
-    """What the check-in of each gives, or the message of its error, when they come at the same time."""
+def together(store: Store, members: list[Member], seconds: float = 10 * HANG_SECONDS) -> list[object]:
+    """What the check-in of each gives, or the message of its error, when they come at the same time.
+
+    The time to come is longer than this waits, so an error is never that of the time.
+    """
     results: list[object] = [None] * len(members)
 
     def one(i: int, connection: Store) -> None:
@@ -38,7 +41,7 @@ def together(store: Store, members: list[Member], seconds: float = 1.0) -> list[
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(HANG_SECONDS)
     return results
 
 
@@ -48,24 +51,23 @@ def test_all_come(store: Store) -> None:
 
 
 def test_a_missing_pe_is_named(store: Store) -> None:
-    begin = time.monotonic()
-    results = together(store, [Member.self(pe, 4) for pe in (0, 2)])
-    assert time.monotonic() - begin < 5
+    members = [Member.self(pe, 4) for pe in (0, 2)]
+    for member in members:  # so that neither misses the other, however late its thread starts
+        store.set(f"member/{member.pe}", member.text())
+    results = together(store, members, 1.0)
     for result in results:
         assert "PE 1, PE 3 did not come to triton_dist.init() within 1 s (TRITON_DIST_INIT_TIMEOUT)" in str(result)
 
 
 def test_different_numbers_of_pes(store: Store) -> None:
-    begin = time.monotonic()
-    results = together(store, [Member.self(0, 2), Member.self(1, 3)], 30.0)
-    assert time.monotonic() - begin < 5, "found only when the time was over"
+    results = together(store, [Member.self(0, 2), Member.self(1, 3)])
     for result in results:
         assert re.search(r"as one of [23] PEs, and PE [01] \(process \d+\) as one of [23]: start all of", str(result))
 
 
 def test_two_that_are_the_same(store: Store) -> None:
     other = replace(Member.self(1, 2), pid=1, host="elsewhere", host_identity="another")
-    results = together(store, [Member.self(0, 2), Member.self(1, 2), other], 30.0)
+    results = together(store, [Member.self(0, 2), Member.self(1, 2), other])
     assert "two processes are PE 1: process 1 on elsewhere and process" in "".join(map(str, results)) or (
         "and process 1 on elsewhere" in "".join(map(str, results))
     )
@@ -79,7 +81,7 @@ def test_one_that_came_and_ended(store: Store) -> None:
     assert not process.is_running()
     dead = replace(Member.self(1, 3), pid=process.pid, started=process.started)
     store.set("member/1", dead.text())
-    [result] = together(store, [Member.self(0, 3)], 30.0)
+    [result] = together(store, [Member.self(0, 3)])
     assert result == f"PE 1 is lost: its process {process.pid} ended before all PEs had arrived"
 
 
@@ -91,7 +93,7 @@ def test_the_store_is_lost() -> None:
     store = TCPStore("127.0.0.1", int(holder.stdout.readline()), None, False, wait_for_workers=False)
     threading.Timer(0.5, holder.kill).start()
     with pytest.raises(RuntimeError, match="PE 1 lost the rendezvous store: PE 0 has ended"):
-        check_in(store, Member.self(1, 2), 30.0, "PE 0")
+        check_in(store, Member.self(1, 2), 10 * HANG_SECONDS, "PE 0")
     holder.wait()
 
 
@@ -113,7 +115,7 @@ attempt(WORLD_SIZE="3", TRITON_DIST_INIT_TIMEOUT="3")
 
 def test_an_attempt_that_fails_can_be_made_again() -> None:
     """PEs with different heaps; then a sound world; then one of which a PE was not started."""
-    result = launch(["-c", ATTEMPTS], 2, env=ENVIRONMENT, timeout=60).check()
+    result = launch(["-c", ATTEMPTS], 2, env=ENVIRONMENT).check()
     for pe in result:
         lines = pe.stdout.splitlines()
         assert "set TRITON_DIST_SYMMETRIC_SIZE alike on all PEs" in lines[0], result.report

@@ -1,4 +1,8 @@
-"""A PE that fails ends the others, soon and with its name; and whatever happens, nothing stays behind."""
+"""A PE that fails ends the others, with its name; and whatever happens, nothing stays behind.
+
+What ends a PE is told by its error: only the failure detector knows that a PE is lost, and a PE that it has to end by
+force, after some seconds, says so.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +11,25 @@ import re
 import socket
 import uuid
 
-import psutil
 import pytest
-from checking import ENVIRONMENT, HERE
+from checking import ENVIRONMENT as COMMON
+from checking import HERE
 from forking import launch
-from leftovers import new_shared_files, shared_files
+from leftovers import assert_nothing_shared_is_left, assert_processes_end, shared_files
 
 from triton_dist import testing
 from triton_dist.bootstrap import framing as wire
 from triton_dist.bootstrap.authentication import Key
 from triton_dist.bootstrap.failure_detector import Trouble, Watch
-from triton_dist.testing import Result
 
 FAILING = HERE / "failing"
+ENVIRONMENT = COMMON | {"TRITON_DIST_WAIT_TIMEOUT": "10000"}  # longer than any test
 
 
 def place(file: str) -> str:
     """A pattern for the line of a program on which its kernel waits."""
     lines = (FAILING / file).read_text().splitlines()
     return rf"{file}:{next(i for i, line in enumerate(lines, 1) if 'dl.signal_wait_until' in line)}\b"
-
-
-def seconds_until_noticed(result: Result, pe: int) -> float:
-    begin = re.search(r"^ended (\S+)$", result[1].stdout, re.MULTILINE)
-    end = re.search(r"^noticed (\S+)$", result[pe].stdout, re.MULTILINE)
-    assert begin and end, result.report
-    return float(end[1]) - float(begin[1])
 
 
 @pytest.mark.parametrize(
@@ -44,7 +41,7 @@ def seconds_until_noticed(result: Result, pe: int) -> float:
     ],
 )
 def test_a_pe_that_dies_ends_the_others(how: str, status: int, reason: str) -> None:
-    result = launch([FAILING / "die.py", how], 4, env=ENVIRONMENT, timeout=30)
+    result = launch([FAILING / "die.py", how], 4, env=ENVIRONMENT)
     assert not result.timed_out, result.report
     assert result[1].returncode == status, result.report
     for pe, waits in (
@@ -54,21 +51,19 @@ def test_a_pe_that_dies_ends_the_others(how: str, status: int, reason: str) -> N
     ):
         assert result[pe].returncode == 1, result.report
         assert re.search(waits + reason, result[pe].stderr), result.report
-        assert seconds_until_noticed(result, pe) < 2, result.report
     where = rf"program \(0, 0, 0\) at \S*{place('die.py')} waits in signal_wait_until: .* == 1, seen 0"
     assert re.search(where, result[3].stderr), result.report
 
 
 def test_a_pe_that_just_ends_fails_those_who_need_all() -> None:
     """Two PEs, one of which reaches the end of its program without finalize()."""
-    result = launch([FAILING / "die.py", "return"], 2, env=ENVIRONMENT, timeout=30)
+    result = launch([FAILING / "die.py", "return"], 2, env=ENVIRONMENT)
     assert (result[0].returncode, result[1].returncode) == (1, 0), result.report
     assert "PE 0 cannot complete barrier_all(): PE 1 has left the world" in result[0].stderr
-    assert seconds_until_noticed(result, 0) < 2
 
 
 def test_a_kernel_that_cannot_go_on_fails_all_pes() -> None:
-    result = launch([FAILING / "deadlock.py"], 2, env={**ENVIRONMENT, "TRITON_DIST_WAIT_TIMEOUT": "1"}, timeout=30)
+    result = launch([FAILING / "deadlock.py"], 2, env={**ENVIRONMENT, "TRITON_DIST_WAIT_TIMEOUT": "1"})
     assert not result.timed_out and [pe.returncode for pe in result] == [1, 1], result.report
     report = (
         r"PE 1, kernel wait: no program could go on for 1 s .*\n"
@@ -106,10 +101,10 @@ import os, signal, threading, time, triton_dist
 world = triton_dist.init()
 triton_dist.barrier_all()
 if world.pe == 0:
-    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
-triton_dist.empty(1) if world.pe == 2 else time.sleep(60)
+    threading.Timer(2, os.kill, [os.getpid(), signal.SIGINT]).start()
+triton_dist.empty(1) if world.pe == 2 else time.sleep(1000)
 """
-    result = launch(["-c", program], 3, env=ENVIRONMENT, timeout=60)
+    result = launch(["-c", program], 3, env=ENVIRONMENT)
     assert [pe.returncode for pe in result] == [-2, 1, 1], result.report
     assert re.fullmatch(r"PE 0: interrupted at <string>:7, in <module>\n", result[0].stderr), result.report
     sleeps = (
@@ -118,7 +113,6 @@ triton_dist.empty(1) if world.pe == 2 else time.sleep(60)
     assert re.fullmatch(sleeps, result[1].stderr), result.report
     waits = r"PE 2: ends at <string>:7, in <module>, because PE 0 was interrupted \(Ctrl-C\)\n"
     assert re.fullmatch(waits, result[2].stderr), result.report
-    assert all(pe.seconds - result[0].seconds < 10 for pe in result), result.report
 
 
 def test_a_ctrl_c_that_python_cannot_see() -> None:
@@ -127,11 +121,11 @@ def test_a_ctrl_c_that_python_cannot_see() -> None:
 import ctypes, os, signal, threading, triton_dist
 world = triton_dist.init()
 triton_dist.barrier_all()
-threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+threading.Timer(2, os.kill, [os.getpid(), signal.SIGINT]).start()
 mutex = ctypes.create_string_buffer(64)
 for turn in range(2): ctypes.CDLL(None).pthread_mutex_lock(mutex)
 """
-    result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=60)
+    result = launch(["-c", program], 2, env=ENVIRONMENT)
     assert [pe.returncode for pe in result] == [130, 130], result.report
     for pe in result:
         assert "interrupted (Ctrl-C). This process, which is at <string>:7, in <module> and" in pe.stderr, result.report
@@ -142,14 +136,10 @@ def test_nothing_is_left_after_a_kill() -> None:
     before = shared_files()
     mark = uuid.uuid4().hex
     # Not forks, whose environment as the system tells it is that of the process that they are forks of.
-    result = testing.launch([FAILING / "linger.py"], 2, env={**ENVIRONMENT, "MARK": mark}, timeout=12)
+    for timeout in (12, 120):  # the longer one for a slow machine
+        result = testing.launch([FAILING / "linger.py"], 2, env={**ENVIRONMENT, "MARK": mark}, timeout=timeout)
+        if all("ready" in pe.stdout for pe in result):
+            break
     assert result.timed_out and all("ready" in pe.stdout for pe in result), result.report
-    assert not new_shared_files(before)
-    assert not [process for process in psutil.process_iter() if mark in environment_of(process).values()]
-
-
-def environment_of(process: psutil.Process) -> dict[str, str]:
-    try:
-        return process.environ()
-    except psutil.Error:  # it ended meanwhile, or is not ours
-        return {}
+    assert_nothing_shared_is_left(before)
+    assert_processes_end(mark)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from forking import Forker
+from limits import HANG_SECONDS, until
 
 from triton_dist import testing
 from triton_dist.testing import PEResult, forks
@@ -33,12 +33,12 @@ ENDS = {
 }
 LEAVES_A_PROCESS = """
 import subprocess, sys, time
-program = "import sys, time; print(flush=True); time.sleep(100)"
+program = "import sys, time; print(flush=True); time.sleep(1000)"
 left = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
 left.stdout.readline()
 open(sys.argv[1], "w").write(str(left.pid))
 print("started", flush=True)
-time.sleep(100)
+time.sleep(1000)
 """
 
 
@@ -64,10 +64,8 @@ def gone(pid: int) -> bool:
 
 
 def assert_goes(note: Path) -> None:
-    pid, deadline = int(note.read_text()), time.monotonic() + 10
-    while not gone(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    pid = int(note.read_text())
+    until(lambda: gone(pid))
 
 
 def test_a_time_limit_ends_what_pes_have_started(forker: Forker, tmp_path: Path) -> None:
@@ -100,7 +98,7 @@ def checks(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subproces
 
 @pytest.mark.parametrize("checks", ["6"], indirect=True)
 def test_the_time_limit_of_a_check(checks: subprocess.Popen[str], tmp_path: Path) -> None:
-    error = checks.communicate(timeout=60)[1]
+    error = checks.communicate(timeout=HANG_SECONDS)[1]
     assert (checks.returncode, error) == (
         1,
         "triton-dist-check: ended after 6 s (schedule round-robin; --timeout)\n",
@@ -108,13 +106,12 @@ def test_the_time_limit_of_a_check(checks: subprocess.Popen[str], tmp_path: Path
     assert_goes(tmp_path / "pid")
 
 
-@pytest.mark.parametrize("checks", ["40"], indirect=True)
+@pytest.mark.parametrize("checks", ["900"], indirect=True)
 def test_an_interrupted_check(checks: subprocess.Popen[str], tmp_path: Path) -> None:
-    begin = time.monotonic()
+    """It ends before its time limit, which would leave a message and another status."""
     checks.send_signal(signal.SIGINT)
-    assert (checks.communicate(timeout=60)[1], checks.returncode) == ("", 130)
+    assert (checks.communicate(timeout=HANG_SECONDS)[1], checks.returncode) == ("", 130)
     assert_goes(tmp_path / "pid")
-    assert time.monotonic() - begin < 30, "only at the time limit"
 
 
 def test_the_process_that_forks_is_killed() -> None:

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import socket
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 
@@ -79,7 +78,7 @@ def feed(parse: Callable[[bytes], object], sound: list[bytes], count: int, allow
     for data in sound:
         parse(data)
     taken = 0
-    begin, _ = time.monotonic(), tracemalloc.start()
+    tracemalloc.start()
     for data in nonsense(sound, count):
         try:
             parse(data)
@@ -89,7 +88,6 @@ def feed(parse: Callable[[bytes], object], sound: list[bytes], count: int, allow
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 32 << 20, f"{peak} bytes for inputs of a few hundred"
-    assert time.monotonic() - begin < 60
     return taken
 
 

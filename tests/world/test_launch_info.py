@@ -83,20 +83,20 @@ dist.destroy_process_group()
 
 
 def test_worlds_have_keys_of_their_own() -> None:
-    launch(["-c", EXCHANGES], 3, timeout=60).check()
+    launch(["-c", EXCHANGES], 3).check()
 
 
 def test_torch_distributed_can_be_initialised_afterwards() -> None:
-    launch(["-c", EXCHANGES + INIT_PROCESS_GROUP + END], 2, timeout=60).check()
+    launch(["-c", EXCHANGES + INIT_PROCESS_GROUP + END], 2).check()
 
 
 def test_torch_distributed_initialised_before() -> None:
-    launch(["-c", INIT_PROCESS_GROUP + EXCHANGES + END], 2, timeout=60).check()
+    launch(["-c", INIT_PROCESS_GROUP + EXCHANGES + END], 2).check()
 
 
 def test_local_position_without_torchruns_word() -> None:
     forget = "import os; del os.environ['LOCAL_RANK'], os.environ['LOCAL_WORLD_SIZE']\n"
-    launch(["-c", forget + EXCHANGES], 3, timeout=60).check()
+    launch(["-c", forget + EXCHANGES], 3).check()
 
 
 def test_worlds_of_different_kinds() -> None:
@@ -109,7 +109,7 @@ try:
 except RuntimeError as error:
     print(error)
 """
-    result = launch(["-c", program], 2, env={"TRITON_DIST_WORLD": "cpu"}, timeout=60).check()
+    result = launch(["-c", program], 2, env={"TRITON_DIST_WORLD": "cpu"}).check()
     for pe in result:
         # of whom the other one's failure may be the first news
         assert "PE 0 is in a cpu world and PE 1 in a gpu world: set TRITON_DIST_WORLD" in pe.stdout

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from checking import HERE
+from limits import HANG_SECONDS, INIT_SECONDS
 
 from triton_dist.bootstrap import launchers
 from triton_dist.bootstrap.launchers import mpi
@@ -25,7 +26,7 @@ PROGRAM = HERE / "launched.py"
 CPU = {
     "TRITON_DIST_WORLD": "cpu",
     "TRITON_DIST_SYMMETRIC_SIZE": "16M",
-    "TRITON_DIST_INIT_TIMEOUT": "60",
+    "TRITON_DIST_INIT_TIMEOUT": INIT_SECONDS,
     "OMP_NUM_THREADS": "1",
     "PYTHONPATH": str(HERE.parents[1]),
 }
@@ -50,7 +51,7 @@ def run(commands: Sequence[Sequence[str | Path]], environment: Mapping[str, str]
         subprocess.Popen(command, env=clean | CPU | dict(environment or {}), stdout=subprocess.PIPE, text=True)
         for command in commands
     ]
-    outputs = [program.communicate(timeout=120)[0] for program in programs]
+    outputs = [program.communicate(timeout=HANG_SECONDS)[0] for program in programs]
     assert [program.returncode for program in programs] == [0] * len(programs), outputs
     return outputs
 
@@ -92,7 +93,7 @@ def test_mpi4py() -> None:
 
 def test_a_group_of_torch_distributed() -> None:
     """A world of some of the ranks; the others have nothing to do with it."""
-    result = launch([PROGRAM, "group"], 3, env=CPU, timeout=120).check()
+    result = launch([PROGRAM, "group"], 3, env=CPU, timeout=HANG_SECONDS).check()
     for me, rank in enumerate((0, 2)):
         expected = [f"turn {turn}: PE {me} of 2, here {me} of 2, by torch.distributed" for turn in range(2)]
         assert result[rank].stdout.splitlines() == expected
@@ -121,7 +122,7 @@ def test_slurm() -> None:
         )
         for task in range(2)
     ]
-    assert_worlds("".join(task.communicate(timeout=120)[0] for task in tasks), 2, "Slurm's srun")
+    assert_worlds("".join(task.communicate(timeout=HANG_SECONDS)[0] for task in tasks), 2, "Slurm's srun")
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ class Communicator:
     def Bcast(self, data: bytearray, root: int) -> None:  # noqa: N802
         if self.pe == root:
             self.told.append(bytes(data))
-        self.here.wait(20)
+        self.here.wait(HANG_SECONDS)
         data[:] = self.told[-1]
 
 
@@ -222,7 +223,7 @@ def met(n_pes: int, told: list[bytes]) -> list[object]:
         meet = mpi.from_communicator(Communicator(pe, told, here)).meet
         assert meet is not None
         try:
-            results[pe] = meet(10.0)
+            results[pe] = meet(HANG_SECONDS)
         except RuntimeError as error:
             results[pe] = str(error)
 
@@ -230,7 +231,7 @@ def met(n_pes: int, told: list[bytes]) -> list[object]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
     return results
 
 

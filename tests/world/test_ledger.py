@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import HANG_SECONDS
 
 from triton_dist.world.allocations import Ledger
 from triton_dist.world.raw_tensor import bytes_at, elsewhere, release_dropped, start_of, tensor_at
@@ -212,5 +213,5 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept[3:]))
 
 
 def test_tensors_may_outlive_the_module() -> None:
-    result = subprocess.run([sys.executable, "-c", OUTLIVES], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", OUTLIVES], capture_output=True, text=True, timeout=HANG_SECONDS)
     assert result.returncode == 0 and not result.stderr, result.stderr

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from limits import HANG_SECONDS
 from triton import knobs
 from triton.compiler.compiler import LazyDict
 
@@ -172,12 +173,12 @@ def test_a_world_does_not_end_while_a_module_is_filled() -> None:
 
     def fill(module: module_state.Module) -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(HANG_SECONDS)
 
     bind(fill)
     threads = [threading.Thread(target=load, args=[SHMEM]), threading.Thread(target=modules().unbind)]
     threads[0].start()
-    assert begun.wait(20)
+    assert begun.wait(HANG_SECONDS)
     threads[1].start()
     threads[1].join(0.2)
     go_on.set()

@@ -23,7 +23,7 @@ world.finalize()
 
 @pytest.mark.parametrize("end", ["pass", "raise KeyError", "world.finalize()"])
 def test_it_is_closed_once(end: str) -> None:
-    result = launch(["-c", PROGRAM.format(end=end)], 1, env={"TRITON_DIST_WORLD": "cpu"}, timeout=60).check()
+    result = launch(["-c", PROGRAM.format(end=end)], 1, env={"TRITON_DIST_WORLD": "cpu"}).check()
     assert result[0].stdout == "closed 0\nended\n"
 
 
@@ -41,7 +41,7 @@ with triton_dist.init() as world, ThreadPoolExecutor(8) as pool:
     assert len(set(pool.map(world.own, [Slow] * 8))) == 1
     assert len(set(pool.map(of_process, [Slow] * 8))) == 1
 """
-    launch(["-c", program], 1, env={"TRITON_DIST_WORLD": "cpu"}, timeout=60).check()
+    launch(["-c", program], 1, env={"TRITON_DIST_WORLD": "cpu"}).check()
 
 
 def test_a_later_world_has_nothing_of_an_earlier_one() -> None:
@@ -73,4 +73,4 @@ for turn in range(2):
     gc.collect()
     assert flags() is None, "kernels' workspace is dropped with its world"
 """
-    launch(["-c", program], 1, env={"TRITON_DIST_WORLD": "cpu"}, timeout=60).check()
+    launch(["-c", program], 1, env={"TRITON_DIST_WORLD": "cpu"}).check()

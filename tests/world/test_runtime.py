@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from limits import HANG_SECONDS
 
 import triton_dist  # noqa: F401 (checks the build first)
 from triton_dist._C import _runtime
@@ -74,7 +75,7 @@ def test_barrier_of_processes() -> None:
     def take_part() -> None:
         for i in range(rounds):
             _runtime.fetch_add64(heap.base(0), 1, order=Order.RELAXED)
-            assert block.host_barrier.wait(block.host_barrier.arrive(), 10)
+            assert block.host_barrier.wait(block.host_barrier.arrive(), HANG_SECONDS)
             seen = _runtime.load64(heap.base(0), order=Order.RELAXED)
             assert (i + 1) * n <= seen <= (i + 2) * n - 1 or (i == rounds - 1 and seen == n * rounds)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
+from limits import HANG_SECONDS
 
 from triton_dist.bootstrap import framing as wire
 from triton_dist.bootstrap.authentication import Key
@@ -31,7 +31,7 @@ def served(connection: socket.socket, greeting: wire.Greeting) -> wire.Channel:
 def connected(ends: tuple[socket.socket, socket.socket]) -> tuple[wire.Channel, wire.Channel]:
     """PE 0's channel and PE 3's."""
     found: list[wire.Channel] = []
-    thread = threading.Thread(target=lambda: found.append(wire.greet(ends[1], KEY, 3, 5.0)))
+    thread = threading.Thread(target=lambda: found.append(wire.greet(ends[1], KEY, 3, HANG_SECONDS)))
     thread.start()
     greeting = wire.Greeting(ends[0], KEY)
     channel = served(ends[0], greeting)
@@ -82,7 +82,7 @@ def test_who_does_not_have_the_key(ends: tuple[socket.socket, socket.socket]) ->
 
     def stranger() -> None:
         try:
-            wire.greet(ends[1], Key(b"x" * 32), 1, 5.0)
+            wire.greet(ends[1], Key(b"x" * 32), 1, HANG_SECONDS)
         except wire.ProtocolError as error:
             errors.append(error)
 
@@ -97,22 +97,25 @@ def test_who_does_not_have_the_key(ends: tuple[socket.socket, socket.socket]) ->
 
 
 def test_who_says_nothing_or_drips(ends: tuple[socket.socket, socket.socket]) -> None:
-    begin = time.monotonic()
+    """A frame that comes byte by byte keeps it no longer than nothing at all. Without a limit it would see the end."""
     with pytest.raises(TimeoutError):
         wire.greet(ends[1], KEY, 1, 0.3)
     stop = threading.Event()
 
     def drip() -> None:
-        while not stop.wait(0.05):
-            ends[0].send(b"\0")
+        ends[0].send(wire.MAX_FRAME.to_bytes(4, "big"))
+        for _ in range(1000):
+            ends[0].send(b"[")
+            if stop.wait(0.02):
+                return
+        ends[0].shutdown(socket.SHUT_WR)
 
     thread = threading.Thread(target=drip)
     thread.start()
-    with pytest.raises((TimeoutError, wire.ProtocolError)):
-        wire.greet(ends[1], KEY, 1, 0.5)
+    with pytest.raises(TimeoutError):
+        wire.greet(ends[1], KEY, 1, 0.3)
     stop.set()
     thread.join()
-    assert time.monotonic() - begin < 3
 
 
 @pytest.mark.parametrize("size", [0, wire.MAX_FRAME + 1, 0xFFFFFFFF])
@@ -125,9 +128,7 @@ def test_a_peer_that_takes_nothing(ends: tuple[socket.socket, socket.socket]) ->
     """It gets no half of a message with another one behind it."""
     ours, theirs = connected(ends)
     ours.connection.setblocking(False)
-    begin = time.monotonic()
     for _ in range(1000):
         wire.say(ours, "broken", 1, "x" * 8000)
-    assert time.monotonic() - begin < 5
     ours.connection.close()
     assert all(words == ["broken", 1, "x" * 8000] for words in wire.lines(theirs) if words)

@@ -210,7 +210,10 @@ def greet(connection: socket.socket, key: Key, pe: int, seconds: float) -> Chann
     connection.sendall(frame(json.dumps([pe, mine.hex()]).encode()))
     frames = Frames()
     while True:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"no answer within {seconds:g} s")
+        connection.settimeout(left)
         data = connection.recv(MAX_FRAME)
         if not data:
             raise ProtocolError("no answer")

@@ -98,7 +98,7 @@ class Launch:
         except RuntimeError as error:
             if isinstance(error, (BrokenWorldError, AuthenticationError)):
                 raise
-            for _ in range(25):  # a PE's store, perhaps, of whose end the watch will tell in a moment
+            for _ in range(250):  # a PE's store, perhaps, of whose end the watch will tell in a moment
                 self.check(doing)
                 time.sleep(_LONGEST_PAUSE)
             raise BrokenWorldError(

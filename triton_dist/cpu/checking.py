@@ -74,7 +74,7 @@ class Checking:
         self._turns.gave_up()
         deadline = time.monotonic() + _PATIENCE
         if first:
-            self._await(self._turns.all_gave_up, min(deadline, time.monotonic() + 5))
+            self._await(self._turns.all_gave_up, deadline)
             self._report()
         else:
             self._await(lambda: self._turns.verdict not in (0, _PENDING), deadline)

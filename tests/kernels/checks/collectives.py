@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from harness import main as run
 from harness import noise, raises
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import triton_dist
 from triton_dist import kernels
 
-together = settings(max_examples=12, deadline=None, derandomize=True, database=None)  # all PEs draw the same
+together = settings(  # all PEs draw the same
+    max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 MOVED = (torch.uint8, torch.bfloat16, torch.float32, torch.int64)
 SUMMED = (torch.float16, torch.bfloat16, torch.float32)
 SIZES = st.one_of(st.integers(0, 40), st.integers(41, 5000))

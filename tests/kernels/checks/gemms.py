@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from harness import main as run
 from harness import raises
+from hypothesis import HealthCheck, given, settings
 from hypothesis import example as example_of
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import triton_dist
@@ -18,7 +18,9 @@ from triton_dist import kernels
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
-together = settings(max_examples=3, deadline=None, derandomize=True, database=None)  # all PEs draw the same
+together = settings(  # all PEs draw the same
+    max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 SIZES = st.integers(1, 50)
 DTYPES = st.sampled_from((torch.float16, torch.bfloat16, torch.float32))
 FP8 = st.sampled_from((torch.float8_e4m3fn, torch.float8_e5m2))

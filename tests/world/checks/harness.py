@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import triton_dist
 
@@ -20,7 +20,9 @@ DTYPES = (
 """What the dialect calls element types, in its order."""
 
 # All PEs draw the same examples, and none looks at what an earlier run found.
-together = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+together = settings(
+    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def noise(count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:

@@ -35,11 +35,11 @@ def spin_and_count(flag, out, n):
 def check_a_long_loop_that_stores_is_told_of(world: Any) -> None:
     flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     with (
-        mock.patch.dict(os.environ, TRITON_DIST_WAIT_TIMEOUT="0.2"),
-        pytest.warns(RuntimeWarning, match=rf"{place('heartbeat')} has been for 0.2 s in a loop around tl.atomic_add"),
+        mock.patch.dict(os.environ, TRITON_DIST_WAIT_TIMEOUT="0.05"),
+        pytest.warns(RuntimeWarning, match=rf"{place('heartbeat')} has been for 0.05 s in a loop around tl.atomic_add"),
     ):
-        spin_and_count[(1,)](flag, out, 5000)
-    assert out.item() == 5000
+        spin_and_count[(1,)](flag, out, 2000)
+    assert out.item() == 2000
 
 
 @triton.jit
@@ -83,7 +83,7 @@ def check_report_of_a_loop_around_plain_loads(world: Any) -> None:
         ),
     ):
         spin_for_ever[(2,)](flag, torch.zeros(64, dtype=torch.int32), 64)
-    assert 1.4 < time.monotonic() - begin < 6
+    assert time.monotonic() - begin > 1.4
 
 
 if __name__ == "__main__":

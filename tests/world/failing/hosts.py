@@ -12,9 +12,11 @@ if sys.argv[1:] == ["rendezvous"]:
 
     launch = discover()
     print("met", launch.exchange("hello", f"PE {launch.pe}"), flush=True)
-    launch.exchange("bye", "")
+    if launch.pe:
+        launch.store.set("done", "")
+    else:
+        launch.await_keys(["done"], "leave the others, whose store it has")
     launch.watch.end()
-    time.sleep(1.0)  # PE 0 has the store
     sys.exit()
 with triton_dist.init() as world:
     launch = world._launch
@@ -23,4 +25,4 @@ with triton_dist.init() as world:
     if len(sys.argv) > 1:
         if world.pe == 0:
             launch.exchange("never", "")
-        time.sleep(100)
+        time.sleep(1000)
