@@ -26,9 +26,10 @@ endforeach()
 list(SORT llvms COMPARE NATURAL)
 list(GET llvms 0 Triton_OLDEST_LLVM)
 list(GET Triton_SUPPORTED 0 Triton_OLDEST)
-list(GET Triton_SUPPORTED -1 newest_supported)
 list(JOIN Triton_SUPPORTED ", " supported_versions_text)
-set(how_to_get "${Python_EXECUTABLE} -m pip install triton==${newest_supported}")
+file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/../pyproject.toml required REGEX "^dependencies = ") # the version that is tested most
+string(REGEX MATCH "triton==[0-9.]+" required "${required}")
+set(how_to_get "${Python_EXECUTABLE} -m pip install ${required}")
 
 if(TRITON_DIR)
   set(roots ${TRITON_DIR})

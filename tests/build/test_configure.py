@@ -20,6 +20,7 @@ import triton_dist
 REPOSITORY = Path(__file__).parents[2]
 SUPPORTED = json.loads((REPOSITORY / "cmake" / "supported_triton.json").read_text())
 NEWEST = list(SUPPORTED)[-1]
+[REQUIRED] = [one for one in importlib.metadata.requires("triton-dist") or [] if re.fullmatch(r"triton==\S+", one)]
 LLVM = SUPPORTED[importlib.metadata.version("triton")]["llvm"]
 SITE_PACKAGES = Path(sysconfig.get_path("platlib"))
 
@@ -109,7 +110,7 @@ def test_another_triton_is_refused(find: Configure, tmp_path: Path, version: str
     assert result.returncode != 0
     assert f"Triton {version}" in said(result)
     assert f"is not one that the plugin supports: {', '.join(SUPPORTED)}" in said(result)
-    assert f"pip install triton=={NEWEST}" in said(result)
+    assert f"pip install {REQUIRED}" in said(result)
 
 
 def test_a_local_build_of_a_supported_release_is_taken(find: Configure, tmp_path: Path) -> None:
@@ -122,13 +123,13 @@ def test_a_folder_without_triton_is_refused(find: Configure, tmp_path: Path) -> 
     result = find("Triton", f"-DTRITON_DIR={tmp_path / 'empty'}")
     assert result.returncode != 0
     assert "No built Triton" in said(result)
-    assert f"pip install triton=={NEWEST}" in said(result)
+    assert f"pip install {REQUIRED}" in said(result)
 
 
 def test_a_python_without_triton_is_told_to_install_it(find: Configure, bare_python: Path) -> None:
     result = find("Triton", python=bare_python)
     assert result.returncode != 0
-    assert f"{bare_python} -m pip install triton=={NEWEST}" in said(result)
+    assert f"{bare_python} -m pip install {REQUIRED}" in said(result)
 
 
 # Plugins for other versions of Triton
