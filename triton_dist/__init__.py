@@ -22,70 +22,16 @@ if sys.argv[:1] == ["-m"] and "triton_dist.info" in sys.orig_argv:  # which must
 
 _triton_dist_loader.check()
 
-from triton_dist.api import (  # noqa: E402
-    alltoall,
-    barrier,
-    barrier_all,
-    broadcast,
-    collect,
-    empty,
-    fcollect,
-    finalize,
-    free,
-    from_tensor,
-    full,
-    get,
-    init,
-    is_initialized,
-    my_pe,
-    n_pes,
-    peer,
-    put,
-    reduce,
-    reducescatter,
-    register_tensor,
-    team_from_group,
-    team_world,
-    zeros,
-)
+from triton_dist import api  # noqa: E402
+from triton_dist.api import *  # noqa: E402
 from triton_dist.autotune import autotune  # noqa: E402
 from triton_dist.bootstrap.failure_detector import BrokenWorldError  # noqa: E402
 from triton_dist.compat.jit import jit  # noqa: E402
 from triton_dist.world import World, interprets, kind  # noqa: E402
 from triton_dist.world.teams import Team  # noqa: E402
 
-__all__ = [
-    "BrokenWorldError",
-    "Team",
-    "World",
-    "alltoall",
-    "autotune",
-    "barrier",
-    "barrier_all",
-    "broadcast",
-    "collect",
-    "empty",
-    "fcollect",
-    "finalize",
-    "free",
-    "from_tensor",
-    "full",
-    "get",
-    "init",
-    "is_initialized",
-    "jit",
-    "kind",
-    "my_pe",
-    "n_pes",
-    "peer",
-    "put",
-    "reduce",
-    "reducescatter",
-    "register_tensor",
-    "team_from_group",
-    "team_world",
-    "zeros",
-]
+__all__ = ["BrokenWorldError", "Team", "World", "autotune", "jit", "kind"]
+__all__ += api.__all__
 
 __version__ = _triton_dist_loader.version()
 
