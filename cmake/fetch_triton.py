@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-KEPT = ("triton/__init__.py", "triton/_C/libtriton.so", "triton/include/")
+UNPACKED = ("triton/__init__.py", "triton/_C/libtriton.so", "triton/include/")
 
 
 def fetch(version: str, folder: Path) -> None:
@@ -32,7 +32,7 @@ def fetch(version: str, folder: Path) -> None:
         (wheel,) = Path(temporary).glob("*.whl")
         unfinished = Path(temporary, "unpacked")
         with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(unfinished, [name for name in archive.namelist() if name.startswith(KEPT)])
+            archive.extractall(unfinished, [name for name in archive.namelist() if name.startswith(UNPACKED)])
         shutil.move(unfinished, folder)
 
 

@@ -1,4 +1,4 @@
-"""Triton 3.7 and 3.8."""
+"""What is different in Triton 3.7."""
 
 from __future__ import annotations
 
