@@ -26,14 +26,15 @@ def launch(
     *,
     env: Mapping[str, str] | None = None,
     timeout: float = HANG_SECONDS,
+    modules: tuple[str, ...] = (),
 ) -> Result:
     """What :func:`triton_dist.testing.launch` does, for the CPU world, in a fraction of the time.
 
-    In another world it is that function.
+    In another world it is that function. ``modules`` are those of :func:`forker`.
     """
     if (env or {}).get("TRITON_DIST_WORLD", triton_dist.kind()) != "cpu":
         return testing.launch(args, n_pes, env=env, timeout=timeout)
-    return forker().launch(args, n_pes, env=env, timeout=timeout)
+    return forker(modules).launch(args, n_pes, env=env, timeout=timeout)
 
 
 class Forker(forks.Forker):
@@ -45,9 +46,9 @@ class Forker(forks.Forker):
 
 
 @functools.cache
-def forker() -> Forker:
-    """The one of this process, which ends with it."""
-    forker = Forker({"OMP_NUM_THREADS": "1"}, ["hypothesis", "pytest"])
+def forker(modules: tuple[str, ...] = ()) -> Forker:
+    """The one of this process, which ends with it, for PEs that import ``modules``, too."""
+    forker = Forker({"OMP_NUM_THREADS": "1"}, ["hypothesis", "pytest", *modules])
     atexit.register(forker.__exit__)
     forker.__enter__()
     return forker

@@ -25,9 +25,15 @@ RUNS = {
 }
 
 
+COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
+COMPILED = {"operators.py", "inductor.py"}
+"""Checks that use torch.compile, whose import takes longer than they."""
+
+
 @functools.cache
 def launched(file: str, n_pes: int) -> Result:
-    return launch([CHECKS / file], n_pes, env=ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}, timeout=300)
+    environment = ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}
+    return launch([CHECKS / file], n_pes, env=environment, timeout=900, modules=COMPILER if file in COMPILED else ())
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 from checking import HERE
+from forking import launch
 from limits import HANG_SECONDS, INIT_SECONDS
 
 from triton_dist.bootstrap import launchers
 from triton_dist.bootstrap.launchers import mpi
 from triton_dist.bootstrap.launchers.slurm import first_host
-from triton_dist.testing import launch
 
 PROGRAM = HERE / "launched.py"
 CPU = {

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from triton_dist.testing import launch
+from forking import launch
 
 PROGRAM = """
 import contextlib, triton_dist
