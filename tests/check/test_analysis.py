@@ -76,6 +76,19 @@ def test_a_pe_may_be_a_barrier_ahead() -> None:
     assert not found(*meeting, leave(0), *access(0, True), leave(1), *meeting, leave(1), *access(1, False))
 
 
+@pytest.mark.parametrize("at", range(7))
+def test_host_code_races_with_a_kernel_wherever_time_puts_it(at: int) -> None:
+    """PE 1's host resets a tensor, which no schedule orders, while PE 0's program stores to it, behind one barrier."""
+    kernels = [leave(0), *access(0, True), arrive(0)]
+    reset = (1, Kind.ACCESS, HOST, [RANGE], Flag.WRITES)
+    for joins in range(at + 1):
+        order = [*kernels[:joins], leave(1), *kernels[joins:at], reset, *kernels[at:], arrive(1), leave(0), leave(1)]
+        (race,) = found(arrive(0), arrive(1), *order)
+        assert race.kind == "race" and {side.place.line for side in race.sides} == {10, 11}
+    allowed = [leave(0), leave(1), reset, arrive(0), arrive(1), leave(1), leave(0), *access(0, True)]
+    assert not found(arrive(0), arrive(1), *allowed)
+
+
 def test_an_acquire_orders_only_what_was_released_before() -> None:
     word = [1, 64]
 
