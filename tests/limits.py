@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 __all__ = ["HANG_SECONDS", "INIT_SECONDS", "until"]
 
-HANG_SECONDS = 300.0
+HANG_SECONDS = 900.0
 """For programs and threads that end by themselves."""
 
-INIT_SECONDS = "200"
+INIT_SECONDS = "600"
 """``TRITON_DIST_INIT_TIMEOUT`` of PEs that all arrive: less than the above, so that a PE that hangs there says why."""
 
 

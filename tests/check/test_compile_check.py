@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limits import HANG_SECONDS
 
 PROGRAM = """
 import torch, triton, triton.language as tl, triton_dist, triton_dist.language as dl
@@ -41,7 +42,11 @@ with triton_dist.init():
 def run(file: Path, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
     environ = {"TRITON_DIST_WORLD": "cpu", "TRITON_CACHE_DIR": str(file.parent / "cache")} | environ
     return subprocess.run(
-        [sys.executable, *command, str(file)], env=os.environ | environ, capture_output=True, text=True, timeout=300
+        [sys.executable, *command, str(file)],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
     )
 
 

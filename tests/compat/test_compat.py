@@ -38,8 +38,8 @@ PATTERNS = ["queue", "all_gather", "all_to_all", "local_flags", "words", "warps"
 
 @functools.cache
 def tutorials(world: str, n_pes: int) -> Result:
-    environment = {"TRITON_DIST_WORLD": world, "TRITON_DIST_WAIT_TIMEOUT": "120", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
-    return launch([HERE / "tutorials.py"], n_pes, env=environment, timeout=300)
+    environment = {"TRITON_DIST_WORLD": world, "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
+    return launch([HERE / "tutorials.py"], n_pes, env=environment)
 
 
 @pytest.mark.parametrize("n_pes", [2, 4], ids="{}pes".format)

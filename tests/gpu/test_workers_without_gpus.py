@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize("n_pes", [1, 2, 3])
 def test_ops(n_pes: int, tmp_path: Path) -> None:
     report = tmp_path / "results.json"
-    launch([HERE / "worker_ops.py", "--limit", "200", "--results", report], n_pes, env=CPU).check()
+    launch([HERE / "worker_ops.py", "--limit", "600", "--results", report], n_pes, env=CPU).check()
     run = json.loads(report.read_text())
     listed = launch([HERE / "worker_ops.py", "--list"], 1, env=CPU).check()[0].stdout.split()
     assert sorted([*(check["check"] for check in run["checks"] if check["passed"]), *run["skipped"]]) == sorted(listed)
@@ -91,7 +91,7 @@ sys.exit(harness.main())
 
 @pytest.mark.parametrize(("n_pes", "seed"), [(2, 1), (3, 2)])
 def test_stress(n_pes: int, seed: int) -> None:
-    arguments = ["--steps", "60", "--seed", str(seed), "--variety", "1", "--hang", "200", "--cold", "200"]
+    arguments = ["--steps", "60", "--seed", str(seed), "--variety", "1", "--hang", "600", "--cold", "600"]
     result = launch([HERE / "stress.py", *arguments], n_pes, env=CPU).check()
     assert f"PASS seed {seed}: " in result[0].stdout
 

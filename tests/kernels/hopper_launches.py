@@ -1,12 +1,11 @@
-"""Launches every Hopper GEMM as PE ``hopper_launches.py PE`` of 4 would, on H200s that need not be there.
+"""Launches every Hopper GEMM as each of PEs 0, 1 and 2 of 4 would, on H200s that need not be there.
 
 Each call goes through the host's code, Triton's binder and the compiler. Only the GPU's part is left out. Prints the
-kernels' names. (A process of its own: in CPU worlds ``JITFunction.run`` interprets.)
+kernels' names. Triton specialises on 0 and on 1. (A process of its own: in CPU worlds ``JITFunction.run`` interprets.)
 """
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -51,19 +50,22 @@ def compile_only(kernel: Any, grid: object) -> Any:
     return launch_kernel
 
 
-def main(pe: int) -> None:
+def replace_the_gpu() -> None:
     triton.runtime.driver.set_active(Driver())
     hooks.install()
     GluonJITFunction.__getitem__ = compile_only
     launch.current_world = lambda: SimpleNamespace(device=torch.device("cpu"))
     launch.claim = lambda *what: None  # no trace
     triton_dist.zeros = torch.zeros
-    triton_dist.n_pes, triton_dist.my_pe, triton_dist.peer = lambda: 4, lambda: pe, lambda tensor, pe: tensor
+    triton_dist.n_pes, triton_dist.my_pe, triton_dist.peer = lambda: 4, lambda: 0, lambda tensor, pe: tensor
     portable.programs = lambda: 132
     all_gather_gemm.side_stream = lambda: nullcontext(None)
     for name in ("wait_value", "write_value", "copy"):
         setattr(all_gather_gemm.streams, name, lambda *arguments: None)
 
+
+def launch_all(pe: int) -> None:
+    triton_dist.my_pe = lambda: pe
     a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8192, 512), (512, 1280), (8192, 1280)))
     fp8_a, fp8_b = a.to(torch.float8_e4m3fn), b.t().contiguous().to(torch.float8_e5m2).t()
     local_gemm.run(local_gemm.make_plan(a, c), a, b, c, None)
@@ -77,4 +79,6 @@ def main(pe: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    replace_the_gpu()
+    for pe in range(3):
+        launch_all(pe)

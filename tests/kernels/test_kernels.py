@@ -13,7 +13,7 @@ from triton_dist.testing import Result
 
 CHECKS = Path(__file__).parent / "checks"
 HARNESS = Path(__file__).parents[1] / "world" / "checks"  # whose harness.py runs the checks of a file on one PE
-ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "120", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
+ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
 RUNS = {
     "barrier.py": (3,),
     "collectives.py": (1, 3),
@@ -33,7 +33,7 @@ COMPILED = {"operators.py", "inductor.py"}
 @functools.cache
 def launched(file: str, n_pes: int) -> Result:
     environment = ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}
-    return launch([CHECKS / file], n_pes, env=environment, timeout=900, modules=COMPILER if file in COMPILED else ())
+    return launch([CHECKS / file], n_pes, env=environment, modules=COMPILER if file in COMPILED else ())
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from triton_dist.testing import launch
+from forking import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")

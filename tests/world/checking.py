@@ -18,7 +18,7 @@ from triton_dist import testing
 from triton_dist.testing import Result
 
 HERE = Path(__file__).parent
-ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "120", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
+ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
 IMPORT_TRITON_FIRST = {"early_kernels.py"}
 """Checks that a fork of a process with everything imported cannot run."""
 

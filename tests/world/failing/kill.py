@@ -28,7 +28,7 @@ import triton_dist.language as dl
 
 N = 64
 ROUNDS = 4
-PATIENCE_SECONDS = 200  # for PEs that never end; these are killed, and have the status -99
+PATIENCE_SECONDS = 600  # for PEs that never end; these are killed, and have the status -99
 
 
 @triton.jit
