@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from checking import HERE
 from leftovers import assert_nothing_shared_is_left, assert_processes_end, shared_files
-from limits import HANG_SECONDS
+from limits import HANG_SECONDS, INIT_SECONDS
 
 KILLS = int(os.environ.get("KILLS", "12"))  # in the CPU world; KILLS=50 for more of them
 
@@ -24,7 +24,7 @@ def test_a_kill_at_any_moment(world: str, kills: int) -> None:
     environment = os.environ | {
         "TRITON_DIST_WORLD": world,
         "TRITON_DIST_SYMMETRIC_SIZE": "64M",
-        "TRITON_DIST_INIT_TIMEOUT": "6",  # for a PE that was killed before it had said that it is there
+        "TRITON_DIST_INIT_TIMEOUT": INIT_SECONDS,
         "TRITON_DIST_WAIT_TIMEOUT": "10000",  # a PE that ends has heard of the other's end
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(HERE.parents[1]),

@@ -113,6 +113,8 @@ def main() -> None:
     for result in undisturbed:
         print(json.dumps(result))
     length = min(result["seconds"] for result in undisturbed)
+    # For PEs that wait for one that was killed before it had said that it is there.
+    os.environ["TRITON_DIST_INIT_TIMEOUT"] = f"{max(6, 20 * length):g}"
     caught = tries = 0
     while caught < kills:
         tries += 1
