@@ -75,8 +75,8 @@ if kind() == "gpu":
     ask("nvshmem host", binding)
 else:
     def runtime():
-        from triton_dist._C import _runtime
-        return _runtime.__file__
+        from triton_dist.cpu.runtime.library import PATH
+        return str(PATH)
     ask("runtime", runtime)
 print("\\n=====" + json.dumps(answers))
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -16,11 +15,6 @@ from triton_dist.testing import Result
 HERE = Path(__file__).resolve().parent
 
 CPU = {"TRITON_DIST_WORLD": "cpu"}
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton_dist._C._runtime") is None,
-    reason="the CPU world's runtime is not built for this Python: make build",
-)
 
 
 @pytest.mark.parametrize("n_pes", [1, 2, 3])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from limits import HANG_SECONDS
+from numpy.typing import NDArray
 
 import triton_dist  # noqa: F401 (checks the build first)
-from triton_dist._C import _runtime
-from triton_dist._C._runtime import Caller, ControlBlock, Order, State, SymmetricHeap
+from triton_dist.cpu.runtime.atomics import WORDS, Order
+from triton_dist.cpu.runtime.backoff import Backoff
+from triton_dist.cpu.runtime.control import Caller, ControlBlock, State
+from triton_dist.cpu.runtime.heap import SymmetricHeap
 
 SEQ = Order.SEQUENTIALLY_CONSISTENT
 
@@ -29,42 +34,39 @@ def in_child(function: Callable[[], object]) -> int:
     return pid
 
 
+def memory(heap: SymmetricHeap, pe: int) -> NDArray[np.uint8]:
+    """The heap of a PE, valid as long as ``heap`` is."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * heap.size).from_address(heap.base(pe)))
+
+
 def succeeded(pid: int) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 def test_words(bits: int) -> None:
-    load, store, fetch_add, exchange, compare_swap, fetch_and, fetch_or, fetch_xor = (
-        getattr(_runtime, f"{name}{bits}")
-        for name in (
-            *("load", "store", "fetch_add", "exchange", "compare_swap"),
-            *("fetch_and", "fetch_or", "fetch_xor"),
-        )
-    )
+    word = WORDS[bits // 8]
     words = np.zeros(3, dtype=f"uint{bits}")
     at = words.ctypes.data + bits // 8
-    store(at, 5, order=Order.RELEASE)
-    assert load(at, order=Order.ACQUIRE) == 5
-    assert fetch_add(at, (1 << bits) - 2, order=Order.ACQUIRE_RELEASE) == 5  # modulo the word
-    assert exchange(at, 9, order=SEQ) == 3
-    assert compare_swap(at, 8, 1, order=Order.RELEASE) == 9
-    assert compare_swap(at, 9, 1, order=Order.ACQUIRE_RELEASE) == 9
+    word.store(at, 5, Order.RELEASE)
+    assert word.load(at, Order.ACQUIRE) == 5
+    assert word.fetch_add(at, (1 << bits) - 2, Order.ACQUIRE_RELEASE) == 5  # modulo the word
+    assert word.exchange(at, 9, SEQ) == 3
+    assert word.compare_swap(at, 8, 1, Order.RELEASE) == 9
+    assert word.compare_swap(at, 9, 1, Order.ACQUIRE_RELEASE) == 9
     assert words.tolist() == [0, 1, 0]
-    assert fetch_or(at, 0b1100, order=Order.RELAXED) == 1
-    assert fetch_and(at, 0b0111, order=Order.ACQUIRE) == 0b1101
-    assert fetch_xor(at, (1 << bits) - 1, order=Order.RELEASE) == 0b0101
+    assert word.fetch_or(at, 0b1100, Order.RELAXED) == 1
+    assert word.fetch_and(at, 0b0111, Order.ACQUIRE) == 0b1101
+    assert word.fetch_xor(at, (1 << bits) - 1, Order.RELEASE) == 0b0101
     assert words.tolist() == [0, (1 << bits) - 6, 0]
 
 
 def test_adds_of_processes() -> None:
     heap = SymmetricHeap(0, 1, 4096)
     at, times = heap.base(0), 10_000
-    children = [
-        in_child(lambda: [_runtime.fetch_add64(at, 1, order=Order.RELAXED) for _ in range(times)]) for _ in range(4)
-    ]
+    children = [in_child(lambda: [WORDS[8].fetch_add(at, 1, Order.RELAXED) for _ in range(times)]) for _ in range(4)]
     assert all(map(succeeded, children))
-    assert _runtime.load64(at, order=Order.RELAXED) == 4 * times
+    assert WORDS[8].load(at, Order.RELAXED) == 4 * times
 
 
 def test_barrier_of_processes() -> None:
@@ -74,9 +76,9 @@ def test_barrier_of_processes() -> None:
 
     def take_part() -> None:
         for i in range(rounds):
-            _runtime.fetch_add64(heap.base(0), 1, order=Order.RELAXED)
+            WORDS[8].fetch_add(heap.base(0), 1, Order.RELAXED)
             assert block.host_barrier.wait(block.host_barrier.arrive(), HANG_SECONDS)
-            seen = _runtime.load64(heap.base(0), order=Order.RELAXED)
+            seen = WORDS[8].load(heap.base(0), Order.RELAXED)
             assert (i + 1) * n <= seen <= (i + 2) * n - 1 or (i == rounds - 1 and seen == n * rounds)
 
     assert all(list(map(succeeded, [in_child(take_part) for _ in range(n)])))
@@ -128,19 +130,41 @@ def test_heap_places() -> None:
     assert heap.find(heap.base(1)) == (1, 0) and heap.find(heap.base(0) + 8191) == (0, 8191)
     for outside in (0, heap.base(0) - 1, heap.base(0) + 8192, heap.base(1) + 8192, (1 << 64) - 1):
         assert heap.find(outside) is None
-    np.frombuffer(heap.memory(0), dtype=np.uint8)[5:9] = [1, 2, 3, 4]
+    memory(heap, 0)[5:9] = [1, 2, 3, 4]
     heap.write(1, 100, heap.base(0) + 5, 4)
-    assert np.frombuffer(heap.memory(1), dtype=np.uint8)[99:105].tolist() == [0, 1, 2, 3, 4, 0]
-    assert np.frombuffer(peer.memory(0), dtype=np.uint8)[5:9].tolist() == [1, 2, 3, 4]
+    assert memory(heap, 1)[99:105].tolist() == [0, 1, 2, 3, 4, 0]
+    assert memory(peer, 0)[5:9].tolist() == [1, 2, 3, 4]
     with pytest.raises(IndexError, match="4 bytes at offset 8190 leave the symmetric heap of PE 1"):
         heap.write(1, 8190, heap.base(0), 4)
     with pytest.raises(RuntimeError, match="cannot copy to address 0x8: Bad address"):
         heap.read(1, 0, 8, 4)
 
 
-def test_memory_outlives_the_heap() -> None:
+def test_memory_ends_with_the_heap() -> None:
     heap = SymmetricHeap(0, 1, 4096)
-    array = np.frombuffer(heap.memory(0), dtype=np.uint8)
+    begin, maps = f"{heap.base(0):x}-", Path("/proc/self/maps")
+    assert begin in maps.read_text()
     del heap
-    array[:] = 7
-    assert array.sum() == 7 * 4096
+    assert begin not in maps.read_text()
+
+
+def test_failures_are_exceptions() -> None:
+    with pytest.raises(RuntimeError, match=r"Cannot allocate memory|File too large|Invalid argument"):
+        SymmetricHeap(0, 1, 1 << 62)
+    with pytest.raises(RuntimeError, match="Bad file descriptor"):
+        ControlBlock.open(1 << 20, 2)
+    with pytest.raises(ctypes.ArgumentError):
+        WORDS[8].load(1.5, Order.RELAXED)  # type: ignore[arg-type]
+
+
+def test_a_wait_sleeps_longer_and_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    backoff = Backoff()
+    for _ in range(50):
+        backoff.pause()
+    assert len(slept) == 50 - 32 and slept[:6] == pytest.approx([5e-6 * 2**i for i in range(6)])
+    assert slept == sorted(slept) and slept[-1] == 200e-6
+    backoff.reset()
+    backoff.pause()
+    assert len(slept) == 18

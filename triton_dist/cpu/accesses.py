@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_dist._C._runtime import SymmetricHeap
+from triton_dist.cpu.runtime.heap import SymmetricHeap
 
 __all__ = ["Ranges", "joined", "may_touch", "of_pointers"]
 

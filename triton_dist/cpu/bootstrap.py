@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from triton_dist._C import _runtime
 from triton_dist.bootstrap import memfd
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.bootstrap.launch import Launch
+from triton_dist.cpu.runtime.control import ControlBlock
+from triton_dist.cpu.runtime.heap import SymmetricHeap
 from triton_dist.decoding import integer, record
 
 __all__ = ["DESCRIPTOR", "join"]
@@ -20,7 +21,7 @@ _CARD = record(integer(1, 1 << 62), DESCRIPTOR, integer(-1, (1 << 31) - 1))
 """Bytes that users may ask for, the descriptor of the heap, and PE 0's of the control block."""
 
 
-def join(launch: Launch, size: int, reserved: int) -> tuple[_runtime.SymmetricHeap, _runtime.ControlBlock]:
+def join(launch: Launch, size: int, reserved: int) -> tuple[SymmetricHeap, ControlBlock]:
     """Make this PE's heap, map the others', and open the control block that PE 0 makes.
 
     The heap has room for ``size`` bytes, which users ask for, and ``reserved`` bytes more.
@@ -30,8 +31,8 @@ def join(launch: Launch, size: int, reserved: int) -> tuple[_runtime.SymmetricHe
     """
     _check_one_machine(launch)
     pe, n_pes = launch.pe, launch.n_pes
-    heap = _runtime.SymmetricHeap(pe, n_pes, size + reserved)
-    control = _runtime.ControlBlock.create(n_pes) if pe == 0 else None
+    heap = SymmetricHeap(pe, n_pes, size + reserved)
+    control = ControlBlock.create(n_pes) if pe == 0 else None
     cards = launch.exchange_values("heap", [size, heap.fd, control.fd if control else -1], _CARD)
     for other, (theirs, _, _) in enumerate(cards):
         if theirs != size:
@@ -42,7 +43,7 @@ def join(launch: Launch, size: int, reserved: int) -> tuple[_runtime.SymmetricHe
     if control is None:
         with _explained(launch, 0):
             fd = memfd.open_of(launch.members[0].pid, cards[0][2], "control")
-            control = _runtime.ControlBlock.open(fd, n_pes)
+            control = ControlBlock.open(fd, n_pes)
     control.enter(pe)
     for other in filter(lambda other: other != pe, range(n_pes)):
         with _explained(launch, other):

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from triton_dist._C._runtime import Order
 from triton_dist._C.op_table import Effect, MemScope, Op, Sem, SignalUpdate, Update
 from triton_dist.check.log import Flag
 from triton_dist.cpu.accesses import Ranges
 from triton_dist.cpu.ops.address_checks import local_array
 from triton_dist.cpu.ops.elements import ELEMENTS, U64, Element
 from triton_dist.cpu.recorder import Recorder, Word
+from triton_dist.cpu.runtime.atomics import Order
 from triton_dist.cpu.world import CpuWorld
 
 __all__ = ["after", "before"]
@@ -131,7 +131,7 @@ def _value(world: CpuWorld, word: Word, element: Element) -> int | None:
     pe, place = word
     if not element.is_integer or place % element.size or place + element.size > world.heap.size:
         return None
-    return element.word.load(world.heap.base(pe) + place, order=Order.RELAXED)
+    return element.word.load(world.heap.base(pe) + place, Order.RELAXED)
 
 
 def _before_atomic(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:

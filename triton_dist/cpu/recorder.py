@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_dist._C._runtime import SymmetricHeap
 from triton_dist._C.op_table import Cmp
 from triton_dist.check.log import HOST, LONGEST_LIST, NONE, Flag, Kind, Log, Place
 from triton_dist.check.log import Program as LoggedProgram
 from triton_dist.cpu import location
 from triton_dist.cpu.accesses import Ranges, joined, of_pointers
 from triton_dist.cpu.program import Program, running
+from triton_dist.cpu.runtime.heap import SymmetricHeap
 from triton_dist.cpu.turn_taking import Turns
 
 __all__ = ["OutsideError", "Recorded", "Recorder", "Word"]

@@ -20,10 +20,10 @@ from itertools import islice
 import greenlet
 
 from triton_dist import environment
-from triton_dist._C._runtime import Backoff
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.cpu import location
 from triton_dist.cpu.program import INTERRUPTED, Program
+from triton_dist.cpu.runtime.backoff import Backoff
 from triton_dist.cpu.schedule import Access
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
 from triton_dist.cpu.world import CpuWorld

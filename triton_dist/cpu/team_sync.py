@@ -11,8 +11,9 @@ import ctypes
 import time
 from collections.abc import Sequence
 
-from triton_dist._C import _runtime
-from triton_dist._C._runtime import Order
+from triton_dist.cpu.runtime.atomics import WORDS, Order
+from triton_dist.cpu.runtime.backoff import Backoff
+from triton_dist.cpu.runtime.heap import SymmetricHeap
 
 __all__ = ["PLACE_BYTES", "MeetingPlace"]
 
@@ -25,28 +26,28 @@ PLACE_BYTES = _FIRST_TEXT + 2 * _TEXT_BYTES
 class MeetingPlace:
     """A team's, at the same ``offset`` of each member's heap. One user on a PE at a time."""
 
-    def __init__(self, heap: _runtime.SymmetricHeap, pe: int, pes: Sequence[int], offset: int) -> None:
+    def __init__(self, heap: SymmetricHeap, pe: int, pes: Sequence[int], offset: int) -> None:
         """The members must meet elsewhere before the first of them arrives: an earlier team may have met here."""
         self._mine = heap.base(pe) + offset
         self._places = [heap.base(member) + offset for member in pes]
         self._count = 0
-        _runtime.store64(self._mine, 0, order=Order.RELEASE)
+        WORDS[8].store(self._mine, 0, Order.RELEASE)
 
     def arrive(self, text: str) -> int:
         """This PE comes, and says ``text``; its ticket. What it wrote before is seen by whoever finds all have come."""
         self._count += 1
         said = text.encode()[: _TEXT_BYTES - 1] + b"\0"
         ctypes.memmove(self._text(self._mine, self._count), said, len(said))
-        _runtime.store64(self._mine, self._count, order=Order.RELEASE)
+        WORDS[8].store(self._mine, self._count, Order.RELEASE)
         return self._count
 
     def passed(self, ticket: int) -> bool:
         """Whether all have come."""
-        return all(_runtime.load64(place, order=Order.ACQUIRE) >= ticket for place in self._places)
+        return all(WORDS[8].load(place, Order.ACQUIRE) >= ticket for place in self._places)
 
     def wait(self, ticket: int, seconds: float) -> bool:
         """Wait for all to come, at most ``seconds``; whether they have."""
-        deadline, backoff = time.monotonic() + seconds, _runtime.Backoff()
+        deadline, backoff = time.monotonic() + seconds, Backoff()
         while not self.passed(ticket):
             if time.monotonic() > deadline:
                 return False

@@ -26,15 +26,17 @@ from typing import NoReturn
 import numpy as np
 
 from triton_dist import environment
-from triton_dist._C._runtime import Order, compare_swap64, fetch_add64, load64, store64
 from triton_dist.bootstrap import memfd
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu.bootstrap import DESCRIPTOR
+from triton_dist.cpu.runtime.atomics import WORDS, Order
 from triton_dist.cpu.schedule import Access, Schedule
 from triton_dist.cpu.shared import words
 from triton_dist.decoding import record, text
 
 __all__ = ["DeadlockError", "Turns"]
+
+_WORD = WORDS[8]
 
 _NOBODY = 0xFFFF
 _HELD = 1 << 16
@@ -182,7 +184,7 @@ class Turns:
     def claim_verdict(self, claimed: int) -> bool:
         """Make it ``claimed`` if nobody has made it anything; whether this PE has."""
         address = self._turn_address + 8 * (_VERDICT - _TURN)
-        return compare_swap64(address, 0, claimed, order=Order.ACQUIRE_RELEASE) == 0
+        return _WORD.compare_swap(address, 0, claimed, Order.ACQUIRE_RELEASE) == 0
 
     @property
     def now(self) -> int:
@@ -192,17 +194,17 @@ class Turns:
     def next_event(self) -> int:
         """A number for something that happens now, larger than all before."""
         # Atomic, since host code runs while others have the turn.
-        return fetch_add64(self._turn_address + 8 * (_EVENTS - _TURN), 1, order=Order.ACQUIRE_RELEASE) + 1
+        return _WORD.fetch_add(self._turn_address + 8 * (_EVENTS - _TURN), 1, Order.ACQUIRE_RELEASE) + 1
 
     # ---- whose turn it is
 
     def _owner(self) -> int:
-        return load64(self._turn_address, order=Order.ACQUIRE) & _NOBODY
+        return _WORD.load(self._turn_address, Order.ACQUIRE) & _NOBODY
 
     def _swap(self, seen: int, owner: int, held: bool) -> bool:
         """Change the turn from what was ``seen``; the upper bits count, so that nothing old is mistaken for it."""
         new = ((seen >> 17) + 1) << 17 | (_HELD if held else 0) | owner
-        return compare_swap64(self._turn_address, seen, new, order=Order.ACQUIRE_RELEASE) == seen
+        return _WORD.compare_swap(self._turn_address, seen, new, Order.ACQUIRE_RELEASE) == seen
 
     def _candidates(self) -> list[int]:
         can = (self._states <= _State.READY) | (
@@ -230,9 +232,9 @@ class Turns:
 
     def _offer(self, pe: int) -> None:
         self.before_passing()
-        seen = load64(self._turn_address, order=Order.ACQUIRE)
+        seen = _WORD.load(self._turn_address, Order.ACQUIRE)
         new = ((seen >> 17) + 1) << 17 | pe
-        store64(self._turn_address, new, order=Order.RELEASE)
+        _WORD.store(self._turn_address, new, Order.RELEASE)
         if pe not in (_NOBODY, self._pe):
             self._ring(pe)
 
@@ -243,7 +245,7 @@ class Turns:
     def _await_turn(self) -> None:
         asleep_since, last = time.monotonic(), ("", -1)
         while True:
-            turn = load64(self._turn_address, order=Order.ACQUIRE)
+            turn = _WORD.load(self._turn_address, Order.ACQUIRE)
             owner, held = turn & _NOBODY, bool(turn & _HELD)
             if self._states[self._pe] == _State.AWAY:  # it came while it was being passed over
                 self._states[self._pe] = _State.READY

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 import torch
 
 from triton_dist import environment
-from triton_dist._C import _runtime
-from triton_dist._C._runtime import Caller
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu import schedule
@@ -24,6 +22,8 @@ from triton_dist.cpu.allocator import CHECKED_GAP, FirstFit, padded
 from triton_dist.cpu.bootstrap import join
 from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_ops import CpuHostOps
+from triton_dist.cpu.runtime.control import Caller, State
+from triton_dist.cpu.runtime.heap import SymmetricHeap
 from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
 from triton_dist.process_state import of_process
@@ -42,7 +42,7 @@ _LOOK_SECONDS = 0.1
 """How often a wait looks whether the awaited PEs still run."""
 
 
-class EndedHeaps(weakref.WeakSet[_runtime.SymmetricHeap]):
+class EndedHeaps(weakref.WeakSet[SymmetricHeap]):
     """Heaps of worlds that have ended while tensors on them live. One for each process, since they outlive worlds."""
 
 
@@ -386,10 +386,10 @@ class CpuWorld(World):
             self._next_look = now + _LOOK_SECONDS
             for pe in range(self.n_pes):
                 state = self.control.state(pe)
-                if state == _runtime.State.LOST:
+                if state == State.LOST:
                     pid = self.control.pid(pe)
                     self.control.abort(pe, f"is lost: its process {pid} was killed, crashed or just ended")
-                elif state == _runtime.State.LEFT and pe in needs and self.control.aborted() is None:
+                elif state == State.LEFT and pe in needs and self.control.aborted() is None:
                     # a PE that fails says so before it leaves, which may be since this function began
                     self._end_if_reported()
                     return f"PE {pe} has left the world"

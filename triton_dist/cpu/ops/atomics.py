@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from triton_dist._C._runtime import Order
 from triton_dist._C.op_table import ElementType, MemScope, Sem
 from triton_dist.cpu.ops.address_checks import the_world, there
-from triton_dist.cpu.ops.elements import ELEMENTS, Element, Word
+from triton_dist.cpu.ops.elements import ELEMENTS, Element
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.program import running
+from triton_dist.cpu.runtime.atomics import Order, Word
 
 __all__ = [
     "atomic_add",
@@ -47,21 +47,21 @@ _R = TypeVar("_R")
 
 
 def _exchange(element: Element, address: int, value: int | float, order: Order) -> int:
-    return element.word.exchange(address, element.bits(value), order=order)
+    return element.word.exchange(address, element.bits(value), order)
 
 
 def _read(element: Element, address: int, value: int | float, order: Order) -> int:
-    return element.word.fetch_or(address, 0, order=order)
+    return element.word.fetch_or(address, 0, order)
 
 
 def _add(element: Element, address: int, value: int | float, order: Order) -> int:
     if element.is_integer:
-        return element.word.fetch_add(address, element.bits(value), order=order)
+        return element.word.fetch_add(address, element.bits(value), order)
     more = element.number(element.bits(value))
-    seen = element.word.load(address, order=Order.RELAXED)
+    seen = element.word.load(address, Order.RELAXED)
     while True:
         total = element.bits_of(element.number(seen) + more)
-        before = element.word.compare_swap(address, seen, total, order=order)
+        before = element.word.compare_swap(address, seen, total, order)
         if before == seen:
             return before
         seen = before
@@ -71,7 +71,7 @@ def _bitwise(instruction: Callable[[Word], Callable[..., int]]) -> _Update:
     def update(element: Element, address: int, value: int | float, order: Order) -> int:
         if not element.is_integer:
             raise ValueError(f"and, or and xor are for integers, not {element.name}")
-        return instruction(element.word)(address, element.bits(value), order=order)
+        return instruction(element.word)(address, element.bits(value), order)
 
     return update
 
@@ -139,7 +139,7 @@ def atomic_compare_swap(
     address = there(world, "dst", dst, pe, element.size)
     expected = element.bits(cond)
     running().outstanding.before_update(pe)
-    before = element.word.compare_swap(address, expected, element.bits(value), order=_ORDERS[sem])
+    before = element.word.compare_swap(address, expected, element.bits(value), _ORDERS[sem])
     if before == expected:
         moved()  # it has what it wanted
     else:

@@ -6,36 +6,17 @@ register of Triton's plugin ops holds a half. Memory and its atomics know words 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_dist._C import _runtime
 from triton_dist._C.op_table import ElementType
 from triton_dist.cpu import bfloat16
+from triton_dist.cpu.runtime.atomics import WORDS, Word
 
 __all__ = ["ELEMENTS", "U64", "Element", "Word"]
-
-
-@dataclass(frozen=True)
-class Word:
-    """Atomic operations on words of one size, by address; each takes the keyword ``order``."""
-
-    load: Callable[..., int]
-    store: Callable[..., None]
-    exchange: Callable[..., int]
-    fetch_add: Callable[..., int]
-    fetch_and: Callable[..., int]
-    fetch_or: Callable[..., int]
-    fetch_xor: Callable[..., int]
-    compare_swap: Callable[..., int]
-
-    @staticmethod
-    def of(size: int) -> Word:
-        return Word(**{name: getattr(_runtime, f"{name}{8 * size}") for name in Word.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
@@ -52,7 +33,7 @@ class Element:
 
     @property
     def word(self) -> Word:
-        return _WORDS[self.size]
+        return WORDS[self.size]
 
     @property
     def is_integer(self) -> bool:
@@ -111,8 +92,6 @@ class Element:
             return bfloat16.encode(computed)
         return computed.astype(self.stored, copy=False)
 
-
-_WORDS = {size: Word.of(size) for size in (1, 2, 4, 8)}
 
 ELEMENTS = {
     kind: Element(kind.name.lower(), np.dtype(stored))

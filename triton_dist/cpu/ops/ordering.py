@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from triton_dist._C import _runtime
 from triton_dist._C.op_table import ThreadScope
 from triton_dist.cpu.ops.address_checks import the_world
 from triton_dist.cpu.ops.query import the_team
 from triton_dist.cpu.program import running
+from triton_dist.cpu.runtime import atomics
 from triton_dist.world.teams import Team
 
 __all__ = ["barrier", "barrier_all", "fence", "meet", "pe_fence", "pe_quiet", "quiet", "sync", "sync_all"]
@@ -15,23 +15,23 @@ __all__ = ["barrier", "barrier_all", "fence", "meet", "pe_fence", "pe_quiet", "q
 def fence() -> None:
     the_world()
     running().outstanding.fence()
-    _runtime.fence()
+    atomics.fence()
 
 
 def quiet() -> None:
     the_world()
     running().outstanding.arrive()
-    _runtime.fence()
+    atomics.fence()
 
 
 def pe_fence(pe: int) -> None:
     running().outstanding.fence(the_world().check_pe(pe))
-    _runtime.fence()
+    atomics.fence()
 
 
 def pe_quiet(pe: int) -> None:
     running().outstanding.arrive(the_world().check_pe(pe))
-    _runtime.fence()
+    atomics.fence()
 
 
 def barrier_all(scope: ThreadScope) -> None:

@@ -10,12 +10,12 @@ import ctypes
 from collections.abc import Callable
 from functools import partial
 
-from triton_dist._C._runtime import Order
 from triton_dist._C.op_table import ElementType, ThreadScope
 from triton_dist.cpu.ops.address_checks import count_of, offset, the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.program import running
+from triton_dist.cpu.runtime.atomics import Order
 from triton_dist.cpu.world import CpuWorld
 
 __all__ = ["g", "getmem", "getmem_nbi", "ibget", "ibput", "iget", "iput", "p", "putmem", "putmem_nbi"]
@@ -147,7 +147,7 @@ def p(dst: int, value: int | float, pe: int, type: ElementType) -> None:
     """A relaxed store: it orders nothing."""
     element = ELEMENTS[type]
     running().outstanding.before_update(pe)
-    element.word.store(there(the_world(), "dst", dst, pe, element.size), element.bits(value), order=Order.RELAXED)
+    element.word.store(there(the_world(), "dst", dst, pe, element.size), element.bits(value), Order.RELAXED)
     moved()
 
 
@@ -155,6 +155,6 @@ def g(src: int, pe: int, type: ElementType) -> int | float:
     world = the_world()
     element = ELEMENTS[type]
     address = there(world, "src", src, pe, element.size)
-    value = element.result(element.word.load(address, order=Order.ACQUIRE))
+    value = element.result(element.word.load(address, Order.ACQUIRE))
     looked(world, "g", address, value)
     return value

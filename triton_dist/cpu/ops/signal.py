@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from triton_dist._C._runtime import Order
 from triton_dist._C.op_table import Cmp, SignalUpdate, ThreadScope
 from triton_dist.cpu.ops.address_checks import count_of, here, offset, the_world, there
 from triton_dist.cpu.ops.elements import U64
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.ops.sync import wait_for
 from triton_dist.cpu.program import running
+from triton_dist.cpu.runtime.atomics import Order
 
 __all__ = ["putmem_signal", "putmem_signal_nbi", "signal_fetch", "signal_op", "signal_wait_until"]
 
@@ -36,7 +36,7 @@ putmem_signal_nbi = putmem_signal
 def signal_fetch(sig_addr: int) -> int | float:
     world = the_world()
     address = here(world, "sig_addr", sig_addr, 1, U64.size)
-    signal = U64.word.load(address, order=Order.ACQUIRE)
+    signal = U64.word.load(address, Order.ACQUIRE)
     looked(world, "signal_fetch", address, signal)
     return U64.result(signal)
 
@@ -48,5 +48,5 @@ def signal_wait_until(sig_addr: int, cmp_value: int, cmp: Cmp) -> int | float:
 
 def _update(address: int, signal: int, sig_op: SignalUpdate) -> None:
     update = U64.word.store if sig_op is SignalUpdate.SET else U64.word.fetch_add
-    update(address, U64.bits(signal), order=Order.RELEASE)
+    update(address, U64.bits(signal), Order.RELEASE)
     moved()

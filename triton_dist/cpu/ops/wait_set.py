@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from triton_dist._C._runtime import Order
 from triton_dist._C.op_table import Cmp, ElementType
 from triton_dist.comparisons import COMPARE, SIGNS
 from triton_dist.cpu.ops.address_checks import count_of, here, local_array, the_world
 from triton_dist.cpu.ops.elements import ELEMENTS, Element
+from triton_dist.cpu.runtime.atomics import Order
 from triton_dist.cpu.world import CpuWorld
 
 __all__ = ["Watched"]
@@ -60,7 +60,7 @@ class Watched:
 
     def word(self, index: int) -> int:
         """What is there now."""
-        return self.element.word.load(self.begin + index * self.element.size, order=Order.ACQUIRE)
+        return self.element.word.load(self.begin + index * self.element.size, Order.ACQUIRE)
 
     def places(self) -> tuple[tuple[int, int], ...]:
         """PE and offset of each."""
