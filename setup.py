@@ -1,0 +1,45 @@
+"""`python setup.py bdist_wheel`, for tools that call it: the same wheel as `pip wheel .` makes, which reads pyproject.toml.
+
+Both run the same CMake build through scikit-build-core, here its plugin for setuptools. What a package is called, needs
+and installs stands in pyproject.toml alone; this file only says to setuptools which files that are.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+os.environ["TRITON_DIST_SETUP_PY"] = "1"  # pyproject.toml has options that the plugin for setuptools does not take
+
+from setuptools import find_namespace_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+HOOK = "triton_dist.pth"
+
+
+class BuildWithHook(build_py):
+    """Puts the start-up hook beside the modules."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            shutil.copyfile(HOOK, Path(self.build_lib, HOOK))
+
+    def get_outputs(self, *arguments, **keywords):
+        return [*super().get_outputs(*arguments, **keywords), str(Path(self.build_lib, HOOK))]
+
+
+class WheelForEveryPython(bdist_wheel):
+    """The binaries are for a platform, and for no version of Python."""
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    cmake_source_dir=".",
+    packages=find_namespace_packages(include=["triton_dist", "triton_dist.*"], exclude=["triton_dist._C*"]),
+    package_data={"triton_dist": ["py.typed"]},
+    py_modules=["_triton_dist_info", "_triton_dist_loader"],
+    cmdclass={"build_py": BuildWithHook, "bdist_wheel": WheelForEveryPython},
+)
