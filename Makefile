@@ -7,6 +7,7 @@
 #   make bench    run the benchmarks                  make docs     write docs/ops.md and tested.md anew
 #   make build    build the plugin and the runtime into triton_dist/_C         CMAKE_ARGS="-DTRITON_DIR=… -DMLIR_DIR=…"
 #   make plugins  build also the plugins for the other versions of Triton that are supported (downloads some 700 MB, once)
+#   make wheels   build the source distribution and the wheel for every Python and every supported Triton, into dist/
 #   make clean    remove what was built (not .venv)
 #
 # PYTHON=python3.12 picks the interpreter; PIP_ARGS=… is handed to pip (on a machine without a GPU, an index that holds
@@ -25,7 +26,7 @@ EXTRAS := dev $(if $(GPUS),cuda13 bench)
 TEST_PROCESSES := $(if $(GPUS),,-n2 --dist=loadfile)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 
-.PHONY: demo test lint format bench docs build plugins clean
+.PHONY: demo test lint format bench docs build plugins wheels clean
 .DEFAULT_GOAL := build
 
 demo: build
@@ -42,7 +43,7 @@ docs: build
 	@$(PY) scripts/op_coverage.py > docs/tested.md
 	@$(PY) scripts/results_index.py > benchmarks/results/README.md
 
-lint: build/build.ninja # which also puts the extension module's types where mypy finds them
+lint: build/build.ninja
 	@cmake --build build --target op_table
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
@@ -59,6 +60,11 @@ build: build/build.ninja
 
 plugins: build/build.ninja
 	@cmake --build build --target plugins
+
+wheels: $(VENV)/.ready
+	@$(PY) scripts/extras.py wheels >$(VENV)/requirements-wheels.txt
+	@$(PY) -m pip install -q $(PIP_ARGS) -r $(VENV)/requirements-wheels.txt
+	@bash scripts/build_wheels.sh $(abspath $(PY)) $(CMAKE_ARGS)
 
 build/build.ninja: $(VENV)/.ready
 	@echo "== Configuring (build/configure.log)"

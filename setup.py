@@ -1,4 +1,4 @@
-"""`python setup.py bdist_wheel`, for tools that call it: the same wheel as `pip wheel .` makes, which reads pyproject.toml.
+"""`python setup.py bdist_wheel`, for tools that call it: the wheel that `pip wheel .` makes by pyproject.toml.
 
 Both run the same CMake build through scikit-build-core, here its plugin for setuptools. What a package is called, needs
 and installs stands in pyproject.toml alone; this file only says to setuptools which files that are.
@@ -36,7 +36,7 @@ class WheelForEveryPython(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-setup(
+distribution = setup(
     cmake_source_dir=".",
     packages=find_namespace_packages(include=["triton_dist", "triton_dist.*"], exclude=["triton_dist._C*"]),
     package_data={"triton_dist": ["py.typed"]},

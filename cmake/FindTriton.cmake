@@ -27,7 +27,7 @@ list(SORT llvms COMPARE NATURAL)
 list(GET llvms 0 Triton_OLDEST_LLVM)
 list(GET Triton_SUPPORTED 0 Triton_OLDEST)
 list(JOIN Triton_SUPPORTED ", " supported_versions_text)
-file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/../pyproject.toml required REGEX "^dependencies = ") # the version that is tested most
+file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/../pyproject.toml required REGEX "^requires = ") # the version that is tested most
 string(REGEX MATCH "triton==[0-9.]+" required "${required}")
 set(how_to_get "${Python_EXECUTABLE} -m pip install ${required}")
 

@@ -30,7 +30,7 @@ foreach(name MLIR LLVM)
   if(NOT EXISTS ${${name}_DIR}/${name}Config.cmake)
     message(FATAL_ERROR "No ${name}Config.cmake in ${${name}_DIR}. Debian/Ubuntu: apt-get install ${apt_packages}\n"
                         "(a distribution without them: see apt.llvm.org), or name an LLVM with -DMLIR_DIR= and -DLLVM_DIR=.\n"
-                        "${why_not_fetched}To build for the installed Triton alone: -DALSO_FOR_TRITON=none, the default")
+                        "${why_not_fetched}To build for one Triton alone: -DALSO_FOR_TRITON=none (pip install . -C cmake.define.ALSO_FOR_TRITON=none)")
   endif()
 endforeach()
 

@@ -1,14 +1,32 @@
 # Plugins for other versions of Triton than the one that was found. A plugin fits one libtriton.so, and one CMake project can
 # use one MLIR, so each is built by a project of its own: the same sources, configured for the unpacked wheel of that version.
 #
-#   ALSO_FOR_TRITON      versions whose plugins are part of every build, and of a wheel; `all` for all that are supported, or
-#                        `none`, the default
+#   ALSO_FOR_TRITON      versions whose plugins are part of every build, and of a wheel; `all` for all that are supported;
+#                        `none`, the default but for pip; or `environment`, pip's default: that of the environment which
+#                        pip installs into, and all where that has no Triton yet
 # gives
 #   OTHER_PLUGIN_FILES   those plugins
 # and the targets plugin-VERSION, one for each supported version, and `plugins` for all of them
-set(ALSO_FOR_TRITON none CACHE STRING "Versions of Triton to build plugins for besides the one found, or all, or none")
+if(SKBUILD_STATE MATCHES "wheel|editable")
+  set(default environment)
+else()
+  set(default none)
+endif()
+set(ALSO_FOR_TRITON ${default} CACHE STRING "Versions of Triton to build plugins for besides the one found, or all, none, environment")
 
-if(ALSO_FOR_TRITON STREQUAL "all")
+if(ALSO_FOR_TRITON STREQUAL "environment")
+  # pip builds with packages of its own, which it shows Python by PYTHONPATH; -I looks past them.
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -I -c "import importlib.metadata as m; print(m.version('triton').partition('+')[0])"
+    OUTPUT_VARIABLE wanted OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE absent)
+  if(absent)
+    set(wanted ${Triton_SUPPORTED})
+  elseif(NOT wanted IN_LIST Triton_SUPPORTED)
+    message(WARNING "This environment has Triton ${wanted}, and the plugin supports ${supported_versions_text}: "
+                    "triton_dist will not work in it before one of those is installed")
+    set(wanted "")
+  endif()
+elseif(ALSO_FOR_TRITON STREQUAL "all")
   set(wanted ${Triton_SUPPORTED})
 elseif(ALSO_FOR_TRITON STREQUAL "none")
   set(wanted "")
@@ -17,7 +35,7 @@ else()
 endif()
 foreach(version ${wanted})
   if(NOT version IN_LIST Triton_SUPPORTED)
-    message(FATAL_ERROR "ALSO_FOR_TRITON names Triton ${version}; the plugin supports ${supported_versions_text}; or say all, or none.")
+    message(FATAL_ERROR "ALSO_FOR_TRITON names Triton ${version}; the plugin supports ${supported_versions_text}; or say all, none, or environment.")
   endif()
 endforeach()
 

@@ -20,7 +20,7 @@ import triton_dist
 REPOSITORY = Path(__file__).parents[2]
 SUPPORTED = json.loads((REPOSITORY / "cmake" / "supported_triton.json").read_text())
 NEWEST = list(SUPPORTED)[-1]
-[REQUIRED] = [one for one in importlib.metadata.requires("triton-dist") or [] if re.fullmatch(r"triton==\S+", one)]
+REQUIRED = f"triton=={next(iter(SUPPORTED))}"
 LLVM = SUPPORTED[importlib.metadata.version("triton")]["llvm"]
 SITE_PACKAGES = Path(sysconfig.get_path("platlib"))
 
@@ -148,6 +148,33 @@ def test_plugins_for_other_versions_are_built_when_asked(configure: Configure, a
     )
 
 
+def environment_with_triton(tmp_path: Path, version: str) -> Path:
+    """The Python of an environment that says which Triton it has, if any."""
+    venv.EnvBuilder(symlinks=True).create(tmp_path / "environment")
+    [site_packages] = (tmp_path / "environment" / "lib").glob("python*/site-packages")
+    if version:
+        facts = site_packages / f"triton-{version}.dist-info" / "METADATA"
+        facts.parent.mkdir()
+        facts.write_text(f"Metadata-Version: 2.1\nName: triton\nVersion: {version}\n")
+    return tmp_path / "environment" / "bin" / "python"
+
+
+@pytest.mark.parametrize(
+    ("version", "built"), [(NEWEST, [NEWEST]), (f"{NEWEST}+git12", [NEWEST]), ("", list(SUPPORTED)[1:]), ("3.6.0", [])]
+)
+def test_pip_builds_for_the_triton_of_the_environment(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, built: list[str]
+) -> None:
+    python = environment_with_triton(tmp_path, version)
+    monkeypatch.setenv("PYTHONPATH", str(SITE_PACKAGES))
+    result = configure("-DSKBUILD_STATE=editable", python=python)
+    assert result.returncode == 0, said(result)
+    assert ("This environment has Triton 3.6.0" in said(result)) == (version == "3.6.0")
+    folder = Path(re.findall(r"written to: (\S+)", said(result))[-1])
+    planned = subprocess.run(["ninja", "-C", folder, "-n", "-v"], capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"fetch_triton.py (\S+)", planned) == built
+
+
 def test_a_plugin_for_an_unsupported_version_is_refused(configure: Configure) -> None:
     result = configure("-DALSO_FOR_TRITON=3.6.0")
     assert result.returncode != 0
@@ -174,12 +201,6 @@ def test_a_folder_without_nvshmem_is_refused(find: Configure, tmp_path: Path) ->
 
 
 # Python, MLIR and what LLVM needs
-
-
-def test_a_python_without_pybind11_is_told_to_install_it(configure: Configure, bare_python: Path) -> None:
-    result = configure(python=bare_python)
-    assert result.returncode != 0
-    assert f"{bare_python} -m pip install pybind11" in said(result)
 
 
 @pytest.mark.parametrize("variable", ["MLIR_DIR", "LLVM_DIR"])

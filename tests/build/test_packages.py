@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
+import re
 import subprocess
 import sys
 import sysconfig
@@ -96,6 +98,37 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
     }
 
 
+def test_the_wheel_is_for_every_python(wheel: Path) -> None:
+    assert wheel.name.split("-")[2:] == ["py3", "none", "linux_x86_64.whl"]
+    tags = zipfile.ZipFile(wheel).read(f"{'-'.join(wheel.name.split('-')[:2])}.dist-info/WHEEL").decode()
+    assert "Root-Is-Purelib: false" in tags
+
+
+def test_setup_py_takes_the_same_files(wheel: Path, sources: Path, tmp_path: Path) -> None:
+    """CMake builds the same for both; setuptools finds the other files by itself, and has the tag from setup.py."""
+    program = f"""import sys
+sys.argv[1:] = ["-q", "build_py", "-d", {str(tmp_path)!r}]
+import setup
+print(*setup.WheelForEveryPython(setup.distribution).get_tag()[:2])"""
+    assert run(sources / ".venv" / "bin" / "python", "-c", program, cwd=sources).split()[-2:] == ["py3", "none"]
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if "/_C/" not in name and ".dist-info/" not in name}
+    assert found == held
+
+
+@pytest.mark.skipif(
+    tuple(map(int, platform.libc_ver()[1].split("."))) > (2, 36), reason="this glibc's headers name newer functions"
+)
+def test_the_binaries_need_an_old_glibc_only(wheel: Path, tmp_path: Path) -> None:
+    """What is built on a recent distribution runs where a wheel of manylinux_2_28 must."""
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = [archive.extract(name, tmp_path) for name in archive.namelist() if name.endswith(".so")]
+    assert len(libraries) >= 2
+    for library in libraries:
+        needed = re.findall(r"GLIBC_2\.(\d+)", run("objdump", "-T", library, cwd=tmp_path))
+        assert needed and max(map(int, needed)) <= 28, library
+
+
 def test_building_a_wheel_leaves_the_sources_alone(wheel: Path, sources: Path) -> None:
     assert wheel.exists()
     assert not (sources / "triton_dist" / "_C").exists()
@@ -109,7 +142,7 @@ def test_an_installed_wheel_works(installed: Path, tmp_path: Path, program: str)
     assert has_plugin == "True"
 
 
-def test_the_installed_extension_loads(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_runtime_loads(installed: Path, tmp_path: Path) -> None:
     run(installed, "-c", "import triton_dist.cpu.runtime.heap", cwd=tmp_path)
 
 
