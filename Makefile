@@ -21,7 +21,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 CLANG_FORMAT ?= clang-format-22
 GPUS := $(shell nvidia-smi -L 2>/dev/null)
-EXTRAS := dev $(if $(GPUS),cuda13 bench)
+EXTRAS := dev mlir $(if $(GPUS),cuda13 bench)
 # Two test files at a time; one where there are GPUs, which tests do not share.
 TEST_PROCESSES := $(if $(GPUS),,-n2 --dist=loadfile)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')

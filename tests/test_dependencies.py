@@ -32,11 +32,13 @@ def _sources(*folders: str) -> list[Path]:
 
 
 ORDER = (
-    *("environment", "decoding", "process_state", "torch_api", "triton_api", "_C", "comparisons"),  # alone
+    *("environment", "decoding", "process_state", "torch_api", "triton_api"),  # alone
+    *("mlir_bindings", "_C", "comparisons"),  # what the build makes, and its tables
     *("bootstrap", "testing", "check"),  # processes: how they find each other, how they are started, what they did
     *("compiler", "language"),  # kernels become code
     *("world", "cpu", "gpu"),  # the contract, and what keeps it
     *("compile_check", "compat", "api", "autotune", "triton_dist"),  # the public names
+    *("ahead_of_time", "mlir"),  # kernels for elsewhere, and from elsewhere
     *("kernels", "tensor_parallel", "spawning", "profiler_utils", "utils", "demo", "info"),  # what uses them
 )
 """Packages and modules of the package, from the lowest: each imports those before it only. ``triton_dist`` is its

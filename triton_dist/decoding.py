@@ -7,10 +7,24 @@ tuples. No name in the data is used to create an object.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["DecodingError", "Schema", "boolean", "decode", "integer", "optional", "record", "sequence", "text"]
+__all__ = [
+    "DecodingError",
+    "Schema",
+    "boolean",
+    "decode",
+    "fields",
+    "integer",
+    "mapping",
+    "matching",
+    "optional",
+    "record",
+    "sequence",
+    "text",
+]
 
 Schema = Callable[[Any], Any]
 
@@ -89,6 +103,52 @@ def record(*schemas: Schema) -> Schema:
         return tuple([schema(item) for schema, item in zip(schemas, value, strict=True)])
 
     return check
+
+
+def fields(**schemas: Schema) -> Schema:
+    """An object with exactly these members; a dict. An error names the member."""
+
+    def check(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise DecodingError(f"{_shown(value)} where an object with {', '.join(schemas)} is expected")
+        if missing := schemas.keys() - value.keys():
+            raise DecodingError(f"there is no {min(missing)}")
+        if unknown := value.keys() - schemas.keys():
+            raise DecodingError(f"there is an unknown member {ascii(min(unknown))[:60]}")
+        return {name: _member(name, schema, value[name]) for name, schema in schemas.items()}
+
+    return check
+
+
+def mapping(key: Schema, value: Schema, limit: int) -> Schema:
+    """An object of up to ``limit`` members with names that ``key`` and values that ``value`` accept; a dict."""
+
+    def check(members: Any) -> dict[str, Any]:
+        if type(members) is not dict or len(members) > limit:
+            raise DecodingError(f"{_shown(members)} where an object of up to {limit} members is expected")
+        return {key(name): _member(name, value, member) for name, member in members.items()}
+
+    return check
+
+
+def matching(pattern: str, what: str) -> Schema:
+    """A text that a regular expression matches as a whole; ``what`` it is, for errors."""
+
+    def check(value: Any) -> str:
+        if type(value) is not str or not re.fullmatch(pattern, value):
+            raise DecodingError(
+                f"{ascii(value)[:60] if type(value) is str else _shown(value)} where {what} is expected"
+            )
+        return value
+
+    return check
+
+
+def _member(name: str, schema: Schema, value: Any) -> Any:
+    try:
+        return schema(value)
+    except DecodingError as error:
+        raise DecodingError(f"{name}: {error}") from None
 
 
 def _shown(value: Any) -> str:

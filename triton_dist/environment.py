@@ -197,6 +197,14 @@ VARIABLES: dict[str, Variable] = {
             "flag",
         ),
         Variable(
+            "TRITON_DIST_MLIR_BINDINGS",
+            _choice("mlir", "jaxlib.mlir", "iree.compiler"),
+            None,
+            "The package whose MLIR bindings triton_dist.mlir is used with. Unset: one that the program has imported, "
+            "else the first of these that is installed.",
+            "mlir, jaxlib.mlir or iree.compiler",
+        ),
+        Variable(
             "TRITON_DIST_DISABLE_PLUGIN",
             _flag,
             False,

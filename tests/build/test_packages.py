@@ -77,12 +77,15 @@ def test_the_source_distribution_holds_what_the_build_needs(sources: Path) -> No
 def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     assert {
+        "_triton_dist_compile.py",
         "_triton_dist_info.py",
         "_triton_dist_loader.py",
         "triton_dist.pth",
+        "triton_dist/ahead_of_time/triton_dist_kernel.h",
         f"triton_dist/_C/libtriton_dist_plugin-{TRITON}.so",
         f"triton_dist/_C/libtriton_dist_plugin-{TRITON}.json",
         "triton_dist/_C/op_table.py",
+        "triton_dist/_C/shmem_op_classes.py",
         "triton_dist/_C/p2p_nvptx64.bc",
         "triton_dist/_C/p2p_amdgcn.bc",
         "triton_dist/_C/p2p_state.json",
@@ -91,6 +94,7 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
         "triton_dist/py.typed",
     } <= held
     assert {name.partition("/")[0].partition("-")[0] for name in held} == {
+        "_triton_dist_compile.py",
         "_triton_dist_info.py",
         "_triton_dist_loader.py",
         "triton_dist.pth",

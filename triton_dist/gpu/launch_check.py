@@ -24,7 +24,7 @@ from triton_dist.gpu import module_state
 from triton_dist.gpu.waiting_kernels import WaitingKernels
 from triton_dist.process_state import of_process
 
-__all__ = ["CheckedLauncher", "LaunchChecks", "Requirements", "SymmetricMemory", "install"]
+__all__ = ["CheckedLauncher", "LaunchChecks", "Requirements", "SymmetricMemory", "install", "place_checks"]
 
 _HIDDEN = triton_api.LAUNCHER_ARGUMENTS
 
@@ -86,6 +86,15 @@ def _place_checks(kernel: Any) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+    place_checks(kernel)
+
+
+def place_checks(kernel: Any) -> None:
+    """Put our launchers in front of that of a loaded kernel with shmem ops, ``_run``.
+
+    ``kernel`` is Triton's, or has the same ``name, module, function, metadata`` and ``src.fn.arg_names``.
+    """
+    facts = kernel.metadata.shmem
     if environment.get("TRITON_DIST_LAUNCH_CHECKS"):
         kernel._run = _checked(kernel, facts)
     if sites := facts.get("waits"):

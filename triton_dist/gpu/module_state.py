@@ -86,7 +86,8 @@ class LoadedModules:
                 if self._world is not None and module.transport == transport and function not in self._waiting:
                     self._world.fill[transport](module)
 
-    def _loaded(self, module: int, function: int, name: str, metadata_group: Mapping[str, str], key: str) -> None:
+    def add(self, module: int, function: int, name: str) -> None:
+        """A module was loaded for kernel ``name`` on the current GPU. It is filled as soon as there is a world."""
         transport = _transport(module)
         if transport is None:
             return
@@ -98,6 +99,14 @@ class LoadedModules:
             finally:  # also when filling failed: Triton keeps the module and would launch it at the next call
                 self._place_guard()
 
+    def check_filled(self, function: int) -> None:
+        """Raise RuntimeError before the launch of a kernel whose module waits to be filled, which would crash."""
+        if function in self._waiting:
+            self._refuse_module(self._modules[function])
+
+    def _loaded(self, module: int, function: int, name: str, metadata_group: Mapping[str, str], key: str) -> None:
+        self.add(module, function, name)
+
     def _fill(self, function: int) -> None:
         module = self._modules[function]
         if self._world is not None and self._world.device == module.device and module.transport in self._world.fill:
@@ -108,11 +117,9 @@ class LoadedModules:
         triton_api.guard_launches(self._refuse, on=bool(self._waiting))
 
     def _refuse(self, metadata: Any) -> None:
-        """Before a launch: an error for a kernel whose module is not filled, which would crash."""
-        function = metadata.get()["function"]
-        if function not in self._waiting:
-            return
-        module = self._modules[function]
+        self.check_filled(metadata.get()["function"])
+
+    def _refuse_module(self, module: Module) -> None:
         if self._world is None:
             raise RuntimeError(
                 f"kernel {module.kernel} uses shmem ops, and there is no world: call triton_dist.init() first"

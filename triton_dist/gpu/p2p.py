@@ -6,6 +6,7 @@ knows an offset.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,11 @@ import numpy as np
 import _triton_dist_loader
 
 __all__ = [
+    "layout_version",
     "max_pes",
     "max_teams",
     "state",
+    "state_layout",
     "state_symbol",
     "sync_bytes",
     "team_of",
@@ -67,6 +70,19 @@ def state(pe: int, distances: Sequence[int], sync: int, teams: Mapping[int, rang
 def state_symbol() -> str:
     """The global of a module that takes the state."""
     return str(_layout()["symbol"])
+
+
+def state_layout() -> dict[str, int]:
+    """Sizes, limits and offsets in bytes of the state, as a C program takes them."""
+    layout = _layout()
+    numbers = {name: layout[name] for name in ("state_bytes", "sync_bytes", "max_pes", "team_bytes")}
+    numbers |= {f"{name}_offset": offset for name, offset in layout["offsets"].items()}
+    return numbers | {f"team_{name}_offset": offset for name, offset in layout["team_offsets"].items()}
+
+
+def layout_version() -> str:
+    """Tells a layout from others: kernels that were linked with another one cannot be given a state."""
+    return hashlib.sha256(json.dumps(_layout(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def max_pes() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,47 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
-__all__ = ["LaunchCompiler", "before_launches", "makes_compiled_functions"]
+__all__ = [
+    "LaunchCompiler",
+    "before_launches",
+    "compile_function",
+    "gpu_target",
+    "kernel_arguments",
+    "makes_compiled_functions",
+]
+
+
+def gpu_target(name: str) -> Any:
+    """Triton's target of that name: ``"sm_90"``, ``"gfx942"``."""
+    if name.startswith("gfx"):
+        return GPUTarget("hip", name, 64)
+    return GPUTarget("cuda", int(name.removeprefix("sm_")), 32)
+
+
+def kernel_arguments(kernel: Any) -> tuple[list[str], frozenset[str]]:
+    """The names of a kernel's arguments, and those of them that are ``tl.constexpr``."""
+    return list(kernel.arg_names), frozenset(p.name for p in kernel.params if p.is_constexpr)
+
+
+def compile_function(
+    kernel: Any,
+    target: str,
+    types: dict[str, str],
+    constants: dict[str, Any],
+    aligned: Container[str],
+    options: dict[str, Any],
+) -> Any:
+    """Compile a ``triton.jit`` function for arguments of given types.
+
+    Args:
+        target: ``"sm_90"``, ``"gfx942"``.
+        types: of all arguments, in their order; ``"constexpr"`` of those in ``constants``.
+        aligned: those that are multiples of 16.
+        options: of the backend, such as ``num_warps``.
+    """
+    attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(types) if name in aligned}
+    source = ASTSource(fn=kernel, signature=types, constexprs=constants, attrs=attributes)
+    return triton.compile(source, target=gpu_target(target), options=options)
 
 
 def makes_compiled_functions() -> bool:
@@ -35,10 +75,7 @@ class LaunchCompiler:
     """For one GPU: ``"sm_90"``, ``"gfx942"``."""
 
     def __init__(self, target: str) -> None:
-        if target.startswith("gfx"):
-            self._target = GPUTarget("hip", target, 64)
-        else:
-            self._target = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+        self._target = gpu_target(target)
         self._backend = make_backend(self._target)
         self._binder = cache(
             lambda kernel: create_function_from_signature(kernel.signature, kernel.params, self._backend)

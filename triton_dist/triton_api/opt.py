@@ -11,7 +11,9 @@ import argparse
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import _triton_dist_loader
 
@@ -21,9 +23,25 @@ from triton._C.libtriton import ir, nvidia, passes  # noqa: E402  # with the plu
 
 from _triton_dist_loader import plugin_pass  # noqa: E402
 
-__all__ = ["main"]
+__all__ = ["PASSES", "TRANSPORTS", "add_conversion_to_llvm", "main", "set_attributes"]
 
-_PASSES = {
+TRANSPORTS = ("nvshmem", "rocshmem", "rocshmem-6", "p2p")
+
+
+def add_conversion_to_llvm(manager: Any) -> None:
+    """Add MLIR's own conversions of ``scf``, ``cf``, ``arith`` and ``index`` to what a pass manager runs."""
+    for add in (
+        passes.convert.add_scf_to_cf,
+        passes.convert.add_arith_to_llvmir,
+        passes.convert.add_index_to_llvmir,
+        passes.convert.add_cf_to_llvmir,
+        passes.common.add_canonicalizer,
+    ):
+        add(manager)
+
+
+PASSES: dict[str, Callable[[Any, argparse.Namespace], None]] = {
+    "convert-to-llvm": lambda manager, options: add_conversion_to_llvm(manager),
     "order-async-copies": lambda manager, options: plugin_pass("shmem_order")(manager, []),
     "plan-shmem-calls": lambda manager, options: plugin_pass("shmem_plan")(manager, [options.transport, options.n_pes]),
     "convert-shmem-to-llvm": lambda manager, options: plugin_pass("shmem_to_llvm")(manager, [options.transport]),
@@ -38,13 +56,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="triton-dist-opt", description="Run compiler passes over MLIR and print it.")
     parser.add_argument("file", type=Path, help="MLIR source")
     parser.add_argument(
-        "--pass", dest="passes", action="append", default=[], choices=sorted(_PASSES), help="may be repeated"
+        "--pass", dest="passes", action="append", default=[], choices=sorted(PASSES), help="may be repeated"
     )
     parser.add_argument(
         "--split-input-file", action="store_true", help="take what stands between lines `// -----` as separate modules"
     )
-    parser.add_argument("--transport", default="nvshmem", choices=["nvshmem", "rocshmem", "rocshmem-6", "p2p"])
+    parser.add_argument("--transport", default="nvshmem", choices=TRANSPORTS)
     parser.add_argument("--n-pes", default="0", help="how many PEs there are, for plan-shmem-calls")
+    parser.add_argument("--target", help="the module's GPU, cuda:90 or hip:gfx942, where the module does not say")
+    parser.add_argument("--num-warps", type=int, help="warps of a program, where the module does not say")
     options = parser.parse_args(arguments)
     failed = False
     for source in _sources(options.file, options.split_input_file):
@@ -76,11 +96,23 @@ def _transformed(source: str, name: str, options: argparse.Namespace) -> str:
         copy = Path(directory, name)
         copy.write_text(source)
         module = ir.parse_mlir_module(str(copy), context)
+    set_attributes(module, context, options.target, options.num_warps)
     manager = ir.pass_manager(context)
     for pass_name in options.passes:
-        _PASSES[pass_name](manager, options)
+        PASSES[pass_name](manager, options)
     manager.run(module, "triton-dist-opt")
     return str(module.str_nodebug())
+
+
+def set_attributes(module: Any, context: Any, target: str | None, num_warps: int | None) -> None:
+    """Give a module those attributes of Triton's modules that the passes of shmem read."""
+    builder = ir.builder(context)
+    if target is not None:
+        threads = 64 if target.startswith("hip") else 32
+        module.set_attr("ttg.target", builder.get_string_attr(target))
+        module.set_attr("ttg.threads-per-warp", builder.get_int32_attr(threads))
+    if num_warps is not None:
+        module.set_attr("ttg.num-warps", builder.get_int32_attr(num_warps))
 
 
 if __name__ == "__main__":

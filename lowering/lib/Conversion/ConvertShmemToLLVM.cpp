@@ -136,6 +136,8 @@ public:
 
   Value address(ProgramBuilder &b) {
     auto shared = LLVM::LLVMPointerType::get(module.getContext(), /*addressSpace=*/3);
+    if (!module.lookupSymbol(kSharedMemory))
+      declareSharedMemory();
     Value base = LLVM::AddressOfOp::create(*b, b.getLoc(), shared, kSharedMemory);
     return LLVM::GEPOp::create(*b, b.getLoc(), shared, b->getI8Type(), base, ArrayRef<LLVM::GEPArg>{offset()});
   }
@@ -143,6 +145,15 @@ public:
 private:
   static constexpr int32_t kBytes = 16;
   static constexpr StringLiteral kSharedMemory = "global_smem"; // Triton's name for the dynamic allocation
+
+  /// As Triton declares it. Modules that Triton has not made may lack it.
+  void declareSharedMemory() {
+    OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
+    auto bytes = LLVM::LLVMArrayType::get(builder.getI8Type(), 0);
+    LLVM::GlobalOp::create(builder, module.getLoc(), bytes, /*isConstant=*/false, LLVM::Linkage::External,
+                           kSharedMemory,
+                           /*value=*/Attribute(), /*alignment=*/16, /*addrSpace=*/3);
+  }
 
   int32_t offset() {
     if (reserved < 0) {
