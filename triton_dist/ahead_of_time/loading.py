@@ -90,9 +90,11 @@ class Kernel:
         launch_check.place_checks(self)
 
     def __getitem__(self, grid: Any) -> Any:
-        sizes = (*grid, 1, 1, 1)[:3] if isinstance(grid, tuple) else (grid, 1, 1)
+        asked = grid if isinstance(grid, tuple) else (grid,)
+        sizes = (*asked, *(1,) * (3 - len(asked)))
         limits = (2**31 - 1, 65535, 65535)
-        if not all(type(s) is int and 0 < s <= most for s, most in zip(sizes, limits, strict=True)):
+        fits = all(type(s) is int and 0 < s <= most for s, most in zip(sizes, limits, strict=False))
+        if not 1 <= len(asked) <= 3 or not fits:
             raise ValueError(f"kernel {self.name}: grid {grid} is none of one to three sizes from 1 to {limits}")
         if self.manifest.grid not in (None, sizes):
             raise ValueError(f"kernel {self.name} was compiled for grid {self.manifest.grid}, not for {sizes}")
