@@ -71,6 +71,15 @@ def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:
     assert run.stdout.count("PASS") == 15, run.stdout
 
 
+def test_kernels_compiled_ahead_of_time(n_gpus: int, tmp_path: Path) -> None:
+    major, minor = torch.cuda.get_device_capability()
+    command = [sys.executable, str(ROOT / "tests/gpu/compile_ahead_of_time.py"), str(tmp_path), f"cuda:{major}{minor}"]
+    subprocess.run(command, check=True)
+    run = torchrun(n_gpus, "tests/gpu/worker_ahead_of_time.py", str(tmp_path), env=GPU)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 6, run.stdout
+
+
 def test_stress(n_gpus: int) -> None:
     run = torchrun(
         n_gpus, "tests/gpu/stress.py", "--seconds", "90", "--seed", "1", "--variety", "1", env=GPU, timeout=400

@@ -69,7 +69,7 @@ class Kernel:
         self.manifest = manifest
         self.name = manifest.kernel
         self._driver = driver
-        torch.cuda.current_stream()  # makes PyTorch's context the current one
+        torch.cuda.synchronize()  # makes PyTorch's context the current one
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), binary)
         self._call("cuModuleGetFunction", ctypes.byref(function), module, manifest.kernel.encode())
