@@ -16,12 +16,14 @@ import platform
 import re
 import subprocess
 import sys
+import sysconfig
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import _triton_dist_loader
+import _triton_dist_support
 
 __all__ = ["collect", "main"]
 
@@ -38,6 +40,7 @@ _PACKAGES = (
     "cuda-core",
     "mpi4py",
 )
+_MLIR = {"mlir": "mlir-python-bindings", "jaxlib.mlir": "jaxlib", "iree.compiler": "iree-base-compiler"}
 _PREFIXES = (
     *("TRITON_", "NVSHMEM_", "ROCSHMEM_", "CUDA_", "NCCL_", "TORCH_SYMM_MEM"),
     *("SLURM_STEP", "OMPI_COMM_WORLD", "PMI_"),
@@ -65,8 +68,14 @@ ask("interprets", interprets)
 for name in environment.VARIABLES:
     ask(name, lambda: environment.get(name))
 ask("launcher", lambda: (lambda start: [start.launcher, start.pe, start.n_pes])(launchers.find()))
+from triton_dist import mlir_bindings
+answers["mlir"] = mlir_bindings.installed()
+from triton_dist.compiler.device_library import find, nvshmem_bitcode
+try:
+    answers["nvshmem bitcode"] = [str(part) for part in nvshmem_bitcode()]
+except FileNotFoundError:
+    answers["nvshmem bitcode"] = None
 if kind() == "gpu":
-    from triton_dist.compiler.device_library import find, nvshmem_bitcode
     ask("nvshmem device", lambda: [str(part) for part in nvshmem_bitcode()])
     ask("p2p library", lambda: str(find("p2p", "sm_90").path))
     def binding():
@@ -98,7 +107,7 @@ print("\\n=====" + json.dumps(answers))
 
 
 def collect() -> dict[str, Any]:
-    """All that there is to say: ``versions, places, gpus, peers, links, world, launch, environment``, ``problems``."""
+    """What is here: ``versions, matrix, places, gpus, peers, links, world, launch, environment, problems``."""
     problems: list[dict[str, str]] = []
 
     def problem(what: str, fix: str = "") -> None:
@@ -126,7 +135,7 @@ def collect() -> dict[str, Any]:
     for name, value in package.items():
         if name.endswith(" error"):
             problem(f"{name.removesuffix(' error')}: {value}", _fix(name, versions))
-    device = package.get("nvshmem device")
+    device = package.get("nvshmem device") or package.get("nvshmem bitcode")
     versions["NVSHMEM device library"] = device and f"{device[1]} ({device[0]})"
     host = package.get("nvshmem host") or versions["NVSHMEM host library"]
     if device and host and device[1] != host:
@@ -143,6 +152,7 @@ def collect() -> dict[str, Any]:
     launcher = package.get("launcher")
     return {
         "versions": versions,
+        "matrix": [row.to_dict() for row in _triton_dist_support.matrix(_found(versions, torch, package))],
         "places": {"python": sys.executable} | {name: _place(name) for name in ("triton", "torch", "triton_dist")},
         "gpus": gpus,
         "peers": peers,
@@ -172,6 +182,9 @@ def _page(found: dict[str, Any]) -> str:
         if name == "plugin" and value:
             value = f"{value['version']} for Triton {value['triton']}, {value['sha256'][:12]} ({value['path']})"
         lines.append(f"  {name:24} {value or '–'}")
+    lines.append("Support")
+    rows = [_triton_dist_support.Row(**row) for row in found["matrix"]]
+    lines += [f"  {line}" for line in _triton_dist_support.table(rows)]
     lines.append("Places")
     lines += [f"  {name:24} {place or '–'}" for name, place in found["places"].items()]
     lines.append("GPUs" if found["gpus"] else "GPUs: PyTorch sees none")
@@ -196,6 +209,44 @@ def _page(found: dict[str, Any]) -> str:
         if problem["fix"]:
             lines.append(textwrap.fill(problem["fix"], 116, initial_indent="    → ", subsequent_indent="      "))
     return "\n".join(lines)
+
+
+def _found(versions: dict[str, Any], torch: dict[str, Any], package: dict[str, Any]) -> _triton_dist_support.Found:
+    """What the matrix of what is supported follows from."""
+    binaries = Path(_triton_dist_loader.__file__).parent / "triton_dist" / "_C"
+    bitcode = package.get("nvshmem bitcode")
+    plugin = versions["plugin"]
+    return _triton_dist_support.Found(
+        python=versions["python"],
+        requires=_requirements(),
+        triton=versions["triton"],
+        plugins=tuple(_triton_dist_loader.built_for()),
+        supported=tuple(_triton_dist_loader.supported()),
+        plugin=plugin and Path(plugin["path"]).name,
+        runtimes=tuple(sorted(file.name for file in binaries.glob("_runtime*.so"))),
+        runtime_ending=str(sysconfig.get_config_var("EXT_SUFFIX")),
+        torch=torch.get("version") or versions["torch"],
+        torch_gpu=versions["CUDA of PyTorch"],
+        gpus=len(torch.get("gpus", [])),
+        nvshmem_of_plugin=plugin and plugin.get("nvshmem"),
+        nvshmem_device=bitcode and bitcode[1],
+        nvshmem_host=package.get("nvshmem host") or versions["NVSHMEM host library"],
+        nvshmem4py=versions["nvshmem4py-cu13"],
+        mlir=tuple((name, _installed(_MLIR.get(name, name)) or "") for name in package.get("mlir", ())),
+    )
+
+
+def _requirements() -> dict[str, str]:
+    """Which Python and PyTorch the package asks for, as it is installed."""
+    try:
+        metadata = importlib.metadata.metadata("triton-dist")
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    asked = {"python": metadata["Requires-Python"] or ""}
+    for line in metadata.get_all("Requires-Dist") or ():
+        if found := re.fullmatch(r"torch\s*([<>=!~][^;]*)", line.strip()):
+            asked["torch"] = found[1].strip()
+    return asked
 
 
 def _world(package: dict[str, Any], gpus: list[Any], peers: list[list[bool]]) -> dict[str, Any]:

@@ -80,6 +80,7 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
         "_triton_dist_compile.py",
         "_triton_dist_info.py",
         "_triton_dist_loader.py",
+        "_triton_dist_support.py",
         "triton_dist.pth",
         "triton_dist/ahead_of_time/triton_dist_kernel.h",
         f"triton_dist/_C/libtriton_dist_plugin-{TRITON}.so",
@@ -97,6 +98,7 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
         "_triton_dist_compile.py",
         "_triton_dist_info.py",
         "_triton_dist_loader.py",
+        "_triton_dist_support.py",
         "triton_dist.pth",
         "triton_dist",
     }

@@ -40,7 +40,7 @@ class Environment:
             package.mkdir()
             for source in (REPOSITORY / "triton_dist").iterdir():
                 (package / source.name).symlink_to(binaries if source.name == "_C" else source)
-        for module in ("_triton_dist_info.py", "_triton_dist_loader.py"):
+        for module in ("_triton_dist_info.py", "_triton_dist_loader.py", "_triton_dist_support.py"):
             (self.site_packages / module).symlink_to(REPOSITORY / module)
         if hook:
             (self.site_packages / "triton_dist.pth").symlink_to(REPOSITORY / "triton_dist.pth")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from limits import HANG_SECONDS
 from python_environment import REPOSITORY, Environment
 
 import _triton_dist_info
+from _triton_dist_support import Found, matrix, satisfies, table
 
 
 def run(*arguments: str, python: object = sys.executable) -> subprocess.CompletedProcess[str]:
@@ -36,6 +39,9 @@ def test_a_sound_installation() -> None:
     assert found["places"]["triton_dist"] == str(REPOSITORY / "triton_dist")
     assert found["places"]["triton"] == str(Path(triton.__file__).parent)
     assert found["launch"] == {"launcher": "python", "pe": 0, "n_pes": 1}
+    page = _triton_dist_info._page(found)
+    assert re.search(r"^  Triton +3\.\S+ +3\.7\.1, .* ok$", page, re.MULTILINE), page
+    assert re.search(r"^  NVSHMEM bitcode +\d+\.\d+\.\d+ ", page, re.MULTILINE), page
 
 
 def test_another_triton(environment: Environment) -> None:
@@ -108,3 +114,71 @@ def test_two_versions_of_nvshmem(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_missing_can_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = answers(monkeypatch, **{"nvshmem host error": "ModuleNotFoundError: No module named 'nvshmem'"})
     assert found["problems"][0]["fix"].startswith("pip install 'triton-dist[cuda13]'")
+
+
+# ---- the matrix of what is supported
+
+SOUND = Found(
+    python="3.12.1",
+    requires={"python": ">=3.10", "torch": ">=2.13"},
+    triton="3.7.1",
+    plugins=("3.7.1",),
+    supported=("3.7.1", "3.9.0"),
+    plugin="libtriton_dist_plugin-3.7.1.so",
+    runtimes=("_runtime.cpython-312-x86_64-linux-gnu.so",),
+    runtime_ending=".cpython-312-x86_64-linux-gnu.so",
+    torch="2.13.0+cu130",
+    torch_gpu="13.0",
+    gpus=2,
+    nvshmem_of_plugin="3.4.5",
+    nvshmem_device="3.4.5",
+    nvshmem_host="3.4.5",
+    nvshmem4py="0.3.1",
+    mlir=(("jaxlib.mlir", "0.10.2"),),
+)
+
+
+def test_all_is_well_where_all_is_installed() -> None:
+    rows = matrix(SOUND)
+    assert {row.status for row in rows} == {"ok"} and not any(row.action for row in rows)
+    assert not [line for line in table(rows) if line.startswith("→")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "component", "status", "action"),
+    [
+        ({"python": "3.9.2"}, "Python", "unsupported", "install another Python (>=3.10)"),
+        ({"triton": "3.9.0", "plugin": None}, "Triton", "unsupported", "make plugins (builds one for it), or pip inst"),
+        ({"triton": "3.0.0", "plugin": None}, "Triton", "unsupported", "pip install triton==3.7.1"),
+        ({"triton": None}, "Triton", "missing", "pip install triton==3.7.1"),
+        ({"triton": None, "plugins": (), "supported": ()}, "Triton", "missing", "make build"),
+        ({"plugin": None, "plugins": ()}, "plugin", "missing", "make build"),
+        ({"torch": "2.9.1"}, "PyTorch", "unsupported", "pip install --upgrade torch (>=2.13)"),
+        ({"torch": None}, "PyTorch", "missing", "pip install --upgrade torch"),
+        ({"runtime_ending": ".cpython-311-x86_64-linux-gnu.so"}, "runtime of CPU worlds", "optional", "make build"),
+        ({"runtimes": (), "gpus": 0}, "runtime of CPU worlds", "missing", "make build"),
+        ({"nvshmem_device": None}, "NVSHMEM bitcode", "missing", "pip install nvidia-nvshmem-cu13==3.4.5"),
+        ({"nvshmem_device": "3.8.1"}, "NVSHMEM bitcode", "unsupported", "pip install nvidia-nvshmem-cu13==3.4.5"),
+        ({"nvshmem_host": "3.3.9"}, "NVSHMEM host library", "unsupported", "pip install 'triton-dist[cuda13]'"),
+        ({"nvshmem4py": None}, "nvshmem4py", "missing", "pip install 'triton-dist[cuda13]'"),
+        ({"nvshmem4py": None, "gpus": 0}, "nvshmem4py", "optional", "pip install 'triton-dist[cuda13]'"),
+        ({"mlir": ()}, "MLIR bindings", "optional", "pip install 'triton-dist[mlir]'"),
+    ],
+)
+def test_what_is_not_has_a_command(changes: dict[str, Any], component: str, status: str, action: str) -> None:
+    rows = matrix(dataclasses.replace(SOUND, **changes))
+    (row,) = [row for row in rows if row.component == component]
+    assert row.status == status and row.action.startswith(action)
+    assert any(line.startswith(f"→ {component}: {action}") for line in table(rows))
+
+
+@pytest.mark.parametrize(
+    ("version", "requirement", "held"),
+    [
+        ("2.13.0+cpu", ">=2.13", True), ("2.9", ">=2.13", False), ("3.7.1", "==3.7.1", True), ("3.7", "==3.7.0", True),
+        ("3.8.0rc1", ">=3.8,<4", True), ("4.0", ">=3.8,<4", False), ("3.7.4", "==3.7.*", True), ("x", "garbage", True),
+        ("3.7.4", "~=3.7", True), ("1!2", "", True),
+    ],
+)  # fmt: skip
+def test_ranges_of_versions(version: str, requirement: str, held: bool) -> None:
+    assert satisfies(version, requirement) == held
