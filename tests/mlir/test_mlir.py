@@ -208,6 +208,25 @@ def test_the_bindings_are_those_that_the_program_uses(monkeypatch: pytest.Monkey
         mlir_bindings.package()
 
 
+# ---- the page
+PAGE = (ROOT / "docs/mlir.md").read_text()
+
+
+@pytest.mark.skipif("jaxlib.mlir" not in mlir_bindings.installed(), reason="jaxlib is not installed")
+def test_the_page_s_program_runs(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "program.py").write_text(block)
+    run = subprocess.run([sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_page_s_kernel_is_that_of_the_example() -> None:
+    (block,) = re.findall(r"```mlir\n(.*?)```", PAGE, re.DOTALL)
+    mlir.verify(block)
+    for op in ("my_pe", "n_pes", "putmem_signal", "signal_wait_until"):
+        assert f"shmem.{op}" in block and f"shmem.{op}(" in (ROOT / "examples/mlir_ring.py").read_text()
+
+
 # ---- the engine on text
 
 KERNEL = """\
