@@ -232,8 +232,13 @@ def _found(versions: dict[str, Any], torch: dict[str, Any], package: dict[str, A
         nvshmem_device=bitcode and bitcode[1],
         nvshmem_host=package.get("nvshmem host") or versions["NVSHMEM host library"],
         nvshmem4py=versions["nvshmem4py-cu13"],
-        mlir=tuple((name, _installed(_MLIR.get(name, name)) or "") for name in package.get("mlir", ())),
+        mlir=tuple((name, _installed(_MLIR[name]) or "") for name in package.get("mlir") or _distributed()),
     )
+
+
+def _distributed() -> list[str]:
+    """Packages with MLIR's bindings, where triton_dist cannot say."""
+    return [name for name, distribution in _MLIR.items() if _installed(distribution)]
 
 
 def _requirements() -> dict[str, str]:

@@ -40,6 +40,7 @@ WRONG = {
     ),
     "a wrong grid": ([*RING, CUDA, "--grid=0,1"], r"--grid is '0,1': say up to three numbers"),
     "a wrong number of warps": ([*RING, CUDA, "--num-warps=3"], r"--num-warps is 3: it must be 1, 2, 4"),
+    "no stages": ([*RING, CUDA, "--num-stages=0"], r"--num-stages is 0: it must be from 1 to 16"),
     "a wrong transport": ([*RING, CUDA, "--transport=nccl"], r"there is no transport 'nccl'"),
     "another vendor": ([*RING, "--target=hip:gfx942", "--transport=nvshmem"], r"nvshmem is for targets cuda"),
     "a wrong name": ([*RING, CUDA, "--name=a/b"], r"'a/b' cannot be the name of the files"),
@@ -47,6 +48,10 @@ WRONG = {
     "MLIR for AMD": (["FOLDER/k.mlir", "--target=hip:gfx942"], r"compiled for targets cuda:… only"),
     "MLIR without a kernel": (["FOLDER/k.mlir", CUDA], r"expected one function .* nvvm\.kernel, found none"),
     "a signature of MLIR": (["FOLDER/k.mlir", "--signature=i32", CUDA], r"leave out --signature"),
+    "a name that C cannot have": (
+        ["FOLDER/letters.py:f", "--signature=*i32", CUDA],
+        r"letters\.py: kernel f cannot be described: .* arguments: name: .* where a name is expected",
+    ),
     "a syntax error": (["FOLDER/syntax.py:f", CUDA], r"syntax\.py:2: "),
     "a file that fails": (["FOLDER/fails.py:f", CUDA], r"fails\.py:3: .*cannot be executed: KeyError: 'x'"),
 }
@@ -68,6 +73,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     (folder / "k.mlir").write_text("llvm.func @f() {\n  llvm.return\n}\n")
     (folder / "syntax.py").write_text("x = 1\nx = = 2\n")
     (folder / "fails.py").write_text("import os\n\n{}['x']\n")
+    letters = "import triton\nimport triton_dist.language as dl\n\n\n@triton.jit\ndef f(größe):\n    dl.barrier_all()\n"
+    (folder / "letters.py").write_text(letters)
     cases = {name: [*arguments, f"--output={folder / name}"] for name, arguments in GOOD.items()}
     cases |= {
         name: [text.replace("FOLDER", str(folder)) for text in arguments] for name, (arguments, _) in WRONG.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -181,12 +182,14 @@ def test_an_error_names_the_host_s_own_line(host: Host) -> None:
 
 @needs_bindings
 def test_the_example_compiles_a_ring_to_ptx(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples/mlir_ring.py"), "--output", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, str(ROOT / "examples/mlir_ring.py"), "--output", "made/here"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("PASS mlir_ring") and ".visible .entry ring(" in done.stdout
-    assert {file.name for file in tmp_path.iterdir()} == {"ring.ptx", "ring.cubin", "ring.json", "ring.h"}
-    ptx = (tmp_path / "ring.ptx").read_text()
+    folder = tmp_path / "made/here"
+    assert {file.name for file in folder.iterdir()} == {"ring.ptx", "ring.cubin", "ring.json", "ring.h"}
+    ptx = (folder / "ring.ptx").read_text()
     assert "triton_dist_p2p_state[" in ptx and ".target sm_90a" in ptx and "fence.acquire.sys" in ptx
 
 
@@ -268,6 +271,12 @@ def test_what_is_asked_for_exists() -> None:
         mlir.lower(KERNEL, transport="nccl")
     with pytest.raises(TypeError, match=r"expected the text of a module, .* not <class 'int'>"):
         mlir.verify(5)
+
+
+def test_modules_are_called_as_the_errors_say() -> None:
+    names = {"": "module", "a/b.mlir": "b", "x.py": "x", "..": "..", "a b\n:c": "a_b__c", "\0": "_"}
+    assert {name: engine.file_name(name).removesuffix(".mlir") for name in names} == names
+    assert len(engine.file_name("é" * 5000)) < 200
 
 
 def test_a_crash_of_the_compiler_is_an_error() -> None:

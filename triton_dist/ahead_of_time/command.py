@@ -48,7 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
             signature=options.signature,
             target=options.target,
             transport=_transport(options.transport),
-            options={"num_warps": _power_of_2("--num-warps", options.num_warps), "num_stages": options.num_stages},
+            options={
+                "num_warps": _power_of_2("--num-warps", options.num_warps),
+                "num_stages": _stages(options.num_stages),
+            },
             grid=_grid(options.grid),
         )
         manifest = compile_kernel(request, options.output, options.name)
@@ -84,6 +87,12 @@ def _transport(text: str | None) -> str:
 def _power_of_2(name: str, value: int) -> int:
     if value not in (1, 2, 4, 8, 16, 32):
         raise CompilationError(f"{name} is {value}: it must be 1, 2, 4, 8, 16 or 32")
+    return value
+
+
+def _stages(value: int) -> int:
+    if not 1 <= value <= 16:
+        raise CompilationError(f"--num-stages is {value}: it must be from 1 to 16")
     return value
 
 

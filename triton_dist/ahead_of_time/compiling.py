@@ -16,7 +16,7 @@ import triton
 
 import triton_dist
 from triton_dist.ahead_of_time import c_header, signature
-from triton_dist.ahead_of_time.manifest import FORMAT, Argument, File, Manifest, State, read
+from triton_dist.ahead_of_time.manifest import FORMAT, Argument, File, Manifest, ManifestError, State, parse
 from triton_dist.compiler import device_library, hooks, transport
 from triton_dist.gpu import p2p
 from triton_dist.triton_api.front_end import line_of_error, line_of_kernel
@@ -132,11 +132,12 @@ def _load(file: Path, function: str) -> Any:
     """The kernel of a file, which is executed."""
     if not file.is_file():
         raise CompilationError(f"there is no file {file}")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    name = f"triton_dist_compiled_{file.stem}"  # that of no other module
+    spec = importlib.util.spec_from_file_location(name, file)
     if file.suffix != ".py" or spec is None or spec.loader is None:
         raise CompilationError(f"{file} is no Python file (.py), and no file of MLIR (.mlir)")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
+    sys.modules[name] = module
     sys.path.insert(0, str(file.parent))
     try:
         spec.loader.exec_module(module)
@@ -226,14 +227,18 @@ def _write(request: Request, compiled: _Compiled, gpu: str, folder: Path, name: 
         state=tuple(_state(assembly, request.transport, gpu)),
         requirements=compiled.metadata["shmem"],
     )
+    path = folder / f"{name}.json"
+    try:  # what cannot be read is not written
+        manifest = parse(manifest.to_json().encode(), path)
+    except ManifestError as error:
+        raise CompilationError(f"{request.file}: kernel {compiled.name} cannot be described: {error}") from error
     folder.mkdir(parents=True, exist_ok=True)
     for kind, file in manifest.files.items():
         (folder / file.name).write_bytes(data[kind])
     if "cubin" in data:
         (folder / f"{name}.h").write_text(c_header.text(manifest, name, data["cubin"]))
-    path = folder / f"{name}.json"
     path.write_text(manifest.to_json())
-    return read(path)  # what cannot be read is not handed over
+    return manifest
 
 
 _PTX_ENTRY = r"\.visible \.entry {}\((?P<parameters>.*?)\n\)"

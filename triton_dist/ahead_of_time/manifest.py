@@ -30,7 +30,7 @@ from triton_dist.decoding import (
     text,
 )
 
-__all__ = ["FORMAT", "Argument", "File", "Manifest", "ManifestError", "State", "read", "read_file"]
+__all__ = ["FORMAT", "Argument", "File", "Manifest", "ManifestError", "State", "parse", "read", "read_file"]
 
 FORMAT = 1
 """The version of the format. A reader accepts its own only."""
@@ -197,7 +197,18 @@ def read(path: str | Path) -> Manifest:
     """
     path = Path(path)
     with path.open("rb") as file:
-        data = file.read(_LIMIT + 1)
+        return parse(file.read(_LIMIT + 1), path)
+
+
+def parse(data: bytes, path: Path) -> Manifest:
+    """Validate the content of a manifest.
+
+    Args:
+        path: its file, for errors.
+
+    Raises:
+        ManifestError: as for :func:`read`.
+    """
     found = re.search(rb'"format":\s*(\d{1,9})\b', data[:4096])
     if found and int(found[1]) != FORMAT:
         raise ManifestError(

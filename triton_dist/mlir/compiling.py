@@ -10,7 +10,7 @@ from typing import Any
 
 import _triton_dist_compile
 from triton_dist.ahead_of_time.manifest import Manifest, read, read_file
-from triton_dist.mlir.engine import IRError, as_text, first_error, run
+from triton_dist.mlir.engine import IRError, as_text, file_name, first_error, run
 
 __all__ = ["CompiledKernel", "compile"]
 
@@ -49,14 +49,14 @@ def compile(
         IRError: the module does not verify or compile.
     """
     with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory, Path(name).with_suffix(".mlir").name)
+        file = Path(directory, file_name(name))
         file.write_text(as_text(module))
         folder = Path(output) if output is not None else Path(directory)
         options = [f"--target={target}", f"--num-warps={num_warps}", f"--transport={transport}", f"--output={folder}"]
         done = run([sys.executable, _triton_dist_compile.__file__, str(file), *options])
         if done.returncode != 0:
             raise IRError(first_error(done).removeprefix("triton-dist-compile: ").replace(f"{directory}/", ""))
-        manifest = folder / next(line for line in done.stdout.splitlines() if line.endswith(".json"))
+        manifest = Path(next(line for line in done.stdout.splitlines() if line.endswith(".json")))
         read_manifest = read(manifest)
         return CompiledKernel(
             ptx=read_file(manifest, read_manifest.files["ptx"]).decode(),

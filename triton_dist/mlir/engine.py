@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_dist.triton_api import opt
 
-__all__ = ["IRError", "as_text", "first_error", "run_passes", "verify"]
+__all__ = ["IRError", "as_text", "file_name", "first_error", "run_passes", "verify"]
 
 _SECONDS = 600
 
@@ -69,7 +69,7 @@ def run_passes(
     options += [f"--target={target}"] if target is not None else []
     options += [f"--num-warps={num_warps:d}"] if num_warps is not None else []
     with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory, Path(name).name or "module.mlir")
+        file = Path(directory, file_name(name))
         file.write_text(as_text(module))
         done = run([sys.executable, opt.__file__, str(file), *options])
     if done.returncode != 0:
@@ -87,6 +87,12 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         raise IRError(f"the compiler has not finished this module after {_SECONDS} s") from None
+
+
+def file_name(name: str) -> str:
+    """The name of the temporary file for a module that is called ``name``."""
+    stem = re.sub(r"[^\w.-]", "_", Path(name).stem)[:100]
+    return f"{stem or 'module'}.mlir"
 
 
 def as_text(module: Any) -> str:
