@@ -47,6 +47,15 @@ WRONG = {
     "no MLIR": (["nothing.mlir", CUDA], r"there is no file nothing\.mlir"),
     "MLIR for AMD": (["FOLDER/k.mlir", "--target=hip:gfx942"], r"compiled for targets cuda:… only"),
     "MLIR without a kernel": (["FOLDER/k.mlir", CUDA], r"expected one function .* nvvm\.kernel, found none"),
+    "MLIR with two kernels": (["FOLDER/two.mlir", CUDA], r"expected one function .* nvvm\.kernel, found f, g"),
+    "MLIR with a structure": (["FOLDER/structure.mlir", CUDA], r"kernel f returns something, or takes what is neither"),
+    "MLIR with a result": (["FOLDER/result.mlir", CUDA], r"kernel f returns something, or takes what is neither"),
+    "MLIR with a strange name": (["FOLDER/name.mlir", CUDA], r"kernel \"a b\" has a name that C does not have"),
+    "MLIR for clusters": (
+        ["FOLDER/clusters.mlir", CUDA],
+        r"compile: FOLDER/clusters\.mlir:3:3: shmem\.signal_op in a kern",
+    ),
+    "MLIR that does not verify": (["FOLDER/type.mlir", CUDA], r"compile: FOLDER/type\.mlir: Parse MLIR file failed"),
     "a signature of MLIR": (["FOLDER/k.mlir", "--signature=i32", CUDA], r"leave out --signature"),
     "a name that C cannot have": (
         ["FOLDER/letters.py:f", "--signature=*i32", CUDA],
@@ -71,6 +80,20 @@ class Made:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("made")
     (folder / "k.mlir").write_text("llvm.func @f() {\n  llvm.return\n}\n")
+    kernel = "llvm.func @f(%signal: !llvm.ptr<1>, %n: i64) attributes {nvvm.kernel} {\n  %pe = shmem.my_pe : i32\n"
+    kernel += (
+        '  "shmem.signal_op"(%signal, %n, %pe) {sig_op = 1 : i32} : (!llvm.ptr<1>, i64, i32) -> ()\n  llvm.return\n}\n'
+    )
+    changed = {
+        "two": kernel + kernel.replace("@f", "@g"),
+        "structure": kernel.replace("%n: i64", "%n: i64, %s: !llvm.struct<(i32, i64)>"),
+        "result": kernel.replace("i64) attr", "i64) -> i64 attr").replace("llvm.return", "llvm.return %n : i64"),
+        "name": kernel.replace("@f", '@"a b"'),
+        "clusters": 'module attributes {"ttg.num-ctas" = 4 : i32} {' + kernel + "}",
+        "type": kernel.replace("i32\n", "i64\n"),
+    }
+    for name, text in changed.items():
+        (folder / f"{name}.mlir").write_text(text)
     (folder / "syntax.py").write_text("x = 1\nx = = 2\n")
     (folder / "fails.py").write_text("import os\n\n{}['x']\n")
     letters = "import triton\nimport triton_dist.language as dl\n\n\n@triton.jit\ndef f(größe):\n    dl.barrier_all()\n"

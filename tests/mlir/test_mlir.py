@@ -283,4 +283,6 @@ def test_a_crash_of_the_compiler_is_an_error() -> None:
     stderr = "python: Pass.cpp:102: void run(): Assertion `seenKernel' failed.\nPLEASE submit a bug report"
     message = engine.first_error(subprocess.CompletedProcess([], -6, "", stderr))
     assert message.startswith("the compiler ended by signal 6 on this module: ") and "seenKernel" in message
+    said = "ptxas fatal   : Unresolved extern function 'foo'\nRepro command: ptxas"
+    assert engine.first_error(subprocess.CompletedProcess([], 1, "", said)) == "ptxas: Unresolved extern function 'foo'"
     assert "status 3 and no message" in engine.first_error(subprocess.CompletedProcess([], 3, "", ""))

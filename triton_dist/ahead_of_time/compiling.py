@@ -187,7 +187,8 @@ def _compile_module(request: Request, gpu: str) -> _Compiled:
     try:
         module = compile_module(request.file, gpu, dict(request.options))
     except (ValueError, RuntimeError, hooks.ShmemCompilationError) as error:  # MLIR has printed why
-        raise CompilationError(f"{request.file}: {error}") from error
+        has_line = re.match(r"[^\n:]+:\d+:\d+: ", str(error))
+        raise CompilationError(str(error) if has_line else f"{request.file}: {error}") from error
     return _Compiled(
         name=module.name,
         arguments=tuple(Argument(f"arg{i}", type) for i, type in enumerate(module.parameters)),

@@ -118,6 +118,8 @@ def first_error(done: subprocess.CompletedProcess[str]) -> str:
     if found := _ERROR.search(done.stderr):
         place, at = found["place"] or found["place2"], found["at"] or found["at2"]
         return f"{Path(place).name}:{at}: {found['text']}" if place else found["text"]
+    if found := re.search(r"^ptxas \w+ +: (?P<text>.*)", done.stderr, re.MULTILINE):
+        return f"ptxas: {found['text']}"
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     if done.returncode < 0:
         said = next((line for line in lines if "Assertion" in line or "LLVM ERROR" in line), lines[0] if lines else "")

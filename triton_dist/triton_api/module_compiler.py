@@ -19,7 +19,8 @@ from triton_dist.triton_api.opt import add_conversion_to_llvm, set_attributes
 __all__ = ["CompiledModule", "compile_module"]
 
 _KERNEL = re.compile(
-    r"^define [^\n]*?\bptx_kernel void @\"?(?P<name>[^\s\"(]+)\"?\((?P<parameters>[^\n]*)\) ", re.MULTILINE
+    r'^define [^\n]*?\bptx_kernel (?P<result>[^@\n]+) @(?P<name>"[^"]*"|[^\s"(]+)\((?P<parameters>[^\n]*)\) ',
+    re.MULTILINE,
 )
 _PARAMETER = re.compile(r"(?:^|, )(?P<type>ptr|i\d+|half|bfloat|float|double)\b[^,]*?%")
 _TYPES = {"ptr": "*i8", "half": "fp16", "bfloat": "bf16", "float": "fp32", "double": "fp64"}
@@ -75,13 +76,25 @@ def compile_module(file: Path, target: str, options: dict[str, Any]) -> Compiled
     if len(kernels) != 1:
         found = ", ".join(kernel["name"] for kernel in kernels) or "none"
         raise ValueError(f"expected one function with the attribute nvvm.kernel, found {found}")
+    (kernel,) = kernels
+    name, types = kernel["name"], _parameter_types(kernel["parameters"])
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise ValueError(f"kernel {name} has a name that C does not have")
+    if kernel["result"] != "void" or types is None:
+        raise ValueError(f"kernel {name} returns something, or takes what is neither a pointer nor a number")
     asm["ptx"] = stages["ptx"](asm["llir"], metadata)
     asm["cubin"] = stages["cubin"](asm["ptx"], metadata)
-    (kernel,) = kernels
-    parameters = [found["type"] for found in _PARAMETER.finditer(re.sub(r"\([^()]*\)", "", kernel["parameters"]))]
-    if len(parameters) != kernel["parameters"].count("%"):
-        raise ValueError(f"kernel {kernel['name']} takes arguments that are neither pointers nor numbers")
-    return CompiledModule(kernel["name"], tuple(_TYPES.get(name, name) for name in parameters), asm, metadata)
+    return CompiledModule(name, types, asm, metadata)
+
+
+def _parameter_types(parameters: str) -> tuple[str, ...] | None:
+    """The types of LLVM's parameters; None if one is neither a pointer nor a number."""
+    plain = parameters
+    for nested in (r"\([^()]*\)", r"[{<\[][^{}<>\[\]]*[}>\]]"):  # of attributes; and structures, vectors, arrays
+        while (shorter := re.sub(nested, "", plain)) != plain:
+            plain = shorter
+    types = [found["type"] for found in _PARAMETER.finditer(plain)]
+    return tuple(_TYPES.get(type, type) for type in types) if len(types) == parameters.count("%") else None
 
 
 def _without_tritons_passes(backend: Any) -> Any:
