@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from triton_dist import ahead_of_time
 from triton_dist.ahead_of_time import ManifestError
-from triton_dist.ahead_of_time.manifest import read_file
+from triton_dist.ahead_of_time.manifest import parse, read_file
 
 
 @pytest.fixture
@@ -102,3 +103,37 @@ def test_files_are_those_that_were_compiled(ring: Path) -> None:
     binary.unlink()
     with pytest.raises(FileNotFoundError):
         read_file(ring, manifest.binary)
+
+
+def test_nonsense_is_refused_or_valid(made: Any, tmp_path: Path) -> None:
+    """Sound manifests that were changed a little: an error of their own kind, and nothing worse. The seed is fixed."""
+    chance = random.Random(20240611)
+    sound = made.manifest("ring").read_bytes()
+    scraps = [
+        b"[",
+        b"]",
+        b'"',
+        b"null",
+        b"true",
+        b"-1",
+        b"1e999",
+        b"NaN",
+        b"9" * 400,
+        b"\\ud800",
+        b"\0",
+        b"\xff",
+        b"{}",
+    ]
+    accepted = 0
+    for _ in range(3000):
+        data = bytearray(sound)
+        for _ in range(chance.randint(1, 3)):
+            at, removed = chance.randrange(len(data)), chance.choice((0, 1, 5))
+            data[at : at + removed] = chance.choice([*scraps, bytes([chance.randrange(256)])])
+        try:
+            manifest = parse(bytes(data), tmp_path / "ring.json")
+        except ManifestError:
+            continue
+        accepted += 1
+        assert parse(manifest.to_json().encode(), tmp_path / "ring.json") == manifest
+    assert accepted < 1500
