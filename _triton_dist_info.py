@@ -16,7 +16,6 @@ import platform
 import re
 import subprocess
 import sys
-import sysconfig
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -213,7 +212,7 @@ def _page(found: dict[str, Any]) -> str:
 
 def _found(versions: dict[str, Any], torch: dict[str, Any], package: dict[str, Any]) -> _triton_dist_support.Found:
     """What the matrix of what is supported follows from."""
-    binaries = Path(_triton_dist_loader.__file__).parent / "triton_dist" / "_C"
+    runtime = Path(_triton_dist_loader.__file__).parent / "triton_dist" / "_C" / "libtriton_dist_runtime.so"
     bitcode = package.get("nvshmem bitcode")
     plugin = versions["plugin"]
     return _triton_dist_support.Found(
@@ -223,8 +222,7 @@ def _found(versions: dict[str, Any], torch: dict[str, Any], package: dict[str, A
         plugins=tuple(_triton_dist_loader.built_for()),
         supported=tuple(_triton_dist_loader.supported()),
         plugin=plugin and Path(plugin["path"]).name,
-        runtimes=tuple(sorted(file.name for file in binaries.glob("_runtime*.so"))),
-        runtime_ending=str(sysconfig.get_config_var("EXT_SUFFIX")),
+        runtime=runtime.name if runtime.exists() else None,
         torch=torch.get("version") or versions["torch"],
         torch_gpu=versions["CUDA of PyTorch"],
         gpus=len(torch.get("gpus", [])),

@@ -23,9 +23,8 @@ class Found:
     """Those that plugins can be built for."""
     plugin: str | None = None
     """The file that would be loaded."""
-    runtimes: tuple[str, ...] = ()
-    """Files of the CPU world's runtime, and the ending of this Python's."""
-    runtime_ending: str = ""
+    runtime: str | None = None
+    """The file of the CPU world's library."""
     torch: str | None = None
     torch_gpu: str | None = None
     """What PyTorch is built for: ``"13.0"``, ``"HIP 6.4"``."""
@@ -148,11 +147,9 @@ def _plugin(found: Found) -> Row:
 
 
 def _runtime(found: Found) -> Row:
-    ending = found.runtime_ending
-    if any(name.endswith(ending) for name in found.runtimes):
-        return Row("runtime of CPU worlds", ending, ending, "ok")
-    status = "optional" if found.gpus else "missing"
-    return Row("runtime of CPU worlds", ", ".join(found.runtimes), ending, status, "make build (with this Python)")
+    if found.runtime:
+        return Row("library of CPU worlds", found.runtime, "any Python", "ok")
+    return Row("library of CPU worlds", "", "any Python", "optional" if found.gpus else "missing", "make build")
 
 
 def _nvshmem(component: str, installed: str | None, wanted: str | None, absent: str, action: str) -> Row:
