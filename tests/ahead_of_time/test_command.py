@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from conftest import GOOD, SOURCE, WRONG
+from requests_to_compile import GOOD, SOURCE, WRONG
 
 from triton_dist import ahead_of_time
 from triton_dist.ahead_of_time.manifest import Argument
