@@ -19,8 +19,10 @@ alike, so checkpoints and optimizers see no difference. Of an ``nn.Linear`` they
   all_gather_gemm;
 - rowwise, with a replicated output: gemm_all_reduce.
 
-All else is left to PyTorch's styles: embeddings, other layouts, and the gradient of a replicated DTensor, which stays a
-partial sum until something needs it, as PyTorch has it.
+Of an ``nn.Embedding`` that is sharded by rows (the vocabulary) the sum over PEs is reduce_scatter or all_reduce.
+
+All else is left to PyTorch's styles: embeddings by columns, other layouts, and the gradient of a replicated DTensor,
+which stays a partial sum until something needs it, as PyTorch has it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import group as groups
-from triton_dist.torch_api import shard_linear
+from triton_dist.torch_api import shard_embedding, shard_linear
 from triton_dist.world.current import current_world
 
 __all__ = ["ColwiseParallel", "RowwiseParallel", "SequenceParallel"]
@@ -68,6 +70,10 @@ class RowwiseParallel(parallel.RowwiseParallel):
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        if isinstance(module, nn.Embedding) and _is_plain(module, device_mesh):
+            _check_mesh(device_mesh, "RowwiseParallel")
+            shard_embedding(self, module, device_mesh)
+            return _overlapping(module, _RowwiseEmbedding, self, device_mesh)
         if not isinstance(module, nn.Linear):
             return super()._apply(module, device_mesh)
         _check(module, device_mesh, "RowwiseParallel", "in_features")
@@ -75,13 +81,23 @@ class RowwiseParallel(parallel.RowwiseParallel):
         return _overlapping(module, _RowwiseLinear, self, device_mesh)
 
 
-def _check(module: nn.Linear, mesh: DeviceMesh, style: str, features: str) -> None:
+def _is_plain(module: nn.Embedding, mesh: DeviceMesh) -> bool:
+    """Whether the PEs share the rows equally, and the forward is a look-up alone."""
+    changes = module.max_norm is not None or module.scale_grad_by_freq or module.sparse
+    return not changes and type(module).forward is nn.Embedding.forward and module.num_embeddings % mesh.size() == 0
+
+
+def _check_mesh(mesh: DeviceMesh, style: str) -> None:
     world = current_world()
     if mesh.ndim != 1:
         raise ValueError(f"{style}: the mesh must have one dimension, got {mesh}: pass one of its dimensions")
     if mesh.device_type != world.device.type:
         raise ValueError(f"{style}: the mesh is of {mesh.device_type} devices, and this PE's device is {world.device}")
     groups.check(style, *groups.resolve(mesh.get_group()))
+
+
+def _check(module: nn.Linear, mesh: DeviceMesh, style: str, features: str) -> None:
+    _check_mesh(mesh, style)
     if getattr(module, features) % mesh.size():
         raise ValueError(
             f"{style}: {features} of {module} is {getattr(module, features)}, which {mesh.size()} PEs cannot share"
@@ -94,20 +110,20 @@ def _check(module: nn.Linear, mesh: DeviceMesh, style: str, features: str) -> No
         )
 
 
-def _overlapping(module: nn.Linear, kind: type[_ParallelLinear], style: Any, mesh: DeviceMesh) -> nn.Linear:
+def _overlapping(module: nn.Module, kind: type[_Parallel], style: Any, mesh: DeviceMesh) -> nn.Module:
     """``module`` with the forward of ``kind``, and still of its own class."""
     # A class with a forward, as FSDP's: torch.compile traces it, and a copy of the module keeps it.
     module.__class__ = type(f"{kind.__name__[1:]}{type(module).__name__}", (kind, type(module)), {})
-    parallel_linear = cast("_ParallelLinear", module)
-    parallel_linear.parallel_mesh = mesh
-    parallel_linear.parallel_group = mesh.get_group().group_name
-    parallel_linear.parallel_input = style.input_layouts[0]
-    parallel_linear.parallel_output = style.output_layouts[0]
-    parallel_linear.returns_local = style.use_local_output
-    return parallel_linear
+    layer = cast("_Parallel", module)
+    layer.parallel_mesh = mesh
+    layer.parallel_group = mesh.get_group().group_name
+    layer.parallel_input = style.input_layouts[0]
+    layer.parallel_output = style.output_layouts[0]
+    layer.returns_local = style.use_local_output
+    return layer
 
 
-class _ParallelLinear(nn.Linear):
+class _Parallel(nn.Module):
     parallel_mesh: DeviceMesh
     parallel_group: str
     parallel_input: Placement
@@ -139,7 +155,7 @@ class _ParallelLinear(nn.Linear):
         return whole.to_local() if self.returns_local else whole
 
 
-class _ColwiseLinear(_ParallelLinear):
+class _ColwiseLinear(_Parallel, nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         is_plain = not isinstance(input, DTensor)
         local, layout = self._local(input)
@@ -159,7 +175,7 @@ class _ColwiseLinear(_ParallelLinear):
         return self._finish(output, Shard(-1))
 
 
-class _RowwiseLinear(_ParallelLinear):
+class _RowwiseLinear(_Parallel, nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         local, _ = self._local(input, Shard(-1))
         local, weight, group = _cast(local), _cast(_part(self.weight)).t(), self.parallel_group
@@ -180,6 +196,26 @@ class _RowwiseLinear(_ParallelLinear):
             whole = whole.redistribute(self.parallel_mesh, [self.parallel_output])
         biased = cast("DTensor", whole + _cast(bias))
         return biased.to_local() if self.returns_local else biased
+
+
+class _RowwiseEmbedding(_Parallel, nn.Embedding):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        tokens, _ = self._local(input, Replicate())
+        weight, group = _part(self.weight), self.parallel_group
+        first = self.parallel_mesh.get_local_rank() * weight.shape[0]
+        tokens = tokens - first
+        others = (tokens < 0) | (tokens >= weight.shape[0])
+        padding = self.padding_idx if self.padding_idx is None else self.padding_idx - first
+        if padding is not None and not 0 <= padding < weight.shape[0]:
+            padding = None
+        rows = nn.functional.embedding(tokens.masked_fill(others, 0), weight, padding)
+        rows = rows.masked_fill(others[..., None], 0)
+        dim = _row_dim(self.parallel_output, rows.dim())
+        if dim is not None:
+            return self._finish(functional.reduce_scatter(rows, "sum", dim, group), Shard(dim))
+        if isinstance(self.parallel_output, Replicate):
+            return self._finish(functional.all_reduce(rows, "sum", group, reduce_grad=False), Replicate())
+        return self._finish(rows, Partial())
 
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:

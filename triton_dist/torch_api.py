@@ -23,6 +23,7 @@ __all__ = [
     "occupy_stream",
     "process_group",
     "replace_functions_of_distributed",
+    "shard_embedding",
     "shard_linear",
 ]
 
@@ -44,6 +45,11 @@ def process_group(name: str) -> Any:
 def shard_linear(style: Any, module: torch.nn.Linear, mesh: Any) -> None:
     """Replace the parameters of ``module`` by DTensors, as ``style``, a parallel style of PyTorch, shards them."""
     style._partition_linear_fn("", module, mesh)
+
+
+def shard_embedding(style: Any, module: torch.nn.Embedding, mesh: Any) -> None:
+    """As :func:`shard_linear`, for an embedding."""
+    style._partition_embedding_fn("", module, mesh)
 
 
 def is_wrapper(value: Any) -> bool:

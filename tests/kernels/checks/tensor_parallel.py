@@ -167,10 +167,33 @@ def check_attention(world: Any) -> None:
     compare(Attention(world.n_pes), mesh_of(world), plan, sequence(world))
 
 
-def check_embeddings_are_pytorch_s(world: Any) -> None:
-    made = apply(tensor_parallel, nn.Sequential(nn.Embedding(8 * world.n_pes, 4)), mesh_of(world),
-                 {"0": ("RowwiseParallel", {"input_layouts": Replicate()})})  # fmt: skip
-    assert made(torch.arange(8)).shape == (8, 4)
+def check_embeddings(world: Any) -> None:
+    """By rows, against PyTorch's; those that it looks up alone are left to it."""
+    torch.manual_seed(0)
+    mesh, n = mesh_of(world), world.n_pes
+    tokens = torch.randint(4 * n, (2, 3 * n))
+    for options, embedding in (
+        ({}, {}),
+        ({"output_layouts": Shard(1)}, {}),
+        ({"output_layouts": Shard(1), "use_local_output": False}, {"padding_idx": 4 * n - 1}),
+        ({"output_layouts": Shard(-1)}, {"padding_idx": 0}),
+    ):
+        model = nn.Sequential(nn.Embedding(4 * n, 2 * n, **embedding))
+        plan = {"0": ("RowwiseParallel", {"input_layouts": Replicate()} | options)}
+        outcomes = []
+        for style in (parallel, tensor_parallel):
+            made = apply(style, model, mesh, plan)
+            y = made(tokens)
+            full((y * y.detach().cos()).sum()).backward()
+            outcomes.append((full(y), full(made[0].weight.grad)))
+        for expected, found in zip(*outcomes, strict=True):
+            close(found, expected)
+    plan = {"0": ("RowwiseParallel", {"input_layouts": Replicate()})}
+    uneven = nn.Sequential(nn.Embedding(4 * n + 1, 2))
+    close(full(apply(tensor_parallel, uneven, mesh, plan)(tokens)), uneven(tokens))
+    for options in ({"max_norm": 1.0}, {"sparse": True}, {"scale_grad_by_freq": True}):
+        made = apply(tensor_parallel, nn.Sequential(nn.Embedding(4 * n, 2, **options)), mesh, plan)
+        assert type(made[0]) is nn.Embedding
 
 
 def check_compile(world: Any) -> None:
