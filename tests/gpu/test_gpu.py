@@ -62,7 +62,7 @@ def test_ops(n_gpus: int, transport: str, tmp_path: Path) -> None:
 def test_operators_and_parallel_styles_of_pytorch(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_torch_ops.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout
-    assert run.stdout.count("PASS") == 7, run.stdout
+    assert run.stdout.count("PASS") == 8, run.stdout
 
 
 def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:

@@ -35,7 +35,7 @@ def test_heap_teams_and_host_operations() -> None:
 
 def test_operators_and_parallel_styles_of_pytorch() -> None:
     result = launch([HERE / "worker_torch_ops.py"], 2, env=CPU).check()
-    assert result[0].stdout.count("PASS") == 5, result.report
+    assert result[0].stdout.count("PASS") == 6, result.report
 
 
 def test_lifecycle() -> None:

@@ -24,6 +24,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist import kernels, tensor_parallel
 from triton_dist.kernels import functional
+from triton_dist.serving import CustomAllreduce
 
 ON_GPU = triton_dist.kind() == "gpu"
 ROWS, K, N = (256, 512, 384) if ON_GPU else (4, 6, 5)  # rows of each PE
@@ -117,6 +118,28 @@ def styles(world: Any) -> None:
         close(ours.detach(), theirs.detach(), world)
 
 
+def serving(world: Any) -> None:
+    """The servers' all-reduce as they call it: once to warm up in ``capture``, then in a graph that is replayed."""
+    ca = CustomAllreduce(device=world.device, max_size=1 << 20)
+    total = world.n_pes * (world.n_pes + 1) / 2
+    for shape in ((1, 64), (128, K), (512, 1000)):
+        x = torch.full(shape, world.pe + 1.0, dtype=DTYPE, device=world.device)
+        if not ca.should_custom_ar(x):
+            assert x.numel() * x.element_size() > ca.max_size or world.n_pes == 1
+            continue
+        with ca.capture():
+            assert (ca.custom_all_reduce(x) == total).all()
+            if not ON_GPU:
+                continue
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                y = ca.custom_all_reduce(x)
+        for factor in (2, 3):
+            x.fill_(factor * (world.pe + 1.0))
+            graph.replay()
+            assert (y == factor * total).all()
+
+
 @triton.jit
 def sent(out, n, B: tl.constexpr):
     for i in range(0, n, B):
@@ -174,7 +197,7 @@ def _block(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tenso
 
 
 def main() -> int:
-    checks: list[Callable[[Any], None]] = [gradients, replicated, collectives, styles, autotuning]
+    checks: list[Callable[[Any], None]] = [gradients, replicated, collectives, styles, serving, autotuning]
     if ON_GPU:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
