@@ -86,3 +86,31 @@ def test_a_table_is_made_of_what_was_saved(entry: object, monkeypatch: pytest.Mo
         "| --- | --- | --- | --- | --- | --- |",
         "| all_gather 8 KB a PE | 5.0 | 10.0 | 8.0 | 0.62 | 0.40 |",
     ]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """A Chrome trace of a GEMM and a copy on two streams, with an event of the host that does not count."""
+    kernel = {"ph": "X", "cat": "kernel", "name": "nvjet_gemm", "ts": 105.0, "dur": 7.0, "args": {"stream": 7}}
+    copy = {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy PtoP", "ts": 100.0, "dur": 3.0, "args": {"stream": 9}}
+    host = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1.0, "dur": 2.0, "args": {}}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [host, kernel, copy]}))
+    return path
+
+
+def test_kernels_are_read_from_a_trace(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from layer_traces import kernels_of
+
+    assert kernels_of(trace) == [("nvjet_gemm", 7, 5.0, 7.0), ("Memcpy PtoP", 9, 0.0, 3.0)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib draws the plots (extra bench)")
+def test_traces_are_drawn(trace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from layer_traces import kernels_of, picture
+
+    picture({"ours": kernels_of(trace), "none": []}, tmp_path / "layer.svg")
+    text = (tmp_path / "layer.svg").read_text()
+    assert "ours, stream 7" in text and "ours, stream 9" in text and "GEMM" in text

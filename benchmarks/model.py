@@ -1,0 +1,359 @@
+"""A decoder of Qwen3's shape, tensor-parallel: our parallel styles against PyTorch's and Hugging Face's.
+
+    torchrun --nproc-per-node 2 benchmarks/model.py [--config qwen3-32b] [--layers 8] [--save FILE] [--trace FOLDER]
+
+The model is that of examples/qwen3.py with our styles, with torch's own (NCCL), and with these and torch's async tensor
+parallelism, compiled and eager; all of them with one set of weights. Hugging Face's is its Qwen3 with `tp_plan="auto"`,
+with the same weights, by its own public calls. Logits are compared with those of the unsharded model, or, where that
+does not fit beside the sharded one, with those of torch's styles.
+
+- prefill: 8192 tokens of one sequence; decode: a token for each of 1, 32 and 128 sequences, with 1024 before it.
+- a layer alone, and the whole model; tokens/s are the whole model's.
+- --trace writes a Chrome trace of a prefill's layer for each side (Perfetto opens it), and draws them as one picture.
+
+In the CPU world nothing is timed: a tiny model runs through the same code, and what needs GPUs is listed as such.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TRITON_DIST_SYMMETRIC_SIZE", "4G" if os.environ.get("TRITON_DIST_WORLD") != "cpu" else "64M")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+import qwen3
+import torch
+import torch.distributed as dist
+from harness import Bench, Entry, session
+from layer_traces import trace_layers
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import parallel
+
+import triton_dist
+from triton_dist import tensor_parallel
+
+SMALL = triton_dist.kind() == "cpu"
+PREFILL, CONTEXT, BATCHES = (8, 8, (1, 3)) if SMALL else (8192, 1024, (1, 32, 128))
+STYLES = {"ours": tensor_parallel, "torch": parallel}
+
+Step = Callable[..., torch.Tensor]
+
+
+class Checks:
+    """A benchmark's place in the CPU world: every side runs once and is checked, none is timed."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.entries: list[Entry] = []
+
+    def compare(self, title: str, sides: dict[str, Any], *, check: Callable[..., str | None], **_: Any) -> Entry:
+        entry = Entry(title, None)
+        for name, step in sides.items():
+            try:
+                problem = check(step(0), 0)
+            except NotImplementedError as error:
+                entry.absent[name] = str(error)
+            else:
+                assert problem is None, f"{title}, {name}: {problem}"
+                entry.absent[name] = "right; not timed in the CPU world"
+        self.entries.append(entry)
+        self.say(str(entry))
+        return entry
+
+    def say(self, text: str) -> None:
+        if self.world.pe == 0:
+            print(text, flush=True)
+
+
+@contextmanager
+def checks() -> Iterator[Checks]:
+    dist.init_process_group("gloo")
+    with triton_dist.init() as world:
+        yield Checks(world)
+    dist.destroy_process_group()
+
+
+class Models:
+    """The sharded models, which share their weights, and what they are compared with."""
+
+    def __init__(self, world: Any, config: qwen3.Config) -> None:
+        self.world, self.config = world, config
+        self.dtype = torch.float32 if SMALL else torch.bfloat16
+        self.mesh = init_device_mesh(world.device.type, (world.n_pes,))
+        options = {"device": world.device, "dtype": self.dtype, "mesh": self.mesh}
+        first = qwen3.build(config, styles=tensor_parallel, sequence=True, **options)
+        self.sharded: dict[tuple[str, bool], qwen3.Transformer] = {("ours", True): first}
+        options["device"] = "meta"
+        for name, styles in STYLES.items():
+            for sequence in (True, False):
+                if (name, sequence) not in self.sharded:
+                    model = qwen3.build(config, styles=styles, sequence=sequence, **options)
+                    qwen3.share_weights(first, model)
+                    self.sharded[name, sequence] = model
+
+    def whole(self) -> qwen3.Transformer | None:
+        """The unsharded model, if it fits beside what there is."""
+        c = self.config
+        per_layer = c.hidden * (c.head_dim * (2 * c.heads + 2 * c.kv_heads) + 3 * c.intermediate)
+        nbytes = (c.layers * per_layer + 2 * c.vocabulary * c.hidden) * self.dtype.itemsize
+        if not SMALL and nbytes > 0.5 * torch.cuda.mem_get_info()[0]:
+            return None
+        return qwen3.build(c, self.world.device, self.dtype)
+
+    def tokens(self, *shape: int) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        return torch.randint(self.config.vocabulary, shape, generator=generator).to(self.world.device)
+
+    def cache(self, batch: int, length: int, *, whole: bool = False) -> qwen3.Cache:
+        """Random keys and values: this PE's heads, or all of them."""
+        c, heads = self.config, self.config.kv_heads // self.world.n_pes
+        mine = slice(None) if whole else slice(self.world.pe * heads, (self.world.pe + 1) * heads)
+        generator = torch.Generator(self.world.device).manual_seed(1)
+        shape = batch, length, c.kv_heads, c.head_dim
+
+        def random() -> torch.Tensor:
+            full = torch.randn(shape, generator=generator, device=self.world.device).to(self.dtype)
+            return full[:, :, mine].contiguous()
+
+        return [(random(), random()) for _ in range(c.layers)]
+
+    def steps(self, sequence: bool) -> dict[str, Step]:
+        """Our styles' model and the peers', compiled and eager, as functions of the model's arguments."""
+        return contenders(*(self.sharded[name, sequence] for name in STYLES), self.mesh if sequence else None)
+
+
+def contenders(ours: torch.nn.Module, theirs: torch.nn.Module, mesh: Any) -> dict[str, Step]:
+    """Both, compiled and eager; with a mesh, torch's overlap as well (without gathers it has nothing to overlap)."""
+    made = {"ours": compiled(ours), "ours, eager": ours, "torch, NCCL": compiled(theirs), "torch, NCCL, eager": theirs}
+    return made if mesh is None else made | {"torch, async TP": async_tensor_parallel(theirs, mesh)}
+
+
+def compiled(module: torch.nn.Module, **options: bool) -> Step:
+    if SMALL:
+        return module  # tests/models compiles it
+    return torch.compile(module, fullgraph=True, dynamic=False, options=options)
+
+
+def async_tensor_parallel(module: torch.nn.Module, mesh: Any) -> Step:
+    """Torch's own overlap: inductor replaces collectives and GEMMs by fused operators on symmetric memory."""
+    if SMALL:
+        return unavailable("torch's fused operators need CUDA")
+    import torch.distributed._symmetric_memory as symm_mem
+
+    symm_mem.enable_symm_mem_for_group(mesh.get_group().group_name)
+    return compiled(module, _micro_pipeline_tp=True)
+
+
+def unavailable(reason: str) -> Step:
+    """A side that cannot run here."""
+
+    def step(*args: Any) -> torch.Tensor:
+        raise NotImplementedError(reason)
+
+    return step
+
+
+class HuggingFace:
+    """Hugging Face's Qwen3 with the weights of ours, sharded by transformers itself."""
+
+    def __init__(self, models: Models) -> None:
+        try:
+            import transformers
+        except ImportError as error:
+            raise NotImplementedError(f"Hugging Face transformers cannot be imported: {error}") from None
+        self.transformers, self.models, c = transformers, models, models.config
+        self.config = transformers.Qwen3Config(
+            vocab_size=c.vocabulary, hidden_size=c.hidden, intermediate_size=c.intermediate, head_dim=c.head_dim,
+            num_hidden_layers=c.layers, num_attention_heads=c.heads, num_key_value_heads=c.kv_heads,
+            rope_theta=c.rope_theta, rms_norm_eps=c.eps, tie_word_embeddings=False, max_position_embeddings=40960,
+        )  # fmt: skip
+        folder = [tempfile.mkdtemp(prefix="qwen3-") if models.world.pe == 0 else ""]
+        dist.broadcast_object_list(folder)
+        if models.world.pe == 0:
+            weights = hugging_face_weights(qwen3.build(c, "cpu" if SMALL else models.world.device, models.dtype))
+            model = transformers.Qwen3ForCausalLM(self.config).to(models.dtype)
+            model.load_state_dict(weights)
+            model.save_pretrained(folder[0])
+        dist.barrier()
+        from transformers.distributed import DistributedConfig
+
+        options = {"distributed_config": DistributedConfig(tp_plan="auto"), "dtype": models.dtype}
+        self.model = transformers.Qwen3ForCausalLM.from_pretrained(folder[0], **options)
+        self.model.eval()
+        dist.barrier()
+        if models.world.pe == 0:
+            shutil.rmtree(folder[0])
+
+    def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(tokens, use_cache=False, logits_to_keep=1).logits
+        return logits
+
+    def decode(self, batch: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        """A step of one token behind the random context of :meth:`Models.cache`."""
+        cache = self.transformers.StaticCache(config=self.config, max_cache_len=CONTEXT + 1)
+        kept = self.models.cache(batch, CONTEXT + 1)
+
+        def step(token: torch.Tensor) -> torch.Tensor:
+            for layer in cache.layers:
+                if layer.is_initialized:
+                    layer.cumulative_length.fill_(CONTEXT)  # each step extends the cache by the same token
+            logits: torch.Tensor = self.model(token, past_key_values=cache, use_cache=True).logits
+            return logits
+
+        step(torch.zeros(batch, 1, dtype=torch.int64, device=self.models.world.device))
+        for layer, (keys, values) in zip(cache.layers, kept, strict=True):
+            layer.keys.copy_(keys.transpose(1, 2))
+            layer.values.copy_(values.transpose(1, 2))
+        return step
+
+
+def hugging_face_weights(model: qwen3.Transformer) -> dict[str, torch.Tensor]:
+    """The weights by the names of transformers' Qwen3, which has q, k and v, and gate and up, apart."""
+    c, found = model.config, {}
+    names = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+    for name, part in names.items():
+        found[f"{part}.weight"] = model.get_submodule(name).weight
+    for i, layer in enumerate(model.layers):
+        at, queries = f"model.layers.{i}", c.heads // c.kv_heads
+        qkv = layer.attention.qkv.weight.view(c.kv_heads, queries + 2, c.head_dim, c.hidden)
+        gate_up = layer.mlp.gate_up.weight.view(-1, 2, c.block, c.hidden)
+        parts = {
+            "self_attn.q_proj": qkv[:, :queries].flatten(0, 2),
+            "self_attn.k_proj": qkv[:, -2].flatten(0, 1),
+            "self_attn.v_proj": qkv[:, -1].flatten(0, 1),
+            "self_attn.o_proj": layer.attention.out.weight,
+            "self_attn.q_norm": layer.attention.q_norm.weight,
+            "self_attn.k_norm": layer.attention.k_norm.weight,
+            "mlp.gate_proj": gate_up[:, 0].flatten(0, 1),
+            "mlp.up_proj": gate_up[:, 1].flatten(0, 1),
+            "mlp.down_proj": layer.mlp.down.weight,
+            "input_layernorm": layer.attention_norm.weight,
+            "post_attention_layernorm": layer.mlp_norm.weight,
+        }
+        found |= {f"{at}.{name}.weight": weight for name, weight in parts.items()}
+    return found
+
+
+def differs(found: torch.Tensor, expected: torch.Tensor) -> str | None:
+    """What is wrong, if the root mean square error is above what the rounding of many layers makes."""
+    error = (found.float() - expected.float()).square().mean().sqrt() / expected.float().square().mean().sqrt()
+    return None if error <= 0.1 else f"a relative error of {error:.2g}"  # NaN is wrong
+
+
+def part_of(models: Models, logits: torch.Tensor) -> torch.Tensor:
+    """This PE's part of the vocabulary; Hugging Face returns all of it."""
+    return logits.chunk(models.world.n_pes, -1)[models.world.pe]
+
+
+def whole_model(bench: Any, models: Models, peer: HuggingFace | None, absent: str) -> None:
+    """Prefill, and decode of several batches, of the whole model."""
+    reference = models.whole()
+    cases: list[tuple[str, int, int]] = [("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES)]
+    for kind, batch, length in cases:
+        tokens, sequence = models.tokens(batch, length), kind == "prefill"
+        position = None if sequence else torch.tensor([CONTEXT], device=tokens.device)
+        cache = models.cache(batch, PREFILL if sequence else CONTEXT + 1)
+        if reference is not None:
+            cache_of_all = models.cache(batch, PREFILL if sequence else CONTEXT + 1, whole=True)
+            expected = part_of(models, reference(tokens, cache_of_all, position)).clone()
+            del cache_of_all
+        else:
+            expected = models.sharded["torch", sequence](tokens, cache, position).clone()
+        sides: dict[str, Any] = {
+            name: lambda i, step=step, inputs=(tokens, cache, position): step(*inputs)
+            for name, step in models.steps(sequence).items()
+        }
+        sides["Hugging Face"] = hugging_face_side(models, peer, absent, kind, tokens)
+        entry = bench.compare(
+            f"{kind}, {tokens.numel()} tokens", sides, check=lambda r, i, e=expected: differs(r, e), calls=1
+        )
+        rates = (f"{name} {tokens.numel() / time.median * 1e6:,.0f}" for name, time in entry.timings.items())
+        bench.say("    tokens/s: " + "; ".join(rates) if entry.timings else "")
+
+
+def hugging_face_side(models: Models, peer: HuggingFace | None, absent: str, kind: str, tokens: torch.Tensor) -> Any:
+    made: list[Callable[[torch.Tensor], torch.Tensor]] = []
+
+    def side(i: int) -> torch.Tensor:
+        if peer is None:
+            raise NotImplementedError(absent)
+        if not made:
+            made.append(peer.prefill if kind == "prefill" else peer.decode(len(tokens)))
+        return part_of(models, made[0](tokens))
+
+    return side
+
+
+def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tuple[dict[str, Step], torch.Tensor]:
+    """The first layer of each model, as functions of nothing, and its result on one PE (this PE's rows of it)."""
+    c, world = models.config, models.world
+    generator = torch.Generator(world.device).manual_seed(2)
+    x = torch.randn(batch, length, c.hidden, generator=generator, device=world.device).to(models.dtype)
+    positions = torch.arange(length, device=world.device) + (0 if sequence else CONTEXT)
+    rope = qwen3.angles(positions, c)
+    position = None if sequence else positions
+    one = dataclasses.replace(c, layers=1)
+    whole = qwen3.build(one, world.device, models.dtype).layers[0]
+    total = length if sequence else CONTEXT + 1
+    expected = whole(x, rope, models.cache(batch, total, whole=True)[0], position)
+    if sequence:
+        x, expected = (t.chunk(world.n_pes, 1)[world.pe].contiguous() for t in (x, expected))
+    cache = models.cache(batch, total)[0]
+    ours, theirs = (models.sharded[name, sequence].layers[0] for name in STYLES)
+    made = contenders(ours, theirs, models.mesh if sequence else None)
+    steps = {name: partial(step, x, rope, cache, position) for name, step in made.items()}
+    return steps, expected
+
+
+def layer_alone(bench: Any, models: Models) -> None:
+    for kind, batch, length in (("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES)):
+        steps, expected = layer_steps(models, kind == "prefill", batch, length)
+        sides = {name: lambda i, step=step: step() for name, step in steps.items()}
+        bench.compare(
+            f"a layer's {kind}, {batch * length} tokens", sides, check=lambda r, i, e=expected: differs(r, e), calls=4
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--config", choices=tuple(qwen3.CONFIGS), default="tiny" if SMALL else "qwen3-8b")
+    parser.add_argument("--layers", type=int, help="fewer than the model has")
+    parser.add_argument("--only", nargs="+", choices=("layer", "whole"), default=("layer", "whole"))
+    parser.add_argument("--save", help="write JSON to this file")
+    parser.add_argument("--trace", type=Path, help="write traces of a prefill's layer to this folder")
+    args = parser.parse_args()
+    config = qwen3.CONFIGS[args.config]
+    config = dataclasses.replace(config, layers=args.layers or config.layers)
+    torch._dynamo.config.recompile_limit = 64  # the same functions are compiled for every side
+    count = (1 + len(BATCHES)) * len(args.only)
+    opened: Any = checks() if SMALL else session(f"model {args.config}", total=count)
+    with opened as bench, torch.no_grad():
+        models = Models(bench.world, config)
+        if "layer" in args.only:
+            layer_alone(bench, models)
+        if args.trace:
+            steps, _ = layer_steps(models, True, 1, PREFILL)
+            trace_layers(steps, args.trace, bench.world)
+        if "whole" in args.only:
+            peer, absent = None, ""
+            try:
+                peer = HuggingFace(models)
+            except Exception as error:
+                absent = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
+            whole_model(bench, models, peer, absent)
+        if args.save and isinstance(bench, Bench):
+            bench.save(args.save)
+
+
+if __name__ == "__main__":
+    main()
