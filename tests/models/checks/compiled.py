@@ -1,0 +1,33 @@
+"""The model of examples/qwen3.py under torch.compile: one graph for each, and the same logits and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import qwen3
+import torch
+from harness import main as run
+from torch import distributed
+from torch._dynamo.utils import counters
+from transformer import ONE_LAYER, PROMPT, close, compare, generate, sharded, tokens
+
+AS_ONE_GRAPH = {"backend": "aot_eager", "fullgraph": True}
+
+
+def check_no_graph_breaks(world: Any) -> None:
+    """In training, prefill and decode: each is one graph, also where the place of the token changes."""
+    compare(world, ONE_LAYER, torch.float32, True, **AS_ONE_GRAPH)
+    with torch.no_grad():
+        expected = qwen3.build(ONE_LAYER, "cpu", torch.float32)(tokens())[:, PROMPT - 1 :]
+        prefill = sharded(world, ONE_LAYER, torch.float32, sequence=True)
+        decode = sharded(world, ONE_LAYER, torch.float32, sequence=False)
+        qwen3.share_weights(prefill, decode)
+        close(generate(world, *(torch.compile(m, **AS_ONE_GRAPH) for m in (prefill, decode))), expected, "logits")
+    assert not counters["graph_break"]
+    assert counters["stats"]["unique_graphs"] == 3
+
+
+if __name__ == "__main__":
+    distributed.init_process_group("gloo")
+    run(globals())
+    distributed.destroy_process_group()

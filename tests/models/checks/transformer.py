@@ -1,0 +1,131 @@
+"""The model of examples/qwen3.py, sharded: logits and gradients are those of the unsharded model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import qwen3
+import torch
+from harness import main as run
+from harness import raises
+from torch import distributed
+from torch.distributed.tensor import DTensor, init_device_mesh
+
+from triton_dist import tensor_parallel
+from triton_dist.kernels import functional
+
+TINY = qwen3.CONFIGS["tiny"]
+ONE_LAYER = dataclasses.replace(TINY, layers=1)
+BATCH, PROMPT, TOKENS = 2, 8, 10
+
+
+def config_for(world: Any) -> qwen3.Config:
+    """What a layer hands to the next one is seen with two PEs; four need longer for each."""
+    return TINY if world.n_pes == 2 else ONE_LAYER
+
+
+def tokens() -> torch.Tensor:
+    return torch.randint(TINY.vocabulary, (BATCH, TOKENS), generator=torch.Generator().manual_seed(0))
+
+
+def sharded(world: Any, config: qwen3.Config, dtype: torch.dtype, **options: bool) -> qwen3.Transformer:
+    mesh = init_device_mesh("cpu", (world.n_pes,))
+    return qwen3.build(config, "cpu", dtype, mesh, tensor_parallel, **options)
+
+
+def mine(world: Any, logits: torch.Tensor) -> torch.Tensor:
+    """This PE's part of the vocabulary."""
+    return logits.chunk(world.n_pes, -1)[world.pe]
+
+
+def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The root mean square of the error as a part of that of what is expected."""
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, what: str, rounded: torch.Tensor | None = None) -> None:
+    """In bfloat16 as exact, but for a factor, as ``rounded``: what the unsharded model computes in that dtype."""
+    limit = 1e-5 if rounded is None else 2**-8 + 3 * error_of(rounded, expected)
+    error = error_of(found, expected)
+    assert error < limit, f"{what}: relative error {error:g}, limit {limit:g}"
+
+
+def step(model: Any, world: Any, whole: bool) -> torch.Tensor:
+    """Forward and backward of a loss in which every logit has a weight of its own."""
+    logits = model(tokens()[:, :PROMPT])
+    shape = *logits.shape[:2], TINY.vocabulary
+    weights = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(logits.dtype)
+    (logits * (weights if whole else mine(world, weights))).sum().backward()
+    return logits.detach()
+
+
+def gradient(parameter: torch.Tensor) -> torch.Tensor:
+    assert parameter.grad is not None
+    return parameter.grad.full_tensor() if isinstance(parameter.grad, DTensor) else parameter.grad
+
+
+def compare(world: Any, config: qwen3.Config, dtype: torch.dtype, sequence: bool, **compiled: Any) -> None:
+    rounded = None if dtype == torch.float32 else qwen3.build(config, "cpu", dtype)
+    whole = qwen3.build(config, "cpu", dtype).float()
+    model = sharded(world, config, dtype, sequence=sequence)
+    expected = mine(world, step(whole, world, True))
+    found = step(torch.compile(model, **compiled) if compiled else model, world, False)
+    assert found.dtype == dtype
+    close(found, expected, "logits", rounded and mine(world, step(rounded, world, True)))
+    for name, parameter in model.named_parameters():
+        own = rounded and gradient(rounded.get_parameter(name))
+        close(gradient(parameter), gradient(whole.get_parameter(name)), name, own)
+
+
+def check_training(world: Any) -> None:
+    compare(world, config_for(world), torch.float32, True)
+    compare(world, config_for(world), torch.float32, False)
+    compare(world, config_for(world), torch.bfloat16, True)
+
+
+def generate(world: Any, prefill: Any, decode: Any) -> torch.Tensor:
+    """Logits of the prompt's last token and of those that follow, of the whole vocabulary."""
+    text = tokens()
+    cache = qwen3.empty_cache(prefill, BATCH, TOKENS + 2, world.n_pes)
+    found = [prefill(text[:, :PROMPT], cache)]
+    for i in range(PROMPT, TOKENS):
+        found.append(decode(text[:, i : i + 1], cache, torch.tensor([i])))
+    return functional.all_gather(torch.cat(found, 1), -1)
+
+
+@torch.no_grad()
+def check_prefill_and_decode(world: Any) -> None:
+    config = config_for(world)
+    for dtype in (torch.float32, torch.bfloat16):
+        rounded = qwen3.build(config, "cpu", dtype)(tokens())[:, PROMPT - 1 :]
+        expected = qwen3.build(config, "cpu", dtype).float()(tokens())[:, PROMPT - 1 :]
+        prefill = sharded(world, config, dtype, sequence=True)
+        decode = sharded(world, config, dtype, sequence=False)
+        qwen3.share_weights(prefill, decode)
+        close(generate(world, prefill, decode), expected, "logits", None if dtype == torch.float32 else rounded)
+        weights = dict(prefill.named_parameters())
+        for name, weight in decode.named_parameters():
+            shared = weights[name].to_local() if isinstance(weights[name], DTensor) else weights[name]
+            mine = weight.to_local() if isinstance(weight, DTensor) else weight
+            assert mine.data_ptr() == shared.data_ptr(), f"{name} is not shared"
+
+
+def check_mistakes(world: Any) -> None:
+    n = world.n_pes
+    uneven = dataclasses.replace(TINY, kv_heads=2 * n + 1, heads=4 * n + 2)
+    with raises(ValueError, rf"kv_heads of the model is {2 * n + 1}, which {n} PEs cannot share equally"):
+        sharded(world, uneven, torch.float32, sequence=True)
+    model = sharded(world, ONE_LAYER, torch.float32, sequence=True)
+    with raises(ValueError, rf"dimension 1 of input is {n + 1}, which {n} PEs cannot share equally"):
+        model(tokens()[:, : n + 1])
+    model.layers[0].attention.qkv.half()
+    with raises(ValueError, "a is of torch.float32, and b of torch.float16"):
+        model(tokens()[:, : 2 * n])
+
+
+if __name__ == "__main__":
+    distributed.init_process_group("gloo")
+    torch.manual_seed(0)
+    run(globals())
+    distributed.destroy_process_group()

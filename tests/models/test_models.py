@@ -1,0 +1,70 @@
+"""Models on the kernels, in the CPU world: a test for each check of ``checks/``, one launch a file."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+from pathlib import Path
+
+import pytest
+from forking import launch
+
+from triton_dist.testing import Result
+
+CHECKS = Path(__file__).parent / "checks"
+ROOT = Path(__file__).parents[2]
+HARNESS = ROOT / "tests/world/checks"  # whose harness.py runs the checks of a file on one PE
+RUNS = {"transformer.py": (2, 4), "compiled.py": (2,), "hugging_face.py": (2,), "serving.py": (2,)}
+ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
+HAS_TRANSFORMERS = importlib.util.find_spec("transformers") is not None
+IMPORTED = (
+    *("torch._dynamo", "torch._inductor.compile_fx", "torch.distributed.tensor.parallel"),
+    *(("transformers.models.llama.modeling_llama",) if HAS_TRANSFORMERS else ()),
+    *(("transformers.models.qwen3.modeling_qwen3",) if HAS_TRANSFORMERS else ()),
+)
+"""What the process has imported that PEs are forked from: all of it together takes longer than the checks."""
+
+
+@functools.cache
+def launched(file: str, n_pes: int) -> Result:
+    environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(map(str, (HARNESS, ROOT / "examples")))}
+    return launch([CHECKS / file], n_pes, env=environment, modules=IMPORTED)
+
+
+@pytest.mark.parametrize(
+    ("file", "n_pes", "check"),
+    [
+        pytest.param(file, n, check, id=f"{file.removesuffix('.py')}-{n}-{check}")
+        for file, counts in RUNS.items()
+        for n in counts
+        for check in re.findall(r"^def check_(\w+)\(", (CHECKS / file).read_text(), re.MULTILINE)
+    ],
+)
+def test_check(file: str, n_pes: int, check: str) -> None:
+    if file == "hugging_face.py" and not HAS_TRANSFORMERS:
+        pytest.skip("Hugging Face transformers is not installed (extra models)")
+    result = launched(file, n_pes)
+    missing = [pe.pe for pe in result if f"passed: {check}\n" not in pe.stdout]
+    if missing:
+        pytest.fail(f"{check} did not pass on PE {missing}\n{result.report}", pytrace=False)
+
+
+def test_compiled_without_a_world() -> None:
+    """A sharded model that outlives its world says so, compiled and in its backward, too."""
+    result = launch([CHECKS.parent / "no_world.py"], 1, env=ENVIRONMENT, modules=IMPORTED).check()
+    assert result[0].stdout.splitlines() == [f"passed: {what}" for what in ("forward", "backward", "compiled")]
+
+
+def test_the_benchmark_s_sides_compute_alike() -> None:
+    """All that run in the CPU world, against the unsharded model; the others say why they do not."""
+    arguments = [ROOT / "benchmarks/model.py", "--layers", "1"]
+    text = launch(arguments, 2, env=ENVIRONMENT, modules=IMPORTED).check()[0].stdout
+    cases = ["a layer's prefill", "a layer's decode", "a layer's decode", "prefill", "decode", "decode"]
+    assert re.findall(r"^(\S[^,]+), \d+ tokens:$", text, re.MULTILINE) == cases, text
+    right = re.findall(r"^    (\S.*?)  +right; not timed in the CPU world$", text, re.MULTILINE)
+    assert {right.count(name) for name in ("ours", "ours, eager", "torch, NCCL", "torch, NCCL, eager")} == {len(cases)}
+    assert text.count("torch's fused operators need CUDA") == 2
+    if HAS_TRANSFORMERS and importlib.util.find_spec("accelerate") is not None:
+        assert right.count("Hugging Face") == 3, text
