@@ -43,6 +43,7 @@ def poll(
     columns: tl.tensor = 1,
     row_step: tl.tensor = 0,
     column_step: tl.tensor = 0,
+    writer_step: tl.constexpr = 1,
     _semantic: Any = None,
 ) -> tl.tensor:
     """The state after one more poll of int32 words: ``[rows, columns]``, by default one.
@@ -55,11 +56,15 @@ def poll(
         cmp: the awaited comparison of each word with ``expected``, ``CMP_EQ``, …: of their difference with 0, since
             numbers wrap around.
         expected: int32.
-        writer: the PE that writes the first row; each later row is written by the next PE. -1 if unknown.
+        writer: the PE that writes the first row, less than 2¹⁶; -1 if unknown.
         row_step, column_step: the distances between rows and between columns, in words.
+        writer_step: the distance, in PEs, between the writers of neighbouring rows, a constant from 1 to 2¹⁵.
     """
     if hasattr(_semantic.builder, "shmem_op"):
         return polls
+    step = int(getattr(writer_step, "value", writer_step))
+    if step > 1:  # the op takes both in one operand, so that a wait of few registers holds no more of them
+        writer = _semantic.add(_check.number("poll", "writer", writer, _semantic), step - 1 << 16, False)
     return emit(
         _semantic,
         op_table.POLL,

@@ -975,8 +975,9 @@ def Shmem_PollOp : Shmem_WarpsOp<"poll"> {
     is not as expected, and reports it. Until then it costs an addition.
 
     The loop waits for `rows` × `columns` int32 words: row i begins `row_step` words
-    behind the one before and is written by PE `writer` + i; -1: unknown. `expected` is
-    compared as a number that wraps around.
+    behind the one before. The lower 16 bits of `writer` are the PE that writes row 0,
+    and the upper ones the distance to the PE of the next row, less 1; -1: unknown.
+    `expected` is compared as a number that wraps around.
 
     ```mlir
     %more = shmem.poll %polls, %words, ge %expected, %writer, %rows, %columns, %row_step, %column_step : !tt.ptr<i32>
