@@ -100,6 +100,11 @@ def size(text: str) -> int:
     return value
 
 
+def size_or_none(text: str) -> int:
+    """As :func:`size`, or 0."""
+    return 0 if text.strip() == "0" else size(text)
+
+
 VARIABLES: dict[str, Variable] = {
     v.name: v
     for v in (
@@ -123,6 +128,14 @@ VARIABLES: dict[str, Variable] = {
             size,
             1 << 30,
             "Size of each PE's symmetric heap, in bytes; K, M, G and T are powers of 1024.",
+            "size",
+        ),
+        Variable(
+            "TRITON_DIST_GROUP_MEMORY",
+            size_or_none,
+            256 << 20,
+            "Bytes of symmetric memory of each PE, beside TRITON_DIST_SYMMETRIC_SIZE, for the workspaces of groups of "
+            "some PEs (docs/kernels.md); 0: none. The same on all PEs; read by init().",
             "size",
         ),
         Variable(

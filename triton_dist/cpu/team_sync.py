@@ -24,14 +24,20 @@ PLACE_BYTES = _FIRST_TEXT + 2 * _TEXT_BYTES
 
 
 class MeetingPlace:
-    """A team's, at the same ``offset`` of each member's heap. One user on a PE at a time."""
+    """A place in each member's heap, as its address and the count that it begins with. One user on a PE at a time."""
 
-    def __init__(self, heap: SymmetricHeap, pe: int, pes: Sequence[int], offset: int) -> None:
+    def __init__(self, mine: tuple[int, int], places: Sequence[tuple[int, int]]) -> None:
         """The members must meet elsewhere before the first of them arrives: an earlier team may have met here."""
-        self._mine = heap.base(pe) + offset
-        self._places = [heap.base(member) + offset for member in pes]
-        self._count = 0
-        WORDS[8].store(self._mine, 0, Order.RELEASE)
+        self._mine, self._count = mine
+        self._first = self._count
+        self._places = places
+
+    @staticmethod
+    def at(heap: SymmetricHeap, pe: int, pes: Sequence[int], offset: int) -> MeetingPlace:
+        """A new place at the same ``offset`` of each member's heap."""
+        mine = heap.base(pe) + offset
+        WORDS[8].store(mine, 0, Order.RELEASE)
+        return MeetingPlace((mine, 0), [(heap.base(member) + offset, 0) for member in pes])
 
     def arrive(self, text: str) -> int:
         """This PE comes, and says ``text``; its ticket. What it wrote before is seen by whoever finds all have come."""
@@ -39,11 +45,11 @@ class MeetingPlace:
         said = text.encode()[: _TEXT_BYTES - 1] + b"\0"
         ctypes.memmove(self._text(self._mine, self._count), said, len(said))
         WORDS[8].store(self._mine, self._count, Order.RELEASE)
-        return self._count
+        return self._count - self._first
 
     def passed(self, ticket: int) -> bool:
         """Whether all have come."""
-        return all(WORDS[8].load(place, Order.ACQUIRE) >= ticket for place in self._places)
+        return all(WORDS[8].load(place, Order.ACQUIRE) - first >= ticket for place, first in self._places)
 
     def wait(self, ticket: int, seconds: float) -> bool:
         """Wait for all to come, at most ``seconds``; whether they have."""
@@ -56,8 +62,9 @@ class MeetingPlace:
 
     def said(self, ticket: int) -> list[str]:
         """What each said, in the team's order. Only once all have come, and before the next call of this PE."""
-        return [ctypes.string_at(self._text(place, ticket)).decode(errors="ignore") for place in self._places]
+        texts = (ctypes.string_at(self._text(place, first + ticket)) for place, first in self._places)
+        return [text.decode(errors="ignore") for text in texts]
 
     @staticmethod
-    def _text(place: int, ticket: int) -> int:
-        return place + _FIRST_TEXT + ticket % 2 * _TEXT_BYTES
+    def _text(place: int, count: int) -> int:
+        return place + _FIRST_TEXT + count % 2 * _TEXT_BYTES

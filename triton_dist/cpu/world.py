@@ -20,6 +20,7 @@ from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu import schedule
 from triton_dist.cpu.allocator import CHECKED_GAP, FirstFit, padded
 from triton_dist.cpu.bootstrap import join
+from triton_dist.cpu.channels import CHANNEL_BYTES, Channels
 from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_ops import CpuHostOps
 from triton_dist.cpu.runtime.control import Caller, State
@@ -28,8 +29,9 @@ from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
 from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
-from triton_dist.world.base import World, check_same_calls
+from triton_dist.world.base import World, check_same_calls, group_memory_size
 from triton_dist.world.current import find_world
+from triton_dist.world.groups import GroupMemory, HostGroup
 from triton_dist.world.raw_tensor import elsewhere, start_of, storage_address, tensor_at
 from triton_dist.world.teams import Team, agree_on_handle
 
@@ -61,7 +63,7 @@ def refuse_stale(name: str, tensor: torch.Tensor) -> None:
     address = storage_address(tensor)
     world = current()
     if world is not None and (place := world.heap.find(address)) is not None:
-        if world.ledger.find(place[1]) is None:
+        if world.allocation_at(place[1]) is None:
             raise ValueError(f"{name}, of shape {tuple(tensor.shape)}, is a symmetric tensor that was freed")
     elif any(heap.find(address) is not None for heap in of_process(EndedHeaps)):
         raise RuntimeError(
@@ -83,11 +85,19 @@ class CpuWorld(World):
         super().__init__(launch)
         self.device = torch.device("cpu")
         self.host_ops = CpuHostOps(self)
-        reserved = MAX_TEAMS * len(Caller.__members__) * PLACE_BYTES
+        teams = MAX_TEAMS * len(Caller.__members__) * PLACE_BYTES
+        first = padded(teams + CHANNEL_BYTES)  # of the memory of groups
+        for_groups = group_memory_size(launch)
+        reserved = first + for_groups
         self.heap, self.control = join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"), reserved)
         checked = environment.get("TRITON_DIST_CHECK")
         self._allocator = FirstFit(self.heap.size, CHECKED_GAP if checked else 0, reuses_late=checked)
-        self._allocator.allocate(reserved)  # at offset 0: where teams meet
+        self._allocator.allocate(reserved)  # at offset 0: where teams and groups meet, and the memory of groups
+        self._channels = Channels(self.heap, self.pe, teams)
+        self._group_places: dict[str, MeetingPlace] = {}
+        self._group_allocations: dict[int, Allocation] = {}
+        begin = self.heap.base(self.pe) + first
+        self.group_memory = GroupMemory(begin, first, for_groups, self.device, self.heap, self._group_memory_changed)
         self._places: dict[int, dict[Caller, MeetingPlace]] = {}
         self._free_handles = set(range(1, MAX_TEAMS))
         self._rounds = {Caller.HOST: 0, Caller.KERNEL: 0}
@@ -155,7 +165,8 @@ class CpuWorld(World):
 
     def _record_allocations(self) -> None:
         assert self.recorder is not None
-        self.recorder.allocations([(allocation.begin, allocation.nbytes) for allocation in self.ledger.all()])
+        all_of_them = [*self.ledger.all(), *self._group_allocations.values()]
+        self.recorder.allocations([(allocation.begin, allocation.nbytes) for allocation in all_of_them])
 
     def _record_dropped(self) -> None:
         """What this PE has dropped, and has not been given back because others have not."""
@@ -185,10 +196,15 @@ class CpuWorld(World):
         pe, offset = place
         if pe != self.pe:
             raise ValueError(f"{what} lies on PE {pe}: pass PE {self.pe}'s own one")
-        allocation = self.ledger.find(offset)
+        allocation = self.allocation_at(offset)
         if allocation is None:
             raise ValueError(f"{what} is a symmetric tensor that was freed")
         return allocation
+
+    def allocation_at(self, offset: int) -> Allocation | None:
+        """The allocation, of the world or of a group of this PE, at an offset of a heap."""
+        found = self.group_memory.find(self.heap.base(self.pe) + offset)
+        return found[0] if found is not None else self.ledger.find(offset)
 
     def describe(self, address: int) -> str:
         """What lies at an address, for messages."""
@@ -196,7 +212,7 @@ class CpuWorld(World):
         if place is None:
             return f"{address:#x} (not symmetric)"
         pe, offset = place
-        allocation = self.ledger.find(offset)
+        allocation = self.allocation_at(offset)
         if allocation is not None and offset - allocation.begin < allocation.nbytes:
             index, rest = divmod(offset - allocation.begin, allocation.dtype.itemsize)
             inside = f"element {index}" + (f" + {rest} bytes" if rest else "")
@@ -227,7 +243,10 @@ class CpuWorld(World):
             self.checking.fail("gave up its world after an error")
         self._leave()
 
-    def _exchange(self, team: Team, call: str, text: str) -> list[str]:
+    def _host_place(self, team: Team | HostGroup) -> MeetingPlace:
+        return self._group_places[team.name] if isinstance(team, HostGroup) else self._places[team.handle][Caller.HOST]
+
+    def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         with self.turn(f"PE {self.pe} cannot complete {call}"):
             if team is self.team_world:
                 number = self._announce(Caller.HOST, text)
@@ -237,7 +256,7 @@ class CpuWorld(World):
                 self._come(team, call, lambda: barrier.passed(ticket), lambda: barrier.wait(ticket, _LOOK_SECONDS / 2))
                 texts = self._announced(Caller.HOST, number)
             else:
-                place = self._places[team.handle][Caller.HOST]
+                place = self._host_place(team)
                 ticket = place.arrive(text)
                 self._come(team, call, lambda: place.passed(ticket), lambda: place.wait(ticket, _LOOK_SECONDS / 2))
                 texts = place.said(ticket)
@@ -245,7 +264,7 @@ class CpuWorld(World):
                 self.recorder.host_leaves(tuple(team.pes))
             return texts
 
-    def _come(self, team: Team, call: str, passed: Callable[[], bool], wait: Callable[[], bool]) -> None:
+    def _come(self, team: Team | HostGroup, call: str, passed: Callable[[], bool], wait: Callable[[], bool]) -> None:
         """Return when all members of ``team`` have come to ``call``: now, or within a short time."""
         if self.recorder is not None:
             self.recorder.host_arrives(call, tuple(team.pes))
@@ -305,7 +324,7 @@ class CpuWorld(World):
         if self.pe in team.pes:
             self._free_handles.remove(handle)
             self._places[handle] = {
-                caller: MeetingPlace(
+                caller: MeetingPlace.at(
                     self.heap, self.pe, team.pes, (2 * handle + (caller == Caller.KERNEL)) * PLACE_BYTES
                 )
                 for caller in (Caller.HOST, Caller.KERNEL)
@@ -317,6 +336,36 @@ class CpuWorld(World):
         handle = team.handle
         del self._places[handle]
         self._free_handles.add(handle)
+
+    def _open_group(self, group: HostGroup) -> None:
+        call = f"opening {group}"
+
+        def wait(done: Callable[[], bool]) -> None:
+            def sleep() -> bool:
+                if not done():
+                    time.sleep(_LOOK_SECONDS / 50)
+                return done()
+
+            self._come(group, call, done, sleep)
+
+        with self.turn(f"PE {self.pe} cannot complete {call}"):
+            self._group_places[group.name] = self._channels.open(group.name, group.pes, wait)
+            if self.recorder is not None:
+                self.recorder.host_leaves(tuple(group.pes))
+
+    def _close_group(self, group: HostGroup) -> None:
+        del self._group_places[group.name]
+        self._channels.close(group.name)
+
+    def _group_memory_changed(self, allocation: Allocation) -> None:
+        if self.recorder is None:
+            return
+        if self._group_allocations.pop(allocation.begin, None) is not None:
+            self.recorder.freed(allocation.begin)
+        else:
+            self._group_allocations[allocation.begin] = allocation
+            self.recorder.allocated(allocation.begin, allocation.nbytes, str(allocation))
+        self._record_allocations()
 
     # ---- one PE at a time
 
@@ -350,7 +399,7 @@ class CpuWorld(World):
         """Whether copies are to arrive as late as they may."""
         return self.turns is not None and self.turns.schedule.delays_puts
 
-    def _wait_in_turns(self, done: Callable[[], bool], call: str, team: Team) -> None:
+    def _wait_in_turns(self, done: Callable[[], bool], call: str, team: Team | HostGroup) -> None:
         assert self.turns is not None
         self.turns.step()  # others may have waited for this PE to come
         try:

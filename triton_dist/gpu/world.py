@@ -34,7 +34,8 @@ from triton_dist.gpu.wait_reports import Place, WaitReports
 from triton_dist.gpu.waiting_kernels import WaitingKernels
 from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
-from triton_dist.world.base import World, check_same_calls
+from triton_dist.world.base import World, check_same_calls, group_memory_size
+from triton_dist.world.groups import GroupMemory, HostGroup
 from triton_dist.world.raw_tensor import bytes_at
 from triton_dist.world.teams import Team
 
@@ -71,9 +72,14 @@ class GpuWorld(World):
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
         meeting_place = rounded(p2p.sync_bytes())  # beside what users may allocate
-        nvshmem_api.start(self._nvshmem, self._bindings, launch, self.device, capacity + meeting_place)
+        for_groups = group_memory_size(launch)
+        beside = meeting_place + for_groups
+        nvshmem_api.start(self._nvshmem, self._bindings, launch, self.device, capacity + beside)
         self._heap = GpuHeap(self._bindings, self.device, self.pe, capacity, self.ledger)
         self._sync = bytes_at(self._bindings.malloc(meeting_place), p2p.sync_bytes(), self.device)
+        address = self._bindings.malloc(for_groups) if for_groups else 0
+        self._of_groups = bytes_at(address, for_groups, self.device) if for_groups else None
+        self.group_memory = GroupMemory(address, address, for_groups, self.device, self._of_groups)
         try:
             self._distances, p2p_lacks = self._prepare_p2p()
             nvshmem_lacks = why_not_nvshmem(shared, self._bindings.init_status())
@@ -181,7 +187,7 @@ class GpuWorld(World):
         self._teams.unmake(team)
         self._tell_modules()
 
-    def _exchange(self, team: Team, call: str, text: str) -> list[str]:
+    def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         self._rounds[team.name] += 1
         return self._launch.exchange(f"{team.name}/{self._rounds[team.name]}", text, team.pes)
 
@@ -197,6 +203,8 @@ class GpuWorld(World):
         self._stop_wait_reports()
         self._heap.close()
         self._bindings.free(self._sync.data_ptr())
+        if self._of_groups is not None:
+            self._bindings.free(self._of_groups.data_ptr())
         transport.choose(None)
         of_process(LaunchChecks).memory = None
         for module in of_process(LoadedModules).unbind():

@@ -16,14 +16,18 @@ from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
+from triton_dist import environment
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.world.allocations import Allocation, Ledger
+from triton_dist.world.groups import ALIGNMENT, GroupMemory, HostGroup
 from triton_dist.world.host_ops import HostOps
 from triton_dist.world.integers import integer
 from triton_dist.world.teams import Team
 
-__all__ = ["World", "check_same_calls"]
+__all__ = ["World", "check_same_calls", "group_memory_size"]
+
+RANK_SECONDS = 60.0  # for the members of a process group to use it for the first time
 
 _TEXT_BYTES = 480
 """What PEs can tell each other at a time; the CPU world's control block takes 511 bytes."""
@@ -71,6 +75,9 @@ class World(ABC):
     host_ops: HostOps
     """The operations that hosts start; see :mod:`triton_dist.world.host_ops`."""
 
+    group_memory: GroupMemory
+    """The symmetric memory that groups of some PEs allocate."""
+
     def __init__(self, launch: Launch) -> None:
         self.pe = launch.pe
         self.n_pes = launch.n_pes
@@ -80,6 +87,7 @@ class World(ABC):
         self.teams = {0: self.team_world}
         self._owned: dict[type, Any] = {}
         self._owning = threading.RLock()
+        self._told_rank = False
 
     def own(self, kind: type[_Owned]) -> _Owned:
         """This world's ``kind``. The first call creates it as ``kind(world)``; the world closes it at its end.
@@ -188,13 +196,76 @@ class World(ABC):
     def finish_work(self) -> None:  # noqa: B027 (a world may have no device that works by itself)
         """Wait until this PE's device has done all that was started."""
 
+    # ---- groups of some PEs
+
+    def open_group(self, pes: range, name: str) -> HostGroup:
+        """A group of these PEs, in which their hosts act :meth:`together`. *Collective* over its members.
+
+        Args:
+            name: the same on all members, and no other group's of this world; of 8 to 127 bytes.
+
+        Raises:
+            RuntimeError: this PE has as many groups as it may.
+        """
+        self.check_live()
+        group = HostGroup(name, pes)
+        self._open_group(group)
+        self.together(group, f"opening {group}")
+        return group
+
+    def close_group(self, group: HostGroup) -> None:
+        """End a group, and give back what it has allocated. *Collective* over its members."""
+        self.finish_work()
+        self.together(group, f"closing {group}")
+        self.group_memory.release(group)
+        self._close_group(group)
+
+    def empty_in(self, group: HostGroup, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """As :meth:`empty`, for the members of a group alone, from :attr:`group_memory`. *Collective* over them.
+
+        The memory is given back when all members have dropped the tensor, at a later allocation, or with the group.
+        """
+        return self.group_memory.allocate(self.together, self.finish_work, group, shape, dtype)
+
+    def pes_of_ranks(self, rank: int, ranks: Sequence[int]) -> list[int]:
+        """The PEs that are these ranks of ``torch.distributed``, of which this PE is ``rank``. *Collective* over them.
+
+        Raises:
+            ValueError: a rank is no PE of this world, as far as one can tell: it did not come in time.
+        """
+        if self._launch.store is None:
+            return [self.pe] * len(ranks)
+        self.check_live()
+        if not self._told_rank:
+            self._launch.store.set(f"PE of rank {rank}", str(self.pe))
+            self._told_rank = True
+        keys = [f"PE of rank {other}" for other in ranks]
+        try:
+            self._launch.await_keys(keys, f"find the PEs of ranks {', '.join(map(str, ranks))}", RANK_SECONDS)
+        except TimeoutError:
+            missing = [
+                str(other) for other, key in zip(ranks, keys, strict=True) if not self._launch.store.check([key])
+            ]
+            raise ValueError(
+                f"the group of ranks {', '.join(map(str, ranks))}: rank {', '.join(missing)} did not come within"
+                f" {RANK_SECONDS:g} s, or is no PE of this world. All members call a function with a group, and all"
+                " must be PEs of the world"
+            ) from None
+        return [self.check_pe(int(found)) for found in self._launch.store.get_all(keys)]
+
+    def _open_group(self, group: HostGroup) -> None:  # noqa: B027 (hosts may be able to meet as they are)
+        """Prepare that the hosts of a group meet."""
+
+    def _close_group(self, group: HostGroup) -> None:  # noqa: B027
+        """Undo :meth:`_open_group`."""
+
     # ---- doing things together
 
     @abstractmethod
     def barrier_all(self) -> None:
         """Wait until every PE is here and the work that each had started on its device is complete. *Collective.*"""
 
-    def together(self, team: Team, call: str, value: str = "") -> list[str]:
+    def together(self, team: Team | HostGroup, call: str, value: str = "") -> list[str]:
         """Meet the other members of ``team`` in ``call``; what each passed as ``value``, in the team's order.
 
         *Collective* over the team. Where all PEs meet, what they have all dropped is given back.
@@ -215,7 +286,7 @@ class World(ABC):
         return list(values)
 
     @abstractmethod
-    def _exchange(self, team: Team, call: str, text: str) -> list[str]:
+    def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         """What each member of the team says, in the team's order; ``call`` is for messages. *Collective* over it."""
 
     @abstractmethod
@@ -300,8 +371,25 @@ class World(ABC):
         return f"<{self.kind} world: PE {self.pe} of {self.n_pes} on {self.device}>"
 
 
-def check_same_calls(team: Team, calls: Sequence[str]) -> None:
+def check_same_calls(team: Team | HostGroup, calls: Sequence[str]) -> None:
     """RuntimeError if the members of a team call different things."""
     if len(set(calls)) > 1:
         listed = "; ".join(f"PE {pe}: {theirs}" for pe, theirs in zip(team.pes, calls, strict=True))
         raise RuntimeError(f"the PEs call different collectives: {listed}")
+
+
+def group_memory_size(launch: Launch) -> int:
+    """Bytes of each PE's memory of groups; none in a world of one PE, whose only group is the world. *Collective.*
+
+    Raises:
+        RuntimeError: PEs have different sizes.
+    """
+    if launch.n_pes == 1:
+        return 0
+    sizes = launch.exchange("group memory", str(environment.get("TRITON_DIST_GROUP_MEMORY")))
+    for pe, size in enumerate(sizes):
+        if size != sizes[0]:
+            raise RuntimeError(
+                f"TRITON_DIST_GROUP_MEMORY is {sizes[0]} bytes on PE 0 and {size} on PE {pe}: set it alike on all PEs"
+            )
+    return int(sizes[0]) // ALIGNMENT * ALIGNMENT

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from triton_dist.world.integers import integer
 
-__all__ = ["Team", "WorldOfTeams", "agree_on_handle", "from_group"]
+__all__ = ["Team", "WorldOfTeams", "agree_on_handle", "from_group", "pes_of_group"]
 
 
 class WorldOfTeams(Protocol):
@@ -30,6 +30,8 @@ class WorldOfTeams(Protocol):
     def make_team(self, parent: Team, team: Team) -> int: ...
 
     def unmake_team(self, team: Team) -> None: ...
+
+    def pes_of_ranks(self, rank: int, ranks: Sequence[int]) -> list[int]: ...
 
 
 class Team:
@@ -234,6 +236,46 @@ def from_group(world: WorldOfTeams, group: Any, mesh_dim: str | int | None) -> T
             )
         parts.append(part)
     return world.team_world._split(f"team_from_group({groups})", parts)
+
+
+def pes_of_group(world: WorldOfTeams, group: Any) -> range:
+    """The PEs of a group, in its order of ranks. *Collective* over a ``ProcessGroup`` the first time.
+
+    Args:
+        group: None (all PEs of the world), a :class:`Team`, a ``ProcessGroup`` or a ``DeviceMesh`` of one dimension.
+
+    Raises:
+        TypeError: ``group`` is none of these. RuntimeError: the team has ended; a member has ended.
+        ValueError: it is a team of another world, or a rank is no PE of this one; its PEs are not at equal, ascending
+            distances; this process is not in the process group.
+    """
+    if group is None:
+        return world.team_world.pes
+    if isinstance(group, Team):
+        if group.world is not world:
+            raise ValueError(f"{group} is a team of another world")
+        group.check_live()
+        return group.pes
+    from torch import distributed
+    from torch.distributed.device_mesh import DeviceMesh
+
+    if not distributed.is_available() or not isinstance(group, (distributed.ProcessGroup, DeviceMesh)):
+        if group is distributed.GroupMember.NON_GROUP_MEMBER:
+            raise ValueError("this process is not in the process group: only members call functions with a group")
+        raise TypeError(
+            "group must be a triton_dist.Team, a ProcessGroup, a DeviceMesh of one dimension, a Communicator or None"
+            f" (all PEs of the world), got {type(group).__name__}"
+        )
+    ranks = _ranks(group, None)
+    pes = world.pes_of_ranks(distributed.get_rank(), ranks)
+    found = _as_range(pes)
+    if found is None:
+        raise ValueError(
+            f"the group of ranks {', '.join(map(str, ranks))} is of PEs {', '.join(map(str, pes))}, and the PEs of a"
+            " group must be at equal, ascending distances, as those of OpenSHMEM's and NVSHMEM's teams: a row or a"
+            " column of a mesh is"
+        )
+    return found
 
 
 def _ranks(group: Any, mesh_dim: str | int | None) -> list[int]:

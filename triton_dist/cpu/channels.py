@@ -1,0 +1,92 @@
+"""Where the hosts of a group meet in a CPU world: a place in each member's heap, found by the group's name.
+
+A group is opened by its members alone, so nobody hands out a number that all know. Each member takes a place that is
+free on it, writes the group's name there, and looks for the places of the others. Counts in a place are never reset: a
+group counts from what its place holds when it is opened.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from triton_dist.cpu.runtime.atomics import WORDS, Order
+from triton_dist.cpu.runtime.heap import SymmetricHeap
+from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
+
+__all__ = ["CHANNEL_BYTES", "MAX_GROUPS", "Channels"]
+
+MAX_GROUPS = 64
+"""Groups that a PE may have open at a time."""
+
+_NAME_BYTES = 128
+_FIRST_PLACE = 8 + _NAME_BYTES + 56  # behind the base of the group's counts and its name, on a cache line of its own
+_STEP = _FIRST_PLACE + PLACE_BYTES
+CHANNEL_BYTES = MAX_GROUPS * _STEP
+"""What the places take of each PE's heap."""
+
+
+class Channels:
+    """This PE's places, from byte ``offset`` of each heap."""
+
+    def __init__(self, heap: SymmetricHeap, pe: int, offset: int) -> None:
+        self._heap, self._pe, self._offset = heap, pe, offset
+        self._free = deque(range(MAX_GROUPS))  # those that were closed last come last
+        self._open: dict[str, int] = {}
+
+    def open(self, name: str, pes: Sequence[int], wait: Callable[[Callable[[], bool]], None]) -> MeetingPlace:
+        """The place where the members of the group called ``name`` meet. ``wait`` returns when its argument is true.
+
+        Raises:
+            RuntimeError: this PE has as many groups as it may.
+        """
+        if not self._free:
+            raise RuntimeError(f"PE {self._pe} has {MAX_GROUPS} groups, and no more are to be had: close() one")
+        number = self._free.popleft()
+        mine = self._address(self._pe, number)
+        count = WORDS[8].load(mine + _FIRST_PLACE, Order.ACQUIRE)
+        WORDS[8].store(mine, count, Order.RELEASE)
+        self._write_name(mine, name)
+        self._open[name] = number
+        found: dict[int, int] = {}
+
+        def all_are_here() -> bool:
+            for pe in pes:
+                if pe not in found and (address := self._find(pe, name)) is not None:
+                    found[pe] = address
+            return len(found) == len(pes)
+
+        wait(all_are_here)
+        places = [(found[pe] + _FIRST_PLACE, WORDS[8].load(found[pe], Order.ACQUIRE)) for pe in pes]
+        return MeetingPlace((mine + _FIRST_PLACE, count), places)
+
+    def close(self, name: str) -> None:
+        """Give this PE's place back."""
+        number = self._open.pop(name)
+        self._write_name(self._address(self._pe, number), "")
+        self._free.append(number)
+
+    def _find(self, pe: int, name: str) -> int | None:
+        for number in range(MAX_GROUPS):
+            address = self._address(pe, number)
+            # (The name's first bytes are written last, so a name that is found is complete.)
+            if ctypes.string_at(address + 8, _NAME_BYTES).split(b"\0")[0] == _encoded(name):
+                return address
+        return None
+
+    def _address(self, pe: int, number: int) -> int:
+        return int(self._heap.base(pe)) + self._offset + number * _STEP
+
+    @staticmethod
+    def _write_name(place: int, name: str) -> None:
+        text = _encoded(name).ljust(_NAME_BYTES, b"\0")
+        WORDS[8].store(place + 8, 0, Order.RELEASE)
+        ctypes.memmove(place + 16, text[8:], _NAME_BYTES - 8)
+        WORDS[8].store(place + 8, int.from_bytes(text[:8], "little", signed=True), Order.RELEASE)
+
+
+def _encoded(name: str) -> bytes:
+    text = name.encode()
+    assert not name or 8 <= len(text) < _NAME_BYTES, f"{name!r} is no name of a group"
+    return text
