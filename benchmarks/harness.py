@@ -280,6 +280,7 @@ class Bench:
 
     def _time(self, graph: torch.cuda.CUDAGraph, fresh: Callable[[], None] | None) -> float:
         """Microseconds of one replay on this PE."""
+        from triton_dist.kernels.communicator import communicator_of
         from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
         self._settle()
@@ -287,7 +288,7 @@ class Bench:
             fresh()
         self._cache.add_(1)
         torch.cuda._sleep(200_000)  # about 0.1 ms, in which the host gets everything below into the stream
-        stream_barrier()
+        stream_barrier(communicator_of())
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         graph.replay()

@@ -23,6 +23,7 @@ from harness import Bench, Side, session
 
 import triton_dist
 from triton_dist import kernels
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.small_m import fits_small_m
 
@@ -60,7 +61,9 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """By cuBLAS."""
     if factors == BF16:
         return a @ b
-    return torch._scaled_mm(a, b, scale_a=ones(), scale_b=ones(), out_dtype=BF16, use_fast_accum=True)
+    return torch._scaled_mm(
+        a, b, scale_a=ones(communicator_of()), scale_b=ones(communicator_of()), out_dtype=BF16, use_fast_accum=True
+    )
 
 
 def compared(result: torch.Tensor, exact: torch.Tensor, k: int, roundings: int) -> str | None:
@@ -148,7 +151,9 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
         if factors == BF16:
             return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)[1][0]
         scaled = torch.ops.symm_mem.fused_all_gather_scaled_matmul
-        return scaled(a, [b], ones(), [ones()], 0, group, [None], [None], [BF16], [True])[1][0]
+        return scaled(
+            a, [b], ones(communicator_of()), [ones(communicator_of())], 0, group, [None], [None], [BF16], [True]
+        )[1][0]
 
     def torch_native(i: int) -> torch.Tensor:
         with torch_native_asked_for():
@@ -192,7 +197,19 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
         if factors == BF16:
             return torch.ops.symm_mem.fused_matmul_reduce_scatter(a, b, "sum", 0, group)
         scaled = torch.ops.symm_mem.fused_scaled_matmul_reduce_scatter
-        return scaled(a, b, ones(), ones(), "sum", 0, 0, group, [m, n], out_dtype=BF16, use_fast_accum=True)
+        return scaled(
+            a,
+            b,
+            ones(communicator_of()),
+            ones(communicator_of()),
+            "sum",
+            0,
+            0,
+            group,
+            [m, n],
+            out_dtype=BF16,
+            use_fast_accum=True,
+        )
 
     sides: dict[str, Side] = {"NCCL + cuBLAS": nccl}
     if not all_reduce:

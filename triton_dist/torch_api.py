@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 __all__ = [
     "Operators",
     "constant_in_graphs",
+    "current_stream_handle",
     "default_store",
     "is_wrapper",
     "left_out_of_graphs",
@@ -98,6 +99,11 @@ def replace_functions_of_distributed(
             setattr(dist, name, original)
 
     return undo
+
+
+def current_stream_handle(device: int) -> int:
+    """The CUstream of the current stream of a GPU, without an object for it."""
+    return int(torch._C._cuda_getCurrentRawStream(device))
 
 
 def occupy_stream(cycles: int) -> None:

@@ -23,7 +23,7 @@ CONSTANTS = {
     "WHOLE": False,
     "SCALED": True,
     "FLAGS": True,
-    "N_PES": 4,
+    "MEMBERS": (0, 1, 4),
     "trace": None,
 }
 OTHERS = {"c": "*bf16", "scale": "*fp32", "flags": "*i32", "comm_programs": "i32"}

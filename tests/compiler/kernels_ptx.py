@@ -18,13 +18,18 @@ import triton_dist.kernels  # noqa: F401
 from triton_dist.compiler import transport
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 
-MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "N_PES": 4, "trace": None}
+MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "MEMBERS": (0, 1, 4), "trace": None}
 SUMMED = MOVED | {"output": "*bf16", "input": "*bf16"}
 LARGE = {"barriers": "*i32", "BLOCK": 4096}
 SMALL = {"slots": "*i64", "BLOCK": 512}
 STAGED = {"memory": "*bf16", "part": "i32", "rounds": "i32", "PER_ROUND": 4, "SLOT": 16384}
 SUM_OF_WORDS = {"part": "i32", "DTYPE": tl.bfloat16, "PAIRS": True}
-PRODUCT = dict.fromkeys(("a", "b", "c"), "*bf16") | {"flags": "*i32", "N_PES": 4, "trace": None, "scale": "*fp32"}
+PRODUCT = dict.fromkeys(("a", "b", "c"), "*bf16") | {
+    "flags": "*i32",
+    "MEMBERS": (0, 1, 4),
+    "trace": None,
+    "scale": "*fp32",
+}
 PRODUCT |= dict.fromkeys(("comm_programs", "M", "N", "K", "a_step", "b_row", "b_column", "c_step"), "i32")
 PRODUCT |= {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WHOLE": False, "SCALED": False}
 KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {

@@ -15,7 +15,6 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon._runtime import GluonJITFunction
 
-import triton_dist
 from triton_dist.compiler import hooks
 from triton_dist.kernels.gemm import copy_engine, portable
 from triton_dist.kernels.gemm.config import LARGE
@@ -56,26 +55,24 @@ def replace_the_gpu() -> None:
     GluonJITFunction.__getitem__ = compile_only
     launch.current_world = lambda: SimpleNamespace(device=torch.device("cpu"))
     launch.claim = lambda *what: None  # no trace
-    triton_dist.zeros = torch.zeros
-    triton_dist.n_pes, triton_dist.my_pe, triton_dist.peer = lambda: 4, lambda: 0, lambda tensor, pe: tensor
     portable.programs = lambda: 132
-    all_gather_gemm.side_stream = lambda: nullcontext(None)
+    all_gather_gemm.side_stream = lambda comm: nullcontext(None)
     for name in ("wait_value", "write_value", "copy"):
         setattr(all_gather_gemm.streams, name, lambda *arguments: None)
 
 
 def launch_all(pe: int) -> None:
-    triton_dist.my_pe = lambda: pe
+    comm: Any = SimpleNamespace(n_pes=4, my_rank=pe, peer=lambda tensor, rank: tensor, zeros=torch.zeros)
     a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8192, 512), (512, 1280), (8192, 1280)))
     fp8_a, fp8_b = a.to(torch.float8_e4m3fn), b.t().contiguous().to(torch.float8_e5m2).t()
-    local_gemm.run(local_gemm.make_plan(a, c), a, b, c, None)
-    gemm_all_scatter.run(gemm_all_scatter.make_plan(a, c), a, b, c, None)
-    gemm_all_scatter_comm_programs.run(gemm_all_scatter_comm_programs.make_plan(a, c, 16), 16, a, b, c, None)
-    chunked = copy_engine._make_plan(a, c)
+    local_gemm.run(local_gemm.make_plan(comm, a, c), a, b, c, None)
+    gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c), a, b, c, None)
+    gemm_all_scatter_comm_programs.run(gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16), 16, a, b, c, None)
+    chunked = copy_engine._make_plan(comm, a, c)
     gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, a, b, c, None)
-    all_gather_gemm.run(all_gather_gemm.make_plan(a[:2048], c, LARGE), a[:2048], a, b, c, None)
-    gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(a, c), a, b, c[:2048], c, None)
-    gemm_all_reduce.run(gemm_all_reduce.make_plan(fp8_a, c), fp8_a, fp8_b, c, c, torch.ones(1))
+    all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:2048], c, LARGE), a[:2048], a, b, c, None)
+    gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, c), a, b, c[:2048], c, None)
+    gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, fp8_a, c), fp8_a, fp8_b, c, c, torch.ones(1))
 
 
 if __name__ == "__main__":

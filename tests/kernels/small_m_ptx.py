@@ -23,7 +23,7 @@ def main(rows: int, file: Path, traced: bool) -> None:
     cut = cut_for(rows, 8192, 2, PROGRAMS)
     stages = stages_for(rows, cut, 2, SHARED)
     constants: dict[str, Any] = {
-        "TO_ALL": True, "N_PES": N_PES, "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k,
+        "TO_ALL": True, "MEMBERS": (0, 1, N_PES), "BLOCK_M": rows, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k,
         "WORDS": rows * cut.block_n // N_PES // 2, "TURNED": cut.turned, "A_TMA": True, "B_TMA": True,
         "B_BY_COLUMNS": False, "WHOLE": True, "b_column": 1,
     } | ({} if traced else {"trace": None})  # fmt: skip

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-import triton_dist
 from triton_dist.kernels.gemm import copy_engine
 from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks, launch
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, TILES
@@ -68,23 +67,22 @@ class Machine:
         chunks: Any = SimpleNamespace(flags=self.chunk_flags[pe])
         plan = copy_engine.CopyPlan(kernel, chunks, self.steps, self.chunks, self.tokens[pe])
 
-        def peer_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
+        def peer_tensors(comm: Any, tensor: torch.Tensor) -> list[torch.Tensor]:
             columns = [out[:, pe : pe + 1] for out in self.outputs]
             copies = {id(self.flags[pe]): self.flags, id(self.tokens[pe]): self.tokens}.get(id(tensor), columns)
             return [copies[(pe + i) % self.n_pes] for i in range(self.n_pes)]
 
         monkeypatch.setattr(launch, "peer_tensors", peer_tensors)
         monkeypatch.setattr(gemm_all_scatter_chunks, "run", lambda *arguments: None)  # ``_kernel`` acts for it
-        monkeypatch.setattr(triton_dist, "my_pe", lambda: pe)
-        monkeypatch.setattr(triton_dist, "n_pes", lambda: self.n_pes)
-        monkeypatch.setattr(copy_engine, "cached", lambda key, make: plan)
+        comm: Any = SimpleNamespace(n_pes=self.n_pes, my_rank=pe)
+        monkeypatch.setattr(copy_engine, "cached", lambda comm, key, make: plan)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-        monkeypatch.setattr(copy_engine, "side_stream", lambda: nullcontext(stream))
+        monkeypatch.setattr(copy_engine, "side_stream", lambda comm: nullcontext(stream))
         monkeypatch.setattr(copy_engine.streams, "wait_value", lambda stream, word: done.append(("wait", word)))
         monkeypatch.setattr(copy_engine.streams, "write_value", lambda stream, word: done.append(("write", word)))
         monkeypatch.setattr(copy_engine.streams, "copy", lambda stream, to, source: done.append(("copy", to, source)))
         a = torch.zeros(20 * BLOCK_M, 1)
-        copy_engine.send_by_copy_engine(a, a, self.mine[pe], None)
+        copy_engine.send_by_copy_engine(comm, a, a, self.mine[pe], None)
         return done
 
     def run(self, programs: list[list[tuple[Any, ...]]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -33,10 +34,10 @@ def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "_gpu", functools.cache(device._gpu.__wrapped__))
     monkeypatch.setattr(device, "current_world", lambda: SimpleNamespace(device=torch.device("cuda", 3)))
     monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")
-    monkeypatch.setattr(triton_dist, "n_pes", lambda: 2)
+    comm: Any = SimpleNamespace(n_pes=2)
     half = torch.zeros(16, 64, dtype=torch.float16)
     for _ in range(3):
-        assert portable.programs() == 132 and small_m._by_tma(half) and launch.fits(half, half, half)
+        assert portable.programs() == 132 and small_m._by_tma(half) and launch.fits(comm, half, half, half)
         assert small_m._stages_here(16, small_m._cut_here(16, 64, 2), 2) == 8
     assert asked == [3, 3], "for its properties and its capability, once each"
 

@@ -17,6 +17,7 @@ ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "T
 RUNS = {
     "barrier.py": (3,),
     "collectives.py": (1, 3),
+    "groups.py": (4,),
     "gemms.py": (3,),
     "tracing.py": (3,),
     "operators.py": (1, 3),

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-import triton_dist
 from triton_dist.kernels import cuda
 from triton_dist.kernels.gemm import all_gather_gemm, portable, streams
 from triton_dist.kernels.gemm.config import LARGE
@@ -148,12 +147,13 @@ class Machine:
 
 
 class Owner:
-    """What a World does for what it owns."""
+    """A World with one PE's communicator, as far as they are used here: what both do for what they own."""
 
     own, _closing = World.own, World._closing
 
     def __init__(self) -> None:
         self.device, self._owned, self._owning = torch.device("cpu"), {}, threading.RLock()
+        self.world = self
 
 
 @pytest.fixture
@@ -162,10 +162,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Owner:
-    owner = Owner()
-    monkeypatch.setattr(side_stream, "current_world", lambda: owner)
-    return owner
+def world() -> Owner:
+    return Owner()
 
 
 def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,10 +198,8 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     def peer(tensor: torch.Tensor, there: int) -> torch.Tensor:
         return flags[there] if tensor is flags[pe] else gathered[there][:256]
 
-    monkeypatch.setattr(side_stream, "current_world", lambda: owners[pe])
-    monkeypatch.setattr(triton_dist, "my_pe", lambda: pe)
-    monkeypatch.setattr(triton_dist, "n_pes", lambda: n_pes)
-    monkeypatch.setattr(triton_dist, "peer", peer)
+    for me, owner in enumerate(owners):
+        owner.n_pes, owner.my_rank, owner.peer = n_pes, me, peer
     monkeypatch.setattr(portable, "programs", lambda: 132)
     monkeypatch.setattr(hopper, "all_gather_gemm_kernel", Kernel())
     monkeypatch.setattr(hopper, "operand_maps", lambda *arguments: (None, None, False))
@@ -211,14 +207,16 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     monkeypatch.setattr(launch.Plan, "flags", property(lambda plan: flags[pe]))
     monkeypatch.setattr(launch, "current_world", lambda: owners[pe])
     monkeypatch.setattr(launch, "claim", lambda *what: None)  # no trace
-    monkeypatch.setattr(all_gather_gemm, "cached", lambda key, make: plans[pe].get(key) or _keep(plans[pe], key, make))
-    monkeypatch.setattr(all_gather_gemm, "_config", lambda a, b, c: LARGE)
-    monkeypatch.setattr(all_gather_gemm, "_gathered", lambda a: gathered[pe])
+    monkeypatch.setattr(
+        all_gather_gemm, "cached", lambda comm, key, make: plans[pe].get(key) or _keep(plans[pe], key, make)
+    )
+    monkeypatch.setattr(all_gather_gemm, "_config", lambda comm, a, b, c: LARGE)
+    monkeypatch.setattr(all_gather_gemm, "_gathered", lambda comm, a: gathered[pe])
     a, b, c = torch.zeros(256, 64), torch.zeros(64, 128), torch.zeros(512, 128)
     for _ in range(40):
-        for pe in machine.gpus:  # noqa: B007 (what the functions above look at)
+        for pe in machine.gpus:
             with machine.on(torch.cuda.Stream()):
-                all_gather_gemm._copy_engine(a, b, c, None)
+                all_gather_gemm._copy_engine(owners[pe], a, b, c, None)
         machine.run()
 
 
@@ -230,16 +228,16 @@ def _keep(plans: dict[object, Any], key: object, make: Callable[[], Any]) -> Any
 def test_it_is_never_a_stream_of_torch_s_and_ends_with_the_world(machine: Machine, world: Owner) -> None:
     for _ in range(40):
         stream = torch.cuda.Stream()
-        with machine.on(stream), side_stream.side_stream() as beside:
+        with machine.on(stream), side_stream.side_stream(world) as beside:
             assert beside.cuda_stream in machine.created and beside.cuda_stream != stream.cuda_stream
         machine.run()
     assert len(machine.created) == 1
-    with machine.on(stream), machine.capture(stream, 1), side_stream.side_stream():
+    with machine.on(stream), machine.capture(stream, 1), side_stream.side_stream(world):
         pass
     with world._closing():
         assert not machine.destroyed
     assert sorted(machine.destroyed) == sorted(machine.created) and len(machine.created) == 2
-    with machine.on(stream), side_stream.side_stream() as beside:
+    with machine.on(stream), side_stream.side_stream(world) as beside:
         assert beside.cuda_stream not in machine.destroyed
 
 
@@ -252,7 +250,7 @@ def test_what_comes_behind_waits_for_both(machine: Machine, world: Owner) -> Non
     here = torch.cuda.Stream()
     with machine.on(here):
         put(here, "before")
-        with side_stream.side_stream() as beside:
+        with side_stream.side_stream(world) as beside:
             put(beside, "copy", after="kernel")
             put(here, "kernel")
         put(here, "behind")
@@ -262,7 +260,7 @@ def test_what_comes_behind_waits_for_both(machine: Machine, world: Owner) -> Non
 
 def test_captures_and_direct_calls_do_not_meet(machine: Machine, world: Owner) -> None:
     def used(stream: Stream) -> int:
-        with machine.on(stream), side_stream.side_stream() as beside:
+        with machine.on(stream), side_stream.side_stream(world) as beside:
             return beside.cuda_stream
 
     here, there = torch.cuda.Stream(), torch.cuda.Stream()

@@ -48,6 +48,7 @@ def test_a_later_world_has_nothing_of_an_earlier_one() -> None:
 import gc, weakref
 import triton_dist
 from triton_dist import utils
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm import plan_cache
 from triton_dist.kernels.protocols import workspace
 from triton_dist.kernels.tracing import recorder
@@ -55,10 +56,10 @@ from triton_dist.kernels.tracing import recorder
 unfinished = []
 for turn in range(2):
     world = triton_dist.init()
-    flags = workspace.symmetric_workspace("flags", 4)
+    flags = workspace.symmetric_workspace(communicator_of(), "flags", 4)
     assert flags.tolist() == [0, 0, 0, 0]
     flags.fill_(7)
-    assert plan_cache.cached("key", lambda: turn) == turn
+    assert plan_cache.cached(communicator_of(), "key", lambda: turn) == turn
     assert utils.get_triton_dist_world() is None
     world.own(utils._Origin).group = "a group"
     assert utils.get_triton_dist_world() == "a group"

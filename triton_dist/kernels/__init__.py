@@ -1,8 +1,9 @@
 """Kernels on symmetric tensors: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, and GEMMs
 whose communication overlaps with computation.
 
-They work on the current stream, without the host, and may be captured in CUDA graphs once they have run. Every PE of
-the world calls them in the same order, on one stream at a time: they share a workspace.
+They work on the current stream, without the host, and may be captured in CUDA graphs once they have run. The PEs of a
+``group``, by default all of the world, call them in the same order. A :class:`Communicator` owns the workspace of its
+calls: groups have one each, and calls with different ones may run at the same time.
 
 Importing this package registers the operators ``torch.ops.triton_dist``: see :mod:`triton_dist.kernels.functional`.
 """
@@ -13,6 +14,7 @@ from triton_dist.kernels.collectives import all_reduce as _all_reduce
 from triton_dist.kernels.collectives import all_to_all as _all_to_all
 from triton_dist.kernels.collectives import broadcast as _broadcast
 from triton_dist.kernels.collectives import reduce_scatter as _reduce_scatter
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import all_gather_gemm as _all_gather_gemm
 from triton_dist.kernels.gemm import gemm_all_reduce as _gemm_all_reduce
 from triton_dist.kernels.gemm import gemm_all_scatter as _gemm_all_scatter
@@ -21,6 +23,7 @@ from triton_dist.kernels.gradients import differentiable, without_gradients
 from triton_dist.kernels.tracing.recorder import tracing
 
 __all__ = [
+    "Communicator",
     "all_gather",
     "all_gather_gemm",
     "all_reduce",

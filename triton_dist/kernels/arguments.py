@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 import triton.language as tl
 
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_current_device
-from triton_dist.kernels.protocols.workspace import is_symmetric
-from triton_dist.world.current import current_world
+from triton_dist.kernels.protocols.workspace import why_not_symmetric
 
 __all__ = [
     "REDUCIBLE",
@@ -29,10 +29,10 @@ REDUCIBLE = tuple(_TRITON_TYPES)
 """What sums are made of; they are accumulated in float32."""
 
 
-def check_tensors(function: str, **tensors: torch.Tensor) -> None:
+def check_tensors(comm: Communicator, function: str, **tensors: torch.Tensor) -> None:
     """All are contiguous tensors of one dtype on this PE's device."""
     check_current_device(function)
-    device = current_world().device
+    device = comm.world.device
     first = next(iter(tensors))
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
@@ -47,9 +47,11 @@ def check_tensors(function: str, **tensors: torch.Tensor) -> None:
             raise ValueError(f"{function}: {name} is of {tensor.dtype}, and {first} of {tensors[first].dtype}")
 
 
-def check_part(function: str, whole: torch.Tensor, part: torch.Tensor, names: tuple[str, str]) -> None:
-    """``whole`` holds a part for every PE."""
-    n_pes = current_world().n_pes
+def check_part(
+    comm: Communicator, function: str, whole: torch.Tensor, part: torch.Tensor, names: tuple[str, str]
+) -> None:
+    """``whole`` holds a part for every member."""
+    n_pes = comm.n_pes
     if whole.numel() != n_pes * part.numel():
         raise ValueError(
             f"{function}: {names[0]} must have {n_pes} times the elements of {names[1]}, one part for each PE, got"
@@ -69,13 +71,14 @@ def check_algorithm(function: str, algorithm: str, known: Sequence[str]) -> None
         raise ValueError(f"{function}: algorithm must be auto, {', '.join(known)}, got {algorithm!r}")
 
 
-def need_symmetric(function: str, algorithm: str, **tensors: torch.Tensor) -> None:
-    """These are stored to, or loaded from, by other PEs."""
+def need_symmetric(comm: Communicator, function: str, algorithm: str, **tensors: torch.Tensor) -> None:
+    """These are stored to, or loaded from, by other members."""
     for name, tensor in tensors.items():
-        if not is_symmetric(tensor):
+        if why := why_not_symmetric(comm, tensor):
             raise ValueError(
                 f"{function}: {name}, of {tensor.numel() * tensor.element_size()} bytes, must be symmetric (allocated"
-                f" with triton_dist.empty, zeros, …) for algorithm {algorithm}; only small tensors need not be"
+                f" with triton_dist.empty, zeros, …) for algorithm {algorithm}, and {why}; only small tensors need not"
+                " be"
             )
 
 

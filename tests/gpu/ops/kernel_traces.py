@@ -19,6 +19,7 @@ import triton_dist
 from ops.harness import check
 from ops.kernel_gemms import matrix
 from triton_dist import World, environment, kernels
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.workspace import barrier_state
 from triton_dist.kernels.tracing.events import COMPUTE, WAIT, clock, record_event
@@ -28,14 +29,14 @@ BF16 = torch.bfloat16
 
 
 @triton.jit
-def steps(x, trace, barriers, n, N_PES: tl.constexpr):
+def steps(x, trace, barriers, n, MEMBERS: tl.constexpr):
     for step in range(n):
         began = clock(trace)
         for _ in range(1000):
             tl.store(x + tl.program_id(0), tl.load(x + tl.program_id(0), volatile=True) + 1)
         record_event(trace, COMPUTE, step, began)
         began = clock(trace)
-        barrier(barriers, tl.program_id(0), N_PES)
+        barrier(barriers, tl.program_id(0), MEMBERS)
         record_event(trace, WAIT, step, began)
 
 
@@ -72,7 +73,9 @@ def kernels_trace(world: World) -> None:
     x = triton_dist.zeros(programs)
 
     def run() -> None:
-        steps[(programs,)](x, record("steps", programs), barrier_state("traced"), n, world.n_pes)
+        steps[(programs,)](
+            x, record("steps", programs), barrier_state(communicator_of(), "traced"), n, communicator_of().members
+        )
 
     traced(run)  # compiles
     events, zeros = traced(run)

@@ -11,6 +11,7 @@ import torch
 import triton_dist
 from ops.harness import GPU, check, expect_equal
 from triton_dist import World, kernels
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.plan_cache import PlanCache
 from triton_dist.kernels.protocols import workspace
 from triton_dist.kernels.protocols.ll import LL_PROGRAMS
@@ -26,7 +27,7 @@ LATE_SECONDS = 0.01
 def count_from(world: World, start: int) -> None:
     """As if there had been so many launches, of everything that has been launched. *Collective.*"""
     triton_dist.barrier_all()
-    for name, words in world.own(workspace.Workspace).tensors.items():
+    for name, words in communicator_of().own(workspace.Workspace).tensors.items():
         if name.startswith("barrier "):  # flags and counters
             words.fill_(start)
         elif name.startswith("LL slots"):
@@ -37,7 +38,7 @@ def count_from(world: World, start: int) -> None:
         from triton_dist.kernels.gemm.hopper.launch import Plan
         from triton_dist.kernels.gemm.hopper.layout import CHUNKS, EPOCH
 
-        for (kind, *_), thing in world.own(PlanCache).plans.items():
+        for (kind, *_), thing in communicator_of().own(PlanCache).plans.items():
             plan = thing.plan if isinstance(thing, CopyPlan) else thing
             if isinstance(plan, Plan):
                 plan.state[EPOCH.value] = start

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import triton_dist
 from triton_dist import kernels
+from triton_dist.kernels.communicator import communicator_of
 
 together = settings(  # all PEs draw the same
     max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -150,19 +151,20 @@ def check_many_rounds(world: Any) -> None:
 
     modules = {function.__module__: inspect.getmodule(function) for function in (all_reduce, broadcast, reduce_scatter)}
     all_reduce, broadcast, reduce_scatter = modules.values()
+    comm = communicator_of()
     for times, programs in enumerate((3, 2, 3)):
         tensor, part = place("input", 1500 * world.n_pes, torch.float32), place("output", 1500, torch.float32)
         tensor.copy_(numbers(tensor.numel(), torch.float32, world.pe + times))
         total = sum(numbers(tensor.numel(), torch.float32, pe + times) for pe in range(world.n_pes))
-        reduce_scatter.push(part, tensor, programs=programs)
+        reduce_scatter.push(comm, part, tensor, programs=programs)
         same(part, total.view(world.n_pes, -1)[world.pe])
-        all_reduce.push(tensor, tensor, programs=programs)
+        all_reduce.push(comm, tensor, tensor, programs=programs)
         same(tensor, total)
         triton_dist.barrier_all()
         root = times % world.n_pes
         tensor.copy_(noise(tensor.numel(), torch.float32, world.pe))
         triton_dist.barrier_all()
-        broadcast.scatter(tensor, root, programs=programs, rounds=3, block=64)
+        broadcast.scatter(comm, tensor, root, programs=programs, rounds=3, block=64)
         same(tensor, noise(tensor.numel(), torch.float32, root))
         triton_dist.barrier_all()
 

@@ -9,16 +9,16 @@ the same with a copy for each peer between stream barriers, which leaves the mul
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-import triton_dist
-import triton_dist.language as dl
 from triton_dist.kernels.arguments import check_algorithm, check_part, check_tensors, need_symmetric, words
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -31,6 +31,7 @@ from triton_dist.kernels.protocols.ll import (
     warps_of,
 )
 from triton_dist.kernels.protocols.local_copy import concurrent_copy
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
@@ -40,52 +41,56 @@ __all__ = ["all_gather"]
 
 
 @triton.jit
-def _exchange(output, input, slots, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _exchange(output, input, slots, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(slots, program, N_PES)
+    slice, number = exchange_begin(slots, program, MEMBERS)
     words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
     for i in tl.static_range(1, N_PES + 1):
-        send(slice, number, words, (dl.my_pe() + i) % N_PES, N_PES)
+        send(slice, number, words, (my_rank(MEMBERS) + i) % N_PES, MEMBERS)
     record_event(trace, SEND, 0, began)
-    gathered = receive(slice, number, BLOCK, N_PES, trace, 0)
-    pes = tl.arange(0, gathered.shape[0])[:, None]
-    there = (pes < N_PES) & (offsets < n)[None, :]
-    tl.store(output + pes.to(tl.int64) * n + offsets[None, :], gathered.to(output.dtype.element_ty), mask=there)
+    gathered = receive(slice, number, BLOCK, MEMBERS, trace, 0)
+    ranks = tl.arange(0, gathered.shape[0])[:, None]
+    there = (ranks < N_PES) & (offsets < n)[None, :]
+    tl.store(output + ranks.to(tl.int64) * n + offsets[None, :], gathered.to(output.dtype.element_ty), mask=there)
     exchange_end(slice, number)
 
 
 @triton.jit
-def _push(output, input, barriers, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _push(output, input, barriers, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
-    me = dl.my_pe()
+    me = my_rank(MEMBERS)
     mine = output + me.to(tl.int64) * n
-    number = arrive(barriers, program, N_PES)
+    number = arrive(barriers, program, MEMBERS)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets)
         if block == program:  # the first loads need not wait for other PEs
-            wait(barriers, program, number, N_PES, trace, 0)
+            wait(barriers, program, number, MEMBERS, trace, 0)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
-            tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words)
+            tl.store(at_rank(mine, (me + i) % N_PES, MEMBERS) + offsets, words)
         record_event(trace, SEND, block, began)
     if program >= whole:
-        wait(barriers, program, number, N_PES, trace, 0)
+        wait(barriers, program, number, MEMBERS, trace, 0)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         words = tl.load(input + offsets, mask=offsets < n)
         for i in tl.static_range(1, N_PES + 1):
-            tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words, mask=offsets < n)
+            tl.store(at_rank(mine, (me + i) % N_PES, MEMBERS) + offsets, words, mask=offsets < n)
         record_event(trace, SEND, whole, began)
-    barrier(barriers, program, N_PES, trace, 1)
+    barrier(barriers, program, MEMBERS, trace, 1)
 
 
 @collective
-def all_gather(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto") -> torch.Tensor:
+def all_gather(
+    output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto", group: Any = None
+) -> torch.Tensor:
     """Every PE's ``input``, in PE order, in every PE's ``output``.
 
     Args:
@@ -97,60 +102,71 @@ def all_gather(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "a
     Returns:
         ``output``.
     """
-    check_tensors("all_gather", output=output, input=input)
-    check_part("all_gather", output, input, ("output", "input"))
-    check_algorithm("all_gather", algorithm, tuple(_ALGORITHMS))
-    if input.numel():
-        to, part = words("all_gather", input.numel() * input.element_size(), output, input)
-        if algorithm == "auto":
-            algorithm = _choose(to, part)
-        if algorithm != "low_latency":
-            need_symmetric("all_gather", algorithm, output=output)
-        _ALGORITHMS[algorithm](to, part)
-    return output
+    with calling("all_gather", group) as comm:
+        check_tensors(comm, "all_gather", output=output, input=input)
+        check_part(comm, "all_gather", output, input, ("output", "input"))
+        check_algorithm("all_gather", algorithm, tuple(_ALGORITHMS))
+        if input.numel():
+            to, part = words("all_gather", input.numel() * input.element_size(), output, input)
+            if algorithm == "auto":
+                algorithm = _choose(comm, to, part)
+            if algorithm != "low_latency":
+                need_symmetric(comm, "all_gather", algorithm, output=output)
+            _ALGORITHMS[algorithm](comm, to, part)
+        return output
 
 
-def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
-    n_pes = triton_dist.n_pes()
+def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> str:
+    n_pes = comm.n_pes
     sent = input.numel() * input.element_size() * (n_pes - 1)
     estimates = {"push": model.direct(sent), "copy_engine": model.copy_engine(sent, n_pes - 1)}
     if fits(input.numel(), n_pes):
         estimates["low_latency"] = model.low_latency(sent)
-        if not is_symmetric(output):
+        if not is_symmetric(comm, output):
             return "low_latency"
     return model.fastest(estimates)
 
 
-def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
-    n, n_pes = input.numel(), triton_dist.n_pes()
+def low_latency(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+) -> None:
+    n, n_pes = input.numel(), comm.n_pes
     if not fits(n, n_pes):
         raise ValueError(f"all_gather: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
     programs = triton.cdiv(n, block)
     trace = record("all_gather, low_latency", programs, 2)
     _exchange[(programs,)](
-        output, input, ll_slots(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
+        output, input, ll_slots(comm), trace, n, comm.members, block, num_warps=num_warps or warps_of(block)
     )
 
 
-def push(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 0, num_warps: int = 0) -> None:
-    n, n_pes = input.numel(), triton_dist.n_pes()
+def push(
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    *,
+    programs: int = 0,
+    block: int = 0,
+    num_warps: int = 0,
+) -> None:
+    n = input.numel()
     large = n >= 1 << 18
     block = block or (8192 if large else 2048)
     num_warps = num_warps or (16 if large else 8)
     programs = programs or min(128 if large else 64, max(1, triton.cdiv(n, block)))
     trace = record("all_gather, push", programs, 4 + n // (block * programs))
-    _push[(programs,)](output, input, barrier_state(), trace, n, n_pes, block, num_warps=num_warps)
+    _push[(programs,)](output, input, barrier_state(comm), trace, n, comm.members, block, num_warps=num_warps)
 
 
-def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
-    me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
+def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> None:
+    me, n_pes = comm.my_rank, comm.n_pes
     mine = output[me * input.numel() : (me + 1) * input.numel()]
-    with concurrent_copy(mine, input):
-        stream_barrier()
+    with concurrent_copy(comm, mine, input):
+        stream_barrier(comm)
         for i in range(1, n_pes):
-            triton_dist.peer(mine, (me + i) % n_pes).copy_(input)
-        stream_barrier()
+            comm.peer(mine, (me + i) % n_pes).copy_(input)
+        stream_barrier(comm)
 
 
 _ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}

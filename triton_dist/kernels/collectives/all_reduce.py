@@ -11,13 +11,12 @@ all tensors. The last two may be done in place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-import triton_dist
-import triton_dist.language as dl
 from triton_dist.kernels.arguments import (
     check_algorithm,
     check_op,
@@ -37,6 +36,7 @@ from triton_dist.kernels.collectives.staging import (
     sum_of_block,
 )
 from triton_dist.kernels.collectives.sums import sum_of_rows
+from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -50,6 +50,7 @@ from triton_dist.kernels.protocols.ll import (
     send_rows,
     warps_of,
 )
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
@@ -59,17 +60,18 @@ __all__ = ["all_reduce"]
 
 @triton.jit
 def _one_shot(
-    output, input, slots, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+    output, input, slots, trace, n, MEMBERS: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
 ):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(slots, program, N_PES)
+    slice, number = exchange_begin(slots, program, MEMBERS)
     words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
     for i in tl.static_range(1, N_PES + 1):
-        send(slice, number, words, (dl.my_pe() + i) % N_PES, N_PES)
+        send(slice, number, words, (my_rank(MEMBERS) + i) % N_PES, MEMBERS)
     record_event(trace, SEND, 0, began)
-    total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
+    total = sum_of_rows(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PAIRS)
     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     exchange_end(slice, number)
 
@@ -82,67 +84,70 @@ def _two_shot(
     trace,
     n,
     part,
-    N_PES: tl.constexpr,
+    MEMBERS: tl.constexpr,
     DTYPE: tl.constexpr,
     PAIRS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(slots, program, N_PES)
-    pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
-    places = pes * part + offsets[None, :]
-    there = (pes < N_PES) & (offsets < part)[None, :] & (places < n)
-    send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), N_PES)
+    slice, number = exchange_begin(slots, program, MEMBERS)
+    ranks = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
+    places = ranks * part + offsets[None, :]
+    there = (ranks < N_PES) & (offsets < part)[None, :] & (places < n)
+    send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), MEMBERS)
     record_event(trace, SEND, 0, began)
-    total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
+    total = sum_of_rows(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PAIRS)
     began = clock(trace)
     number = next_number(number)
     for i in tl.static_range(1, N_PES + 1):
-        send(slice, number, total, (dl.my_pe() + i) % N_PES, N_PES)
+        send(slice, number, total, (my_rank(MEMBERS) + i) % N_PES, MEMBERS)
     record_event(trace, SEND, 1, began)
-    tl.store(output + places, receive(slice, number, BLOCK, N_PES, trace, 1).to(output.dtype.element_ty), mask=there)
+    tl.store(output + places, receive(slice, number, BLOCK, MEMBERS, trace, 1).to(output.dtype.element_ty), mask=there)
     exchange_end(slice, number)
 
 
 @triton.jit
-def _load_sum(ptr, offsets, mask, N_PES: tl.constexpr):
+def _load_sum(ptr, offsets, mask, MEMBERS: tl.constexpr):
     """The sum over all PEs of a block of a symmetric tensor, in float32, this PE's own added last."""
-    me = dl.my_pe()
+    N_PES: tl.constexpr = group_size(MEMBERS)
+    me = my_rank(MEMBERS)
     total = tl.zeros(offsets.shape, tl.float32)
     for i in tl.static_range(1, N_PES + 1):
-        total += tl.load(dl.symm_at(ptr, (me + i) % N_PES) + offsets, mask=mask).to(tl.float32)
+        total += tl.load(at_rank(ptr, (me + i) % N_PES, MEMBERS) + offsets, mask=mask).to(tl.float32)
     return total
 
 
 @triton.jit
-def _direct(output, input, barriers, trace, n, part, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _direct(output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
-    me = dl.my_pe()
+    me = my_rank(MEMBERS)
     start = me.to(tl.int64) * part
     mine = tl.maximum(tl.minimum(n - start, part), 0)  # elements of my part; the last ones may be shorter
-    barrier(barriers, program, N_PES, trace, 0)
+    barrier(barriers, program, MEMBERS, trace, 0)
     whole = (mine // BLOCK).to(tl.int32)
     for block in range(program, whole, tl.num_programs(0)):
         began = clock(trace)
         offsets = block * BLOCK + tl.arange(0, BLOCK)
-        total = _load_sum(input + start, offsets, None, N_PES).to(output.dtype.element_ty)
+        total = _load_sum(input + start, offsets, None, MEMBERS).to(output.dtype.element_ty)
         record_event(trace, COMPUTE, block, began)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
-            tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total)
+            tl.store(at_rank(output + start, (me + i) % N_PES, MEMBERS) + offsets, total)
         record_event(trace, SEND, block, began)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
-        total = _load_sum(input + start, offsets, offsets < mine, N_PES).to(output.dtype.element_ty)
+        total = _load_sum(input + start, offsets, offsets < mine, MEMBERS).to(output.dtype.element_ty)
         record_event(trace, COMPUTE, whole, began)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
-            tl.store(dl.symm_at(output + start, (me + i) % N_PES) + offsets, total, mask=offsets < mine)
+            tl.store(at_rank(output + start, (me + i) % N_PES, MEMBERS) + offsets, total, mask=offsets < mine)
         record_event(trace, SEND, whole, began)
-    barrier(barriers, program, N_PES, trace, 1)
+    barrier(barriers, program, MEMBERS, trace, 1)
 
 
 @triton.jit
@@ -155,19 +160,20 @@ def _push(
     n,
     part,
     rounds,
-    N_PES: tl.constexpr,
+    MEMBERS: tl.constexpr,
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
 ):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     half = barrier_epoch(barriers, program)
-    me = dl.my_pe()
+    me = my_rank(MEMBERS)
     start = me.to(tl.int64) * part
     for round in range(rounds + 1):
         began = clock(trace)
         if round < rounds:
-            push_round(memory, half + round, input, n, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
+            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT)
             record_event(trace, SEND, round, began)
             began = clock(trace)
         if round > 0:
@@ -175,23 +181,32 @@ def _push(
                 block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
                 offsets = block * BLOCK + tl.arange(0, BLOCK)
                 if (block + 1) * BLOCK <= tl.minimum(n - start, part):
-                    total = sum_of_block(memory, half + round - 1, input + start, j, offsets, None, N_PES, BLOCK, SLOT)
+                    total = sum_of_block(
+                        memory, half + round - 1, input + start, j, offsets, None, MEMBERS, BLOCK, SLOT
+                    )
                     for i in tl.static_range(1, N_PES + 1):
-                        there = dl.symm_at(output + start, (me + i) % N_PES)
+                        there = at_rank(output + start, (me + i) % N_PES, MEMBERS)
                         tl.store(there + offsets, total.to(output.dtype.element_ty))
                 else:
                     used = (offsets < part) & (start + offsets < n)
-                    total = sum_of_block(memory, half + round - 1, input + start, j, offsets, used, N_PES, BLOCK, SLOT)
+                    total = sum_of_block(
+                        memory, half + round - 1, input + start, j, offsets, used, MEMBERS, BLOCK, SLOT
+                    )
                     for i in tl.static_range(1, N_PES + 1):
-                        there = dl.symm_at(output + start, (me + i) % N_PES)
+                        there = at_rank(output + start, (me + i) % N_PES, MEMBERS)
                         tl.store(there + offsets, total.to(output.dtype.element_ty), mask=used)
             record_event(trace, COMPUTE, round - 1, began)
-        barrier(barriers, program, N_PES, trace, round)
+        barrier(barriers, program, MEMBERS, trace, round)
 
 
 @collective
 def all_reduce(
-    tensor: torch.Tensor, op: str = "sum", out: torch.Tensor | None = None, *, algorithm: str = "auto"
+    tensor: torch.Tensor,
+    op: str = "sum",
+    out: torch.Tensor | None = None,
+    *,
+    algorithm: str = "auto",
+    group: Any = None,
 ) -> torch.Tensor:
     """The sum of every PE's ``tensor``, in ``out``, or in place.
 
@@ -205,25 +220,26 @@ def all_reduce(
     Returns:
         where the result is.
     """
-    out = tensor if out is None else out
-    check_tensors("all_reduce", tensor=tensor, out=out)
-    if out.numel() != tensor.numel():
-        raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
-    check_op("all_reduce", op, tensor.dtype)
-    check_algorithm("all_reduce", algorithm, tuple(_ALGORITHMS))
-    if tensor.numel():
-        if algorithm == "auto":
-            algorithm = _choose(out, tensor)
-        if algorithm in ("push", "direct"):
-            need_symmetric("all_reduce", algorithm, out=out)
-        if algorithm == "direct":
-            need_symmetric("all_reduce", algorithm, tensor=tensor)
-        _ALGORITHMS[algorithm](out, tensor)
-    return out
+    with calling("all_reduce", group) as comm:
+        out = tensor if out is None else out
+        check_tensors(comm, "all_reduce", tensor=tensor, out=out)
+        if out.numel() != tensor.numel():
+            raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
+        check_op("all_reduce", op, tensor.dtype)
+        check_algorithm("all_reduce", algorithm, tuple(_ALGORITHMS))
+        if tensor.numel():
+            if algorithm == "auto":
+                algorithm = _choose(comm, out, tensor)
+            if algorithm in ("push", "direct"):
+                need_symmetric(comm, "all_reduce", algorithm, out=out)
+            if algorithm == "direct":
+                need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
+            _ALGORITHMS[algorithm](comm, out, tensor)
+        return out
 
 
-def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
-    n_pes = triton_dist.n_pes()
+def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> str:
+    n_pes = comm.n_pes
     nbytes = input.numel() * input.element_size()
     share = nbytes / n_pes * (n_pes - 1)
     estimates = {}
@@ -232,15 +248,17 @@ def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
         estimates["one_shot"] = model.low_latency(nbytes * (n_pes - 1))
     if fits(_part(words, n_pes), n_pes):
         estimates["two_shot"] = model.low_latency(2 * share, hops=2)
-    if not estimates or is_symmetric(output):
+    if not estimates or is_symmetric(comm, output):
         estimates["push"] = model.staged(2 * share, barriers=2)
-        if is_symmetric(input):
+        if is_symmetric(comm, input):
             estimates["direct"] = model.pulled(2 * share)
     return model.fastest(estimates)
 
 
-def one_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
-    n_pes = triton_dist.n_pes()
+def one_shot(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+) -> None:
+    n_pes = comm.n_pes
     (to, source), dtype, pairs = sum_words("all_reduce", input.numel(), output, input)
     n = source.numel()
     if not fits(n, n_pes):
@@ -249,12 +267,14 @@ def one_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
     programs = triton.cdiv(n, block)
     trace = record("all_reduce, one_shot", programs, 2)
     _one_shot[(programs,)](
-        to, source, ll_slots(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+        to, source, ll_slots(comm), trace, n, comm.members, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
-def two_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
-    n_pes = triton_dist.n_pes()
+def two_shot(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+) -> None:
+    n_pes = comm.n_pes
     (to, source), dtype, pairs = sum_words("all_reduce", input.numel(), output, input)
     n = source.numel()
     part = _part(n, n_pes)
@@ -264,35 +284,53 @@ def two_shot(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_w
     programs = triton.cdiv(part, block)
     trace = record("all_reduce, two_shot", programs, 4)
     _two_shot[(programs,)](
-        to, source, ll_slots(n_pes), trace, n, part, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+        to,
+        source,
+        ll_slots(comm),
+        trace,
+        n,
+        part,
+        comm.members,
+        dtype,
+        pairs,
+        block,
+        num_warps=num_warps or warps_of(block),
     )
 
 
-def direct(output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 0, num_warps: int = 8) -> None:
-    n, n_pes = input.numel(), triton_dist.n_pes()
+def direct(
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    *,
+    programs: int = 0,
+    block: int = 0,
+    num_warps: int = 8,
+) -> None:
+    n, n_pes = input.numel(), comm.n_pes
     block = block or 4096 // input.element_size()
     part = _part(n, n_pes)
     programs = programs or min(64, max(1, triton.cdiv(part, block)))
     trace = record("all_reduce, direct", programs, 6 + 2 * (part // (block * programs)))
     _direct[(programs,)](
-        output.view(-1), input.view(-1), barrier_state(), trace, n, part, n_pes, block, num_warps=num_warps
+        output.view(-1), input.view(-1), barrier_state(comm), trace, n, part, comm.members, block, num_warps=num_warps
     )
 
 
-def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tuning: int) -> None:
-    n, n_pes = input.numel(), triton_dist.n_pes()
+def push(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tuning: int) -> None:
+    n, n_pes = input.numel(), comm.n_pes
     part = _part(n, n_pes)
     cut = plan(part, n_pes, input.element_size(), **tuning)
     _push[(cut.programs,)](
         output.view(-1),
         input.view(-1),
-        staging(n_pes, input.dtype),
-        staging_barriers(),
+        staging(comm, input.dtype),
+        staging_barriers(comm),
         record("all_reduce, push", cut.programs, 3 * cut.rounds + 3),
         n,
         part,
         cut.rounds,
-        n_pes,
+        comm.members,
         cut.block,
         cut.per_round,
         cut.slot,

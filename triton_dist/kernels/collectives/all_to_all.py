@@ -8,16 +8,16 @@ the same with a copy for each peer between stream barriers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-import triton_dist
-import triton_dist.language as dl
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -30,6 +30,7 @@ from triton_dist.kernels.protocols.ll import (
     warps_of,
 )
 from triton_dist.kernels.protocols.local_copy import concurrent_copy
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
@@ -39,26 +40,28 @@ __all__ = ["all_to_all"]
 
 
 @triton.jit
-def _exchange(output, input, slots, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _exchange(output, input, slots, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(slots, program, N_PES)
-    pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
-    places = pes.to(tl.int64) * n + offsets[None, :]
-    there = (pes < N_PES) & (offsets < n)[None, :]
-    send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), N_PES)
+    slice, number = exchange_begin(slots, program, MEMBERS)
+    ranks = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
+    places = ranks.to(tl.int64) * n + offsets[None, :]
+    there = (ranks < N_PES) & (offsets < n)[None, :]
+    send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), MEMBERS)
     record_event(trace, SEND, 0, began)
-    tl.store(output + places, receive(slice, number, BLOCK, N_PES, trace, 0).to(output.dtype.element_ty), mask=there)
+    tl.store(output + places, receive(slice, number, BLOCK, MEMBERS, trace, 0).to(output.dtype.element_ty), mask=there)
     exchange_end(slice, number)
 
 
 @triton.jit
-def _push(output, input, barriers, trace, n, N_PES: tl.constexpr, BLOCK: tl.constexpr):
+def _push(output, input, barriers, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
-    me = dl.my_pe()
+    me = my_rank(MEMBERS)
     mine = output + me.to(tl.int64) * n
-    number = arrive(barriers, program, N_PES)
+    number = arrive(barriers, program, MEMBERS)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
@@ -66,26 +69,28 @@ def _push(output, input, barriers, trace, n, N_PES: tl.constexpr, BLOCK: tl.cons
         for i in tl.static_range(1, N_PES + 1):  # all loads are in flight before the first store
             words = words + (tl.load(input + ((me + i) % N_PES).to(tl.int64) * n + offsets),)  # type: ignore[assignment]  # noqa: RUF005
         if block == program:  # the first loads need not wait for other PEs
-            wait(barriers, program, number, N_PES, trace, 0)
+            wait(barriers, program, number, MEMBERS, trace, 0)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
-            tl.store(dl.symm_at(mine, (me + i) % N_PES) + offsets, words[i - 1])
+            tl.store(at_rank(mine, (me + i) % N_PES, MEMBERS) + offsets, words[i - 1])
         record_event(trace, SEND, block, began)
     if program >= whole:
-        wait(barriers, program, number, N_PES, trace, 0)
+        wait(barriers, program, number, MEMBERS, trace, 0)
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
         for i in tl.static_range(1, N_PES + 1):
-            pe = (me + i) % N_PES
-            few = tl.load(input + pe.to(tl.int64) * n + offsets, mask=offsets < n)
-            tl.store(dl.symm_at(mine, pe) + offsets, few, mask=offsets < n)
+            rank = (me + i) % N_PES
+            few = tl.load(input + rank.to(tl.int64) * n + offsets, mask=offsets < n)
+            tl.store(at_rank(mine, rank, MEMBERS) + offsets, few, mask=offsets < n)
         record_event(trace, SEND, whole, began)
-    barrier(barriers, program, N_PES, trace, 1)
+    barrier(barriers, program, MEMBERS, trace, 1)
 
 
 @collective
-def all_to_all(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto") -> torch.Tensor:
+def all_to_all(
+    output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto", group: Any = None
+) -> torch.Tensor:
     """Chunk ``my_pe()`` of every PE's ``input``, in PE order, in ``output``.
 
     Args:
@@ -97,37 +102,40 @@ def all_to_all(output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "a
     Returns:
         ``output``.
     """
-    check_tensors("all_to_all", output=output, input=input)
-    n_pes = triton_dist.n_pes()
-    if output.numel() != input.numel() or input.numel() % n_pes:
-        raise ValueError(
-            f"all_to_all: output and input must have the same number of elements, a multiple of {n_pes}, got shapes"
-            f" {tuple(output.shape)} and {tuple(input.shape)}"
-        )
-    check_algorithm("all_to_all", algorithm, tuple(_ALGORITHMS))
-    if input.numel():
-        to, source = words("all_to_all", input.numel() // n_pes * input.element_size(), output, input)
-        if algorithm == "auto":
-            algorithm = _choose(to, source)
-        if algorithm != "low_latency":
-            need_symmetric("all_to_all", algorithm, output=output)
-        _ALGORITHMS[algorithm](to, source)
-    return output
+    with calling("all_to_all", group) as comm:
+        check_tensors(comm, "all_to_all", output=output, input=input)
+        n_pes = comm.n_pes
+        if output.numel() != input.numel() or input.numel() % n_pes:
+            raise ValueError(
+                f"all_to_all: output and input must have the same number of elements, a multiple of {n_pes}, got shapes"
+                f" {tuple(output.shape)} and {tuple(input.shape)}"
+            )
+        check_algorithm("all_to_all", algorithm, tuple(_ALGORITHMS))
+        if input.numel():
+            to, source = words("all_to_all", input.numel() // n_pes * input.element_size(), output, input)
+            if algorithm == "auto":
+                algorithm = _choose(comm, to, source)
+            if algorithm != "low_latency":
+                need_symmetric(comm, "all_to_all", algorithm, output=output)
+            _ALGORITHMS[algorithm](comm, to, source)
+        return output
 
 
-def _choose(output: torch.Tensor, input: torch.Tensor) -> str:
-    n_pes = triton_dist.n_pes()
+def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> str:
+    n_pes = comm.n_pes
     sent = input.numel() * input.element_size() / n_pes * (n_pes - 1)
     estimates = {"push": model.direct(sent), "copy_engine": model.copy_engine(sent, n_pes - 1)}
     if fits(input.numel() // n_pes, n_pes):
         estimates["low_latency"] = model.low_latency(sent)
-        if not is_symmetric(output):
+        if not is_symmetric(comm, output):
             return "low_latency"
     return model.fastest(estimates)
 
 
-def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
-    n_pes = triton_dist.n_pes()
+def low_latency(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+) -> None:
+    n_pes = comm.n_pes
     n = input.numel() // n_pes
     if not fits(n, n_pes):
         raise ValueError(f"all_to_all: {n} words a part are too many for algorithm low_latency")
@@ -135,31 +143,37 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     programs = triton.cdiv(n, block)
     trace = record("all_to_all, low_latency", programs, 2)
     _exchange[(programs,)](
-        output, input, ll_slots(n_pes), trace, n, n_pes, block, num_warps=num_warps or warps_of(block)
+        output, input, ll_slots(comm), trace, n, comm.members, block, num_warps=num_warps or warps_of(block)
     )
 
 
 def push(
-    output: torch.Tensor, input: torch.Tensor, *, programs: int = 0, block: int = 2048, num_warps: int = 8
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    *,
+    programs: int = 0,
+    block: int = 2048,
+    num_warps: int = 8,
 ) -> None:
-    n_pes = triton_dist.n_pes()
+    n_pes = comm.n_pes
     n = input.numel() // n_pes
     blocks = max(1, triton.cdiv(n, block))
     programs = programs or triton.cdiv(blocks, triton.cdiv(blocks, 128))  # each as many blocks
     trace = record("all_to_all, push", programs, 4 + n // (block * programs))
-    _push[(programs,)](output, input, barrier_state(), trace, n, n_pes, block, num_warps=num_warps)
+    _push[(programs,)](output, input, barrier_state(comm), trace, n, comm.members, block, num_warps=num_warps)
 
 
-def copy_engine(output: torch.Tensor, input: torch.Tensor) -> None:
-    me, n_pes = triton_dist.my_pe(), triton_dist.n_pes()
+def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> None:
+    me, n_pes = comm.my_rank, comm.n_pes
     n = input.numel() // n_pes
     mine = output[me * n : (me + 1) * n]
-    with concurrent_copy(mine, input[me * n : (me + 1) * n]):
-        stream_barrier()
+    with concurrent_copy(comm, mine, input[me * n : (me + 1) * n]):
+        stream_barrier(comm)
         for i in range(1, n_pes):
             pe = (me + i) % n_pes
-            triton_dist.peer(mine, pe).copy_(input[pe * n : (pe + 1) * n])
-        stream_barrier()
+            comm.peer(mine, pe).copy_(input[pe * n : (pe + 1) * n])
+        stream_barrier(comm)
 
 
 _ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "copy_engine": copy_engine}

@@ -8,13 +8,12 @@ tensor need be symmetric.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-import triton_dist
-import triton_dist.language as dl
 from triton_dist.kernels.arguments import (
     check_algorithm,
     check_op,
@@ -34,6 +33,7 @@ from triton_dist.kernels.collectives.staging import (
     sum_of_block,
 )
 from triton_dist.kernels.collectives.sums import sum_of_rows
+from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -45,6 +45,7 @@ from triton_dist.kernels.protocols.ll import (
     send_rows,
     warps_of,
 )
+from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
@@ -53,18 +54,19 @@ __all__ = ["reduce_scatter"]
 
 @triton.jit
 def _exchange(
-    output, input, slots, trace, n, N_PES: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+    output, input, slots, trace, n, MEMBERS: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
 ):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
-    slice, number = exchange_begin(slots, program, N_PES)
-    pes = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
-    there = (pes < N_PES) & (offsets < n)[None, :]
-    words = tl.load(input + pes.to(tl.int64) * n + offsets[None, :], mask=there, other=0).to(tl.int32)
-    send_rows(slice, number, words, N_PES)
+    slice, number = exchange_begin(slots, program, MEMBERS)
+    ranks = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
+    there = (ranks < N_PES) & (offsets < n)[None, :]
+    words = tl.load(input + ranks.to(tl.int64) * n + offsets[None, :], mask=there, other=0).to(tl.int32)
+    send_rows(slice, number, words, MEMBERS)
     record_event(trace, SEND, 0, began)
-    total = sum_of_rows(receive(slice, number, BLOCK, N_PES, trace, 0), N_PES, DTYPE, PAIRS)
+    total = sum_of_rows(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PAIRS)
     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     exchange_end(slice, number)
 
@@ -78,18 +80,19 @@ def _push(
     trace,
     part,
     rounds,
-    N_PES: tl.constexpr,
+    MEMBERS: tl.constexpr,
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
 ):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     half = barrier_epoch(barriers, program)
-    mine = input + dl.my_pe().to(tl.int64) * part
+    mine = input + my_rank(MEMBERS).to(tl.int64) * part
     for round in range(rounds + 1):
         began = clock(trace)
         if round < rounds:
-            push_round(memory, half + round, input, N_PES * part, part, round, N_PES, BLOCK, PER_ROUND, SLOT)
+            push_round(memory, half + round, input, N_PES * part, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT)
             record_event(trace, SEND, round, began)
             began = clock(trace)
         if round > 0:
@@ -97,20 +100,20 @@ def _push(
                 block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
                 offsets = block * BLOCK + tl.arange(0, BLOCK)
                 if (block + 1) * BLOCK <= part:
-                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, None, N_PES, BLOCK, SLOT)
+                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, None, MEMBERS, BLOCK, SLOT)
                     tl.store(output + offsets, total.to(output.dtype.element_ty))
                 else:
                     there = offsets < part
-                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, there, N_PES, BLOCK, SLOT)
+                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, there, MEMBERS, BLOCK, SLOT)
                     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=there)
             record_event(trace, COMPUTE, round - 1, began)
         if round < rounds:
-            barrier(barriers, program, N_PES, trace, round)
+            barrier(barriers, program, MEMBERS, trace, round)
 
 
 @collective
 def reduce_scatter(
-    output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, algorithm: str = "auto"
+    output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, algorithm: str = "auto", group: Any = None
 ) -> torch.Tensor:
     """The sum over all PEs of chunk ``my_pe()`` of their ``input``, in ``output``.
 
@@ -123,19 +126,20 @@ def reduce_scatter(
     Returns:
         ``output``.
     """
-    check_tensors("reduce_scatter", output=output, input=input)
-    check_part("reduce_scatter", input, output, ("input", "output"))
-    check_op("reduce_scatter", op, output.dtype)
-    check_algorithm("reduce_scatter", algorithm, tuple(_ALGORITHMS))
-    if output.numel():
-        if algorithm == "auto":
-            algorithm = _choose(output)
-        _ALGORITHMS[algorithm](output, input)
-    return output
+    with calling("reduce_scatter", group) as comm:
+        check_tensors(comm, "reduce_scatter", output=output, input=input)
+        check_part(comm, "reduce_scatter", input, output, ("input", "output"))
+        check_op("reduce_scatter", op, output.dtype)
+        check_algorithm("reduce_scatter", algorithm, tuple(_ALGORITHMS))
+        if output.numel():
+            if algorithm == "auto":
+                algorithm = _choose(comm, output)
+            _ALGORITHMS[algorithm](comm, output, input)
+        return output
 
 
-def _choose(output: torch.Tensor) -> str:
-    n_pes = triton_dist.n_pes()
+def _choose(comm: Communicator, output: torch.Tensor) -> str:
+    n_pes = comm.n_pes
     nbytes = output.numel() * output.element_size()
     estimates = {"push": model.staged(nbytes * (n_pes - 1), barriers=1)}
     if fits(count_sum_words(output.numel(), output.element_size()), n_pes):
@@ -143,8 +147,10 @@ def _choose(output: torch.Tensor) -> str:
     return model.fastest(estimates)
 
 
-def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0) -> None:
-    n_pes = triton_dist.n_pes()
+def low_latency(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+) -> None:
+    n_pes = comm.n_pes
     (to, source), dtype, pairs = sum_words("reduce_scatter", output.numel(), output, input)
     n = to.numel()
     if not fits(n, n_pes):
@@ -153,22 +159,22 @@ def low_latency(output: torch.Tensor, input: torch.Tensor, *, block: int = 0, nu
     programs = triton.cdiv(n, block)
     trace = record("reduce_scatter, low_latency", programs, 2)
     _exchange[(programs,)](
-        to, source, ll_slots(n_pes), trace, n, n_pes, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+        to, source, ll_slots(comm), trace, n, comm.members, dtype, pairs, block, num_warps=num_warps or warps_of(block)
     )
 
 
-def push(output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 16, **tuning: int) -> None:
-    part, n_pes = output.numel(), triton_dist.n_pes()
+def push(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 16, **tuning: int) -> None:
+    part, n_pes = output.numel(), comm.n_pes
     cut = plan(part, n_pes, output.element_size(), **{"block_bytes": 8192} | tuning)
     _push[(cut.programs,)](
         output.view(-1),
         input.view(-1),
-        staging(n_pes, output.dtype),
-        staging_barriers(),
+        staging(comm, output.dtype),
+        staging_barriers(comm),
         record("reduce_scatter, push", cut.programs, 3 * cut.rounds + 3),
         part,
         cut.rounds,
-        n_pes,
+        comm.members,
         cut.block,
         cut.per_round,
         cut.slot,

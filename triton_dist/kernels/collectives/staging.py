@@ -16,8 +16,9 @@ import triton
 import triton.language as tl
 
 import triton_dist
-import triton_dist.language as dl
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.barrier import ROW
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 
 __all__ = [
@@ -41,15 +42,16 @@ def _slot_bytes(n_pes: int) -> int:
     return whole // int(triton.next_power_of_2(n_pes))
 
 
-def staging(n_pes: int, dtype: torch.dtype) -> torch.Tensor:
-    """The world's staging memory. *Collective* the first time."""
+def staging(communicator: Communicator, dtype: torch.dtype) -> torch.Tensor:
+    """The communicator's staging memory. *Collective* the first time."""
+    n_pes = communicator.n_pes
     nbytes = STAGING_PROGRAMS * 2 * n_pes * _slot_bytes(n_pes)
-    return symmetric_workspace("staging", nbytes // 4, torch.int32).view(dtype)
+    return symmetric_workspace(communicator, "staging", nbytes // 4, torch.int32).view(dtype)
 
 
-def staging_barriers() -> torch.Tensor:
+def staging_barriers(communicator: Communicator) -> torch.Tensor:
     """Barrier state of the programs that use the staging memory."""
-    return barrier_state("staging")
+    return barrier_state(communicator, "staging")
 
 
 class Plan(NamedTuple):
@@ -80,7 +82,8 @@ def barrier_epoch(barriers, program):
 
 
 @triton.jit
-def _slot(memory, half, pe, N_PES: tl.constexpr, SLOT: tl.constexpr):
+def _slot(memory, half, pe, MEMBERS: tl.constexpr, SLOT: tl.constexpr):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     return memory + ((tl.program_id(0) * 2 + (half & 1)) * N_PES + pe) * SLOT
 
 
@@ -92,14 +95,15 @@ def push_round(
     n,
     part,
     round,
-    N_PES: tl.constexpr,
+    MEMBERS: tl.constexpr,
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
 ):
     """Store this program's blocks of a round, of all parts but this PE's own, to the PEs that reduce them."""
-    me = dl.my_pe()
-    mine = _slot(memory, half, me, N_PES, SLOT)
+    N_PES: tl.constexpr = group_size(MEMBERS)
+    me = my_rank(MEMBERS)
+    mine = _slot(memory, half, me, MEMBERS, SLOT)
     for j in range(PER_ROUND):
         block = (round * PER_ROUND + j) * tl.num_programs(0) + tl.program_id(0)
         offsets = block * BLOCK + tl.arange(0, BLOCK)
@@ -110,21 +114,22 @@ def push_round(
                 start = ((me + i) % N_PES).to(tl.int64) * part
                 elements = elements + (tl.load(input + start + offsets),)  # type: ignore[assignment]  # noqa: RUF005
             for i in tl.static_range(1, N_PES):
-                tl.store(dl.symm_at(mine, (me + i) % N_PES) + places, elements[i - 1])
+                tl.store(at_rank(mine, (me + i) % N_PES, MEMBERS) + places, elements[i - 1])
         else:
             for i in tl.static_range(1, N_PES):
                 start = ((me + i) % N_PES).to(tl.int64) * part
                 there = (offsets < part) & (start + offsets < n)
                 few = tl.load(input + start + offsets, mask=there)
-                tl.store(dl.symm_at(mine, (me + i) % N_PES) + places, few, mask=there)
+                tl.store(at_rank(mine, (me + i) % N_PES, MEMBERS) + places, few, mask=there)
 
 
 @triton.jit
-def sum_of_block(memory, half, input, j, offsets, mask, N_PES: tl.constexpr, BLOCK: tl.constexpr, SLOT: tl.constexpr):
+def sum_of_block(memory, half, input, j, offsets, mask, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, SLOT: tl.constexpr):
     """The sum in float32 of block ``j`` of a round: what the others have stored here, and ``input`` at ``offsets``."""
-    me = dl.my_pe()
+    N_PES: tl.constexpr = group_size(MEMBERS)
+    me = my_rank(MEMBERS)
     places = j * BLOCK + tl.arange(0, BLOCK)
     total = tl.load(input + offsets, mask=mask).to(tl.float32)
     for i in tl.static_range(1, N_PES):
-        total += tl.load(_slot(memory, half, (me + i) % N_PES, N_PES, SLOT) + places, mask=mask).to(tl.float32)
+        total += tl.load(_slot(memory, half, (me + i) % N_PES, MEMBERS, SLOT) + places, mask=mask).to(tl.float32)
     return total

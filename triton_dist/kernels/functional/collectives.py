@@ -20,6 +20,7 @@ from triton_dist.kernels.collectives import all_gather as gathering
 from triton_dist.kernels.collectives import all_reduce as reducing
 from triton_dist.kernels.collectives import all_to_all as exchanging
 from triton_dist.kernels.collectives import reduce_scatter as scattering
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.functional import group
 from triton_dist.kernels.functional.layout import check_dim, check_share, rows_first, workspace
 from triton_dist.kernels.protocols.ll import fits
@@ -33,14 +34,19 @@ _BY_SLOTS = ("auto", "low_latency", "one_shot", "two_shot")
 
 
 def _into(
-    name: str, algorithm: str, part_bytes: int, n_pes: int, out: torch.Tensor, run: Callable[[torch.Tensor], object]
+    comm: Communicator,
+    name: str,
+    algorithm: str,
+    part_bytes: int,
+    out: torch.Tensor,
+    run: Callable[[torch.Tensor], object],
 ) -> None:
     """Have ``run`` store to ``out``, or to workspace first if peers store to it: its parts are too large for slots."""
     # Half of what fits: elements of less than 4 bytes may take a word each.
-    if algorithm in _BY_SLOTS and fits(2 * triton.cdiv(part_bytes, 4) + 16, n_pes):
+    if algorithm in _BY_SLOTS and fits(2 * triton.cdiv(part_bytes, 4) + 16, comm.n_pes):
         run(out)
     else:
-        staged = workspace(name, out.shape, out.dtype)
+        staged = workspace(comm, name, out.shape, out.dtype)
         run(staged)
         out.copy_(staged)
 
@@ -57,13 +63,14 @@ def _all_gather(
     input: torch.Tensor, gather_dim: int, group_size: int, group_name: str, algorithm: str = "auto"
 ) -> torch.Tensor:
     out: torch.Tensor = _all_gather_fake(input, gather_dim, group_size, group_name, algorithm)
+    comm = group.communicator("all_gather", group_size, group_name)
     source = rows_first(input, gather_dim)
     into = out.movedim(gather_dim, 0)
 
     def run(to: torch.Tensor) -> None:
-        gathering.all_gather(to, source, algorithm=algorithm)
+        gathering.all_gather(to, source, algorithm=algorithm, group=comm)
 
-    _into("all_gather", algorithm, source.numel() * source.element_size(), group_size, into, run)
+    _into(comm, "all_gather", algorithm, source.numel() * source.element_size(), into, run)
     return out
 
 
@@ -106,7 +113,10 @@ def _reduce_scatter(
     algorithm: str = "auto",
 ) -> torch.Tensor:
     out: torch.Tensor = _reduce_scatter_fake(input, reduce_op, scatter_dim, group_size, group_name, algorithm)
-    scattering.reduce_scatter(out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), algorithm=algorithm)
+    comm = group.communicator("reduce_scatter", group_size, group_name)
+    scattering.reduce_scatter(
+        out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), algorithm=algorithm, group=comm
+    )
     return out
 
 
@@ -152,12 +162,13 @@ def _all_reduce(
     algorithm: str = "auto",
 ) -> torch.Tensor:
     out: torch.Tensor = _all_reduce_fake(input, reduce_op, group_size, group_name, reduce_grad, algorithm)
+    comm = group.communicator("all_reduce", group_size, group_name)
     source = input.contiguous()
 
     def run(to: torch.Tensor) -> None:
-        reducing.all_reduce(source, out=to, algorithm=algorithm)
+        reducing.all_reduce(source, out=to, algorithm=algorithm, group=comm)
 
-    _into("all_reduce", algorithm, source.numel() * source.element_size(), group_size, out, run)
+    _into(comm, "all_reduce", algorithm, source.numel() * source.element_size(), out, run)
     return out
 
 
@@ -198,12 +209,13 @@ _all_reduce.register_autograd(_all_reduce_backward, setup_context=_all_reduce_se
 )
 def _all_to_all(input: torch.Tensor, group_size: int, group_name: str, algorithm: str = "auto") -> torch.Tensor:
     out: torch.Tensor = _all_to_all_fake(input, group_size, group_name, algorithm)
+    comm = group.communicator("all_to_all", group_size, group_name)
     source = input.contiguous()
 
     def run(to: torch.Tensor) -> None:
-        exchanging.all_to_all(to, source, algorithm=algorithm)
+        exchanging.all_to_all(to, source, algorithm=algorithm, group=comm)
 
-    _into("all_to_all", algorithm, source.numel() * source.element_size() // group_size, group_size, out, run)
+    _into(comm, "all_to_all", algorithm, source.numel() * source.element_size() // group_size, out, run)
     return out
 
 

@@ -100,10 +100,12 @@ def _all_gather_gemm(
     *options: Any,
 ) -> torch.Tensor:
     out: torch.Tensor = _all_gather_gemm_fake(a, b, gather_dim, group_size, group_name, *options)
+    comm = group.communicator("all_gather_gemm", group_size, group_name)
     all_gather_gemm(
         _flat(a, gather_dim),
         by_rows_or_columns(b),
         out.movedim(gather_dim, 0).view(-1, b.shape[1]),
+        group=comm,
         **_options(*options),
     )
     return out
@@ -157,14 +159,16 @@ def _all_gather_gemm_gathered(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     where = gather_dim, group_size, group_name
     out, gathered = _all_gather_gemm_gathered_fake(a, b, *where, *options)
+    comm = group.communicator("all_gather_gemm_gathered", group_size, group_name)
     rows = _flat(a, gather_dim)
     all_gather_gemm(
         rows,
         by_rows_or_columns(b),
         out.movedim(gather_dim, 0).view(-1, b.shape[1]),
+        group=comm,
         **_options(*options),
     )
-    copy_gathered(gathered.movedim(gather_dim, 0).view(-1, a.shape[-1]), rows)
+    copy_gathered(comm, gathered.movedim(gather_dim, 0).view(-1, a.shape[-1]), rows)
     return out, gathered
 
 
@@ -221,10 +225,12 @@ def _gemm_reduce_scatter(
     *options: Any,
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_reduce_scatter_fake(a, b, reduce_op, scatter_dim, group_size, group_name, *options)
+    comm = group.communicator("gemm_reduce_scatter", group_size, group_name)
     gemm_reduce_scatter(
         _flat(a, scatter_dim),
         by_rows_or_columns(b),
         out.movedim(scatter_dim, 0).view(-1, b.shape[1]),
+        group=comm,
         **_options(*options),
     )
     return out
@@ -290,11 +296,13 @@ def _gemm_all_reduce(
     *options: Any,
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_all_reduce_fake(a, b, reduce_op, group_size, group_name, reduce_grad, *options)
-    staged = workspace("gemm_all_reduce", out.shape, out.dtype)
+    comm = group.communicator("gemm_all_reduce", group_size, group_name)
+    staged = workspace(comm, "gemm_all_reduce", out.shape, out.dtype)
     gemm_all_reduce(
         _flat(a),
         by_rows_or_columns(b),
         staged.view(-1, b.shape[1]),
+        group=comm,
         **_options(*options),
     )
     return out.copy_(staged)
@@ -390,11 +398,13 @@ def _gemm_all_scatter(
     *options: Any,
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_all_scatter_fake(a, b, group_size, group_name, *options)
-    staged = workspace("gemm_all_scatter", out.shape, out.dtype)
+    comm = group.communicator("gemm_all_scatter", group_size, group_name)
+    staged = workspace(comm, "gemm_all_scatter", out.shape, out.dtype)
     gemm_all_scatter(
         _flat(a),
         by_rows_or_columns(b),
         staged.view(-1, staged.shape[-1]),
+        group=comm,
         **_options(*options),
     )
     return out.copy_(staged)

@@ -1,53 +1,75 @@
-"""Which PEs an operator works on: today all PEs of the world. Groups of some PEs are to be added here and only here."""
+"""Which PEs an operator works on: a group, by its size and its name, as PyTorch's functional collectives take it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from triton_dist import torch_api
+from triton_dist.kernels.communicator import Communicator, communicator_named, communicator_of
 from triton_dist.world.current import current_world, find_world
 
-__all__ = ["check", "resolve"]
+__all__ = ["check", "communicator", "resolve"]
 
 
 def resolve(group: Any) -> tuple[int, str]:
     """The size and the name of ``group``, as operators take them: constants of a compiled graph.
 
-    ``group`` is None (all PEs of the world), a ``ProcessGroup``, or the name of one.
+    ``group`` is None (all PEs of the world), a ``ProcessGroup`` or the name of one, a ``DeviceMesh`` of one dimension,
+    a ``triton_dist.Team``, or a communicator.
     """
-    if group is None or isinstance(group, str):
-        return _world_size(), group or ""
-    return group.size(), group.group_name
+    if group is None:
+        return _size_of(""), ""
+    if isinstance(group, str):
+        return _size_of(group), group
+    if isinstance(group, Communicator):
+        return group.n_pes, group.name
+    if hasattr(group, "group_name"):
+        return group.size(), group.group_name
+    if hasattr(group, "get_group"):  # a mesh
+        return resolve(group.get_group())
+    found = communicator_of(group)
+    return found.n_pes, found.name
 
 
 @torch_api.constant_in_graphs
-def _world_size() -> int:
-    """The number of PEs. Without a world 0: the operator says so, and its error comes out of torch.compile."""
-    world = find_world()
-    return 0 if world is None else world.n_pes
+def _size_of(name: str) -> int:
+    """How many PEs a group has. Without a world 0: the operator says so, and its error comes out of torch.compile."""
+    return 0 if find_world() is None else _size("", name)
+
+
+def _size(function: str, name: str) -> int:
+    if not name:
+        return current_world().n_pes
+    found = communicator_named(name)
+    return found.n_pes if found is not None else int(_process_group(function, name).size())
+
+
+def _process_group(function: str, name: str) -> Any:
+    try:
+        return torch_api.process_group(name)
+    except (RuntimeError, LookupError) as error:
+        raise ValueError(f"{function}: there is no group named {name!r}: {error}") from None
 
 
 def check(function: str, group_size: int, group_name: str) -> None:
-    """The group is the world: its ranks are the PEs, in their order. An empty name is the world's.
+    """There is a group of this name and size. An empty name is the world's. Not collective: tracing does it, too.
 
     Raises:
-        RuntimeError: there is no world. ValueError: the group is another one.
+        RuntimeError: there is no world. ValueError: there is no such group, or it has another size.
     """
-    world = current_world()
-    if group_size != world.n_pes:
+    current_world()
+    size = _size(function, group_name)
+    if group_size != size:
+        what = f"the group {group_name!r} has {size}" if group_name else f"the world has {size}"
         raise ValueError(
-            f"{function}: the group has {group_size} members, and the world {world.n_pes} PEs. Operators work on all"
-            " PEs of the world, and what was compiled or recorded for one world cannot run in a world of another size"
+            f"{function}: the group has {group_size} members, and {what} PEs: what was compiled or recorded for a group"
+            " of one size cannot run in one of another size"
         )
+
+
+def communicator(function: str, group_size: int, group_name: str) -> Communicator:
+    """The communicator of the group. *Collective* over it the first time; errors as of :func:`check`."""
+    check(function, group_size, group_name)
     if not group_name:
-        return
-    try:
-        group = torch_api.process_group(group_name)
-    except (RuntimeError, LookupError) as error:
-        raise ValueError(f"{function}: there is no process group named {group_name!r}: {error}") from None
-    if group.size() != world.n_pes or group.rank() != world.pe:
-        raise ValueError(
-            f"{function}: the process group {group_name!r} has {group.size()} ranks, of which this process is"
-            f" {group.rank()}, and this is PE {world.pe} of {world.n_pes}. Operators work on all PEs of the world, in"
-            " their order: make the world of this group with triton_dist.init(group=...), or leave group out"
-        )
+        return communicator_of()
+    return communicator_named(group_name) or communicator_of(_process_group(function, group_name))

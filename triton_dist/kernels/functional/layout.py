@@ -7,7 +7,8 @@ from math import prod
 
 import torch
 
-from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.protocols.workspace import symmetric_buffer
 
 __all__ = ["by_rows", "by_rows_or_columns", "check_dim", "check_share", "empty_like_rows", "rows_first", "workspace"]
 
@@ -54,12 +55,10 @@ def empty_like_rows(
     return tensor.new_empty([first, *others, last], dtype=dtype).movedim(0, dim)
 
 
-def workspace(name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Symmetric memory of the world's for a result that peers store to. *Collective* when it has to grow.
+def workspace(communicator: Communicator, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Symmetric memory of a communicator for a result that peers store to. *Collective* when it has to grow.
 
-    Sizes are rounded up to powers of two, so that what was outgrown takes no more than what is in use. The next
-    operator overwrites it, and begins with a barrier: what follows on the stream in between may read it.
+    The next operator overwrites it, and begins with a barrier: what follows on the stream in between may read it.
     """
     nbytes = prod(shape) * dtype.itemsize
-    whole = symmetric_workspace(f"functional: {name}", 1 << max(nbytes - 1, 0).bit_length(), torch.uint8)
-    return whole[:nbytes].view(dtype).view(shape)
+    return symmetric_buffer(communicator, f"functional: {name}", nbytes).view(dtype).view(shape)

@@ -6,8 +6,8 @@ from functools import partial
 
 import torch
 
-import triton_dist
 from triton_dist.kernels.collectives.all_gather import all_gather
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config, choose
 from triton_dist.kernels.gemm.local_gemm import local_gemm
@@ -30,53 +30,59 @@ def all_gather_gemm(call: Call) -> Computation:
       it continues with the next PE's, which have arrived by then. For Hopper GPUs, and a multiple of 128 rows on each
       PE.
     """
-    a, b = call.a, call.b
-    c = call.result((a.shape[0] * triton_dist.n_pes(), b.shape[1]), symmetric=False)
+    comm, a, b = call.comm, call.a, call.b
+    c = call.result((a.shape[0] * comm.n_pes, b.shape[1]), symmetric=False)
     scale = call.scale()
     return Computation(
         c,
         c,
         {
-            "bulk_synchronous": partial(_bulk_synchronous, a, b, c, scale),
-            "copy_engine": partial(_copy_engine, a, b, c, scale) if _copy_engine_fits(a, b, c) else _NEEDS,
+            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale),
+            "copy_engine": partial(_copy_engine, comm, a, b, c, scale) if _copy_engine_fits(comm, a, b, c) else _NEEDS,
         },
     )
 
 
-def copy_gathered(out: torch.Tensor, a: torch.Tensor) -> None:
+def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> None:
     """Copy all of A to ``out``, as an :func:`all_gather_gemm` of ``a`` just before has gathered it."""
-    rows = slice(triton_dist.my_pe() * a.shape[0], (triton_dist.my_pe() + 1) * a.shape[0])
-    out.copy_(_gathered(a))
+    rows = slice(comm.my_rank * a.shape[0], (comm.my_rank + 1) * a.shape[0])
+    out.copy_(_gathered(comm, a))
     out[rows].copy_(a)  # the kernel reads this PE's own rows where they are, so the workspace need not hold them
 
 
 _NEEDS = "needs a Hopper GPU, up to 8 PEs, rows that begin at multiples of 16 bytes and whole tiles on each PE"
 
 
-def _copy_engine_fits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+def _copy_engine_fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     from triton_dist.kernels.gemm.hopper.launch import fits
 
-    return fits(a, b, c) and a.shape[0] % _config(a, b, c).block_m == 0
+    return fits(comm, a, b, c) and a.shape[0] % _config(comm, a, b, c).block_m == 0
 
 
-def _config(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Config:
+def _config(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Config:
     """Tiles that lie within one PE's rows where possible. Cached, since choosing takes the host a while."""
-    return cached(("tiles of chunks", *shape_of(a, b)), partial(choose, a, c, portable.programs(), each=a.shape[0]))
+    return cached(
+        comm, ("tiles of chunks", *shape_of(a, b)), partial(choose, a, c, portable.programs(), each=a.shape[0])
+    )
 
 
-def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    gathered = _gathered(a)
-    all_gather(gathered, a.contiguous())
-    local_gemm(gathered, b, c, scale)
+def _bulk_synchronous(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    gathered = _gathered(comm, a)
+    all_gather(gathered, a.contiguous(), group=comm)
+    local_gemm(comm, gathered, b, c, scale)
 
 
-def _copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def _copy_engine(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
-    plan = cached(("chunks of a", *shape_of(a, b)), lambda: hopper.make_plan(a, c, _config(a, b, c)))
-    hopper.run(plan, a, _gathered(a), b, c, scale)
+    plan = cached(comm, ("chunks of a", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, _config(comm, a, b, c)))
+    hopper.run(plan, a, _gathered(comm, a), b, c, scale)
 
 
-def _gathered(a: torch.Tensor) -> torch.Tensor:
+def _gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
     """Memory for all of A, on every PE."""
-    return symmetric_matrix("gathered", a.shape[0] * triton_dist.n_pes(), a.shape[1], a.dtype)
+    return symmetric_matrix(comm, "gathered", a.shape[0] * comm.n_pes, a.shape[1], a.dtype)

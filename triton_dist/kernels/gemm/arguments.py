@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_current_device, gpu
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
-from triton_dist.kernels.protocols.workspace import is_symmetric
+from triton_dist.kernels.protocols.workspace import why_not_symmetric
 from triton_dist.world.current import current_world
 
 __all__ = ["check_choice", "check_operands", "check_rows", "result"]
@@ -45,9 +46,9 @@ def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: to
         raise ValueError(f"{function}: {names[1]} must have contiguous rows or columns, got strides {b.stride()}")
 
 
-def check_rows(function: str, name: str, rows: int) -> int:
-    """The rows of each PE, of so many that all PEs have together."""
-    n_pes = current_world().n_pes
+def check_rows(comm: Communicator, function: str, name: str, rows: int) -> int:
+    """The rows of each member, of so many that all have together."""
+    n_pes = comm.n_pes
     if rows % n_pes:
         raise ValueError(f"{function}: {name} has {rows} rows, which {n_pes} PEs cannot share equally")
     return rows // n_pes
@@ -59,6 +60,7 @@ def check_choice(function: str, name: str, value: str, known: tuple[str, ...]) -
 
 
 def result(
+    comm: Communicator,
     function: str,
     out: torch.Tensor | None,
     shape: tuple[int, int],
@@ -69,7 +71,7 @@ def result(
 ) -> torch.Tensor:
     """``out`` if the result can be stored in it; if it is None, a new tensor, of the operands' dtype or, if that is an
     fp8 one, of ``out_dtype``, by default bfloat16."""
-    world = current_world()
+    world = comm.world
     possible = RESULTS if operands in FP8 else (operands,)
     if out_dtype is not None and out_dtype not in possible:
         raise ValueError(
@@ -80,7 +82,7 @@ def result(
     if out_dtype is None and isinstance(out, torch.Tensor) and out.dtype in possible:
         dtype = out.dtype
     if out is None:
-        return world.empty(shape, dtype) if symmetric else torch.empty(shape, dtype=dtype, device=world.device)
+        return comm.empty(*shape, dtype=dtype) if symmetric else torch.empty(shape, dtype=dtype, device=world.device)
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"{function}: out must be a torch.Tensor, got {type(out).__name__}")
     if tuple(out.shape) != shape or out.dtype != dtype or out.device != world.device or not out.is_contiguous():
@@ -88,6 +90,6 @@ def result(
             f"{function}: out must be contiguous, of shape {shape} and {dtype}, on {world.device}; got shape"
             f" {tuple(out.shape)} with strides {out.stride()}, {out.dtype}, on {out.device}"
         )
-    if symmetric and not is_symmetric(out):
-        raise ValueError(f"{function}: out must be symmetric: allocate it with triton_dist.empty")
+    if symmetric and (why := why_not_symmetric(comm, out)):
+        raise ValueError(f"{function}: out must be symmetric, and {why}: allocate it with triton_dist.empty")
     return out

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import WIRE, choose, flops
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
@@ -97,7 +97,9 @@ class CopyPlan:
     tokens: torch.Tensor
 
 
-def send_by_copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def send_by_copy_engine(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
     """c = a · b, this PE's columns of C, on every PE. *Collective* when a shape is first used.
 
     Args:
@@ -107,14 +109,14 @@ def send_by_copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale
     from triton_dist.kernels.gemm.hopper.launch import peer_tensors
     from triton_dist.kernels.gemm.hopper.layout import DONE, ENTERED
 
-    copies = cached(("copy engine", *shape_of(a, b)), lambda: _make_plan(a, c))
+    copies = cached(comm, ("copy engine", *shape_of(a, b)), lambda: _make_plan(comm, a, c))
     plan, steps, current = copies.plan, copies.steps, torch.cuda.current_stream()
-    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    n_pes, me = comm.n_pes, comm.my_rank
     others = [pe for pe in range(n_pes) if pe != me]
-    ready, block_m, peers_c = copies.chunks.flags.data_ptr(), plan.config.block_m, peer_tensors(c)
-    flags, tokens = ([words.data_ptr() for words in peer_tensors(own)] for own in (plan.flags, copies.tokens))
+    ready, block_m, peers_c = copies.chunks.flags.data_ptr(), plan.config.block_m, peer_tensors(comm, c)
+    flags, tokens = ([words.data_ptr() for words in peer_tensors(comm, own)] for own in (plan.flags, copies.tokens))
 
-    with side_stream() as side:
+    with side_stream(comm) as side:
         hopper.run(plan, copies.chunks, a, b, c, scale)
         for pe in others:
             streams.wait_value(side, flags[0] + 4 * (ENTERED.value + pe))
@@ -137,17 +139,17 @@ def send_by_copy_engine(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale
         streams.wait_value(current, flags[0] + 4 * (DONE.value + pe))
 
 
-def _make_plan(a: torch.Tensor, c: torch.Tensor) -> CopyPlan:
+def _make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> CopyPlan:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks as hopper
 
-    n_pes, programs = triton_dist.n_pes(), portable.programs()
+    n_pes, programs = comm.n_pes, portable.programs()
     config = choose(a, c, programs, peers=n_pes - 1)
     rows, columns = config.tiles(c)
     round_ = 2 * config.block_m * config.block_n * a.shape[1] * programs / (flops(a.dtype) * config.rate)
     row = config.block_m * c.shape[1] * c.element_size() / WIRE
     steps = steps_of(len(rows), len(columns), programs, n_pes - 1, round_=round_, row=row)
     ranges = chunks_of(steps, len(rows))
-    plan, chunks = hopper.make_plan(a, c, config, ranges)
+    plan, chunks = hopper.make_plan(comm, a, c, config, ranges)
     numbers = {rows.stop: number for number, rows in enumerate(ranges)}
-    tokens = triton_dist.zeros(max(1, len(steps)), dtype=torch.int32)
+    tokens = comm.zeros(max(1, len(steps)), dtype=torch.int32)
     return CopyPlan(plan, chunks, steps, numbers, tokens)

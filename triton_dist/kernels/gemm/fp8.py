@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.plan_cache import cached
 from triton_dist.world.current import current_world
 
@@ -29,7 +30,11 @@ def check_capability(function: str, dtype: torch.dtype, gpu: str, capability: tu
 
 
 def scale_of(
-    function: str, dtype: torch.dtype, scale_a: torch.Tensor | float | None, scale_b: torch.Tensor | float | None
+    comm: Communicator,
+    function: str,
+    dtype: torch.dtype,
+    scale_a: torch.Tensor | float | None,
+    scale_b: torch.Tensor | float | None,
 ) -> torch.Tensor | None:
     """What the sums of a product of operands of ``dtype`` are multiplied by: one float32, on this PE's device, for fp8.
 
@@ -41,15 +46,15 @@ def scale_of(
         if given:
             raise ValueError(f"{function}: scales are for operands of fp8, got {' and '.join(given)} with {dtype}")
         return None
-    one = ones()  # made by the first call for fp8, whatever its scales: a later one may be captured in a graph
+    one = ones(comm)  # made by the first call for fp8, whatever its scales: a later one may be captured in a graph
     first, second = (one if scale is None else _tensor(function, name, scale) for name, scale in scales.items())
     # A new tensor: kernels are not specialised on where a caller's scale lies.
     return first * second if given else one
 
 
-def ones() -> torch.Tensor:
+def ones(comm: Communicator) -> torch.Tensor:
     """A scale of 1, cached."""
-    return cached("scale of one", lambda: torch.ones(1, device=current_world().device))
+    return cached(comm, "scale of one", lambda: torch.ones(1, device=current_world().device))
 
 
 def _tensor(function: str, name: str, scale: torch.Tensor | float) -> torch.Tensor:

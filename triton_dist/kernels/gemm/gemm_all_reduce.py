@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from triton_dist.kernels.collectives.all_reduce import all_reduce
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
@@ -26,27 +27,29 @@ def gemm_all_reduce(call: Call) -> Computation:
     - ``ring``: as of :func:`gemm_reduce_scatter`; a PE's own tiles then go to all PEs.
     - ``fused``, for small M (up to 128 rows, no fp8): as of :func:`gemm_reduce_scatter`; the sums then go to all PEs.
     """
-    a, b = call.a, call.b
+    comm, a, b = call.comm, call.a, call.b
     c = call.result((a.shape[0], b.shape[1]), symmetric=True)
     scale = call.scale()
     return Computation(
         c,
         c,
         {
-            "bulk_synchronous": partial(_bulk_synchronous, a, b, c, scale),
-            "fused": needs_of_fused(a, c) or partial(small_m_gemm, a, b, c, to_all=True),
-            "ring": needs_of_ring(a, b, c) or partial(_ring, a, b, c, scale),
+            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale),
+            "fused": needs_of_fused(comm, a, c) or partial(small_m_gemm, comm, a, b, c, to_all=True),
+            "ring": needs_of_ring(comm, a, b, c) or partial(_ring, comm, a, b, c, scale),
         },
     )
 
 
-def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    all_reduce(local_product(a, b, c.dtype, scale), out=c)
+def _bulk_synchronous(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    all_reduce(local_product(comm, a, b, c.dtype, scale), out=c, group=comm)
 
 
-def _ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def _ring(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     from triton_dist.kernels.gemm.hopper import gemm_all_reduce as hopper
 
-    staging = symmetric_matrix("ring", a.shape[0], b.shape[1], c.dtype)
-    plan = cached(("ring, all-reduce", *shape_of(a, b)), lambda: hopper.make_plan(a, staging))
+    staging = symmetric_matrix(comm, "ring", a.shape[0], b.shape[1], c.dtype)
+    plan = cached(comm, ("ring, all-reduce", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, staging))
     hopper.run(plan, a, b, c, staging, scale)

@@ -12,6 +12,7 @@ import torch
 import triton
 
 import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import WIRE, flops
 from triton_dist.kernels.gemm.copy_engine import send_by_copy_engine
@@ -54,17 +55,17 @@ def gemm_all_scatter(call: Call) -> Computation:
     - ``warp_specialized``: one kernel; in every program one warp sends a tile while the others compute the next. For
       Hopper GPUs.
     """
-    a, b = call.a, call.b
-    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    comm, a, b = call.comm, call.a, call.b
+    n_pes, me = comm.n_pes, comm.my_rank
     rows, columns = a.shape[0], b.shape[1]
     out = call.result((rows, columns * n_pes), symmetric=True)
     scale = call.scale()
     c = out[:, me * columns : (me + 1) * columns]
-    lacking = () if _hopper_fits(a, b, c) else HOPPER_ALGORITHMS
+    lacking = () if _hopper_fits(comm, a, b, c) else HOPPER_ALGORITHMS
     return Computation(
         out,
         c,
-        {name: _NEEDS if name in lacking else partial(_FUNCTIONS[name], a, b, c, scale) for name in _preferred()},
+        {name: _NEEDS if name in lacking else partial(_FUNCTIONS[name], comm, a, b, c, scale) for name in _preferred()},
     )
 
 
@@ -81,66 +82,80 @@ def _preferred() -> tuple[str, ...]:
     return ALGORITHMS
 
 
-def _hopper_fits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+def _hopper_fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     from triton_dist.kernels.gemm.hopper.launch import fits
 
     # All PEs must agree: also the other PEs' columns begin at a multiple of 16 bytes.
-    return c.shape[1] * c.element_size() % 16 == 0 and fits(a, b, c)
+    return c.shape[1] * c.element_size() % 16 == 0 and fits(comm, a, b, c)
 
 
-def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    stream_barrier()
-    local_gemm(a, b, c, scale)
-    portable.send(c, None, portable.programs())
-    stream_barrier()
+def _bulk_synchronous(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    stream_barrier(comm)
+    local_gemm(comm, a, b, c, scale)
+    portable.send(comm, c, None, portable.programs())
+    stream_barrier(comm)
 
 
-def _producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    flags = _tile_flags(c)
+def _producer_consumer(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    flags = _tile_flags(comm, c)
     grid = portable.programs()
     comm_programs = min(COMM_PROGRAMS, grid // 2)
-    stream_barrier()
+    stream_barrier(comm)
     if triton_dist.kind() == "cpu":  # one kernel at a time
         portable.local(a, b, c, flags, scale=scale)
-        portable.send(c, flags, comm_programs)
+        portable.send(comm, c, flags, comm_programs)
     else:
-        with side_stream() as side:
+        with side_stream(comm) as side:
             portable.local(a, b, c, flags, grid - comm_programs, scale=scale)
             with torch.cuda.stream(side):
-                portable.send(c, flags, comm_programs)
-    stream_barrier()
+                portable.send(comm, c, flags, comm_programs)
+    stream_barrier(comm)
 
 
-def _fused_sequential(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    stream_barrier()
-    portable.scatter(a, b, c, scale)
-    stream_barrier()
+def _fused_sequential(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    stream_barrier(comm)
+    portable.scatter(comm, a, b, c, scale)
+    stream_barrier(comm)
 
 
-def _fused_producer_consumer(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    if _hopper_fits(a, b, c) and (b.stride(1) == 1 or a.dtype in FP8):
+def _fused_producer_consumer(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    if _hopper_fits(comm, a, b, c) and (b.stride(1) == 1 or a.dtype in FP8):
         from triton_dist.kernels.gemm.hopper import gemm_all_scatter_comm_programs as hopper
 
-        comm_programs = _comm_programs(a, c)
-        plan = cached(("comm programs", comm_programs, *shape_of(a, b)), lambda: hopper.make_plan(a, c, comm_programs))
+        comm_programs = _comm_programs(comm, a, c)
+        plan = cached(
+            comm, ("comm programs", comm_programs, *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, comm_programs)
+        )
         hopper.run(plan, comm_programs, a, b, c, scale)
         return
-    stream_barrier()
-    portable.scatter_by_programs(a, b, c, _tile_flags(c), min(COMM_PROGRAMS, portable.programs() // 2), scale)
-    stream_barrier()
+    stream_barrier(comm)
+    portable.scatter_by_programs(
+        comm, a, b, c, _tile_flags(comm, c), min(COMM_PROGRAMS, portable.programs() // 2), scale
+    )
+    stream_barrier(comm)
 
 
-def _comm_programs(a: torch.Tensor, c: torch.Tensor) -> int:
+def _comm_programs(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> int:
     """How many programs send: more where a GEMM of this depth is computed faster than it can be sent."""
-    sent = c.numel() * c.element_size() * (triton_dist.n_pes() - 1) / WIRE
+    sent = c.numel() * c.element_size() * (comm.n_pes - 1) / WIRE
     computed = 2 * c.numel() * a.shape[1] / flops(a.dtype)
     return COMM_PROGRAMS if sent < computed else 2 * COMM_PROGRAMS
 
 
-def _warp_specialized(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def _warp_specialized(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter as hopper
 
-    hopper.run(cached(("scatter", *shape_of(a, b)), lambda: hopper.make_plan(a, c)), a, b, c, scale)
+    hopper.run(cached(comm, ("scatter", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c)), a, b, c, scale)
 
 
 _FUNCTIONS = {
@@ -153,7 +168,7 @@ _FUNCTIONS = {
 }
 
 
-def _tile_flags(c: torch.Tensor) -> torch.Tensor:
+def _tile_flags(comm: Communicator, c: torch.Tensor) -> torch.Tensor:
     size = portable.blocks(c.dtype)
     tiles = triton.cdiv(c.shape[0], size["BLOCK_M"]) * triton.cdiv(c.shape[1], size["BLOCK_N"])
-    return cached(("tile flags", tiles), lambda: torch.zeros(tiles, dtype=torch.int32, device=c.device))
+    return cached(comm, ("tile flags", tiles), lambda: torch.zeros(tiles, dtype=torch.int32, device=c.device))

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.arguments import check_rows
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
@@ -29,28 +30,30 @@ def gemm_reduce_scatter(call: Call) -> Computation:
     - ``fused``, for small M (up to 128 rows in all, no fp8): one kernel that streams B and sends each tile's rows to
       their PEs from registers.
     """
-    a, b = call.a, call.b
-    rows = check_rows(call.function, "a", a.shape[0])
+    comm, a, b = call.comm, call.a, call.b
+    rows = check_rows(comm, call.function, "a", a.shape[0])
     c = call.result((rows, b.shape[1]), symmetric=False)
     scale = call.scale()
     return Computation(
         c,
         c,
         {
-            "bulk_synchronous": partial(_bulk_synchronous, a, b, c, scale),
-            "fused": needs_of_fused(a, c) or partial(small_m_gemm, a, b, c, to_all=False),
-            "ring": needs_of_ring(a, b, c) or partial(_ring, a, b, c, scale),
+            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale),
+            "fused": needs_of_fused(comm, a, c) or partial(small_m_gemm, comm, a, b, c, to_all=False),
+            "ring": needs_of_ring(comm, a, b, c) or partial(_ring, comm, a, b, c, scale),
         },
     )
 
 
-def _bulk_synchronous(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    reduce_scatter(c, local_product(a, b, c.dtype, scale))
+def _bulk_synchronous(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> None:
+    reduce_scatter(c, local_product(comm, a, b, c.dtype, scale), group=comm)
 
 
-def _ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def _ring(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter as hopper
 
-    staging = symmetric_matrix("ring", a.shape[0], b.shape[1], c.dtype)
-    plan = cached(("ring, reduce-scatter", *shape_of(a, b)), lambda: hopper.make_plan(a, staging))
+    staging = symmetric_matrix(comm, "ring", a.shape[0], b.shape[1], c.dtype)
+    plan = cached(comm, ("ring, reduce-scatter", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, staging))
     hopper.run(plan, a, b, c, staging, scale)

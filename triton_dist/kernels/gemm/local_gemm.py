@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.measure import fastest
@@ -17,8 +18,10 @@ from triton_dist.torch_api import multiply_float8
 __all__ = ["local_gemm"]
 
 
-def local_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None) -> None:
-    """c = a · b on this PE, times ``scale``. *Collective* when a shape is first used: all PEs agree on what is fastest.
+def local_gemm(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None
+) -> None:
+    """c = a · b on this PE, times ``scale``. *Collective* when a shape is first used: members agree on what is fastest.
 
     Without a GPU, and with fp8 operands that cuBLAS does not take, that is the portable kernel.
     """
@@ -29,12 +32,12 @@ def local_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.T
         if scale is None:
             ways["cublas"] = partial(torch.mm, a, b, out=c)
         elif _scaled_mm_takes(a, b, c):
-            ways["cublas"] = partial(_scaled_mm, a, b, c, scale)
-        if fits(a, b, c):
-            ways["ours"] = partial(_hopper, a, b, c, scale)
+            ways["cublas"] = partial(_scaled_mm, comm, a, b, c, scale)
+        if fits(comm, a, b, c):
+            ways["ours"] = partial(_hopper, comm, a, b, c, scale)
     if not ways:
         ways["portable"] = partial(portable.local, a, b, c, scale=scale)
-    ways[fastest("local_gemm", a, b, c, ways)]()
+    ways[fastest(comm, "local_gemm", a, b, c, ways)]()
 
 
 def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
@@ -44,11 +47,11 @@ def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     return aligned and b.stride(0) == 1 and torch.float8_e4m3fn in (a.dtype, b.dtype)
 
 
-def _scaled_mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor) -> None:
-    multiply_float8(a, b, scale, ones(), c)
+def _scaled_mm(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor) -> None:
+    multiply_float8(a, b, scale, ones(comm), c)
 
 
-def _hopper(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def _hopper(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
     from triton_dist.kernels.gemm.hopper import local_gemm as hopper
 
-    hopper.run(cached(("local", *shape_of(a, b)), lambda: hopper.make_plan(a, c)), a, b, c, scale)
+    hopper.run(cached(comm, ("local", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c)), a, b, c, scale)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.tracing.recorder import paused
@@ -18,41 +19,46 @@ RUNS = 5
 
 
 def fastest(
-    function: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, ways: Mapping[str, Callable[[], object]]
+    comm: Communicator,
+    function: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    ways: Mapping[str, Callable[[], object]],
 ) -> str:
-    """The name of the fastest of ``ways`` to compute c = a · b, as ``function`` does, on the slowest PE. *Collective*
-    the first time for such matrices.
+    """The name of the fastest of ``ways`` to compute c = a · b, as ``function`` does, on the slowest member.
+    *Collective* the first time for such matrices.
 
     In the CPU world, where times mean nothing, the first.
     """
     if triton_dist.kind() == "cpu" or len(ways) == 1:
         return next(iter(ways))
     key = (function, *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(ways))
-    return cached(("fastest", key), lambda: _measure(ways))
+    return cached(comm, ("fastest", key), lambda: _measure(comm, ways))
 
 
 @paused()
-def _measure(ways: Mapping[str, Callable[[], object]]) -> str:
+def _measure(comm: Communicator, ways: Mapping[str, Callable[[], object]]) -> str:
     times = torch.zeros(len(ways), device=current_world().device)
     for i, run in enumerate(ways.values()):
         run()  # compiles, and makes what is cached
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()  # the host's share does not count: where it matters, users capture, too
         # (Another thread may use the pooled stream that torch would capture on. Its work would be captured, too.)
-        with side_stream() as side, torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        with side_stream(comm) as side, torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             for _ in range(RUNS):
                 run()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        triton_dist.barrier_all()
+        comm.barrier()
         graph.replay()
         begin.record()
         graph.replay()
         end.record()
         torch.cuda.synchronize()
-        triton_dist.barrier_all()
+        comm.barrier()
         times[i] = begin.elapsed_time(end)
-    shared = triton_dist.from_tensor(times)
-    slowest = torch.stack([triton_dist.peer(shared, pe).cpu() for pe in range(triton_dist.n_pes())]).amax(0)
-    triton_dist.barrier_all()
-    triton_dist.free(shared)
+    shared = comm.empty(len(ways), dtype=times.dtype).copy_(times)
+    comm.barrier()
+    slowest = torch.stack([comm.peer(shared, rank).cpu() for rank in range(comm.n_pes)]).amax(0)
+    comm.barrier()
     return list(ways)[int(slowest.argmin())]

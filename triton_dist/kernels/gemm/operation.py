@@ -11,10 +11,11 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gemm.arguments import check_choice, check_operands, result
 from triton_dist.kernels.gemm.fp8 import scale_of
 from triton_dist.kernels.gemm.measure import fastest
@@ -23,7 +24,7 @@ __all__ = ["Call", "Computation", "FusedGemm", "fused_gemm"]
 
 
 class FusedGemm(Protocol):
-    """A GEMM that is fused with a collective. *Collective*, on the current stream.
+    """A GEMM that is fused with a collective. *Collective* over ``group``, on the current stream.
 
     When it ends on a PE, as far as its stream is concerned, its ``out`` is complete, and ``a`` and ``b`` may be
     overwritten. The result is the same whenever it is computed by the same algorithm. A call may be captured in a CUDA
@@ -40,6 +41,7 @@ class FusedGemm(Protocol):
         scale_a: torch.Tensor | float | None = None,
         scale_b: torch.Tensor | float | None = None,
         out_dtype: torch.dtype | None = None,
+        group: Any = None,
         pattern: str | None = None,
     ) -> torch.Tensor:
         """
@@ -58,6 +60,9 @@ class FusedGemm(Protocol):
                 each, or a number; for fp8 only. By default 1. They may differ between PEs, but for the scale of an
                 operand that PEs share.
             out_dtype: dtype of the result of fp8 operands; by default ``out``'s, or bfloat16.
+            group: whose PEs take part: None for all of the world, a ``triton_dist.Team``, a ``ProcessGroup``, a
+                ``DeviceMesh`` of one dimension, or a :class:`~triton_dist.kernels.Communicator`. PEs are numbered as
+                the group's ranks, and ``n_pes`` is its size. Symmetric tensors are so on all members.
             pattern: the former name of ``algorithm``, deprecated.
 
         Returns:
@@ -66,7 +71,8 @@ class FusedGemm(Protocol):
 
         Raises:
             TypeError, ValueError: an argument is not as described; the message says which and how.
-            RuntimeError: in the capture of a graph, before a first run of the same shape.
+            RuntimeError: in the capture of a graph, before a first run of the same shape; another thread is in a call
+                of the same communicator.
         """
         ...
 
@@ -74,6 +80,7 @@ class FusedGemm(Protocol):
 class Call(NamedTuple):
     """The arguments of a call; its operands are checked. ``function`` is the operation's name, for messages."""
 
+    comm: Communicator
     function: str
     a: torch.Tensor
     b: torch.Tensor
@@ -84,11 +91,13 @@ class Call(NamedTuple):
 
     def result(self, shape: tuple[int, int], *, symmetric: bool) -> torch.Tensor:
         """``out``, or a new tensor."""
-        return result(self.function, self.out, shape, self.a.dtype, symmetric=symmetric, out_dtype=self.out_dtype)
+        return result(
+            self.comm, self.function, self.out, shape, self.a.dtype, symmetric=symmetric, out_dtype=self.out_dtype
+        )
 
     def scale(self) -> torch.Tensor | None:
         """What sums are multiplied by: one float32 for fp8 operands, None for others."""
-        return scale_of(self.function, self.a.dtype, self.scale_a, self.scale_b)
+        return scale_of(self.comm, self.function, self.a.dtype, self.scale_a, self.scale_b)
 
 
 @dataclass(frozen=True)
@@ -124,16 +133,18 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
             scale_a: torch.Tensor | float | None = None,
             scale_b: torch.Tensor | float | None = None,
             out_dtype: torch.dtype | None = None,
+            group: Any = None,
             pattern: str | None = None,
         ) -> torch.Tensor:
             if pattern is not None:
                 warnings.warn(f"{name}: pattern= is now algorithm=", DeprecationWarning, stacklevel=2)
                 algorithm = pattern
-            check_operands(name, ("a", "b"), a, b)
-            check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
-            computation = operation(Call(name, a, b, out, out_dtype, scale_a, scale_b))
-            _chosen(name, algorithm, a, b, computation)()
-            return computation.out
+            with calling(name, group) as comm:
+                check_operands(name, ("a", "b"), a, b)
+                check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
+                computation = operation(Call(comm, name, a, b, out, out_dtype, scale_a, scale_b))
+                _chosen(comm, name, algorithm, a, b, computation)()
+                return computation.out
 
         functools.update_wrapper(call, operation, assigned=("__module__", "__name__", "__qualname__"))
         del call.__wrapped__  # type: ignore[attr-defined]  # its signature is not the public one
@@ -146,11 +157,11 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
 
 
 def _chosen(
-    name: str, algorithm: str, a: torch.Tensor, b: torch.Tensor, computation: Computation
+    comm: Communicator, name: str, algorithm: str, a: torch.Tensor, b: torch.Tensor, computation: Computation
 ) -> Callable[[], object]:
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
-        algorithm = fastest(name, a, b, computation.c, available)
+        algorithm = fastest(comm, name, a, b, computation.c, available)
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):
         raise ValueError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.config import LARGE
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
@@ -18,12 +18,12 @@ __all__ = ["ALGORITHMS", "local_product", "needs_of_fused", "needs_of_ring"]
 ALGORITHMS = ("bulk_synchronous", "fused", "ring")
 
 
-def needs_of_ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
+def needs_of_ring(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
     """What the algorithm ``ring`` needs that is not there; empty if it is available."""
     from triton_dist.kernels.gemm.hopper.launch import fits
 
-    rows, rest = divmod(a.shape[0], triton_dist.n_pes())
-    if rest == 0 and rows % LARGE.block_m == 0 and fits(a, b, c):
+    rows, rest = divmod(a.shape[0], comm.n_pes)
+    if rest == 0 and rows % LARGE.block_m == 0 and fits(comm, a, b, c):
         return ""
     return (
         "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result of 16-bit"
@@ -31,9 +31,9 @@ def needs_of_ring(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
     )
 
 
-def needs_of_fused(a: torch.Tensor, c: torch.Tensor) -> str:
+def needs_of_fused(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> str:
     """What the algorithm ``fused`` needs that is not there; empty if it is available."""
-    if a.dtype == c.dtype and fits_small_m(a.shape[0], triton_dist.n_pes()):
+    if a.dtype == c.dtype and fits_small_m(a.shape[0], comm.n_pes):
         return ""
     return (
         f"takes up to {MAX_ROWS} rows, counting as many for each PE as the next power of two, and operands of the"
@@ -41,8 +41,10 @@ def needs_of_fused(a: torch.Tensor, c: torch.Tensor) -> str:
     )
 
 
-def local_product(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, scale: torch.Tensor | None) -> torch.Tensor:
+def local_product(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, scale: torch.Tensor | None
+) -> torch.Tensor:
     """a · b, this PE's partial sum of all of C, in symmetric memory that the next call overwrites."""
-    product = symmetric_matrix("product", a.shape[0], b.shape[1], dtype)
-    local_gemm(a, b, product, scale)
+    product = symmetric_matrix(comm, "product", a.shape[0], b.shape[1], dtype)
+    local_gemm(comm, a, b, product, scale)
     return product

@@ -1,4 +1,4 @@
-"""The plan cache: what an operation makes once for a shape, and keeps as long as the world."""
+"""The plan cache: what an operation makes once for a shape, and keeps as long as its communicator."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any, TypeVar
 
 import torch
 
-import triton_dist
-from triton_dist.kernels.protocols.workspace import refuse_in_capture
-from triton_dist.world import World
-from triton_dist.world.current import current_world
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.protocols.workspace import refuse_in_capture, symmetric_buffer
 
 __all__ = ["PlanCache", "cached", "shape_of", "symmetric_matrix"]
 
@@ -18,22 +16,22 @@ _T = TypeVar("_T")
 
 
 class PlanCache:
-    """The plans of one world's operations, by key."""
+    """The plans of one communicator's operations, by key."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, communicator: Communicator) -> None:
         self.plans: dict[Hashable, Any] = {}
 
     def close(self) -> None:
         self.plans.clear()
 
 
-def cached(key: Hashable, make: Callable[[], _T]) -> _T:
-    """What ``make()`` returned when it was first asked for with ``key`` in this world.
+def cached(communicator: Communicator, key: Hashable, make: Callable[[], _T]) -> _T:
+    """What ``make()`` returned when it was first asked for with ``key`` and this communicator.
 
     Raises:
         RuntimeError: that would be now, while a CUDA graph is captured.
     """
-    plans = current_world().own(PlanCache).plans
+    plans = communicator.own(PlanCache).plans
     if key not in plans:
         refuse_in_capture("a GEMM of this shape has not run yet, so that its workspace does not exist")
         plans[key] = make()
@@ -45,6 +43,12 @@ def shape_of(a: torch.Tensor, b: torch.Tensor) -> tuple[Hashable, ...]:
     return (a.shape[0], *b.shape, a.dtype)
 
 
-def symmetric_matrix(name: str, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """A symmetric matrix that operations of this ``name`` share. *Collective* the first time."""
-    return cached((name, rows, columns, dtype), lambda: triton_dist.empty(rows, columns, dtype=dtype))
+def symmetric_matrix(
+    communicator: Communicator, name: str, rows: int, columns: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """A matrix, symmetric on the members, that operations of this ``name`` share; they overwrite what it holds.
+
+    *Collective* when it has to grow.
+    """
+    nbytes = rows * columns * dtype.itemsize
+    return symmetric_buffer(communicator, f"matrix: {name}", nbytes).view(dtype).view(rows, columns)

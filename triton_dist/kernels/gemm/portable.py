@@ -11,8 +11,10 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 from triton_dist.language._poll import no_polls, poll
@@ -90,10 +92,11 @@ def _local(
 @triton.jit
 def _forward(
     c, flags, trace, first, step, M, N, c_step,
-    N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
+    MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
 ):  # fmt: skip
     """Send tiles of this PE's C to all others; with FLAGS, each when its flag is set."""
-    me = dl.my_pe()
+    N_PES: tl.constexpr = group_size(MEMBERS)
+    me = my_rank(MEMBERS)
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(first, tiles_m * tiles_n, step):
         row, column = _tile_of(tile, tiles_m, tiles_n)
@@ -101,32 +104,33 @@ def _forward(
             began = clock(trace)
             polls = no_polls()
             while tl.atomic_cas(flags + tile, 1, 0, sem="acquire", scope="gpu") == 0:
-                polls = poll(polls, flags + tile, dl.CMP_EQ, 1, me)
+                polls = poll(polls, flags + tile, dl.CMP_EQ, 1, dl.my_pe())
             tl.debug_barrier()
             record_event(trace, WAIT, tile, began)
         began = clock(trace)
         offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         values = tl.load(c + offsets, mask=exist)
         for i in tl.static_range(1, N_PES):
-            tl.store(dl.symm_at(c, (me + i) % N_PES) + offsets, values, mask=exist)
+            tl.store(at_rank(c, (me + i) % N_PES, MEMBERS) + offsets, values, mask=exist)
         record_event(trace, SEND, tile, began)
 
 
 @triton.jit
 def _send(
     c, flags, trace, M, N, c_step,
-    N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
+    MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
 ):  # fmt: skip
-    _forward(c, flags, trace, tl.program_id(0), tl.num_programs(0), M, N, c_step, N_PES, BLOCK_M, BLOCK_N, FLAGS)
+    _forward(c, flags, trace, tl.program_id(0), tl.num_programs(0), M, N, c_step, MEMBERS, BLOCK_M, BLOCK_N, FLAGS)
 
 
 @triton.jit
 def _scatter(
-    a, b, c, scale, trace, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
+    a, b, c, scale, trace, M, N, K, a_step, b_row, b_column, c_step, MEMBERS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     SCALED: tl.constexpr,
 ):  # fmt: skip
-    me = dl.my_pe()
+    N_PES: tl.constexpr = group_size(MEMBERS)
+    me = my_rank(MEMBERS)
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
         row, column = _tile_of(tile, tiles_m, tiles_n)
@@ -138,20 +142,20 @@ def _scatter(
         record_event(trace, COMPUTE, tile, began)
         began = clock(trace)
         for i in tl.static_range(N_PES):
-            tl.store(dl.symm_at(c, (me + i) % N_PES) + offsets, sums.to(c.dtype.element_ty), mask=exist)
+            tl.store(at_rank(c, (me + i) % N_PES, MEMBERS) + offsets, sums.to(c.dtype.element_ty), mask=exist)
         record_event(trace, SEND, tile, began)
 
 
 @triton.jit
 def _scatter_by_programs(
-    a, b, c, scale, flags, trace, comm_programs, M, N, K, a_step, b_row, b_column, c_step, N_PES: tl.constexpr,
+    a, b, c, scale, flags, trace, comm_programs, M, N, K, a_step, b_row, b_column, c_step, MEMBERS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     SCALED: tl.constexpr,
 ):  # fmt: skip
     # Programs with low numbers send: they are resident whenever those that they wait for are.
     program = tl.program_id(0)
     if program < comm_programs:
-        _forward(c, flags, trace, program, comm_programs, M, N, c_step, N_PES, BLOCK_M, BLOCK_N, True)
+        _forward(c, flags, trace, program, comm_programs, M, N, c_step, MEMBERS, BLOCK_M, BLOCK_N, True)
     else:
         tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
         for tile in range(program - comm_programs, tiles_m * tiles_n, tl.num_programs(0) - comm_programs):
@@ -219,22 +223,25 @@ def local(
     _local[(grid,)](*first, given, _trace("GEMM", c, grid), *sizes, **constants, **flagged)
 
 
-def send(c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:
+def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:
     """``c``, columns of a symmetric matrix, to all others; each tile when its flag is set, which is then cleared."""
     _send[(grid,)](
-        c, c if flags is None else flags, _trace("sending", c, grid), *c.shape, c.stride(0), triton_dist.n_pes(),
+        c, c if flags is None else flags, _trace("sending", c, grid), *c.shape, c.stride(0), comm.members,
         **blocks(c.dtype), FLAGS=flags is not None, num_warps=8,
     )  # fmt: skip
 
 
-def scatter(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None) -> None:
+def scatter(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None
+) -> None:
     """c = a · b on all PEs, each tile stored by the program that computed it."""
     first, sizes, constants = _given(a, b, c, scale)
     trace = _trace("GEMM, sent", c, programs())
-    _scatter[(programs(),)](*first, trace, *sizes, triton_dist.n_pes(), **constants, num_warps=8, num_stages=3)
+    _scatter[(programs(),)](*first, trace, *sizes, comm.members, **constants, num_warps=8, num_stages=3)
 
 
 def scatter_by_programs(
+    comm: Communicator,
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
@@ -246,5 +253,5 @@ def scatter_by_programs(
     first, sizes, constants = _given(a, b, c, scale)
     trace = _trace("GEMM and communication programs", c, programs(), min(comm_programs, programs() - comm_programs))
     _scatter_by_programs[(programs(),)](
-        *first, flags, trace, comm_programs, *sizes, triton_dist.n_pes(), **constants, num_warps=8, num_stages=3
+        *first, flags, trace, comm_programs, *sizes, comm.members, **constants, num_warps=8, num_stages=3
     )

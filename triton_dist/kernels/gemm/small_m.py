@@ -16,10 +16,11 @@ import triton
 import triton.language as tl
 
 import triton_dist
-import triton_dist.language as dl
 from triton_dist.kernels.collectives.sums import elements_of, sum_of_rows, words_of
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
@@ -81,38 +82,40 @@ def _store(c, values, column, each, M, N, c_step, PES: tl.constexpr):
 @triton.jit
 def _exchange(
     total, c, slot, previous, trace, tile, column, each, M, N, c_step,
-    TO_ALL: tl.constexpr, N_PES: tl.constexpr, WORDS: tl.constexpr,
+    TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """Send each PE its rows of a tile, add what is received, and store the sum, or send it to all PEs first.
 
     Meanwhile the slot of the tile before is cleared, ``previous`` words behind this one.
     """
+    N_PES: tl.constexpr = group_size(MEMBERS)
     PES: tl.constexpr = triton.next_power_of_2(N_PES)
     DTYPE: tl.constexpr = c.dtype.element_ty
     ROWS: tl.constexpr = total.shape[0]
     COLUMNS: tl.constexpr = total.shape[1]
-    pes = tl.arange(0, PES)
-    distances = tl.zeros(pes.shape, tl.int64)
-    for pe in tl.static_range(N_PES):
-        distances = tl.where(pes == pe, (dl.symm_at(slot, pe).to(tl.int64) - slot.to(tl.int64)) // 4, distances)
+    ranks = tl.arange(0, PES)
+    distances = tl.zeros(ranks.shape, tl.int64)
+    for rank in tl.static_range(N_PES):
+        words_there = at_rank(slot, rank, MEMBERS).to(tl.int64)
+        distances = tl.where(ranks == rank, (words_there - slot.to(tl.int64)) // 4, distances)
     distances = tl.multiple_of(distances, 16)[:, None]  # else words would be stored one by one
-    exist = (pes < N_PES)[:, None]
+    exist = (ranks < N_PES)[:, None]
     words = tl.arange(0, WORDS)[None, :]
-    there = slot + dl.my_pe() * WORDS + distances + words
-    here = slot + tl.minimum(pes, N_PES - 1)[:, None] * WORDS + words  # of those that do not exist, the last one's
+    there = slot + my_rank(MEMBERS) * WORDS + distances + words
+    here = slot + tl.minimum(ranks, N_PES - 1)[:, None] * WORDS + words  # of those that do not exist, the last one's
     began = clock(trace)
     send(there, words_of(total.reshape([PES, ROWS // PES * COLUMNS]), DTYPE), exist, DTYPE)
     record_event(trace, SEND, tile, began)
     clear(here + previous, exist)
     PAIRS: tl.constexpr = not (DTYPE == tl.float32)  # noqa: SIM201, SIM300
-    summed = sum_of_rows(receive(here, slot, N_PES, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
+    summed = sum_of_rows(receive(here, slot, MEMBERS, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
     if TO_ALL:
         second = SLOTS * N_PES * WORDS
         began = clock(trace)
         send(there + second, tl.broadcast_to(summed, [PES, WORDS]), exist, DTYPE)
         record_event(trace, SEND, tile, began)
         clear(here + second + previous, exist)
-        received = receive(here + second, slot + second, N_PES, DTYPE, trace, tile)
+        received = receive(here + second, slot + second, MEMBERS, DTYPE, trace, tile)
         rows = elements_of(received, DTYPE).reshape([ROWS, COLUMNS])
         _store(c, rows, column, each, M, N, c_step, PES)
     else:
@@ -122,10 +125,11 @@ def _exchange(
 @triton.jit
 def _small_m_gemm(
     a, b, c, slots, trace, M, N, K, each, a_step, b_row, b_column, c_step,
-    TO_ALL: tl.constexpr, N_PES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
     WHOLE: tl.constexpr,
 ):  # fmt: skip
+    N_PES: tl.constexpr = group_size(MEMBERS)
     BLOCK: tl.constexpr = BLOCK_M // triton.next_power_of_2(N_PES)
     slots += tl.program_id(0) * (_HEADER + 2 * SLOTS * N_PES * WORDS)
     number = tl.load(slots)
@@ -138,7 +142,7 @@ def _small_m_gemm(
         record_event(trace, COMPUTE, tile, began)
         slot = slots + _HEADER + number * (N_PES * WORDS)
         previous = tl.where(number == 0, SLOTS - 1, -1) * (N_PES * WORDS)
-        _exchange(total, c, slot, previous, trace, tile, tile * BLOCK_N, each, M, N, c_step, TO_ALL, N_PES, WORDS)
+        _exchange(total, c, slot, previous, trace, tile, tile * BLOCK_N, each, M, N, c_step, TO_ALL, MEMBERS, WORDS)
         number = tl.where(number == SLOTS - 1, 0, number + 1)
         if tile + tl.num_programs(0) < tl.cdiv(N, BLOCK_N):
             order_messages(slots + 1)
@@ -161,7 +165,7 @@ def fits_small_m(rows: int, n_pes: int) -> bool:
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
-def small_m_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool) -> None:
+def small_m_gemm(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool) -> None:
     """c = the sum of a · b over PEs: this PE's rows of it, of which each has as many, or all on every PE. *Collective*
     when a shape is first used.
 
@@ -170,7 +174,7 @@ def small_m_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: b
         b: [K, N], with contiguous rows or columns.
         c: [M / n_pes, N], or all of it, [M, N].
     """
-    n_pes = triton_dist.n_pes()
+    n_pes = comm.n_pes
     (m, k), n = a.shape, b.shape[1]
     block_m = _block_m(m, n_pes)
     cut = _cut_here(block_m, n, a.element_size())
@@ -178,7 +182,7 @@ def small_m_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: b
     out = "all" if to_all else "scatter"
     # Each operation has its own: a program clears, of the tile before, the slot that it uses itself.
     size = _programs() * (_HEADER.value + 2 * SLOTS.value * n_pes * words)
-    slots = symmetric_workspace(f"small M, {out}, {words} words", size)
+    slots = symmetric_workspace(comm, f"small M, {out}, {words} words", size)
     each = triton.cdiv(m, n_pes)
     a_tma = _by_tma(a) and each * n_pes == block_m
     b_tma = _by_tma(b) or _by_tma(b.t())
@@ -191,7 +195,7 @@ def small_m_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: b
         _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
         c, slots, record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
-        TO_ALL=to_all, N_PES=n_pes, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
+        TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
         WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,
         WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0,
         num_warps=cut.warps, num_stages=_stages_here(block_m, cut, a.element_size()),

@@ -21,7 +21,9 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols import workspace
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank, pe_of, stride_of
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
 from triton_dist.language._poll import no_polls, poll
 
@@ -67,14 +69,16 @@ def fits(n_words: int, n_pes: int) -> bool:
     return n_words <= LL_PROGRAMS * block_of(n_words, n_pes)
 
 
-def ll_slots(n_pes: int) -> torch.Tensor:
-    """The world's slots, for up to ``LL_PROGRAMS`` programs at a time. *Collective* the first time."""
-    return workspace.symmetric_workspace("LL slots", LL_PROGRAMS * (_HEADER.value + 2 * n_pes * LL_WORDS), torch.int64)
+def ll_slots(communicator: Communicator) -> torch.Tensor:
+    """The communicator's slots, for up to ``LL_PROGRAMS`` programs at a time. *Collective* the first time."""
+    words = LL_PROGRAMS * (_HEADER.value + 2 * communicator.n_pes * LL_WORDS)
+    return workspace.symmetric_workspace(communicator, "LL slots", words, torch.int64)
 
 
 @triton.jit
-def exchange_begin(slots, program, N_PES: tl.constexpr):
+def exchange_begin(slots, program, MEMBERS: tl.constexpr):
     """The program's slice of the slots, and the number of its next exchange, an int32."""
+    N_PES: tl.constexpr = group_size(MEMBERS)
     slice = slots + program * (_HEADER + 2 * N_PES * _WORDS)
     return slice, next_number(tl.load(slice).to(tl.int32))
 
@@ -93,50 +97,55 @@ def exchange_end(slice, number):
 
 
 @triton.jit
-def _slot(slice, number, N_PES: tl.constexpr):
+def _slot(slice, number, MEMBERS: tl.constexpr):
+    N_PES: tl.constexpr = group_size(MEMBERS)
     return slice + _HEADER + (number & 1) * (N_PES * _WORDS)
 
 
 @triton.jit
-def send(slice, number, words, pe, N_PES: tl.constexpr):
-    """Store a block of at most ``LL_WORDS`` int32 words to ``pe``, for its :func:`receive` with this number."""
-    slot = dl.symm_at(_slot(slice, number, N_PES), pe) + dl.my_pe() * _WORDS
+def send(slice, number, words, rank, MEMBERS: tl.constexpr):
+    """Store a block of at most ``LL_WORDS`` int32 words to a member, for its :func:`receive` with this number."""
+    slot = at_rank(_slot(slice, number, MEMBERS), rank, MEMBERS) + my_rank(MEMBERS) * _WORDS
     message = (number.to(tl.int64) << 32) | (words.to(tl.int64) & 0xFFFFFFFF)
     tl.store(slot + tl.arange(0, words.shape[0]), message)
 
 
 @triton.jit
-def send_rows(slice, number, words, N_PES: tl.constexpr):
-    """Store row i of a block of int32 words ``[P, BLOCK]`` to PE i; see :func:`send` and, for P, :func:`receive`."""
-    slot = _slot(slice, number, N_PES)
-    pes = tl.arange(0, words.shape[0])
-    distances = tl.zeros(pes.shape, tl.int64)
-    for pe in tl.static_range(N_PES):
-        distances = tl.where(pes == pe, (dl.symm_at(slot, pe).to(tl.int64) - slot.to(tl.int64)) // 8, distances)
+def send_rows(slice, number, words, MEMBERS: tl.constexpr):
+    """Store row i of int32 words ``[P, BLOCK]`` to member i; see :func:`send` and, for P, :func:`receive`."""
+    N_PES: tl.constexpr = group_size(MEMBERS)
+    slot = _slot(slice, number, MEMBERS)
+    ranks = tl.arange(0, words.shape[0])
+    distances = tl.zeros(ranks.shape, tl.int64)
+    for rank in tl.static_range(N_PES):
+        there = at_rank(slot, rank, MEMBERS).to(tl.int64)
+        distances = tl.where(ranks == rank, (there - slot.to(tl.int64)) // 8, distances)
     distances = tl.multiple_of(distances, 16)  # else words would be stored one by one
-    places = slot + dl.my_pe() * _WORDS + distances[:, None] + tl.arange(0, words.shape[1])[None, :]
+    places = slot + my_rank(MEMBERS) * _WORDS + distances[:, None] + tl.arange(0, words.shape[1])[None, :]
     message = (number.to(tl.int64) << 32) | (words.to(tl.int64) & 0xFFFFFFFF)
-    tl.store(places, message, mask=(pes < N_PES)[:, None])
+    tl.store(places, message, mask=(ranks < N_PES)[:, None])
 
 
 @triton.jit
-def receive(slice, number, BLOCK: tl.constexpr, N_PES: tl.constexpr, trace=None, tile=0):
-    """Wait for the words that every PE sends with this number: int32 ``[P, BLOCK]``, row i from PE i.
+def receive(slice, number, BLOCK: tl.constexpr, MEMBERS: tl.constexpr, trace=None, tile=0):
+    """Wait for the words that every member sends with this number: int32 ``[P, BLOCK]``, row i from member i.
 
-    P is the next power of two of ``N_PES``; rows from ``N_PES`` on hold anything. The wait is recorded in
+    P is the next power of two of the group's size; rows behind the last member's hold anything. The wait is recorded in
     ``trace``, as ``tile``.
     """
+    N_PES: tl.constexpr = group_size(MEMBERS)
     began = clock(trace)
-    pes = tl.arange(0, triton.next_power_of_2(N_PES))
-    sources = tl.minimum(pes, N_PES - 1)  # there are no others to wait for
-    slots = _slot(slice, number, N_PES) + sources[:, None] * _WORDS + tl.arange(0, BLOCK)[None, :]
+    ranks = tl.arange(0, triton.next_power_of_2(N_PES))
+    sources = tl.minimum(ranks, N_PES - 1)  # there are no others to wait for
+    slots = _slot(slice, number, MEMBERS) + sources[:, None] * _WORDS + tl.arange(0, BLOCK)[None, :]
     messages = tl.load(slots, volatile=True)
-    missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([pes.shape[0] * BLOCK]))
+    missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([ranks.shape[0] * BLOCK]))
     polls = no_polls()
-    numbers = _slot(slice, number, N_PES).to(tl.pointer_type(tl.int32), bitcast=True) + 1
+    first = pe_of(0, MEMBERS)
+    numbers = _slot(slice, number, MEMBERS).to(tl.pointer_type(tl.int32), bitcast=True) + 1
     while missing != 0:
         messages = tl.load(slots, volatile=True)
-        polls = poll(polls, numbers, dl.CMP_EQ, number, 0, N_PES, BLOCK, 2 * _WORDS, 2)
-        missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([pes.shape[0] * BLOCK]))
+        polls = poll(polls, numbers, dl.CMP_EQ, number, first, N_PES, BLOCK, 2 * _WORDS, 2, stride_of(MEMBERS))
+        missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([ranks.shape[0] * BLOCK]))
     record_event(trace, WAIT, tile, began)
     return messages.to(tl.int32)

@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.side_stream import side_stream
 
 __all__ = ["concurrent_copy"]
@@ -22,7 +23,7 @@ def _copy(to, source, n, BLOCK: tl.constexpr):
 
 
 @contextmanager
-def concurrent_copy(to: torch.Tensor, source: torch.Tensor) -> Iterator[None]:
+def concurrent_copy(communicator: Communicator, to: torch.Tensor, source: torch.Tensor) -> Iterator[None]:
     """Copy ``source`` to ``to`` concurrently with the block; what follows on the current stream waits for both.
 
     A kernel does it, with few programs: the copy engine has one queue for a GPU's own copies and those to peers.
@@ -32,7 +33,7 @@ def concurrent_copy(to: torch.Tensor, source: torch.Tensor) -> Iterator[None]:
         _copy[grid](to, source, to.numel(), 4096)
         yield
         return
-    with side_stream() as side:
+    with side_stream(communicator) as side:
         with torch.cuda.stream(side):
             _copy[grid](to, source, to.numel(), 4096, num_warps=8)
         yield

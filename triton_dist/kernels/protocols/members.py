@@ -14,7 +14,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 
-__all__ = ["Members", "group_size", "my_rank", "pe_of"]
+__all__ = ["Members", "at_rank", "group_size", "my_rank", "pe_of", "stride_of"]
 
 
 class Members(NamedTuple):
@@ -31,6 +31,12 @@ def group_size(members):
     return members[2]
 
 
+@triton.constexpr_function
+def stride_of(members):
+    """How far apart neighbouring ranks' PEs are, a constant."""
+    return members[1]
+
+
 @triton.jit
 def my_rank(MEMBERS: tl.constexpr):
     """This PE's number among the members."""
@@ -41,3 +47,9 @@ def my_rank(MEMBERS: tl.constexpr):
 def pe_of(rank, MEMBERS: tl.constexpr):
     """The PE, by its number in the world, whose rank among the members is ``rank``."""
     return MEMBERS[0] + MEMBERS[1] * rank
+
+
+@triton.jit
+def at_rank(ptr, rank, MEMBERS: tl.constexpr):
+    """Where the symmetric object that ``ptr`` points to lies on the member ``rank``."""
+    return dl.symm_at(ptr, pe_of(rank, MEMBERS))

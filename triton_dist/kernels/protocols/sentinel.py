@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
+from triton_dist.kernels.protocols.members import group_size, pe_of, stride_of
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
 from triton_dist.language._poll import no_polls, poll
 
@@ -41,20 +42,21 @@ def send(places, words, mask, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def receive(places, first, N_PES: tl.constexpr, DTYPE: tl.constexpr, trace=None, tile=0):
+def receive(places, first, MEMBERS: tl.constexpr, DTYPE: tl.constexpr, trace=None, tile=0):
     """Wait for the words of a message, int32 as they were sent. The wait is recorded in ``trace``, as ``tile``.
 
     Args:
-        places: pointers to rows of words. The first ``N_PES`` rows are contiguous, and row i comes from PE i.
+        places: pointers to rows of words. Those of members are contiguous, and row i comes from member i.
         first: the pointer to the first word.
     """
+    N_PES: tl.constexpr = group_size(MEMBERS)
     WORDS: tl.constexpr = places.shape[1]
     began = clock(trace)
     words = tl.load(places, volatile=True)
     polls = no_polls()
     while tl.min((words != 0).to(tl.int32).reshape([words.numel])) == 0:
         words = tl.load(places, volatile=True)
-        polls = poll(polls, first, dl.CMP_NE, 0, 0, N_PES, WORDS, WORDS, 1)
+        polls = poll(polls, first, dl.CMP_NE, 0, pe_of(0, MEMBERS), N_PES, WORDS, WORDS, 1, stride_of(MEMBERS))
     record_event(trace, WAIT, tile, began)
     return words ^ _negative_zero(DTYPE)
 

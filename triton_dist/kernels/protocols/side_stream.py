@@ -2,7 +2,8 @@
 
 It must differ from the caller's stream, on which the parts would deadlock. ``torch.cuda.Stream()`` does not guarantee
 this: torch has a pool of 32 streams for each device and priority, which it returns in round-robin order. So side
-streams are created through the driver and used for nothing else. The World owns them and destroys them when it ends.
+streams are created through the driver and used for nothing else. A communicator has its own: work of two of them on one
+side stream would be in an order that may differ between PEs, which deadlocks.
 
 A stream that has joined the capture of a CUDA graph belongs to this capture until it ends. So captures use streams that
 direct calls never use, and each concurrent capture has its own. A stream is reused when its capture has ended.
@@ -15,15 +16,14 @@ from contextlib import contextmanager
 
 import torch
 
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.cuda import check, driver
-from triton_dist.world import World
-from triton_dist.world.current import current_world
 
 __all__ = ["SideStreams", "side_stream"]
 
 
 @contextmanager
-def side_stream() -> Iterator[torch.cuda.Stream]:
+def side_stream(communicator: Communicator) -> Iterator[torch.cuda.Stream]:
     """A stream for work concurrent with the current stream. It may be captured together with that stream.
 
     Its work begins after the earlier work of the current stream. Work that is queued on the current stream after the
@@ -31,17 +31,17 @@ def side_stream() -> Iterator[torch.cuda.Stream]:
     """
     current = torch.cuda.current_stream()
     entered = current.record_event()
-    side = current_world().own(SideStreams).concurrent_with(current)
+    side = communicator.own(SideStreams).concurrent_with(current)
     side.wait_event(entered)
     yield side
     current.wait_stream(side)
 
 
 class SideStreams:
-    """The side streams of one World."""
+    """The side streams of one communicator."""
 
-    def __init__(self, world: World) -> None:
-        self._device = world.device
+    def __init__(self, communicator: Communicator) -> None:
+        self._device = communicator.world.device
         self._direct: torch.cuda.Stream | None = None
         self._captured: list[torch.cuda.Stream] = []
 

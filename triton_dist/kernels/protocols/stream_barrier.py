@@ -1,11 +1,11 @@
-"""A barrier of all PEs as a kernel of its own, for streams of work that is no kernel of ours."""
+"""A barrier of a group's PEs as a kernel of its own, for streams of work that is no kernel of ours."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.workspace import barrier_state
 from triton_dist.kernels.tracing.recorder import record
@@ -14,10 +14,11 @@ __all__ = ["stream_barrier"]
 
 
 @triton.jit
-def _stream_barrier(barriers, trace, N_PES: tl.constexpr):
-    barrier(barriers, 0, N_PES, trace)
+def _stream_barrier(barriers, trace, MEMBERS: tl.constexpr):
+    barrier(barriers, 0, MEMBERS, trace)
 
 
-def stream_barrier() -> None:
-    """Order the work that the current stream gets next after what every PE's stream has got before. *Collective.*"""
-    _stream_barrier[(1,)](barrier_state(), record("stream barrier", 1, 1), triton_dist.n_pes(), num_warps=1)
+def stream_barrier(communicator: Communicator) -> None:
+    """Order what the current stream gets next after what every member's stream has got before. *Collective.*"""
+    state, trace = barrier_state(communicator), record("stream barrier", 1, 1)
+    _stream_barrier[(1,)](state, trace, communicator.members, num_warps=1)

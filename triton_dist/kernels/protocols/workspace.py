@@ -1,51 +1,72 @@
 """The workspace: symmetric memory that kernels keep between their launches, such as barrier state, slots and staging.
 
-It belongs to the world: allocated by all PEs when a kernel of this package first needs it, and freed with the world. An
-allocation has a name and is zeroed once. No launch resets it; each leaves it as the next one expects it, without the
-host. So kernels may be captured in CUDA graphs and replayed in any order, the same on every PE.
+It belongs to a communicator: allocated by its members when a kernel of this package first needs it, and freed with the
+communicator. An allocation has a name and is zeroed once. No launch resets it; each leaves it as the next one expects
+it, without the host. So kernels may be captured in CUDA graphs and replayed in any order, the same on every member.
 """
 
 from __future__ import annotations
 
 import torch
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.barrier import PROGRAMS, ROW
-from triton_dist.world import World
-from triton_dist.world.current import current_world
+from triton_dist.world.raw_tensor import start_of
 
-__all__ = ["Workspace", "barrier_state", "is_symmetric", "refuse_in_capture", "symmetric_workspace"]
+__all__ = [
+    "Workspace",
+    "barrier_state",
+    "is_symmetric",
+    "refuse_in_capture",
+    "symmetric_buffer",
+    "symmetric_workspace",
+    "why_not_symmetric",
+]
 
 
 class Workspace:
-    """The symmetric memory of one world's kernels, by name."""
+    """The symmetric memory of one communicator's kernels, by name."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, communicator: Communicator) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def close(self) -> None:
         self.tensors.clear()
 
 
-def symmetric_workspace(name: str, numel: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-    """The symmetric tensor ``name``, of at least ``numel`` elements, which were zero when it was made.
+def symmetric_workspace(
+    communicator: Communicator, name: str, numel: int, dtype: torch.dtype = torch.int32
+) -> torch.Tensor:
+    """The tensor ``name``, symmetric on the members, of at least ``numel`` elements, which were zero when it was made.
 
     *Collective* when it is made, or made anew because more elements are wanted than it has; graphs that were captured
     with the smaller one go on using that.
 
     Raises:
         RuntimeError: it would have to be made while a CUDA graph is captured: run the kernel once before.
-        MemoryError: the symmetric heap is full.
+        MemoryError: the symmetric memory is full.
     """
-    tensors = current_world().own(Workspace).tensors
+    tensors = communicator.own(Workspace).tensors
     found = tensors.get(name)
     if found is None or found.numel() < numel:
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
         if found is not None:
             tensors.setdefault(f"{name}, {found.numel()} elements", found)
-        found = tensors[name] = triton_dist.zeros(numel, dtype=dtype)
+        found = tensors[name] = communicator.zeros(numel, dtype=dtype)
     assert found.dtype == dtype, f"{name} is of {found.dtype}, and {dtype} is asked for"
     return found
+
+
+def symmetric_buffer(communicator: Communicator, name: str, nbytes: int) -> torch.Tensor:
+    """As :func:`symmetric_workspace`, at least ``nbytes`` bytes, for contents of any shape.
+
+    Sizes are rounded up to powers of two, so that what was outgrown takes no more than what is in use.
+    """
+    return symmetric_workspace(communicator, name, 1 << max(nbytes - 1, 0).bit_length(), torch.uint8)[:nbytes]
 
 
 def refuse_in_capture(what: str) -> None:
@@ -54,17 +75,25 @@ def refuse_in_capture(what: str) -> None:
         raise RuntimeError(f"{what}, and cannot be made while a CUDA graph is captured: run the same call once before")
 
 
-def barrier_state(name: str = "") -> torch.Tensor:
+def barrier_state(communicator: Communicator, name: str = "") -> torch.Tensor:
     """State for :func:`~triton_dist.kernels.protocols.barrier.barrier`. Kernels that may run at the same time on one PE
     need states of different names. *Collective* the first time."""
-    return symmetric_workspace(f"barrier {name}", PROGRAMS * ROW)
+    return symmetric_workspace(communicator, f"barrier {name}", PROGRAMS * ROW)
 
 
-def is_symmetric(tensor: torch.Tensor) -> bool:
-    """Whether a tensor lies in this PE's part of the symmetric heap."""
-    world = current_world()
+def is_symmetric(communicator: Communicator, tensor: torch.Tensor) -> bool:
+    """Whether a tensor lies in this PE's part of memory that is symmetric on all members."""
+    return not why_not_symmetric(communicator, tensor)
+
+
+def why_not_symmetric(communicator: Communicator, tensor: torch.Tensor) -> str:
+    """Why a tensor is not symmetric on all members; empty if it is."""
+    world = communicator.world
     try:
         world.peer(tensor, world.pe)
     except ValueError:
-        return False
-    return True
+        return "it was allocated otherwise"
+    found = world.group_memory.find(start_of(tensor))
+    if found is not None and not set(communicator.pes) <= set(found[1].pes):
+        return f"it belongs to {found[1]}, and the call is of {communicator}"
+    return ""

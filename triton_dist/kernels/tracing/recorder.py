@@ -23,6 +23,7 @@ import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
 import triton_dist
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.workspace import barrier_state
 from triton_dist.kernels.tracing.events import KINDS, WORDS
@@ -80,8 +81,8 @@ class _Tracing:
 
 
 @triton.jit
-def _begin(zero, barriers, N_PES: tl.constexpr):
-    barrier(barriers, 0, N_PES)
+def _begin(zero, barriers, MEMBERS: tl.constexpr):
+    barrier(barriers, 0, MEMBERS)
     tl.store(zero, globaltimer())
 
 
@@ -107,7 +108,8 @@ def tracing(path: str | Path) -> Iterator[None]:
             f"tracing to {path}: operations are traced already, to {traced.session.path}; one ends first"
         )
     session = _Session(Path(path), torch.zeros(1, dtype=torch.int64, device=world.device))
-    _begin[(1,)](session.zero, barrier_state("tracing"), triton_dist.n_pes(), num_warps=1)
+    everyone = communicator_of()
+    _begin[(1,)](session.zero, barrier_state(everyone, "tracing"), everyone.members, num_warps=1)
     traced.session = session
     try:
         yield

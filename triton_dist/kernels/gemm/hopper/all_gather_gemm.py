@@ -14,7 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ring, make_tile_buffer
@@ -94,13 +94,13 @@ def _store(c, output, work, trace, state, peers, CONFIG: gl.constexpr, N_PES: gl
             gl.store(peers.flags + GATHERED + pe, 0)
 
 
-def make_plan(a: torch.Tensor, c: torch.Tensor, config: Config) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Config) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
         a: this PE's rows of A, a multiple of ``config.block_m``.
     """
-    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    n_pes, me = comm.n_pes, comm.my_rank
     tile_rows, (_, columns) = a.shape[0] // config.block_m, config.tiles(c)
     tiles = [
         Tile(row, column, pe)
@@ -108,7 +108,7 @@ def make_plan(a: torch.Tensor, c: torch.Tensor, config: Config) -> Plan:
         for row, column in grouped(range(pe * tile_rows, (pe + 1) * tile_rows), columns)
     ]
     schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
-    return Plan("all-gather + GEMM", schedule, config)
+    return Plan(comm, "all-gather + GEMM", schedule, config)
 
 
 def run(
@@ -120,11 +120,11 @@ def run(
         a: this PE's rows of A.
         gathered: symmetric memory for all of A.
     """
-    n_pes, me, config = triton_dist.n_pes(), triton_dist.my_pe(), plan.config
+    n_pes, me, config = plan.communicator.n_pes, plan.communicator.my_rank, plan.config
     a_map, b_map, b_by_columns = operand_maps(gathered, b, config)
     own_a_map, _, _ = operand_maps(a, b, config)
     mine = gathered[me * a.shape[0] : (me + 1) * a.shape[0]]
-    with side_stream() as side:
+    with side_stream(plan.communicator) as side:
         all_gather_gemm_kernel[plan.grid](
             a_map, own_a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, plan.state, plan.peers,
             plan.trace(), config, b_by_columns, n_pes, **plan.options,
@@ -132,5 +132,5 @@ def run(
         for i in range(1, n_pes):
             pe = (me - i) % n_pes
             streams.wait_value(side, plan.flags.data_ptr() + 4 * (ENTERED.value + pe))
-            streams.copy(side, triton_dist.peer(mine, pe), a)
-            streams.write_value(side, triton_dist.peer(plan.flags, pe).data_ptr() + 4 * (GATHERED.value + me))
+            streams.copy(side, plan.communicator.peer(mine, pe), a)
+            streams.write_value(side, plan.communicator.peer(plan.flags, pe).data_ptr() + 4 * (GATHERED.value + me))

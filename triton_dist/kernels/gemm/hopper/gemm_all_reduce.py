@@ -13,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
@@ -101,13 +101,13 @@ def _store(
         exchange_done(peers, epoch, work, trace, N_PES)
 
 
-def make_plan(a: torch.Tensor, staging: torch.Tensor) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
         staging: [M, N], of C's dtype.
     """
-    return make_ring_plan("GEMM + all-reduce", a, staging, peers=triton_dist.n_pes() - 1)
+    return make_ring_plan(comm, "GEMM + all-reduce", a, staging, peers=comm.n_pes - 1)
 
 
 def run(
@@ -119,11 +119,11 @@ def run(
         c: symmetric.
         staging: [M, N], symmetric memory for the partial sums of the previous PE.
     """
-    n_pes, config = triton_dist.n_pes(), plan.config
+    comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
-    next_staging = triton_dist.peer(staging, (triton_dist.my_pe() + 1) % n_pes)
+    next_staging = comm.peer(staging, (comm.my_rank + 1) % comm.n_pes)
     gemm_all_reduce_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), *peer_maps(c, PIECE), tile_map(next_staging, config, PIECE),
+        a_map, b_map, tile_map(c, config), *peer_maps(comm, c, PIECE), tile_map(next_staging, config, PIECE),
         tile_map(staging, config), plan.work, plan.split, scale, plan.state, plan.peers, plan.tile_columns,
-        plan.pacing, plan.trace(), config, b_by_columns, n_pes, **plan.options,
+        plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
@@ -82,11 +82,11 @@ def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.con
         exchange_done(peers, epoch, work, trace, N_PES)
 
 
-def make_plan(a: torch.Tensor, c: torch.Tensor) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
-    peers = triton_dist.n_pes() - 1
+    peers = comm.n_pes - 1
     schedule, config = grouped_schedule(a, c, peers=peers)
-    return Plan("GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers))
+    return Plan(comm, "GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers))
 
 
 def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
@@ -95,9 +95,9 @@ def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: to
     Args:
         c: this PE's columns of a symmetric matrix.
     """
-    n_pes, config = triton_dist.n_pes(), plan.config
+    comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     gemm_all_scatter_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), *peer_maps(c, PIECE), plan.work, plan.split, scale, plan.state, plan.peers,
-        plan.pacing, plan.trace(), config, b_by_columns, n_pes, **plan.options,
+        a_map, b_map, tile_map(c, config), *peer_maps(comm, c, PIECE), plan.work, plan.split, scale, plan.state,
+        plan.peers, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
@@ -98,7 +98,9 @@ def _count_tile(chunk, chunks, state):
         gl.atomic_xchg(chunks.flags + chunk, 1, sem="release", scope="sys")
 
 
-def make_plan(a: torch.Tensor, c: torch.Tensor, config: Config, chunks: Sequence[range]) -> tuple[Plan, Chunks]:
+def make_plan(
+    comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Config, chunks: Sequence[range]
+) -> tuple[Plan, Chunks]:
     """The plan for GEMMs of these shapes and dtypes, and the memory of the chunks. *Collective.*
 
     Args:
@@ -107,7 +109,7 @@ def make_plan(a: torch.Tensor, c: torch.Tensor, config: Config, chunks: Sequence
     _, columns = config.tiles(c)
     tiles = [Tile(row, column, number) for number, rows in enumerate(chunks) for row, column in grouped(rows, columns)]
     schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
-    plan = Plan("GEMM + all-scatter in chunks", schedule, config, state_words=len(chunks))
+    plan = Plan(comm, "GEMM + all-scatter in chunks", schedule, config, state_words=len(chunks))
     sizes = plan.upload([len(rows) * len(columns) for rows in chunks], torch.int32)
     return plan, Chunks(sizes, plan.zeros(len(chunks)))
 
@@ -120,5 +122,5 @@ def run(
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     gemm_all_scatter_chunks_kernel[plan.grid](
         a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, plan.state, plan.peers, chunks,
-        plan.trace(), config, b_by_columns, triton_dist.n_pes(), **plan.options,
+        plan.trace(), config, b_by_columns, plan.communicator.n_pes, **plan.options,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import LARGE
 from triton_dist.kernels.gemm.hopper.buffers import (
@@ -193,7 +193,7 @@ def _store_tiles(
             record_event(trace, unit, SEND, began)
 
 
-def make_plan(a: torch.Tensor, c: torch.Tensor, comm_programs: int) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, comm_programs: int) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
     config, programs = LARGE, portable.programs() - comm_programs
     places = list(grouped(*config.tiles(c)))
@@ -204,7 +204,7 @@ def make_plan(a: torch.Tensor, c: torch.Tensor, comm_programs: int) -> Plan:
     schedule = make_schedule(
         tiles, config.k_steps(a), programs, forwarded=[sent[i::comm_programs] for i in range(comm_programs)]
     )
-    return Plan("GEMM + all-scatter, communication programs", schedule, config, state_words=len(tiles))
+    return Plan(comm, "GEMM + all-scatter, communication programs", schedule, config, state_words=len(tiles))
 
 
 def run(
@@ -215,10 +215,10 @@ def run(
     Args:
         c: this PE's columns of a symmetric matrix.
     """
-    config = plan.config
+    comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     gemm_all_scatter_comm_programs_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), *peer_maps(c, (config.group_m, config.block_n)), plan.work, plan.split,
-        scale, plan.state, plan.peers, plan.trace(),
-        config, b_by_columns, triton_dist.n_pes(), comm_programs, **plan.options,
+        a_map, b_map, tile_map(c, config), *peer_maps(comm, c, (config.group_m, config.block_n)),
+        plan.work, plan.split, scale, plan.state, plan.peers, plan.trace(),
+        config, b_by_columns, comm.n_pes, comm_programs, **plan.options,
     )  # fmt: skip

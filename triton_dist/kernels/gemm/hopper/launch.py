@@ -11,6 +11,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config, block_k, choose
@@ -32,13 +33,13 @@ _RESULTS = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 _TYPES = _RESULTS | {torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5}
 
 
-def fits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+def fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     """Whether the Hopper kernels compute c = a · b: a Hopper GPU, up to 8 PEs, a result of 16-bit floats, operands of
     these or of fp8, in rows that TMA can address. ``b`` may have contiguous columns instead, and with fp8 must: tensor
     cores take 8-bit operands only in lines along K."""
     if triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
         return False
-    if triton_dist.n_pes() > MAX_PES.value:
+    if comm.n_pes > MAX_PES.value:
         return False
     if c.dtype not in _RESULTS or (a.dtype in FP8 and b.stride(1) == 1):
         return False
@@ -64,6 +65,7 @@ class Plan:
     *Collective* to make, if it has symmetric flags.
 
     Attributes:
+        communicator: whose operation it is.
         name: of the operation, in traces.
         n_flags: symmetric flags (``layout.py``); 0 if PEs do not signal each other.
         state_words: words of state that the schedule names, behind the first ones.
@@ -71,6 +73,7 @@ class Plan:
         pacing: of tiles that are sent to peers while others are computed.
     """
 
+    communicator: Communicator
     name: str
     schedule: Schedule
     config: Config
@@ -84,14 +87,15 @@ class Plan:
 
     @cached_property
     def flags(self) -> torch.Tensor:
-        return triton_dist.zeros(self.n_flags, dtype=torch.int32) if self.n_flags else self.zeros(0)
+        return self.communicator.zeros(self.n_flags, dtype=torch.int32) if self.n_flags else self.zeros(0)
 
     @cached_property
     def peers(self) -> Peers:
         here = self.flags.data_ptr()
-        there = [triton_dist.peer(self.flags, pe).data_ptr() for pe in range(triton_dist.n_pes())]
+        comm = self.communicator
+        there = [comm.peer(self.flags, rank).data_ptr() for rank in range(comm.n_pes)]
         distances = self.upload([address - here for address in there], torch.int64)
-        return Peers(triton_dist.my_pe(), self.flags, distances)
+        return Peers(comm.my_rank, self.flags, distances)
 
     @cached_property
     def state(self) -> torch.Tensor:
@@ -147,16 +151,16 @@ def operand_maps(a: torch.Tensor, b: torch.Tensor, config: Config) -> tuple[Tens
     return a_map, _descriptor(b.t(), (config.block_n, k)), True
 
 
-def peer_maps(c: torch.Tensor, block: tuple[int, int]) -> list[TensorDescriptor]:
+def peer_maps(comm: Communicator, c: torch.Tensor, block: tuple[int, int]) -> list[TensorDescriptor]:
     """The TMA descriptors of C on the next PE, the one after it, and so on; the last stands for those that lack."""
-    found, most = [_descriptor(there, block) for there in peer_tensors(c)], int(MAX_PES.value) - 1
+    found, most = [_descriptor(there, block) for there in peer_tensors(comm, c)], int(MAX_PES.value) - 1
     return (found[1:] + found[-1:] * most)[:most]
 
 
-def peer_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
+def peer_tensors(comm: Communicator, tensor: torch.Tensor) -> list[torch.Tensor]:
     """A symmetric tensor on this PE, the next, and so on."""
-    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
-    return [triton_dist.peer(tensor, (me + i) % n_pes) for i in range(n_pes)]
+    n_pes, me = comm.n_pes, comm.my_rank
+    return [comm.peer(tensor, (me + i) % n_pes) for i in range(n_pes)]
 
 
 def _descriptor(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor:

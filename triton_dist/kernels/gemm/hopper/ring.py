@@ -15,7 +15,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import choose
 from triton_dist.kernels.gemm.hopper.epochs import epoch_of
@@ -116,7 +116,7 @@ def signal_next_pe(tile_row, tile_column, peers, tiles_n, epoch, N_PES: gl.const
     signal_peer(flag, gl.load(peers.distances + (peers.me + 1) % N_PES), epoch)
 
 
-def make_ring_plan(name: str, a: torch.Tensor, staging: torch.Tensor, *, peers: int) -> Plan:
+def make_ring_plan(comm: Communicator, name: str, a: torch.Tensor, staging: torch.Tensor, *, peers: int) -> Plan:
     """The plan for GEMMs with ``a`` whose partial sums arrive in ``staging``, [M, N]. *Collective.*
 
     PE p computes the rows of PE p - 1 first, then those of p - 2, and its own last.
@@ -124,7 +124,7 @@ def make_ring_plan(name: str, a: torch.Tensor, staging: torch.Tensor, *, peers: 
     Args:
         peers: to how many PEs a tile is sent at most.
     """
-    n_pes, me = triton_dist.n_pes(), triton_dist.my_pe()
+    n_pes, me = comm.n_pes, comm.my_rank
     rows = a.shape[0] // n_pes
     config = choose(a, staging, portable.programs(), each=rows)
     tile_rows, columns = rows // config.block_m, config.tiles(staging)[1]
@@ -135,6 +135,7 @@ def make_ring_plan(name: str, a: torch.Tensor, staging: torch.Tensor, *, peers: 
     ]
     schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
     return Plan(
+        comm,
         name,
         schedule,
         config,

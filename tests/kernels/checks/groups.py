@@ -1,0 +1,177 @@
+"""Groups of some PEs in a world of four: rows and columns of 2 × 2, overlapping ones, one PE, and communicators."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from typing import Any
+
+import torch
+from harness import main as run
+from harness import raises
+
+import triton_dist
+from triton_dist import kernels
+from triton_dist.kernels import Communicator
+from triton_dist.kernels.communicator import communicator_of
+
+COLLECTIVES = {
+    "all_gather": ("low_latency", "push", "copy_engine", "auto"),
+    "reduce_scatter": ("low_latency", "push", "auto"),
+    "all_reduce": ("one_shot", "two_shot", "push", "direct", "auto"),
+    "all_to_all": ("low_latency", "push", "copy_engine", "auto"),
+    "broadcast": ("low_latency", "push", "scatter", "auto"),
+}
+SHAPES = ((0, 1, 2), (0, 2, 2), (1, 1, 3), (0, 1, 3), (3, 1, 1), (1, 2, 2), (0, 3, 2))
+"""Start, stride and size: neighbours, every other PE, three of four, one alone; most overlap with others."""
+
+
+def numbers(numel: int, pe: int, seed: int = 0) -> torch.Tensor:
+    """Small integers, whose sums are exact."""
+    return torch.randint(-8, 8, (numel,), generator=torch.Generator().manual_seed(100 * seed + pe)).float()
+
+
+def exercise(group: Any, pes: range, me: int, tensors: dict[str, torch.Tensor], name: str, algorithm: str) -> None:
+    """One collective of a group, against what its members have."""
+    size, rank, n = len(pes), pes.index(me), 37
+    everybody = [numbers(n * size, pe) for pe in pes]
+    whole, part = tensors["whole"][: n * size], tensors["part"][:n]
+    if name == "all_gather":
+        part.copy_(everybody[rank][:n])
+        kernels.all_gather(whole, part, algorithm=algorithm, group=group)
+        assert torch.equal(whole, torch.cat([other[:n] for other in everybody]))
+    elif name == "reduce_scatter":
+        whole.copy_(everybody[rank])
+        kernels.reduce_scatter(part, whole, algorithm=algorithm, group=group)
+        assert torch.equal(part, sum(everybody).view(size, n)[rank])
+    elif name == "all_reduce":
+        whole.copy_(everybody[rank])
+        kernels.all_reduce(whole, algorithm=algorithm, group=group)
+        assert torch.equal(whole, sum(everybody))
+    elif name == "all_to_all":
+        kernels.all_to_all(whole, everybody[rank], algorithm=algorithm, group=group)
+        assert torch.equal(whole, torch.cat([other.view(size, n)[rank] for other in everybody]))
+    else:
+        for root in range(size):
+            whole.copy_(everybody[rank])
+            kernels.broadcast(whole, root, algorithm=algorithm, group=group)
+            assert torch.equal(whole, everybody[root])
+
+
+def tensors_of(world: Any) -> dict[str, torch.Tensor]:
+    return {name: triton_dist.zeros(4 * 40, dtype=torch.float32) for name in ("whole", "part")}
+
+
+def check_rows_and_columns(world: Any) -> None:
+    """As tensor parallel × data parallel: every PE is in one of each, and they take turns."""
+    tensors = tensors_of(world)
+    row, column = world.team_world.split_2d(2)
+    for name, algorithms in COLLECTIVES.items():
+        for algorithm in algorithms:
+            exercise(row, row.pes, world.pe, tensors, name, algorithm)
+            exercise(None, range(4), world.pe, tensors, name, algorithm)
+            exercise(column, column.pes, world.pe, tensors, name, algorithm)
+    kept = [communicator_of(group) for group in (row, column, None)]
+    assert len(set(kept)) == 3 and all(comm.workspace_bytes > 0 for comm in kept)
+    assert [comm.n_pes for comm in kept] == [2, 2, 4] and kept[0].my_rank == world.pe % 2
+
+
+def check_overlapping_groups(world: Any) -> None:
+    """Each has memory of its own on every PE, and members alone take part."""
+    tensors = tensors_of(world)
+    teams = {shape: world.team_world.split_strided(*shape) for shape in SHAPES}
+    mine = {shape: team for shape, team in teams.items() if team is not None}
+    for times in range(2):
+        for team in mine.values():
+            for name, algorithms in COLLECTIVES.items():
+                exercise(team, team.pes, world.pe, tensors, name, algorithms[times])
+    spans = []
+    for team in mine.values():
+        for owned in communicator_of(team)._owned.values():
+            spans += [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in getattr(owned, "tensors", {}).values()]
+    spans.sort()
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+def check_several_communicators(world: Any) -> None:
+    """Of the same PEs, interleaved: none sees another's flags."""
+    tensors = tensors_of(world)
+    row, _ = world.team_world.split_2d(2)
+    with Communicator(row) as first, Communicator(row) as second, Communicator() as everyone:
+        assert first.name != second.name and first.pes == second.pes == row.pes
+        for algorithm in COLLECTIVES["all_reduce"]:
+            for comm in (first, second, row, everyone, None, first):
+                pes = range(4) if comm is None else communicator_of(comm).pes
+                exercise(comm, pes, world.pe, tensors, "all_reduce", algorithm)
+        assert first.workspace_bytes == second.workspace_bytes > 0
+        free = world.group_memory.free_bytes
+    assert world.group_memory.free_bytes > free
+    assert first.workspace_bytes == 0
+    first.close()
+    with raises(RuntimeError, "communicator of PEs .* was closed"):
+        kernels.all_reduce(torch.ones(4), group=first)
+
+
+def check_memory_is_reused(world: Any) -> None:
+    """What members have dropped, and what a closed communicator had, is given back; too much is one error for all."""
+    row, _ = world.team_world.split_2d(2)
+    comm = Communicator(row)
+    before = world.group_memory.free_bytes
+    for _ in range(5):
+        tensor = comm.zeros(1 << 20, dtype=torch.uint8)
+        assert not tensor.any()
+        tensor.fill_(7)
+        comm.barrier()
+        del tensor
+    assert before - world.group_memory.free_bytes <= 1 << 20
+    with raises(MemoryError, "TRITON_DIST_GROUP_MEMORY", r"group of PEs \d, \d cannot allocate"):
+        comm.empty(1 << 40, dtype=torch.uint8)
+    assert comm.zeros(4, dtype=torch.int32).tolist() == [0] * 4
+    comm.close()
+
+
+def check_mistakes(world: Any) -> None:
+    row, column = world.team_world.split_2d(2)
+    ones = torch.ones(8)
+    for group in ("tp", 3, [0, 1]):
+        with raises(TypeError, "group must be a triton_dist.Team, a ProcessGroup, a DeviceMesh"):
+            kernels.all_reduce(ones, group=group)
+    large = Communicator(column).zeros(1 << 18, dtype=torch.float32)
+    with raises(ValueError, "out, of .* must be symmetric .* it belongs to the group of PEs .* the call is of"):
+        kernels.all_reduce(large, algorithm="push", group=row)
+    with raises(ValueError, "group of PEs .* must be symmetric|it belongs to the group"):
+        kernels.gemm_all_reduce(torch.ones(512, 4), torch.ones(4, 512), large.view(512, 512), group=row)
+    with raises(ValueError, "all_gather: output must have 2 times the elements of input"):
+        kernels.all_gather(torch.ones(32), ones, group=row)
+    with raises(ValueError, r"root 2 is out of range \[0, 2\)"):
+        kernels.broadcast(ones, 2, group=row)
+    gone = triton_dist.team_world().split_strided(0, 1, 4)
+    gone.destroy()
+    with raises(RuntimeError, "was destroyed"):
+        kernels.all_reduce(ones, group=gone)
+
+
+def check_two_threads(world: Any) -> None:
+    """A second thread in a call of the same communicator is told so; with another one it may go on."""
+    comm = communicator_of()
+    found: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            kernels.all_reduce(torch.ones(4))
+        except RuntimeError as error:
+            found.append(error)
+
+    comm.begin("a call that lasts")
+    try:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    finally:
+        comm.end()
+    assert "another thread is in a call of <communicator of PEs 0, 1, 2, 3>" in str(found[0])
+    assert kernels.all_reduce(torch.ones(4)).tolist() == [4.0] * 4, "the communicator is as good as before"
+
+
+if __name__ == "__main__":
+    run(globals())

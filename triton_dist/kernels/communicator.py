@@ -1,0 +1,300 @@
+"""Communicators: who takes part in a call of this package, and what these PEs keep between their calls.
+
+Every function takes ``group=``: None for all PEs of the world, a ``triton_dist.Team``, a ``ProcessGroup``, a
+``DeviceMesh`` of one dimension, or a :class:`Communicator`. A group has an implicit communicator; more of them are made
+so that calls of one group may overlap.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from types import TracebackType
+from typing import Any, Protocol, TypeVar, cast
+
+import torch
+
+from triton_dist.kernels.cuda import check, driver
+from triton_dist.kernels.protocols.members import Members
+from triton_dist.torch_api import current_stream_handle
+from triton_dist.world import World
+from triton_dist.world.current import current_world
+from triton_dist.world.groups import HostGroup
+from triton_dist.world.teams import Team, pes_of_group
+
+__all__ = ["Communicator", "calling", "communicator_named", "communicator_of"]
+
+
+class Owned(Protocol):
+    """A resource of which a communicator owns at most one instance: see :meth:`Communicator.own`."""
+
+    def __init__(self, communicator: Communicator) -> None: ...
+
+    def close(self) -> None: ...
+
+
+_Owned = TypeVar("_Owned", bound=Owned)
+
+
+class Communicator:
+    """The members of a group, and the workspace and plans of their calls. *Collective* over the group to make.
+
+    Communicators share nothing, so calls with different ones may run at the same time, on different streams, also of
+    one group or of groups that overlap. Calls with the same one run one after the other.
+
+    Args:
+        group: as ``group`` of every function of this package; of a communicator, its members are taken.
+
+    Raises:
+        TypeError: ``group`` is none. ValueError: this PE is not in it, its members are not at equal distances, or a
+            member is no PE of the world. RuntimeError: there is no world.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        world = current_world()
+        communicators = world.own(_Communicators)
+        pes = _pes_of(world, group)
+        communicators.made[pes] += 1
+        name = f"communicator {pes.start}:{pes.step}:{len(pes)}/{communicators.made[pes]}"
+        self._open(world, pes, name, group)
+        communicators.known[self] = communicators.named[name] = self
+
+    def _open(self, world: World, pes: range, name: str, group: Any) -> None:
+        self.name = name
+        """The same on all members, and no other communicator's of this world."""
+        self.group = world.team_world if group is None else group
+        """What the communicator was made of."""
+        self.world = world
+        self.pes = pes
+        """The members, by their numbers in the world, in the order of their ranks."""
+        self.members = Members(pes.start, pes.step, len(pes))
+        """The same as a constant of kernels."""
+        self.n_pes = len(pes)
+        """How many members there are."""
+        self.my_rank = pes.index(world.pe)
+        """This PE's number among the members."""
+        self._owned: dict[type, Any] = {}
+        self._closed = False
+        self._calls = threading.RLock()
+        self._depth = 0
+        self._stream: torch.cuda.Stream | None = None
+        self._handle = -1
+        self._host_group = None if self.n_pes == world.n_pes else world.open_group(pes, name)
+
+    def own(self, kind: type[_Owned]) -> _Owned:
+        """This communicator's ``kind``. The first call creates it as ``kind(self)``; :meth:`close` closes it."""
+        if kind not in self._owned:
+            self._owned[kind] = kind(self)
+        return cast("_Owned", self._owned[kind])
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of symmetric memory that calls of this communicator keep on this PE."""
+        return sum(getattr(owned, "nbytes", 0) for owned in self._owned.values())
+
+    def close(self) -> None:
+        """Give the workspace back. *Collective* over the group; a second call does nothing.
+
+        Graphs that were captured with this communicator must not be replayed any more. An implicit communicator lives
+        as long as its world, which closes those that are left.
+        """
+        if self._closed or self.world.finalized:
+            return
+        communicators = self.world.own(_Communicators)
+        if communicators.known.get(self) is not self:
+            raise ValueError(f"{self} is implicit: it ends with the world")
+        del communicators.known[self], communicators.named[self.name]
+        self._drop()
+        if self._host_group is not None:
+            self.world.close_group(self._host_group)
+
+    def _drop(self) -> None:
+        self._closed = True
+        for owned in self._owned.values():
+            owned.close()
+        self._owned.clear()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:  # else the other members may be anywhere
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<communicator of {HostGroup('', self.pes)!r}>".replace("the group of ", "")
+
+    # ---- memory and hosts
+
+    def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        """A tensor that is symmetric on the members, with unspecified contents. *Collective* over the group."""
+        if self._host_group is None:
+            return self.world.empty(shape, dtype)
+        return self.world.empty_in(self._host_group, shape, dtype)
+
+    def zeros(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        """As :meth:`empty`, filled with zeros."""
+        tensor = self.empty(*shape, dtype=dtype).zero_()
+        self.barrier()  # so that no peer sees what the memory held before
+        return tensor
+
+    def barrier(self) -> None:
+        """Wait until all members are here and the work each had started on its device is complete. *Collective.*"""
+        if self._host_group is None:
+            self.world.barrier_all()
+        else:
+            self.world.finish_work()
+            self.world.together(self._host_group, "barrier()")
+
+    def peer(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
+        """``tensor``, which is symmetric on the members, as it lies on the member ``rank``."""
+        return self.world.peer(tensor, self.pes[rank])
+
+    # ---- calls
+
+    def begin(self, function: str) -> None:
+        """A call begins; another may begin within it, in this thread."""
+        if not self._calls.acquire(blocking=False):
+            raise RuntimeError(
+                f"{function}: another thread is in a call of {self}, whose calls run one after the other: make a"
+                " triton_dist.kernels.Communicator for each thread"
+            )
+        self._depth += 1
+        if self._depth == 1 and self.world.kind == "gpu":
+            try:
+                handle = current_stream_handle(self.world.device.index)
+                if handle != self._handle:
+                    self._change_stream(function, handle)
+            except BaseException:
+                self.end()
+                raise
+
+    def end(self) -> None:
+        """The call that began last has ended."""
+        self._depth -= 1
+        self._calls.release()
+
+    def _change_stream(self, function: str, handle: int) -> None:
+        """Order this call after the work of the last one, which was put on another stream."""
+        stream, last = torch.cuda.current_stream(self.world.device), self._stream
+        if last is not None:
+            here, there = _capture(stream), _capture(last)
+            if here == there:  # both direct, or parts of one capture
+                stream.wait_event(last.record_event())
+            elif there is not None:
+                raise RuntimeError(
+                    f"{function}: a CUDA graph that is being captured on another stream holds calls of {self}: end that"
+                    " capture first, or make another triton_dist.kernels.Communicator for one of them"
+                )
+            elif not _is_idle(last):
+                raise RuntimeError(
+                    f"{function}: a CUDA graph is captured, and earlier work of {self} on another stream has not ended:"
+                    " synchronize that stream before the capture, or capture with another"
+                    " triton_dist.kernels.Communicator"
+                )
+        self._stream, self._handle = stream, handle
+
+
+class _Communicators:
+    """The communicators of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.made: Counter[range] = Counter()
+        self.implicit: dict[range, Communicator] = {}
+        default = _implicit(world, range(world.n_pes), world.team_world)
+        self.implicit[default.pes] = default
+        self.known: dict[Any, Communicator] = {None: default, world.team_world: default}
+        """By what ``group=`` was, and each explicit communicator by itself."""
+        self.named: dict[str, Communicator] = {default.name: default}
+
+    def close(self) -> None:
+        for communicator in {*self.implicit.values(), *self.known.values()}:
+            communicator._drop()
+        self.implicit.clear()
+        self.known.clear()
+        self.named.clear()
+
+    def add(self, world: World, group: Any) -> Communicator:
+        """The implicit communicator of a group that is not known yet."""
+        pes = _pes_of(world, group)
+        if pes not in self.implicit:
+            made = self.implicit[pes] = _implicit(world, pes, group)
+            self.named[made.name] = made
+        self.known[group] = self.implicit[pes]
+        return self.known[group]
+
+
+def _implicit(world: World, pes: range, group: Any) -> Communicator:
+    communicator = Communicator.__new__(Communicator)
+    communicator._open(world, pes, f"implicit {pes.start}:{pes.step}:{len(pes)}", group)
+    return communicator
+
+
+def communicator_of(group: Any = None) -> Communicator:
+    """The communicator that ``group=`` means. *Collective* over the group the first time.
+
+    Raises:
+        As of :class:`Communicator`; RuntimeError: the team was destroyed, or the communicator closed.
+    """
+    world = current_world()
+    communicators = world.own(_Communicators)
+    try:
+        found = communicators.known.get(group)
+    except TypeError:
+        found = None  # not hashable: no group
+    if found is None:
+        return communicators.add(world, group)
+    if type(group) is Team:
+        group.check_live()
+    return found
+
+
+def communicator_named(name: str) -> Communicator | None:
+    """The communicator with this ``name`` of the current world."""
+    return current_world().own(_Communicators).named.get(name)
+
+
+class calling:  # noqa: N801 (used as a function)
+    """Context of a call of ``function`` by the members of ``group``; gives their communicator."""
+
+    __slots__ = ("_communicator",)
+
+    def __init__(self, function: str, group: Any) -> None:
+        self._communicator = communicator_of(group)
+        self._communicator.begin(function)
+
+    def __enter__(self) -> Communicator:
+        return self._communicator
+
+    def __exit__(self, *error: object) -> None:
+        self._communicator.end()
+
+
+def _pes_of(world: World, group: Any) -> range:
+    """The members of what ``group=`` was."""
+    if isinstance(group, Communicator):
+        if group._closed or group.world is not world:
+            raise RuntimeError(f"{group} was closed")
+        return group.pes
+    pes = pes_of_group(world, group)
+    if world.pe not in pes:
+        raise ValueError(f"PE {world.pe} is not in {HostGroup('', pes)!r}: only members call functions with a group")
+    return pes
+
+
+def _capture(stream: torch.cuda.Stream) -> int | None:
+    """The id of the capture that ``stream`` belongs to; None if it is not capturing."""
+    status, number, *_ = check(driver().cuStreamGetCaptureInfo(stream.cuda_stream))
+    return int(number) if int(status) else None
+
+
+def _is_idle(stream: torch.cuda.Stream) -> bool:
+    """Whether all work of a stream has ended. May be asked while another stream is capturing."""
+    cuda = driver()
+    (mode,) = check(cuda.cuThreadExchangeStreamCaptureMode(cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    try:
+        return int(cuda.cuStreamQuery(stream.cuda_stream)[0]) == 0
+    finally:
+        check(cuda.cuThreadExchangeStreamCaptureMode(mode))
