@@ -119,14 +119,18 @@ def test_a_loop_of_a_kernel_reports_by_its_polls(reports: Reports) -> None:
     assert (record["cmp"], record["pe"], record["site"]) == (3, 2, 4)
 
 
-def test_a_loop_that_waits_for_rows_of_words_names_the_first_late_one_and_its_pe(reports: Reports) -> None:
+@pytest.mark.parametrize(("writer", "pe"), [(0, 2), (5, 7), (5 | 2 << 16, 11), (-1, -1)])
+def test_a_loop_that_waits_for_rows_of_words_names_the_first_late_one_and_its_pe(
+    reports: Reports, writer: int, pe: int
+) -> None:
+    """The rows are written by PEs at any equal distance, here 1 and 3."""
     words = np.full((3, 4, 2), 7, dtype=np.int32)
     words[:, :, 1] = words[:, 3] = 0  # between the awaited ones
     words[2, 1, 0] = words[2, 2, 0] = 6
-    poll_for(reports, 6, words, 0, 7, 0, 3, 3, 8, 2, 1)
+    poll_for(reports, 6, words, 0, 7, writer, 3, 3, 8, 2, 1)
     assert reports.count[0] == 1
     record = reports.records[1]
-    assert (record["address"], record["seen"], record["pe"]) == (words.ctypes.data + 4 * 18, 6, 2)
+    assert (record["address"], record["seen"], record["pe"]) == (words.ctypes.data + 4 * 18, 6, pe)
 
 
 def test_numbers_of_a_loop_wrap_around(reports: Reports) -> None:
