@@ -49,8 +49,8 @@ class ColwiseParallel(parallel.ColwiseParallel):
     """``torch.distributed.tensor.parallel.ColwiseParallel`` with overlap. Arguments and layouts as there.
 
     Raises:
-        ValueError: when applied: the mesh is not of all PEs of the world, in their order, or of another device; the
-            layer's ``out_features`` cannot be shared equally.
+        ValueError: when applied: the mesh has several dimensions, or is of another device; the layer's
+            ``out_features`` cannot be shared equally.
         NotImplementedError: the module is no ``nn.Linear`` or ``nn.Embedding``, or has a forward of its own.
         RuntimeError: there is no world.
     """

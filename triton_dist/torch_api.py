@@ -7,7 +7,7 @@ else puts functions of its own in the place of PyTorch's. tests/test_seams.py ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,8 @@ __all__ = [
     "shard_embedding",
     "shard_linear",
 ]
+
+_P = ParamSpec("_P")
 
 
 def default_store() -> Any:
@@ -58,7 +60,7 @@ def is_wrapper(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
 
 
-def constant_in_graphs(function: Callable[[], int]) -> Callable[[], int]:
+def constant_in_graphs(function: Callable[_P, int]) -> Callable[_P, int]:
     """``function``, whose result is a constant for torch.compile, without guards on what it reads.
 
     As ``torch.compiler.assume_constant_result``, whose import takes seconds.

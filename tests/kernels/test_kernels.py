@@ -18,6 +18,7 @@ RUNS = {
     "barrier.py": (3,),
     "collectives.py": (1, 3),
     "groups.py": (4,),
+    "process_groups.py": (4,),
     "gemms.py": (3,),
     "tracing.py": (3,),
     "operators.py": (1, 3),

@@ -45,7 +45,7 @@ class HostGroup:
 class Exchange(Protocol):
     """``World.together``."""
 
-    def __call__(self, group: HostGroup, call: str, value: str = "") -> list[str]: ...
+    def __call__(self, group: HostGroup, call: str, value: str = "", /) -> list[str]: ...
 
 
 class GroupMemory:

@@ -14,6 +14,9 @@ import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import Communicator
 from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
+from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS
+from triton_dist.kernels.protocols.workspace import Workspace
 
 COLLECTIVES = {
     "all_gather": ("low_latency", "push", "copy_engine", "auto"),
@@ -58,6 +61,10 @@ def exercise(group: Any, pes: range, me: int, tensors: dict[str, torch.Tensor], 
             assert torch.equal(whole, everybody[root])
 
 
+def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
+    return torch.randint(-2, 3, (rows, columns), generator=torch.Generator().manual_seed(seed)).float()
+
+
 def tensors_of(world: Any) -> dict[str, torch.Tensor]:
     return {name: triton_dist.zeros(4 * 40, dtype=torch.float32) for name in ("whole", "part")}
 
@@ -91,6 +98,44 @@ def check_overlapping_groups(world: Any) -> None:
             spans += [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in getattr(owned, "tensors", {}).values()]
     spans.sort()
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+def check_gemms(world: Any) -> None:
+    """Every fused GEMM, of rows, columns and one PE; sizes that fit no tile."""
+    row, column = world.team_world.split_2d(2)
+    alone = world.team_world.split_2d(1)[0]
+    m, n, k = 6, 5, 7
+    for group in (row, column, alone, None):
+        comm = communicator_of(group)
+        size, rank = comm.n_pes, comm.my_rank
+        parts = [(matrix(m * size, k, 2 * pe), matrix(k, n, 2 * pe + 1)) for pe in comm.pes]
+        (a, b), rows = parts[rank], slice(rank * m, (rank + 1) * m)
+        gathered = torch.cat([x[:m] for x, _ in parts]) @ parts[0][1]
+        summed = torch.stack([x @ y for x, y in parts]).sum(0)
+        whole = comm.empty(m * size, n, dtype=torch.float32)
+        for algorithm in ("auto", "bulk_synchronous", "fused"):
+            found = kernels.gemm_reduce_scatter(a, b, algorithm=algorithm, group=group)
+            assert torch.equal(found, summed[rows])
+            assert kernels.gemm_all_reduce(a, b, whole, algorithm=algorithm, group=group) is whole
+            assert torch.equal(whole, summed)
+        assert torch.equal(kernels.all_gather_gemm(a[:m], parts[0][1], group=group), gathered)
+        scattered = comm.empty(m, n * size, dtype=torch.float32)
+        for algorithm in SCATTER:
+            if algorithm not in HOPPER_ALGORITHMS:
+                kernels.gemm_all_scatter(parts[0][0][:m], b, scattered, algorithm=algorithm, group=group)
+                assert torch.equal(scattered, torch.cat([parts[0][0][:m] @ y for _, y in parts], 1))
+        assert torch.equal(kernels.gemm_all_reduce(a, b, group=group), summed), "into a new tensor of the group"
+
+
+def check_many_shapes_take_bounded_memory(world: Any) -> None:
+    """What is outgrown takes no more than what is in use."""
+    with Communicator() as comm:
+        for rows in range(4, 68, 4):
+            kernels.gemm_reduce_scatter(
+                torch.ones(rows, 3), torch.ones(3, 50), algorithm="bulk_synchronous", group=comm
+            )
+        held = [t for name, t in comm.own(Workspace).tensors.items() if name.startswith("matrix")]
+        assert held and sum(t.nbytes for t in held) <= 2 * max(t.nbytes for t in held)
 
 
 def check_several_communicators(world: Any) -> None:

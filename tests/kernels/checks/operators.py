@@ -319,7 +319,7 @@ def check_fp8(world: Any) -> None:
 def check_mistakes(world: Any) -> None:
     n = world.n_pes
     a, b = torch.ones(2 * n, 3), torch.ones(3, 5)
-    with raises(ValueError, rf"the group has {n + 1} members, and the world {n} PEs"):
+    with raises(ValueError, rf"the group has {n + 1} members, and the world has {n} PEs"):
         OPS.all_reduce(a, "sum", n + 1, "")
     with raises(ValueError, "all_gather_gemm: there is no process group named 'tp'"):
         functional.all_gather_gemm(a, b, group="tp")

@@ -33,8 +33,14 @@ def resolve(group: Any) -> tuple[int, str]:
 
 @torch_api.constant_in_graphs
 def _size_of(name: str) -> int:
-    """How many PEs a group has. Without a world 0: the operator says so, and its error comes out of torch.compile."""
-    return 0 if find_world() is None else _size("", name)
+    """How many PEs a group has. 0 without a world or such a group: the operator says so, and its error comes out of
+    torch.compile."""
+    if find_world() is None:
+        return 0
+    try:
+        return _size("", name)
+    except ValueError:
+        return 0
 
 
 def _size(function: str, name: str) -> int:
@@ -48,7 +54,7 @@ def _process_group(function: str, name: str) -> Any:
     try:
         return torch_api.process_group(name)
     except (RuntimeError, LookupError) as error:
-        raise ValueError(f"{function}: there is no group named {name!r}: {error}") from None
+        raise ValueError(f"{function}: there is no process group named {name!r}: {error}") from None
 
 
 def check(function: str, group_size: int, group_name: str) -> None:
