@@ -21,8 +21,10 @@ MAX_GROUPS = 64
 """Groups that a PE may have open at a time."""
 
 _NAME_BYTES = 128
-_FIRST_PLACE = 8 + _NAME_BYTES + 56  # behind the base of the group's counts and its name, on a cache line of its own
-_STEP = _FIRST_PLACE + PLACE_BYTES
+_CALLS_BASE = 8 + _NAME_BYTES  # behind the base of the first place's counts, and the group's name
+_FIRST_PLACE = _CALLS_BASE + 56  # on a cache line of its own
+_CALLS = _FIRST_PLACE + PLACE_BYTES  # a place of the same kind, for the calls of kernels
+_STEP = _CALLS + PLACE_BYTES
 CHANNEL_BYTES = MAX_GROUPS * _STEP
 """What the places take of each PE's heap."""
 
@@ -35,8 +37,12 @@ class Channels:
         self._free = deque(range(MAX_GROUPS))  # those that were closed last come last
         self._open: dict[str, int] = {}
 
-    def open(self, name: str, pes: Sequence[int], wait: Callable[[Callable[[], bool]], None]) -> MeetingPlace:
-        """The place where the members of the group called ``name`` meet. ``wait`` returns when its argument is true.
+    def open(
+        self, name: str, pes: Sequence[int], wait: Callable[[Callable[[], bool]], None]
+    ) -> tuple[MeetingPlace, MeetingPlace]:
+        """The place where the members of the group called ``name`` meet, and that where they tell what they call.
+
+        ``wait`` returns when its argument is true.
 
         Raises:
             RuntimeError: this PE has as many groups as it may.
@@ -45,8 +51,9 @@ class Channels:
             raise RuntimeError(f"PE {self._pe} has {MAX_GROUPS} groups, and no more are to be had: close() one")
         number = self._free.popleft()
         mine = self._address(self._pe, number)
-        count = WORDS[8].load(mine + _FIRST_PLACE, Order.ACQUIRE)
-        WORDS[8].store(mine, count, Order.RELEASE)
+        counts = [WORDS[8].load(mine + place, Order.ACQUIRE) for place in (_FIRST_PLACE, _CALLS)]
+        for at, count in zip((mine, mine + _CALLS_BASE), counts, strict=True):
+            WORDS[8].store(at, count, Order.RELEASE)
         self._write_name(mine, name)
         self._open[name] = number
         found: dict[int, int] = {}
@@ -58,8 +65,11 @@ class Channels:
             return len(found) == len(pes)
 
         wait(all_are_here)
-        places = [(found[pe] + _FIRST_PLACE, WORDS[8].load(found[pe], Order.ACQUIRE)) for pe in pes]
-        return MeetingPlace((mine + _FIRST_PLACE, count), places)
+        made = []
+        for place, base, count in zip((_FIRST_PLACE, _CALLS), (0, _CALLS_BASE), counts, strict=True):
+            theirs = [(found[pe] + place, WORDS[8].load(found[pe] + base, Order.ACQUIRE)) for pe in pes]
+            made.append(MeetingPlace((mine + place, count), theirs))
+        return made[0], made[1]
 
     def close(self, name: str) -> None:
         """Give this PE's place back."""

@@ -60,6 +60,21 @@ class MeetingPlace:
             backoff.pause()
         return True
 
+    def said_by_now(self, ticket: int) -> list[str | None]:
+        """What each said for a ticket that this PE has; None for those who have not come, or have come to later ones.
+
+        Of two members, at least one finds what the other said: each comes before it looks.
+        """
+        _runtime.fetch_add64(
+            self._mine, 0, order=Order.SEQUENTIALLY_CONSISTENT
+        )  # a full fence: the look does not pass the arrival
+        found: list[str | None] = []
+        for place, first in self._places:
+            text = ctypes.string_at(self._text(place, first + ticket)).decode(errors="ignore")
+            is_it = WORDS[8].load(place, Order.ACQUIRE) - first == ticket
+            found.append(text if is_it else None)
+        return found
+
     def said(self, ticket: int) -> list[str]:
         """What each said, in the team's order. Only once all have come, and before the next call of this PE."""
         texts = (ctypes.string_at(self._text(place, first + ticket)) for place, first in self._places)

@@ -30,6 +30,7 @@ from triton_dist.cpu.turn_taking import DeadlockError, Turns
 from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls, group_memory_size
+from triton_dist.world.calls import CallsDifferError, check_equal_calls
 from triton_dist.world.current import find_world
 from triton_dist.world.groups import GroupMemory, HostGroup
 from triton_dist.world.raw_tensor import elsewhere, start_of, storage_address, tensor_at
@@ -94,7 +95,7 @@ class CpuWorld(World):
         self._allocator = FirstFit(self.heap.size, CHECKED_GAP if checked else 0, reuses_late=checked)
         self._allocator.allocate(reserved)  # at offset 0: where teams and groups meet, and the memory of groups
         self._channels = Channels(self.heap, self.pe, teams)
-        self._group_places: dict[str, MeetingPlace] = {}
+        self._group_places: dict[str, tuple[MeetingPlace, MeetingPlace]] = {}
         self._group_allocations: dict[int, Allocation] = {}
         begin = self.heap.base(self.pe) + first
         self.group_memory = GroupMemory(begin, first, for_groups, self.device, self.heap, self._group_memory_changed)
@@ -244,7 +245,9 @@ class CpuWorld(World):
         self._leave()
 
     def _host_place(self, team: Team | HostGroup) -> MeetingPlace:
-        return self._group_places[team.name] if isinstance(team, HostGroup) else self._places[team.handle][Caller.HOST]
+        return (
+            self._group_places[team.name][0] if isinstance(team, HostGroup) else self._places[team.handle][Caller.HOST]
+        )
 
     def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         with self.turn(f"PE {self.pe} cannot complete {call}"):
@@ -352,6 +355,19 @@ class CpuWorld(World):
             self._group_places[group.name] = self._channels.open(group.name, group.pes, wait)
             if self.recorder is not None:
                 self.recorder.host_leaves(tuple(group.pes))
+
+    compares_every_call = True
+
+    def compare_call(self, group: HostGroup, number: int, call: str, made: Callable[[int], str | None]) -> None:
+        # Nobody waits here: that would order the members' accesses, and hide from the check what their kernels lack.
+        place = self._group_places[group.name][1]
+        ticket = place.arrive(call)
+        told = zip(group.pes, place.said_by_now(ticket), strict=True)
+        try:
+            check_equal_calls({pe: text for pe, text in told if text is not None})
+        except CallsDifferError as error:
+            self.abort(f"found that {error}")  # another member may be in its kernel, and wait there for this one
+            raise
 
     def _close_group(self, group: HostGroup) -> None:
         del self._group_places[group.name]

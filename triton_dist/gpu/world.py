@@ -13,6 +13,7 @@ import atexit
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from triton_dist.gpu.waiting_kernels import WaitingKernels
 from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls, group_memory_size
+from triton_dist.world.calls import CallComparison
 from triton_dist.world.groups import GroupMemory, HostGroup
 from triton_dist.world.raw_tensor import bytes_at
 from triton_dist.world.teams import Team
@@ -88,6 +90,7 @@ class GpuWorld(World):
             self._nvshmem.finalize()
             raise
         self.host_ops = GpuHostOps(self._bindings, self._heap, self.device, mapped=not p2p_lacks, lacks=nvshmem_lacks)
+        self._calls = CallComparison(launch, lambda what: launch.watch and launch.watch.give_up(what))
         self._teams = GpuTeams(None if nvshmem_lacks else self._bindings, self._sync)
         transport.choose(self.transport, self.n_pes)
         lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", nvshmem_lacks)) if why}
@@ -187,6 +190,9 @@ class GpuWorld(World):
         self._teams.unmake(team)
         self._tell_modules()
 
+    def compare_call(self, group: HostGroup, number: int, call: str, made: Callable[[int], str | None]) -> None:
+        self._calls.compare(group.name, group.pes, number, call, made)
+
     def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         self._rounds[team.name] += 1
         return self._launch.exchange(f"{team.name}/{self._rounds[team.name]}", text, team.pes)
@@ -224,6 +230,7 @@ class GpuWorld(World):
         of_process(LoadedModules).unbind()
 
     def _stop_wait_reports(self) -> None:
+        self._calls.close()
         of_process(WaitingKernels).unbind()
         self._wait_reports.end()
 

@@ -79,7 +79,11 @@ class Communicator:
         self._depth = 0
         self._stream: torch.cuda.Stream | None = None
         self._handle = -1
-        self._host_group = None if self.n_pes == world.n_pes else world.open_group(pes, name)
+        self._hosts = world.open_group(pes, name)
+        self._compares_every_call = world.compares_every_call
+        self._made = 0
+        self._last: list[tuple[Any, ...]] = [()] * _REMEMBERED
+        self._equal: dict[tuple[Any, ...], None] = {}
 
     def own(self, kind: type[_Owned]) -> _Owned:
         """This communicator's ``kind``. The first call creates it as ``kind(self)``; :meth:`close` closes it."""
@@ -105,8 +109,7 @@ class Communicator:
             raise ValueError(f"{self} is implicit: it ends with the world")
         del communicators.known[self], communicators.named[self.name]
         self._drop()
-        if self._host_group is not None:
-            self.world.close_group(self._host_group)
+        self.world.close_group(self._hosts)
 
     def _drop(self) -> None:
         self._closed = True
@@ -130,9 +133,9 @@ class Communicator:
 
     def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
         """A tensor that is symmetric on the members, with unspecified contents. *Collective* over the group."""
-        if self._host_group is None:
+        if self.n_pes == self.world.n_pes:
             return self.world.empty(shape, dtype)
-        return self.world.empty_in(self._host_group, shape, dtype)
+        return self.world.empty_in(self._hosts, shape, dtype)
 
     def zeros(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
         """As :meth:`empty`, filled with zeros."""
@@ -142,11 +145,8 @@ class Communicator:
 
     def barrier(self) -> None:
         """Wait until all members are here and the work each had started on its device is complete. *Collective.*"""
-        if self._host_group is None:
-            self.world.barrier_all()
-        else:
-            self.world.finish_work()
-            self.world.together(self._host_group, "barrier()")
+        self.world.finish_work()
+        self.world.together(self._hosts, "barrier()")
 
     def peer(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
         """``tensor``, which is symmetric on the members, as it lies on the member ``rank``."""
@@ -176,6 +176,35 @@ class Communicator:
         self._depth -= 1
         self._calls.release()
 
+    def compare(self, *call: Any) -> None:
+        """Check that all members make this call: a function's name, shapes, dtypes and what else must be equal.
+
+        In the CPU world every call is compared, with those of members that have come to it. On GPUs a call that these
+        members have not made before is, with all others', for which this one waits.
+
+        Raises:
+            RuntimeError: a member's call differs; the message has every member's.
+        """
+        self._made += 1
+        if self.n_pes == 1:
+            return
+        if self._compares_every_call:
+            self.world.compare_call(self._hosts, self._made, _text(call), self._call_made)
+            return
+        self._last[self._made % _REMEMBERED] = call
+        if call not in self._equal:
+            self.world.compare_call(self._hosts, self._made, _text(call), self._call_made)
+            if len(self._equal) == _EQUAL_CALLS:
+                del self._equal[next(iter(self._equal))]  # the oldest, which is the same on all members
+            self._equal[call] = None
+
+    def _call_made(self, number: int) -> str | None:
+        if number > self._made:
+            return None
+        if number <= self._made - _REMEMBERED:
+            return f"call {number}, which has ended long ago"
+        return _text(self._last[number % _REMEMBERED])
+
     def _change_stream(self, function: str, handle: int) -> None:
         """Order this call after the work of the last one, which was put on another stream."""
         stream, last = torch.cuda.current_stream(self.world.device), self._stream
@@ -195,6 +224,15 @@ class Communicator:
                     " triton_dist.kernels.Communicator"
                 )
         self._stream, self._handle = stream, handle
+
+
+_REMEMBERED = 64  # calls that a member can name when it is asked
+_EQUAL_CALLS = 4096  # that are not compared again
+
+
+def _text(call: tuple[Any, ...]) -> str:
+    function, *arguments = call
+    return f"{function}({', '.join(str(tuple(x)) if isinstance(x, torch.Size) else str(x) for x in arguments)})"
 
 
 class _Communicators:

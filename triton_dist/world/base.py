@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
@@ -252,6 +252,20 @@ class World(ABC):
                 " must be PEs of the world"
             ) from None
         return [self.check_pe(int(found)) for found in self._launch.store.get_all(keys)]
+
+    compares_every_call = False
+    """Whether :meth:`compare_call` costs so little that it is for every call, and not only for new ones."""
+
+    @abstractmethod
+    def compare_call(self, group: HostGroup, number: int, call: str, made: Callable[[int], str | None]) -> None:
+        """Check that call ``number`` of each member of ``group`` is ``call``, as far as they have come to it.
+
+        Args:
+            made: this PE's call of a number, None if it has not come to it yet. Any thread may call it.
+
+        Raises:
+            RuntimeError: a member's call is another one; the message has both.
+        """
 
     def _open_group(self, group: HostGroup) -> None:  # noqa: B027 (hosts may be able to meet as they are)
         """Prepare that the hosts of a group meet."""

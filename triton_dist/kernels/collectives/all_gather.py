@@ -112,6 +112,7 @@ def all_gather(
                 algorithm = _choose(comm, to, part)
             if algorithm != "low_latency":
                 need_symmetric(comm, "all_gather", algorithm, output=output)
+            comm.compare("all_gather", input.shape, input.dtype, algorithm)
             _ALGORITHMS[algorithm](comm, to, part)
         return output
 

@@ -234,6 +234,7 @@ def all_reduce(
                 need_symmetric(comm, "all_reduce", algorithm, out=out)
             if algorithm == "direct":
                 need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
+            comm.compare("all_reduce", tensor.shape, tensor.dtype, algorithm)
             _ALGORITHMS[algorithm](comm, out, tensor)
         return out
 

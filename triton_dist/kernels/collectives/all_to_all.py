@@ -117,6 +117,7 @@ def all_to_all(
                 algorithm = _choose(comm, to, source)
             if algorithm != "low_latency":
                 need_symmetric(comm, "all_to_all", algorithm, output=output)
+            comm.compare("all_to_all", input.shape, input.dtype, algorithm)
             _ALGORITHMS[algorithm](comm, to, source)
         return output
 

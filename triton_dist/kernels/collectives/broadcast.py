@@ -136,6 +136,7 @@ def broadcast(tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto", g
                 algorithm = _choose(comm, moved)
             if algorithm != "low_latency":
                 need_symmetric(comm, "broadcast", algorithm, tensor=tensor)
+            comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root)
             _ALGORITHMS[algorithm](comm, moved, root)
         return tensor
 

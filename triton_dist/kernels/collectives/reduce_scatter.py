@@ -134,6 +134,7 @@ def reduce_scatter(
         if output.numel():
             if algorithm == "auto":
                 algorithm = _choose(comm, output)
+            comm.compare("reduce_scatter", output.shape, output.dtype, algorithm)
             _ALGORITHMS[algorithm](comm, output, input)
         return output
 

@@ -142,6 +142,7 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
             with calling(name, group) as comm:
                 check_operands(name, ("a", "b"), a, b)
                 check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
+                comm.compare(name, a.shape, a.dtype, b.shape, b.dtype, algorithm)
                 computation = operation(Call(comm, name, a, b, out, out_dtype, scale_a, scale_b))
                 _chosen(comm, name, algorithm, a, b, computation)()
                 return computation.out

@@ -1,0 +1,146 @@
+"""Members of a group that call with different shapes: an error on every PE that names them, and no PE hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from forking import launch
+
+from triton_dist.bootstrap.launch import Launch
+from triton_dist.world.calls import CallComparison, CallsDifferError
+
+ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "300", "TRITON_DIST_SYMMETRIC_SIZE": "16M"}
+CALLS = {
+    "shape": "kernels.all_reduce(torch.ones(8 + world.pe // 3), group=group)",
+    "dtype": "kernels.all_reduce(torch.ones(8, dtype=torch.bfloat16 if world.pe == 3 else torch.float32), group=group)",
+    "algorithm": "kernels.all_reduce(torch.ones(8), algorithm=('two_shot', 'one_shot')[world.pe // 3], group=group)",
+    "function": "kernels.broadcast(torch.ones(8), group=group) if world.pe == 3 else"
+    " kernels.all_reduce(torch.ones(8), group=group)",
+    "gemm": "kernels.gemm_reduce_scatter(torch.ones(4, 2 + world.pe // 3), torch.ones(2 + world.pe // 3, 4),"
+    " group=group)",
+}
+
+
+@pytest.mark.parametrize("differs", CALLS)
+@pytest.mark.parametrize("group", ["None", "column"])
+def test_they_are_found_at_once(differs: str, group: str) -> None:
+    """After calls that were alike. Waits in kernels would be reported after five minutes."""
+    program = f"""
+import torch, triton_dist
+from triton_dist import kernels
+with triton_dist.init() as world:
+    _, column = world.team_world.split_2d(2)
+    group = {group}
+    for _ in range(3):
+        kernels.all_reduce(torch.ones(8), group=group)
+    {CALLS[differs]}
+    triton_dist.barrier_all()
+"""
+    result = launch(["-c", program], 4, env=ENVIRONMENT, timeout=120)
+    assert all(pe.returncode not in (0, None) for pe in result), result.report
+    text = "\n".join(pe.stderr for pe in result)
+    assert "the members of a group call different things: PE " in text, result.report
+    named = {"shape": ("(8)", "(9,)"), "dtype": ("torch.bfloat16", "torch.float32")}.get(differs, ())
+    for each in named:
+        assert each.strip("()").rstrip(",") in text, result.report
+
+
+class Store:
+    """What PEs of two threads share."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value.encode()
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+    def get(self, key: str) -> bytes:
+        return self.values[key]
+
+    def get_all(self, keys: list[str]) -> list[bytes]:
+        return [self.values[key] for key in keys]
+
+
+class Pe:
+    """One of two PEs without shared memory: its calls, and what its comparison says."""
+
+    def __init__(self, pe: int, store: Any) -> None:
+        self.calls: list[str] = []
+        self.gave_up: list[str] = []
+        self.given_up = threading.Event()
+        watch: Any = SimpleNamespace(raise_trouble=lambda doing: None)
+        self.comparison = CallComparison(Launch(pe, 2, pe, 2, store, watch=watch), self.give_up)
+
+    def give_up(self, what: str) -> None:
+        self.gave_up.append(what)
+        self.given_up.set()
+
+    def made(self, number: int) -> str | None:
+        return self.calls[number - 1] if number <= len(self.calls) else None
+
+    def call(self, what: str, *, is_new: bool) -> None:
+        self.calls.append(what)
+        if is_new:
+            self.comparison.compare("group 0:1:2", range(2), len(self.calls), what, self.made)
+
+
+def both(first: Callable[[], None], second: Callable[[], None]) -> list[BaseException]:
+    found: list[BaseException] = []
+
+    def run(function: Callable[[], None]) -> None:
+        try:
+            function()
+        except RuntimeError as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=run, args=[function], daemon=True) for function in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a PE waits for ever"
+    return found
+
+
+@pytest.fixture
+def pes() -> Any:
+    store = Store()
+    made = [Pe(0, store), Pe(1, store)]
+    yield made
+    for pe in made:
+        pe.comparison.close()
+
+
+def test_new_calls_are_compared(pes: list[Pe]) -> None:
+    assert not both(lambda: pes[0].call("f((8,))", is_new=True), lambda: pes[1].call("f((8,))", is_new=True))
+    errors = both(lambda: pes[0].call("f((8,))", is_new=True), lambda: pes[1].call("f((9,))", is_new=True))
+    assert len(errors) == 2 and all(isinstance(error, CallsDifferError) for error in errors)
+    assert "PE 0: f((8,)); PE 1: f((9,))" in str(errors[0])
+
+
+def test_one_that_has_gone_on_with_a_known_call_answers(pes: list[Pe]) -> None:
+    """It is in its kernel, and its main thread says nothing."""
+    errors = both(lambda: pes[0].call("f((8,))", is_new=True), lambda: pes[1].call("f((8,))", is_new=True))
+    assert not errors
+    errors = both(lambda: pes[0].call("f((9,))", is_new=True), lambda: pes[1].call("f((8,))", is_new=False))
+    assert len(errors) == 1 and "PE 0: f((9,)); PE 1: f((8,))" in str(errors[0])
+    assert pes[1].given_up.wait(60) and "PE 0: f((9,)); PE 1: f((8,))" in pes[1].gave_up[0]
+
+
+def test_one_that_comes_late_is_waited_for(pes: list[Pe]) -> None:
+    late = threading.Event()
+
+    def second() -> None:
+        assert late.wait(60)
+        pes[1].call("f((8,))", is_new=True)
+
+    threading.Timer(4, late.set).start()  # after the first has asked
+    assert not both(lambda: pes[0].call("f((8,))", is_new=True), second)
+    assert not pes[1].gave_up
