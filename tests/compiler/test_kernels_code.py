@@ -19,16 +19,20 @@ STAGED = ["collectives.reduce_scatter._push", "collectives.all_reduce._push"]
 SMALL = ["collectives.all_gather._exchange", "collectives.all_reduce._two_shot"]
 
 
+def compiled(script: str, cache: Path) -> dict[str, str]:
+    """The PTX that a script of this folder prints."""
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(path)}
+    command = [sys.executable, str(Path(__file__).with_name(script))]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
+    assert run.returncode == 0, run.stderr
+    found: dict[str, str] = json.loads(run.stdout)
+    return found
+
+
 @pytest.fixture(scope="module")
 def ptx(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    cache = str(tmp_path_factory.mktemp("cache"))
-    env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(path)}
-    script = Path(__file__).with_name("kernels_ptx.py")
-    run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
-    assert run.returncode == 0, run.stderr
-    compiled: dict[str, str] = json.loads(run.stdout)
-    return compiled
+    return compiled("kernels_ptx.py", tmp_path_factory.mktemp("cache"))
 
 
 def kernel(text: str) -> str:
@@ -87,13 +91,21 @@ def test_nothing_lies_in_local_memory(ptx: dict[str, str], name: str) -> None:
 
 
 def test_a_trace_that_is_off_costs_nothing(ptx: dict[str, str]) -> None:
-    def instructions(text: str) -> list[str]:
-        body = text[text.index(".reqntid") :].replace("untraced", "traced").splitlines()
-        return [line.strip() for line in body if line.startswith("\t") and not line.strip().startswith((".", "//"))]
-
-    assert instructions(ptx["off"]) == instructions(ptx["untraced"]) != instructions(ptx["traced"])
+    untraced = ptx["untraced"].replace("untraced", "traced")
+    assert instructions(ptx["off"]) == instructions(untraced) != instructions(ptx["traced"])
     for name, text in ptx.items():
         assert ("%globaltimer;" in kernel(text)) == (name.endswith("traced") and name != "untraced"), name
+
+
+def instructions(text: str) -> list[str]:
+    body = text[text.index(".reqntid") :].splitlines()
+    return [line.strip() for line in body if line.startswith("\t") and not line.strip().startswith((".", "//"))]
+
+
+def test_members_of_the_whole_world_cost_nothing(tmp_path: Path) -> None:
+    found = {name: instructions(text) for name, text in compiled("members_ptx.py", tmp_path).items()}
+    assert found["members of the world"] == found["all"]
+    assert len(found["every other PE"]) > len(found["all"]), "ranks and PEs differ there"
 
 
 def test_what_long_waits_do_is_one_function(ptx: dict[str, str]) -> None:

@@ -80,6 +80,19 @@ def test_kernels_compiled_ahead_of_time(n_gpus: int, tmp_path: Path) -> None:
     assert run.stdout.count("PASS") == 6, run.stdout
 
 
+def test_groups_and_communicators(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_groups.py", env=CHECKS, timeout=600)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 5, run.stdout
+
+
+def test_members_that_call_with_different_shapes_are_named() -> None:
+    run = torchrun(2, "tests/gpu/worker_groups.py", "shapes", env=CHECKS, timeout=120)
+    assert run.returncode != 0
+    assert "PE 0: all_reduce((96,), torch.float32" in run.stdout, run.stdout
+    assert "PE 1: all_reduce((64,), torch.float32" in run.stdout, run.stdout
+
+
 def test_stress(n_gpus: int) -> None:
     run = torchrun(
         n_gpus, "tests/gpu/stress.py", "--seconds", "90", "--seed", "1", "--variety", "1", env=GPU, timeout=400

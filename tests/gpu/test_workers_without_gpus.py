@@ -38,6 +38,11 @@ def test_operators_and_parallel_styles_of_pytorch() -> None:
     assert result[0].stdout.count("PASS") == 6, result.report
 
 
+def test_groups() -> None:
+    result = launch([HERE / "worker_groups.py"], 4, env=CPU).check()
+    assert result[0].stdout.count("PASS") == 2, result.report
+
+
 def test_lifecycle() -> None:
     result = launch([HERE / "worker_lifecycle.py"], 2, env=CPU).check()
     assert "lifecycle: passed" in result[0].stdout

@@ -65,14 +65,15 @@ class MeetingPlace:
 
         Of two members, at least one finds what the other said: each comes before it looks.
         """
-        _runtime.fetch_add64(
-            self._mine, 0, order=Order.SEQUENTIALLY_CONSISTENT
-        )  # a full fence: the look does not pass the arrival
+        # A full fence: the look does not pass the arrival.
+        WORDS[8].fetch_add(self._mine, 0, Order.SEQUENTIALLY_CONSISTENT)
         found: list[str | None] = []
         for place, first in self._places:
+            before = WORDS[8].load(place, Order.ACQUIRE)
             text = ctypes.string_at(self._text(place, first + ticket)).decode(errors="ignore")
-            is_it = WORDS[8].load(place, Order.ACQUIRE) - first == ticket
-            found.append(text if is_it else None)
+            # While the count stays, the text of this ticket is in place, and that of the next one goes elsewhere.
+            after = WORDS[8].load(place, Order.ACQUIRE)
+            found.append(text if before == after == first + ticket else None)
         return found
 
     def said(self, ticket: int) -> list[str]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 
@@ -134,11 +133,7 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
             scale_b: torch.Tensor | float | None = None,
             out_dtype: torch.dtype | None = None,
             group: Any = None,
-            pattern: str | None = None,
         ) -> torch.Tensor:
-            if pattern is not None:
-                warnings.warn(f"{name}: pattern= is now algorithm=", DeprecationWarning, stacklevel=2)
-                algorithm = pattern
             with calling(name, group) as comm:
                 check_operands(name, ("a", "b"), a, b)
                 check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
@@ -149,10 +144,13 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
 
         functools.update_wrapper(call, operation, assigned=("__module__", "__name__", "__qualname__"))
         del call.__wrapped__  # type: ignore[attr-defined]  # its signature is not the public one
+        # ``pattern`` is read where gradients are looked for (gradients.py), which is in front of this.
+        _, *public = inspect.signature(FusedGemm.__call__, eval_str=False).parameters.values()
+        call.__signature__ = inspect.Signature(public)  # type: ignore[attr-defined]
         call.__doc__ = "\n\n".join(
             inspect.cleandoc(part.__doc__ or "") for part in (operation, FusedGemm, FusedGemm.__call__)
         )
-        return call
+        return cast("FusedGemm", call)
 
     return decorate
 

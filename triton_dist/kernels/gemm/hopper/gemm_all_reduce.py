@@ -11,14 +11,10 @@ from __future__ import annotations
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
-from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
-from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
+from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, tile_map
-from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.pacing import PIECE
 from triton_dist.kernels.gemm.hopper.ring import (
@@ -26,11 +22,8 @@ from triton_dist.kernels.gemm.hopper.ring import (
     make_ring_plan,
     multiply_ring_tiles,
     receive_tiles,
-    signal_next_pe,
+    store_ring_tiles,
 )
-from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
-from triton_dist.kernels.gemm.hopper.trace_events import PEERS, SEND, record_event, time
-from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 
 __all__ = ["gemm_all_reduce_kernel", "make_plan", "run"]
 
@@ -52,53 +45,11 @@ def gemm_all_reduce_kernel(
         (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, peers.me,
                                CONFIG, B_BY_COLUMNS, N_PES)),
         (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS)),
-        (_store, (c, peers_c[: N_PES - 1], next_staging, output, work, trace, state, peers, tiles_n, pacing,
-                  CONFIG, N_PES)),
+        (store_ring_tiles, (c, peers_c[: N_PES - 1], next_staging, output, work, trace, state, peers, tiles_n, pacing,
+                            CONFIG, N_PES, True)),
         (receive_tiles, (staging, output, received, work, trace, state, peers, tiles_n, CONFIG, N_PES)),
     ], [4, 1, 1, 1], [232, 24, 24, 24])
     # fmt: on
-
-
-@gluon.jit
-def _store(
-    c, peers_c, next_staging, output, work, trace, state, peers, tiles_n, pacing,
-    CONFIG: gl.constexpr, N_PES: gl.constexpr,
-):  # fmt: skip
-    """Send tiles to the next PE's staging memory; store this PE's own to its C and to those of all peers."""
-    GROUPS: gl.constexpr = CONFIG.groups
-    epoch = epoch_of(state)
-    first, last = units_of_program(work)
-    admit_peers(peers, epoch, N_PES)
-    phase = 0
-    peers_ready = False
-    for unit in range(first, last):
-        if finishes_tile(work, unit):
-            row, column = tile_of(work, unit)
-            owner = field(work, unit, PE)
-            cycles, interval = issue_intervals(pacing, work, unit, last)
-            if not peers_ready:
-                began = time(trace)
-                wait_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
-                record_event(trace, unit, PEERS, began)
-                peers_ready = True
-            began = time(trace)
-            for group in gl.static_range(GROUPS):
-                began = await_tile_block(output, group, phase, trace, unit, began)
-                place = block_origin(row, column, group, CONFIG)
-                if owner != peers.me:
-                    send_block((next_staging,), place, output, group, cycles, interval)
-                else:
-                    tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
-                    send_block(peers_c, place, output, group, cycles, interval)
-                release_block(output, group)
-            phase ^= 1
-            if owner != peers.me:
-                signal_next_pe(row, column, peers, tiles_n, epoch, N_PES)
-            record_event(trace, unit, SEND, began)
-    stores_complete()
-    if is_last_program(state):
-        end_epoch(state, epoch)
-        exchange_done(peers, epoch, work, trace, N_PES)
 
 
 def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor) -> Plan:

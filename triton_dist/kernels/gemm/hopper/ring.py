@@ -18,17 +18,19 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import choose
-from triton_dist.kernels.gemm.hopper.epochs import epoch_of
-from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete
+from triton_dist.kernels.gemm.hopper.buffers import await_tile_block
+from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
+from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.launch import Plan
-from triton_dist.kernels.gemm.hopper.layout import PE, TILES
+from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE, TILES
 from triton_dist.kernels.gemm.hopper.multiply import accumulate, hand_over, reduce_parts
 from triton_dist.kernels.gemm.hopper.pacing import pacing_of
-from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, RECEIVE, record_event, time
+from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
+from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, PEERS, RECEIVE, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 
-__all__ = ["make_received", "make_ring_plan", "multiply_ring_tiles", "receive_tiles", "signal_next_pe"]
+__all__ = ["make_received", "make_ring_plan", "multiply_ring_tiles", "receive_tiles", "store_ring_tiles"]
 
 SHARE = 0.5
 """Share of the next tile's time over which a tile is sent. (What is added to the next tile arrives after that.)"""
@@ -109,11 +111,57 @@ def receive_tiles(
 
 
 @gluon.jit
-def signal_next_pe(tile_row, tile_column, peers, tiles_n, epoch, N_PES: gl.constexpr):
+def _signal_next_pe(tile_row, tile_column, peers, tiles_n, epoch, N_PES: gl.constexpr):
     """Signal the next PE that a tile is in its staging memory."""
     stores_complete()
     flag = peers.flags + TILES + tile_row * tiles_n + tile_column
     signal_peer(flag, gl.load(peers.distances + (peers.me + 1) % N_PES), epoch)
+
+
+@gluon.jit
+def store_ring_tiles(
+    c, peers_c, next_staging, output, work, trace, state, peers, tiles_n, pacing,
+    CONFIG: gl.constexpr, N_PES: gl.constexpr, TO_ALL: gl.constexpr,
+):  # fmt: skip
+    """Send tiles to the next PE's staging memory. Store this PE's own to its C: to their rows of all of C and, too, to
+    that of all peers in ``peers_c``, if ``TO_ALL``, else to a C that has this PE's rows only."""
+    GROUPS: gl.constexpr = CONFIG.groups
+    epoch = epoch_of(state)
+    first, last = units_of_program(work)
+    admit_peers(peers, epoch, N_PES)
+    phase = 0
+    peers_ready = False
+    for unit in range(first, last):
+        if finishes_tile(work, unit):
+            row, column = tile_of(work, unit)
+            owner = field(work, unit, PE)
+            cycles, interval = issue_intervals(pacing, work, unit, last)
+            if not peers_ready:
+                began = time(trace)
+                wait_peers(peers.flags + ENTERED, epoch, peers.me, N_PES)
+                record_event(trace, unit, PEERS, began)
+                peers_ready = True
+            began = time(trace)
+            for group in gl.static_range(GROUPS):
+                began = await_tile_block(output, group, phase, trace, unit, began)
+                place = block_origin(row, column, group, CONFIG)
+                if owner != peers.me:
+                    send_block((next_staging,), place, output, group, cycles, interval)
+                elif TO_ALL:
+                    tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
+                    send_block(peers_c, place, output, group, cycles, interval)
+                else:
+                    tma.async_copy_shared_to_global(c, [place[0] % c.shape[0], place[1]], output.blocks.index(group))
+                release_block(output, group)
+            phase ^= 1
+            if owner != peers.me:
+                _signal_next_pe(row, column, peers, tiles_n, epoch, N_PES)
+            record_event(trace, unit, SEND, began)
+    stores_complete()
+    if is_last_program(state):
+        end_epoch(state, epoch)
+        if TO_ALL:
+            exchange_done(peers, epoch, work, trace, N_PES)
 
 
 def make_ring_plan(comm: Communicator, name: str, a: torch.Tensor, staging: torch.Tensor, *, peers: int) -> Plan:
