@@ -34,6 +34,16 @@ def test_kernels(forker: Forker, checks: str) -> None:
     assert outcome.statuses == [0, 0] and "nothing found" in outcome.output, outcome.output
 
 
+@pytest.mark.parametrize("schedule", ["round-robin", "random:3"])
+def test_groups_of_kernels(forker: Forker, schedule: str) -> None:
+    """Groups that overlap, with workspaces of their own beside each other in memory."""
+    file = ROOT / "tests" / "kernels" / "checks" / "groups.py"
+    where = str(ROOT / "tests" / "world" / "checks")
+    environment = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SCHEDULE": schedule, "PYTHONPATH": where}
+    outcome = forker.run(file, n_pes=4, TRITON_DIST_SYMMETRIC_SIZE="64M", **environment)
+    assert outcome.statuses == [0] * 4 and "nothing found" in outcome.output, outcome.output
+
+
 def test_a_failing_seed_replays_exactly(forker: Forker) -> None:
     def run() -> str:
         file = PLANTED / "put_and_signal.py"

@@ -28,6 +28,7 @@ from triton_dist.gpu import module_state, p2p
 from triton_dist.gpu.waiting_kernels import Site, WaitingKernel, WaitingKernels
 from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Ledger
+from triton_dist.world.groups import GroupMemory
 
 __all__ = ["Memories", "Memory", "Place", "WaitReports", "describe", "read"]
 
@@ -104,6 +105,7 @@ class Place:
     ledger: Ledger
     sync: int
     """Address of the barrier flags of all teams, ``p2p.sync_bytes()`` bytes."""
+    of_groups: GroupMemory | None = None
 
     def name(self, address: int) -> str:
         """``address`` as a text."""
@@ -111,7 +113,8 @@ class Place:
             return f"the barrier flags of team {p2p.team_of(address - self.sync)}"
         allocation = None
         with contextlib.suppress(LookupError):  # the main thread may be freeing it
-            allocation = self.ledger.find(address)
+            found = self.of_groups.find(address) if self.of_groups is not None else None
+            allocation = found[0] if found is not None else self.ledger.find(address)
         if allocation is None:
             return f"{address:#x} (not symmetric)"
         index = (address - allocation.begin) // allocation.dtype.itemsize

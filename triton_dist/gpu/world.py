@@ -80,6 +80,9 @@ class GpuWorld(World):
         self._heap = GpuHeap(self._bindings, self.device, self.pe, capacity, self.ledger)
         self._sync = bytes_at(self._bindings.malloc(meeting_place), p2p.sync_bytes(), self.device)
         address = self._bindings.malloc(for_groups) if for_groups else 0
+        if for_groups and not address:
+            self._nvshmem.finalize()
+            raise MemoryError(f"NVSHMEM has no {for_groups} bytes for groups: set TRITON_DIST_GROUP_MEMORY to less")
         self._of_groups = bytes_at(address, for_groups, self.device) if for_groups else None
         self.group_memory = GroupMemory(address, address, for_groups, self.device, self._of_groups)
         try:
@@ -90,7 +93,7 @@ class GpuWorld(World):
             self._nvshmem.finalize()
             raise
         self.host_ops = GpuHostOps(self._bindings, self._heap, self.device, mapped=not p2p_lacks, lacks=nvshmem_lacks)
-        self._calls = CallComparison(launch, lambda what: launch.watch and launch.watch.give_up(what))
+        self._calls = CallComparison(launch, self._give_up)
         self._teams = GpuTeams(None if nvshmem_lacks else self._bindings, self._sync)
         transport.choose(self.transport, self.n_pes)
         lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", nvshmem_lacks)) if why}
@@ -98,7 +101,7 @@ class GpuWorld(World):
         fill = {name: how for name, how in fill.items() if name not in lacking}
         self.transports = tuple(fill)
         of_process(LoadedModules).bind(self.device.index, fill, lacking)
-        place = Place(self.ledger, self._sync.data_ptr())
+        place = Place(self.ledger, self._sync.data_ptr(), self.group_memory)
         self._wait_reports = WaitReports(
             self.pe, self.n_pes, self.device, place, launch.watch, wait_timeout, aborts_waits
         )
@@ -192,6 +195,14 @@ class GpuWorld(World):
 
     def compare_call(self, group: HostGroup, number: int, call: str, made: Callable[[int], str | None]) -> None:
         self._calls.compare(group.name, group.pes, number, call, made)
+
+    def _give_up(self, what: str) -> None:
+        """Break the world; the main thread may be waiting for a kernel that never ends."""
+        if self._launch.watch is not None:
+            self._launch.watch.give_up(what)
+
+    def _close_group(self, group: HostGroup) -> None:
+        self._calls.forget(group.name)
 
     def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         self._rounds[team.name] += 1

@@ -8,7 +8,7 @@ so that calls of one group may overlap.
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -236,16 +236,15 @@ def _text(call: tuple[Any, ...]) -> str:
 
 
 class _Communicators:
-    """The communicators of one world."""
+    """The communicators of one world. None is made before a group is used, which is collective over its members."""
 
     def __init__(self, world: World) -> None:
         self.made: Counter[range] = Counter()
         self.implicit: dict[range, Communicator] = {}
-        default = _implicit(world, range(world.n_pes), world.team_world)
-        self.implicit[default.pes] = default
-        self.known: dict[Any, Communicator] = {None: default, world.team_world: default}
+        self.known: dict[Any, Communicator] = {}
         """By what ``group=`` was, and each explicit communicator by itself."""
-        self.named: dict[str, Communicator] = {default.name: default}
+        self.named: dict[str, Communicator] = {}
+        self._opening: defaultdict[range, threading.Lock] = defaultdict(threading.Lock)
 
     def close(self) -> None:
         for communicator in {*self.implicit.values(), *self.known.values()}:
@@ -257,9 +256,10 @@ class _Communicators:
     def add(self, world: World, group: Any) -> Communicator:
         """The implicit communicator of a group that is not known yet."""
         pes = _pes_of(world, group)
-        if pes not in self.implicit:
-            made = self.implicit[pes] = _implicit(world, pes, group)
-            self.named[made.name] = made
+        with self._opening[pes]:  # not one lock for all groups, whose order may differ between PEs
+            if pes not in self.implicit:
+                made = self.implicit[pes] = _implicit(world, pes, group)
+                self.named[made.name] = made
         self.known[group] = self.implicit[pes]
         return self.known[group]
 

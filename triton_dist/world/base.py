@@ -27,7 +27,7 @@ from triton_dist.world.teams import Team
 
 __all__ = ["World", "check_same_calls", "group_memory_size"]
 
-RANK_SECONDS = 60.0  # for the members of a process group to use it for the first time
+RANK_SECONDS = 300.0  # for the members of a process group to use it for the first time
 
 _TEXT_BYTES = 480
 """What PEs can tell each other at a time; the CPU world's control block takes 511 bytes."""

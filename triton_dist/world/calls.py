@@ -54,6 +54,10 @@ class CallComparison:
             self._launch.await_keys(keys, call)
         check_equal_calls(dict(zip(pes, (found.decode() for found in store.get_all(keys)), strict=True)))
 
+    def forget(self, name: str) -> None:
+        """The group of this name has ended."""
+        self._made.pop(name, None)
+
     def close(self) -> None:
         """End the thread."""
         self._stop.set()

@@ -12,7 +12,7 @@ from harness import raises
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.kernels import Communicator
+from triton_dist.kernels import Communicator, functional
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS
@@ -67,6 +67,18 @@ def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
 
 def tensors_of(world: Any) -> dict[str, torch.Tensor]:
     return {name: triton_dist.zeros(4 * 40, dtype=torch.float32) for name in ("whole", "part")}
+
+
+def check_members_alone_call(world: Any) -> None:
+    """The other PEs do not, and none waits for them: not even the first call of all waits for a PE outside."""
+    row, _ = world.team_world.split_2d(2)
+    if world.pe < 2:
+        for _ in range(2):
+            assert kernels.all_reduce(torch.ones(4), group=row).tolist() == [2.0] * 4
+        with Communicator(row) as comm:
+            assert functional.all_reduce(torch.ones(4), group=comm).tolist() == [2.0] * 4
+            assert comm.zeros(4, dtype=torch.int32).tolist() == [0] * 4
+    triton_dist.barrier_all()
 
 
 def check_rows_and_columns(world: Any) -> None:
