@@ -36,6 +36,19 @@ class Owned(Protocol):
 _Owned = TypeVar("_Owned", bound=Owned)
 
 
+class _Call:
+    """Context of a call that has begun; one for all calls of a communicator."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self._communicator = communicator
+
+    def __enter__(self) -> Communicator:
+        return self._communicator
+
+    def __exit__(self, *error: object) -> None:
+        self._communicator.end()
+
+
 class Communicator:
     """The members of a group, and the workspace and plans of their calls. *Collective* over the group to make.
 
@@ -75,6 +88,7 @@ class Communicator:
         """This PE's number among the members."""
         self._owned: dict[type, Any] = {}
         self._closed = False
+        self.in_call = _Call(self)
         self._calls = threading.RLock()
         self._depth = 0
         self._stream: torch.cuda.Stream | None = None
@@ -156,7 +170,7 @@ class Communicator:
 
     def begin(self, function: str) -> None:
         """A call begins; another may begin within it, in this thread."""
-        if not self._calls.acquire(blocking=False):
+        if not self._calls.acquire(False):
             raise RuntimeError(
                 f"{function}: another thread is in a call of {self}, whose calls run one after the other: make a"
                 " triton_dist.kernels.Communicator for each thread"
@@ -294,20 +308,11 @@ def communicator_named(name: str) -> Communicator | None:
     return current_world().own(_Communicators).named.get(name)
 
 
-class calling:  # noqa: N801 (used as a function)
+def calling(function: str, group: Any) -> _Call:
     """Context of a call of ``function`` by the members of ``group``; gives their communicator."""
-
-    __slots__ = ("_communicator",)
-
-    def __init__(self, function: str, group: Any) -> None:
-        self._communicator = communicator_of(group)
-        self._communicator.begin(function)
-
-    def __enter__(self) -> Communicator:
-        return self._communicator
-
-    def __exit__(self, *error: object) -> None:
-        self._communicator.end()
+    communicator = communicator_of(group)
+    communicator.begin(function)
+    return communicator.in_call
 
 
 def _pes_of(world: World, group: Any) -> range:
