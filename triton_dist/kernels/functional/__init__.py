@@ -9,8 +9,8 @@ Each function calls the operator ``torch.ops.triton_dist`` of its name, which ta
 collectives do: by its size and its name. All functions are *collective*, on the current stream, and so are their
 backward passes: on every PE the same tensors require gradients.
 
-``group`` is None for all PEs of the world, or a ``ProcessGroup`` (or its name) whose ranks are the PEs, in their order.
-Other groups are not supported yet, and are refused.
+``group`` is None for all PEs of the world, a ``ProcessGroup`` or its name, a ``DeviceMesh`` of one dimension, a
+``triton_dist.Team`` or a :class:`~triton_dist.kernels.Communicator`: see docs/kernels.md.
 """
 
 from __future__ import annotations
