@@ -20,6 +20,7 @@ RUNS = {
     "groups.py": (4,),
     "process_groups.py": (4,),
     "gemms.py": (3,),
+    "moe.py": (1, 3),
     "tracing.py": (3,),
     "operators.py": (1, 3),
     "tensor_parallel.py": (2,),

@@ -1,0 +1,20 @@
+"""Mixture of experts: tokens to the PEs of their experts and back, and the experts' GEMMs.
+
+``dispatch`` sends tokens, the experts compute on rows that are grouped by expert, ``combine`` returns them. Nothing
+waits for the host.
+"""
+
+from triton_dist.kernels.moe.combine import Combining, combine, combine_receive, combine_send
+from triton_dist.kernels.moe.dispatch import Dispatched, Sent, dispatch, dispatch_receive, dispatch_send
+
+__all__ = [
+    "Combining",
+    "Dispatched",
+    "Sent",
+    "combine",
+    "combine_receive",
+    "combine_send",
+    "dispatch",
+    "dispatch_receive",
+    "dispatch_send",
+]

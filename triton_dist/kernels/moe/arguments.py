@@ -1,0 +1,138 @@
+"""What the operations on experts check of their arguments."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from triton_dist.kernels.device import check_current_device
+from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.protocols.members import Members
+from triton_dist.world.current import current_world
+
+__all__ = ["ROWS", "Routing", "check_on_device", "check_routing", "check_rows", "check_scales"]
+
+ROWS = (torch.bfloat16, torch.float16, torch.float32, *FP8)
+"""What rows can be of."""
+
+
+class Routing(NamedTuple):
+    """Which experts tokens go to, and the sizes of an exchange.
+
+    Attributes:
+        ids: [T, top_k] int32 or int64. weights: [T, top_k] float32.
+        members: the PEs, each of which has ``local_experts`` experts.
+        max_tokens: how many tokens a PE may have.
+        align: of the rows of an expert. capacity: how many rows a PE has room for.
+    """
+
+    ids: torch.Tensor
+    weights: torch.Tensor
+    members: Members
+    local_experts: int
+    max_tokens: int
+    align: int
+    capacity: int
+
+    @property
+    def n_tokens(self) -> int:
+        return self.ids.shape[0]
+
+    @property
+    def top_k(self) -> int:
+        return self.ids.shape[1]
+
+
+def check_on_device(function: str, **tensors: torch.Tensor) -> None:
+    """All are contiguous tensors on this PE's device."""
+    check_current_device(function)
+    device = current_world().device
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
+        if tensor.device != device:
+            raise ValueError(f"{function}: {name} is on {tensor.device}, and this PE's device is {device}")
+        if not tensor.is_contiguous():
+            raise ValueError(
+                f"{function}: {name} must be contiguous, got shape {tuple(tensor.shape)} with strides {tensor.stride()}"
+            )
+
+
+def check_rows(function: str, name: str, rows: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
+    """``rows`` is a matrix of one of ``dtypes`` whose rows are multiples of 16 bytes, and begins at one."""
+    check_on_device(function, **{name: rows})
+    if rows.dim() != 2 or rows.dtype not in dtypes:
+        raise ValueError(
+            f"{function}: {name} must be [rows, hidden] of {', '.join(map(str, dtypes))}, got shape"
+            f" {tuple(rows.shape)} and {rows.dtype}"
+        )
+    nbytes = rows.shape[1] * rows.element_size()
+    if nbytes == 0 or nbytes % 16:
+        raise ValueError(
+            f"{function}: a row of {name} must be a multiple of 16 bytes, got hidden = {rows.shape[1]} of {rows.dtype},"
+            f" {nbytes} bytes"
+        )
+    if rows.data_ptr() % 16:
+        raise ValueError(f"{function}: {name} begins at {rows.data_ptr():#x}, which is not a multiple of 16 bytes")
+
+
+def check_routing(
+    function: str,
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor | None,
+    num_experts: int,
+    max_tokens: int,
+    align: int,
+    capacity: int | None,
+) -> Routing:
+    """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks."""
+    check_rows(function, "x", x, ROWS)
+    check_on_device(function, topk_ids=ids)
+    if ids.dim() != 2 or ids.shape[0] != x.shape[0] or ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(
+            f"{function}: topk_ids must be [{x.shape[0]}, top_k] of torch.int32 or torch.int64, as x has"
+            f" {x.shape[0]} rows; got shape {tuple(ids.shape)} and {ids.dtype}"
+        )
+    if not 1 <= ids.shape[1] <= 64:
+        raise ValueError(f"{function}: top_k must be in [1, 64], got topk_ids of shape {tuple(ids.shape)}")
+    if weights is None:
+        weights = torch.ones(ids.shape, dtype=torch.float32, device=ids.device)
+    check_on_device(function, topk_weights=weights)
+    if weights.shape != ids.shape or weights.dtype != torch.float32:
+        raise ValueError(
+            f"{function}: topk_weights must be {tuple(ids.shape)} of torch.float32, as topk_ids is, got shape"
+            f" {tuple(weights.shape)} and {weights.dtype}"
+        )
+    world = current_world()
+    members = Members(0, 1, world.n_pes)
+    if num_experts < 1 or num_experts % members.size:
+        raise ValueError(
+            f"{function}: num_experts must be a multiple of the {members.size} PEs, each of which has as many, got"
+            f" {num_experts}"
+        )
+    if not x.shape[0] <= max_tokens or max_tokens < 1:
+        raise ValueError(f"{function}: x has {x.shape[0]} tokens, and max_tokens is {max_tokens}")
+    if align < 1:
+        raise ValueError(f"{function}: align must be at least 1, got {align}")
+    local = num_experts // members.size
+    most = members.size * max_tokens * ids.shape[1] + local * (align - 1)
+    if capacity is None:
+        capacity = most
+    if capacity < 1 or most >= 1 << 31:
+        raise ValueError(f"{function}: there must be room for at least 1 row and less than 2**31, got {capacity}")
+    return Routing(ids, weights, members, local, max_tokens, align, capacity)
+
+
+def check_scales(function: str, x: torch.Tensor, scales: torch.Tensor | None) -> int:
+    """How many scales a row has."""
+    if scales is None:
+        return 0
+    check_on_device(function, scales=scales)
+    if scales.dim() != 2 or scales.shape[0] != x.shape[0] or scales.dtype != torch.float32 or not scales.shape[1]:
+        raise ValueError(
+            f"{function}: scales must be [{x.shape[0]}, scales of a row] of torch.float32, got shape"
+            f" {tuple(scales.shape)} and {scales.dtype}"
+        )
+    return int(scales.shape[1])

@@ -1,0 +1,240 @@
+"""Combine: the rows that experts have computed return to the PEs of their tokens, weighted and summed. Low latency.
+
+The reverse of :mod:`~triton_dist.kernels.moe.dispatch`. A PE sums, in float32 and in the order of the token's choices,
+the rows that it has of a token, each multiplied by its weight, and sends one row of partial sums to the token's PE, in
+the dtype of the rows. That PE sums what it gets from each PE, in float32 and in the order of PEs, and rounds once more.
+So the result depends on nothing but the rows and the routing.
+
+One kernel: all programs send, then receive. Rows go to the slot of their token in the sentinel protocol. Every PE also
+sends every PE an arrival flag, so that slots may be used again (``rows.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist.language as dl
+from triton_dist.kernels.gemm.portable import programs
+from triton_dist.kernels.moe.arguments import Routing, check_rows
+from triton_dist.kernels.moe.dispatch import Dispatched
+from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange
+from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
+from triton_dist.kernels.protocols.ll import next_number
+from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.language._poll import no_polls, poll
+
+__all__ = ["Combining", "combine", "combine_receive", "combine_send"]
+
+_TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+
+
+class Combining(NamedTuple):
+    """A combine whose receive half is to come."""
+
+    exchange: Exchange
+    routing: Routing
+    dtype: torch.dtype
+    hidden: int
+
+
+@triton.jit
+def _send(
+    y, positions, row_weights, row_tokens, rows, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    N: tl.constexpr = group_size(MEMBERS)
+    me = my_rank(MEMBERS)
+    ranks = tl.arange(0, triton.next_power_of_2(N))
+    number = next_number(tl.load(numbers + tl.program_id(0)))
+    half = ((number & 1) * N + me).to(tl.int64)
+    if tl.program_id(0) == 0:
+        for pe in tl.static_range(N):
+            tl.store(dl.symm_at(flags + half, pe_of(pe, MEMBERS)), number.to(tl.int64))
+    messages = tl.load(rows + ranks, mask=ranks < N, other=0)
+    for i in range(tl.program_id(0), tl.max(messages) * N, tl.num_programs(0)):
+        source = (me + i) % N
+        message = source * MAX_TOKENS + i // N
+        if i // N < scalar_of(messages, source):
+            place = slots + (half * MAX_TOKENS + tl.load(row_tokens + message)) * WORDS
+            place = dl.symm_at(place, pe_of(source, MEMBERS))
+            for first in tl.static_range(0, WORDS, BLOCK):
+                offsets = first + tl.arange(0, BLOCK)
+                lower = tl.zeros([BLOCK], tl.float32)
+                upper = tl.zeros([BLOCK], tl.float32)
+                for k in tl.static_range(K):
+                    position = tl.load(positions + message * K + k)
+                    there = (position >= 0) & (offsets < WORDS)
+                    words = tl.load(y + position.to(tl.int64) * WORDS + offsets, mask=there, other=0)
+                    weight = 1.0
+                    if WEIGHTED:
+                        weight = tl.where(position >= 0, tl.load(row_weights + message * K + k), 0.0)
+                    lower += weight * element(words, False, DTYPE)
+                    upper += weight * element(words, True, DTYPE)
+                send_words(place + offsets, word_of(lower, upper, DTYPE), offsets < WORDS)
+    tl.debug_barrier()  # all threads have read the number
+    tl.store(numbers + tl.program_id(0), number)
+
+
+@triton.jit
+def _receive(
+    out, ids, n_tokens, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    N: tl.constexpr = group_size(MEMBERS)
+    ranks = tl.arange(0, triton.next_power_of_2(N))
+    choices = tl.arange(0, triton.next_power_of_2(K))
+    number = next_number(tl.load(numbers + tl.program_id(0)))
+    half = (number & 1).to(tl.int64) * N
+    for token in range(tl.program_id(0), n_tokens, tl.num_programs(0)):
+        mine = tl.load(ids + token.to(tl.int64) * K + choices, mask=choices < K, other=-1).to(tl.int32)
+        homes = tl.where(mine >= 0, mine // L, -1)
+        place = slots + (half * MAX_TOKENS + token) * WORDS
+        for first in tl.static_range(0, WORDS, BLOCK):
+            offsets = first + tl.arange(0, BLOCK)
+            seen = ()
+            for pe in tl.static_range(N):  # all loads are in flight before the first wait
+                mask = (tl.max((homes == pe).to(tl.int32)) != 0) & (offsets < WORDS)
+                seen = seen + (look_at(place + pe * (MAX_TOKENS * WORDS) + offsets, mask),)  # type: ignore[assignment]  # noqa: RUF005
+            lower = tl.zeros([BLOCK], tl.float32)
+            upper = tl.zeros([BLOCK], tl.float32)
+            for pe in tl.static_range(N):
+                mask = (tl.max((homes == pe).to(tl.int32)) != 0) & (offsets < WORDS)
+                slot = place + pe * (MAX_TOKENS * WORDS)
+                COLUMNS: tl.constexpr = min(BLOCK, WORDS - first)
+                words = take_words(seen[pe], slot + offsets, mask, slot + first, pe_of(pe, MEMBERS), COLUMNS)
+                lower += tl.where(mask, element(words, False, DTYPE), 0.0)
+                upper += tl.where(mask, element(words, True, DTYPE), 0.0)
+            at = out + token.to(tl.int64) * WORDS + offsets
+            tl.store(at, word_of(lower, upper, DTYPE), mask=offsets < WORDS)
+    if tl.program_id(0) == tl.num_programs(0) - 1:
+        polls = no_polls()
+        missing = True
+        while missing:
+            arrived = tl.load(flags + half + ranks, mask=ranks < N, other=number, volatile=True).to(tl.int32)
+            words = (flags + half).to(tl.pointer_type(tl.int32), bitcast=True)
+            polls = poll(polls, words, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, 1, 2, 2)
+            missing = tl.max((arrived != number).to(tl.int32)) != 0
+    tl.debug_barrier()
+    tl.store(numbers + tl.program_id(0), number)
+
+
+@triton.jit
+def _combine_send(
+    y, positions, row_weights, row_tokens, rows, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    _send(
+        y, positions, row_weights, row_tokens, rows, flags, slots, numbers, MEMBERS, K, MAX_TOKENS, WORDS, DTYPE,
+        WEIGHTED, BLOCK,
+    )  # fmt: skip
+
+
+@triton.jit
+def _combine_receive(
+    out, ids, n_tokens, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, TAKEN: tl.constexpr,
+):  # fmt: skip
+    _receive(out, ids, n_tokens, flags, slots, numbers, MEMBERS, K, L, MAX_TOKENS, WORDS, DTYPE, TAKEN)
+
+
+@triton.jit
+def _combine(
+    y, positions, row_weights, row_tokens, rows, out, ids, n_tokens, flags, slots, sent_numbers, received_numbers,
+    MEMBERS: tl.constexpr, K: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr,
+    DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr, TAKEN: tl.constexpr,
+):  # fmt: skip
+    _send(
+        y, positions, row_weights, row_tokens, rows, flags, slots, sent_numbers, MEMBERS, K, MAX_TOKENS, WORDS, DTYPE,
+        WEIGHTED, BLOCK,
+    )  # fmt: skip
+    _receive(out, ids, n_tokens, flags, slots, received_numbers, MEMBERS, K, L, MAX_TOKENS, WORDS, DTYPE, TAKEN)
+
+
+def combine(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0) -> torch.Tensor:
+    """Return the experts' rows to the PEs of their tokens: the sum over a token's choices of weight x row.
+
+    *Collective*, on the current stream. It may be captured in a CUDA graph after it has run once for its sizes.
+
+    Args:
+        y: [R, hidden], contiguous: bfloat16, float16 or float32, the result of the experts for the rows of
+            ``dispatched.x``. ``hidden`` need not be that of the dispatch. A row is a multiple of 16 bytes.
+        dispatched: what :func:`dispatch` has returned on this PE.
+        weighted: multiply each row by its weight.
+        buffer: as of :func:`dispatch`.
+
+    Returns:
+        [T, hidden] of ``y``'s dtype. Partial sums that PEs exchange have that dtype; all are added in float32. Tokens
+        without an expert are 0.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as :func:`dispatch`.
+    """
+    exchange, constants, given = _prepare("combine", y, dispatched, weighted, buffer)
+    out = _result(dispatched.routing, y.dtype, y.shape[1])
+    routing = dispatched.routing
+    _combine[(programs(),)](
+        *given, out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
+        exchange.received, **constants, num_warps=8,
+    )  # fmt: skip
+    return out
+
+
+def combine_send(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0) -> Combining:
+    """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
+    exchange, constants, given = _prepare("combine_send", y, dispatched, weighted, buffer)
+    del constants["L"], constants["TAKEN"]
+    _combine_send[(programs(),)](*given, exchange.messages, exchange.slots, exchange.sent, **constants, num_warps=8)
+    exchange.in_flight.add(exchange.name)
+    return Combining(exchange, dispatched.routing, y.dtype, y.shape[1])
+
+
+def combine_receive(sent: Combining) -> torch.Tensor:
+    """The second half of :func:`combine`: wait for the partial sums, and add them.
+
+    Raises:
+        RuntimeError: they have been received already.
+    """
+    exchange, routing = sent.exchange, sent.routing
+    exchange.receive("combine_receive")
+    out = _result(routing, sent.dtype, sent.hidden)
+    constants = _constants(routing, sent.dtype, sent.hidden)
+    del constants["BLOCK"]
+    _combine_receive[(programs(),)](
+        out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.received,
+        **constants, num_warps=8,
+    )  # fmt: skip
+    return out
+
+
+def _prepare(
+    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int
+) -> tuple[Exchange, dict[str, Any], tuple[Any, ...]]:
+    check_rows(function, "y", y, tuple(_TYPES))
+    routing = dispatched.routing
+    if y.shape[0] != routing.capacity:
+        raise ValueError(
+            f"{function}: y must have a row for each of the {routing.capacity} of dispatched.x, got shape"
+            f" {tuple(y.shape)}"
+        )
+    constants = _constants(routing, y.dtype, y.shape[1])
+    exchange = open_exchange(function, routing, f"combine of {constants['WORDS']} words", constants["WORDS"], 1, buffer)
+    given = (y.view(torch.int32), *dispatched[6:10])
+    return exchange, constants | {"WEIGHTED": weighted}, given
+
+
+def _constants(routing: Routing, dtype: torch.dtype, hidden: int) -> dict[str, Any]:
+    words = hidden * dtype.itemsize // 4
+    pes = int(triton.next_power_of_2(routing.members.size))
+    return {
+        "MEMBERS": routing.members, "K": routing.top_k, "L": routing.local_experts, "MAX_TOKENS": routing.max_tokens,
+        "WORDS": words, "DTYPE": _TYPES[dtype], "BLOCK": block_of(words, 2048),
+        "TAKEN": block_of(words, max(256, min(2048, 8192 // pes))),
+    }  # fmt: skip
+
+
+def _result(routing: Routing, dtype: torch.dtype, hidden: int) -> torch.Tensor:
+    return routing.ids.new_empty(routing.n_tokens, hidden, dtype=dtype)

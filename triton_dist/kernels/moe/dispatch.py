@@ -1,0 +1,461 @@
+"""Dispatch: every token goes to the PEs of its experts, and a PE's rows come out grouped by expert. Low latency.
+
+Expert e lives on PE e // L, where L = num_experts / n_pes. Of T tokens with top-k expert ids, each row is sent once to
+each PE that has one of its experts, with its scales and a header: the token's number, its expert ids and weights, and
+for each expert the token's rank among those of its PE that chose this expert. A message of counts goes from every PE to
+every PE first: how many rows it sends, and how many of them each expert takes. From the counts of all PEs a receiver
+knows where the rows of each expert begin, and of every PE within them, so a row is stored at
+
+    offset of the expert + rows of this expert from lower PEs + rank
+
+whenever it arrives: the order of rows is by PE, then token, then choice. A row that several experts of the PE want is
+stored for each. Nothing waits for the host, so a call can be captured in a graph and replayed with other routings.
+
+It is one kernel. All programs send their tokens, then receive: rows in the sentinel protocol, which sends no flags, and
+counts in the LL protocol. ``rows.py`` says why slots can be used again without barriers. The two halves are kernels of
+their own as well, between which the GPU computes something else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist.language as dl
+from triton_dist.kernels.gemm.portable import programs
+from triton_dist.kernels.moe.arguments import Routing, check_routing, check_scales
+from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange
+from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_words
+from triton_dist.kernels.protocols.ll import next_number
+from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.language._poll import no_polls, poll
+
+__all__ = ["Dispatched", "Sent", "dispatch", "dispatch_receive", "dispatch_send"]
+
+
+class Dispatched(NamedTuple):
+    """What a PE receives. R is the capacity; rows that no token fills hold anything.
+
+    Attributes:
+        x: [R, hidden], the rows, grouped by this PE's experts.
+        scales: [R, S] float32, or None.
+        counts: [L] int32, how many rows each expert has.
+        offsets: [L + 1] int32, where the rows of each expert begin, multiples of ``align``; and the end of the last.
+        weights: [R] float32, what each row's result is multiplied by in :func:`combine`.
+        choices: [R] int32, which of its token's choices a row is, in [0, top_k).
+        positions, row_weights, row_tokens, rows: by source and message, for :func:`combine`.
+        routing: the sizes of the call, and the ids by which it was routed.
+    """
+
+    x: torch.Tensor
+    scales: torch.Tensor | None
+    counts: torch.Tensor
+    offsets: torch.Tensor
+    weights: torch.Tensor
+    choices: torch.Tensor
+    positions: torch.Tensor
+    row_weights: torch.Tensor
+    row_tokens: torch.Tensor
+    rows: torch.Tensor
+    routing: Routing
+
+
+class Sent(NamedTuple):
+    """A dispatch whose receive half is to come: its exchange, sizes and dtypes."""
+
+    exchange: Exchange
+    routing: Routing
+    dtype: torch.dtype
+    hidden: int
+    n_scales: int
+
+
+# ---- device code. Blocks of ids and weights are [KP], of PEs [NP], powers of two; constants that all functions take:
+#      K choices, L experts of a PE, DATA and SCALES words of a row, ROW words of a message with its header.
+
+
+@triton.jit
+def _ids_of(ids, tokens, end, K: tl.constexpr, KP: tl.constexpr):
+    """The expert ids of a block of tokens, those below ``end``; -1 where there is none."""
+    choices = tl.arange(0, KP)
+    mask = (tokens < end)[:, None] & (choices < K)[None, :]
+    return tl.load(ids + tokens.to(tl.int64)[:, None] * K + choices[None, :], mask=mask, other=-1)
+
+
+@triton.jit
+def _ranks(ids, token, mine, N: tl.constexpr, K: tl.constexpr, L: tl.constexpr, TOKENS: tl.constexpr):
+    """How many earlier choices were of the same expert, [KP]; how many earlier tokens go to each PE, [NP]."""
+    KP: tl.constexpr = mine.shape[0]
+    pes = tl.arange(0, triton.next_power_of_2(N))
+    choices = tl.arange(0, KP)
+    ranks = tl.sum(((mine[:, None] == mine[None, :]) & (choices[:, None] < choices[None, :])).to(tl.int32), axis=0)
+    tokens_before = tl.zeros(pes.shape, tl.int32)
+    for first in range(0, token, TOKENS):
+        earlier = _ids_of(ids, first + tl.arange(0, TOKENS), token, K, KP).to(tl.int32)
+        same = (earlier[:, :, None] == mine[None, None, :]).to(tl.int32)
+        ranks += tl.sum(tl.sum(same, axis=0), axis=0)
+        tokens_before += tl.sum(_to_pes(earlier, pes, L), axis=0)
+    return ranks, tokens_before
+
+
+@triton.jit
+def _to_pes(ids, pes, L: tl.constexpr):
+    """Which PEs have one of a token's experts: [TOKENS, NP] of 0 and 1."""
+    homes = tl.where(ids >= 0, ids // L, -1)
+    return tl.max((homes[:, :, None] == pes[None, None, :]).to(tl.int32), axis=1)
+
+
+@triton.jit
+def _send_counts(
+    ids, n_tokens, counts, number, MEMBERS: tl.constexpr,
+    K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Tell every PE how many rows each of its experts gets from here, and how many messages they come in."""
+    N: tl.constexpr = group_size(MEMBERS)
+    columns = tl.arange(0, triton.next_power_of_2(L + 1))
+    # The last programs do it: they have the fewest tokens to send.
+    for pe in range(tl.num_programs(0) - 1 - tl.program_id(0), N, tl.num_programs(0)):
+        sent = tl.zeros(columns.shape, tl.int32)
+        for first in range(0, n_tokens, TOKENS):
+            chosen = _ids_of(ids, first + tl.arange(0, TOKENS), n_tokens, K, KP)
+            tl.device_assert((chosen >= -1) & (chosen < N * L), "dispatch: an expert id is not in [-1, num_experts)")
+            local = chosen.to(tl.int32) - pe * L
+            hits = tl.sum((local[:, :, None] == columns[None, None, :]).to(tl.int32), axis=0)
+            there = tl.max(((local >= 0) & (local < L)).to(tl.int32), axis=1)
+            sent += tl.where(columns == L, tl.sum(there), tl.where(columns < L, tl.sum(hits, axis=0), 0))
+        slot = counts + ((number & 1) * N + my_rank(MEMBERS)) * (L + 1) + columns
+        message = (number.to(tl.int64) << 32) | sent.to(tl.int64)
+        tl.store(dl.symm_at(slot, pe_of(pe, MEMBERS)), message, mask=columns <= L)
+
+
+@triton.jit
+def _send(
+    x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
+    K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
+    SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    COUNTED: tl.constexpr,
+):  # fmt: skip
+    N: tl.constexpr = group_size(MEMBERS)
+    pes = tl.arange(0, triton.next_power_of_2(N))
+    choices = tl.arange(0, KP)
+    me = my_rank(MEMBERS)
+    number = next_number(tl.load(numbers + tl.program_id(0)))
+    _send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, COUNTED)
+    half = ((number & 1) * N + me).to(tl.int64) * MAX_TOKENS
+    for token in range(tl.program_id(0), n_tokens, tl.num_programs(0)):
+        mine = tl.load(ids + token.to(tl.int64) * K + choices, mask=choices < K, other=-1).to(tl.int32)
+        ranks, messages = _ranks(ids, token, mine, N, K, L, TOKENS)
+        wanted = tl.max((tl.where(mine >= 0, mine // L, -1)[:, None] == pes[None, :]).to(tl.int32), axis=0)
+        weight = tl.load(weights + token.to(tl.int64) * K + choices, mask=choices < K, other=0.0)
+        # The header: [4, KP] words.
+        fields = tl.arange(0, 4)[:, None]
+        header = tl.where(fields == 0, mine[None, :], tl.where(fields == 1, ranks[None, :], token))
+        header = tl.where(fields == 2, weight.to(tl.int32, bitcast=True)[None, :], header)
+        places = ()
+        sends = ()
+        for i in tl.static_range(N):
+            pe = (me + i) % N
+            message = slots + (half + scalar_of(messages, pe)) * ROW
+            places = places + (dl.symm_at(message, pe_of(pe, MEMBERS)),)  # type: ignore[assignment]  # noqa: RUF005
+            sends = sends + (scalar_of(wanted, pe) != 0,)  # type: ignore[assignment]  # noqa: RUF005
+        words = AT + fields * KP + choices[None, :]
+        for i in tl.static_range(N):
+            send_words(places[i] + words, header, sends[i] & (words >= 0))
+        for first in tl.static_range(0, DATA, BLOCK):
+            offsets = first + tl.arange(0, BLOCK)
+            row = tl.load(x + token.to(tl.int64) * DATA + offsets, mask=offsets < DATA)
+            for i in tl.static_range(N):
+                send_words(places[i] + offsets, row, sends[i] & (offsets < DATA))
+        for first in tl.static_range(0, SCALES, BLOCK):
+            offsets = first + tl.arange(0, BLOCK)
+            row = tl.load(scales + token.to(tl.int64) * SCALES + offsets, mask=offsets < SCALES)
+            for i in tl.static_range(N):
+                send_words(places[i] + DATA + offsets, row, sends[i] & (offsets < SCALES))
+    tl.debug_barrier()  # all threads have read the number
+    tl.store(numbers + tl.program_id(0), number)
+
+
+@triton.jit
+def _receive_counts(counts, number, MEMBERS: tl.constexpr, L: tl.constexpr):
+    """Wait for the counts of all PEs: [NP, LP], row i from rank i; column L counts messages."""
+    N: tl.constexpr = group_size(MEMBERS)
+    pes = tl.arange(0, triton.next_power_of_2(N))
+    columns = tl.arange(0, triton.next_power_of_2(L + 1))
+    slot = counts + (number & 1) * N * (L + 1)
+    mask = (pes < N)[:, None] & (columns <= L)[None, :]
+    places = slot + pes[:, None] * (L + 1) + columns[None, :]
+    other = number.to(tl.int64) << 32
+    seen = tl.load(places, mask=mask, other=other, volatile=True)
+    polls = no_polls()
+    flags = slot.to(tl.pointer_type(tl.int32), bitcast=True) + 1
+    while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32).reshape([seen.numel])) != 0:
+        seen = tl.load(places, mask=mask, other=other, volatile=True)
+        polls = poll(polls, flags, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, L + 1, 2 * (L + 1), 2)
+    return seen.to(tl.int32)
+
+
+@triton.jit
+def _receive(
+    out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
+    capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr,
+    ALIGN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    N: tl.constexpr = group_size(MEMBERS)
+    pes = tl.arange(0, triton.next_power_of_2(N))
+    columns = tl.arange(0, triton.next_power_of_2(L + 1))
+    choices = tl.arange(0, KP)
+    number = next_number(tl.load(numbers + tl.program_id(0)))
+    arrived = _receive_counts(counts, number, MEMBERS, L)
+    totals = tl.where(columns < L, tl.sum(tl.where((pes < N)[:, None], arrived, 0), axis=0), 0)
+    padded = (totals + (ALIGN - 1)) // ALIGN * ALIGN
+    offsets_of = tl.cumsum(padded, axis=0) - padded
+    messages = tl.sum(tl.where((columns == L)[None, :] & (pes < N)[:, None], arrived, 0), axis=1)
+    if tl.program_id(0) == 0:
+        tl.device_assert(tl.sum(padded) <= capacity, "dispatch: more rows arrive than capacity")
+        tl.store(out_counts + columns, totals, mask=columns < L)
+        tl.store(out_offsets + columns, offsets_of, mask=columns <= L)
+        tl.store(rows + pes, messages, mask=pes < N)
+    half = (number & 1).to(tl.int64) * (N * MAX_TOKENS)
+    me = my_rank(MEMBERS)
+    for i in range(tl.program_id(0), tl.max(messages) * N, tl.num_programs(0)):
+        source = (me + i) % N
+        message = source * MAX_TOKENS + i // N
+        if i // N < scalar_of(messages, source):
+            place = slots + (half + message) * ROW
+            pe = pe_of(source, MEMBERS)
+            fields = tl.arange(0, 4)[:, None]
+            at = place + AT + fields * KP + choices[None, :]
+            all_of_it = (fields < 4) & (choices >= 0)[None, :]
+            header = take_words(look_at(at, all_of_it), at, all_of_it, place + AT, pe, 4 * KP)
+            chosen = tl.sum(tl.where(fields == 0, header, 0), axis=0)
+            ranks = tl.sum(tl.where(fields == 1, header, 0), axis=0)
+            weight = tl.sum(tl.where(fields == 2, header, 0), axis=0).to(tl.float32, bitcast=True)
+            token = tl.max(tl.where(fields == 3, header, 0).reshape([4 * KP]))
+            expert = chosen - me * L
+            begins = offsets_of + tl.sum(tl.where((pes < source)[:, None], arrived, 0), axis=0)
+            begin = tl.sum(tl.where(columns[:, None] == expert[None, :], begins[:, None], 0), axis=0)
+            there = (expert >= 0) & (expert < L) & (choices < K)
+            position = tl.where(there, begin + ranks, -1)
+            position = tl.where(position < capacity, position, -1)
+            tl.store(positions + message * K + choices, position, mask=choices < K)
+            tl.store(row_weights + message * K + choices, weight, mask=choices < K)
+            tl.store(row_tokens + message, token)
+            tl.store(out_weights + position, weight, mask=position >= 0)
+            tl.store(out_choices + position, choices, mask=position >= 0)
+            for first in tl.static_range(0, DATA, BLOCK):
+                offsets = first + tl.arange(0, BLOCK)
+                seen = look_at(place + offsets, offsets < DATA)
+                row = take_words(seen, place + offsets, offsets < DATA, place + first, pe, min(BLOCK, DATA - first))
+                for k in tl.static_range(K):
+                    to = scalar_of(position, k)
+                    tl.store(out + to.to(tl.int64) * DATA + offsets, row, mask=(offsets < DATA) & (to >= 0))
+            for first in tl.static_range(0, SCALES, BLOCK):
+                offsets = first + tl.arange(0, BLOCK)
+                at = place + DATA + offsets
+                seen = look_at(at, offsets < SCALES)
+                row = take_words(seen, at, offsets < SCALES, place + DATA + first, pe, min(BLOCK, SCALES - first))
+                for k in tl.static_range(K):
+                    to = scalar_of(position, k)
+                    tl.store(out_scales + to.to(tl.int64) * SCALES + offsets, row, mask=(offsets < SCALES) & (to >= 0))
+    tl.debug_barrier()
+    tl.store(numbers + tl.program_id(0), number)
+
+
+@triton.jit(debug=True)
+def _dispatch_send(
+    x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
+    K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
+    SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    COUNTED: tl.constexpr,
+):  # fmt: skip
+    _send(
+        x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW,
+        BLOCK, TOKENS, COUNTED,
+    )  # fmt: skip
+
+
+@triton.jit(debug=True)
+def _dispatch_receive(
+    out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
+    capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr,
+    ALIGN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    _receive(
+        out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
+        capacity, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW, ALIGN, BLOCK,
+    )  # fmt: skip
+
+
+@triton.jit(debug=True)
+def _dispatch(
+    x, scales, ids, weights, n_tokens, sent_numbers,
+    out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
+    capacity, received_numbers, counts, slots, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
+    L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr,
+    ROW: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr, COUNTED: tl.constexpr,
+):  # fmt: skip
+    _send(
+        x, scales, ids, weights, n_tokens, counts, slots, sent_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES,
+        AT, ROW, BLOCK, TOKENS, COUNTED,
+    )  # fmt: skip
+    _receive(
+        out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
+        capacity, counts, slots, received_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW, ALIGN, BLOCK,
+    )  # fmt: skip
+
+
+# ---- the host's part
+
+
+def dispatch(
+    x: torch.Tensor,
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor | None = None,
+    *,
+    num_experts: int,
+    max_tokens: int,
+    scales: torch.Tensor | None = None,
+    align: int = 1,
+    capacity: int | None = None,
+    buffer: int = 0,
+) -> Dispatched:
+    """Send each of this PE's tokens to the PEs of its experts, and receive the rows of this PE's experts.
+
+    *Collective*, on the current stream. Every PE calls it with the same sizes but for T, and may have no tokens at all.
+    A call may be captured in a CUDA graph after it has run once for its sizes.
+
+    Args:
+        x: [T, hidden], contiguous: bfloat16, float16, float32, float8_e4m3fn or float8_e5m2. A row is a multiple of
+            16 bytes.
+        topk_ids: [T, top_k] int32 or int64, contiguous, in [0, num_experts), or -1 for a choice that is not made. An
+            expert may be chosen twice.
+        topk_weights: [T, top_k] float32; by default 1.
+        num_experts: of all PEs together; each has an equal part.
+        max_tokens: how many tokens a PE may have. The slots take room for it.
+        scales: [T, S] float32, which go with the rows: of a token (S = 1), or of blocks of 128 elements.
+        align: each expert's rows begin at a multiple of it, as a tile of a grouped GEMM may want.
+        capacity: R, for how many rows there is room. By default as many as can come. With fewer, it is an error of the
+            kernel (a device-side assertion on a GPU) if more come.
+        buffer: which slots are used: exchanges that are in flight at the same time need different ones.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message says which and how.
+        RuntimeError: the last dispatch in these slots has been sent but not received; or a CUDA graph is captured
+            before a first run of the same sizes. AssertionError: in the CPU world, an id is out of range.
+    """
+    routing = check_routing("dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity)
+    n_scales = check_scales("dispatch", x, scales)
+    exchange, constants, given = _prepare("dispatch", x, scales, routing, buffer)
+    result = _result(routing, x.dtype, x.shape[1], n_scales)
+    _dispatch[(programs(),)](
+        *given, exchange.sent, *_outputs(result), exchange.received, exchange.messages, exchange.slots,
+        ALIGN=align, **constants, **_sending(routing), num_warps=8,
+    )  # fmt: skip
+    return result
+
+
+def dispatch_send(
+    x: torch.Tensor,
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor | None = None,
+    *,
+    num_experts: int,
+    max_tokens: int,
+    scales: torch.Tensor | None = None,
+    align: int = 1,
+    capacity: int | None = None,
+    buffer: int = 0,
+) -> Sent:
+    """The first half of :func:`dispatch`, with its arguments: send, and wait for nothing.
+
+    What follows on the stream runs while the rows are on their way. :func:`dispatch_receive` must come before the next
+    dispatch in the same slots.
+    """
+    routing = check_routing("dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity)
+    n_scales = check_scales("dispatch_send", x, scales)
+    exchange, constants, given = _prepare("dispatch_send", x, scales, routing, buffer)
+    _dispatch_send[(programs(),)](
+        *given, exchange.messages, exchange.slots, exchange.sent, **constants, **_sending(routing), num_warps=8
+    )
+    exchange.in_flight.add(exchange.name)
+    return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
+
+
+def dispatch_receive(sent: Sent) -> Dispatched:
+    """The second half of :func:`dispatch`: wait for the rows of ``sent``.
+
+    Raises:
+        RuntimeError: they have been received already.
+    """
+    exchange, routing = sent.exchange, sent.routing
+    exchange.receive("dispatch_receive")
+    result = _result(routing, sent.dtype, sent.hidden, sent.n_scales)
+    constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
+    _dispatch_receive[(programs(),)](
+        *_outputs(result), exchange.messages, exchange.slots, exchange.received, ALIGN=routing.align, **constants,
+        num_warps=8,
+    )  # fmt: skip
+    return result
+
+
+def _prepare(
+    function: str, x: torch.Tensor, scales: torch.Tensor | None, routing: Routing, buffer: int
+) -> tuple[Exchange, dict[str, Any], tuple[Any, ...]]:
+    """The slots of an exchange of rows like those of ``x``, what is known when kernels are compiled, what is sent."""
+    n_scales = 0 if scales is None else scales.shape[1]
+    constants = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)
+    row, local = constants["ROW"], routing.local_experts
+    exchange = open_exchange(function, routing, f"dispatch of {row} words, {local} experts", row, local + 1, buffer)
+    words = x.view(torch.int32)
+    weights = routing.weights
+    return exchange, constants, (
+        words, words if scales is None else scales.view(torch.int32), routing.ids, weights, routing.n_tokens,
+    )  # fmt: skip
+
+
+def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:
+    kp = int(triton.next_power_of_2(routing.top_k))
+    scales = -(-n_scales // 4) * 4
+    return {
+        "MEMBERS": routing.members, "K": routing.top_k, "KP": kp, "L": routing.local_experts,
+        "MAX_TOKENS": routing.max_tokens, "DATA": data, "SCALES": n_scales, "AT": data + scales,
+        "ROW": data + scales + 4 * kp, "BLOCK": block_of(data, 4096),
+    }  # fmt: skip
+
+
+def _sending(routing: Routing) -> dict[str, int]:
+    """How many tokens' ids are compared at a time: blocks of up to 8192 comparisons."""
+    kp = int(triton.next_power_of_2(routing.top_k))
+    pes = int(triton.next_power_of_2(routing.members.size))
+    local = int(triton.next_power_of_2(routing.local_experts + 1))
+    return {"TOKENS": max(1, min(128, 8192 // (kp * max(kp, pes)))), "COUNTED": max(1, min(128, 8192 // (kp * local)))}
+
+
+def _result(routing: Routing, dtype: torch.dtype, hidden: int, n_scales: int) -> Dispatched:
+    capacity, messages, local = routing.capacity, routing.members.size * routing.max_tokens, routing.local_experts
+    new = routing.ids.new_empty
+    f32, i32 = torch.float32, torch.int32
+    return Dispatched(
+        x=new(capacity, hidden, dtype=dtype),
+        scales=new(capacity, n_scales, dtype=f32) if n_scales else None,
+        counts=new(local, dtype=i32),
+        offsets=new(local + 1, dtype=i32),
+        weights=new(capacity, dtype=f32),
+        choices=new(capacity, dtype=i32),
+        positions=new(messages, routing.top_k, dtype=i32),
+        row_weights=new(messages, routing.top_k, dtype=f32),
+        row_tokens=new(messages, dtype=i32),
+        rows=new(routing.members.size, dtype=i32),
+        routing=routing,
+    )
+
+
+def _outputs(result: Dispatched) -> tuple[Any, ...]:
+    x = result.x.view(torch.int32)
+    scales = x if result.scales is None else result.scales.view(torch.int32)
+    return x, scales, *result[2:10], result.routing.capacity

@@ -1,0 +1,82 @@
+"""The slots of dispatch and of combine, and which of them have an exchange in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+
+import triton_dist
+from triton_dist.kernels.gemm.portable import programs
+from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.world import World
+from triton_dist.world.current import current_world
+
+__all__ = ["Exchange", "block_of", "open_exchange"]
+
+
+class InFlight:
+    """Of one world: the names of the exchanges that have been sent and not received."""
+
+    def __init__(self, world: World) -> None:
+        self.names: set[str] = set()
+
+    def close(self) -> None:
+        self.names.clear()
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Slots for messages of every PE to every PE.
+
+    Attributes:
+        name: of the slots; the same sizes share them.
+        slots: [2, n_pes, max_tokens, words] int32.
+        messages: [2, n_pes, …] int64, in the LL protocol: the message that every PE sends to every PE.
+        sent, received: the numbers of the last exchange, of each program.
+    """
+
+    name: str
+    slots: torch.Tensor
+    messages: torch.Tensor
+    sent: torch.Tensor
+    received: torch.Tensor
+    in_flight: set[str]
+
+    def receive(self, function: str) -> None:
+        """Note that what has been sent is received now."""
+        if self.name not in self.in_flight:
+            raise RuntimeError(f"{function}: nothing is in flight: each send half has one receive half")
+        self.in_flight.discard(self.name)
+
+
+def open_exchange(
+    function: str, routing: Routing, what: str, row_words: int, message_words: int, buffer: int
+) -> Exchange:
+    """The slots of an exchange. *Collective* the first time.
+
+    Raises:
+        RuntimeError: an exchange in these slots is in flight.
+    """
+    n_pes = routing.members.size
+    name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}"
+    in_flight = current_world().own(InFlight).names
+    if name in in_flight:
+        raise RuntimeError(
+            f"{function}: the last exchange in these slots has been sent and not received: call its receive half"
+            " first, or give the calls that overlap different numbers as buffer="
+        )
+    header = -(-2 * programs() // 32) * 32
+    memory = symmetric_workspace(name, header + 2 * n_pes * routing.max_tokens * row_words)
+    messages = symmetric_workspace(f"{name}, counts", 2 * n_pes * message_words, torch.int64)
+    numbers = memory[: 2 * programs()].view(2, -1)
+    return Exchange(name, memory[header:], messages, numbers[0], numbers[1], in_flight)
+
+
+def block_of(words: int, most: int) -> int:
+    """How many words of a row a program loads at a time."""
+    if triton_dist.kind() == "cpu":  # where a load of more is not taken for a poll (cpu/builder.py)
+        most = min(most, 512)
+    return min(most, int(triton.next_power_of_2(words)))
