@@ -21,6 +21,7 @@ RUNS = {
     "process_groups.py": (4,),
     "gemms.py": (3,),
     "moe.py": (1, 3),
+    "moe_assertions.py": (2,),
     "tracing.py": (3,),
     "operators.py": (1, 3),
     "tensor_parallel.py": (2,),

@@ -32,7 +32,8 @@ def may_touch(heap: SymmetricHeap, n_pes: int, pointers: NDArray[Any]) -> bool:
 def of_pointers(heap: SymmetricHeap, n_pes: int, pointers: NDArray[Any], mask: NDArray[Any], size: int) -> list[Ranges]:
     """What elements of ``size`` bytes at ``pointers`` where ``mask`` is true cover of the symmetric heaps."""
     chosen = np.broadcast_to(pointers, np.broadcast_shapes(pointers.shape, mask.shape))
-    addresses = chosen[np.broadcast_to(mask, chosen.shape)].astype(np.int64)
+    # The interpreter holds some int1 as integers, which would index elements.
+    addresses = chosen[np.broadcast_to(mask, chosen.shape).astype(bool)].astype(np.int64)
     if not addresses.size:
         return []
     found = []

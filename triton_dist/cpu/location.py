@@ -50,7 +50,7 @@ def of_error(error: BaseException) -> str:
 
 @functools.cache
 def _is_machinery(file: str) -> bool:
-    return file.startswith(_MACHINERY) or is_standard_library(file)
+    return (file.startswith(_MACHINERY) and not file.startswith(_KERNELS)) or is_standard_library(file)
 
 
 def _shown(line: tuple[str, int] | None) -> str:

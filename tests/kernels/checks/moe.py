@@ -10,7 +10,6 @@ from harness import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import triton_dist
 from triton_dist.kernels import moe
 
 together = settings(max_examples=10, deadline=None, derandomize=True, database=None)  # all PEs draw the same
@@ -129,7 +128,9 @@ def verify_combine(world: Any, case: Case, out: torch.Tensor, dtype: torch.dtype
     assert out.dtype == dtype and torch.equal(out, total.to(dtype)), (out, total)
 
 
-def exchange(world: Any, case: Case, dtype: torch.dtype = torch.bfloat16, *, align: int = 1, halves: bool = False) -> None:
+def exchange(
+    world: Any, case: Case, dtype: torch.dtype = torch.bfloat16, *, align: int = 1, halves: bool = False
+) -> None:
     found = dispatched(world, case, halves=halves, align=align)
     verify_dispatch(world, case, found, align)
     y = computed(world, case, found, dtype)
@@ -199,7 +200,9 @@ def check_moe_exchanges_in_flight(world: Any) -> None:
         combining = moe.combine_send(computed(world, first, found, torch.bfloat16), found)
         verify_dispatch(world, second, found := moe.dispatch_receive(other), 1)
         verify_combine(world, first, moe.combine_receive(combining), torch.bfloat16)
-        verify_combine(world, second, moe.combine(computed(world, second, found, torch.bfloat16), found), torch.bfloat16)
+        verify_combine(
+            world, second, moe.combine(computed(world, second, found, torch.bfloat16), found), torch.bfloat16
+        )
 
 
 def check_moe_two_combines_of_one_dispatch(world: Any) -> None:
@@ -245,16 +248,6 @@ def check_moe_mistakes(world: Any) -> None:
         moe.combine(x, found)
     with raises(ValueError, r"y must be \[rows, hidden\]"):
         moe.combine(found.x.to(FP8), found)
-
-
-def check_moe_ids_out_of_range(world: Any) -> None:
-    """On every PE, in slots of its own, since the exchange is not completed."""
-    for i, wrong in enumerate((world.n_pes, -2, 1 << 40)):
-        ids = torch.tensor([[0], [wrong]])
-        with raises(AssertionError, r"an expert id is not in \[-1, num_experts\)"):
-            moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=2, buffer=10 + i)
-    with raises(AssertionError, "more rows arrive than capacity"):
-        moe.dispatch(torch.ones(2, 8), torch.zeros(2, 1).long(), num_experts=world.n_pes, max_tokens=2, capacity=1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,16 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.world.current import current_world
 
-__all__ = ["ROWS", "Routing", "check_on_device", "check_routing", "check_rows", "check_scales"]
+__all__ = [
+    "ROWS",
+    "Routing",
+    "check_on_device",
+    "check_routing",
+    "check_rows",
+    "check_scales",
+    "most_rows",
+    "refuse_gradients",
+]
 
 ROWS = (torch.bfloat16, torch.float16, torch.float32, *FP8)
 """What rows can be of."""
@@ -88,6 +97,7 @@ def check_routing(
     capacity: int | None,
 ) -> Routing:
     """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks."""
+    refuse_gradients(function, x, weights)
     check_rows(function, "x", x, ROWS)
     check_on_device(function, topk_ids=ids)
     if ids.dim() != 2 or ids.shape[0] != x.shape[0] or ids.dtype not in (torch.int32, torch.int64):
@@ -117,12 +127,29 @@ def check_routing(
     if align < 1:
         raise ValueError(f"{function}: align must be at least 1, got {align}")
     local = num_experts // members.size
-    most = members.size * max_tokens * ids.shape[1] + local * (align - 1)
+    most = most_rows(members.size, max_tokens, ids.shape[1], local, align)
     if capacity is None:
         capacity = most
     if capacity < 1 or most >= 1 << 31:
-        raise ValueError(f"{function}: there must be room for at least 1 row and less than 2**31, got {capacity}")
+        raise ValueError(
+            f"{function}: capacity must be at least 1, and the {most} rows that can come fewer than 2**31, got capacity"
+            f" {capacity}"
+        )
     return Routing(ids, weights, members, local, max_tokens, align, capacity)
+
+
+def most_rows(n_pes: int, max_tokens: int, top_k: int, local_experts: int, align: int) -> int:
+    """How many rows a PE may receive: every choice of every token."""
+    return n_pes * max_tokens * top_k + local_experts * (align - 1)
+
+
+def refuse_gradients(function: str, *tensors: torch.Tensor | None) -> None:
+    """No gradient is lost in silence."""
+    if torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors):
+        raise ValueError(
+            f"{function}: a tensor requires a gradient, which this function does not record: use"
+            " triton_dist.kernels.moe.functional, or call it under torch.no_grad()"
+        )
 
 
 def check_scales(function: str, x: torch.Tensor, scales: torch.Tensor | None) -> int:

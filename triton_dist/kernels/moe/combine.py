@@ -19,7 +19,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.gemm.portable import programs
-from triton_dist.kernels.moe.arguments import Routing, check_rows
+from triton_dist.kernels.moe.arguments import Routing, check_rows, refuse_gradients
 from triton_dist.kernels.moe.dispatch import Dispatched
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
@@ -27,7 +27,7 @@ from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["Combining", "combine", "combine_receive", "combine_send"]
+__all__ = ["Combining", "combine", "combine_receive", "combine_send", "run"]
 
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
@@ -104,8 +104,8 @@ def _receive(
             for pe in tl.static_range(N):
                 mask = (tl.max((homes == pe).to(tl.int32)) != 0) & (offsets < WORDS)
                 slot = place + pe * (MAX_TOKENS * WORDS)
-                COLUMNS: tl.constexpr = min(BLOCK, WORDS - first)
-                words = take_words(seen[pe], slot + offsets, mask, slot + first, pe_of(pe, MEMBERS), COLUMNS)
+                sender = pe_of(pe, MEMBERS)
+                words = take_words(seen[pe], slot + offsets, mask, slot + first, sender, min(BLOCK, WORDS - first))
                 lower += tl.where(mask, element(words, False, DTYPE), 0.0)
                 upper += tl.where(mask, element(words, True, DTYPE), 0.0)
             at = out + token.to(tl.int64) * WORDS + offsets
@@ -173,18 +173,13 @@ def combine(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, b
     Raises:
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.
     """
-    exchange, constants, given = _prepare("combine", y, dispatched, weighted, buffer)
-    out = _result(dispatched.routing, y.dtype, y.shape[1])
-    routing = dispatched.routing
-    _combine[(programs(),)](
-        *given, out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
-        exchange.received, **constants, num_warps=8,
-    )  # fmt: skip
-    return out
+    refuse_gradients("combine", y)
+    return run("combine", y, dispatched, weighted, buffer)
 
 
 def combine_send(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
+    refuse_gradients("combine_send", y)
     exchange, constants, given = _prepare("combine_send", y, dispatched, weighted, buffer)
     del constants["L"], constants["TAKEN"]
     _combine_send[(programs(),)](*given, exchange.messages, exchange.slots, exchange.sent, **constants, num_warps=8)
@@ -206,6 +201,18 @@ def combine_receive(sent: Combining) -> torch.Tensor:
     _combine_receive[(programs(),)](
         out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.received,
         **constants, num_warps=8,
+    )  # fmt: skip
+    return out
+
+
+def run(function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int) -> torch.Tensor:
+    """Combine, with or without gradients."""
+    exchange, constants, given = _prepare(function, y, dispatched, weighted, buffer)
+    routing = dispatched.routing
+    out = _result(routing, y.dtype, y.shape[1])
+    _combine[(programs(),)](
+        *given, out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
+        exchange.received, **constants, num_warps=8,
     )  # fmt: skip
     return out
 
@@ -232,7 +239,7 @@ def _constants(routing: Routing, dtype: torch.dtype, hidden: int) -> dict[str, A
     return {
         "MEMBERS": routing.members, "K": routing.top_k, "L": routing.local_experts, "MAX_TOKENS": routing.max_tokens,
         "WORDS": words, "DTYPE": _TYPES[dtype], "BLOCK": block_of(words, 2048),
-        "TAKEN": block_of(words, max(256, min(2048, 8192 // pes))),
+        "TAKEN": block_of(words, max(256, min(2048, 4096 // pes))),
     }  # fmt: skip
 
 

@@ -18,6 +18,8 @@ their own as well, between which the GPU computes something else.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +35,11 @@ from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["Dispatched", "Sent", "dispatch", "dispatch_receive", "dispatch_send"]
+__all__ = ["Dispatched", "Sent", "dispatch", "dispatch_receive", "dispatch_send", "result_of", "run"]
+
+
+_OPTIONS = {"num_warps": 8, "debug": True, "sanitize_overflow": False}
+"""Of launches. ``debug`` keeps the kernels' assertions, which name a mistake that only the GPU sees."""
 
 
 class Dispatched(NamedTuple):
@@ -121,7 +127,7 @@ def _send_counts(
         sent = tl.zeros(columns.shape, tl.int32)
         for first in range(0, n_tokens, TOKENS):
             chosen = _ids_of(ids, first + tl.arange(0, TOKENS), n_tokens, K, KP)
-            tl.device_assert((chosen >= -1) & (chosen < N * L), "dispatch: an expert id is not in [-1, num_experts)")
+            assert (chosen >= -1) & (chosen < N * L), "dispatch: an expert id is not in [-1, num_experts)"
             local = chosen.to(tl.int32) - pe * L
             hits = tl.sum((local[:, :, None] == columns[None, None, :]).to(tl.int32), axis=0)
             there = tl.max(((local >= 0) & (local < L)).to(tl.int32), axis=1)
@@ -215,7 +221,7 @@ def _receive(
     offsets_of = tl.cumsum(padded, axis=0) - padded
     messages = tl.sum(tl.where((columns == L)[None, :] & (pes < N)[:, None], arrived, 0), axis=1)
     if tl.program_id(0) == 0:
-        tl.device_assert(tl.sum(padded) <= capacity, "dispatch: more rows arrive than capacity")
+        assert tl.sum(padded) <= capacity, "dispatch: more rows arrive than capacity"
         tl.store(out_counts + columns, totals, mask=columns < L)
         tl.store(out_offsets + columns, offsets_of, mask=columns <= L)
         tl.store(rows + pes, messages, mask=pes < N)
@@ -265,7 +271,7 @@ def _receive(
     tl.store(numbers + tl.program_id(0), number)
 
 
-@triton.jit(debug=True)
+@triton.jit
 def _dispatch_send(
     x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
@@ -278,7 +284,7 @@ def _dispatch_send(
     )  # fmt: skip
 
 
-@triton.jit(debug=True)
+@triton.jit
 def _dispatch_receive(
     out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
     capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
@@ -291,7 +297,7 @@ def _dispatch_receive(
     )  # fmt: skip
 
 
-@triton.jit(debug=True)
+@triton.jit
 def _dispatch(
     x, scales, ids, weights, n_tokens, sent_numbers,
     out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
@@ -346,17 +352,10 @@ def dispatch(
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
         RuntimeError: the last dispatch in these slots has been sent but not received; or a CUDA graph is captured
-            before a first run of the same sizes. AssertionError: in the CPU world, an id is out of range.
+            before a first run of the same sizes. In the CPU world also: an id is out of range.
     """
     routing = check_routing("dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity)
-    n_scales = check_scales("dispatch", x, scales)
-    exchange, constants, given = _prepare("dispatch", x, scales, routing, buffer)
-    result = _result(routing, x.dtype, x.shape[1], n_scales)
-    _dispatch[(programs(),)](
-        *given, exchange.sent, *_outputs(result), exchange.received, exchange.messages, exchange.slots,
-        ALIGN=align, **constants, **_sending(routing), num_warps=8,
-    )  # fmt: skip
-    return result
+    return run("dispatch", x, scales, routing, buffer, new=torch.empty)
 
 
 def dispatch_send(
@@ -380,7 +379,7 @@ def dispatch_send(
     n_scales = check_scales("dispatch_send", x, scales)
     exchange, constants, given = _prepare("dispatch_send", x, scales, routing, buffer)
     _dispatch_send[(programs(),)](
-        *given, exchange.messages, exchange.slots, exchange.sent, **constants, **_sending(routing), num_warps=8
+        *given, exchange.messages, exchange.slots, exchange.sent, **constants, **_sending(routing), **_OPTIONS
     )
     exchange.in_flight.add(exchange.name)
     return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
@@ -394,11 +393,31 @@ def dispatch_receive(sent: Sent) -> Dispatched:
     """
     exchange, routing = sent.exchange, sent.routing
     exchange.receive("dispatch_receive")
-    result = _result(routing, sent.dtype, sent.hidden, sent.n_scales)
+    result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
     constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
     _dispatch_receive[(programs(),)](
         *_outputs(result), exchange.messages, exchange.slots, exchange.received, ALIGN=routing.align, **constants,
-        num_warps=8,
+        **_OPTIONS,
+    )  # fmt: skip
+    return result
+
+
+def run(
+    function: str,
+    x: torch.Tensor,
+    scales: torch.Tensor | None,
+    routing: Routing,
+    buffer: int,
+    *,
+    new: Callable[..., torch.Tensor],
+) -> Dispatched:
+    """Dispatch, after ``routing`` has been checked; ``new`` makes the results, ``torch.empty`` or ``torch.zeros``."""
+    n_scales = check_scales(function, x, scales)
+    exchange, constants, given = _prepare(function, x, scales, routing, buffer)
+    result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
+    _dispatch[(programs(),)](
+        *given, exchange.sent, *_outputs(result), exchange.received, exchange.messages, exchange.slots,
+        ALIGN=routing.align, **constants, **_sending(routing), **_OPTIONS,
     )  # fmt: skip
     return result
 
@@ -436,9 +455,12 @@ def _sending(routing: Routing) -> dict[str, int]:
     return {"TOKENS": max(1, min(128, 8192 // (kp * max(kp, pes)))), "COUNTED": max(1, min(128, 8192 // (kp * local)))}
 
 
-def _result(routing: Routing, dtype: torch.dtype, hidden: int, n_scales: int) -> Dispatched:
+def result_of(
+    routing: Routing, dtype: torch.dtype, hidden: int, n_scales: int, new: Callable[..., torch.Tensor]
+) -> Dispatched:
+    """Tensors for the results of a dispatch."""
     capacity, messages, local = routing.capacity, routing.members.size * routing.max_tokens, routing.local_experts
-    new = routing.ids.new_empty
+    new = functools.partial(new, device=routing.ids.device)
     f32, i32 = torch.float32, torch.int32
     return Dispatched(
         x=new(capacity, hidden, dtype=dtype),

@@ -1,0 +1,29 @@
+"""Mistakes that only a kernel sees, on every PE, in slots of their own, since the exchanges are not completed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from harness import main as run
+from harness import raises
+
+from triton_dist.kernels import moe
+
+
+def check_moe_ids_out_of_range(world: Any) -> None:
+    for i, wrong in enumerate((world.n_pes, -2, 1 << 40)):
+        ids = torch.tensor([[0], [wrong]])
+        with raises(RuntimeError, r"moe/dispatch\.py:\d+: .*an expert id is not in \[-1, num_experts\)"):
+            moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=2, buffer=i)
+
+
+def check_moe_more_rows_than_capacity(world: Any) -> None:
+    ids = torch.arange(2 * world.n_pes)[:, None] % world.n_pes
+    x = torch.ones(len(ids), 8)
+    with raises(RuntimeError, "more rows arrive than capacity"):
+        moe.dispatch(x, ids, num_experts=world.n_pes, max_tokens=len(ids), capacity=2 * world.n_pes - 1)
+
+
+if __name__ == "__main__":
+    run(globals())

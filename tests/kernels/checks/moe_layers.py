@@ -1,0 +1,221 @@
+"""Grouped GEMMs, layers of experts and their gradients, against one process that has all tokens and all experts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from harness import main as run
+from harness import raises
+
+from triton_dist.kernels import moe
+from triton_dist.kernels.moe import functional
+from triton_dist.nn import MoE
+
+FP8 = torch.float8_e4m3fn
+OPS: Any = torch.ops.triton_dist
+
+
+def whole(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Small integers; the same on every PE."""
+    return torch.randint(-2, 3, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+def leaf(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_()
+
+
+def same(found: torch.Tensor | None, expected: torch.Tensor | None, tolerance: float = 1e-4) -> None:
+    assert found is not None and expected is not None
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def groups(counts: list[int], align: int = 1) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Offsets, counts and the end of groups of rows."""
+    offsets = [0]
+    for count in counts:
+        offsets.append(offsets[-1] + -(-count // align) * align)
+    return torch.tensor(offsets, dtype=torch.int32), torch.tensor(counts, dtype=torch.int32), offsets[-1]
+
+
+def reference(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    out = a.new_zeros(a.shape[0], b.shape[2])
+    for e, (begin, count) in enumerate(zip(offsets.tolist(), counts.tolist(), strict=False)):
+        out = out.index_put((torch.arange(begin, begin + count),), a[begin : begin + count] @ b[e])
+    return out
+
+
+def check_moe_grouped_gemm(world: Any) -> None:
+    for counts, align, inner, columns in (([5, 0, 33, 1], 1, 40, 24), ([0, 64], 32, 7, 65), ([0, 0], 1, 8, 8)):
+        offsets, counted, end = groups(counts, align)
+        a, b = whole(end + 3, inner, seed=1), whole(len(counts), inner, columns, seed=2)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for by_columns in (False, True):
+                matrices = b.to(dtype)
+                matrices = matrices.transpose(1, 2).contiguous().transpose(1, 2) if by_columns else matrices
+                out = torch.full((end + 3, columns), 7.0, dtype=dtype)
+                found = moe.grouped_gemm(a.to(dtype), matrices, offsets, counted, out=out)
+                expected = reference(a, b, offsets, counted)
+                used = torch.zeros(end + 3, dtype=torch.bool)
+                for begin, count in zip(offsets.tolist(), counts, strict=False):
+                    used[begin : begin + count] = True
+                same(found[used], expected[used].to(dtype))
+                assert (found[~used] == 7).all()
+
+
+def check_moe_grouped_gemm_fp8(world: Any) -> None:
+    offsets, counts, end = groups([3, 17])
+    a, b = whole(end, 200, seed=1).to(FP8), whole(2, 200, 136, seed=2).to(FP8)
+    x, y = a.float(), b.float()
+    of_rows, of_columns = whole(end, 1, seed=3) + 3, whole(2, 136, seed=4) + 3
+    found = moe.grouped_gemm(a, b, offsets, counts, a_scales=of_rows, b_scales=of_columns, out_dtype=torch.float32)
+    same(found, reference(x * of_rows, y * of_columns[:, None, :], offsets, counts))
+    of_rows, of_blocks = whole(end, 2, seed=5) + 3, whole(2, 2, 2, seed=6) + 3
+    found = moe.grouped_gemm(a, b, offsets, counts, a_scales=of_rows, b_scales=of_blocks)
+    wide = of_blocks.repeat_interleave(128, 1).repeat_interleave(128, 2)[:, :136, :200].transpose(1, 2)
+    expected = reference(x * of_rows.repeat_interleave(128, 1)[:, :200], y * wide, offsets, counts)
+    same(found.float(), expected.bfloat16().float(), 1e-2)
+    assert found.dtype == torch.bfloat16
+
+
+def check_moe_grouped_gemm_mistakes(world: Any) -> None:
+    offsets, counts, end = groups([2, 3])
+    a, b = whole(end, 8), whole(2, 8, 8)
+    for text, arguments, options in (
+        ("a must be a tensor of 2 dimensions", (b, b, offsets, counts), {}),
+        ("matrices of b are", (a[:, :7].contiguous(), b, offsets, counts), {}),
+        ("counts must be", (a, b, offsets, counts[:1]), {}),
+        ("counts must be", (a, b, offsets, counts.long()), {}),
+        ("offsets must be", (a, b, offsets[:1], counts), {}),
+        ("contiguous rows or columns", (a, b[:, ::2, ::2], offsets, counts), {}),
+        ("out must be", (a, b, offsets, counts), {"out": whole(1, 8)}),
+        ("cannot give a result", (a, b, offsets, counts), {"out_dtype": torch.bfloat16}),
+        ("for operands of fp8", (a, b, offsets, counts), {"a_scales": a, "b_scales": b}),
+        ("scales must be", (a.to(FP8), b.to(FP8), offsets, counts), {"a_scales": a, "b_scales": b}),
+    ):
+        if text == "contiguous rows or columns":
+            arguments = (a[:, :4].contiguous(), *arguments[1:])
+        with raises(ValueError, text):
+            moe.grouped_gemm(*arguments, **options)
+
+
+def routed(world: Any, tokens: int, experts: int, top_k: int, seed: int) -> tuple[torch.Tensor, ...]:
+    """Of all PEs: tokens, ids and weights, a row of each for a PE."""
+    n = world.n_pes
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.rand(n, tokens, experts, generator=generator).topk(top_k, dim=-1).indices
+    return whole(n, tokens, 8, seed=seed) / 4, ids, torch.rand(n, tokens, top_k, generator=generator)
+
+
+def dense(
+    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, w13: torch.Tensor, w2: torch.Tensor
+) -> torch.Tensor:
+    """The layer for tokens [T, hidden], by one process."""
+    gate, up = torch.einsum("th,eih->tei", x, w13).chunk(2, dim=-1)
+    of_all = torch.einsum("tei,ehi->teh", torch.nn.functional.silu(gate) * up, w2)
+    chosen = of_all.gather(1, ids[:, :, None].expand(-1, -1, x.shape[1]))
+    return (chosen * weights[:, :, None]).sum(dim=1)
+
+
+def check_moe_layer_and_gradients(world: Any) -> None:
+    n, me = world.n_pes, world.pe
+    experts = 2 * n
+    for seed in range(2):
+        x, ids, weights = routed(world, 5, experts, 2, seed)
+        w13, w2 = whole(experts, 12, 8, seed=8) / 4, whole(experts, 8, 6, seed=9) / 4
+        given = [leaf(x[me]), leaf(weights[me]), leaf(w13[2 * me : 2 * me + 2]), leaf(w2[2 * me : 2 * me + 2])]
+        out = moe.moe_layer(given[0], ids[me], given[1], *given[2:], num_experts=experts, max_tokens=6)
+        all_of = [leaf(tensor) for tensor in (x, weights, w13, w2)]
+        outs = [dense(all_of[0][pe], ids[pe], all_of[1][pe], *all_of[2:]) for pe in range(n)]
+        same(out, outs[me])
+        (out * whole(5, 8, seed=me)).sum().backward()
+        sum((part * whole(5, 8, seed=pe)).sum() for pe, part in enumerate(outs)).backward()
+        same(given[0].grad, all_of[0].grad[me])
+        same(given[1].grad, all_of[1].grad[me])
+        for mine, expected in zip(given[2:], all_of[2:], strict=True):
+            same(mine.grad, expected.grad[2 * me : 2 * me + 2])
+
+
+def check_moe_opcheck(world: Any) -> None:
+    n, me = world.n_pes, world.pe
+    x, ids, weights = routed(world, 3, 2 * n, 2, 0)
+    sizes = (2 * n, 4, 1, 4 * n * 2, n, "")
+    torch.library.opcheck(OPS.moe_dispatch.default, (leaf(x[me]), ids[me], weights[me], None, *sizes))
+    received = OPS.moe_dispatch(x[me], ids[me], weights[me], torch.rand(3, 2), *sizes)
+    y = leaf(received[0])
+    torch.library.opcheck(OPS.moe_combine.default, (y, ids[me], leaf(weights[me]), *received[4:], True, *sizes))
+    b = leaf(whole(2, 8, 4))
+    torch.library.opcheck(OPS.moe_grouped_gemm.default, (y, b, received[3], received[2]))
+    torch.library.opcheck(OPS.moe_grouped_weight_grad.default, (y.detach(), whole(len(y), 4), received[3], received[2]))
+
+
+def check_moe_compiled(world: Any) -> None:
+    layer = MoE(8, 6, num_experts=2 * world.n_pes, top_k=2, max_tokens=8)
+    x = whole(7, 8, seed=world.pe)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    same(compiled(x), layer(x))
+    compiled(x).sum().backward()
+    assert layer.w13.grad is not None and layer.gate.grad is not None
+
+
+def check_moe_modules(world: Any) -> None:
+    n, me = world.n_pes, world.pe
+    for options in (
+        {},
+        {"norm_topk_prob": False, "shared_intermediate": 4},
+        {"scoring": "sigmoid", "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.5},
+    ):
+        torch.manual_seed(0)
+        layer = MoE(8, 6, num_experts=4 * n, top_k=2, max_tokens=8, **options)
+        w13, w2 = whole(4 * n, 12, 8, seed=1) / 4, whole(4 * n, 8, 6, seed=2) / 4
+        with torch.no_grad():
+            layer.w13.copy_(w13[4 * me : 4 * me + 4])
+            layer.w2.copy_(w2[4 * me : 4 * me + 4])
+            if layer.bias is not None:
+                layer.bias.copy_(whole(4 * n, seed=3))
+        x = whole(2, 3, 8, seed=10 + me)
+        found = layer(x)
+        tokens = x.view(-1, 8)
+        expected = dense(tokens, *layer.route(tokens), w13, w2)
+        if layer.shared_up is not None:
+            gate, up = layer.shared_up(tokens).chunk(2, dim=-1)
+            expected = expected + layer.shared_down(torch.nn.functional.silu(gate) * up)
+        same(found, expected.view(2, 3, 8))
+    same(layer(x[:, :0]), x[:, :0])
+
+
+def check_moe_routing(world: Any) -> None:
+    """Groups are chosen by their two best, and the bias counts in the choice only."""
+    logits = torch.tensor([[3.0, -9.0, 2.0, 1.9, 0.0, 0.1]])
+    ids, weights = moe.group_limited_top_k(logits, 2, n_group=3, topk_group=1, norm_topk_prob=False)
+    assert ids.tolist() == [[2, 3]]
+    same(weights, torch.sigmoid(logits[:, 2:4]))
+    ids, weights = moe.group_limited_top_k(
+        logits, 1, bias=torch.tensor([0, 9.0, 0, 0, 0, 0]), routed_scaling_factor=2.0
+    )
+    assert ids.tolist() == [[1]] and weights.tolist() == [[2.0]]
+    ids, weights = moe.softmax_top_k(logits, 2)
+    assert ids.tolist() == [[0, 2]]
+    same(weights.sum(), torch.tensor(1.0))
+
+
+def check_moe_no_gradient_is_lost(world: Any) -> None:
+    n = world.n_pes
+    x, ids = leaf(whole(2, 8)), torch.zeros(2, 1, dtype=torch.int64)
+    options: dict[str, Any] = {"num_experts": n, "max_tokens": 2}
+    with raises(ValueError, "dispatch: a tensor requires a gradient", r"kernels\.moe\.functional"):
+        moe.dispatch(x, ids, **options)
+    received = functional.dispatch(x, ids, **options)
+    with raises(ValueError, "combine: a tensor requires a gradient"):
+        moe.combine(received.x, received)
+    assert received.x.requires_grad and not received.weights.requires_grad
+    with raises(ValueError, "have no gradient here"):
+        functional.dispatch(leaf(whole(2, 16).to(FP8)), ids, **options)
+    with raises(ValueError, "scoring must be"):
+        MoE(8, 8, num_experts=n, top_k=1, max_tokens=1, scoring="max")
+    with raises(ValueError, "w13 must be"):
+        moe.moe_layer(x, ids, torch.ones(2, 1), whole(1, 8, 8), whole(1, 8, 8), **options)
+
+
+if __name__ == "__main__":
+    run(globals())

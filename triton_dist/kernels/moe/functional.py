@@ -1,0 +1,274 @@
+"""Operations on experts for models in PyTorch: each returns new tensors, has gradients and is traced by torch.compile.
+
+    received = functional.dispatch(x, ids, weights, num_experts=128, max_tokens=256)
+    y = functional.grouped_gemm(received.x, w, received.offsets, received.counts)
+    out = functional.combine(y, received, weights)
+
+Each calls an operator of ``torch.ops.triton_dist``. The backward of dispatch is combine, and the other way round: both
+are *collective*, on the current stream, so on every PE the same tensors require gradients. Rows that no token fills are
+zeros, in what dispatch and the GEMM return here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.moe.arguments import Routing, check_routing, most_rows
+from triton_dist.kernels.moe.combine import run as run_combine
+from triton_dist.kernels.moe.dispatch import Dispatched, result_of
+from triton_dist.kernels.moe.dispatch import run as run_dispatch
+from triton_dist.kernels.moe.grouped_gemm import grouped_gemm as multiply
+from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
+from triton_dist.kernels.protocols.members import Members
+
+__all__ = ["combine", "dispatch", "grouped_gemm"]
+
+_ops: Any = torch.ops.triton_dist
+
+_SIZES = "int num_experts, int max_tokens, int align, int capacity, int group_size, str group_name"
+
+
+# ---- dispatch
+
+
+def dispatch(
+    x: torch.Tensor,
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor | None = None,
+    *,
+    num_experts: int,
+    max_tokens: int,
+    scales: torch.Tensor | None = None,
+    align: int = 1,
+    capacity: int | None = None,
+    group: Any = None,
+) -> Dispatched:
+    """:func:`triton_dist.kernels.moe.dispatch`, with a gradient of ``x``, which is a :func:`combine`.
+
+    ``topk_weights`` get their gradient from :func:`combine`; the result's ``weights`` have none. fp8 has none either.
+    """
+    size, name = groups.resolve(group)
+    if topk_weights is None:
+        topk_weights = torch.ones(topk_ids.shape, device=topk_ids.device)
+    local = num_experts // max(size, 1)
+    if capacity is None:
+        capacity = most_rows(size, max_tokens, topk_ids.shape[-1], local, align)
+    sizes = (num_experts, max_tokens, align, capacity, size, name)
+    results = _ops.moe_dispatch(x, topk_ids, topk_weights.detach(), scales, *sizes)
+    routing = _routing(topk_ids, topk_weights.detach(), sizes)
+    return Dispatched(results[0], None if scales is None else results[1], *results[2:], routing)
+
+
+def _routing(ids: torch.Tensor, weights: torch.Tensor, sizes: tuple[Any, ...]) -> Routing:
+    num_experts, max_tokens, align, capacity, size, _ = sizes
+    return Routing(ids, weights, Members(0, 1, size), num_experts // max(size, 1), max_tokens, align, capacity)
+
+
+def _sizes(routing: Routing, name: str) -> tuple[Any, ...]:
+    size = routing.members.size
+    return routing.local_experts * size, routing.max_tokens, routing.align, routing.capacity, size, name
+
+
+@torch.library.custom_op(
+    "triton_dist::moe_dispatch",
+    mutates_args=(),
+    schema=f"(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor? scales, {_SIZES}) ->"
+    " (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def _dispatch(
+    x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor, scales: torch.Tensor | None, *sizes: Any
+) -> tuple[torch.Tensor, ...]:
+    groups.check("dispatch", *sizes[-2:])
+    x, topk_ids, topk_weights = x.contiguous(), topk_ids.contiguous(), topk_weights.contiguous()
+    scales = None if scales is None else scales.contiguous()
+    routing = check_routing("dispatch", x, topk_ids, topk_weights, *sizes[:4])
+    result = run_dispatch("dispatch", x, scales, routing, 0, new=torch.zeros)
+    return result.x, x.new_empty(0) if result.scales is None else result.scales, *result[2:10]
+
+
+@_dispatch.register_fake
+def _dispatch_fake(
+    x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor, scales: torch.Tensor | None, *sizes: Any
+) -> tuple[torch.Tensor, ...]:
+    groups.check("dispatch", *sizes[-2:])
+    if x.dim() != 2 or topk_ids.dim() != 2 or (scales is not None and scales.dim() != 2):
+        raise ValueError("dispatch: x, topk_ids and scales must have two dimensions")
+    n_scales = 0 if scales is None else scales.shape[1]
+    routing = _routing(topk_ids, topk_weights, sizes)
+    result = result_of(routing, x.dtype, x.shape[1], n_scales, torch.empty)
+    return result.x, x.new_empty(0) if result.scales is None else result.scales, *result[2:10]
+
+
+def _dispatch_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, ids, weights, _, *sizes = inputs
+    if x.dtype in FP8 and ctx.needs_input_grad[0]:
+        raise ValueError(f"dispatch: rows of {x.dtype} have no gradient here: pass a detached tensor")
+    ctx.mark_non_differentiable(output[1], output[4], output[7])
+    ctx.save_for_backward(ids, weights, *output[4:10])
+    ctx.sizes = sizes
+
+
+def _dispatch_backward(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple[Any, ...]:
+    return _ops.moe_combine(grad, *ctx.saved_tensors, False, *ctx.sizes), *[None] * 9
+
+
+_dispatch.register_autograd(_dispatch_backward, setup_context=_dispatch_setup)
+
+
+# ---- combine
+
+
+def combine(
+    y: torch.Tensor,
+    dispatched: Dispatched,
+    topk_weights: torch.Tensor | None = None,
+    *,
+    weighted: bool = True,
+    group: Any = None,
+) -> torch.Tensor:
+    """:func:`triton_dist.kernels.moe.combine`, with gradients of ``y``, which are dispatched, and of the weights.
+
+    Args:
+        topk_weights: those that were dispatched, if they want a gradient.
+    """
+    routing = dispatched.routing
+    weights = routing.weights if topk_weights is None else topk_weights
+    sizes = _sizes(routing, groups.resolve(group)[1])
+    result: torch.Tensor = _ops.moe_combine(y, routing.ids, weights, *dispatched[4:10], weighted, *sizes)
+    return result
+
+
+@torch.library.custom_op(
+    "triton_dist::moe_combine",
+    mutates_args=(),
+    schema="(Tensor y, Tensor topk_ids, Tensor topk_weights, Tensor weights, Tensor choices, Tensor positions, Tensor"
+    f" row_weights, Tensor row_tokens, Tensor rows, bool weighted, {_SIZES}) -> Tensor",
+)
+def _combine(y: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor, *rest: Any) -> torch.Tensor:
+    *received, weighted = rest[:7]
+    sizes = rest[7:]
+    groups.check("combine", *sizes[-2:])
+    y = y.contiguous()
+    routing = _routing(topk_ids.contiguous(), topk_weights, sizes)
+    return run_combine("combine", y, Dispatched(y, None, y, y, *received, routing), weighted, 0)
+
+
+@_combine.register_fake
+def _combine_fake(y: torch.Tensor, topk_ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+    groups.check("combine", *rest[-2:])
+    return y.new_empty(topk_ids.shape[0], y.shape[1])
+
+
+def _combine_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    y, *routed, weighted = inputs[:10]
+    ctx.save_for_backward(y if ctx.needs_input_grad[2] else None, *routed)
+    ctx.weighted, ctx.sizes, ctx.dtype = weighted, inputs[10:], y.dtype
+
+
+def _combine_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    y, ids, topk_weights, *received = ctx.saved_tensors
+    weights, choices = received[:2]
+    # The same routing gives each row the same place.
+    rows = _ops.moe_dispatch(grad.to(ctx.dtype), ids, topk_weights, None, *ctx.sizes)[0]
+    grad_y = grad_weights = None
+    if ctx.needs_input_grad[0]:
+        grad_y = (rows.float() * weights[:, None]).to(ctx.dtype) if ctx.weighted else rows
+    if ctx.needs_input_grad[2] and ctx.weighted:
+        # A row of one number for each choice, all but the row's own zero: a row of at least 16 bytes.
+        of_row = (rows.float() * y.float()).sum(dim=-1, keepdim=True)
+        width = -(-ids.shape[1] // 4) * 4
+        by_choice = of_row.new_zeros(len(of_row), width).scatter_(1, choices[:, None].long(), of_row)
+        summed = _ops.moe_combine(by_choice, ids, topk_weights, *received, False, *ctx.sizes)
+        grad_weights = summed[:, : ids.shape[1]]
+    return grad_y, None, grad_weights, *[None] * 13
+
+
+_combine.register_autograd(_combine_backward, setup_context=_combine_setup)
+
+
+# ---- grouped GEMM
+
+
+def grouped_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offsets: torch.Tensor,
+    counts: torch.Tensor,
+    *,
+    a_scales: torch.Tensor | None = None,
+    b_scales: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """:func:`triton_dist.kernels.moe.grouped_gemm`, with gradients of ``a`` and ``b``. fp8 has none."""
+    result: torch.Tensor = _ops.moe_grouped_gemm(a, b, offsets, counts, a_scales, b_scales, out_dtype)
+    return result
+
+
+@torch.library.custom_op(
+    "triton_dist::moe_grouped_gemm",
+    mutates_args=(),
+    schema="(Tensor a, Tensor b, Tensor offsets, Tensor counts, Tensor? a_scales=None, Tensor? b_scales=None,"
+    " ScalarType? out_dtype=None) -> Tensor",
+)
+def _grouped_gemm(
+    a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor, *options: Any
+) -> torch.Tensor:
+    given = _gemm_options(*options)
+    if a.dim() == 2 and a.stride(1) != 1:
+        a = a.contiguous()
+    out = torch.zeros_like(_grouped_gemm_fake(a, b, offsets, counts, *options))
+    return multiply(a, b, offsets, counts, out=out, **given)
+
+
+def _gemm_options(a_scales: Any = None, b_scales: Any = None, out_dtype: Any = None) -> dict[str, Any]:
+    """The last arguments. (Dispatching drops those that are defaults.)"""
+    return {"a_scales": a_scales, "b_scales": b_scales, "out_dtype": out_dtype}
+
+
+@_grouped_gemm.register_fake
+def _grouped_gemm_fake(
+    a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor, *options: Any
+) -> torch.Tensor:
+    if a.dim() != 2 or b.dim() != 3:
+        raise ValueError(f"grouped_gemm: a must be [R, K] and b [L, K, N], got {tuple(a.shape)} and {tuple(b.shape)}")
+    dtype = _gemm_options(*options)["out_dtype"] or (torch.bfloat16 if a.dtype in FP8 else a.dtype)
+    return a.new_empty(a.shape[0], b.shape[2], dtype=dtype)
+
+
+def _grouped_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    a, b, offsets, counts, *_ = inputs
+    if a.dtype in FP8:
+        raise ValueError(f"grouped_gemm: operands of {a.dtype} have no gradient here: pass detached tensors")
+    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b, offsets, counts)
+
+
+def _grouped_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b, offsets, counts = ctx.saved_tensors
+    grad_a = _ops.moe_grouped_gemm(grad, b.transpose(1, 2), offsets, counts) if ctx.needs_input_grad[0] else None
+    grad_b = _ops.moe_grouped_weight_grad(a, grad, offsets, counts) if ctx.needs_input_grad[1] else None
+    return grad_a, grad_b, *[None] * 5
+
+
+_grouped_gemm.register_autograd(_grouped_gemm_backward, setup_context=_grouped_gemm_setup)
+
+
+@torch.library.custom_op(
+    "triton_dist::moe_grouped_weight_grad",
+    mutates_args=(),
+    schema="(Tensor a, Tensor grad, Tensor offsets, Tensor counts) -> Tensor",
+)
+def _grouped_weight_grad(
+    a: torch.Tensor, grad: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor
+) -> torch.Tensor:
+    return grouped_weight_grad(a.contiguous(), grad.contiguous(), offsets, counts)
+
+
+@_grouped_weight_grad.register_fake
+def _grouped_weight_grad_fake(
+    a: torch.Tensor, grad: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor
+) -> torch.Tensor:
+    return a.new_empty(counts.shape[0], a.shape[1], grad.shape[1])

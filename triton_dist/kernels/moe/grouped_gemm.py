@@ -1,0 +1,246 @@
+"""Grouped GEMM: rows that are grouped by expert, each group times its expert's matrix. In plain Triton, for any GPU.
+
+``c[r] = a[r] · b[e]`` for the rows r of expert e, which begin at ``offsets[e]``; there are ``counts[e]`` of them. Both
+are read on the GPU, so the number of tiles is not known to the host: the kernel is persistent. Its programs take tiles
+round-robin, expert by expert, and within an expert column by column of tiles, so that programs that run at the same
+time share columns of one expert's matrix. Rows behind a group's last are not computed.
+
+Operands of fp8 have scales: of rows and columns, which multiply the result, or of blocks of 128 along K (1 x 128 of a,
+128 x 128 of b), by which the partial sum of every 128 products is multiplied. Sums are float32.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+from triton_dist.kernels.device import gpu
+from triton_dist.kernels.gemm.fp8 import FP8, check_capability
+from triton_dist.kernels.gemm.portable import blocks, programs
+from triton_dist.kernels.moe.arguments import check_on_device
+
+__all__ = ["SCALE_BLOCK", "check_groups", "grouped_gemm", "grouped_weight_grad"]
+
+SCALE_BLOCK = 128
+"""How many elements share a scale of a block."""
+
+_FLOATS = (torch.bfloat16, torch.float16, torch.float32)
+
+
+@triton.jit
+def _tile_of_group(
+    a, b, c, a_scales, b_scales, expert, begin, rows_here, row, column, N, K, a_step, b_step, b_row, b_column,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
+):  # fmt: skip
+    rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
+    inner = tl.arange(0, BLOCK_K)
+    # Behind the last row and column are the first ones once more, which need no mask: what they give is not stored.
+    a_rows = begin + rows % rows_here
+    b_columns = columns % N
+    a_at = a + a_rows.to(tl.int64)[:, None] * a_step + inner[None, :]
+    b_at = b + expert.to(tl.int64) * b_step + b_columns.to(tl.int64)[None, :] * b_column
+    b_at += inner.to(tl.int64)[:, None] * b_row
+    k_blocks = tl.cdiv(K, BLOCK_K)
+    sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for k in range(k_blocks):
+        there = inner < K - k * BLOCK_K
+        x = tl.load(a_at, mask=there[None, :], other=0.0)
+        y = tl.load(b_at, mask=there[:, None], other=0.0)
+        if SCALES == "blocks":
+            # Blocks along K are those of the scales.
+            scale_a = tl.load(a_scales + a_rows.to(tl.int64) * k_blocks + k)
+            n_blocks = tl.cdiv(N, BLOCK_K)
+            scale_b = tl.load(b_scales + (expert.to(tl.int64) * n_blocks + b_columns // BLOCK_K) * k_blocks + k)
+            sums += tl.dot(x, y, input_precision="ieee") * scale_a[:, None] * scale_b[None, :]
+        else:
+            sums = tl.dot(x, y, sums, input_precision="ieee")
+        a_at += BLOCK_K
+        b_at += BLOCK_K * b_row
+    if SCALES == "rows":
+        scale_a = tl.load(a_scales + a_rows)
+        scale_b = tl.load(b_scales + expert.to(tl.int64) * N + b_columns)
+        sums *= scale_a[:, None] * scale_b[None, :]
+    at = c + (begin + rows).to(tl.int64)[:, None] * N + columns[None, :]
+    tl.store(at, sums.to(c.dtype.element_ty), mask=(rows < rows_here)[:, None] & (columns < N)[None, :])
+
+
+@triton.jit
+def _grouped(
+    a, b, c, a_scales, b_scales, offsets, counts, n_experts, N, K, a_step, b_step, b_row, b_column,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
+):  # fmt: skip
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    first = 0  # of the expert's tiles
+    for expert in range(n_experts):
+        rows_here = tl.load(counts + expert)
+        tiles_m = tl.cdiv(rows_here, BLOCK_M)
+        behind = first + tiles_m * tiles_n
+        while tile < behind:
+            row, column = (tile - first) % tiles_m, (tile - first) // tiles_m
+            _tile_of_group(
+                a, b, c, a_scales, b_scales, expert, tl.load(offsets + expert), rows_here, row, column, N, K, a_step,
+                b_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, SCALES,
+            )  # fmt: skip
+            tile += tl.num_programs(0)
+        first = behind
+
+
+@triton.jit
+def _weight_grad(
+    a, g, out, offsets, counts, n_experts, K, N, a_step, g_step,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Tiles of aᵀ · g, [K, N] for each expert; the sum is over the expert's rows."""
+    tiles_k, tiles_n = tl.cdiv(K, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in range(tl.program_id(0), n_experts * tiles_k * tiles_n, tl.num_programs(0)):
+        expert = tile // (tiles_k * tiles_n)
+        rows = tile // tiles_n % tiles_k * BLOCK_M + tl.arange(0, BLOCK_M)
+        columns = tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        begin, rows_here = tl.load(offsets + expert), tl.load(counts + expert)
+        sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(tl.cdiv(rows_here, BLOCK_K)):
+            inner = k * BLOCK_K + tl.arange(0, BLOCK_K)
+            at = (begin + inner).to(tl.int64)
+            there = inner < rows_here
+            x = tl.load(a + at[None, :] * a_step + rows[:, None], mask=(rows < K)[:, None] & there[None, :], other=0.0)
+            y = tl.load(
+                g + at[:, None] * g_step + columns[None, :], mask=there[:, None] & (columns < N)[None, :], other=0.0
+            )
+            sums = tl.dot(x, y, sums, input_precision="ieee")
+        place = out + expert.to(tl.int64) * K * N + rows.to(tl.int64)[:, None] * N + columns[None, :]
+        tl.store(place, sums.to(out.dtype.element_ty), mask=(rows < K)[:, None] & (columns < N)[None, :])
+
+
+def grouped_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offsets: torch.Tensor,
+    counts: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+    a_scales: torch.Tensor | None = None,
+    b_scales: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Each expert's rows of ``a`` times its matrix of ``b``, on this PE, on the current stream.
+
+    Args:
+        a: [R, K] with contiguous rows: bfloat16, float16, float32, float8_e4m3fn or float8_e5m2.
+        b: [L, K, N], of the same dtype (of either, if fp8); its rows or columns are contiguous.
+        offsets, counts: [L + 1] or [L] and [L] int32, as of :class:`~triton_dist.kernels.moe.Dispatched`: the rows of
+            expert e are ``offsets[e]`` to ``offsets[e] + counts[e]``, within ``a``.
+        out: [R, N], contiguous; by default a new tensor. Rows of no expert are left as they are.
+        a_scales, b_scales: for fp8, both or none, contiguous float32. Of rows and columns: [R, 1] and [L, N]; or of
+            blocks of 128: [R, ceil(K / 128)] and [L, ceil(N / 128), ceil(K / 128)].
+        out_dtype: bfloat16 (the default for fp8), float16 or float32; by default ``out``'s or ``a``'s.
+
+    Returns:
+        ``out``. Sums are float32, in the same order every time.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message says which and how.
+    """
+    rows, inner, columns = check_groups("grouped_gemm", a, b, offsets, counts)
+    dtype = out_dtype or (out.dtype if out is not None else torch.bfloat16 if a.dtype in FP8 else a.dtype)
+    if dtype not in _FLOATS or (a.dtype not in FP8 and dtype != a.dtype):
+        raise ValueError(f"grouped_gemm: operands of {a.dtype} cannot give a result of {dtype}")
+    if out is None:
+        out = a.new_empty(rows, columns, dtype=dtype)
+    check_on_device("grouped_gemm", out=out)
+    if out.shape != (rows, columns) or out.dtype != dtype:
+        raise ValueError(
+            f"grouped_gemm: out must be {(rows, columns)} of {dtype}, got shape {tuple(out.shape)} and {out.dtype}"
+        )
+    scales = _check_scales(a, b, a_scales, b_scales)
+    tile = blocks(dtype)
+    if triton_dist.kind() == "cpu" and a.dtype in FP8:
+        a, b = a.float(), b.float()  # as in gemm/portable.py
+    block_k = SCALE_BLOCK if scales == "blocks" else 32 if a.itemsize > 2 else 128 // a.itemsize
+    _grouped[(programs(),)](
+        a, b, out, out if a_scales is None else a_scales, out if b_scales is None else b_scales, offsets, counts,
+        counts.numel(), columns, inner, a.stride(0), *b.stride(), **tile, BLOCK_K=block_k, SCALES=scales,
+        num_warps=8, num_stages=3,
+    )  # fmt: skip
+    return out
+
+
+def grouped_weight_grad(
+    a: torch.Tensor, grad: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor
+) -> torch.Tensor:
+    """The gradient of ``b`` of :func:`grouped_gemm`: aᵀ · grad over each expert's rows, [L, K, N] of ``a``'s dtype."""
+    out = a.new_empty(counts.numel(), a.shape[1], grad.shape[1])
+    tile = blocks(a.dtype)
+    _weight_grad[(programs(),)](
+        a, grad, out, offsets, counts, counts.numel(), a.shape[1], grad.shape[1], a.stride(0), grad.stride(0), **tile,
+        BLOCK_K=32, num_warps=8, num_stages=3,
+    )  # fmt: skip
+    return out
+
+
+def check_groups(
+    function: str, a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor
+) -> tuple[int, int, int]:
+    """Check operands and groups, and return R, K and N."""
+    check_on_device(function, offsets=offsets, counts=counts)
+    for name, operand, dims in (("a", a, 2), ("b", b, 3)):
+        if not isinstance(operand, torch.Tensor) or operand.dim() != dims:
+            raise ValueError(f"{function}: {name} must be a tensor of {dims} dimensions, got {_shape(operand)}")
+        if operand.device != counts.device:
+            raise ValueError(f"{function}: {name} is on {operand.device}, and counts on {counts.device}")
+        if operand.dtype not in (*_FLOATS, *FP8):
+            raise ValueError(
+                f"{function}: {name} is of {operand.dtype}, which is none of the types that are multiplied"
+            )
+    if a.shape[1] != b.shape[1] or (a.dtype != b.dtype and not (a.dtype in FP8 and b.dtype in FP8)):
+        raise ValueError(
+            f"{function}: a is {tuple(a.shape)} of {a.dtype}, and the matrices of b are {tuple(b.shape[1:])} of"
+            f" {b.dtype}"
+        )
+    if a.stride(1) != 1 or 1 not in (b.stride(1), b.stride(2)):
+        raise ValueError(
+            f"{function}: a must have contiguous rows, and b contiguous rows or columns, got strides {a.stride()} and"
+            f" {b.stride()}"
+        )
+    local = b.shape[0]
+    if counts.dtype != torch.int32 or offsets.dtype != torch.int32 or counts.shape != (local,):
+        raise ValueError(
+            f"{function}: counts must be [{local}] of torch.int32, as b has {local} matrices, got {_shape(counts)}"
+            f" of {counts.dtype}; offsets are of {offsets.dtype}"
+        )
+    if offsets.shape not in ((local,), (local + 1,)):
+        raise ValueError(f"{function}: offsets must be [{local + 1}] or [{local}], got {_shape(offsets)}")
+    if a.dtype in FP8 and triton_dist.kind() == "gpu":
+        check_capability(function, a.dtype, gpu().name, gpu().capability)
+    return a.shape[0], a.shape[1], b.shape[2]
+
+
+def _check_scales(
+    a: torch.Tensor, b: torch.Tensor, a_scales: torch.Tensor | None, b_scales: torch.Tensor | None
+) -> str:
+    """What the scales are of: ``none``, ``rows`` or ``blocks``."""
+    if a_scales is None and b_scales is None:
+        return "none"
+    if a_scales is None or b_scales is None or a.dtype not in FP8:
+        raise ValueError("grouped_gemm: a_scales and b_scales are for operands of fp8, and go together")
+    check_on_device("grouped_gemm", a_scales=a_scales, b_scales=b_scales)
+    (rows, inner), (local, _, columns) = a.shape, b.shape
+    k_blocks, n_blocks = (-(-size // SCALE_BLOCK) for size in (inner, columns))
+    shapes = tuple(a_scales.shape), tuple(b_scales.shape)
+    if a_scales.dtype == torch.float32 and b_scales.dtype == torch.float32:
+        if shapes == ((rows, 1), (local, columns)):
+            return "rows"
+        if shapes == ((rows, k_blocks), (local, n_blocks, k_blocks)):
+            return "blocks"
+    raise ValueError(
+        f"grouped_gemm: scales must be [{rows}, 1] and [{local}, {columns}], or [{rows}, {k_blocks}] and"
+        f" [{local}, {n_blocks}, {k_blocks}], of torch.float32; got {shapes[0]} and {shapes[1]} of {a_scales.dtype} and"
+        f" {b_scales.dtype}"
+    )
+
+
+def _shape(value: object) -> str:
+    return str(tuple(value.shape)) if isinstance(value, torch.Tensor) else type(value).__name__

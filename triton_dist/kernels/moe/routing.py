@@ -1,0 +1,63 @@
+"""From a router's logits to experts and weights, as published models do it. Plain PyTorch, without communication."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["group_limited_top_k", "softmax_top_k"]
+
+
+def softmax_top_k(
+    logits: torch.Tensor, top_k: int, *, norm_topk_prob: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The most probable experts, and their probabilities. (Mixtral, Qwen3-MoE)
+
+    Args:
+        logits: [T, num_experts].
+        norm_topk_prob: divide the weights of a token by their sum.
+
+    Returns:
+        ids [T, top_k] int64, and weights [T, top_k] float32.
+    """
+    weights, ids = torch.softmax(logits.float(), dim=-1).topk(top_k, dim=-1)
+    if norm_topk_prob:
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+    return ids, weights
+
+
+def group_limited_top_k(
+    logits: torch.Tensor,
+    top_k: int,
+    *,
+    bias: torch.Tensor | None = None,
+    n_group: int = 1,
+    topk_group: int = 1,
+    norm_topk_prob: bool = True,
+    routed_scaling_factor: float = 1.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The best experts of the best groups of experts, by sigmoid scores. (DeepSeek-V3)
+
+    The score of a group is the sum of its two highest. ``bias`` balances the load: it counts where experts are chosen,
+    not in their weights.
+
+    Args:
+        logits: [T, num_experts].
+        bias: [num_experts].
+        n_group, topk_group: how many groups there are, and of how many experts may be chosen.
+        norm_topk_prob, routed_scaling_factor: divide the weights of a token by their sum, then multiply them.
+
+    Returns:
+        ids [T, top_k] int64, and weights [T, top_k] float32.
+    """
+    scores = torch.sigmoid(logits.float())
+    chosen_by = scores if bias is None else scores + bias
+    if n_group > 1:
+        grouped = chosen_by.unflatten(-1, (n_group, -1))
+        of_groups = grouped.topk(min(2, grouped.shape[-1]), dim=-1).values.sum(dim=-1)
+        best = torch.zeros_like(of_groups, dtype=torch.bool).scatter_(-1, of_groups.topk(topk_group, dim=-1).indices, 1)
+        chosen_by = grouped.masked_fill(~best.unsqueeze(-1), float("-inf")).flatten(-2)
+    ids = chosen_by.topk(top_k, dim=-1).indices
+    weights = scores.gather(-1, ids)
+    if norm_topk_prob:
+        weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
+    return ids, weights * routed_scaling_factor

@@ -1,0 +1,143 @@
+"""Modules of PyTorch whose parameters are spread over PEs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from triton_dist.kernels.functional.group import resolve
+from triton_dist.kernels.moe.layer import moe_layer
+from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
+from triton_dist.world.current import current_world
+
+__all__ = ["MoE"]
+
+
+class MoE(nn.Module):
+    """A layer of experts, of which every PE has an equal part (expert parallelism).
+
+        # Qwen3-30B-A3B
+        MoE(2048, 768, num_experts=128, top_k=8, max_tokens=4096)
+        # DeepSeek-V3
+        MoE(7168, 2048, num_experts=256, top_k=8, max_tokens=128, scoring="sigmoid", n_group=8, topk_group=4,
+            routed_scaling_factor=2.5, shared_intermediate=2048)
+
+    The router and the shared expert are replicated: every PE has them whole, and their gradients are those of its own
+    tokens, to be summed over PEs as in data parallelism. Experts are not: a gradient of one is that of all PEs' tokens.
+
+    Args:
+        hidden, intermediate: sizes of tokens, and of what is between an expert's two matrices.
+        num_experts: of all PEs together. top_k: how many a token chooses.
+        max_tokens: how many tokens a PE may have in a call.
+        scoring: ``softmax`` (Mixtral, Qwen3-MoE) or ``sigmoid``, of groups (DeepSeek-V3).
+        norm_topk_prob: divide the weights of a token by their sum.
+        n_group, topk_group, routed_scaling_factor: of ``sigmoid``; see
+            :func:`~triton_dist.kernels.moe.routing.group_limited_top_k`.
+        shared_intermediate: of an expert that all tokens pass; 0 for none.
+        capacity: for how many rows a PE has room; by default for the most that can come. Fewer take less memory, and it
+            is an error of the kernel if more come.
+        group: as of :mod:`triton_dist.kernels.functional`.
+        dtype, device: of the parameters; by default PyTorch's dtype, and this PE's device.
+
+    Attributes:
+        gate: [num_experts, hidden], the router. bias: [num_experts] float32, with ``sigmoid``; a buffer that training
+            updates to balance the load.
+        w13: [L, 2 * intermediate, hidden], of this PE's L experts, the gates' rows first.
+        w2: [L, hidden, intermediate].
+
+    Raises:
+        ValueError: an argument is not as described. RuntimeError: there is no world.
+    """
+
+    bias: torch.Tensor | None
+
+    def __init__(
+        self,
+        hidden: int,
+        intermediate: int,
+        *,
+        num_experts: int,
+        top_k: int,
+        max_tokens: int,
+        scoring: str = "softmax",
+        norm_topk_prob: bool = True,
+        n_group: int = 1,
+        topk_group: int = 1,
+        routed_scaling_factor: float = 1.0,
+        shared_intermediate: int = 0,
+        capacity: int | None = None,
+        group: Any = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__()
+        size, _ = resolve(group)
+        if scoring not in ("softmax", "sigmoid"):
+            raise ValueError(f"MoE: scoring must be softmax or sigmoid, got {scoring!r}")
+        if scoring == "softmax" and (n_group, topk_group, routed_scaling_factor) != (1, 1, 1.0):
+            raise ValueError("MoE: n_group, topk_group and routed_scaling_factor are for scoring='sigmoid'")
+        if num_experts % max(size, 1) or num_experts % n_group or not 1 <= topk_group <= n_group:
+            raise ValueError(
+                f"MoE: num_experts must be a multiple of the {size} PEs and of n_group, and topk_group in [1, n_group];"
+                f" got num_experts {num_experts}, n_group {n_group}, topk_group {topk_group}"
+            )
+        if not 1 <= top_k <= num_experts // n_group * topk_group:
+            raise ValueError(f"MoE: top_k {top_k} is more than the experts of which a token may choose, or less than 1")
+        self.top_k, self.num_experts, self.max_tokens, self.capacity = top_k, num_experts, max_tokens, capacity
+        self.scoring, self.norm_topk_prob = scoring, norm_topk_prob
+        self.n_group, self.topk_group, self.routed_scaling_factor = n_group, topk_group, routed_scaling_factor
+        self.group = group
+        made: dict[str, Any] = {"dtype": dtype, "device": device or current_world().device}
+        local = num_experts // max(size, 1)
+        self.gate = nn.Parameter(torch.empty(num_experts, hidden, **made))
+        self.w13 = nn.Parameter(torch.empty(local, 2 * intermediate, hidden, **made))
+        self.w2 = nn.Parameter(torch.empty(local, hidden, intermediate, **made))
+        bias = torch.zeros(num_experts, dtype=torch.float32, device=made["device"]) if scoring == "sigmoid" else None
+        self.register_buffer("bias", bias)
+        self.shared_up = nn.Linear(hidden, 2 * shared_intermediate, False, **made) if shared_intermediate else None
+        self.shared_down = nn.Linear(shared_intermediate, hidden, False, **made) if shared_intermediate else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the router's and the experts' matrices as ``nn.Linear`` draws its own. Seeds of PEs should differ."""
+        for weight in (self.gate, self.w13, self.w2):
+            bound = 1 / math.sqrt(weight.shape[-1])
+            nn.init.uniform_(weight, -bound, bound)
+
+    def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The experts of tokens [T, hidden], and their weights: [T, top_k] int64 and float32."""
+        logits = nn.functional.linear(x.float(), self.gate.float())
+        if self.scoring == "softmax":
+            return softmax_top_k(logits, self.top_k, norm_topk_prob=self.norm_topk_prob)
+        return group_limited_top_k(
+            logits,
+            self.top_k,
+            bias=self.bias,
+            n_group=self.n_group,
+            topk_group=self.topk_group,
+            norm_topk_prob=self.norm_topk_prob,
+            routed_scaling_factor=self.routed_scaling_factor,
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The layer's output for tokens [..., hidden], of their shape and dtype. *Collective.*"""
+        tokens = x.reshape(-1, x.shape[-1])
+        ids, weights = self.route(tokens)
+        out = moe_layer(
+            tokens,
+            ids,
+            weights,
+            self.w13,
+            self.w2,
+            num_experts=self.num_experts,
+            max_tokens=self.max_tokens,
+            capacity=self.capacity,
+            group=self.group,
+        )
+        if self.shared_up is not None and self.shared_down is not None:
+            gate, up = self.shared_up(tokens).chunk(2, dim=-1)
+            out = out + self.shared_down(nn.functional.silu(gate) * up)
+        return out.view(x.shape)
