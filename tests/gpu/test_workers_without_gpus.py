@@ -43,6 +43,11 @@ def test_groups() -> None:
     assert result[0].stdout.count("PASS") == 2, result.report
 
 
+def test_mixture_of_experts() -> None:
+    result = launch([HERE / "worker_moe.py"], 2, env=CPU, timeout=200).check()
+    assert result[0].stdout.count("PASS") == 6, result.report
+
+
 def test_lifecycle() -> None:
     result = launch([HERE / "worker_lifecycle.py"], 2, env=CPU).check()
     assert "lifecycle: passed" in result[0].stdout

@@ -1,4 +1,4 @@
-"""Compiles the kernels of dispatch and combine for an H100 that need not be there: ``moe_ptx.py FOLDER HIDDEN DTYPE``.
+"""Compiles the kernels of ``kernels.moe`` for an H100 that need not be there: ``moe_ptx.py FOLDER HIDDEN DTYPE``.
 
 Writes their PTX to FOLDER, a file for each.
 """
@@ -19,7 +19,8 @@ from triton_dist.compiler import transport
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.protocols.members import Members
 
-dispatch, combine = (import_module(f"triton_dist.kernels.moe.{name}") for name in ("dispatch", "combine"))
+MODULES = ("dispatch", "combine", "grouped_gemm")
+dispatch, combine, grouped_gemm = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)
 
 for module in (dispatch, combine):  # blocks as on a GPU
     module.block_of = lambda words, most: min(most, int(triton.next_power_of_2(words)))
@@ -28,18 +29,24 @@ N_PES, EXPERTS, TOP_K, MAX_TOKENS = 8, 256, 8, 128
 POINTERS = {"counts": "*i64", "flags": "*i64", "messages": "*i64", "ids": "*i64", "weights": "*fp32"}
 POINTERS |= {"row_weights": "*fp32", "out_weights": "*fp32"}
 SCALARS = ("n_tokens", "capacity")
+ALIGNED = ("N", "K", "a_step", "b_step", "b_column")
 
 
-def compile_kernel(kernel: Any, constants: dict[str, Any], file: Path) -> None:
+def compile_kernel(kernel: Any, constants: dict[str, Any], file: Path, types: dict[str, str] | None = None) -> None:
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
-    types = {
-        name: "constexpr" if name in constants else "i32" if name in SCALARS else POINTERS.get(name, "*i32")
-        for name in kernel.arg_names
-    }
-    aligned = [(i,) for i, name in enumerate(kernel.arg_names) if types[name].startswith("*")]
-    source = ASTSource(kernel, types, constants, {i: [["tt.divisibility", 16]] for i in aligned})
+    known = {**POINTERS, **dict.fromkeys(SCALARS, "i32"), **(types or {}), **dict.fromkeys(constants, "constexpr")}
+    signature = {name: known.get(name, "*i32") for name in kernel.arg_names}
+    wide = [
+        (i,)
+        for i, (name, kind) in enumerate(signature.items())
+        if kind.startswith("*") or (kind == "i32" and name in ALIGNED)
+    ]
+    source = ASTSource(kernel, signature, constants, {i: [["tt.divisibility", 16]] for i in wide})
+    words = constants.get("BLOCK", 1024)
+    options = {"num_warps": min(8, words // 128), "num_stages": 3}
+    if kernel.__name__ == "_dispatch":
+        options |= dispatch._OPTIONS
     with transport.using("p2p"):
-        options = dispatch._OPTIONS if "_dispatch" in kernel.__name__ else {"num_warps": 8}
         file.write_text(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"])
 
 
@@ -47,13 +54,22 @@ def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
     ids = torch.empty(MAX_TOKENS, TOP_K, dtype=torch.int64)
     local = EXPERTS // N_PES
     routing = Routing(ids, ids.float(), Members(0, 1, N_PES), local, MAX_TOKENS, 1, N_PES * MAX_TOKENS * TOP_K)
-    words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if dtype.itemsize == 1 else 0
+    fp8 = dtype.itemsize == 1
+    words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if fp8 else 0
     constants = dispatch._constants(routing, words, n_scales) | dispatch._sending(routing) | {"ALIGN": 128}
-    for name in ("_dispatch", "_dispatch_send", "_dispatch_receive"):
-        compile_kernel(getattr(dispatch, name), constants, folder / f"{name}.ptx")
+    compile_kernel(dispatch._dispatch, constants, folder / "dispatch.ptx")
     constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True}
-    for name in ("_combine", "_combine_send", "_combine_receive"):
-        compile_kernel(getattr(combine, name), constants, folder / f"{name}.ptx")
+    compile_kernel(combine._combine, constants, folder / "combine.ptx")
+    operand, scales = ("*fp8e4nv", "*fp32") if fp8 else ("*bf16", "*bf16")
+    types = dict.fromkeys(("a", "b"), operand) | {"c": "*bf16", "a_scales": scales, "b_scales": scales}
+    types |= dict.fromkeys(("n_experts", "N", "K", "a_step", "b_step", "b_column"), "i32")
+    tile = {
+        "BLOCK_M": 128,
+        "BLOCK_N": 64 if fp8 else 128,
+        "BLOCK_K": 128 // dtype.itemsize,
+        "SCALES": "blocks" if fp8 else "none",
+    }
+    compile_kernel(grouped_gemm._grouped, tile | {"b_row": 1}, folder / "grouped_gemm.ptx", types | {"counts": "*i32"})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.gemm.portable import programs
 from triton_dist.kernels.moe.arguments import Routing, check_rows, refuse_gradients
 from triton_dist.kernels.moe.dispatch import Dispatched
-from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange
+from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
@@ -93,7 +93,7 @@ def _receive(
         mine = tl.load(ids + token.to(tl.int64) * K + choices, mask=choices < K, other=-1).to(tl.int32)
         homes = tl.where(mine >= 0, mine // L, -1)
         place = slots + (half * MAX_TOKENS + token) * WORDS
-        for first in tl.static_range(0, WORDS, BLOCK):
+        for first in range(0, WORDS, BLOCK):
             offsets = first + tl.arange(0, BLOCK)
             seen = ()
             for pe in tl.static_range(N):  # all loads are in flight before the first wait
@@ -105,7 +105,9 @@ def _receive(
                 mask = (tl.max((homes == pe).to(tl.int32)) != 0) & (offsets < WORDS)
                 slot = place + pe * (MAX_TOKENS * WORDS)
                 sender = pe_of(pe, MEMBERS)
-                words = take_words(seen[pe], slot + offsets, mask, slot + first, sender, min(BLOCK, WORDS - first))
+                words = take_words(
+                    seen[pe], slot + offsets, mask, slot + first, sender, tl.minimum(BLOCK, WORDS - first)
+                )
                 lower += tl.where(mask, element(words, False, DTYPE), 0.0)
                 upper += tl.where(mask, element(words, True, DTYPE), 0.0)
             at = out + token.to(tl.int64) * WORDS + offsets
@@ -182,7 +184,9 @@ def combine_send(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = Tr
     refuse_gradients("combine_send", y)
     exchange, constants, given = _prepare("combine_send", y, dispatched, weighted, buffer)
     del constants["L"], constants["TAKEN"]
-    _combine_send[(programs(),)](*given, exchange.messages, exchange.slots, exchange.sent, **constants, num_warps=8)
+    _combine_send[(programs(),)](
+        *given, exchange.messages, exchange.slots, exchange.sent, **constants, num_warps=warps_of(constants["WORDS"])
+    )
     exchange.in_flight.add(exchange.name)
     return Combining(exchange, dispatched.routing, y.dtype, y.shape[1])
 
@@ -200,7 +204,7 @@ def combine_receive(sent: Combining) -> torch.Tensor:
     del constants["BLOCK"]
     _combine_receive[(programs(),)](
         out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.received,
-        **constants, num_warps=8,
+        **constants, num_warps=warps_of(constants["WORDS"]),
     )  # fmt: skip
     return out
 
@@ -212,7 +216,7 @@ def run(function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, 
     out = _result(routing, y.dtype, y.shape[1])
     _combine[(programs(),)](
         *given, out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
-        exchange.received, **constants, num_warps=8,
+        exchange.received, **constants, num_warps=warps_of(constants["WORDS"]),
     )  # fmt: skip
     return out
 
@@ -239,7 +243,7 @@ def _constants(routing: Routing, dtype: torch.dtype, hidden: int) -> dict[str, A
     return {
         "MEMBERS": routing.members, "K": routing.top_k, "L": routing.local_experts, "MAX_TOKENS": routing.max_tokens,
         "WORDS": words, "DTYPE": _TYPES[dtype], "BLOCK": block_of(words, 2048),
-        "TAKEN": block_of(words, max(256, min(2048, 4096 // pes))),
+        "TAKEN": block_of(words, max(256, min(2048, 8192 // pes))),
     }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.gemm.portable import programs
 from triton_dist.kernels.moe.arguments import Routing, check_routing, check_scales
-from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange
+from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
 from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_words
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
@@ -38,7 +38,7 @@ from triton_dist.language._poll import no_polls, poll
 __all__ = ["Dispatched", "Sent", "dispatch", "dispatch_receive", "dispatch_send", "result_of", "run"]
 
 
-_OPTIONS = {"num_warps": 8, "debug": True, "sanitize_overflow": False}
+_OPTIONS = {"debug": True, "sanitize_overflow": False}
 """Of launches. ``debug`` keeps the kernels' assertions, which name a mistake that only the GPU sees."""
 
 
@@ -379,7 +379,14 @@ def dispatch_send(
     n_scales = check_scales("dispatch_send", x, scales)
     exchange, constants, given = _prepare("dispatch_send", x, scales, routing, buffer)
     _dispatch_send[(programs(),)](
-        *given, exchange.messages, exchange.slots, exchange.sent, **constants, **_sending(routing), **_OPTIONS
+        *given,
+        exchange.messages,
+        exchange.slots,
+        exchange.sent,
+        **constants,
+        **_sending(routing),
+        num_warps=warps_of(constants["BLOCK"]),
+        **_OPTIONS,
     )
     exchange.in_flight.add(exchange.name)
     return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
@@ -397,7 +404,7 @@ def dispatch_receive(sent: Sent) -> Dispatched:
     constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
     _dispatch_receive[(programs(),)](
         *_outputs(result), exchange.messages, exchange.slots, exchange.received, ALIGN=routing.align, **constants,
-        **_OPTIONS,
+        num_warps=warps_of(constants["BLOCK"]), **_OPTIONS,
     )  # fmt: skip
     return result
 
@@ -417,7 +424,7 @@ def run(
     result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
     _dispatch[(programs(),)](
         *given, exchange.sent, *_outputs(result), exchange.received, exchange.messages, exchange.slots,
-        ALIGN=routing.align, **constants, **_sending(routing), **_OPTIONS,
+        ALIGN=routing.align, **constants, **_sending(routing), num_warps=warps_of(constants["BLOCK"]), **_OPTIONS,
     )  # fmt: skip
     return result
 

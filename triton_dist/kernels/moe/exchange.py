@@ -14,7 +14,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.world import World
 from triton_dist.world.current import current_world
 
-__all__ = ["Exchange", "block_of", "open_exchange"]
+__all__ = ["Exchange", "block_of", "open_exchange", "warps_of"]
 
 
 class InFlight:
@@ -80,3 +80,8 @@ def block_of(words: int, most: int) -> int:
     if triton_dist.kind() == "cpu":  # where a load of more is not taken for a poll (cpu/builder.py)
         most = min(most, 512)
     return min(most, int(triton.next_power_of_2(words)))
+
+
+def warps_of(block: int) -> int:
+    """How many warps move a block of words 16 bytes a thread."""
+    return max(1, min(8, block // 128))

@@ -157,6 +157,8 @@ def grouped_gemm(
         )
     scales = _check_scales(a, b, a_scales, b_scales)
     tile = blocks(dtype)
+    if scales == "blocks":  # whose partial sums take registers, too
+        tile["BLOCK_N"] = min(tile["BLOCK_N"], 64)
     if triton_dist.kind() == "cpu" and a.dtype in FP8:
         a, b = a.float(), b.float()  # as in gemm/portable.py
     block_k = SCALE_BLOCK if scales == "blocks" else 32 if a.itemsize > 2 else 128 // a.itemsize

@@ -40,19 +40,19 @@ def look_at(places, mask):
 
 
 @triton.jit
-def take_words(seen, places, mask, first, source, COLUMNS: tl.constexpr):
+def take_words(seen, places, mask, first, source, count):
     """Wait for int32 words of a message, clear their slot, and return them as they were sent.
 
     Args:
         seen: what :func:`look_at` saw of them.
         places: a block of pointers, of which ``mask`` tells which count; other words are anything.
-        first, source, COLUMNS: the pointer to the first word, the PE that sends the message, and how many words there
+        first, source, count: the pointer to the first word, the PE that sends the message, and how many words there
             are; for the report of a wait that lasts too long.
     """
     polls = no_polls()
     while tl.min((seen != 0).to(tl.int32).reshape([places.numel])) == 0:
         seen = look_at(places, mask)
-        polls = poll(polls, first, dl.CMP_NE, 0, source, 1, COLUMNS, COLUMNS, 1)
+        polls = poll(polls, first, dl.CMP_NE, 0, source, 1, count, count, 1)
     sentinel.clear(places, mask)
     return seen ^ -0x80000000
 

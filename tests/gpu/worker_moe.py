@@ -1,0 +1,225 @@
+"""Dispatch, combine, grouped GEMMs and a layer of experts, as one PE of some: on GPUs, or in the CPU world.
+
+    torchrun --nproc-per-node 2 tests/gpu/worker_moe.py
+
+PE 0 prints a line for each check. Every result is compared with what this PE computes alone from all PEs' tokens.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+import triton_dist
+from triton_dist.kernels import moe
+from triton_dist.nn import MoE
+
+ON_GPU = triton_dist.kind() == "gpu"
+HIDDEN, MAX_TOKENS, TOP_K, LOCAL = (7168, 128, 8, 32) if ON_GPU else (64, 6, 3, 2)
+ROUNDS = 50 if ON_GPU else 3
+FP8 = torch.float8_e4m3fn
+
+
+class Tokens(NamedTuple):
+    """Of all PEs, a row for each; ``counts`` of them are used."""
+
+    x: torch.Tensor
+    ids: torch.Tensor
+    weights: torch.Tensor
+    counts: list[int]
+
+
+def tokens(world: Any, seed: int, skew: float = 0.0, dtype: torch.dtype = torch.bfloat16) -> Tokens:
+    n = world.n_pes
+    generator = torch.Generator().manual_seed(seed)
+    counts = [int(c) for c in torch.randint(0, MAX_TOKENS + 1, (n,), generator=generator)]
+    counts[seed % n] = MAX_TOKENS if seed % 3 else 0
+    ids = torch.randint(0, n * LOCAL, (n, MAX_TOKENS, TOP_K), generator=generator)
+    ids[torch.rand(ids.shape, generator=generator) < skew] = 1
+    ids[torch.rand(ids.shape, generator=generator) < 0.1] = -1
+    x = torch.randint(-8, 8, (n, MAX_TOKENS, HIDDEN), generator=generator).float()
+    weights = torch.randint(1, 5, ids.shape, generator=generator) / 4
+    device = world.device
+    return Tokens(x.to(device).to(dtype), ids.to(device), weights.to(device), counts)
+
+
+def rows_of(world: Any, given: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """PE and token of this PE's rows, in their order, and their local experts."""
+    pe, token, _ = torch.meshgrid(*(torch.arange(s, device=world.device) for s in given.ids.shape), indexing="ij")
+    limits = torch.tensor(given.counts, device=world.device)[:, None, None]
+    local = given.ids - world.pe * LOCAL
+    used = (local >= 0) & (local < LOCAL) & (token < limits)
+    order = torch.argsort(local[used], stable=True)
+    return pe[used][order], token[used][order], local[used][order]
+
+
+def call(world: Any, given: Tokens, **options: Any) -> moe.Dispatched:
+    me, n = world.pe, given.counts[world.pe]
+    arguments = [tensor[me, :n] for tensor in given[:3]]
+    return moe.dispatch(*arguments, num_experts=world.n_pes * LOCAL, max_tokens=MAX_TOKENS, **options)
+
+
+def verify(world: Any, given: Tokens, found: moe.Dispatched) -> None:
+    pe, token, local = rows_of(world, given)
+    counts = torch.bincount(local, minlength=LOCAL)
+    assert torch.equal(found.counts.long(), counts), f"PE {world.pe}: counts"
+    assert torch.equal(found.offsets[1:].long(), counts.cumsum(0)), f"PE {world.pe}: offsets"
+    assert torch.equal(found.x[: len(pe)].float(), given.x[pe, token].float()), f"PE {world.pe}: rows"
+
+
+def times_expert(found: moe.Dispatched, first: int) -> torch.Tensor:
+    """What experts might do: expert e multiplies by e mod 4 + 1."""
+    rows = torch.arange(len(found.x), device=found.x.device)
+    local = torch.searchsorted(found.offsets[1:].long(), rows, right=True)
+    return (found.x.float() * ((first + local) % 4 + 1)[:, None]).bfloat16()
+
+
+def verify_combine(world: Any, given: Tokens, out: torch.Tensor) -> None:
+    me, n = world.pe, given.counts[world.pe]
+    x, ids, weights = given.x[me, :n].float(), given.ids[me, :n], given.weights[me, :n]
+    total = torch.zeros_like(x)
+    for pe in range(world.n_pes):
+        there = (ids >= 0) & (ids // LOCAL == pe)
+        factor = torch.where(there, weights * (ids % 4 + 1), 0.0).sum(1, keepdim=True)  # sums of these are exact
+        total += (x * factor).bfloat16().float()
+    assert torch.equal(out, total.bfloat16()), f"PE {me}: {(out != total.bfloat16()).sum().item()} elements are wrong"
+
+
+def dispatch_and_combine(world: Any) -> None:
+    for seed in range(ROUNDS):
+        given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3])
+        found = call(world, given)
+        verify(world, given, found)
+        verify_combine(world, given, moe.combine(times_expert(found, world.pe * LOCAL), found))
+
+
+def fp8_with_scales(world: Any) -> None:
+    given = tokens(world, 1, dtype=FP8)
+    n_scales = -(-HIDDEN // 128)
+    shape = (world.n_pes, MAX_TOKENS, n_scales)
+    scales = torch.rand(shape, generator=torch.Generator().manual_seed(5)).to(world.device)
+    found = call(world, given, scales=scales[world.pe, : given.counts[world.pe]])
+    verify(world, given, found)
+    pe, token, _ = rows_of(world, given)
+    assert found.scales is not None and torch.equal(found.scales[: len(pe)], scales[pe, token])
+
+
+def halves(world: Any) -> None:
+    options = {"num_experts": world.n_pes * LOCAL, "max_tokens": MAX_TOKENS}
+    for seed in range(ROUNDS):
+        given, me = tokens(world, seed), world.pe
+        sent = moe.dispatch_send(*(tensor[me, : given.counts[me]] for tensor in given[:3]), **options)
+        found = moe.dispatch_receive(sent)
+        verify(world, given, found)
+        combining = moe.combine_send(times_expert(found, me * LOCAL), found)
+        verify_combine(world, given, moe.combine_receive(combining))
+
+
+def graphs_with_other_routings(world: Any) -> None:
+    """A graph of two layers is replayed with ids, weights and tokens that change, without a pause in between."""
+    if not ON_GPU:
+        return
+    cases = [tokens(world, seed)._replace(counts=[MAX_TOKENS] * world.n_pes) for seed in range(8)]
+    me = world.pe
+    static = [tensor[me].clone() for tensor in cases[0][:3]]
+    options = {"num_experts": world.n_pes * LOCAL, "max_tokens": MAX_TOKENS}
+
+    def step() -> tuple[moe.Dispatched, torch.Tensor]:
+        found = moe.dispatch(*static, **options)
+        return found, moe.combine(times_expert(found, me * LOCAL), found)
+
+    step()
+    torch.cuda.synchronize()
+    triton_dist.barrier_all()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+        found, out = step()
+    for given in cases * 3:
+        for place, tensor in zip(static, given[:3], strict=True):
+            place.copy_(tensor[me])
+        graph.replay()
+        kept = found._replace(**{name: getattr(found, name).clone() for name in ("x", "counts", "offsets")})
+        result = out.clone()
+        graph.replay()
+        verify(world, given, kept)
+        verify_combine(world, given, result)
+
+
+def grouped_gemms(world: Any) -> None:
+    inner, columns = (512, 768) if ON_GPU else (40, 24)
+    counts = [0, 1, 130, 64, 3, 200, 0, 17] if ON_GPU else [0, 3, 17]
+    device = world.device
+    counted = torch.tensor(counts, dtype=torch.int32, device=device)
+    offsets = torch.cat([counted.new_zeros(1), counted.cumsum(0)]).int()
+    generator = torch.Generator().manual_seed(1)
+    a = torch.randint(-1, 2, (sum(counts), inner), generator=generator).to(device)
+    b = torch.randint(-1, 2, (len(counts), inner, columns), generator=generator).to(device)
+    expected = torch.cat([x.float() @ y.float() for x, y in zip(a.split(counts), b, strict=True)])
+    for dtype in (torch.bfloat16, torch.float16, torch.float32, FP8):
+        for matrices in (b.to(dtype), b.transpose(1, 2).contiguous().to(dtype).transpose(1, 2)):
+            found = moe.grouped_gemm(a.to(dtype), matrices, offsets, counted)
+            assert torch.equal(found, expected.to(found.dtype)), dtype
+    ones = torch.ones(sum(counts), -(-inner // 128), device=device)
+    of_blocks = torch.full((len(counts), -(-columns // 128), ones.shape[1]), 2.0, device=device)
+    found = moe.grouped_gemm(a.to(FP8), b.to(FP8), offsets, counted, a_scales=ones, b_scales=of_blocks)
+    assert torch.equal(found, (2 * expected).bfloat16())
+
+
+def layers_and_gradients(world: Any) -> None:
+    """A module against the same experts on every PE, one by one."""
+    n, hidden, inner = world.n_pes, 256 if ON_GPU else 16, 128 if ON_GPU else 8
+    layer = MoE(hidden, inner, num_experts=2 * n, top_k=2, max_tokens=32, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(3)
+    w13 = (torch.rand(2 * n, 2 * inner, hidden, generator=generator) - 0.5).to(world.device) / 8
+    w2 = (torch.rand(2 * n, hidden, inner, generator=generator) - 0.5).to(world.device) / 8
+    gate = torch.rand(2 * n, hidden, generator=generator).to(world.device)
+    x = (torch.rand(n, 20, hidden, generator=generator) - 0.5).to(world.device)
+    mine = slice(2 * world.pe, 2 * world.pe + 2)
+    with torch.no_grad():
+        for parameter, value in ((layer.gate, gate), (layer.w13, w13[mine]), (layer.w2, w2[mine])):
+            parameter.copy_(value)
+    w13.requires_grad_()
+    tokens_here = x[world.pe].clone().requires_grad_()
+    out = layer(tokens_here)
+    out.square().sum().backward()
+    loss = torch.zeros((), device=world.device)
+    leaves = [x[pe].clone().requires_grad_() for pe in range(n)]
+    for pe in range(n):
+        ids, weights = layer.route(leaves[pe])
+        up = torch.einsum("th,eih->tei", leaves[pe], w13).chunk(2, dim=-1)
+        of_all = torch.einsum("tei,ehi->teh", torch.nn.functional.silu(up[0]) * up[1], w2)
+        expected = (of_all.gather(1, ids[:, :, None].expand(-1, -1, hidden)) * weights[:, :, None]).sum(1)
+        if pe == world.pe:
+            torch.testing.assert_close(out, expected, rtol=1e-3, atol=1e-4)
+        loss = loss + expected.square().sum()
+    loss.backward()
+    torch.testing.assert_close(tokens_here.grad, leaves[world.pe].grad, rtol=1e-2, atol=1e-4)
+    torch.testing.assert_close(layer.w13.grad, w13.grad[mine], rtol=1e-2, atol=1e-4)
+
+
+CHECKS: tuple[Callable[[Any], None], ...] = (
+    dispatch_and_combine,
+    fp8_with_scales,
+    halves,
+    graphs_with_other_routings,
+    grouped_gemms,
+    layers_and_gradients,
+)
+
+
+def main() -> int:
+    with triton_dist.init() as world:
+        for check in CHECKS:
+            check(world)
+            triton_dist.barrier_all()
+            if world.pe == 0:
+                print(f"PASS {check.__name__}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
