@@ -42,10 +42,9 @@ def compile_kernel(kernel: Any, constants: dict[str, Any], file: Path, types: di
         if kind.startswith("*") or (kind == "i32" and name in ALIGNED)
     ]
     source = ASTSource(kernel, signature, constants, {i: [["tt.divisibility", 16]] for i in wide})
-    words = constants.get("BLOCK", 1024)
-    options = {"num_warps": min(8, words // 128), "num_stages": 3}
-    if kernel.__name__ == "_dispatch":
-        options |= dispatch._OPTIONS
+    options = dispatch._options({"BLOCK": 1024} | constants)
+    if kernel.__name__ != "_dispatch":
+        del options["debug"]
     with transport.using("p2p"):
         file.write_text(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"])
 
@@ -56,7 +55,8 @@ def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
     routing = Routing(ids, ids.float(), Members(0, 1, N_PES), local, MAX_TOKENS, 1, N_PES * MAX_TOKENS * TOP_K)
     fp8 = dtype.itemsize == 1
     words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if fp8 else 0
-    constants = dispatch._constants(routing, words, n_scales) | dispatch._sending(routing) | {"ALIGN": 128}
+    constants = dispatch._constants(routing, words, n_scales) | {"ALIGN": 128}
+    constants |= dispatch._sending(routing, constants)
     compile_kernel(dispatch._dispatch, constants, folder / "dispatch.ptx")
     constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True}
     compile_kernel(combine._combine, constants, folder / "combine.ptx")

@@ -38,10 +38,6 @@ from triton_dist.language._poll import no_polls, poll
 __all__ = ["Dispatched", "Sent", "dispatch", "dispatch_receive", "dispatch_send", "result_of", "run"]
 
 
-_OPTIONS = {"debug": True, "sanitize_overflow": False}
-"""Of launches. ``debug`` keeps the kernels' assertions, which name a mistake that only the GPU sees."""
-
-
 class Dispatched(NamedTuple):
     """What a PE receives. R is the capacity; rows that no token fills hold anything.
 
@@ -384,9 +380,8 @@ def dispatch_send(
         exchange.slots,
         exchange.sent,
         **constants,
-        **_sending(routing),
-        num_warps=warps_of(constants["BLOCK"]),
-        **_OPTIONS,
+        **_sending(routing, constants),
+        **_options(constants),
     )
     exchange.in_flight.add(exchange.name)
     return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
@@ -404,7 +399,7 @@ def dispatch_receive(sent: Sent) -> Dispatched:
     constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
     _dispatch_receive[(programs(),)](
         *_outputs(result), exchange.messages, exchange.slots, exchange.received, ALIGN=routing.align, **constants,
-        num_warps=warps_of(constants["BLOCK"]), **_OPTIONS,
+        **_options(constants),
     )  # fmt: skip
     return result
 
@@ -424,7 +419,7 @@ def run(
     result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
     _dispatch[(programs(),)](
         *given, exchange.sent, *_outputs(result), exchange.received, exchange.messages, exchange.slots,
-        ALIGN=routing.align, **constants, **_sending(routing), num_warps=warps_of(constants["BLOCK"]), **_OPTIONS,
+        ALIGN=routing.align, **constants, **_sending(routing, constants), **_options(constants),
     )  # fmt: skip
     return result
 
@@ -454,12 +449,18 @@ def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sending(routing: Routing) -> dict[str, int]:
-    """How many tokens' ids are compared at a time: blocks of up to 8192 comparisons."""
+def _options(constants: dict[str, Any]) -> dict[str, Any]:
+    """Of launches. ``debug`` keeps the kernels' assertions, which tell of mistakes that only the GPU sees."""
+    return {"num_warps": warps_of(constants["BLOCK"]), "debug": True, "sanitize_overflow": False}
+
+
+def _sending(routing: Routing, constants: dict[str, Any]) -> dict[str, int]:
+    """How many tokens' ids are compared at a time: blocks of up to 32 comparisons a thread."""
     kp = int(triton.next_power_of_2(routing.top_k))
     pes = int(triton.next_power_of_2(routing.members.size))
     local = int(triton.next_power_of_2(routing.local_experts + 1))
-    return {"TOKENS": max(1, min(128, 8192 // (kp * max(kp, pes)))), "COUNTED": max(1, min(128, 8192 // (kp * local)))}
+    most = 1024 * warps_of(constants["BLOCK"])
+    return {"TOKENS": max(1, min(128, most // (kp * max(kp, pes)))), "COUNTED": max(1, min(128, most // (kp * local)))}
 
 
 def result_of(

@@ -1,0 +1,259 @@
+"""Tokens to the PEs of their experts and back: dispatch and combine against NCCL and torch's symmetric memory.
+
+    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode] [--save FILE]
+
+Peers get what a model would otherwise have to make for each routing: NCCL's splits and permutations are computed before
+and not timed. The bound is the time in which a copy engine sends a row to each other PE that has an expert of its
+token. In the CPU world tiny sizes are computed and compared, and nothing is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from harness import Bench, Side, session
+
+import triton_dist
+from triton_dist import kernels
+from triton_dist.kernels import moe
+
+FP8 = torch.float8_e4m3fn
+
+
+class Shape(NamedTuple):
+    name: str
+    tokens: int
+    hidden: int
+    num_experts: int
+    top_k: int
+
+
+SHAPES = (
+    Shape("decode, DeepSeek-V3", 128, 7168, 256, 8),
+    Shape("decode, DeepSeek-V3, few tokens", 8, 7168, 256, 8),
+    Shape("decode, Qwen3-30B-A3B", 128, 2048, 128, 8),
+    Shape("prefill, DeepSeek-V3", 4096, 7168, 256, 8),
+)
+TINY = Shape("tiny", 6, 64, 8, 2)
+
+
+class Case:
+    """The tokens and the routing of all PEs, and where each row belongs."""
+
+    def __init__(self, shape: Shape, world: Any, dtype: torch.dtype) -> None:
+        self.shape, self.world, self.dtype = shape, world, dtype
+        n, self.local = world.n_pes, shape.num_experts // world.n_pes
+        generator = torch.Generator().manual_seed(7)
+        device = world.device
+        ids = torch.rand(n, shape.tokens, shape.num_experts, generator=generator).topk(shape.top_k, dim=-1).indices
+        self.all_ids = ids.to(device)
+        weights = torch.randint(1, 5, ids.shape, generator=generator) / 4
+        self.ids, self.weights = self.all_ids[world.pe].contiguous(), weights[world.pe].to(device)
+        self.x = self.tokens_of(world.pe)
+        n_scales = shape.hidden // 128 if dtype == FP8 else 0
+        self.scales = torch.ones(shape.tokens, n_scales, device=device) if n_scales else None
+        flat = self.all_ids.view(n, -1)
+        # What NCCL needs: choices by expert, how many go to each PE and come from it, and the order by expert there.
+        self.by_expert = flat[world.pe].argsort(stable=True)
+        self.in_splits = torch.bincount(flat[world.pe] // self.local, minlength=n).tolist()
+        here = [(row[row // self.local == world.pe]).sort(stable=True).values for row in flat]
+        self.out_splits = [len(row) for row in here]
+        self.order = torch.cat(here).argsort(stable=True)
+        self.rows = sum(self.out_splits)
+        # Whose row each is, in the order of both.
+        sources = torch.arange(n, device=device)[:, None].expand_as(flat)[flat // self.local == world.pe]
+        tokens = torch.arange(flat.shape[1], device=device).expand_as(flat)[flat // self.local == world.pe]
+        sorted_ = flat[flat // self.local == world.pe].argsort(stable=True)
+        self.sources, self.source_tokens = sources[sorted_], tokens[sorted_] // shape.top_k
+
+    def tokens_of(self, pe: int) -> torch.Tensor:
+        generator = torch.Generator(self.world.device).manual_seed(pe)
+        shape, device = (self.shape.tokens, self.shape.hidden), self.world.device
+        return torch.randint(-8, 9, shape, generator=generator, device=device).to(self.dtype)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"num_experts": self.shape.num_experts, "max_tokens": self.shape.tokens, "scales": self.scales}
+
+    def sent_bytes(self) -> float:
+        """What this PE sends to others: a row for each pair of a token and a PE."""
+        homes = torch.nn.functional.one_hot(self.ids // self.local, self.world.n_pes).amax(dim=1).sum(dim=0)
+        homes[self.world.pe] = 0
+        row = self.shape.hidden * self.dtype.itemsize + (0 if self.scales is None else 4 * self.scales.shape[1])
+        return float(homes.sum().item()) * row
+
+    def check_rows(self, result: torch.Tensor, _: int) -> str | None:
+        wrong = 0
+        for pe in range(self.world.n_pes):
+            mine = self.sources == pe
+            expected = self.tokens_of(pe)[self.source_tokens[mine]]
+            wrong += int((result[: self.rows][mine].float() != expected.float()).sum().item())
+        return f"{wrong} elements differ" if wrong else None
+
+    def check_tokens(self, result: torch.Tensor, _: int) -> str | None:
+        expected = self.x.float() * self.weights.sum(dim=1, keepdim=True)
+        excess = ((result.float() - expected).abs() - 0.02 * expected.abs()).max().item()
+        return f"an error is too large by {excess:.3f}" if excess > 1e-3 else None
+
+
+def ours_dispatch(case: Case) -> Side:
+    return lambda _: moe.dispatch(case.x, case.ids, case.weights, **case.options).x
+
+
+def ours_both(case: Case) -> Side:
+    def step(_: int) -> torch.Tensor:
+        received = moe.dispatch(case.x, case.ids, case.weights, **case.options)
+        y = received.x if case.dtype != FP8 else buffer
+        return moe.combine(y, received)
+
+    received = moe.dispatch(case.x, case.ids, case.weights, **case.options)
+    buffer = received.x.bfloat16() if case.dtype == FP8 else received.x
+    return step
+
+
+def nccl_dispatch(case: Case) -> Callable[[], torch.Tensor]:
+    received = case.x.new_empty(case.rows, case.shape.hidden).view(torch.uint8)
+
+    def run() -> torch.Tensor:
+        rows = case.x.view(torch.uint8)[case.by_expert // case.shape.top_k]
+        dist.all_to_all_single(received, rows, case.out_splits, case.in_splits)
+        return received[case.order].view(case.dtype)
+
+    return run
+
+
+def nccl_combine(case: Case) -> Callable[[torch.Tensor], torch.Tensor]:
+    back = torch.empty_like(case.order)
+    back[case.order] = torch.arange(len(case.order), device=back.device)
+    dtype = torch.bfloat16
+    received = torch.empty(len(case.by_expert), case.shape.hidden, dtype=dtype, device=case.x.device)
+    of_token = case.by_expert // case.shape.top_k
+    factors = case.weights.view(-1)[case.by_expert][:, None]
+
+    def run(y: torch.Tensor) -> torch.Tensor:
+        dist.all_to_all_single(received, y.to(dtype)[back], case.in_splits, case.out_splits)
+        total = torch.zeros(case.shape.tokens, case.shape.hidden, device=y.device)
+        return total.index_add_(0, of_token, received.float() * factors).to(dtype)
+
+    return run
+
+
+def padded_dispatch(case: Case) -> Side:
+    """Our all-to-all of as many rows for each PE as there may be, and a gather."""
+    n, tokens, hidden = case.world.n_pes, case.shape.tokens, case.shape.hidden
+    sent = triton_dist.zeros(n, tokens, hidden, dtype=case.dtype)
+    received = triton_dist.zeros(n, tokens, hidden, dtype=case.dtype)
+
+    def step(_: int) -> torch.Tensor:
+        sent.copy_(case.x.expand(n, -1, -1))
+        kernels.all_to_all(received, sent)
+        return received[case.sources, case.source_tokens]
+
+    return step
+
+
+def vdev_dispatch(case: Case) -> Side:
+    """torch's: rows by expert, with splits on the device; a row of a token for each of its experts."""
+    import torch.distributed._symmetric_memory as symm_mem
+
+    group, n = dist.group.WORLD, case.world.n_pes
+    symm_mem.set_backend("NVSHMEM")
+    size = n * case.shape.tokens * case.shape.top_k, case.shape.hidden
+    sent = symm_mem.empty(*size, dtype=case.dtype, device=case.x.device)
+    received = symm_mem.empty(*size, dtype=case.dtype, device=case.x.device)
+    splits = symm_mem.empty(case.shape.num_experts, dtype=torch.int64, device=case.x.device)
+    offsets = symm_mem.empty(2, case.shape.num_experts, dtype=torch.int64, device=case.x.device)
+    for tensor in (sent, received, splits, offsets):
+        symm_mem.rendezvous(tensor, group)
+    splits.copy_(torch.bincount(case.ids.view(-1), minlength=case.shape.num_experts))
+
+    def step(_: int) -> torch.Tensor:
+        sent[: len(case.by_expert)].copy_(case.x[case.by_expert // case.shape.top_k])
+        torch.ops.symm_mem.all_to_all_vdev_2d(sent, received, splits, offsets, group.group_name)
+        return received
+
+    return step
+
+
+def attempt(make: Callable[[], Side]) -> Side:
+    """A side that cannot be made raises in its first call, so that the reason is listed."""
+    try:
+        return make()
+    except Exception as error:
+        reason = error
+
+        def step(_: int) -> torch.Tensor:
+            raise reason
+
+        return step
+
+
+def host_microseconds(step: Side, calls: int = 200) -> float:
+    """What a direct call takes of the host's time."""
+    step(0)
+    torch.cuda.synchronize()
+    triton_dist.barrier_all()
+    begin = time.perf_counter()
+    for _ in range(calls):
+        step(0)
+    end = time.perf_counter()
+    torch.cuda.synchronize()
+    return (end - begin) / calls * 1e6
+
+
+def measure(bench: Bench, shape: Shape, rate: float) -> None:
+    for dtype in (torch.bfloat16, FP8):
+        case = Case(shape, bench.world, dtype)
+        name = f"{shape.name}, {shape.tokens} x {shape.hidden} {dtype}, top {shape.top_k} of {shape.num_experts}"
+        to = nccl_dispatch(case)
+        sides: dict[str, Side] = {
+            "ours": ours_dispatch(case),
+            "NCCL, permuted": lambda _, to=to: to(),
+            "our all_to_all, padded": attempt(lambda case=case: padded_dispatch(case)),
+            "torch all_to_all_vdev_2d": attempt(lambda case=case: vdev_dispatch(case)),
+        }
+        bound = case.sent_bytes() / rate
+        bench.compare(f"dispatch, {name}", sides, check=case.check_rows, calls=8, bound=bound)
+        back = nccl_combine(case)
+        sides = {"ours": ours_both(case), "NCCL, permuted": lambda _, to=to, back=back: back(to())}
+        both = bound * (1 + 2 / dtype.itemsize)
+        bench.compare(f"dispatch and combine, {name}", sides, check=case.check_tokens, calls=8, bound=both)
+        bench.say(f"    host: {host_microseconds(sides['ours']):.1f} µs a dispatch and a combine, called directly")
+
+
+def compare_tiny() -> None:
+    with triton_dist.init() as world:
+        for dtype in (torch.bfloat16, FP8):
+            case = Case(TINY, world, dtype)
+            case.scales = None
+            for step, check in ((ours_dispatch(case), case.check_rows), (ours_both(case), case.check_tokens)):
+                if problem := check(step(0), 0):
+                    raise AssertionError(problem)
+        if world.pe == 0:
+            print("moe: compared. The CPU world interprets kernels; its times say nothing about GPUs.", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="shapes whose names contain this")
+    parser.add_argument("--save", metavar="FILE")
+    arguments = parser.parse_args()
+    if triton_dist.kind() == "cpu":
+        compare_tiny()
+        return
+    shapes = [shape for shape in SHAPES if arguments.only in shape.name]
+    with session("moe", total=4 * len(shapes)) as bench:
+        rate = bench.copy_engine_rate()
+        for shape in shapes:
+            measure(bench, shape, rate)
+        if arguments.save:
+            bench.save(arguments.save)
+
+
+if __name__ == "__main__":
+    main()
