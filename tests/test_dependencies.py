@@ -39,17 +39,8 @@ ORDER = (
     *("world", "cpu", "gpu"),  # the contract, and what keeps it
     *("compile_check", "compat", "api", "autotune", "triton_dist"),  # the public names
     *("ahead_of_time", "mlir"),  # kernels for elsewhere, and from elsewhere
-    *(
-        "kernels",
-        "tensor_parallel",
-        "nn",
-        "serving",
-        "spawning",
-        "profiler_utils",
-        "utils",
-        "demo",
-        "info",
-    ),  # what uses them
+    *("kernels", "tensor_parallel", "nn", "deep_ep", "serving"),  # what uses them
+    *("spawning", "profiler_utils", "utils", "demo", "info"),
 )
 """Packages and modules of the package, from the lowest: each imports those before it only. ``triton_dist`` is its
 ``__init__.py``."""

@@ -55,7 +55,7 @@ def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
     routing = Routing(ids, ids.float(), Members(0, 1, N_PES), local, MAX_TOKENS, 1, N_PES * MAX_TOKENS * TOP_K)
     fp8 = dtype.itemsize == 1
     words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if fp8 else 0
-    constants = dispatch._constants(routing, words, n_scales) | {"ALIGN": 128}
+    constants = dispatch._constants(routing, words, n_scales) | {"ALIGN": 128, "FIXED": False}
     constants |= dispatch._sending(routing, constants)
     compile_kernel(dispatch._dispatch, constants, folder / "dispatch.ptx")
     constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True}

@@ -23,6 +23,7 @@ RUNS = {
     "moe.py": (1, 3),
     "moe_assertions.py": (2,),
     "moe_layers.py": (2,),
+    "deep_ep.py": (2,),
     "tracing.py": (3,),
     "operators.py": (1, 3),
     "tensor_parallel.py": (2,),

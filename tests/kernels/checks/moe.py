@@ -221,6 +221,16 @@ def check_moe_capacity(world: Any) -> None:
     verify_dispatch(world, chosen, dispatched(world, chosen, capacity=rows), 1)
 
 
+def check_moe_room_of_each_expert(world: Any) -> None:
+    chosen = case(world, [4, 1], routing="some", local=2, seed=3)
+    found = dispatched(world, chosen, expert_capacity=20)
+    assert found.offsets.tolist() == [0, 20, 40] and found.x.shape[0] == 40
+    for i in range(2):
+        for at, (pe, token, _) in enumerate(expected_rows(chosen, 2 * world.pe + i), 20 * i):
+            assert torch.equal(found.x[at], chosen.x[pe][token])
+    verify_combine(world, chosen, moe.combine(computed(world, chosen, found, torch.bfloat16), found), torch.bfloat16)
+
+
 def check_moe_mistakes(world: Any) -> None:
     x, ids, n = torch.ones(2, 8).bfloat16(), torch.zeros(2, 2, dtype=torch.int64), world.n_pes
     options: dict[str, Any] = {"num_experts": n, "max_tokens": 2}
@@ -237,7 +247,8 @@ def check_moe_mistakes(world: Any) -> None:
     wrong(ValueError, r"topk_ids must be \[2, top_k\]", x, ids.float())
     wrong(ValueError, "topk_weights must be", x, ids, torch.ones(2, 3))
     wrong(ValueError, "x has 2 tokens, and max_tokens is 1", x, ids, max_tokens=1)
-    wrong(ValueError, "align must be at least 1", x, ids, align=0)
+    wrong(ValueError, "align and expert_capacity must be at least 1", x, ids, align=0)
+    wrong(ValueError, "expert_capacity stands for", x, ids, expert_capacity=1, capacity=1)
     wrong(ValueError, "scales must be", x, ids, scales=torch.ones(1, 1))
     wrong(ValueError, "top_k must be in", x, ids[:, :0])
     if n > 1:

@@ -34,6 +34,7 @@ class Routing(NamedTuple):
         members: the PEs, each of which has ``local_experts`` experts.
         max_tokens: how many tokens a PE may have.
         align: of the rows of an expert. capacity: how many rows a PE has room for.
+        fixed: whether ``align`` is the room for the rows of each expert.
     """
 
     ids: torch.Tensor
@@ -43,6 +44,7 @@ class Routing(NamedTuple):
     max_tokens: int
     align: int
     capacity: int
+    fixed: bool = False
 
     @property
     def n_tokens(self) -> int:
@@ -95,6 +97,7 @@ def check_routing(
     max_tokens: int,
     align: int,
     capacity: int | None,
+    expert_capacity: int | None = None,
 ) -> Routing:
     """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks."""
     refuse_gradients(function, x, weights)
@@ -124,10 +127,16 @@ def check_routing(
         )
     if not x.shape[0] <= max_tokens or max_tokens < 1:
         raise ValueError(f"{function}: x has {x.shape[0]} tokens, and max_tokens is {max_tokens}")
+    if expert_capacity is not None:
+        if align != 1 or capacity is not None:
+            raise ValueError(f"{function}: expert_capacity stands for align and capacity: give no other of them")
+        align = expert_capacity
     if align < 1:
-        raise ValueError(f"{function}: align must be at least 1, got {align}")
+        raise ValueError(f"{function}: align and expert_capacity must be at least 1, got {align}")
     local = num_experts // members.size
     most = most_rows(members.size, max_tokens, ids.shape[1], local, align)
+    if expert_capacity is not None:
+        most = capacity = local * expert_capacity
     if capacity is None:
         capacity = most
     if capacity < 1 or most >= 1 << 31:
@@ -135,7 +144,7 @@ def check_routing(
             f"{function}: capacity must be at least 1, and the {most} rows that can come fewer than 2**31, got capacity"
             f" {capacity}"
         )
-    return Routing(ids, weights, members, local, max_tokens, align, capacity)
+    return Routing(ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None)
 
 
 def most_rows(n_pes: int, max_tokens: int, top_k: int, local_experts: int, align: int) -> int:

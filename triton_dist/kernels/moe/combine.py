@@ -175,13 +175,13 @@ def combine(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, b
     Raises:
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.
     """
-    refuse_gradients("combine", y)
+    _check_as_many("combine", y, dispatched)
     return run("combine", y, dispatched, weighted, buffer)
 
 
 def combine_send(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
-    refuse_gradients("combine_send", y)
+    _check_as_many("combine_send", y, dispatched)
     exchange, constants, given = _prepare("combine_send", y, dispatched, weighted, buffer)
     del constants["L"], constants["TAKEN"]
     _combine_send[(programs(),)](
@@ -209,8 +209,18 @@ def combine_receive(sent: Combining) -> torch.Tensor:
     return out
 
 
+def _check_as_many(function: str, y: torch.Tensor, dispatched: Dispatched) -> None:
+    refuse_gradients(function, y)
+    check_rows(function, "y", y, tuple(_TYPES))
+    if y.shape[0] != dispatched.routing.capacity:
+        raise ValueError(
+            f"{function}: y must have a row for each of the {dispatched.routing.capacity} of dispatched.x, got shape"
+            f" {tuple(y.shape)}"
+        )
+
+
 def run(function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int) -> torch.Tensor:
-    """Combine, with or without gradients."""
+    """Combine, with or without gradients. ``y`` may end behind the last row that has come."""
     exchange, constants, given = _prepare(function, y, dispatched, weighted, buffer)
     routing = dispatched.routing
     out = _result(routing, y.dtype, y.shape[1])
@@ -226,11 +236,6 @@ def _prepare(
 ) -> tuple[Exchange, dict[str, Any], tuple[Any, ...]]:
     check_rows(function, "y", y, tuple(_TYPES))
     routing = dispatched.routing
-    if y.shape[0] != routing.capacity:
-        raise ValueError(
-            f"{function}: y must have a row for each of the {routing.capacity} of dispatched.x, got shape"
-            f" {tuple(y.shape)}"
-        )
     constants = _constants(routing, y.dtype, y.shape[1])
     exchange = open_exchange(function, routing, f"combine of {constants['WORDS']} words", constants["WORDS"], 1, buffer)
     given = (y.view(torch.int32), *dispatched[6:10])

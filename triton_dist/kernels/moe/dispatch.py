@@ -204,7 +204,7 @@ def _receive(
     out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
     capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
     MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr,
-    ALIGN: tl.constexpr, BLOCK: tl.constexpr,
+    ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     N: tl.constexpr = group_size(MEMBERS)
     pes = tl.arange(0, triton.next_power_of_2(N))
@@ -214,10 +214,14 @@ def _receive(
     arrived = _receive_counts(counts, number, MEMBERS, L)
     totals = tl.where(columns < L, tl.sum(tl.where((pes < N)[:, None], arrived, 0), axis=0), 0)
     padded = (totals + (ALIGN - 1)) // ALIGN * ALIGN
+    if FIXED:  # every expert has room for as many
+        padded = tl.where(columns < L, ALIGN, 0)
     offsets_of = tl.cumsum(padded, axis=0) - padded
     messages = tl.sum(tl.where((columns == L)[None, :] & (pes < N)[:, None], arrived, 0), axis=1)
     if tl.program_id(0) == 0:
-        assert tl.sum(padded) <= capacity, "dispatch: more rows arrive than capacity"
+        assert (tl.sum(padded) <= capacity) & (tl.max(totals) <= (ALIGN if FIXED else capacity)), (
+            "dispatch: more rows arrive than capacity"
+        )
         tl.store(out_counts + columns, totals, mask=columns < L)
         tl.store(out_offsets + columns, offsets_of, mask=columns <= L)
         tl.store(rows + pes, messages, mask=pes < N)
@@ -285,11 +289,11 @@ def _dispatch_receive(
     out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
     capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
     MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr,
-    ALIGN: tl.constexpr, BLOCK: tl.constexpr,
+    ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     _receive(
         out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
-        capacity, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW, ALIGN, BLOCK,
+        capacity, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW, ALIGN, FIXED, BLOCK,
     )  # fmt: skip
 
 
@@ -299,7 +303,8 @@ def _dispatch(
     out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
     capacity, received_numbers, counts, slots, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
     L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr,
-    ROW: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr, COUNTED: tl.constexpr,
+    ROW: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    COUNTED: tl.constexpr,
 ):  # fmt: skip
     _send(
         x, scales, ids, weights, n_tokens, counts, slots, sent_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES,
@@ -307,7 +312,8 @@ def _dispatch(
     )  # fmt: skip
     _receive(
         out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
-        capacity, counts, slots, received_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW, ALIGN, BLOCK,
+        capacity, counts, slots, received_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW, ALIGN, FIXED,
+        BLOCK,
     )  # fmt: skip
 
 
@@ -324,6 +330,7 @@ def dispatch(
     scales: torch.Tensor | None = None,
     align: int = 1,
     capacity: int | None = None,
+    expert_capacity: int | None = None,
     buffer: int = 0,
 ) -> Dispatched:
     """Send each of this PE's tokens to the PEs of its experts, and receive the rows of this PE's experts.
@@ -343,6 +350,8 @@ def dispatch(
         align: each expert's rows begin at a multiple of it, as a tile of a grouped GEMM may want.
         capacity: R, for how many rows there is room. By default as many as can come. With fewer, it is an error of the
             kernel (a device-side assertion on a GPU) if more come.
+        expert_capacity: instead of ``align`` and ``capacity``: room for so many rows of each expert, whose rows begin
+            at multiples of it, so that ``x`` may be viewed as [L, expert_capacity, hidden].
         buffer: which slots are used: exchanges that are in flight at the same time need different ones.
 
     Raises:
@@ -350,7 +359,9 @@ def dispatch(
         RuntimeError: the last dispatch in these slots has been sent but not received; or a CUDA graph is captured
             before a first run of the same sizes. In the CPU world also: an id is out of range.
     """
-    routing = check_routing("dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity)
+    routing = check_routing(
+        "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
+    )
     return run("dispatch", x, scales, routing, buffer, new=torch.empty)
 
 
@@ -364,6 +375,7 @@ def dispatch_send(
     scales: torch.Tensor | None = None,
     align: int = 1,
     capacity: int | None = None,
+    expert_capacity: int | None = None,
     buffer: int = 0,
 ) -> Sent:
     """The first half of :func:`dispatch`, with its arguments: send, and wait for nothing.
@@ -371,7 +383,9 @@ def dispatch_send(
     What follows on the stream runs while the rows are on their way. :func:`dispatch_receive` must come before the next
     dispatch in the same slots.
     """
-    routing = check_routing("dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity)
+    routing = check_routing(
+        "dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
+    )
     n_scales = check_scales("dispatch_send", x, scales)
     exchange, constants, given = _prepare("dispatch_send", x, scales, routing, buffer)
     _dispatch_send[(programs(),)](
@@ -387,18 +401,22 @@ def dispatch_send(
     return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
 
 
-def dispatch_receive(sent: Sent) -> Dispatched:
+def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched:
     """The second half of :func:`dispatch`: wait for the rows of ``sent``.
+
+    Args:
+        result: tensors for them, from :func:`result_of`; by default new ones.
 
     Raises:
         RuntimeError: they have been received already.
     """
     exchange, routing = sent.exchange, sent.routing
     exchange.receive("dispatch_receive")
-    result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
+    if result is None:
+        result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
     constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
     _dispatch_receive[(programs(),)](
-        *_outputs(result), exchange.messages, exchange.slots, exchange.received, ALIGN=routing.align, **constants,
+        *_outputs(result), exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
         **_options(constants),
     )  # fmt: skip
     return result
@@ -419,7 +437,7 @@ def run(
     result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
     _dispatch[(programs(),)](
         *given, exchange.sent, *_outputs(result), exchange.received, exchange.messages, exchange.slots,
-        ALIGN=routing.align, **constants, **_sending(routing, constants), **_options(constants),
+        **_layout(routing), **constants, **_sending(routing, constants), **_options(constants),
     )  # fmt: skip
     return result
 
@@ -447,6 +465,10 @@ def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:
         "MAX_TOKENS": routing.max_tokens, "DATA": data, "SCALES": n_scales, "AT": data + scales,
         "ROW": data + scales + 4 * kp, "BLOCK": block_of(data, 4096),
     }  # fmt: skip
+
+
+def _layout(routing: Routing) -> dict[str, int | bool]:
+    return {"ALIGN": routing.align, "FIXED": routing.fixed}
 
 
 def _options(constants: dict[str, Any]) -> dict[str, Any]:

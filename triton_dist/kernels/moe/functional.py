@@ -11,6 +11,7 @@ zeros, in what dispatch and the GEMM return here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -60,7 +61,13 @@ def dispatch(
     sizes = (num_experts, max_tokens, align, capacity, size, name)
     results = _ops.moe_dispatch(x, topk_ids, topk_weights.detach(), scales, *sizes)
     routing = _routing(topk_ids, topk_weights.detach(), sizes)
-    return Dispatched(results[0], None if scales is None else results[1], *results[2:], routing)
+    return _dispatched(results[0], None if scales is None else results[1], results[2:], routing)
+
+
+def _dispatched(
+    x: torch.Tensor, scales: torch.Tensor | None, rest: Sequence[torch.Tensor], routing: Routing
+) -> Dispatched:
+    return Dispatched._make((x, scales, *rest, routing))
 
 
 def _routing(ids: torch.Tensor, weights: torch.Tensor, sizes: tuple[Any, ...]) -> Routing:
@@ -153,8 +160,10 @@ def _combine(y: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor
     sizes = rest[7:]
     groups.check("combine", *sizes[-2:])
     y = y.contiguous()
+    if y.dim() != 2 or y.shape[0] != sizes[3]:
+        raise ValueError(f"combine: y must have a row for each of the {sizes[3]} dispatched, got {tuple(y.shape)}")
     routing = _routing(topk_ids.contiguous(), topk_weights, sizes)
-    return run_combine("combine", y, Dispatched(y, None, y, y, *received, routing), weighted, 0)
+    return run_combine("combine", y, _dispatched(y, None, (y, y, *received), routing), weighted, 0)
 
 
 @_combine.register_fake

@@ -1,0 +1,101 @@
+"""DeepEP's Buffer: results in its layouts, against one process that has all tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from harness import main as run
+from harness import raises
+
+from triton_dist.deep_ep import Buffer
+
+
+def tokens(world: Any, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    n = world.n_pes
+    x = torch.randint(-8, 9, (n, 5, 128), generator=generator).bfloat16()
+    idx = torch.randint(-1, 3 * n, (n, 5, 2), generator=generator)
+    return x, idx, torch.randint(1, 5, idx.shape, generator=generator) / 4
+
+
+def check_deep_ep_dispatch_and_combine(world: Any) -> None:
+    me, n = world.pe, world.n_pes
+    buffer = Buffer(max_tokens=8)
+    x, idx, weights = tokens(world)
+    per_rank, none, per_expert, in_rank, event = buffer.get_dispatch_layout(idx[me], 3 * n)
+    homes = torch.where(idx >= 0, idx // 3, -1)
+    there = torch.stack([(homes == pe).any(-1) for pe in range(n)], dim=-1)  # [pes, tokens, ranks]
+    assert torch.equal(in_rank, there[me]) and none is None
+    assert per_rank.tolist() == there[me].sum(0).tolist()
+    assert per_expert.tolist() == [(idx[me] == e).sum().item() for e in range(3 * n)]
+    scales = torch.arange(5.0)[:, None] + me
+    for given in (x[me], (x[me], scales)):
+        results = buffer.dispatch(
+            given, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert,
+            topk_idx=idx[me], topk_weights=weights[me], expert_alignment=4, previous_event=event, async_finish=True,
+        )  # fmt: skip
+        received, local, of_rows, counts, handle, event = results
+        mine = there[:, :, me]
+        rows = received[0] if isinstance(received, tuple) else received
+        assert torch.equal(rows, x[mine])
+        if isinstance(received, tuple):
+            expected = (torch.arange(5.0) + torch.arange(n)[:, None])[mine]
+            assert torch.equal(received[1], expected[:, None])
+        expected = torch.where(homes == me, idx - 3 * me, -1)[mine]
+        assert torch.equal(local, expected)
+        assert torch.equal(of_rows, torch.where(expected >= 0, weights[mine], 0.0))
+        assert counts == [-(-(expected == e).sum().item() // 4) * 4 for e in range(3)]
+        combined, summed, event = buffer.combine(rows * 2, handle, of_rows)
+        event.current_stream_wait()
+        assert torch.equal(combined, (2 * x[me].float() * there[me].sum(1, keepdim=True)).bfloat16())
+        assert torch.equal(summed, torch.where(idx[me] >= 0, weights[me], 0.0))
+        again = buffer.dispatch(x[me] * 2, handle=handle)
+        assert torch.equal(again[0], x[mine] * 2) and again[1:5] == (None,) * 4
+    with raises(ValueError, "rows that came"):
+        buffer.combine(rows[:0] if len(rows) else x[0], handle)
+
+
+def check_deep_ep_low_latency(world: Any) -> None:
+    me, n = world.pe, world.n_pes
+    buffer = Buffer(None, 0, Buffer.get_low_latency_rdma_size_hint(8, 128, n, 3 * n), low_latency_mode=True)
+    for seed in range(3):
+        x, idx, weights = tokens(world, seed)
+        for fp8, hooked, early in ((False, False, False), (True, True, False), (False, True, True)):
+            options = {"topk_weights": weights[me]} if early else {}
+            rows, counts, handle, _, hook = buffer.low_latency_dispatch(
+                x[me], idx[me], 8, 3 * n, use_fp8=fp8, return_recv_hook=hooked, **options
+            )
+            if hooked:
+                hook()
+            if fp8:
+                rows = (rows[0].float() * rows[1].repeat_interleave(128, -1)).bfloat16()
+            assert rows.shape == (3, 8 * n, 128)
+            y = torch.full(rows.shape, float("nan")).bfloat16()
+            for e in range(3):
+                expert = 3 * me + e
+                expected = torch.cat([x[pe][(idx[pe] == expert).nonzero()[:, 0]] for pe in range(n)])
+                assert counts[e] == len(expected)
+                torch.testing.assert_close(rows[e, : len(expected)], expected, rtol=0.1, atol=0.1)
+                y[e, : len(expected)] = expected
+            out, _, hook = buffer.low_latency_combine(y, idx[me], weights[me], handle, return_recv_hook=hooked)
+            if hooked:
+                hook()
+            total = (x[me].float() * torch.where(idx[me] >= 0, weights[me], 0.0).sum(1, keepdim=True)).bfloat16()
+            torch.testing.assert_close(out, total, rtol=0.02, atol=0.02)
+
+
+def check_deep_ep_mistakes(world: Any) -> None:
+    x, idx, _ = (tensor[world.pe] for tensor in tokens(world))
+    buffer = Buffer(max_tokens=8)
+    with raises(ValueError, "topk_idx, topk_weights and num_tokens_per_expert"):
+        buffer.dispatch(x, topk_idx=idx)
+    with raises(ValueError, "multiple of 128"):
+        buffer.low_latency_dispatch(x[:, :64], idx, 8, 3 * world.n_pes)
+    if world.n_pes > 1:
+        with raises(ValueError, "cannot be shared equally"):
+            buffer.get_dispatch_layout(idx, 3 * world.n_pes + 1)
+
+
+if __name__ == "__main__":
+    run(globals())

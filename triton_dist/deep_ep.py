@@ -1,0 +1,281 @@
+"""DeepEP's ``Buffer`` for PEs that reach each other by load and store: its names on :mod:`triton_dist.kernels.moe`.
+
+    from triton_dist.deep_ep import Buffer  # instead of: from deep_ep import Buffer
+
+docs/migrating.md says what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from triton_dist.kernels import moe
+from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.moe.combine import run as run_combine
+from triton_dist.kernels.moe.dispatch import result_of
+from triton_dist.world.current import current_world
+
+__all__ = ["Buffer", "EventOverlap"]
+
+_BLOCK = 128
+_LARGEST = 448.0  # of float8_e4m3fn
+
+
+class EventOverlap:
+    """The end of a call. Calls work on the current stream, so there is nothing to wait for."""
+
+    def current_stream_wait(self) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> EventOverlap:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _Handle(NamedTuple):
+    """Of :meth:`Buffer.dispatch`: what has come, how many rows, and the PEs that this PE's tokens went to."""
+
+    received: moe.Dispatched
+    rows: int
+    pes: torch.Tensor
+
+
+class Buffer:
+    """Dispatch and combine with DeepEP's arguments and results.
+
+    Args:
+        group: of all PEs of the world, in their order; None for these.
+        max_tokens: how many tokens a PE may have in :meth:`dispatch`, the same on all PEs. DeepEP has no such argument.
+        options: DeepEP's others, which are not needed.
+
+    Raises:
+        RuntimeError: there is no world. ValueError: the group is another one.
+    """
+
+    num_sms = 20
+
+    def __init__(self, group: Any = None, *options: Any, max_tokens: int = 4096, **named: Any) -> None:
+        size, name = groups.resolve(group)
+        groups.check("Buffer", size, name)
+        self.group, self.group_size, self.rank, self.max_tokens = group, size, current_world().pe, max_tokens
+
+    @staticmethod
+    def set_num_sms(new_num_sms: int) -> None:
+        """Accepted; kernels use all SMs."""
+        Buffer.num_sms = new_num_sms
+
+    @staticmethod
+    def capture() -> EventOverlap:
+        """An event of the current stream, which need not be waited for."""
+        return EventOverlap()
+
+    @staticmethod
+    def get_dispatch_config(num_ranks: int) -> None:
+        """There is nothing to configure."""
+
+    @staticmethod
+    def get_combine_config(num_ranks: int) -> None:
+        """There is nothing to configure."""
+
+    @staticmethod
+    def get_low_latency_rdma_size_hint(
+        num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
+    ) -> int:
+        """Bytes of symmetric memory that the low-latency pair takes, about: slots for bfloat16 rows, both ways."""
+        return 4 * num_ranks * num_max_dispatch_tokens_per_rank * (2 * hidden + 512)
+
+    def get_dispatch_layout(
+        self, topk_idx: torch.Tensor, num_experts: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, None, torch.Tensor, torch.Tensor, EventOverlap]:
+        """How many tokens go to each rank and expert, and which tokens go to which rank."""
+        ranks = torch.arange(self.group_size, device=topk_idx.device)
+        homes = torch.where(topk_idx >= 0, topk_idx // self._local(num_experts), -1)
+        is_token_in_rank = (homes[:, :, None] == ranks).any(dim=1)
+        experts = torch.arange(num_experts, device=topk_idx.device)
+        per_expert = (topk_idx[:, :, None] == experts).sum(dim=(0, 1), dtype=torch.int32)
+        per_rank = is_token_in_rank.sum(dim=0, dtype=torch.int32)
+        return per_rank, None, per_expert, is_token_in_rank, EventOverlap()
+
+    def dispatch(
+        self,
+        x: torch.Tensor | tuple[torch.Tensor, torch.Tensor],
+        handle: _Handle | None = None,
+        num_tokens_per_rank: torch.Tensor | None = None,
+        num_tokens_per_rdma_rank: torch.Tensor | None = None,
+        is_token_in_rank: torch.Tensor | None = None,
+        num_tokens_per_expert: torch.Tensor | None = None,
+        topk_idx: torch.Tensor | None = None,
+        topk_weights: torch.Tensor | None = None,
+        expert_alignment: int = 1,
+        config: Any = None,
+        previous_event: Any = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, ...]:
+        """Each token once to every rank that has one of its experts, in the order of ranks and tokens.
+
+        The host waits for the number of rows, as DeepEP's does, unless ``handle`` gives it.
+
+        Returns:
+            recv_x (a pair, if ``x`` is), recv_topk_idx (local experts, or -1), recv_topk_weights, the rows of each
+            expert as a list of multiples of ``expert_alignment``, the handle, an event. With a handle, None for all but
+            the first and the last.
+        """
+        rows, scales = x if isinstance(x, tuple) else (x, None)
+        n_scales = 0 if scales is None else scales.shape[1]
+        if handle is not None:
+            found = self._send(rows, handle.pes, scales)
+            received = found.x[: handle.rows]
+            both = received if found.scales is None else (received, found.scales[: handle.rows])
+            return both, None, None, None, None, EventOverlap()
+        if topk_idx is None or topk_weights is None or num_tokens_per_expert is None:
+            raise ValueError("Buffer.dispatch: topk_idx, topk_weights and num_tokens_per_expert must be given")
+        local, top_k = self._local(num_tokens_per_expert.numel()), topk_idx.shape[1]
+        homes = torch.where(topk_idx >= 0, topk_idx // local, -1).sort(dim=1).values
+        homes[:, 1:] = torch.where(homes[:, 1:] == homes[:, :-1], -1, homes[:, 1:])
+        # Ids and weights go with the row as scales do. float32 holds ids exactly.
+        parts = [] if scales is None else [scales]
+        found = self._send(rows, homes, torch.cat([*parts, topk_idx.float(), topk_weights.float()], dim=1))
+        assert found.scales is not None
+        n = int(found.counts[0])  # waits for the GPU
+        with_them = found.scales[:n]
+        idx = with_them[:, n_scales : n_scales + top_k].long() - self.rank * local
+        here = (idx >= 0) & (idx < local)
+        weights = torch.where(here, with_them[:, n_scales + top_k :], 0.0)
+        counts = torch.bincount(idx[here], minlength=local).tolist()
+        aligned = [-(-count // expert_alignment) * expert_alignment for count in counts]
+        received = found.x[:n]
+        both = received if scales is None else (received, with_them[:, :n_scales].contiguous())
+        return both, torch.where(here, idx, -1), weights, aligned, _Handle(found, n, homes), EventOverlap()
+
+    def combine(
+        self,
+        x: torch.Tensor,
+        handle: _Handle,
+        topk_weights: torch.Tensor | None = None,
+        bias: Any = None,
+        config: Any = None,
+        previous_event: Any = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, EventOverlap]:
+        """The sum over ranks of the rows that ``dispatch`` has sent, [T, hidden], and of ``topk_weights`` alike."""
+        if bias is not None:
+            raise NotImplementedError("Buffer.combine: bias: add it to the result")
+        if x.shape[0] != handle.rows:
+            raise ValueError(f"Buffer.combine: x must have the {handle.rows} rows that came, got {tuple(x.shape)}")
+        combined = run_combine("Buffer.combine", x.contiguous(), handle.received, False, 0)
+        weights = None
+        if topk_weights is not None:
+            top_k = topk_weights.shape[1]
+            wide = torch.nn.functional.pad(topk_weights.float(), (0, -top_k % 4)).contiguous()
+            weights = run_combine("Buffer.combine", wide, handle.received, False, 0)[:, :top_k]
+        return combined, weights, EventOverlap()
+
+    def clean_low_latency_buffer(self, *_: Any) -> None:
+        """There is nothing to clean: receivers clear what they have read."""
+
+    def low_latency_dispatch(
+        self,
+        x: torch.Tensor,
+        topk_idx: torch.Tensor,
+        num_max_dispatch_tokens_per_rank: int,
+        num_experts: int,
+        use_fp8: bool = True,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+        *,
+        topk_weights: torch.Tensor | None = None,
+    ) -> tuple[Any, torch.Tensor, moe.Dispatched, EventOverlap, Callable[[], None]]:
+        """Each token to its experts, without the host.
+
+        Args:
+            use_fp8: convert rows to float8_e4m3fn with a scale for each 128 elements; recv_x is a pair then.
+            return_recv_hook: only send; the fifth result receives when it is called.
+            topk_weights: if given here, :meth:`low_latency_combine` need not send them. DeepEP has no such argument.
+
+        Returns:
+            recv_x [L, ranks * max tokens, hidden], recv_count [L] int32: how many of an expert's rows are used, the
+            handle, an event, the hook.
+        """
+        rows, scales = _to_fp8(x) if use_fp8 else (x, None)
+        room = self.group_size * num_max_dispatch_tokens_per_rank
+        sent = moe.dispatch_send(
+            rows,
+            topk_idx,
+            topk_weights,
+            num_experts=num_experts,
+            max_tokens=num_max_dispatch_tokens_per_rank,
+            scales=scales,
+            expert_capacity=room,
+        )
+        received = result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
+
+        def hook() -> None:
+            moe.dispatch_receive(sent, received)
+
+        if not return_recv_hook:
+            hook()
+        by_expert = received.x.view(-1, room, x.shape[1])
+        if received.scales is not None:
+            by_expert = (by_expert, received.scales.view(-1, room, received.scales.shape[1]))
+        return by_expert, received.counts, received, EventOverlap(), hook
+
+    def low_latency_combine(
+        self,
+        x: torch.Tensor,
+        topk_idx: torch.Tensor,
+        topk_weights: torch.Tensor,
+        handle: moe.Dispatched,
+        zero_copy: bool = False,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+        out: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, EventOverlap, Callable[[], None]]:
+        """The weighted sum of each token's rows [T, hidden]; ``x`` is [L, ranks * max tokens, hidden].
+
+        Unless they were given to :meth:`low_latency_dispatch`, the weights are sent to the experts first.
+
+        Returns:
+            The result, an event, the hook.
+        """
+        routing = handle.routing
+        if routing.weights is not topk_weights:
+            nothing = torch.zeros(routing.n_tokens, 4, device=x.device)
+            experts = routing.local_experts * self.group_size
+            sizes = {"num_experts": experts, "max_tokens": routing.max_tokens, "expert_capacity": routing.align}
+            handle = handle._replace(row_weights=moe.dispatch(nothing, topk_idx, topk_weights, **sizes).row_weights)
+        sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
+        result = torch.empty(routing.n_tokens, x.shape[-1], dtype=x.dtype, device=x.device) if out is None else out
+
+        def hook() -> None:
+            result.copy_(moe.combine_receive(sending))
+
+        if not return_recv_hook:
+            hook()
+        return result, EventOverlap(), hook
+
+    def _local(self, num_experts: int) -> int:
+        if num_experts % self.group_size:
+            raise ValueError(f"Buffer: {num_experts} experts cannot be shared equally by {self.group_size} ranks")
+        return num_experts // self.group_size
+
+    def _send(self, rows: torch.Tensor, pes: torch.Tensor, scales: torch.Tensor | None) -> moe.Dispatched:
+        """A row to each of the PEs, as if each were one expert."""
+        room = self.group_size * self.max_tokens
+        sizes = {"num_experts": self.group_size, "max_tokens": self.max_tokens, "capacity": room}
+        return moe.dispatch(rows, pes, scales=scales, **sizes)
+
+
+def _to_fp8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of float8_e4m3fn, and the float32 scale of each 128 elements."""
+    if x.shape[1] % _BLOCK:
+        raise ValueError(f"low_latency_dispatch: with use_fp8 hidden must be a multiple of {_BLOCK}, got {x.shape[1]}")
+    blocks = x.float().unflatten(1, (-1, _BLOCK))
+    scales = blocks.abs().amax(dim=-1).clamp(min=1e-4) / _LARGEST
+    rows = (blocks / scales[:, :, None]).flatten(1).to(torch.float8_e4m3fn)
+    return rows, scales
