@@ -90,7 +90,7 @@ def _receive(
     number = next_number(tl.load(numbers + tl.program_id(0)))
     half = (number & 1).to(tl.int64) * N
     for token in range(tl.program_id(0), n_tokens, tl.num_programs(0)):
-        mine = tl.load(ids + token.to(tl.int64) * K + choices, mask=choices < K, other=-1).to(tl.int32)
+        mine = tl.load(ids + tl.cast(token, tl.int64) * K + choices, mask=choices < K, other=-1).to(tl.int32)
         homes = tl.where(mine >= 0, mine // L, -1)
         place = slots + (half * MAX_TOKENS + token) * WORDS
         for first in range(0, WORDS, BLOCK):
@@ -110,7 +110,7 @@ def _receive(
                 )
                 lower += tl.where(mask, element(words, False, DTYPE), 0.0)
                 upper += tl.where(mask, element(words, True, DTYPE), 0.0)
-            at = out + token.to(tl.int64) * WORDS + offsets
+            at = out + tl.cast(token, tl.int64) * WORDS + offsets
             tl.store(at, word_of(lower, upper, DTYPE), mask=offsets < WORDS)
     if tl.program_id(0) == tl.num_programs(0) - 1:
         polls = no_polls()

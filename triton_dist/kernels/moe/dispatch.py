@@ -88,19 +88,18 @@ def _ids_of(ids, tokens, end, K: tl.constexpr, KP: tl.constexpr):
 
 
 @triton.jit
-def _ranks(ids, token, mine, N: tl.constexpr, K: tl.constexpr, L: tl.constexpr, TOKENS: tl.constexpr):
-    """How many earlier choices were of the same expert, [KP]; how many earlier tokens go to each PE, [NP]."""
-    KP: tl.constexpr = mine.shape[0]
+def _earlier(ids, token, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, TOKENS: tl.constexpr):
+    """How often the tokens before ``token`` choose each expert, [EP]; how many of them go to each PE, [NP]."""
+    EP: tl.constexpr = triton.next_power_of_2(N * L)
     pes = tl.arange(0, triton.next_power_of_2(N))
-    choices = tl.arange(0, KP)
-    ranks = tl.sum(((mine[:, None] == mine[None, :]) & (choices[:, None] < choices[None, :])).to(tl.int32), axis=0)
-    tokens_before = tl.zeros(pes.shape, tl.int32)
+    chosen = tl.zeros([EP], tl.int32)
+    messages = tl.zeros(pes.shape, tl.int32)
     for first in range(0, token, TOKENS):
         earlier = _ids_of(ids, first + tl.arange(0, TOKENS), token, K, KP).to(tl.int32)
-        same = (earlier[:, :, None] == mine[None, None, :]).to(tl.int32)
-        ranks += tl.sum(tl.sum(same, axis=0), axis=0)
-        tokens_before += tl.sum(_to_pes(earlier, pes, L), axis=0)
-    return ranks, tokens_before
+        flat = earlier.reshape([TOKENS * KP])
+        chosen += tl.histogram(flat, EP, mask=(flat >= 0) & (flat < N * L))
+        messages += tl.sum(_to_pes(earlier, pes, L), axis=0)
+    return chosen, messages
 
 
 @triton.jit
@@ -147,11 +146,20 @@ def _send(
     number = next_number(tl.load(numbers + tl.program_id(0)))
     _send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, COUNTED)
     half = ((number & 1) * N + me).to(tl.int64) * MAX_TOKENS
-    for token in range(tl.program_id(0), n_tokens, tl.num_programs(0)):
-        mine = tl.load(ids + token.to(tl.int64) * K + choices, mask=choices < K, other=-1).to(tl.int32)
-        ranks, messages = _ranks(ids, token, mine, N, K, L, TOKENS)
+    # A program sends tokens that follow each other, so that it counts those before them once.
+    each = tl.cdiv(n_tokens, tl.num_programs(0))
+    begin = tl.program_id(0) * each
+    chosen, messages = _earlier(ids, tl.minimum(begin, n_tokens), N, K, KP, L, TOKENS)
+    experts = tl.arange(0, chosen.shape[0])
+    for token in range(begin, tl.minimum(begin + each, n_tokens)):
+        mine = tl.load(ids + tl.cast(token, tl.int64) * K + choices, mask=choices < K, other=-1).to(tl.int32)
+        # The rank of a choice: earlier ones of the same expert, by other tokens and by this one.
+        same = mine[:, None] == mine[None, :]
+        ranks = tl.sum((same & (choices[:, None] < choices[None, :])).to(tl.int32), axis=0)
+        hits = experts[:, None] == mine[None, :]
+        ranks += tl.sum(tl.where(hits, chosen[:, None], 0), axis=0)
         wanted = tl.max((tl.where(mine >= 0, mine // L, -1)[:, None] == pes[None, :]).to(tl.int32), axis=0)
-        weight = tl.load(weights + token.to(tl.int64) * K + choices, mask=choices < K, other=0.0)
+        weight = tl.load(weights + tl.cast(token, tl.int64) * K + choices, mask=choices < K, other=0.0)
         # The header: [4, KP] words.
         fields = tl.arange(0, 4)[:, None]
         header = tl.where(fields == 0, mine[None, :], tl.where(fields == 1, ranks[None, :], token))
@@ -168,14 +176,16 @@ def _send(
             send_words(places[i] + words, header, sends[i] & (words >= 0))
         for first in tl.static_range(0, DATA, BLOCK):
             offsets = first + tl.arange(0, BLOCK)
-            row = tl.load(x + token.to(tl.int64) * DATA + offsets, mask=offsets < DATA)
+            row = tl.load(x + tl.cast(token, tl.int64) * DATA + offsets, mask=offsets < DATA)
             for i in tl.static_range(N):
                 send_words(places[i] + offsets, row, sends[i] & (offsets < DATA))
         for first in tl.static_range(0, SCALES, BLOCK):
             offsets = first + tl.arange(0, BLOCK)
-            row = tl.load(scales + token.to(tl.int64) * SCALES + offsets, mask=offsets < SCALES)
+            row = tl.load(scales + tl.cast(token, tl.int64) * SCALES + offsets, mask=offsets < SCALES)
             for i in tl.static_range(N):
                 send_words(places[i] + DATA + offsets, row, sends[i] & (offsets < SCALES))
+        chosen += tl.sum(hits.to(tl.int32), axis=1)
+        messages += wanted
     tl.debug_barrier()  # all threads have read the number
     tl.store(numbers + tl.program_id(0), number)
 
