@@ -21,6 +21,7 @@ from harness import Bench, Side, session
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import moe
+from triton_dist.kernels.gemm.portable import programs
 
 FP8 = torch.float8_e4m3fn
 
@@ -101,8 +102,8 @@ class Case:
         return f"an error is too large by {excess:.3f}" if excess > 1e-3 else None
 
 
-def ours_dispatch(case: Case) -> Side:
-    return lambda _: moe.dispatch(case.x, case.ids, case.weights, **case.options).x
+def ours_dispatch(case: Case, **options: Any) -> Side:
+    return lambda _: moe.dispatch(case.x, case.ids, case.weights, **case.options, **options).x
 
 
 def ours_both(case: Case) -> Side:
@@ -213,6 +214,7 @@ def measure(bench: Bench, shape: Shape, rate: float) -> None:
         to = nccl_dispatch(case)
         sides: dict[str, Side] = {
             "ours": ours_dispatch(case),
+            "ours, 24 SMs": ours_dispatch(case, sm_margin=max(0, programs() - 24)),
             "NCCL, permuted": lambda _, to=to: to(),
             "our all_to_all, padded": attempt(lambda case=case: padded_dispatch(case)),
             "torch all_to_all_vdev_2d": attempt(lambda case=case: vdev_dispatch(case)),

@@ -95,8 +95,8 @@ class Buffer:
         ranks = torch.arange(self.group_size, device=topk_idx.device)
         homes = torch.where(topk_idx >= 0, topk_idx // self._local(num_experts), -1)
         is_token_in_rank = (homes[:, :, None] == ranks).any(dim=1)
-        experts = torch.arange(num_experts, device=topk_idx.device)
-        per_expert = (topk_idx[:, :, None] == experts).sum(dim=(0, 1), dtype=torch.int32)
+        chosen = topk_idx[topk_idx >= 0]
+        per_expert = torch.bincount(chosen, minlength=num_experts).int()
         per_rank = is_token_in_rank.sum(dim=0, dtype=torch.int32)
         return per_rank, None, per_expert, is_token_in_rank, EventOverlap()
 
@@ -168,12 +168,12 @@ class Buffer:
             raise NotImplementedError("Buffer.combine: bias: add it to the result")
         if x.shape[0] != handle.rows:
             raise ValueError(f"Buffer.combine: x must have the {handle.rows} rows that came, got {tuple(x.shape)}")
-        combined = run_combine("Buffer.combine", x.contiguous(), handle.received, False, 0)
+        combined = run_combine("Buffer.combine", x.contiguous(), handle.received, False)
         weights = None
         if topk_weights is not None:
             top_k = topk_weights.shape[1]
             wide = torch.nn.functional.pad(topk_weights.float(), (0, -top_k % 4)).contiguous()
-            weights = run_combine("Buffer.combine", wide, handle.received, False, 0)[:, :top_k]
+            weights = run_combine("Buffer.combine", wide, handle.received, False)[:, :top_k]
         return combined, weights, EventOverlap()
 
     def clean_low_latency_buffer(self, *_: Any) -> None:

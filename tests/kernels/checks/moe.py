@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from triton_dist.kernels import moe
 
-together = settings(max_examples=10, deadline=None, derandomize=True, database=None)  # all PEs draw the same
+together = settings(max_examples=6, deadline=None, derandomize=True, database=None)  # all PEs draw the same
 FP8 = torch.float8_e4m3fn
 
 
@@ -229,6 +229,17 @@ def check_moe_room_of_each_expert(world: Any) -> None:
         for at, (pe, token, _) in enumerate(expected_rows(chosen, 2 * world.pe + i), 20 * i):
             assert torch.equal(found.x[at], chosen.x[pe][token])
     verify_combine(world, chosen, moe.combine(computed(world, chosen, found, torch.bfloat16), found), torch.bfloat16)
+
+
+def check_moe_few_programs(world: Any) -> None:
+    """Each has several tokens that follow each other, and all get their ranks right."""
+    chosen = case(world, [8, 5, 7], top_k=3, local=2, seed=11)
+    found = dispatched(world, chosen, sm_margin=2)
+    verify_dispatch(world, chosen, found, 1)
+    out = moe.combine(computed(world, chosen, found, torch.bfloat16), found, sm_margin=3)
+    verify_combine(world, chosen, out, torch.bfloat16)
+    with raises(ValueError, r"dispatch: sm_margin must be in \[0, \d+\), got 1000"):
+        dispatched(world, chosen, sm_margin=1000)
 
 
 def check_moe_mistakes(world: Any) -> None:

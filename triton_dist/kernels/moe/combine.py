@@ -18,7 +18,6 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.gemm.portable import programs
 from triton_dist.kernels.moe.arguments import Routing, check_rows, refuse_gradients
 from triton_dist.kernels.moe.dispatch import Dispatched
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
@@ -156,7 +155,9 @@ def _combine(
     _receive(out, ids, n_tokens, flags, slots, received_numbers, MEMBERS, K, L, MAX_TOKENS, WORDS, DTYPE, TAKEN)
 
 
-def combine(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0) -> torch.Tensor:
+def combine(
+    y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
+) -> torch.Tensor:
     """Return the experts' rows to the PEs of their tokens: the sum over a token's choices of weight x row.
 
     *Collective*, on the current stream. It may be captured in a CUDA graph after it has run once for its sizes.
@@ -166,7 +167,7 @@ def combine(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, b
             ``dispatched.x``. ``hidden`` need not be that of the dispatch. A row is a multiple of 16 bytes.
         dispatched: what :func:`dispatch` has returned on this PE.
         weighted: multiply each row by its weight.
-        buffer: as of :func:`dispatch`.
+        buffer, sm_margin: as of :func:`dispatch`.
 
     Returns:
         [T, hidden] of ``y``'s dtype. Partial sums that PEs exchange have that dtype; all are added in float32. Tokens
@@ -176,15 +177,17 @@ def combine(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, b
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.
     """
     _check_as_many("combine", y, dispatched)
-    return run("combine", y, dispatched, weighted, buffer)
+    return run("combine", y, dispatched, weighted, buffer, sm_margin)
 
 
-def combine_send(y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0) -> Combining:
+def combine_send(
+    y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
+) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
     _check_as_many("combine_send", y, dispatched)
-    exchange, constants, given = _prepare("combine_send", y, dispatched, weighted, buffer)
+    exchange, constants, given = _prepare("combine_send", y, dispatched, weighted, buffer, sm_margin)
     del constants["L"], constants["TAKEN"]
-    _combine_send[(programs(),)](
+    _combine_send[(exchange.programs,)](
         *given, exchange.messages, exchange.slots, exchange.sent, **constants, num_warps=warps_of(constants["WORDS"])
     )
     exchange.in_flight.add(exchange.name)
@@ -202,7 +205,7 @@ def combine_receive(sent: Combining) -> torch.Tensor:
     out = _result(routing, sent.dtype, sent.hidden)
     constants = _constants(routing, sent.dtype, sent.hidden)
     del constants["BLOCK"]
-    _combine_receive[(programs(),)](
+    _combine_receive[(exchange.programs,)](
         out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.received,
         **constants, num_warps=warps_of(constants["WORDS"]),
     )  # fmt: skip
@@ -219,12 +222,14 @@ def _check_as_many(function: str, y: torch.Tensor, dispatched: Dispatched) -> No
         )
 
 
-def run(function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int) -> torch.Tensor:
+def run(
+    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int = 0, sm_margin: int = 0
+) -> torch.Tensor:
     """Combine, with or without gradients. ``y`` may end behind the last row that has come."""
-    exchange, constants, given = _prepare(function, y, dispatched, weighted, buffer)
+    exchange, constants, given = _prepare(function, y, dispatched, weighted, buffer, sm_margin)
     routing = dispatched.routing
     out = _result(routing, y.dtype, y.shape[1])
-    _combine[(programs(),)](
+    _combine[(exchange.programs,)](
         *given, out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
         exchange.received, **constants, num_warps=warps_of(constants["WORDS"]),
     )  # fmt: skip
@@ -232,12 +237,13 @@ def run(function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, 
 
 
 def _prepare(
-    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int
+    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int, sm_margin: int
 ) -> tuple[Exchange, dict[str, Any], tuple[Any, ...]]:
     check_rows(function, "y", y, tuple(_TYPES))
     routing = dispatched.routing
     constants = _constants(routing, y.dtype, y.shape[1])
-    exchange = open_exchange(function, routing, f"combine of {constants['WORDS']} words", constants["WORDS"], 1, buffer)
+    words = constants["WORDS"]
+    exchange = open_exchange(function, routing, f"combine of {words} words", words, 1, buffer, sm_margin)
     given = (y.view(torch.int32), *dispatched[6:10])
     return exchange, constants | {"WEIGHTED": weighted}, given
 

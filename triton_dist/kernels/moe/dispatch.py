@@ -27,7 +27,6 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.gemm.portable import programs
 from triton_dist.kernels.moe.arguments import Routing, check_routing, check_scales
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
 from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_words
@@ -342,6 +341,7 @@ def dispatch(
     capacity: int | None = None,
     expert_capacity: int | None = None,
     buffer: int = 0,
+    sm_margin: int = 0,
 ) -> Dispatched:
     """Send each of this PE's tokens to the PEs of its experts, and receive the rows of this PE's experts.
 
@@ -363,6 +363,7 @@ def dispatch(
         expert_capacity: instead of ``align`` and ``capacity``: room for so many rows of each expert, whose rows begin
             at multiples of it, so that ``x`` may be viewed as [L, expert_capacity, hidden].
         buffer: which slots are used: exchanges that are in flight at the same time need different ones.
+        sm_margin: how many SMs are left to other kernels.
 
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
@@ -372,7 +373,7 @@ def dispatch(
     routing = check_routing(
         "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
     )
-    return run("dispatch", x, scales, routing, buffer, new=torch.empty)
+    return run("dispatch", x, scales, routing, buffer, sm_margin, new=torch.empty)
 
 
 def dispatch_send(
@@ -387,6 +388,7 @@ def dispatch_send(
     capacity: int | None = None,
     expert_capacity: int | None = None,
     buffer: int = 0,
+    sm_margin: int = 0,
 ) -> Sent:
     """The first half of :func:`dispatch`, with its arguments: send, and wait for nothing.
 
@@ -397,8 +399,8 @@ def dispatch_send(
         "dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
     )
     n_scales = check_scales("dispatch_send", x, scales)
-    exchange, constants, given = _prepare("dispatch_send", x, scales, routing, buffer)
-    _dispatch_send[(programs(),)](
+    exchange, constants, given = _prepare("dispatch_send", x, scales, routing, buffer, sm_margin)
+    _dispatch_send[(exchange.programs,)](
         *given,
         exchange.messages,
         exchange.slots,
@@ -425,7 +427,7 @@ def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched
     if result is None:
         result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
     constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
-    _dispatch_receive[(programs(),)](
+    _dispatch_receive[(exchange.programs,)](
         *_outputs(result), exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
         **_options(constants),
     )  # fmt: skip
@@ -437,15 +439,16 @@ def run(
     x: torch.Tensor,
     scales: torch.Tensor | None,
     routing: Routing,
-    buffer: int,
+    buffer: int = 0,
+    sm_margin: int = 0,
     *,
     new: Callable[..., torch.Tensor],
 ) -> Dispatched:
     """Dispatch, after ``routing`` has been checked; ``new`` makes the results, ``torch.empty`` or ``torch.zeros``."""
     n_scales = check_scales(function, x, scales)
-    exchange, constants, given = _prepare(function, x, scales, routing, buffer)
+    exchange, constants, given = _prepare(function, x, scales, routing, buffer, sm_margin)
     result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
-    _dispatch[(programs(),)](
+    _dispatch[(exchange.programs,)](
         *given, exchange.sent, *_outputs(result), exchange.received, exchange.messages, exchange.slots,
         **_layout(routing), **constants, **_sending(routing, constants), **_options(constants),
     )  # fmt: skip
@@ -453,13 +456,14 @@ def run(
 
 
 def _prepare(
-    function: str, x: torch.Tensor, scales: torch.Tensor | None, routing: Routing, buffer: int
+    function: str, x: torch.Tensor, scales: torch.Tensor | None, routing: Routing, buffer: int, sm_margin: int
 ) -> tuple[Exchange, dict[str, Any], tuple[Any, ...]]:
     """The slots of an exchange of rows like those of ``x``, what is known when kernels are compiled, what is sent."""
     n_scales = 0 if scales is None else scales.shape[1]
     constants = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)
     row, local = constants["ROW"], routing.local_experts
-    exchange = open_exchange(function, routing, f"dispatch of {row} words, {local} experts", row, local + 1, buffer)
+    what = f"dispatch of {row} words, {local} experts"
+    exchange = open_exchange(function, routing, what, row, local + 1, buffer, sm_margin)
     words = x.view(torch.int32)
     weights = routing.weights
     return exchange, constants, (

@@ -36,6 +36,7 @@ class Exchange:
         slots: [2, n_pes, max_tokens, words] int32.
         messages: [2, n_pes, …] int64, in the LL protocol: the message that every PE sends to every PE.
         sent, received: the numbers of the last exchange, of each program.
+        programs: how many programs a launch has.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Exchange:
     messages: torch.Tensor
     sent: torch.Tensor
     received: torch.Tensor
+    programs: int
     in_flight: set[str]
 
     def receive(self, function: str) -> None:
@@ -53,26 +55,28 @@ class Exchange:
 
 
 def open_exchange(
-    function: str, routing: Routing, what: str, row_words: int, message_words: int, buffer: int
+    function: str, routing: Routing, what: str, row_words: int, message_words: int, buffer: int, sm_margin: int
 ) -> Exchange:
     """The slots of an exchange. *Collective* the first time.
 
     Raises:
-        RuntimeError: an exchange in these slots is in flight.
+        RuntimeError: an exchange in these slots is in flight. ValueError: ``sm_margin`` leaves no program.
     """
-    n_pes = routing.members.size
-    name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}"
+    n_pes, n_programs = routing.members.size, programs() - sm_margin
+    if not 0 <= sm_margin < programs():
+        raise ValueError(f"{function}: sm_margin must be in [0, {programs()}), got {sm_margin}")
+    name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"
     in_flight = current_world().own(InFlight).names
     if name in in_flight:
         raise RuntimeError(
             f"{function}: the last exchange in these slots has been sent and not received: call its receive half"
             " first, or give the calls that overlap different numbers as buffer="
         )
-    header = -(-2 * programs() // 32) * 32
+    header = -(-2 * n_programs // 32) * 32
     memory = symmetric_workspace(name, header + 2 * n_pes * routing.max_tokens * row_words)
     messages = symmetric_workspace(f"{name}, counts", 2 * n_pes * message_words, torch.int64)
-    numbers = memory[: 2 * programs()].view(2, -1)
-    return Exchange(name, memory[header:], messages, numbers[0], numbers[1], in_flight)
+    numbers = memory[: 2 * n_programs].view(2, -1)
+    return Exchange(name, memory[header:], messages, numbers[0], numbers[1], n_programs, in_flight)
 
 
 def block_of(words: int, most: int) -> int:

@@ -93,7 +93,7 @@ def _dispatch(
     x, topk_ids, topk_weights = x.contiguous(), topk_ids.contiguous(), topk_weights.contiguous()
     scales = None if scales is None else scales.contiguous()
     routing = check_routing("dispatch", x, topk_ids, topk_weights, *sizes[:4])
-    result = run_dispatch("dispatch", x, scales, routing, 0, new=torch.zeros)
+    result = run_dispatch("dispatch", x, scales, routing, new=torch.zeros)
     return result.x, x.new_empty(0) if result.scales is None else result.scales, *result[2:10]
 
 
@@ -163,7 +163,7 @@ def _combine(y: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor
     if y.dim() != 2 or y.shape[0] != sizes[3]:
         raise ValueError(f"combine: y must have a row for each of the {sizes[3]} dispatched, got {tuple(y.shape)}")
     routing = _routing(topk_ids.contiguous(), topk_weights, sizes)
-    return run_combine("combine", y, _dispatched(y, None, (y, y, *received), routing), weighted, 0)
+    return run_combine("combine", y, _dispatched(y, None, (y, y, *received), routing), weighted)
 
 
 @_combine.register_fake
