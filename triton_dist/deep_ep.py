@@ -95,8 +95,9 @@ class Buffer:
         ranks = torch.arange(self.group_size, device=topk_idx.device)
         homes = torch.where(topk_idx >= 0, topk_idx // self._local(num_experts), -1)
         is_token_in_rank = (homes[:, :, None] == ranks).any(dim=1)
-        chosen = topk_idx[topk_idx >= 0]
-        per_expert = torch.bincount(chosen, minlength=num_experts).int()
+        chosen = torch.where(topk_idx >= 0, topk_idx, num_experts).flatten()  # without waiting for the GPU
+        counts = torch.zeros(num_experts + 1, dtype=torch.int32, device=topk_idx.device)
+        per_expert = counts.scatter_add_(0, chosen, torch.ones_like(chosen, dtype=torch.int32))[:num_experts]
         per_rank = is_token_in_rank.sum(dim=0, dtype=torch.int32)
         return per_rank, None, per_expert, is_token_in_rank, EventOverlap()
 
@@ -220,7 +221,7 @@ class Buffer:
 
         if not return_recv_hook:
             hook()
-        by_expert = received.x.view(-1, room, x.shape[1])
+        by_expert: Any = received.x.view(-1, room, x.shape[1])
         if received.scales is not None:
             by_expert = (by_expert, received.scales.view(-1, room, received.scales.shape[1]))
         return by_expert, received.counts, received, EventOverlap(), hook
@@ -247,8 +248,15 @@ class Buffer:
         if routing.weights is not topk_weights:
             nothing = torch.zeros(routing.n_tokens, 4, device=x.device)
             experts = routing.local_experts * self.group_size
-            sizes = {"num_experts": experts, "max_tokens": routing.max_tokens, "expert_capacity": routing.align}
-            handle = handle._replace(row_weights=moe.dispatch(nothing, topk_idx, topk_weights, **sizes).row_weights)
+            weighted = moe.dispatch(
+                nothing,
+                topk_idx,
+                topk_weights,
+                num_experts=experts,
+                max_tokens=routing.max_tokens,
+                expert_capacity=routing.align,
+            )
+            handle = handle._replace(row_weights=weighted.row_weights)
         sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
         result = torch.empty(routing.n_tokens, x.shape[-1], dtype=x.dtype, device=x.device) if out is None else out
 
@@ -267,15 +275,15 @@ class Buffer:
     def _send(self, rows: torch.Tensor, pes: torch.Tensor, scales: torch.Tensor | None) -> moe.Dispatched:
         """A row to each of the PEs, as if each were one expert."""
         room = self.group_size * self.max_tokens
-        sizes = {"num_experts": self.group_size, "max_tokens": self.max_tokens, "capacity": room}
-        return moe.dispatch(rows, pes, scales=scales, **sizes)
+        experts, most = self.group_size, self.max_tokens
+        return moe.dispatch(rows, pes, num_experts=experts, max_tokens=most, scales=scales, capacity=room)
 
 
 def _to_fp8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of float8_e4m3fn, and the float32 scale of each 128 elements."""
     if x.shape[1] % _BLOCK:
         raise ValueError(f"low_latency_dispatch: with use_fp8 hidden must be a multiple of {_BLOCK}, got {x.shape[1]}")
-    blocks = x.float().unflatten(1, (-1, _BLOCK))
+    blocks = x.float().view(len(x), x.shape[1] // _BLOCK, _BLOCK)
     scales = blocks.abs().amax(dim=-1).clamp(min=1e-4) / _LARGEST
-    rows = (blocks / scales[:, :, None]).flatten(1).to(torch.float8_e4m3fn)
+    rows = (blocks / scales[:, :, None]).view(x.shape).to(torch.float8_e4m3fn)
     return rows, scales
