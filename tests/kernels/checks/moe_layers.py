@@ -128,6 +128,9 @@ def check_moe_layer_and_gradients(world: Any) -> None:
         all_of = [leaf(tensor) for tensor in (x, weights, w13, w2)]
         outs = [dense(all_of[0][pe], ids[pe], all_of[1][pe], *all_of[2:]) for pe in range(n)]
         same(out, outs[me])
+        with torch.no_grad():
+            plain = moe.moe_layer(given[0], ids[me], given[1], *given[2:], num_experts=experts, max_tokens=6)
+        same(plain, outs[me])
         (out * whole(5, 8, seed=me)).sum().backward()
         sum((part * whole(5, 8, seed=pe)).sum() for pe, part in enumerate(outs)).backward()
         same(given[0].grad, all_of[0].grad[me])

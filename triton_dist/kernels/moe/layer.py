@@ -1,14 +1,45 @@
-"""A layer of experts: dispatch, grouped GEMM, SwiGLU, grouped GEMM, combine, one after the other."""
+"""A layer of experts: dispatch, grouped GEMM, SwiGLU, grouped GEMM, combine, one after the other.
+
+Without gradients only rows that tokens fill are read and written, all others are left as they are.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 
+from triton_dist.kernels.gemm.portable import programs
 from triton_dist.kernels.moe import functional
+from triton_dist.kernels.moe.combine import combine
+from triton_dist.kernels.moe.dispatch import dispatch
+from triton_dist.kernels.moe.grouped_gemm import grouped_gemm
 
 __all__ = ["moe_layer"]
+
+
+@triton.jit
+def _swiglu(out, gate_up, end, N, BLOCK: tl.constexpr):
+    """silu(gate) * up of the rows below ``end``, in float32; a row of ``gate_up`` is gate, then up."""
+    for row in range(tl.program_id(0), tl.load(end), tl.num_programs(0)):
+        for first in range(0, N, BLOCK):
+            columns = first + tl.arange(0, BLOCK)
+            at = gate_up + tl.cast(row, tl.int64) * 2 * N + columns
+            gate = tl.load(at, mask=columns < N, other=0.0).to(tl.float32)
+            up = tl.load(at + N, mask=columns < N, other=0.0).to(tl.float32)
+            value = gate / (1 + tl.exp(-gate)) * up
+            tl.store(out + tl.cast(row, tl.int64) * N + columns, value.to(out.dtype.element_ty), mask=columns < N)
+
+
+def _swiglu_of_rows(gate_up: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """[R, N] of [R, 2 N], for the rows in front of ``offsets[-1]``."""
+    n = gate_up.shape[1] // 2
+    out = gate_up.new_empty(len(gate_up), n)
+    block = min(2048, int(triton.next_power_of_2(n)))
+    _swiglu[(4 * programs(),)](out, gate_up, offsets[-1:], n, block, num_warps=max(1, min(8, block // 128)))
+    return out
 
 
 def moe_layer(
@@ -46,12 +77,21 @@ def moe_layer(
             "moe_layer: w13 must be [L, 2 * intermediate, hidden] and w2 [L, hidden, intermediate], got shapes"
             f" {tuple(w13.shape)} and {tuple(w2.shape)}"
         )
-    received = functional.dispatch(
-        x, topk_ids, topk_weights, num_experts=num_experts, max_tokens=max_tokens, capacity=capacity, group=group
-    )
+    sizes: dict[str, Any] = {"num_experts": num_experts, "max_tokens": max_tokens, "capacity": capacity}
+    given = (x, topk_weights, w13, w2)
+    if not torch.compiler.is_compiling() and group is None and not _records_gradients(*given):
+        received = dispatch(x.contiguous(), topk_ids.contiguous(), topk_weights.float().contiguous(), **sizes)
+        groups = received.offsets, received.counts
+        hidden = _swiglu_of_rows(grouped_gemm(received.x, w13.transpose(1, 2), *groups), received.offsets)
+        return combine(grouped_gemm(hidden, w2.transpose(1, 2), *groups), received)
+    received = functional.dispatch(x, topk_ids, topk_weights, **sizes, group=group)
     groups = received.offsets, received.counts
     gate, up = functional.grouped_gemm(received.x, w13.transpose(1, 2), *groups).chunk(2, dim=-1)
     hidden = torch.nn.functional.silu(gate) * up
     return functional.combine(
         functional.grouped_gemm(hidden, w2.transpose(1, 2), *groups), received, topk_weights, group=group
     )
+
+
+def _records_gradients(*tensors: torch.Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
