@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import torch
 
 from triton_dist.kernels import moe
-from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.communicator import calling, communicator_of
 from triton_dist.kernels.moe.combine import run as run_combine
 from triton_dist.kernels.moe.dispatch import result_of
-from triton_dist.world.current import current_world
 
 __all__ = ["Buffer", "EventOverlap"]
 
@@ -48,20 +47,20 @@ class Buffer:
     """Dispatch and combine with DeepEP's arguments and results.
 
     Args:
-        group: of all PEs of the world, in their order; None for these.
+        group: a process group, or what else :mod:`triton_dist.kernels` takes as ``group``; None for all PEs.
         max_tokens: how many tokens a PE may have in :meth:`dispatch`, the same on all PEs. DeepEP has no such argument.
         options: DeepEP's others, which are not needed.
 
     Raises:
-        RuntimeError: there is no world. ValueError: the group is another one.
+        RuntimeError: there is no world. TypeError, ValueError: this is no group, or one without this PE.
     """
 
     num_sms = 20
 
     def __init__(self, group: Any = None, *options: Any, max_tokens: int = 4096, **named: Any) -> None:
-        size, name = groups.resolve(group)
-        groups.check("Buffer", size, name)
-        self.group, self.group_size, self.rank, self.max_tokens = group, size, current_world().pe, max_tokens
+        self.comm = communicator_of(group)
+        self.group, self.group_size, self.rank = group, self.comm.n_pes, self.comm.my_rank
+        self.max_tokens = max_tokens
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
@@ -169,12 +168,14 @@ class Buffer:
             raise NotImplementedError("Buffer.combine: bias: add it to the result")
         if x.shape[0] != handle.rows:
             raise ValueError(f"Buffer.combine: x must have the {handle.rows} rows that came, got {tuple(x.shape)}")
-        combined = run_combine("Buffer.combine", x.contiguous(), handle.received, False)
+        with calling("Buffer.combine", self.comm):
+            combined = run_combine("Buffer.combine", x.contiguous(), handle.received, False)
         weights = None
         if topk_weights is not None:
             top_k = topk_weights.shape[1]
             wide = torch.nn.functional.pad(topk_weights.float(), (0, -top_k % 4)).contiguous()
-            weights = run_combine("Buffer.combine", wide, handle.received, False)[:, :top_k]
+            with calling("Buffer.combine", self.comm):
+                weights = run_combine("Buffer.combine", wide, handle.received, False)[:, :top_k]
         return combined, weights, EventOverlap()
 
     def clean_low_latency_buffer(self, *_: Any) -> None:
@@ -213,6 +214,7 @@ class Buffer:
             max_tokens=num_max_dispatch_tokens_per_rank,
             scales=scales,
             expert_capacity=room,
+            group=self.comm,
         )
         received = result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
 
@@ -255,6 +257,7 @@ class Buffer:
                 num_experts=experts,
                 max_tokens=routing.max_tokens,
                 expert_capacity=routing.align,
+                group=self.comm,
             )
             handle = handle._replace(row_weights=weighted.row_weights)
         sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
@@ -276,7 +279,9 @@ class Buffer:
         """A row to each of the PEs, as if each were one expert."""
         room = self.group_size * self.max_tokens
         experts, most = self.group_size, self.max_tokens
-        return moe.dispatch(rows, pes, num_experts=experts, max_tokens=most, scales=scales, capacity=room)
+        return moe.dispatch(
+            rows, pes, num_experts=experts, max_tokens=most, scales=scales, capacity=room, group=self.comm
+        )
 
 
 def _to_fp8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -240,6 +241,22 @@ def check_moe_few_programs(world: Any) -> None:
     verify_combine(world, chosen, out, torch.bfloat16)
     with raises(ValueError, r"dispatch: sm_margin must be in \[0, \d+\), got 1000"):
         dispatched(world, chosen, sm_margin=1000)
+
+
+def check_moe_groups(world: Any) -> None:
+    """Every other PE, and all but the first, with exchanges of both in between each other."""
+    for shape in ((0, 2, (world.n_pes + 1) // 2), (world.n_pes > 1, 1, world.n_pes - (world.n_pes > 1))):
+        team = world.team_world.split_strided(*map(int, shape))
+        if team is None:
+            continue
+        members = SimpleNamespace(pe=team.my_pe, n_pes=team.n_pes)
+        for seed in range(2):
+            chosen = case(members, [4, 0, 6], seed=seed)
+            found = dispatched(members, chosen, group=team)
+            verify_dispatch(members, chosen, found, 1)
+            verify_combine(
+                members, chosen, moe.combine(computed(members, chosen, found, torch.bfloat16), found), torch.bfloat16
+            )
 
 
 def check_moe_mistakes(world: Any) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_current_device
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.protocols.members import Members
@@ -31,7 +32,8 @@ class Routing(NamedTuple):
 
     Attributes:
         ids: [T, top_k] int32 or int64. weights: [T, top_k] float32.
-        members: the PEs, each of which has ``local_experts`` experts.
+        members: the PEs, each of which has ``local_experts`` experts. comm: their communicator; None while PyTorch
+            traces.
         max_tokens: how many tokens a PE may have.
         align: of the rows of an expert. capacity: how many rows a PE has room for.
         fixed: whether ``align`` is the room for the rows of each expert.
@@ -45,6 +47,7 @@ class Routing(NamedTuple):
     align: int
     capacity: int
     fixed: bool = False
+    comm: Communicator | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -89,6 +92,7 @@ def check_rows(function: str, name: str, rows: torch.Tensor, dtypes: tuple[torch
 
 
 def check_routing(
+    comm: Communicator,
     function: str,
     x: torch.Tensor,
     ids: torch.Tensor,
@@ -118,8 +122,7 @@ def check_routing(
             f"{function}: topk_weights must be {tuple(ids.shape)} of torch.float32, as topk_ids is, got shape"
             f" {tuple(weights.shape)} and {weights.dtype}"
         )
-    world = current_world()
-    members = Members(0, 1, world.n_pes)
+    members = comm.members
     if num_experts < 1 or num_experts % members.size:
         raise ValueError(
             f"{function}: num_experts must be a multiple of the {members.size} PEs, each of which has as many, got"
@@ -134,6 +137,8 @@ def check_routing(
     if align < 1:
         raise ValueError(f"{function}: align and expert_capacity must be at least 1, got {align}")
     local = num_experts // members.size
+    # All but the number of tokens is the same on all members.
+    comm.compare(function, x.shape[1], x.dtype, ids.shape[1], num_experts, max_tokens)
     most = most_rows(members.size, max_tokens, ids.shape[1], local, align)
     if expert_capacity is not None:
         most = capacity = local * expert_capacity
@@ -144,7 +149,7 @@ def check_routing(
             f"{function}: capacity must be at least 1, and the {most} rows that can come fewer than 2**31, got capacity"
             f" {capacity}"
         )
-    return Routing(ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None)
+    return Routing(ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm)
 
 
 def most_rows(n_pes: int, max_tokens: int, top_k: int, local_experts: int, align: int) -> int:

@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
+from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.moe.arguments import Routing, check_rows, refuse_gradients
 from triton_dist.kernels.moe.dispatch import Dispatched
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
@@ -177,7 +178,8 @@ def combine(
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.
     """
     _check_as_many("combine", y, dispatched)
-    return run("combine", y, dispatched, weighted, buffer, sm_margin)
+    with calling("combine", dispatched.routing.comm):
+        return run("combine", y, dispatched, weighted, buffer, sm_margin)
 
 
 def combine_send(
@@ -185,12 +187,18 @@ def combine_send(
 ) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
     _check_as_many("combine_send", y, dispatched)
-    exchange, constants, given = _prepare("combine_send", y, dispatched, weighted, buffer, sm_margin)
-    del constants["L"], constants["TAKEN"]
-    _combine_send[(exchange.programs,)](
-        *given, exchange.messages, exchange.slots, exchange.sent, **constants, num_warps=warps_of(constants["WORDS"])
-    )
-    exchange.in_flight.add(exchange.name)
+    with calling("combine_send", dispatched.routing.comm):
+        exchange, constants, given = _prepare("combine_send", y, dispatched, weighted, buffer, sm_margin)
+        del constants["L"], constants["TAKEN"]
+        _combine_send[(exchange.programs,)](
+            *given,
+            exchange.messages,
+            exchange.slots,
+            exchange.sent,
+            **constants,
+            num_warps=warps_of(constants["WORDS"]),
+        )
+        exchange.in_flight.add(exchange.name)
     return Combining(exchange, dispatched.routing, y.dtype, y.shape[1])
 
 
@@ -201,14 +209,15 @@ def combine_receive(sent: Combining) -> torch.Tensor:
         RuntimeError: they have been received already.
     """
     exchange, routing = sent.exchange, sent.routing
-    exchange.receive("combine_receive")
-    out = _result(routing, sent.dtype, sent.hidden)
-    constants = _constants(routing, sent.dtype, sent.hidden)
-    del constants["BLOCK"]
-    _combine_receive[(exchange.programs,)](
-        out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.received,
-        **constants, num_warps=warps_of(constants["WORDS"]),
-    )  # fmt: skip
+    with calling("combine_receive", routing.comm):
+        exchange.receive("combine_receive")
+        out = _result(routing, sent.dtype, sent.hidden)
+        constants = _constants(routing, sent.dtype, sent.hidden)
+        del constants["BLOCK"]
+        _combine_receive[(exchange.programs,)](
+            out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.received,
+            **constants, num_warps=warps_of(constants["WORDS"]),
+        )  # fmt: skip
     return out
 
 
@@ -241,9 +250,11 @@ def _prepare(
 ) -> tuple[Exchange, dict[str, Any], tuple[Any, ...]]:
     check_rows(function, "y", y, tuple(_TYPES))
     routing = dispatched.routing
+    assert routing.comm is not None
+    routing.comm.compare(function, y.shape[1], y.dtype, routing.top_k, routing.max_tokens)
     constants = _constants(routing, y.dtype, y.shape[1])
     words = constants["WORDS"]
-    exchange = open_exchange(function, routing, f"combine of {words} words", words, 1, buffer, sm_margin)
+    exchange = open_exchange(routing.comm, function, routing, f"combine of {words} words", words, 1, buffer, sm_margin)
     given = (y.view(torch.int32), *dispatched[6:10])
     return exchange, constants | {"WEIGHTED": weighted}, given
 

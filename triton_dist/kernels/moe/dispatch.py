@@ -27,6 +27,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
+from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.moe.arguments import Routing, check_routing, check_scales
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
 from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_words
@@ -342,6 +343,7 @@ def dispatch(
     expert_capacity: int | None = None,
     buffer: int = 0,
     sm_margin: int = 0,
+    group: Any = None,
 ) -> Dispatched:
     """Send each of this PE's tokens to the PEs of its experts, and receive the rows of this PE's experts.
 
@@ -364,16 +366,18 @@ def dispatch(
             at multiples of it, so that ``x`` may be viewed as [L, expert_capacity, hidden].
         buffer: which slots are used: exchanges that are in flight at the same time need different ones.
         sm_margin: how many SMs are left to other kernels.
+        group: as of all functions of :mod:`triton_dist.kernels`; experts and ``num_experts`` are those of its members.
 
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
         RuntimeError: the last dispatch in these slots has been sent but not received; or a CUDA graph is captured
             before a first run of the same sizes. In the CPU world also: an id is out of range.
     """
-    routing = check_routing(
-        "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
-    )
-    return run("dispatch", x, scales, routing, buffer, sm_margin, new=torch.empty)
+    with calling("dispatch", group) as comm:
+        routing = check_routing(
+            comm, "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
+        )
+        return run("dispatch", x, scales, routing, buffer, sm_margin, new=torch.empty)
 
 
 def dispatch_send(
@@ -389,28 +393,30 @@ def dispatch_send(
     expert_capacity: int | None = None,
     buffer: int = 0,
     sm_margin: int = 0,
+    group: Any = None,
 ) -> Sent:
     """The first half of :func:`dispatch`, with its arguments: send, and wait for nothing.
 
     What follows on the stream runs while the rows are on their way. :func:`dispatch_receive` must come before the next
     dispatch in the same slots.
     """
-    routing = check_routing(
-        "dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
-    )
-    n_scales = check_scales("dispatch_send", x, scales)
-    exchange, constants, given = _prepare("dispatch_send", x, scales, routing, buffer, sm_margin)
-    _dispatch_send[(exchange.programs,)](
-        *given,
-        exchange.messages,
-        exchange.slots,
-        exchange.sent,
-        **constants,
-        **_sending(routing, constants),
-        **_options(constants),
-    )
-    exchange.in_flight.add(exchange.name)
-    return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
+    with calling("dispatch_send", group) as comm:
+        routing = check_routing(
+            comm, "dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
+        )
+        n_scales = check_scales("dispatch_send", x, scales)
+        exchange, constants, given = _prepare("dispatch_send", x, scales, routing, buffer, sm_margin)
+        _dispatch_send[(exchange.programs,)](
+            *given,
+            exchange.messages,
+            exchange.slots,
+            exchange.sent,
+            **constants,
+            **_sending(routing, constants),
+            **_options(constants),
+        )
+        exchange.in_flight.add(exchange.name)
+        return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
 
 
 def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched:
@@ -423,14 +429,15 @@ def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched
         RuntimeError: they have been received already.
     """
     exchange, routing = sent.exchange, sent.routing
-    exchange.receive("dispatch_receive")
-    if result is None:
-        result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
-    constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
-    _dispatch_receive[(exchange.programs,)](
-        *_outputs(result), exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
-        **_options(constants),
-    )  # fmt: skip
+    with calling("dispatch_receive", routing.comm):
+        exchange.receive("dispatch_receive")
+        if result is None:
+            result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
+        constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
+        _dispatch_receive[(exchange.programs,)](
+            *_outputs(result), exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
+            **_options(constants),
+        )  # fmt: skip
     return result
 
 
@@ -462,8 +469,9 @@ def _prepare(
     n_scales = 0 if scales is None else scales.shape[1]
     constants = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)
     row, local = constants["ROW"], routing.local_experts
+    assert routing.comm is not None
     what = f"dispatch of {row} words, {local} experts"
-    exchange = open_exchange(function, routing, what, row, local + 1, buffer, sm_margin)
+    exchange = open_exchange(routing.comm, function, routing, what, row, local + 1, buffer, sm_margin)
     words = x.view(torch.int32)
     weights = routing.weights
     return exchange, constants, (

@@ -8,19 +8,18 @@ import torch
 import triton
 
 import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.portable import programs
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
-from triton_dist.world import World
-from triton_dist.world.current import current_world
 
 __all__ = ["Exchange", "block_of", "open_exchange", "warps_of"]
 
 
 class InFlight:
-    """Of one world: the names of the exchanges that have been sent and not received."""
+    """Of one communicator: the names of the exchanges that have been sent and not received."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, communicator: Communicator) -> None:
         self.names: set[str] = set()
 
     def close(self) -> None:
@@ -55,7 +54,14 @@ class Exchange:
 
 
 def open_exchange(
-    function: str, routing: Routing, what: str, row_words: int, message_words: int, buffer: int, sm_margin: int
+    comm: Communicator,
+    function: str,
+    routing: Routing,
+    what: str,
+    row_words: int,
+    message_words: int,
+    buffer: int,
+    sm_margin: int,
 ) -> Exchange:
     """The slots of an exchange. *Collective* the first time.
 
@@ -66,15 +72,15 @@ def open_exchange(
     if not 0 <= sm_margin < programs():
         raise ValueError(f"{function}: sm_margin must be in [0, {programs()}), got {sm_margin}")
     name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"
-    in_flight = current_world().own(InFlight).names
+    in_flight = comm.own(InFlight).names
     if name in in_flight:
         raise RuntimeError(
             f"{function}: the last exchange in these slots has been sent and not received: call its receive half"
             " first, or give the calls that overlap different numbers as buffer="
         )
     header = -(-2 * n_programs // 32) * 32
-    memory = symmetric_workspace(name, header + 2 * n_pes * routing.max_tokens * row_words)
-    messages = symmetric_workspace(f"{name}, counts", 2 * n_pes * message_words, torch.int64)
+    memory = symmetric_workspace(comm, name, header + 2 * n_pes * routing.max_tokens * row_words)
+    messages = symmetric_workspace(comm, f"{name}, counts", 2 * n_pes * message_words, torch.int64)
     numbers = memory[: 2 * n_programs].view(2, -1)
     return Exchange(name, memory[header:], messages, numbers[0], numbers[1], n_programs, in_flight)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, check_routing, most_rows
@@ -89,11 +90,11 @@ def _sizes(routing: Routing, name: str) -> tuple[Any, ...]:
 def _dispatch(
     x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor, scales: torch.Tensor | None, *sizes: Any
 ) -> tuple[torch.Tensor, ...]:
-    groups.check("dispatch", *sizes[-2:])
     x, topk_ids, topk_weights = x.contiguous(), topk_ids.contiguous(), topk_weights.contiguous()
     scales = None if scales is None else scales.contiguous()
-    routing = check_routing("dispatch", x, topk_ids, topk_weights, *sizes[:4])
-    result = run_dispatch("dispatch", x, scales, routing, new=torch.zeros)
+    with calling("dispatch", groups.communicator("dispatch", *sizes[-2:])) as comm:
+        routing = check_routing(comm, "dispatch", x, topk_ids, topk_weights, *sizes[:4])
+        result = run_dispatch("dispatch", x, scales, routing, new=torch.zeros)
     return result.x, x.new_empty(0) if result.scales is None else result.scales, *result[2:10]
 
 
@@ -158,12 +159,12 @@ def combine(
 def _combine(y: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor, *rest: Any) -> torch.Tensor:
     *received, weighted = rest[:7]
     sizes = rest[7:]
-    groups.check("combine", *sizes[-2:])
     y = y.contiguous()
     if y.dim() != 2 or y.shape[0] != sizes[3]:
         raise ValueError(f"combine: y must have a row for each of the {sizes[3]} dispatched, got {tuple(y.shape)}")
-    routing = _routing(topk_ids.contiguous(), topk_weights, sizes)
-    return run_combine("combine", y, _dispatched(y, None, (y, y, *received), routing), weighted)
+    with calling("combine", groups.communicator("combine", *sizes[-2:])) as comm:
+        routing = _routing(topk_ids.contiguous(), topk_weights, sizes)._replace(members=comm.members, comm=comm)
+        return run_combine("combine", y, _dispatched(y, None, (y, y, *received), routing), weighted)
 
 
 @_combine.register_fake

@@ -79,8 +79,10 @@ def moe_layer(
         )
     sizes: dict[str, Any] = {"num_experts": num_experts, "max_tokens": max_tokens, "capacity": capacity}
     given = (x, topk_weights, w13, w2)
-    if not torch.compiler.is_compiling() and group is None and not _records_gradients(*given):
-        received = dispatch(x.contiguous(), topk_ids.contiguous(), topk_weights.float().contiguous(), **sizes)
+    if not torch.compiler.is_compiling() and not _records_gradients(*given):
+        received = dispatch(
+            x.contiguous(), topk_ids.contiguous(), topk_weights.float().contiguous(), **sizes, group=group
+        )
         groups = received.offsets, received.counts
         hidden = _swiglu_of_rows(grouped_gemm(received.x, w13.transpose(1, 2), *groups), received.offsets)
         return combine(grouped_gemm(hidden, w2.transpose(1, 2), *groups), received)
