@@ -24,6 +24,7 @@ RUNS = {
     "moe_assertions.py": (2,),
     "moe_layers.py": (2,),
     "deep_ep.py": (2,),
+    "norms.py": (1, 3),
     "tracing.py": (3,),
     "operators.py": (1, 3),
     "tensor_parallel.py": (2,),

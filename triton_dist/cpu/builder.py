@@ -14,6 +14,7 @@ from triton_dist._C.op_table import Effect, Op
 from triton_dist.cpu import effects
 from triton_dist.cpu.accesses import may_touch
 from triton_dist.cpu.bfloat16 import Bfloat16Builder
+from triton_dist.cpu.float8 import Float8Builder
 from triton_dist.cpu.libdevice import implementation
 from triton_dist.cpu.ops import IMPLEMENTATIONS, intention
 from triton_dist.cpu.processor import ProcessorBuilder
@@ -29,7 +30,7 @@ _POLLABLE = 4096
 """Bytes: a volatile load or an atomic of more than this is data, not something that a program spins on."""
 
 
-class CpuBuilder(Bfloat16Builder, ProcessorBuilder):
+class CpuBuilder(Float8Builder, Bfloat16Builder, ProcessorBuilder):
     """The class of :func:`triton_dist.triton_api.interpreter.builder` in the CPU world."""
 
     num_ctas = 1

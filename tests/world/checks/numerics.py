@@ -109,5 +109,28 @@ def check_bfloat16_arithmetic(world: Any) -> None:
     torch.testing.assert_close(out[9], a.float().exp().bfloat16())
 
 
+@triton.jit
+def through_float8(x, y, z, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(y + i, tl.load(x + i).to(y.dtype.element_ty))
+    tl.store(z + i, tl.load(y + i).to(z.dtype.element_ty))
+
+
+def check_float8_is_rounded_as_by_a_gpu(world: Any) -> None:
+    """To nearest even; too large ones to the largest; and every value of eight bits is what it is."""
+    for small in (torch.float8_e4m3fn, torch.float8_e5m2):
+        limit = torch.finfo(small).max
+        for wide in (torch.float32, torch.bfloat16, torch.float16):
+            every = torch.arange(256, dtype=torch.uint8).view(small).to(wide)
+            ties = (every[1:] + every[:-1]) / 2
+            x = torch.cat([every, ties, torch.randn(511) * torch.logspace(-8, 4, 511), torch.tensor([5e4, -6e4])])
+            x = x.to(wide)
+            y, z = torch.empty(1024, dtype=small), torch.empty(1024, dtype=wide)
+            through_float8[(1,)](x, y, z, 1024)
+            expected = x.float().clamp(-limit, limit).to(small)
+            torch.testing.assert_close(y.float(), expected.float(), rtol=0, atol=0, equal_nan=True)
+            torch.testing.assert_close(z, expected.to(wide), rtol=0, atol=0, equal_nan=True)
+
+
 if __name__ == "__main__":
     main(globals())

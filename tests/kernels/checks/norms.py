@@ -1,0 +1,143 @@
+"""Fused norms against float64, by every algorithm, of sizes that fit nothing, again and again in one workspace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from harness import main as run
+from harness import raises
+
+import triton_dist
+from triton_dist.kernels.norm.all_reduce_norm import _ALGORITHMS, all_reduce_norm
+
+CASES = (
+    # rows, columns, dtype, norm, quantize
+    (1, 1, torch.float32, "rms", None),
+    (1, 7, torch.bfloat16, "layer", None),
+    (5, 256, torch.bfloat16, "rms", "block"),
+    (3, 301, torch.bfloat16, "rms", "token"),
+    (13, 384, torch.float16, "layer", "block"),
+    (2, 1031, torch.float32, "rms", "token"),
+)
+
+
+def numbers(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def expected(total: torch.Tensor, weight: Any, shift: Any, norm: str, eps: float) -> torch.Tensor:
+    """The norm of what was rounded, in float64."""
+    v = total.double()
+    if norm == "layer":
+        v = v - v.mean(1, keepdim=True)
+    v = v / (v.pow(2).mean(1, keepdim=True) + eps).sqrt()
+    v = v if weight is None else v * weight.double()
+    return v if shift is None else v + shift.double()
+
+
+def widened(output: torch.Tensor, scales: torch.Tensor | None) -> torch.Tensor:
+    """The values that the output stands for."""
+    if scales is None:
+        return output.double()
+    scales = scales.double().reshape(*output.shape[:1], -1)
+    return (output.double().view(*scales.shape, -1) * scales[..., None]).view(output.shape)
+
+
+def close(found: Any, residual: torch.Tensor, y: torch.Tensor, terms: int, quantize: str | None) -> None:
+    """``found`` is what it should be, but for a rounding of each number; unfused, of ``terms``."""
+    eps = torch.finfo(found.residual.dtype).eps
+    size = residual.abs().amax()
+    assert (found.residual.double() - residual).abs().max() <= (1 + terms) * eps * size
+    # A float8_e4m3fn has three bits of significand; by its scale the largest is 448.
+    error = (widened(found.output, found.scales) - y).abs()
+    rounding = y.abs() / 16 + y.abs().amax() / 448 / 512 if quantize else y.abs() * eps
+    assert (error <= 1.01 * rounding + (1 + terms) * eps * y.abs().amax() + 1e-5).all(), (error - rounding).max()
+
+
+def check_all_reduce_norm(world: Any) -> None:
+    for times, (m, h, dtype, norm, quantize) in enumerate(CASES):
+        for given in (True, False):
+            xs = [numbers(m, h, seed=pe + times, dtype=dtype) for pe in range(world.n_pes)]
+            vectors = [
+                numbers(h, seed=50 + i, dtype=dtype if i else torch.float32) if given else None for i in range(3)
+            ]
+            weight, bias, shift = vectors
+            residual = numbers(m, h, seed=60, dtype=dtype) if given else None
+            total = sum(x.double() for x in xs) + (bias.double() + residual.double() if given else 0)
+            results = {}
+            for algorithm in (*_ALGORITHMS, "auto"):
+                results[algorithm] = found = all_reduce_norm(
+                    xs[world.pe], weight, residual, bias=bias, norm=norm, norm_bias=shift, quantize=quantize,
+                    algorithm=algorithm,
+                )  # fmt: skip
+                y = expected(found.residual, weight, shift, norm, 1e-6)
+                close(found, total, y, 2 * (algorithm == "unfused"), quantize)
+            same(results["one_shot"], results["two_shot"], results["auto"])
+            everywhere = triton_dist.from_tensor(results["two_shot"].residual)
+            triton_dist.barrier_all()
+            theirs = triton_dist.peer(everywhere, (world.pe + 1) % world.n_pes)
+            assert torch.equal(theirs, everywhere), "PEs differ"
+            triton_dist.barrier_all()
+            triton_dist.free(everywhere)
+
+
+def same(first: Any, *others: Any) -> None:
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            assert a is b or torch.equal(a.view(torch.uint8), b.view(torch.uint8)), f"{a} is not {b}"
+
+
+def check_sums_are_rounded_once(world: Any) -> None:
+    """What bfloat16 could not hold in between: 256 + 1 + 1 + 1."""
+    x = torch.full((2, 3), [256.0, 1.0, 1.0, 1.0][world.pe], dtype=torch.bfloat16)
+    residual = torch.ones(2, 3, dtype=torch.bfloat16)
+    for algorithm in ("one_shot", "two_shot"):
+        found = all_reduce_norm(x, residual=residual, algorithm=algorithm)
+        assert (found.residual == torch.tensor(256.0 + world.n_pes).bfloat16()).all(), found.residual
+
+
+def check_nothing_to_do_and_extremes(world: Any) -> None:
+    empty = all_reduce_norm(torch.empty(0, 64), quantize="token")
+    assert empty.output.shape == (0, 64) and empty.scales is not None and empty.scales.shape == (0,)
+    for quantize in ("token", "block", None):
+        zero = all_reduce_norm(torch.zeros(2, 128), quantize=quantize)
+        assert (zero.output.float() == 0).all() and (zero.residual == 0).all()
+        huge = all_reduce_norm(torch.full((2, 128), 1e15), quantize=quantize)
+        assert ((widened(huge.output, huge.scales) - 1).abs() < 1e-3).all(), huge
+        bad = all_reduce_norm(torch.full((2, 128), float("nan")), quantize=quantize)
+        assert bad.output.float().isnan().all()
+    negative = all_reduce_norm(torch.full((1, 2), -0.0))  # the sentinel protocol sends -0.0 as 0.0
+    assert (negative.residual == 0).all()
+
+
+def check_norm_mistakes(world: Any) -> None:
+    x = torch.zeros(2, 64)
+    with raises(TypeError, "all_reduce_norm: x must be a torch.Tensor, got list"):
+        all_reduce_norm([1.0])
+    with raises(ValueError, "x must be a contiguous matrix on cpu", r"shape \(64, 2\)"):
+        all_reduce_norm(x.t())
+    with raises(ValueError, "x must be of torch.float16, .*, got torch.int64"):
+        all_reduce_norm(x.long())
+    with raises(ValueError, "1 to 65536 columns, got 65537"):
+        all_reduce_norm(torch.zeros(1, 65537))
+    with raises(ValueError, r"weight must have shape \(64,\)", r"got \(63,\)"):
+        all_reduce_norm(x, torch.ones(63))
+    with raises(ValueError, r"residual must have shape \(2, 64\) and be of torch.float32", "got .* torch.float16"):
+        all_reduce_norm(x, residual=x.half())
+    with raises(ValueError, "norm must be rms or layer, got 'batch'"):
+        all_reduce_norm(x, norm="batch")
+    with raises(ValueError, "quantize must be None, token or block, got 'row'"):
+        all_reduce_norm(x, quantize="row")
+    with raises(ValueError, "quantize='block' is of 128 columns each, of which 64 are no multiple"):
+        all_reduce_norm(x, quantize="block")
+    with raises(ValueError, "eps must not be negative, got -1"):
+        all_reduce_norm(x, eps=-1)
+    with raises(ValueError, "algorithm must be auto, one_shot, two_shot, unfused, got 'push'"):
+        all_reduce_norm(x, algorithm="push")
+    with raises(ValueError, "rows of 16385 columns are too long for algorithm one_shot", "use unfused"):
+        all_reduce_norm(torch.zeros(1, 16385), algorithm="one_shot")
+
+
+if __name__ == "__main__":
+    run(globals())

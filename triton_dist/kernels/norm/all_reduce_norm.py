@@ -1,0 +1,178 @@
+"""All-reduce + bias + residual + RMSNorm or LayerNorm (+ quantisation to fp8) in one kernel.
+
+Every PE has partial sums x of the same rows. The new residual is the sum over PEs of x, plus bias and residual, rounded
+once to x's dtype; the output is the norm of the new residual, as a kernel that read it again would compute it. Every PE
+gets both, the same bits.
+
+``one_shot``, for few rows: every PE sends all its rows to all PEs and reduces what it receives; one latency.
+``two_shot``: PE i reduces its share of the rows only, adds bias and residual, and sends the new residual to all. Each
+PE normalises the rows that it receives: they are in registers, and norm, scales and residual need not be sent
+separately, which would take up to twice the bytes. ``unfused``: an all-reduce, then one kernel for the rest. That
+rounds the sum once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+from triton_dist.kernels.arguments import check_algorithm
+from triton_dist.kernels.collectives.all_reduce import all_reduce
+from triton_dist.kernels.norm.arguments import (
+    Norm,
+    Normed,
+    check,
+    exchange_constants,
+    new_outputs,
+    row_constants,
+    row_words,
+    slots_for,
+)
+from triton_dist.kernels.norm.choice import choose
+from triton_dist.kernels.norm.documentation import fused_norm
+from triton_dist.kernels.norm.local_norm import local_norm
+from triton_dist.kernels.norm.rows import (
+    add,
+    exchange_begin,
+    exchange_end,
+    exchange_next,
+    load_rows,
+    normalize,
+    receive_rows,
+    send_rows,
+    store_normalized,
+    store_rows,
+    sum_of_received,
+    words_in,
+)
+from triton_dist.kernels.protocols.members import Members, group_size, my_rank
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.tracing.events import SEND, clock, record_event
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["all_reduce_norm"]
+
+
+@triton.jit
+def _one_shot(
+    x, residual, bias, weight, shift, out, new_residual, scales, slots, trace, M, H, eps,
+    LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+    PIECE: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
+    slots, number = exchange_begin(slots, 1, words_in(BLOCK, DTYPE), MEMBERS)
+    for row in range(tl.program_id(0), M, tl.num_programs(0)):
+        began = clock(trace)
+        rows = row + tl.arange(0, 1)
+        there = rows < M
+        values = load_rows(x, rows, there, H, BLOCK)
+        for first in range(0, group_size(MEMBERS), GROUP):
+            send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
+        record_event(trace, SEND, row, began)
+        total = sum_of_received(slots, number, 0, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        values = add(total, bias, residual, rows, there, H, DTYPE, BLOCK)
+        store_rows(new_residual, values, rows, there, H)
+        values = normalize(values, weight, shift, H, eps, LAYER, BLOCK)
+        store_normalized(out, scales, values, rows, there, H, QUANTUM)
+        number = exchange_next(slots, number, row + tl.num_programs(0) < M)
+    exchange_end(slots, number)
+
+
+@triton.jit
+def _two_shot(
+    x, residual, bias, weight, shift, out, new_residual, scales, slots, trace, M, H, eps, each,
+    LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+    PIECE: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
+    slots, number = exchange_begin(slots, 2, words_in(BLOCK, DTYPE), MEMBERS)
+    for row in range(tl.program_id(0), each, tl.num_programs(0)):  # of each PE's rows
+        began = clock(trace)
+        for first in range(0, group_size(MEMBERS), GROUP):
+            ranks = first + tl.arange(0, GROUP)
+            rows = ranks * each + row
+            values = load_rows(x, rows, (ranks < group_size(MEMBERS)) & (rows < M), H, BLOCK)
+            send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
+        record_event(trace, SEND, row, began)
+        total = sum_of_received(slots, number, 0, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        mine = my_rank(MEMBERS) * each + row + tl.arange(0, 1)
+        total = add(total, bias, residual, mine, mine < M, H, DTYPE, BLOCK)
+        began = clock(trace)
+        for first in range(0, group_size(MEMBERS), GROUP):
+            send_rows(slots, number, 1, first, total, DTYPE, GROUP, MEMBERS)
+        record_event(trace, SEND, row, began)
+        for first in range(0, group_size(MEMBERS), GROUP):
+            ranks = first + tl.arange(0, GROUP)
+            rows = ranks * each + row
+            there = (ranks < group_size(MEMBERS)) & (rows < M)
+            values = receive_rows(slots, number, 1, first, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+            store_rows(new_residual, values, rows, there, H)
+            values = normalize(values, weight, shift, H, eps, LAYER, BLOCK)
+            store_normalized(out, scales, values, rows, there, H, QUANTUM)
+        number = exchange_next(slots, number, row + tl.num_programs(0) < each)
+    exchange_end(slots, number)
+
+
+@fused_norm
+def all_reduce_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    *,
+    bias: torch.Tensor | None = None,
+    norm: str = "rms",
+    norm_bias: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    quantize: str | None = None,
+    algorithm: str = "auto",
+) -> Normed:
+    """The norm of the sum of every PE's ``x`` (+ bias + residual), and that sum, on every PE; the same bits on all.
+
+    Args:
+        x: [M, H], this PE's partial sums.
+        residual: [M, H], the same on every PE.
+        algorithm: ``one_shot`` and ``two_shot``, up to 16384 columns, ``unfused``, or ``auto``.
+    """
+    checked = check("all_reduce_norm", x, weight, residual, bias, norm, norm_bias, eps, quantize)
+    check_algorithm("all_reduce_norm", algorithm, tuple(_ALGORITHMS))
+    to = new_outputs(x, checked, x.shape[0], x.shape[0])
+    if x.shape[0]:
+        members = Members(0, 1, triton_dist.n_pes())
+        ways = {name: partial(way, x, checked, to, members) for name, way in _ALGORITHMS.items()}
+        choose("all_reduce_norm", algorithm, x, checked, ways)()
+    return to
+
+
+def one_shot(x: torch.Tensor, norm: Norm, to: Normed, members: Members) -> None:
+    constants = row_constants(x, norm)
+    slots, programs = slots_for("all_reduce_norm, one_shot", 1, row_words(x), members)
+    grid = min(x.shape[0], programs)
+    _one_shot[(grid,)](
+        x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales, slots,
+        record("all_reduce_norm, one_shot", grid, 2 * triton.cdiv(x.shape[0], grid) * members.size), *x.shape, norm.eps,
+        **constants, **exchange_constants(x, members),
+    )  # fmt: skip
+
+
+def two_shot(x: torch.Tensor, norm: Norm, to: Normed, members: Members) -> None:
+    constants = row_constants(x, norm)
+    slots, programs = slots_for("all_reduce_norm, two_shot", 2, row_words(x), members)
+    each = triton.cdiv(x.shape[0], members.size)
+    grid = min(each, programs)
+    _two_shot[(grid,)](
+        x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales, slots,
+        record("all_reduce_norm, two_shot", grid, 4 * triton.cdiv(each, grid) * members.size), *x.shape, norm.eps,
+        each, **constants, **exchange_constants(x, members),
+    )  # fmt: skip
+
+
+def unfused(x: torch.Tensor, norm: Norm, to: Normed, members: Members) -> None:
+    size = 1 << (x.numel() - 1).bit_length()  # what was outgrown takes no more than what is in use
+    summed = symmetric_workspace(f"all_reduce_norm, {x.dtype}", size, x.dtype)[: x.numel()].view(x.shape)
+    local_norm(all_reduce(x, out=summed), norm, to)
+
+
+_ALGORITHMS: dict[str, Callable[..., None]] = {"one_shot": one_shot, "two_shot": two_shot, "unfused": unfused}

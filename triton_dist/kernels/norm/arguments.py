@@ -1,0 +1,204 @@
+"""What the fused norms share on the host: the arguments that they take, their results, and how rows are cut."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+from triton_dist.kernels.device import check_current_device
+from triton_dist.kernels.norm.rows import HEADER
+from triton_dist.kernels.protocols.members import Members
+from triton_dist.kernels.protocols.sentinel import SLOTS
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.world.current import current_world
+
+__all__ = [
+    "FP8",
+    "LONGEST",
+    "Cut",
+    "Norm",
+    "Normed",
+    "check",
+    "cut_for",
+    "exchange_constants",
+    "fits",
+    "new_outputs",
+    "row_constants",
+    "row_words",
+    "slots_for",
+]
+
+FP8 = torch.float8_e4m3fn
+"""What rows are quantised to."""
+
+_TRITON_TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+_QUANTA = {None: 0, "token": 0, "block": 128}
+_MAX_COLUMNS = 65536
+LONGEST = 16384
+_PROGRAMS = 64
+_WORDS_IN_REGISTERS = 32768  # of a program's rows: 64 registers of each of 512 threads
+
+
+class Normed(NamedTuple):
+    """What a fused norm returns.
+
+    Attributes:
+        output: the normalised rows; float8_e4m3fn if they are quantised.
+        residual: what was normalised, in the input's dtype.
+        scales: float32, by which ``output`` is to be multiplied: ``[M]`` with ``quantize="token"``, ``[M, H / 128]``
+            with ``"block"``, else None.
+    """
+
+    output: torch.Tensor
+    residual: torch.Tensor
+    scales: torch.Tensor | None
+
+
+class Norm(NamedTuple):
+    """The norm of a call: what kernels take between their rows and their constants."""
+
+    residual: torch.Tensor | None
+    bias: torch.Tensor | None
+    weight: torch.Tensor | None
+    shift: torch.Tensor | None
+    eps: float
+    layer: bool
+    quantize: str | None
+
+    @property
+    def quantum(self) -> int:
+        return _QUANTA[self.quantize]
+
+
+class Cut(NamedTuple):
+    """How rows are exchanged: of how many PEs in registers, and how many words of each polled, at a time; warps."""
+
+    group: int
+    piece: int
+    warps: int
+
+
+def check(
+    function: str,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    norm: str,
+    norm_bias: torch.Tensor | None,
+    eps: float,
+    quantize: str | None,
+    shares: int = 1,
+) -> Norm:
+    """The checked arguments of a norm of ``x``, a matrix, of whose rows ``residual`` has one of ``shares``.
+
+    Raises:
+        TypeError, ValueError: an argument is not as the fused norms take it.
+    """
+    check_current_device(function)
+    device = current_world().device
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{function}: x must be a torch.Tensor, got {type(x).__name__}")
+    if x.dim() != 2 or not x.is_contiguous() or x.device != device:
+        raise ValueError(
+            f"{function}: x must be a contiguous matrix on {device}, got shape {tuple(x.shape)} with strides"
+            f" {x.stride()} on {x.device}"
+        )
+    if x.dtype not in _TRITON_TYPES:
+        raise ValueError(f"{function}: x must be of {', '.join(map(str, _TRITON_TYPES))}, got {x.dtype}")
+    columns = x.shape[1]
+    if not 0 < columns <= _MAX_COLUMNS:
+        raise ValueError(f"{function}: x must have 1 to {_MAX_COLUMNS} columns, got {columns}")
+    if norm not in ("rms", "layer"):
+        raise ValueError(f"{function}: norm must be rms or layer, got {norm!r}")
+    if quantize not in _QUANTA:
+        raise ValueError(f"{function}: quantize must be None, token or block, got {quantize!r}")
+    if quantize == "block" and columns % 128:
+        raise ValueError(f"{function}: quantize='block' is of 128 columns each, of which {columns} are no multiple")
+    if not eps >= 0:
+        raise ValueError(f"{function}: eps must not be negative, got {eps!r}")
+    if residual is not None:
+        _check(function, "residual", residual, (x.shape[0] // shares, columns), (x.dtype,), device)
+    for name, vector in (("weight", weight), ("bias", bias), ("norm_bias", norm_bias)):
+        if vector is not None:
+            _check(function, name, vector, (columns,), tuple(_TRITON_TYPES), device)
+    return Norm(residual, bias, weight, norm_bias, float(eps), norm == "layer", quantize)
+
+
+def _check(
+    function: str,
+    name: str,
+    tensor: torch.Tensor,
+    shape: tuple[int, ...],
+    dtypes: tuple[torch.dtype, ...],
+    device: torch.device,
+) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if tuple(tensor.shape) != shape or tensor.dtype not in dtypes or tensor.device != device:
+        raise ValueError(
+            f"{function}: {name} must have shape {shape} and be of {' or '.join(map(str, dtypes))} on {device}, got"
+            f" {tuple(tensor.shape)} and {tensor.dtype} on {tensor.device}"
+        )
+    if not tensor.is_contiguous():
+        raise ValueError(f"{function}: {name} must be contiguous, got strides {tensor.stride()}")
+
+
+def new_outputs(x: torch.Tensor, norm: Norm, rows: int, residual_rows: int) -> Normed:
+    """Tensors for ``rows`` normalised rows and ``residual_rows`` of the new residual."""
+    columns = x.shape[1]
+    scales = None
+    if norm.quantize is not None:
+        shape = (rows, columns // norm.quantum) if norm.quantum else (rows,)
+        scales = torch.empty(shape, dtype=torch.float32, device=x.device)
+    output = torch.empty(rows, columns, dtype=FP8 if norm.quantize else x.dtype, device=x.device)
+    return Normed(output, torch.empty(residual_rows, columns, dtype=x.dtype, device=x.device), scales)
+
+
+def cut_for(columns: int, itemsize: int, size: int, *, gpu: bool) -> Cut:
+    """How to cut rows of so many columns of so many bytes, of ``size`` PEs."""
+    block = max(256, int(triton.next_power_of_2(columns)))
+    words = block * itemsize // 4
+    pes = int(triton.next_power_of_2(size))
+    group = max(1, min(pes, _WORDS_IN_REGISTERS // block))
+    # The CPU world takes loads of more than 4 KiB for data, not for what a program polls.
+    piece = words if gpu else min(words, 1024 // group)
+    warps = max(4, min(32, block * group // 2048)) if gpu else 4
+    return Cut(group, piece, warps)
+
+
+def fits(columns: int) -> bool:
+    """Whether the fused kernels keep a row of so many columns in registers."""
+    return columns <= LONGEST
+
+
+def slots_for(operation: str, messages: int, words: int, members: Members) -> tuple[torch.Tensor, int]:
+    """The slots of an operation whose rounds have so many messages of ``words`` words, and how many programs have some.
+    *Collective* the first time.
+
+    Each operation has its own: a program clears, of the round before, the slots that it uses itself.
+    """
+    size = HEADER.value + messages * SLOTS.value * members.size * words
+    programs = _PROGRAMS if triton_dist.kind() == "gpu" else 4
+    return symmetric_workspace(f"{operation}, {words} words", programs * size), programs
+
+
+def row_constants(x: torch.Tensor, norm: Norm) -> dict[str, Any]:
+    """What kernels that normalise rows like ``x``'s are compiled for."""
+    block = max(256, int(triton.next_power_of_2(x.shape[1])))
+    return {"LAYER": norm.layer, "QUANTUM": norm.quantum, "DTYPE": _TRITON_TYPES[x.dtype], "BLOCK": block}
+
+
+def row_words(x: torch.Tensor) -> int:
+    """How many words a row like ``x``'s is in a message."""
+    return max(256, int(triton.next_power_of_2(x.shape[1]))) * x.element_size() // 4
+
+
+def exchange_constants(x: torch.Tensor, members: Members) -> dict[str, Any]:
+    """What kernels that exchange such rows are compiled for, besides."""
+    cut = cut_for(x.shape[1], x.element_size(), members.size, gpu=triton_dist.kind() == "gpu")
+    return {"GROUP": cut.group, "PIECE": cut.piece, "MEMBERS": members, "num_warps": cut.warps}

@@ -1,0 +1,37 @@
+"""Which algorithm a fused norm takes: the one that was fastest when such rows were first normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from triton_dist.kernels.gemm.measure import fastest
+from triton_dist.kernels.norm.arguments import LONGEST, Norm, fits
+
+__all__ = ["choose"]
+
+
+def choose(
+    function: str, algorithm: str, x: torch.Tensor, norm: Norm, ways: Mapping[str, Callable[[], None]]
+) -> Callable[[], None]:
+    """The one of ``ways`` that is called ``algorithm``; for ``auto`` the fastest. *Collective* when it is measured.
+
+    Unfused is among those that are measured, so no fused kernel is taken where it is slower. Similar numbers of rows,
+    which differ by less than an eighth, are measured once.
+
+    Raises:
+        ValueError: rows are too long for ``algorithm``.
+    """
+    possible = dict(ways) if fits(x.shape[1]) else {"unfused": ways["unfused"]}
+    if algorithm == "auto":
+        step = max(1, (1 << (x.shape[0] - 1).bit_length()) // 16)
+        like = x.new_empty(-(-x.shape[0] // step) * step, x.shape[1], device="meta")
+        there = [part is not None for part in norm[:4]]
+        algorithm = fastest(f"{function}, {there}, {norm.layer}, {norm.quantize}", like, like, like, possible)
+    if algorithm not in possible:
+        raise ValueError(
+            f"{function}: rows of {x.shape[1]} columns are too long for algorithm {algorithm}, which takes up to"
+            f" {LONGEST}; use unfused"
+        )
+    return possible[algorithm]

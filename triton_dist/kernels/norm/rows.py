@@ -1,0 +1,199 @@
+"""Device code of the fused norms: blocks of whole rows are normalised, quantised, and exchanged between PEs.
+
+A row travels as int32 words, of one float32 or two 16-bit floats, by the sentinel protocol. Each program has slots of
+its own for the rows of every PE. A message is one row from each PE to each; ``GROUP`` of the rows are in registers at a
+time.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+import triton_dist.language as dl
+from triton_dist.kernels.collectives.sums import elements_of, words_of
+from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
+
+__all__ = [
+    "HEADER",
+    "add",
+    "exchange_begin",
+    "exchange_end",
+    "exchange_next",
+    "load_rows",
+    "normalize",
+    "receive_rows",
+    "send_rows",
+    "store_normalized",
+    "store_rows",
+    "sum_of_received",
+    "words_in",
+]
+
+HEADER = tl.constexpr(32)
+"""Words of a program before its slots: the number of its next slot, and a count for fences."""
+
+_FP8_MAX = tl.constexpr(448.0)
+_LEAST_SCALE = tl.constexpr(1.1754943508222875e-38)  # a smaller one is no normal float32
+
+
+# ---- rows in registers: [ROWS, BLOCK] float32, zero behind the last column
+
+
+@triton.jit
+def load_rows(ptr, rows, there, H, BLOCK: tl.constexpr):
+    """Rows of a contiguous matrix with ``H`` columns; zeros for those that are not ``there``."""
+    columns = tl.arange(0, BLOCK)
+    mask = there[:, None] & (columns < H)[None, :]
+    return tl.load(ptr + rows.to(tl.int64)[:, None] * H + columns[None, :], mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def add(total, bias, residual, rows, there, H, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
+    """The new residual: ``total`` plus what there is of bias and residual, rounded once to ``DTYPE``."""
+    columns = tl.arange(0, BLOCK)
+    if bias is not None:
+        total += tl.load(bias + columns, mask=columns < H, other=0.0).to(tl.float32)[None, :]
+    if residual is not None:
+        total += load_rows(residual, rows, there, H, BLOCK)
+    return total.to(DTYPE).to(tl.float32)
+
+
+@triton.jit
+def normalize(values, weight, shift, H, eps, LAYER: tl.constexpr, BLOCK: tl.constexpr):
+    """RMSNorm, or LayerNorm, of each row, times ``weight`` and plus ``shift`` if there are any."""
+    columns = tl.arange(0, BLOCK)
+    exist = columns < H
+    if LAYER:
+        values = tl.where(exist[None, :], values - (tl.sum(values, axis=1) / H)[:, None], 0.0)
+    values *= tl.rsqrt(tl.sum(values * values, axis=1) / H + eps)[:, None]
+    if weight is not None:
+        values *= tl.load(weight + columns, mask=exist, other=0.0).to(tl.float32)[None, :]
+    if shift is not None:
+        values += tl.load(shift + columns, mask=exist, other=0.0).to(tl.float32)[None, :]
+    return values
+
+
+@triton.jit
+def _scale(largest):
+    return tl.maximum(largest / _FP8_MAX, _LEAST_SCALE)
+
+
+@triton.jit
+def store_normalized(out, scales, values, rows, there, H, QUANTUM: tl.constexpr):
+    """Store rows to ``out``; where that is fp8, divided by the scales of ``QUANTUM`` columns each (0: a whole row)."""
+    ROWS: tl.constexpr = values.shape[0]
+    BLOCK: tl.constexpr = values.shape[1]
+    if scales is not None:
+        if QUANTUM == 0:
+            scale = _scale(tl.max(tl.abs(values), axis=1))
+            values = values / scale[:, None]
+            tl.store(scales + rows, scale, mask=there)
+        else:
+            QUANTA: tl.constexpr = BLOCK // QUANTUM
+            pieces = values.reshape([ROWS, QUANTA, QUANTUM])
+            scale = _scale(tl.max(tl.abs(pieces), axis=2))
+            values = (pieces / scale[:, :, None]).reshape([ROWS, BLOCK])
+            quanta = tl.arange(0, QUANTA)
+            places = scales + rows.to(tl.int64)[:, None] * (H // QUANTUM) + quanta[None, :]
+            tl.store(places, scale, mask=there[:, None] & (quanta < H // QUANTUM)[None, :])
+        values = tl.clamp(values, -_FP8_MAX, _FP8_MAX, propagate_nan=tl.PropagateNan.ALL)
+    store_rows(out, values, rows, there, H)
+
+
+@triton.jit
+def store_rows(ptr, values, rows, there, H):
+    """Store rows to a contiguous matrix with ``H`` columns, where they are ``there``."""
+    columns = tl.arange(0, values.shape[1])
+    mask = there[:, None] & (columns < H)[None, :]
+    tl.store(ptr + rows.to(tl.int64)[:, None] * H + columns[None, :], values.to(ptr.dtype.element_ty), mask=mask)
+
+
+# ---- rows between PEs
+
+
+@triton.constexpr_function
+def words_in(block, dtype):
+    """How many words a row of ``block`` elements is."""
+    return block * dtype.primitive_bitwidth // 32
+
+
+@triton.jit
+def exchange_begin(slots, MESSAGES: tl.constexpr, WORDS: tl.constexpr, MEMBERS: tl.constexpr):
+    """This program's memory, for rounds of so many messages each, and the number of the slot that is next."""
+    slots += tl.program_id(0).to(tl.int64) * (HEADER + MESSAGES * SLOTS * group_size(MEMBERS) * WORDS)
+    return slots, tl.load(slots)
+
+
+@triton.jit
+def exchange_next(slots, number, more):
+    """The number of the next slot; ``more``: another round follows in this launch."""
+    if more:
+        order_messages(slots + 1)
+    return tl.where(number == SLOTS - 1, 0, number + 1)
+
+
+@triton.jit
+def exchange_end(slots, number):
+    tl.debug_barrier()  # all threads have read the number
+    tl.store(slots, number)
+
+
+@triton.jit
+def _slot(slots, number, message, WORDS: tl.constexpr, MEMBERS: tl.constexpr):
+    return slots + HEADER + (message * SLOTS + number) * (group_size(MEMBERS) * WORDS)
+
+
+@triton.jit
+def send_rows(slots, number, message, first, values, DTYPE: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr):
+    """Send row i of ``values``, or its only row, to the PE of rank ``first`` + i, for ``i < GROUP``."""
+    words = words_of(values, DTYPE)
+    WORDS: tl.constexpr = words.shape[1]
+    slot = _slot(slots, number, message, WORDS, MEMBERS)
+    index = tl.arange(0, GROUP)
+    distances = tl.zeros([GROUP], tl.int64)
+    for i in tl.static_range(GROUP):
+        pe = pe_of(tl.minimum(first + i, group_size(MEMBERS) - 1), MEMBERS)
+        distances = tl.where(index == i, (dl.symm_at(slot, pe).to(tl.int64) - slot.to(tl.int64)) // 4, distances)
+    distances = tl.multiple_of(distances, 16)[:, None]  # else words would be stored one by one
+    places = slot + my_rank(MEMBERS) * WORDS + distances + tl.arange(0, WORDS)[None, :]
+    send(places, tl.broadcast_to(words, [GROUP, WORDS]), (first + index < group_size(MEMBERS))[:, None], DTYPE)
+
+
+@triton.jit
+def receive_rows(
+    slots, number, message, first, trace, tile,
+    DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
+    """The rows of the PEs from rank ``first`` on, float32 ``[GROUP, BLOCK]``; beyond the last PE its row once more.
+
+    The slot of the round before is cleared. ``PIECE`` words of a row are polled at a time.
+    """
+    WORDS: tl.constexpr = words_in(BLOCK, DTYPE)
+    SIZE: tl.constexpr = group_size(MEMBERS)
+    before = _slot(slots, tl.where(number == 0, SLOTS - 1, number - 1), message, WORDS, MEMBERS)
+    ranks = first + tl.arange(0, GROUP)
+    starts = tl.minimum(ranks, SIZE - 1)[:, None] * WORDS
+    clear(before + starts + tl.arange(0, WORDS)[None, :], (ranks < SIZE)[:, None])
+    slot = _slot(slots, number, message, WORDS, MEMBERS)
+    if PIECE < WORDS:
+        for piece in range(0, WORDS, PIECE):
+            at = slot + starts + piece + tl.arange(0, PIECE)[None, :]
+            receive(at, slot + first * WORDS + piece, GROUP, DTYPE, trace, tile)
+    words = receive(slot + starts + tl.arange(0, WORDS)[None, :], slot + first * WORDS, GROUP, DTYPE, trace, tile)
+    return elements_of(words, DTYPE)
+
+
+@triton.jit
+def sum_of_received(
+    slots, number, message, trace, tile,
+    DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
+    """The sum of the rows that all PEs have sent, float32 ``[1, BLOCK]``; the order of additions is fixed."""
+    total = tl.zeros([1, BLOCK], tl.float32)
+    for first in range(0, group_size(MEMBERS), GROUP):
+        rows = receive_rows(slots, number, message, first, trace, tile, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        used = (first + tl.arange(0, GROUP) < group_size(MEMBERS))[:, None]
+        total += tl.sum(tl.where(used, rows, 0.0), axis=0)[None, :]
+    return total
