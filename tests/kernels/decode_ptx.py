@@ -1,0 +1,60 @@
+"""Compiles a flash decode for an H200 that need not be there: ``decode_ptx.py CASE PES FILE``.
+
+Writes its PTX to FILE and prints the bytes of shared memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from triton_dist.compiler import transport
+from triton_dist.kernels.attention.arguments import shape_for
+from triton_dist.kernels.attention.flash_decode import _flash_decode
+from triton_dist.kernels.protocols.members import Members
+
+CASES = {  # query heads a KV head, head size, of values, the cache's dtype, pages, scattered heads
+    "64": (1, 64, 64, "bf16", False, False),
+    "gqa": (8, 128, 128, "bf16", True, False),
+    "scattered": (16, 128, 128, "bf16", False, True),
+    "fp8": (8, 128, 128, "fp8e4nv", True, False),
+    "256": (4, 256, 256, "bf16", True, False),
+    "mla": (128, 576, 512, "bf16", True, True),
+    "mla-16": (16, 576, 512, "bf16", True, False),
+}
+
+
+def main(case: str, size: int, file: Path) -> None:
+    group, dim, dim_v, cache, paged, scatter = CASES[case]
+    first = 1 << (dim.bit_length() - 1)
+    itemsize = 1 if cache.startswith("fp8") else 2
+    shape = shape_for(group, first, dim - first, dim_v, itemsize, size, paged=paged, gpu=True)
+    constants: dict[str, Any] = {
+        "QUERY_HEADS": 8 * group if dim <= 256 else group, "KV_HEADS": 8 if dim <= 256 else 1, "ROWS": shape.rows,
+        "TILES": shape.tiles, "DV": dim_v, "D": first, "REST": dim - first, "BLOCK_N": shape.block_n, "REQUESTS": 64,
+        "PAGED": paged, "V_IN_K": dim > first, "SCATTER": scatter, "PES": shape.pes, "TOGETHER": shape.together,
+        "COLUMNS": shape.columns, "MEMBERS": Members(0, 1, size), "trace": None,
+    } | ({} if cache.startswith("fp8") else {"k_scale": None, "v_scale": None})  # fmt: skip
+    pointers = {"q": "*bf16", "k": f"*{cache}", "v": f"*{cache}", "out": "*bf16", "lengths": "*i32", "table": "*i32"}
+    pointers |= {"counters": "*i32", "slots": "*i64"}
+    pointers |= dict.fromkeys(("lse", "parts", "k_scale", "v_scale"), "*fp32")
+    types = dict.fromkeys(_flash_decode.arg_names, "i32") | pointers | {"scale": "fp32"}
+    types |= dict.fromkeys(constants, "constexpr")
+    aligned = [*pointers, "q_request", "q_head", "k_page", "k_token", "k_head", "v_page", "v_token", "v_head", "half"]
+    place = _flash_decode.arg_names.index
+    attributes = {(place(name),): [["tt.divisibility", 16]] for name in aligned if types[name] != "constexpr"}
+    source = ASTSource(fn=_flash_decode, signature=types, constexprs=constants, attrs=attributes)
+    options = {"num_warps": shape.warps, "num_stages": shape.stages}
+    with transport.using("p2p"):
+        kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    file.write_text(kernel.asm["ptx"])
+    print(kernel.metadata.shared)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

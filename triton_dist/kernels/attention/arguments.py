@@ -1,0 +1,246 @@
+"""The arguments of a flash decode, checked, and the sizes that its kernel is compiled for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+import triton
+
+import triton_dist
+from triton_dist.kernels.device import check_current_device, gpu
+from triton_dist.world.current import current_world
+
+__all__ = ["Call", "Shape", "check", "shape_for"]
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+_LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a task is computed.
+
+    Attributes:
+        rows: query heads of a task, some of which may not exist; ``tiles`` tasks have all that share a KV head.
+        block_n: keys of a block.
+        pes: the next power of two of their number.
+        together, columns: heads, and elements of each, whose partial results of all PEs are combined at a time.
+        warps, stages: of a program, and of its software pipeline.
+    """
+
+    rows: int
+    tiles: int
+    block_n: int
+    pes: int
+    together: int
+    columns: int
+    warps: int
+    stages: int
+
+
+def shape_for(
+    heads: int, main: int, rest: int, head_dim_v: int, itemsize: int, size: int, *, paged: bool, gpu: bool
+) -> Shape:
+    """The shape for ``heads`` query heads that share a KV head, and keys of ``main`` + ``rest`` elements of ``itemsize``
+    bytes."""
+    rows = max(16, min(32 if head_dim_v > 256 else 64, int(triton.next_power_of_2(heads))))
+    pes = int(triton.next_power_of_2(size))
+    words = 4096 if gpu else 512  # the CPU world takes loads of more than 4 KiB for data, not for what a program polls
+    columns = max(1, min(head_dim_v, words // pes))
+    together = max(1, min(rows, words // (pes * columns)))
+    block_n = max(32, 8192 // main) if gpu else 16
+    block_bytes = block_n * (main + rest + (0 if rest else head_dim_v)) * itemsize
+    buffers = ((96 << 10) if _shares_multiprocessor(main) else (144 << 10)) // block_bytes
+    # Triton's pipeline has one buffer less than stages, and one stage more for the table that pages are looked up in.
+    stages = max(1, min(4, buffers)) + 1 + paged if gpu else 1
+    warps = 8 if rows * head_dim_v > 16 * 256 else 4
+    return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, warps, stages)
+
+
+def _shares_multiprocessor(main: int) -> bool:
+    """Whether two programs run on each multiprocessor at a time: one computes while the other waits for its keys."""
+    return main <= 128
+
+
+@dataclass(frozen=True)
+class Call:
+    """A checked call. ``k`` and ``v`` are pages if there is a ``table``; values lie in keys if ``v`` is None."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor | None
+    lengths: torch.Tensor
+    table: torch.Tensor | None
+    head_dim_v: int
+    main: int
+    """The larger power of two of the head size, which is that and ``rest``."""
+    scale: float
+    """Times log2(e)."""
+    window: int
+    """0 for none."""
+    interleave: int
+    k_scale: torch.Tensor | None
+    v_scale: torch.Tensor | None
+    scatter: bool
+
+    @property
+    def kv_heads(self) -> int:
+        return self.k.shape[2]
+
+    @property
+    def rest(self) -> int:
+        return self.k.shape[3] - self.main
+
+    @property
+    def capacity(self) -> int:
+        """Keys of a request that fit on this PE."""
+        return self.k.shape[1] * (1 if self.table is None else self.table.shape[1])
+
+    @property
+    def scale_steps(self) -> tuple[int, int]:
+        """From one KV head's scale to the next."""
+        first, second = (int(s is not None and s.numel() > 1) for s in (self.k_scale, self.v_scale))
+        return first, second
+
+    def of_requests(self, part: slice) -> Call:
+        """The call for some of the requests."""
+        return replace(
+            self,
+            q=self.q[part],
+            k=self.k[part] if self.table is None else self.k,
+            v=self.v[part] if self.table is None and self.v is not None else self.v,
+            lengths=self.lengths[part],
+            table=None if self.table is None else self.table[part],
+        )
+
+    def shape(self, size: int) -> Shape:
+        heads = self.q.shape[1] // self.kv_heads
+        on_gpu = triton_dist.kind() == "gpu"
+        return shape_for(
+            heads, self.main, self.rest, self.head_dim_v, self.k.element_size(), size,
+            paged=self.table is not None, gpu=on_gpu,
+        )  # fmt: skip
+
+    def programs(self) -> int:
+        """How many programs share the work."""
+        if triton_dist.kind() == "cpu":
+            return 4
+        return gpu().multiprocessors * (2 if _shares_multiprocessor(self.main) else 1)
+
+
+def check(
+    size: int,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor | None,
+    lengths: torch.Tensor,
+    table: torch.Tensor | None,
+    head_dim_v: int | None,
+    scale: float | None,
+    window: int | None,
+    interleave: int | None,
+    k_scale: torch.Tensor | float | None,
+    v_scale: torch.Tensor | float | None,
+    scatter: bool,
+) -> Call:
+    """The call with these arguments of :func:`flash_decode` on ``size`` PEs.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described there.
+    """
+    check_current_device("flash_decode")
+    _tensor("q", q, 3, "[B, HQ, D]", _DTYPES)
+    cache = "[B, S, HKV, D]" if table is None else "[P, page_size, HKV, D]"
+    _tensor("k_cache", k, 4, cache, (q.dtype, *_FP8))
+    requests, query_heads, dim = q.shape
+    kv_heads = k.shape[2]
+    if k.shape[3] != dim:
+        raise ValueError(f"flash_decode: q has heads of {dim} elements, and k_cache of {k.shape[3]}")
+    if not query_heads or not kv_heads or query_heads % kv_heads:
+        raise ValueError(
+            f"flash_decode: the {query_heads} heads of q must be a multiple of the {kv_heads} of k_cache, and not none"
+        )
+    if scatter and query_heads % size:
+        raise ValueError(f"flash_decode: scatter_heads: {query_heads} heads cannot be shared equally by {size} PEs")
+    main = 1 << (dim.bit_length() - 1) if dim else 0
+    if not 16 <= main <= 512 or dim - main not in (0, 16, 32, 64, 128, 256):
+        raise ValueError(
+            f"flash_decode: heads must have 16, 32, 64, 128, 256 or 512 elements, or the sum of two of these, got {dim}"
+        )
+    if v is None:
+        if head_dim_v != main:
+            raise ValueError(
+                f"flash_decode: without v_cache, head_dim_v must be {main} for heads of {dim}, got {head_dim_v}"
+            )
+    else:
+        _tensor("v_cache", v, 4, cache.replace("D", "DV"), (k.dtype,))
+        if v.shape[:3] != k.shape[:3]:
+            raise ValueError(
+                f"flash_decode: v_cache has shape {tuple(v.shape)}, and k_cache {tuple(k.shape)}: all but the last"
+                " dimension must agree"
+            )
+        if head_dim_v not in (None, v.shape[3]):
+            raise ValueError(f"flash_decode: head_dim_v is {head_dim_v}, and v_cache has {v.shape[3]} elements a head")
+        head_dim_v = v.shape[3]
+        if head_dim_v not in (16, 32, 64, 128, 256, 512):
+            raise ValueError(f"flash_decode: values must have 16, 32, 64, 128, 256 or 512 elements, got {head_dim_v}")
+    _tensor("lengths", lengths, 1, "[B]", (torch.int32,))
+    if table is None:
+        if k.shape[0] != requests:
+            raise ValueError(f"flash_decode: q has {requests} requests, and k_cache {k.shape[0]}")
+    else:
+        _tensor("block_table", table, 2, "[B, pages of a request]", (torch.int32,))
+        if table.shape[0] != requests:
+            raise ValueError(f"flash_decode: q has {requests} requests, and block_table {table.shape[0]}")
+    if lengths.shape[0] != requests:
+        raise ValueError(f"flash_decode: q has {requests} requests, and lengths {lengths.shape[0]}")
+    capacity = k.shape[1] * (1 if table is None else table.shape[1])
+    if capacity >= 1 << 30:
+        raise ValueError(
+            f"flash_decode: a request's part of a cache may have up to {(1 << 30) - 1} keys, got {capacity}"
+        )
+    for name, value in (("window", window), ("interleave", interleave)):
+        if value is not None and not 0 < value < 1 << 31:
+            raise ValueError(f"flash_decode: {name} must be in [1, {1 << 31}), got {value!r}")
+    if scale is not None and not math.isfinite(scale):
+        raise ValueError(f"flash_decode: scale must be finite, got {scale!r}")
+    return Call(
+        q, k, v, lengths, table, head_dim_v, main, (dim**-0.5 if scale is None else float(scale)) * _LOG2_E,
+        window or 0, interleave or max(1, capacity), _scale("k_scale", k_scale, k), _scale("v_scale", v_scale, k),
+        bool(scatter),
+    )  # fmt: skip
+
+
+def _tensor(name: str, tensor: torch.Tensor, dims: int, shape: str, dtypes: tuple[torch.dtype, ...]) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"flash_decode: {name} must be a torch.Tensor, got {type(tensor).__name__}")
+    device = current_world().device
+    if tensor.device != device:
+        raise ValueError(f"flash_decode: {name} is on {tensor.device}, and this PE's device is {device}")
+    if tensor.dim() != dims:
+        raise ValueError(f"flash_decode: {name} must have shape {shape}, got {tuple(tensor.shape)}")
+    if tensor.dtype not in dtypes:
+        raise ValueError(f"flash_decode: {name} must be of {' or '.join(map(str, dtypes))}, got {tensor.dtype}")
+    if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+        raise ValueError(f"flash_decode: {name} must have a contiguous last dimension, got strides {tensor.stride()}")
+
+
+def _scale(name: str, scale: torch.Tensor | float | None, cache: torch.Tensor) -> torch.Tensor | None:
+    """Scales of a cache of fp8, as a tensor."""
+    if scale is None:
+        return None
+    if cache.dtype not in _FP8:
+        raise ValueError(f"flash_decode: {name} is for caches of fp8, got {cache.dtype}")
+    if isinstance(scale, (int, float)):
+        return torch.full((1,), scale, dtype=torch.float32, device=cache.device)
+    if not isinstance(scale, torch.Tensor):
+        raise TypeError(f"flash_decode: {name} must be a torch.Tensor or a float, got {type(scale).__name__}")
+    if scale.dtype != torch.float32 or scale.device != cache.device or scale.numel() not in (1, cache.shape[2]):
+        raise ValueError(
+            f"flash_decode: {name} must be float32 on {cache.device}, one element or one for each of {cache.shape[2]} KV"
+            f" heads, got shape {tuple(scale.shape)} and {scale.dtype} on {scale.device}"
+        )
+    return scale.reshape(-1).contiguous()

@@ -1,0 +1,290 @@
+"""Flash decode: attention of new tokens' queries to a KV cache that lies on several PEs, split along the sequence.
+
+One kernel. Each PE attends to its own keys, in blocks that are dealt to its programs (stream-K, ``work.py``). The parts
+of a task are merged through this PE's memory by the program that finishes the last of them, in the order of the keys:
+that costs one access of the L2 cache, and only one partial result of each head is sent. The merged result is sent at
+once, with a flag beside each word (``exchange.py``), to all PEs, or to the head's owner. When a program has computed all
+of its run, it combines the tasks that it sent, with what the other PEs have sent meanwhile, and stores them.
+
+Partial results are float32, and sums have a fixed order, so results are the same bits on all PEs and every time.
+
+No program waits before it has sent all that it computes, and the tasks of a run are in the same order on all PEs. So the
+kernel ends for any number of resident programs: of the tasks that some PE has not sent, the first depends on none.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+from triton_dist.kernels.attention.arguments import Call, check
+from triton_dist.kernels.attention.exchange import (
+    HEADER,
+    half_of,
+    launch_number,
+    send_rows,
+    sent,
+    sum_of_rows,
+    weights_of,
+)
+from triton_dist.kernels.attention.partial import attend, load_queries, merge
+from triton_dist.kernels.attention.work import run_of, task_at
+from triton_dist.kernels.protocols.members import Members, group_size, my_rank
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["flash_decode"]
+
+_LN_2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _store_part(parts, part, total, largest, weight):
+    ROWS: tl.constexpr = total.shape[0]
+    DV: tl.constexpr = total.shape[1]
+    parts += part.to(tl.int64) * (ROWS * (DV + 2))
+    heads = tl.arange(0, ROWS)
+    tl.store(parts + heads[:, None] * DV + tl.arange(0, DV)[None, :], total)
+    tl.store(parts + ROWS * DV + heads, largest)
+    tl.store(parts + ROWS * (DV + 1) + heads, weight)
+
+
+@triton.jit
+def _merged(parts, program, n_parts, ROWS: tl.constexpr, DV: tl.constexpr):
+    """The parts of a task, which begins in ``program``, merged in their order."""
+    heads, inner = tl.arange(0, ROWS), tl.arange(0, DV)
+    total = tl.zeros([ROWS, DV], tl.float32)
+    largest = tl.full([ROWS], float("-inf"), tl.float32)
+    weight = tl.zeros([ROWS], tl.float32)
+    for i in range(n_parts):
+        part = parts + (2 * (program + i) + (i == 0).to(tl.int32)).to(tl.int64) * (ROWS * (DV + 2))
+        total, largest, weight = merge(
+            total, largest, weight, tl.load(part + heads[:, None] * DV + inner[None, :]),
+            tl.load(part + ROWS * DV + heads), tl.load(part + ROWS * (DV + 1) + heads),
+        )  # fmt: skip
+    return total, largest, weight
+
+
+@triton.jit
+def _store_heads(out, lse, rows, there, total, largest, weight, v_scale, DV: tl.constexpr, first):
+    divisor = tl.where(weight == 0.0, 1.0, weight)
+    values = total * (v_scale / divisor)[:, None]
+    places = out + rows.to(tl.int64)[:, None] * DV + first + tl.arange(0, total.shape[1])[None, :]
+    tl.store(places, values.to(out.dtype.element_ty), mask=there[:, None])
+    if lse is not None:
+        tl.store(lse + rows, tl.where(weight == 0.0, float("-inf"), (largest + tl.log2(divisor)) * _LN_2), mask=there)
+
+
+@triton.jit
+def _scale_of(scales, head, step):
+    if scales is None:
+        return 1.0
+    else:
+        return tl.load(scales + head * step)
+
+
+@triton.jit(do_not_specialize=["window", "interleave", "n_requests", "capacity"])
+def _flash_decode(
+    q, k, v, lengths, table, out, lse, slots, half, counters, parts, k_scale, v_scale, trace, n_requests, scale,
+    window, interleave, capacity, page_size, k_scale_step, v_scale_step, q_request, q_head, k_page, k_token, k_head,
+    v_page, v_token, v_head, table_request,
+    QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, DV: tl.constexpr,
+    D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, REQUESTS: tl.constexpr, PAGED: tl.constexpr,
+    V_IN_K: tl.constexpr, SCATTER: tl.constexpr, PES: tl.constexpr, TOGETHER: tl.constexpr, COLUMNS: tl.constexpr,
+    MEMBERS: tl.constexpr,
+):  # fmt: skip
+    SIZE: tl.constexpr = group_size(MEMBERS)
+    GROUP: tl.constexpr = QUERY_HEADS // KV_HEADS
+    TASKS: tl.constexpr = KV_HEADS * TILES
+    OWNED: tl.constexpr = QUERY_HEADS // SIZE if SCATTER else QUERY_HEADS
+    program = tl.program_id(0)
+    rank = my_rank(MEMBERS)
+    number = launch_number(slots)
+    here = half_of(slots, number, half)
+    n_rows = n_requests * OWNED
+    first, last, quota, ends = run_of(
+        lengths, n_requests, rank, interleave, capacity, window, TASKS, BLOCK_N, REQUESTS, SIZE
+    )
+    finished = 0  # of the tasks that are not whole, bit 1: the one that began earlier; bit 2: the one that goes on
+    block = first
+    while block < last:
+        began = clock(trace)
+        request, task, start, blocks, begin, end = task_at(
+            block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, REQUESTS, SIZE
+        )
+        count = tl.minimum(last, start + blocks) - block
+        kv_head = task // TILES
+        heads = task % TILES * ROWS + tl.arange(0, ROWS)
+        there = heads < GROUP
+        heads += kv_head * GROUP
+        of_request = q + request.to(tl.int64) * q_request
+        queries = load_queries(of_request, heads, there, q_head, 0, D)
+        rest = queries
+        if REST > 0:
+            rest = load_queries(of_request, heads, there, q_head, D, REST)
+        keys = begin + ((block - start) * BLOCK_N).to(tl.int32)
+        place = 0 if PAGED else request.to(tl.int64)
+        total, largest, weight = attend(
+            queries, rest, k + place * k_page + kv_head.to(tl.int64) * k_head,
+            v + place * v_page + kv_head.to(tl.int64) * v_head, table + request.to(tl.int64) * table_request,
+            keys, tl.minimum(end, keys + (count * BLOCK_N).to(tl.int32)), page_size, k_page, k_token, v_page, v_token,
+            scale * _scale_of(k_scale, kv_head, k_scale_step), DV, D, REST, BLOCK_N, PAGED, V_IN_K,
+        )  # fmt: skip
+        record_event(trace, COMPUTE, request * TASKS + task, began)
+        complete = count == blocks
+        if count < blocks:
+            begins = block == start
+            _store_part(parts, 2 * program + begins.to(tl.int32), total, largest, weight)
+            starts_in = (start // quota).to(tl.int32)
+            n_parts = ((start + blocks - 1) // quota).to(tl.int32) - starts_in + 1
+            tl.debug_barrier()
+            counter = counters + request * TASKS + task
+            complete = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == n_parts - 1
+            tl.debug_barrier()
+            if complete:
+                tl.store(counter, 0)
+                total, largest, weight = _merged(parts, starts_in, n_parts, ROWS, DV)
+                finished += tl.where(begins, 2, 1)
+        if complete:
+            began = clock(trace)
+            if SIZE == 1:
+                rows = request * OWNED + heads
+                _store_heads(
+                    out, lse, rows, there, total, largest, weight, _scale_of(v_scale, kv_head, v_scale_step), DV, 0
+                )
+            else:
+                rows = request * OWNED + heads % OWNED
+                send_rows(here, rows, heads // OWNED, there, n_rows, total, largest, weight, number, SCATTER, MEMBERS)
+                sent(slots, number, n_requests * TASKS)
+            record_event(trace, SEND, request * TASKS + task, began)
+        block += count
+    if SIZE > 1:
+        block = first
+        while block < last:
+            request, task, start, blocks, begin, end = task_at(
+                block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, REQUESTS, SIZE
+            )
+            count = tl.minimum(last, start + blocks) - block
+            kv_head = task // TILES
+            if (count == blocks) | ((finished & tl.where(block == start, 2, 1)) != 0):
+                factor = _scale_of(v_scale, kv_head, v_scale_step)
+                for tile in range(task % TILES * ROWS, tl.minimum(task % TILES * ROWS + ROWS, GROUP), TOGETHER):
+                    heads = tile + tl.arange(0, TOGETHER)
+                    there = heads < GROUP
+                    heads += kv_head * GROUP
+                    if SCATTER:
+                        there = there & (heads // OWNED == rank)
+                    rows = request * OWNED + heads % OWNED
+                    row = (request * OWNED + (kv_head * GROUP + tile) % OWNED).to(tl.int64)
+                    where = request * TASKS + task
+                    factors, largest, weight = weights_of(
+                        here, row, rows, there, n_rows, number, trace, where, DV, PES, MEMBERS
+                    )
+                    for column in range(0, DV, COLUMNS):
+                        total = sum_of_rows(
+                            here, row, rows, there, n_rows, factors, column, number, trace, where, DV, COLUMNS, MEMBERS
+                        )
+                        _store_heads(out, lse, rows, there, total, largest, weight, factor, DV, column)
+            block += count
+
+
+def flash_decode(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor | None,
+    lengths: torch.Tensor,
+    *,
+    block_table: torch.Tensor | None = None,
+    head_dim_v: int | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+    interleave: int | None = None,
+    k_scale: torch.Tensor | float | None = None,
+    v_scale: torch.Tensor | float | None = None,
+    scatter_heads: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of one query for each request and head to a KV cache that is split along the sequence.
+
+    Position p of a sequence lies on PE ``p // interleave % n_pes``, where it is key
+    ``p // (interleave * n_pes) * interleave + p % interleave`` of its request. So ``interleave`` positions in a row lie
+    on one PE. The default, all that a request's part of a cache holds, splits sequences into one piece for each PE.
+
+    Args:
+        q: [B, HQ, D], float16, bfloat16 or float32; the same on every PE.
+        k_cache: this PE's keys: [B, S, HKV, D], or with ``block_table`` pages [P, page_size, HKV, D]. Of ``q``'s dtype,
+            float8_e4m3fn or float8_e5m2, with contiguous last dimension. HQ is a multiple of HKV. D is a power of two
+            of at least 16, or the sum of two (MLA's 576).
+        v_cache: [..., HKV, DV], like ``k_cache``; DV is a power of two up to 512. None if values are the first
+            ``head_dim_v`` elements of keys, as in MLA; that is then D's larger power of two.
+        lengths: [B], int32, on the device: how many positions each sequence has on all PEs together, 0 included; the
+            same on every PE. Keys behind a PE's part of the cache do not exist.
+        block_table: [B, pages of a request], int32: where this PE's keys lie; entries in use are in [0, P).
+        scale: what logits are multiplied by; by default 1 / sqrt(D).
+        window: attend to the last ``window`` positions only.
+        interleave: see above.
+        k_scale, v_scale: what keys and values of fp8 are multiplied by: a number, or float32 tensors of one element or
+            one for each KV head; the same on every PE.
+        scatter_heads: leave each PE the heads ``[my_pe * HQ / n_pes, (my_pe + 1) * HQ / n_pes)`` only, and send no
+            others to it.
+
+    Returns:
+        the output, of ``q``'s dtype, [B, HQ, DV], zero for a sequence of length 0; and the logarithm of the sum of the
+        exponentials of the logits, float32 [B, HQ]. With ``scatter_heads`` of HQ / n_pes heads.
+
+    *Collective*, on the current stream. When a call has ended on a PE, as far as that PE's stream is concerned, its
+    results are complete there and its inputs may be overwritten. A call may be captured in a CUDA graph after it has
+    run once for its shape; replays read ``lengths`` and ``block_table`` anew. Nothing need be symmetric. Launches are
+    of up to 256 requests, and of as many as there are slots for.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message says which and how.
+    """
+    members = Members(0, 1, triton_dist.n_pes())
+    call = check(
+        members.size, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
+        scatter_heads,
+    )  # fmt: skip
+    heads = q.shape[1] // members.size if scatter_heads else q.shape[1]
+    out = torch.empty(q.shape[0], heads, call.head_dim_v, dtype=q.dtype, device=q.device)
+    lse = torch.empty(q.shape[0], heads, dtype=torch.float32, device=q.device)
+    if q.shape[0]:
+        words = members.size * heads * (call.head_dim_v + 2)  # of a request, in a half
+        together = min(q.shape[0], _MOST_REQUESTS, max(1, _half_words() // words))
+        half = (1 << (together * words - 1).bit_length()) if members.size > 1 else 0
+        slots = symmetric_workspace("flash_decode", HEADER.value + 2 * half, torch.int64)
+        for start in range(0, q.shape[0], together):
+            part = slice(start, start + together)
+            _launch(call.of_requests(part), out[part], lse[part], slots, (slots.numel() - HEADER.value) // 2, members)
+    return out, lse
+
+
+_MOST_REQUESTS = 256
+
+
+def _half_words() -> int:
+    """How many words each half of the slots may have."""
+    return (8 << 20) if triton_dist.kind() == "gpu" else (64 << 10)
+
+
+def _launch(call: Call, out: torch.Tensor, lse: torch.Tensor, slots: torch.Tensor, half: int, members: Members) -> None:
+    n_requests, query_heads = call.q.shape[:2]
+    shape = call.shape(members.size)
+    programs = call.programs()
+    tasks = n_requests * call.kv_heads * shape.tiles
+    counters = symmetric_workspace("flash_decode, counters", max(tasks, 4096))
+    parts = torch.empty(2 * programs * shape.rows * (call.head_dim_v + 2), dtype=torch.float32, device=out.device)
+    v = call.k if call.v is None else call.v
+    table = call.lengths if call.table is None else call.table
+    _flash_decode[(programs,)](
+        call.q, call.k, v, call.lengths, table, out, lse, slots, half, counters, parts, call.k_scale, call.v_scale,
+        record("flash_decode", programs, 8 * triton.cdiv(tasks, programs) + 16), n_requests, call.scale, call.window,
+        call.interleave, call.capacity, call.k.shape[1], *call.scale_steps, *call.q.stride()[:2], *call.k.stride()[:3],
+        *v.stride()[:3], table.stride(0),
+        QUERY_HEADS=query_heads, KV_HEADS=call.kv_heads, ROWS=shape.rows, TILES=shape.tiles, DV=call.head_dim_v,
+        D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),
+        PAGED=call.table is not None, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
+        TOGETHER=shape.together, COLUMNS=shape.columns, MEMBERS=members, num_warps=shape.warps, num_stages=shape.stages,
+    )  # fmt: skip

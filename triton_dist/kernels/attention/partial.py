@@ -1,0 +1,82 @@
+"""Device code: attention of a tile of query heads to a run of keys, as a partial result that others can be merged with.
+
+A partial result is the sum of the values, weighted by exp2(logit - largest); the largest logit, in powers of two; and
+the sum of the weights: float32, not divided yet. That of no keys is zero, minus infinity and zero.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["attend", "load_queries", "merge"]
+
+
+@triton.jit
+def load_queries(q, heads, there, step, FIRST: tl.constexpr, D: tl.constexpr):
+    """``D`` elements of each head's query, from element ``FIRST`` on."""
+    inner = FIRST + tl.arange(0, D)
+    return tl.load(q + heads.to(tl.int64)[:, None] * step + inner[None, :], mask=there[:, None], other=0.0)
+
+
+@triton.jit
+def attend(
+    q, rest_of_q, k, v, table, begin, end, page_size, k_page, k_token, v_page, v_token, scale,
+    DV: tl.constexpr, D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, PAGED: tl.constexpr,
+    V_IN_K: tl.constexpr,
+):  # fmt: skip
+    """The partial result of queries ``q`` (their first ``D`` elements) and ``rest_of_q`` and keys from ``begin`` on.
+
+    Args:
+        k, v: where the KV head's keys and values begin: in the request's row or, with ``PAGED``, in page 0.
+        table: the request's pages.
+        scale: what logits are multiplied by, times log2(e).
+        V_IN_K: values are the first ``DV`` elements of keys.
+    """
+    ROWS: tl.constexpr = q.shape[0]
+    total = tl.zeros([ROWS, DV], tl.float32)
+    largest = tl.full([ROWS], float("-inf"), tl.float32)
+    weight = tl.zeros([ROWS], tl.float32)
+    inner = tl.arange(0, D)
+    for start in range(begin, end, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        there = keys < end
+        if PAGED:
+            pages = tl.load(table + keys // page_size, mask=there, other=0).to(tl.int64)
+            tokens = (keys % page_size).to(tl.int64)
+            k_rows = k + (pages * k_page + tokens * k_token)[:, None]
+            v_rows = v + (pages * v_page + tokens * v_token)[:, None]
+        else:
+            k_rows = k + keys.to(tl.int64)[:, None] * k_token
+            v_rows = v + keys.to(tl.int64)[:, None] * v_token
+        key = tl.load(k_rows + inner[None, :], mask=there[:, None], other=0.0).to(q.dtype)
+        logits = tl.dot(q, tl.trans(key), input_precision="ieee")
+        if REST > 0:
+            rest = tl.load(k_rows + (D + tl.arange(0, REST))[None, :], mask=there[:, None], other=0.0).to(q.dtype)
+            logits = tl.dot(rest_of_q, tl.trans(rest), logits, input_precision="ieee")
+        logits = tl.where(there[None, :], logits * scale, float("-inf"))
+        now = tl.maximum(largest, tl.max(logits, axis=1))
+        kept = tl.exp2(largest - now)
+        weights = tl.exp2(logits - now[:, None])
+        weight = weight * kept + tl.sum(weights, axis=1)
+        if V_IN_K:
+            value = key
+        else:
+            value = tl.load(v_rows + tl.arange(0, DV)[None, :], mask=there[:, None], other=0.0).to(q.dtype)
+        total = tl.dot(weights.to(q.dtype), value, total * kept[:, None], input_precision="ieee")
+        largest = now
+    return total, largest, weight
+
+
+@triton.jit
+def _decay(largest, now):
+    """What a partial result whose largest logit is ``largest`` is multiplied by, where ``now`` is that of all."""
+    return tl.where(largest == float("-inf"), 0.0, tl.exp2(largest - now))
+
+
+@triton.jit
+def merge(total, largest, weight, other_total, other_largest, other_weight):
+    """The partial result of the keys of two."""
+    now = tl.maximum(largest, other_largest)
+    kept, added = _decay(largest, now), _decay(other_largest, now)
+    return total * kept[:, None] + other_total * added[:, None], now, weight * kept + other_weight * added
