@@ -25,6 +25,7 @@ RUNS = {
     "moe_layers.py": (2,),
     "deep_ep.py": (2,),
     "norms.py": (1, 3),
+    "decode.py": (1, 3),
     "tracing.py": (3,),
     "operators.py": (1, 3),
     "tensor_parallel.py": (2,),

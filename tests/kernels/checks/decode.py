@@ -82,9 +82,7 @@ def close(found: tuple[torch.Tensor, torch.Tensor], expected: tuple[torch.Tensor
     for name, one, other in zip(("out", "lse"), found, expected, strict=True):
         assert one.shape == other.shape, f"{name}: {one.shape}, expected {other.shape}"
         tolerance = 4 * (eps if name == "out" else 1e-6) + 1e-6
-        torch.testing.assert_close(
-            one.double(), other, rtol=tolerance, atol=tolerance, msg=lambda text: f"{name}: {text}"
-        )
+        torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance)
 
 
 def check_flash_decode(world: Any) -> None:

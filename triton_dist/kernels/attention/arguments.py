@@ -44,8 +44,7 @@ class Shape:
 def shape_for(
     heads: int, main: int, rest: int, head_dim_v: int, itemsize: int, size: int, *, paged: bool, gpu: bool
 ) -> Shape:
-    """The shape for ``heads`` query heads that share a KV head, and keys of ``main`` + ``rest`` elements of ``itemsize``
-    bytes."""
+    """The shape for ``heads`` query heads that share a KV head; keys have ``main`` + ``rest`` elements."""
     rows = max(16, min(32 if head_dim_v > 256 else 64, int(triton.next_power_of_2(heads))))
     pes = int(triton.next_power_of_2(size))
     words = 4096 if gpu else 512  # the CPU world takes loads of more than 4 KiB for data, not for what a program polls
@@ -240,7 +239,7 @@ def _scale(name: str, scale: torch.Tensor | float | None, cache: torch.Tensor) -
         raise TypeError(f"flash_decode: {name} must be a torch.Tensor or a float, got {type(scale).__name__}")
     if scale.dtype != torch.float32 or scale.device != cache.device or scale.numel() not in (1, cache.shape[2]):
         raise ValueError(
-            f"flash_decode: {name} must be float32 on {cache.device}, one element or one for each of {cache.shape[2]} KV"
-            f" heads, got shape {tuple(scale.shape)} and {scale.dtype} on {scale.device}"
+            f"flash_decode: {name} must be float32 on {cache.device}, one element or one for each of {cache.shape[2]}"
+            f" KV heads, got shape {tuple(scale.shape)} and {scale.dtype} on {scale.device}"
         )
     return scale.reshape(-1).contiguous()

@@ -3,13 +3,13 @@
 One kernel. Each PE attends to its own keys, in blocks that are dealt to its programs (stream-K, ``work.py``). The parts
 of a task are merged through this PE's memory by the program that finishes the last of them, in the order of the keys:
 that costs one access of the L2 cache, and only one partial result of each head is sent. The merged result is sent at
-once, with a flag beside each word (``exchange.py``), to all PEs, or to the head's owner. When a program has computed all
-of its run, it combines the tasks that it sent, with what the other PEs have sent meanwhile, and stores them.
+once, with a flag beside each word (``exchange.py``), to all PEs, or to the head's owner. When a program has computed
+all of its run, it combines the tasks that it sent, with what the other PEs have sent meanwhile, and stores them.
 
 Partial results are float32, and sums have a fixed order, so results are the same bits on all PEs and every time.
 
-No program waits before it has sent all that it computes, and the tasks of a run are in the same order on all PEs. So the
-kernel ends for any number of resident programs: of the tasks that some PE has not sent, the first depends on none.
+No program waits before it has sent all that it computes, and tasks are in the same order on all PEs. So the kernel
+ends however few programs are resident: of the tasks that some PE has not sent, the first depends on no other.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _flash_decode(
     while block < last:
         began = clock(trace)
         request, task, start, blocks, begin, end = task_at(
-            block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, REQUESTS, SIZE
+            block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, SIZE
         )
         count = tl.minimum(last, start + blocks) - block
         kv_head = task // TILES
@@ -165,7 +165,7 @@ def _flash_decode(
         block = first
         while block < last:
             request, task, start, blocks, begin, end = task_at(
-                block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, REQUESTS, SIZE
+                block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, SIZE
             )
             count = tl.minimum(last, start + blocks) - block
             kv_head = task // TILES
@@ -244,8 +244,8 @@ def flash_decode(
     """
     members = Members(0, 1, triton_dist.n_pes())
     call = check(
-        members.size, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
-        scatter_heads,
+        members.size, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale,
+        v_scale, scatter_heads,
     )  # fmt: skip
     heads = q.shape[1] // members.size if scatter_heads else q.shape[1]
     out = torch.empty(q.shape[0], heads, call.head_dim_v, dtype=q.dtype, device=q.device)

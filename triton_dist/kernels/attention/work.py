@@ -57,11 +57,10 @@ def run_of(
 @triton.jit
 def task_at(
     block, ends, lengths, rank, interleave, capacity, window,
-    TASKS: tl.constexpr, BLOCK_N: tl.constexpr, REQUESTS: tl.constexpr, SIZE: tl.constexpr,
+    TASKS: tl.constexpr, BLOCK_N: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """What lies at a block: the request; the task, one of ``TASKS``; the task's first block and how many it has; and
     the request's keys, from the first to before the second."""
-    requests = tl.arange(0, REQUESTS)
     request = tl.sum((ends <= block).to(tl.int32), axis=0)
     start = tl.max(tl.where(ends <= block, ends, 0), axis=0)
     begin, end = keys_of(tl.load(lengths + request), rank, interleave, capacity, window, SIZE)
