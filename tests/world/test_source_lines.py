@@ -9,12 +9,14 @@ import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import triton_dist
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.source_lines import is_library, is_standard_library
+from triton_dist.check.log import Place
 from triton_dist.cpu import location
 
 PACKAGE = Path(triton_dist.__file__).parent
@@ -56,3 +58,20 @@ def test_a_program_beside_the_package() -> None:
     users, ours = f"{PACKAGE}_programs/train.py", f"{PACKAGE}/world/api.py"
     frames = [(users, 3, "main", ""), (contextlib.__file__, 9, "inner", ""), (ours, 5, "barrier_all", "")]
     assert last_words._user_line(traceback.StackSummary.from_list(frames)) == f"{users}:3, in main"
+
+
+def test_a_line_of_the_librarys_own_kernels_is_named_where_there_is_no_line_of_the_users() -> None:
+    file = str(Path(location.__file__).parents[1] / "kernels" / "anything.py")
+    namespace: dict[str, Any] = {"sys": sys, "find": location.line_of_frame, "found": []}
+    exec(compile("\ndef kernel(): found.append(find(sys._getframe()))", file, "exec"), namespace)
+    thread = threading.Thread(target=namespace["kernel"])  # whose other frames are Python's
+    thread.start()
+    thread.join()
+    namespace["kernel"]()
+    alone, called = namespace["found"]
+    assert alone == (file, 2)
+    assert called is not None and called[0] == __file__
+
+
+def test_a_place_without_a_file_is_unknown() -> None:
+    assert str(Place("", 0, "tl.load")) == "an unknown place"

@@ -150,6 +150,8 @@ class Place:
 
     def __str__(self) -> str:
         """As short as it is unambiguous."""
+        if not self.file:
+            return "an unknown place"
         below = os.path.relpath(self.file)
         return f"{self.file if below.startswith('..') else below}:{self.line}"
 

@@ -17,7 +17,7 @@ __all__ = ["line_of_frame", "of_error", "of_frame"]
 
 _PACKAGE = Path(__file__).parents[1]
 
-# Kernels of our own library are kernels; what runs them and what they call into is not.
+# A line of a kernel of our own library says more than none, but less than the user's line that calls into it.
 _MACHINERY = (f"{_PACKAGE}/", *(f"{Path(str(module.__file__)).parent}/" for module in (triton, numpy, torch)))
 _KERNELS = f"{_PACKAGE / 'kernels'}/"
 
@@ -29,11 +29,15 @@ def of_frame(frame: FrameType | None) -> str:
 
 def line_of_frame(frame: FrameType | None) -> tuple[str, int] | None:
     """The same, as file and line."""
+    ours = None
     while frame is not None:
-        if not _is_machinery(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
+        file = frame.f_code.co_filename
+        if not _is_machinery(file):
+            return file, frame.f_lineno
+        if ours is None and file.startswith(_KERNELS):
+            ours = file, frame.f_lineno
         frame = frame.f_back
-    return None
+    return ours
 
 
 def of_error(error: BaseException) -> str:
