@@ -25,7 +25,7 @@ def test_examples(forker: Forker, example: Path, schedule: str) -> None:
     assert re.search(rf"nothing found \(4 PEs, schedule {schedule}, \d+ events\)", outcome.output), outcome.output
 
 
-@pytest.mark.parametrize("checks", ["collectives", "gemms", "moe"])
+@pytest.mark.parametrize("checks", ["collectives", "decode", "gemms", "moe", "norms"])
 def test_kernels(forker: Forker, checks: str) -> None:
     """triton_dist.kernels, by the programs that test them."""
     file = ROOT / "tests" / "kernels" / "checks" / f"{checks}.py"

@@ -1,5 +1,5 @@
-"""Kernels on symmetric tensors: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, and GEMMs
-whose communication overlaps with computation.
+"""Kernels on symmetric tensors: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, GEMMs whose
+communication overlaps with computation, and norms and attention that are fused with theirs.
 
 They work on the current stream, without the host, and may be captured in CUDA graphs once they have run. The PEs of a
 ``group``, by default all of the world, call them in the same order. A :class:`Communicator` owns the workspace of its
@@ -9,6 +9,7 @@ Importing this package registers the operators ``torch.ops.triton_dist``: see :m
 """
 
 from triton_dist.kernels import functional
+from triton_dist.kernels.attention import flash_decode as _flash_decode
 from triton_dist.kernels.collectives import all_gather as _all_gather
 from triton_dist.kernels.collectives import all_reduce as _all_reduce
 from triton_dist.kernels.collectives import all_to_all as _all_to_all
@@ -19,21 +20,30 @@ from triton_dist.kernels.gemm import all_gather_gemm as _all_gather_gemm
 from triton_dist.kernels.gemm import gemm_all_reduce as _gemm_all_reduce
 from triton_dist.kernels.gemm import gemm_all_scatter as _gemm_all_scatter
 from triton_dist.kernels.gemm import gemm_reduce_scatter as _gemm_reduce_scatter
-from triton_dist.kernels.gradients import differentiable, without_gradients
+from triton_dist.kernels.gradients import differentiable, for_inference, without_gradients
+from triton_dist.kernels.norm import all_reduce_norm as _all_reduce_norm
+from triton_dist.kernels.norm import norm_all_gather as _norm_all_gather
+from triton_dist.kernels.norm import reduce_scatter_norm as _reduce_scatter_norm
+from triton_dist.kernels.norm.arguments import Normed
 from triton_dist.kernels.tracing.recorder import tracing
 
 __all__ = [
     "Communicator",
+    "Normed",
     "all_gather",
     "all_gather_gemm",
     "all_reduce",
+    "all_reduce_norm",
     "all_to_all",
     "broadcast",
+    "flash_decode",
     "functional",
     "gemm_all_reduce",
     "gemm_all_scatter",
     "gemm_reduce_scatter",
+    "norm_all_gather",
     "reduce_scatter",
+    "reduce_scatter_norm",
     "tracing",
 ]
 
@@ -46,3 +56,7 @@ all_gather_gemm = differentiable(functional.all_gather_gemm)(_all_gather_gemm.al
 gemm_all_reduce = differentiable(functional.gemm_all_reduce)(_gemm_all_reduce.gemm_all_reduce)
 gemm_all_scatter = differentiable(functional.gemm_all_scatter)(_gemm_all_scatter.gemm_all_scatter)
 gemm_reduce_scatter = differentiable(functional.gemm_reduce_scatter)(_gemm_reduce_scatter.gemm_reduce_scatter)
+all_reduce_norm = for_inference(functional.all_reduce_norm)(_all_reduce_norm.all_reduce_norm)
+reduce_scatter_norm = for_inference(functional.reduce_scatter_norm)(_reduce_scatter_norm.reduce_scatter_norm)
+norm_all_gather = for_inference(functional.norm_all_gather)(_norm_all_gather.norm_all_gather)
+flash_decode = for_inference(functional.flash_decode)(_flash_decode.flash_decode)

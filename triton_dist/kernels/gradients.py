@@ -11,7 +11,7 @@ import torch
 
 from triton_dist.torch_api import is_wrapper, left_out_of_graphs
 
-__all__ = ["differentiable", "without_gradients"]
+__all__ = ["differentiable", "for_inference", "without_gradients"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -74,6 +74,26 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
             return plain(*args, **kwargs)
 
         outside = left_out_of_graphs(function, refusal)
+        return function
+
+    return decorate
+
+
+def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Have a function that has no gradients at all go through ``operator`` where PyTorch traces."""
+
+    def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(plain)
+        def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            if torch.compiler.is_compiling():
+                return operator(*args, **kwargs)
+            tensors = (*args, *kwargs.values())
+            _check_plain(plain.__name__, *tensors)
+            if _needs_gradient(*tensors):
+                name = plain.__name__
+                raise ValueError(f"{name}: a tensor requires a gradient, and {name} has none: call it under no_grad()")
+            return plain(*args, **kwargs)
+
         return function
 
     return decorate

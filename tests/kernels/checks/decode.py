@@ -189,6 +189,20 @@ def everybodys(s: Sequences, whole: torch.Tensor) -> torch.Tensor:
     return parts
 
 
+def check_groups_decode(world: Any) -> None:
+    """All PEs but the first, as a team; its ranks are not the PEs' numbers."""
+    if world.n_pes < 3:
+        return
+    team = world.team_world.split_strided(1, 1, world.n_pes - 1)
+    if team is not None and world.pe:
+        generator = torch.Generator().manual_seed(3)
+        k, v = (torch.randn(2, 10, 1, 16, generator=generator) for _ in range(2))
+        q, lengths = numbers(2, 2, 16, seed=6), torch.tensor([10, 3], dtype=torch.int32)
+        mine = slice(5 * (world.pe - 1), 5 * world.pe)
+        found = flash_decode(q, k[:, mine].contiguous(), v[:, mine].contiguous(), lengths, group=team)
+        close(found, reference(q, k, v, (10, 3), 0.25, None))
+
+
 def check_decode_mistakes(world: Any) -> None:
     q, cache, lengths = torch.zeros(2, 4, 16), torch.zeros(2, 8, 2, 16), torch.zeros(2, dtype=torch.int32)
     table = torch.zeros(2, 3, dtype=torch.int32)

@@ -10,6 +10,8 @@ from harness import raises
 
 import triton_dist
 from triton_dist.kernels.norm.all_reduce_norm import _ALGORITHMS, all_reduce_norm
+from triton_dist.kernels.norm.norm_all_gather import norm_all_gather
+from triton_dist.kernels.norm.reduce_scatter_norm import reduce_scatter_norm
 
 CASES = (
     # rows, columns, dtype, norm, quantize
@@ -82,6 +84,33 @@ def check_all_reduce_norm(world: Any) -> None:
             triton_dist.free(everywhere)
 
 
+def check_sequence_parallel(world: Any) -> None:
+    """A reduce-scatter and norm, and a norm and all-gather, of rows that PEs share."""
+    for times, (m, h, dtype, norm, quantize) in enumerate(CASES):
+        xs = [numbers(world.n_pes * m, h, seed=pe + times, dtype=dtype) for pe in range(world.n_pes)]
+        residual = numbers(world.n_pes * m, h, seed=60, dtype=dtype)
+        weight, bias, shift = (numbers(h, seed=50 + i, dtype=dtype) for i in range(3))
+        mine = slice(m * world.pe, m * world.pe + m)
+        options: dict[str, Any] = {"bias": bias, "norm": norm, "norm_bias": shift, "quantize": quantize}
+        total = sum(x.double() for x in xs) + bias.double() + residual.double()
+        for algorithm in ("fused", "unfused", "auto"):
+            found = reduce_scatter_norm(xs[world.pe], weight, residual[mine], algorithm=algorithm, **options)
+            y = expected(found.residual, weight, shift, norm, 1e-6)
+            close(found, total[mine], y, 2 * (algorithm == "unfused"), quantize)
+            if quantize and algorithm == "fused":
+                continue
+            found = norm_all_gather(xs[0][mine], weight, residual[mine], algorithm=algorithm, **options)
+            whole = (xs[0].double() + bias.double() + residual.double()).to(dtype)
+            close(found, whole[mine].double(), expected(whole, weight, shift, norm, 1e-6), 1, quantize)
+    assert reduce_scatter_norm(torch.empty(0, 64)).output.shape == (0, 64)
+    assert norm_all_gather(torch.empty(0, 64)).output.shape == (0, 64)
+    with raises(ValueError, "algorithm fused does not quantise; use unfused"):
+        norm_all_gather(torch.zeros(1, 64), quantize="token", algorithm="fused")
+    if world.n_pes > 1:
+        with raises(ValueError, f"x has 1 rows, which {world.n_pes} PEs cannot share equally"):
+            reduce_scatter_norm(torch.zeros(1, 64))
+
+
 def same(first: Any, *others: Any) -> None:
     for other in others:
         for a, b in zip(first, other, strict=True):
@@ -109,6 +138,18 @@ def check_nothing_to_do_and_extremes(world: Any) -> None:
         assert bad.output.float().isnan().all()
     negative = all_reduce_norm(torch.full((1, 2), -0.0))  # the sentinel protocol sends -0.0 as 0.0
     assert (negative.residual == 0).all()
+
+
+def check_groups_norm(world: Any) -> None:
+    """All PEs but the first, as a team; its ranks are not the PEs' numbers."""
+    if world.n_pes < 3:
+        return
+    team = world.team_world.split_strided(1, 1, world.n_pes - 1)
+    if world.pe:
+        x = torch.full((3, 300), float(world.pe))
+        for algorithm in _ALGORITHMS:
+            found = all_reduce_norm(x, algorithm=algorithm, group=team)
+            assert (found.residual == sum(range(1, world.n_pes))).all()
 
 
 def check_norm_mistakes(world: Any) -> None:

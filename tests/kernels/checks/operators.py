@@ -15,6 +15,7 @@ from triton_dist import kernels
 from triton_dist.kernels import functional
 
 OPS: Any = torch.ops.triton_dist
+NORMS = ("all_reduce_norm", "reduce_scatter_norm", "norm_all_gather")
 
 
 def whole(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -58,6 +59,11 @@ def sample_arguments(world: Any) -> dict[str, tuple[Any, ...]]:
         "gemm_all_reduce": (leaf(a), leaf(b), "sum", *where),
         "replicated_gemm": (leaf(a), leaf(b), *where),
         "gemm_all_scatter": (leaf(a), leaf(b), *where),
+        **{name: (whole(n, 8), None, None, None, "rms", None, 1e-6, "token", *where) for name in NORMS},
+        "flash_decode": (
+            *(whole(2, n, 16), whole(2, 3, 1, 16, seed=1), whole(2, 3, 1, 16, seed=2)),
+            *(torch.tensor([3 * n, 1], dtype=torch.int32), None, 16, None, 5, None, None, None, True, *where),
+        ),
     }
 
 
@@ -66,6 +72,27 @@ def check_opcheck(world: Any) -> None:
     assert set(samples) >= set(functional.__all__)
     for name, arguments in samples.items():
         torch.library.opcheck(getattr(OPS, name).default, arguments)
+
+
+def check_norms_and_decode_compiled(world: Any) -> None:
+    """Traced whole, also by their public names, with the results of the plain calls; without gradients."""
+    n = world.n_pes
+    x, weight = whole(2 * n, 128), whole(128, seed=1)
+    cache, lengths = whole(2, 4, 1, 16, seed=world.pe), torch.tensor([4 * n, 2], dtype=torch.int32)
+
+    def norms() -> list[Any]:
+        return [getattr(kernels, name)(x, weight, quantize=how) for name in NORMS for how in (None, "token", "block")]
+
+    def decode() -> Any:
+        return kernels.flash_decode(x[:2, :16].reshape(2, 1, 16), cache, cache, lengths)
+
+    for function in (norms, decode):
+        plain = function()
+        compiled = torch.compile(function, backend="aot_eager", fullgraph=True)()
+        for a, b in zip(torch.utils._pytree.tree_leaves(plain), torch.utils._pytree.tree_leaves(compiled), strict=True):
+            assert a is b or (a.dtype == b.dtype and torch.equal(a.float(), b.float()))
+    with raises(ValueError, "all_reduce_norm: a tensor requires a gradient, and all_reduce_norm has none"):
+        kernels.all_reduce_norm(x, leaf(weight))
 
 
 def check_collectives_and_their_gradients(world: Any) -> None:

@@ -9,8 +9,8 @@ import torch
 import triton
 
 import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_current_device, gpu
-from triton_dist.world.current import current_world
 
 __all__ = ["Call", "Shape", "check", "shape_for"]
 
@@ -131,7 +131,7 @@ class Call:
 
 
 def check(
-    size: int,
+    comm: Communicator,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor | None,
@@ -145,15 +145,15 @@ def check(
     v_scale: torch.Tensor | float | None,
     scatter: bool,
 ) -> Call:
-    """The call with these arguments of :func:`flash_decode` on ``size`` PEs.
+    """The call with these arguments of :func:`flash_decode`.
 
     Raises:
         TypeError, ValueError: an argument is not as described there.
     """
     check_current_device("flash_decode")
-    _tensor("q", q, 3, "[B, HQ, D]", _DTYPES)
+    _tensor(comm, "q", q, 3, "[B, HQ, D]", _DTYPES)
     cache = "[B, S, HKV, D]" if table is None else "[P, page_size, HKV, D]"
-    _tensor("k_cache", k, 4, cache, (q.dtype, *_FP8))
+    _tensor(comm, "k_cache", k, 4, cache, (q.dtype, *_FP8))
     requests, query_heads, dim = q.shape
     kv_heads = k.shape[2]
     if k.shape[3] != dim:
@@ -162,8 +162,10 @@ def check(
         raise ValueError(
             f"flash_decode: the {query_heads} heads of q must be a multiple of the {kv_heads} of k_cache, and not none"
         )
-    if scatter and query_heads % size:
-        raise ValueError(f"flash_decode: scatter_heads: {query_heads} heads cannot be shared equally by {size} PEs")
+    if scatter and query_heads % comm.n_pes:
+        raise ValueError(
+            f"flash_decode: scatter_heads: {query_heads} heads cannot be shared equally by {comm.n_pes} PEs"
+        )
     main = 1 << (dim.bit_length() - 1) if dim else 0
     if not 16 <= main <= 512 or dim - main not in (0, 16, 32, 64, 128, 256):
         raise ValueError(
@@ -175,7 +177,7 @@ def check(
                 f"flash_decode: without v_cache, head_dim_v must be {main} for heads of {dim}, got {head_dim_v}"
             )
     else:
-        _tensor("v_cache", v, 4, cache.replace("D", "DV"), (k.dtype,))
+        _tensor(comm, "v_cache", v, 4, cache.replace("D", "DV"), (k.dtype,))
         if v.shape[:3] != k.shape[:3]:
             raise ValueError(
                 f"flash_decode: v_cache has shape {tuple(v.shape)}, and k_cache {tuple(k.shape)}: all but the last"
@@ -186,12 +188,12 @@ def check(
         head_dim_v = v.shape[3]
         if head_dim_v not in (16, 32, 64, 128, 256, 512):
             raise ValueError(f"flash_decode: values must have 16, 32, 64, 128, 256 or 512 elements, got {head_dim_v}")
-    _tensor("lengths", lengths, 1, "[B]", (torch.int32,))
+    _tensor(comm, "lengths", lengths, 1, "[B]", (torch.int32,))
     if table is None:
         if k.shape[0] != requests:
             raise ValueError(f"flash_decode: q has {requests} requests, and k_cache {k.shape[0]}")
     else:
-        _tensor("block_table", table, 2, "[B, pages of a request]", (torch.int32,))
+        _tensor(comm, "block_table", table, 2, "[B, pages of a request]", (torch.int32,))
         if table.shape[0] != requests:
             raise ValueError(f"flash_decode: q has {requests} requests, and block_table {table.shape[0]}")
     if lengths.shape[0] != requests:
@@ -213,10 +215,12 @@ def check(
     )  # fmt: skip
 
 
-def _tensor(name: str, tensor: torch.Tensor, dims: int, shape: str, dtypes: tuple[torch.dtype, ...]) -> None:
+def _tensor(
+    comm: Communicator, name: str, tensor: torch.Tensor, dims: int, shape: str, dtypes: tuple[torch.dtype, ...]
+) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"flash_decode: {name} must be a torch.Tensor, got {type(tensor).__name__}")
-    device = current_world().device
+    device = comm.world.device
     if tensor.device != device:
         raise ValueError(f"flash_decode: {name} is on {tensor.device}, and this PE's device is {device}")
     if tensor.dim() != dims:

@@ -16,7 +16,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.protocols.ll import next_number
-from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
 from triton_dist.language._poll import no_polls, poll
 
@@ -78,7 +78,7 @@ def send_rows(
     SIZE: tl.constexpr = group_size(MEMBERS)
     for i in range(1, SIZE + 1):
         rank = (my_rank(MEMBERS) + i) % SIZE
-        distance = (dl.symm_at(slots, pe_of(rank, MEMBERS)).to(tl.int64) - slots.to(tl.int64)) // 8
+        distance = (at_rank(slots, rank, MEMBERS).to(tl.int64) - slots.to(tl.int64)) // 8
         distances = tl.zeros([ROWS], tl.int64) + tl.multiple_of(distance, 16)
         here = there & (owners == rank) if SCATTER else there
         _send(slots, distances, rows, here, n_rows, total, largest, weight, number, MEMBERS)

@@ -14,6 +14,8 @@ ends however few programs are resident: of the tasks that some PE has not sent, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -31,7 +33,8 @@ from triton_dist.kernels.attention.exchange import (
 )
 from triton_dist.kernels.attention.partial import attend, load_queries, merge
 from triton_dist.kernels.attention.work import run_of, task_at
-from triton_dist.kernels.protocols.members import Members, group_size, my_rank
+from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
@@ -102,12 +105,14 @@ def _flash_decode(
     OWNED: tl.constexpr = QUERY_HEADS // SIZE if SCATTER else QUERY_HEADS
     program = tl.program_id(0)
     rank = my_rank(MEMBERS)
-    number = launch_number(slots)
-    here = half_of(slots, number, half)
     n_rows = n_requests * OWNED
     first, last, quota, ends = run_of(
         lengths, n_requests, rank, interleave, capacity, window, TASKS, BLOCK_N, REQUESTS, SIZE
     )
+    number = 0
+    if first < last:  # else the launch may have ended its use of the number
+        number = launch_number(slots)
+    here = half_of(slots, number, half)
     finished = 0  # of the tasks that are not whole, bit 1: the one that began earlier; bit 2: the one that goes on
     block = first
     while block < last:
@@ -205,12 +210,14 @@ def flash_decode(
     k_scale: torch.Tensor | float | None = None,
     v_scale: torch.Tensor | float | None = None,
     scatter_heads: bool = False,
+    group: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of one query for each request and head to a KV cache that is split along the sequence.
 
     Position p of a sequence lies on PE ``p // interleave % n_pes``, where it is key
     ``p // (interleave * n_pes) * interleave + p % interleave`` of its request. So ``interleave`` positions in a row lie
     on one PE. The default, all that a request's part of a cache holds, splits sequences into one piece for each PE.
+    (With a group ``n_pes`` and ``my_pe`` are its size and this PE's rank.)
 
     Args:
         q: [B, HQ, D], float16, bfloat16 or float32; the same on every PE.
@@ -242,23 +249,21 @@ def flash_decode(
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
-    members = Members(0, 1, triton_dist.n_pes())
-    call = check(
-        members.size, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale,
-        v_scale, scatter_heads,
-    )  # fmt: skip
-    heads = q.shape[1] // members.size if scatter_heads else q.shape[1]
-    out = torch.empty(q.shape[0], heads, call.head_dim_v, dtype=q.dtype, device=q.device)
-    lse = torch.empty(q.shape[0], heads, dtype=torch.float32, device=q.device)
-    if q.shape[0]:
-        words = members.size * heads * (call.head_dim_v + 2)  # of a request, in a half
+    with calling("flash_decode", group) as comm:
+        call = check(
+            comm, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
+            scatter_heads,
+        )  # fmt: skip
+        heads = q.shape[1] // comm.n_pes if scatter_heads else q.shape[1]
+        out = torch.empty(q.shape[0], heads, call.head_dim_v, dtype=q.dtype, device=q.device)
+        lse = torch.empty(q.shape[0], heads, dtype=torch.float32, device=q.device)
+        words = comm.n_pes * heads * (call.head_dim_v + 2)  # of a request, in a half of the slots
         together = min(q.shape[0], _MOST_REQUESTS, max(1, _half_words() // words))
-        half = (1 << (together * words - 1).bit_length()) if members.size > 1 else 0
-        slots = symmetric_workspace("flash_decode", HEADER.value + 2 * half, torch.int64)
-        for start in range(0, q.shape[0], together):
+        half = (1 << (together * words - 1).bit_length()) if comm.n_pes > 1 else 0
+        for start in range(0, q.shape[0], max(1, together)):
             part = slice(start, start + together)
-            _launch(call.of_requests(part), out[part], lse[part], slots, (slots.numel() - HEADER.value) // 2, members)
-    return out, lse
+            _launch(comm, call.of_requests(part), out[part], lse[part], half)
+        return out, lse
 
 
 _MOST_REQUESTS = 256
@@ -269,12 +274,14 @@ def _half_words() -> int:
     return (8 << 20) if triton_dist.kind() == "gpu" else (64 << 10)
 
 
-def _launch(call: Call, out: torch.Tensor, lse: torch.Tensor, slots: torch.Tensor, half: int, members: Members) -> None:
+def _launch(comm: Communicator, call: Call, out: torch.Tensor, lse: torch.Tensor, half: int) -> None:
     n_requests, query_heads = call.q.shape[:2]
-    shape = call.shape(members.size)
+    shape = call.shape(comm.n_pes)
+    slots = symmetric_workspace(comm, "flash_decode", HEADER.value + 2 * half, torch.int64)
+    half = (slots.numel() - HEADER.value) // 2
     programs = call.programs()
     tasks = n_requests * call.kv_heads * shape.tiles
-    counters = symmetric_workspace("flash_decode, counters", max(tasks, 4096))
+    counters = symmetric_workspace(comm, "flash_decode, counters", max(tasks, 4096))
     parts = torch.empty(2 * programs * shape.rows * (call.head_dim_v + 2), dtype=torch.float32, device=out.device)
     v = call.k if call.v is None else call.v
     table = call.lengths if call.table is None else call.table
@@ -286,5 +293,6 @@ def _launch(call: Call, out: torch.Tensor, lse: torch.Tensor, slots: torch.Tenso
         QUERY_HEADS=query_heads, KV_HEADS=call.kv_heads, ROWS=shape.rows, TILES=shape.tiles, DV=call.head_dim_v,
         D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),
         PAGED=call.table is not None, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
-        TOGETHER=shape.together, COLUMNS=shape.columns, MEMBERS=members, num_warps=shape.warps, num_stages=shape.stages,
+        TOGETHER=shape.together, COLUMNS=shape.columns, MEMBERS=comm.members, num_warps=shape.warps,
+        num_stages=shape.stages,
     )  # fmt: skip

@@ -19,19 +19,26 @@ from typing import Any
 
 import torch
 
+from triton_dist.kernels.functional import attention as _attention  # noqa: F401
 from triton_dist.kernels.functional import collectives as _collectives  # noqa: F401 (registers its operators)
 from triton_dist.kernels.functional import gemm as _gemm  # noqa: F401
+from triton_dist.kernels.functional import norm as _norm  # noqa: F401
 from triton_dist.kernels.functional.group import resolve
+from triton_dist.kernels.norm.arguments import Normed
 
 __all__ = [
     "all_gather",
     "all_gather_gemm",
     "all_reduce",
+    "all_reduce_norm",
     "all_to_all",
+    "flash_decode",
     "gemm_all_reduce",
     "gemm_all_scatter",
     "gemm_reduce_scatter",
+    "norm_all_gather",
     "reduce_scatter",
+    "reduce_scatter_norm",
     "replicated_gemm",
 ]
 
@@ -218,4 +225,106 @@ def gemm_all_scatter(
     Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
     """
     result: torch.Tensor = _ops.gemm_all_scatter(a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype)
+    return result
+
+
+def all_reduce_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    group: Any = None,
+    *,
+    bias: torch.Tensor | None = None,
+    norm: str = "rms",
+    norm_bias: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    quantize: str | None = None,
+    algorithm: str = "auto",
+) -> Normed:
+    """:func:`triton_dist.kernels.all_reduce_norm`, for ``torch.compile``. No gradient."""
+    return _normed(
+        _ops.all_reduce_norm, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+    )  # fmt: skip
+
+
+def reduce_scatter_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    group: Any = None,
+    *,
+    bias: torch.Tensor | None = None,
+    norm: str = "rms",
+    norm_bias: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    quantize: str | None = None,
+    algorithm: str = "auto",
+) -> Normed:
+    """:func:`triton_dist.kernels.reduce_scatter_norm`, for ``torch.compile``. No gradient."""
+    return _normed(
+        _ops.reduce_scatter_norm, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+    )  # fmt: skip
+
+
+def norm_all_gather(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    group: Any = None,
+    *,
+    bias: torch.Tensor | None = None,
+    norm: str = "rms",
+    norm_bias: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    quantize: str | None = None,
+    algorithm: str = "auto",
+) -> Normed:
+    """:func:`triton_dist.kernels.norm_all_gather`, for ``torch.compile``. No gradient."""
+    return _normed(
+        _ops.norm_all_gather, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+    )  # fmt: skip
+
+
+def _normed(
+    operator: Any,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    group: Any,
+    bias: torch.Tensor | None,
+    norm: str,
+    norm_bias: torch.Tensor | None,
+    eps: float,
+    quantize: str | None,
+    algorithm: str,
+) -> Normed:
+    output, new_residual, scales = operator(
+        x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm
+    )
+    return Normed(output, new_residual, scales if quantize else None)
+
+
+def flash_decode(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor | None,
+    lengths: torch.Tensor,
+    group: Any = None,
+    *,
+    block_table: torch.Tensor | None = None,
+    head_dim_v: int | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+    interleave: int | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    scatter_heads: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """:func:`triton_dist.kernels.flash_decode`, for ``torch.compile``. Scales are tensors. No gradient."""
+    if head_dim_v is None and v_cache is not None:
+        head_dim_v = v_cache.shape[-1]
+    result: tuple[torch.Tensor, torch.Tensor] = _ops.flash_decode(
+        q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
+        scatter_heads, *resolve(group),
+    )  # fmt: skip
     return result

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-import triton_dist
 from triton_dist.kernels.arguments import check_algorithm
 from triton_dist.kernels.collectives.all_reduce import all_reduce
+from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
     Norm,
     Normed,
@@ -50,8 +51,8 @@ from triton_dist.kernels.norm.rows import (
     sum_of_received,
     words_in,
 )
-from triton_dist.kernels.protocols.members import Members, group_size, my_rank
-from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.protocols.members import group_size, my_rank
+from triton_dist.kernels.protocols.workspace import symmetric_buffer
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
@@ -128,6 +129,7 @@ def all_reduce_norm(
     eps: float = 1e-6,
     quantize: str | None = None,
     algorithm: str = "auto",
+    group: Any = None,
 ) -> Normed:
     """The norm of the sum of every PE's ``x`` (+ bias + residual), and that sum, on every PE; the same bits on all.
 
@@ -136,43 +138,42 @@ def all_reduce_norm(
         residual: [M, H], the same on every PE.
         algorithm: ``one_shot`` and ``two_shot``, up to 16384 columns, ``unfused``, or ``auto``.
     """
-    checked = check("all_reduce_norm", x, weight, residual, bias, norm, norm_bias, eps, quantize)
-    check_algorithm("all_reduce_norm", algorithm, tuple(_ALGORITHMS))
-    to = new_outputs(x, checked, x.shape[0], x.shape[0])
-    if x.shape[0]:
-        members = Members(0, 1, triton_dist.n_pes())
-        ways = {name: partial(way, x, checked, to, members) for name, way in _ALGORITHMS.items()}
-        choose("all_reduce_norm", algorithm, x, checked, ways)()
-    return to
+    with calling("all_reduce_norm", group) as comm:
+        checked = check(comm, "all_reduce_norm", x, weight, residual, bias, norm, norm_bias, eps, quantize)
+        check_algorithm("all_reduce_norm", algorithm, tuple(_ALGORITHMS))
+        to = new_outputs(x, checked, x.shape[0], x.shape[0])
+        if x.shape[0]:
+            ways = {name: partial(way, comm, x, checked, to) for name, way in _ALGORITHMS.items()}
+            choose(comm, "all_reduce_norm", algorithm, x, checked, ways)()
+        return to
 
 
-def one_shot(x: torch.Tensor, norm: Norm, to: Normed, members: Members) -> None:
+def one_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
     constants = row_constants(x, norm)
-    slots, programs = slots_for("all_reduce_norm, one_shot", 1, row_words(x), members)
+    slots, programs = slots_for(comm, "all_reduce_norm, one_shot", 1, row_words(x))
     grid = min(x.shape[0], programs)
     _one_shot[(grid,)](
         x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales, slots,
-        record("all_reduce_norm, one_shot", grid, 2 * triton.cdiv(x.shape[0], grid) * members.size), *x.shape, norm.eps,
-        **constants, **exchange_constants(x, members),
+        record("all_reduce_norm, one_shot", grid, 2 * triton.cdiv(x.shape[0], grid) * comm.n_pes), *x.shape, norm.eps,
+        **constants, **exchange_constants(comm, x),
     )  # fmt: skip
 
 
-def two_shot(x: torch.Tensor, norm: Norm, to: Normed, members: Members) -> None:
+def two_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
     constants = row_constants(x, norm)
-    slots, programs = slots_for("all_reduce_norm, two_shot", 2, row_words(x), members)
-    each = triton.cdiv(x.shape[0], members.size)
+    slots, programs = slots_for(comm, "all_reduce_norm, two_shot", 2, row_words(x))
+    each = triton.cdiv(x.shape[0], comm.n_pes)
     grid = min(each, programs)
     _two_shot[(grid,)](
         x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales, slots,
-        record("all_reduce_norm, two_shot", grid, 4 * triton.cdiv(each, grid) * members.size), *x.shape, norm.eps,
-        each, **constants, **exchange_constants(x, members),
+        record("all_reduce_norm, two_shot", grid, 4 * triton.cdiv(each, grid) * comm.n_pes), *x.shape, norm.eps,
+        each, **constants, **exchange_constants(comm, x),
     )  # fmt: skip
 
 
-def unfused(x: torch.Tensor, norm: Norm, to: Normed, members: Members) -> None:
-    size = 1 << (x.numel() - 1).bit_length()  # what was outgrown takes no more than what is in use
-    summed = symmetric_workspace(f"all_reduce_norm, {x.dtype}", size, x.dtype)[: x.numel()].view(x.shape)
-    local_norm(all_reduce(x, out=summed), norm, to)
+def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
+    summed = symmetric_buffer(comm, "all_reduce_norm", x.nbytes).view(x.dtype).view(x.shape)
+    local_norm(all_reduce(x, out=summed, group=comm), norm, to)
 
 
 _ALGORITHMS: dict[str, Callable[..., None]] = {"one_shot": one_shot, "two_shot": two_shot, "unfused": unfused}

@@ -9,12 +9,11 @@ import triton
 import triton.language as tl
 
 import triton_dist
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_current_device
 from triton_dist.kernels.norm.rows import HEADER
-from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.protocols.sentinel import SLOTS
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
-from triton_dist.world.current import current_world
 
 __all__ = [
     "FP8",
@@ -23,6 +22,7 @@ __all__ = [
     "Norm",
     "Normed",
     "check",
+    "check_shares",
     "cut_for",
     "exchange_constants",
     "fits",
@@ -83,6 +83,7 @@ class Cut(NamedTuple):
 
 
 def check(
+    comm: Communicator,
     function: str,
     x: torch.Tensor,
     weight: torch.Tensor | None,
@@ -100,7 +101,7 @@ def check(
         TypeError, ValueError: an argument is not as the fused norms take it.
     """
     check_current_device(function)
-    device = current_world().device
+    device = comm.world.device
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{function}: x must be a torch.Tensor, got {type(x).__name__}")
     if x.dim() != 2 or not x.is_contiguous() or x.device != device:
@@ -127,6 +128,13 @@ def check(
         if vector is not None:
             _check(function, name, vector, (columns,), tuple(_TRITON_TYPES), device)
     return Norm(residual, bias, weight, norm_bias, float(eps), norm == "layer", quantize)
+
+
+def check_shares(comm: Communicator, function: str, x: torch.Tensor) -> int:
+    """How many of the rows of ``x`` each PE has, if all have as many."""
+    if x.shape[0] % comm.n_pes:
+        raise ValueError(f"{function}: x has {x.shape[0]} rows, which {comm.n_pes} PEs cannot share equally")
+    return x.shape[0] // comm.n_pes
 
 
 def _check(
@@ -176,15 +184,15 @@ def fits(columns: int) -> bool:
     return columns <= LONGEST
 
 
-def slots_for(operation: str, messages: int, words: int, members: Members) -> tuple[torch.Tensor, int]:
+def slots_for(comm: Communicator, operation: str, messages: int, words: int) -> tuple[torch.Tensor, int]:
     """The slots of an operation whose rounds have so many messages of ``words`` words, and how many programs have some.
     *Collective* the first time.
 
     Each operation has its own: a program clears, of the round before, the slots that it uses itself.
     """
-    size = HEADER.value + messages * SLOTS.value * members.size * words
+    size = HEADER.value + messages * SLOTS.value * comm.n_pes * words
     programs = _PROGRAMS if triton_dist.kind() == "gpu" else 4
-    return symmetric_workspace(f"{operation}, {words} words", programs * size), programs
+    return symmetric_workspace(comm, f"{operation}, {words} words", programs * size), programs
 
 
 def row_constants(x: torch.Tensor, norm: Norm) -> dict[str, Any]:
@@ -198,7 +206,7 @@ def row_words(x: torch.Tensor) -> int:
     return max(256, int(triton.next_power_of_2(x.shape[1]))) * x.element_size() // 4
 
 
-def exchange_constants(x: torch.Tensor, members: Members) -> dict[str, Any]:
+def exchange_constants(comm: Communicator, x: torch.Tensor) -> dict[str, Any]:
     """What kernels that exchange such rows are compiled for, besides."""
-    cut = cut_for(x.shape[1], x.element_size(), members.size, gpu=triton_dist.kind() == "gpu")
-    return {"GROUP": cut.group, "PIECE": cut.piece, "MEMBERS": members, "num_warps": cut.warps}
+    cut = cut_for(x.shape[1], x.element_size(), comm.n_pes, gpu=triton_dist.kind() == "gpu")
+    return {"GROUP": cut.group, "PIECE": cut.piece, "MEMBERS": comm.members, "num_warps": cut.warps}

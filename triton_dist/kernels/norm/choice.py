@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.norm.arguments import LONGEST, Norm, fits
 
@@ -13,7 +14,12 @@ __all__ = ["choose"]
 
 
 def choose(
-    function: str, algorithm: str, x: torch.Tensor, norm: Norm, ways: Mapping[str, Callable[[], None]]
+    comm: Communicator,
+    function: str,
+    algorithm: str,
+    x: torch.Tensor,
+    norm: Norm,
+    ways: Mapping[str, Callable[[], None]],
 ) -> Callable[[], None]:
     """The one of ``ways`` that is called ``algorithm``; for ``auto`` the fastest. *Collective* when it is measured.
 
@@ -28,7 +34,7 @@ def choose(
         step = max(1, (1 << (x.shape[0] - 1).bit_length()) // 16)
         like = x.new_empty(-(-x.shape[0] // step) * step, x.shape[1], device="meta")
         there = [part is not None for part in norm[:4]]
-        algorithm = fastest(f"{function}, {there}, {norm.layer}, {norm.quantize}", like, like, like, possible)
+        algorithm = fastest(comm, f"{function}, {there}, {norm.layer}, {norm.quantize}", like, like, like, possible)
     if algorithm not in possible:
         raise ValueError(
             f"{function}: rows of {x.shape[1]} columns are too long for algorithm {algorithm}, which takes up to"

@@ -10,9 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-import triton_dist.language as dl
 from triton_dist.kernels.collectives.sums import elements_of, words_of
-from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
 
 __all__ = [
@@ -154,8 +153,8 @@ def send_rows(slots, number, message, first, values, DTYPE: tl.constexpr, GROUP:
     index = tl.arange(0, GROUP)
     distances = tl.zeros([GROUP], tl.int64)
     for i in tl.static_range(GROUP):
-        pe = pe_of(tl.minimum(first + i, group_size(MEMBERS) - 1), MEMBERS)
-        distances = tl.where(index == i, (dl.symm_at(slot, pe).to(tl.int64) - slot.to(tl.int64)) // 4, distances)
+        there = at_rank(slot, tl.minimum(first + i, group_size(MEMBERS) - 1), MEMBERS).to(tl.int64)
+        distances = tl.where(index == i, (there - slot.to(tl.int64)) // 4, distances)
     distances = tl.multiple_of(distances, 16)[:, None]  # else words would be stored one by one
     places = slot + my_rank(MEMBERS) * WORDS + distances + tl.arange(0, WORDS)[None, :]
     send(places, tl.broadcast_to(words, [GROUP, WORDS]), (first + index < group_size(MEMBERS))[:, None], DTYPE)
@@ -180,8 +179,8 @@ def receive_rows(
     if PIECE < WORDS:
         for piece in range(0, WORDS, PIECE):
             at = slot + starts + piece + tl.arange(0, PIECE)[None, :]
-            receive(at, slot + first * WORDS + piece, GROUP, DTYPE, trace, tile)
-    words = receive(slot + starts + tl.arange(0, WORDS)[None, :], slot + first * WORDS, GROUP, DTYPE, trace, tile)
+            receive(at, slot + piece, MEMBERS, DTYPE, trace, tile)
+    words = receive(slot + starts + tl.arange(0, WORDS)[None, :], slot, MEMBERS, DTYPE, trace, tile)
     return elements_of(words, DTYPE)
 
 

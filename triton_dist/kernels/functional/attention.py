@@ -1,0 +1,63 @@
+"""Flash decode as an operator of PyTorch, for inference: it is traced by torch.compile and has no gradient."""
+
+from __future__ import annotations
+
+import torch
+
+from triton_dist.kernels.attention.flash_decode import flash_decode
+from triton_dist.kernels.functional import group
+
+__all__: list[str] = []
+
+
+@torch.library.custom_op(
+    "triton_dist::flash_decode",
+    mutates_args=(),
+    schema="(Tensor q, Tensor k_cache, Tensor? v_cache, Tensor lengths, Tensor? block_table, int head_dim_v,"
+    " float? scale, int? window, int? interleave, Tensor? k_scale, Tensor? v_scale, bool scatter_heads, int group_size,"
+    " str group_name) -> (Tensor, Tensor)",
+)
+def _flash_decode(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor | None,
+    lengths: torch.Tensor,
+    block_table: torch.Tensor | None,
+    head_dim_v: int,
+    scale: float | None,
+    window: int | None,
+    interleave: int | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    scatter_heads: bool,
+    group_size: int,
+    group_name: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return flash_decode(
+        q, k_cache, v_cache, lengths, block_table=block_table, head_dim_v=head_dim_v, scale=scale, window=window,
+        interleave=interleave, k_scale=k_scale, v_scale=v_scale, scatter_heads=scatter_heads,
+        group=group.communicator("flash_decode", group_size, group_name),
+    )  # fmt: skip
+
+
+@_flash_decode.register_fake
+def _flash_decode_fake(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor | None,
+    lengths: torch.Tensor,
+    block_table: torch.Tensor | None,
+    head_dim_v: int,
+    scale: float | None,
+    window: int | None,
+    interleave: int | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    scatter_heads: bool,
+    group_size: int,
+    group_name: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    group.check("flash_decode", group_size, group_name)
+    heads = q.shape[1] // group_size if scatter_heads else q.shape[1]
+    out = q.new_empty(q.shape[0], heads, head_dim_v)
+    return out, q.new_empty(q.shape[0], heads, dtype=torch.float32)

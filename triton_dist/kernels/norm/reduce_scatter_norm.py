@@ -1,0 +1,128 @@
+"""Reduce-scatter + bias + residual + norm (+ quantisation) in one kernel: what precedes a sequence-parallel region.
+
+Every PE has partial sums x of all rows. PE i gets the sums of the i-th share of the rows, adds bias and its share of
+the residual, and normalises: the first half of ``two_shot`` of :mod:`all_reduce_norm`. ``unfused`` is a reduce-scatter
+and one kernel for the rest, and rounds the sum once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from triton_dist.kernels.arguments import check_algorithm
+from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
+from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.norm.arguments import (
+    Norm,
+    Normed,
+    check,
+    check_shares,
+    exchange_constants,
+    new_outputs,
+    row_constants,
+    row_words,
+    slots_for,
+)
+from triton_dist.kernels.norm.choice import choose
+from triton_dist.kernels.norm.documentation import fused_norm
+from triton_dist.kernels.norm.local_norm import local_norm
+from triton_dist.kernels.norm.rows import (
+    add,
+    exchange_begin,
+    exchange_end,
+    exchange_next,
+    load_rows,
+    normalize,
+    send_rows,
+    store_normalized,
+    store_rows,
+    sum_of_received,
+    words_in,
+)
+from triton_dist.kernels.protocols.members import group_size
+from triton_dist.kernels.tracing.events import SEND, clock, record_event
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["reduce_scatter_norm"]
+
+
+@triton.jit
+def _fused(
+    x, residual, bias, weight, shift, out, new_residual, scales, slots, trace, M, H, eps, each,
+    LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+    PIECE: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
+    slots, number = exchange_begin(slots, 1, words_in(BLOCK, DTYPE), MEMBERS)
+    for row in range(tl.program_id(0), each, tl.num_programs(0)):  # of each PE's rows
+        began = clock(trace)
+        for first in range(0, group_size(MEMBERS), GROUP):
+            ranks = first + tl.arange(0, GROUP)
+            values = load_rows(x, ranks * each + row, ranks < group_size(MEMBERS), H, BLOCK)
+            send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
+        record_event(trace, SEND, row, began)
+        total = sum_of_received(slots, number, 0, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        rows = row + tl.arange(0, 1)
+        values = add(total, bias, residual, rows, rows < each, H, DTYPE, BLOCK)
+        store_rows(new_residual, values, rows, rows < each, H)
+        values = normalize(values, weight, shift, H, eps, LAYER, BLOCK)
+        store_normalized(out, scales, values, rows, rows < each, H, QUANTUM)
+        number = exchange_next(slots, number, row + tl.num_programs(0) < each)
+    exchange_end(slots, number)
+
+
+@fused_norm
+def reduce_scatter_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    *,
+    bias: torch.Tensor | None = None,
+    norm: str = "rms",
+    norm_bias: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    quantize: str | None = None,
+    algorithm: str = "auto",
+    group: Any = None,
+) -> Normed:
+    """This PE's rows of the norm of the sum of every PE's ``x`` (+ bias + residual), and of that sum.
+
+    Args:
+        x: [M, H], this PE's partial sums of all rows; M is a multiple of the number of PEs.
+        residual: [M / n_pes, H], this PE's rows.
+        algorithm: ``fused``, up to 16384 columns, ``unfused``, or ``auto``.
+    """
+    with calling("reduce_scatter_norm", group) as comm:
+        arguments = (x, weight, residual, bias, norm, norm_bias, eps, quantize)
+        checked = check(comm, "reduce_scatter_norm", *arguments, shares=comm.n_pes)
+        check_algorithm("reduce_scatter_norm", algorithm, tuple(_ALGORITHMS))
+        each = check_shares(comm, "reduce_scatter_norm", x)
+        to = new_outputs(x, checked, each, each)
+        if each:
+            ways = {name: partial(way, comm, x, checked, to) for name, way in _ALGORITHMS.items()}
+            choose(comm, "reduce_scatter_norm", algorithm, x, checked, ways)()
+        return to
+
+
+def fused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
+    slots, programs = slots_for(comm, "reduce_scatter_norm", 1, row_words(x))
+    each = to.output.shape[0]
+    grid = min(each, programs)
+    _fused[(grid,)](
+        x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales, slots,
+        record("reduce_scatter_norm", grid, 2 * triton.cdiv(each, grid) * comm.n_pes), *x.shape, norm.eps, each,
+        **row_constants(x, norm), **exchange_constants(comm, x),
+    )  # fmt: skip
+
+
+def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
+    summed = torch.empty_like(to.residual)
+    local_norm(reduce_scatter(summed, x, group=comm), norm, to)
+
+
+_ALGORITHMS: dict[str, Callable[..., None]] = {"fused": fused, "unfused": unfused}
