@@ -26,6 +26,8 @@ RUNS = {
     "deep_ep.py": (2,),
     "norms.py": (1, 3),
     "decode.py": (1, 3),
+    "norms.py": (3,),
+    "decode.py": (3,),
     "tracing.py": (3,),
     "operators.py": (1, 3),
     "tensor_parallel.py": (2,),
