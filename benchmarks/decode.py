@@ -1,4 +1,4 @@
-"""Flash decode of a KV cache that is split along the sequence: one kernel, against a kernel, an all-gather and a combine.
+"""Flash decode of a KV cache that is split along the sequence: one kernel, or a kernel, an all-gather and a combine.
 
     torchrun --nproc-per-node 4 benchmarks/decode.py [--save FILE]
 
