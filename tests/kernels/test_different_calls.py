@@ -22,6 +22,9 @@ CALLS = {
     " kernels.all_reduce(torch.ones(8), group=group)",
     "gemm": "kernels.gemm_reduce_scatter(torch.ones(4, 2 + world.pe // 3), torch.ones(2 + world.pe // 3, 4),"
     " group=group)",
+    "norm": "kernels.all_reduce_norm(torch.ones(2 + world.pe // 3, 4), group=group)",
+    "decode": "kernels.flash_decode(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16), torch.ones(1, 4, 1, 16),"
+    " torch.ones(1, dtype=torch.int32), window=1 + world.pe // 3, group=group)",
 }
 
 

@@ -63,7 +63,7 @@ def _merged(parts, program, n_parts, ROWS: tl.constexpr, DV: tl.constexpr):
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
     for i in range(n_parts):
-        part = parts + (2 * (program + i) + (i == 0).to(tl.int32)).to(tl.int64) * (ROWS * (DV + 2))
+        part = parts + (2 * (program + i) + tl.where(i == 0, 1, 0)).to(tl.int64) * (ROWS * (DV + 2))
         total, largest, weight = merge(
             total, largest, weight, tl.load(part + heads[:, None] * DV + inner[None, :]),
             tl.load(part + ROWS * DV + heads), tl.load(part + ROWS * (DV + 1) + heads),
@@ -254,6 +254,17 @@ def flash_decode(
             comm, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
             scatter_heads,
         )  # fmt: skip
+        # Caches may hold a different number of keys or pages on each PE, but where that says which keys a PE has.
+        comm.compare(
+            "flash_decode",
+            q.shape,
+            q.dtype,
+            *k_cache.shape[2:],
+            call.head_dim_v,
+            call.window,
+            call.interleave,
+            call.scatter,
+        )
         heads = q.shape[1] // comm.n_pes if scatter_heads else q.shape[1]
         out = torch.empty(q.shape[0], heads, call.head_dim_v, dtype=q.dtype, device=q.device)
         lse = torch.empty(q.shape[0], heads, dtype=torch.float32, device=q.device)

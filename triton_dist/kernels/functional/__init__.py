@@ -232,7 +232,6 @@ def all_reduce_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
-    group: Any = None,
     *,
     bias: torch.Tensor | None = None,
     norm: str = "rms",
@@ -240,6 +239,7 @@ def all_reduce_norm(
     eps: float = 1e-6,
     quantize: str | None = None,
     algorithm: str = "auto",
+    group: Any = None,
 ) -> Normed:
     """:func:`triton_dist.kernels.all_reduce_norm`, for ``torch.compile``. No gradient."""
     return _normed(
@@ -251,7 +251,6 @@ def reduce_scatter_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
-    group: Any = None,
     *,
     bias: torch.Tensor | None = None,
     norm: str = "rms",
@@ -259,6 +258,7 @@ def reduce_scatter_norm(
     eps: float = 1e-6,
     quantize: str | None = None,
     algorithm: str = "auto",
+    group: Any = None,
 ) -> Normed:
     """:func:`triton_dist.kernels.reduce_scatter_norm`, for ``torch.compile``. No gradient."""
     return _normed(
@@ -270,7 +270,6 @@ def norm_all_gather(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
-    group: Any = None,
     *,
     bias: torch.Tensor | None = None,
     norm: str = "rms",
@@ -278,6 +277,7 @@ def norm_all_gather(
     eps: float = 1e-6,
     quantize: str | None = None,
     algorithm: str = "auto",
+    group: Any = None,
 ) -> Normed:
     """:func:`triton_dist.kernels.norm_all_gather`, for ``torch.compile``. No gradient."""
     return _normed(
@@ -309,20 +309,23 @@ def flash_decode(
     k_cache: torch.Tensor,
     v_cache: torch.Tensor | None,
     lengths: torch.Tensor,
-    group: Any = None,
     *,
     block_table: torch.Tensor | None = None,
     head_dim_v: int | None = None,
     scale: float | None = None,
     window: int | None = None,
     interleave: int | None = None,
-    k_scale: torch.Tensor | None = None,
-    v_scale: torch.Tensor | None = None,
+    k_scale: torch.Tensor | float | None = None,
+    v_scale: torch.Tensor | float | None = None,
     scatter_heads: bool = False,
+    group: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """:func:`triton_dist.kernels.flash_decode`, for ``torch.compile``. Scales are tensors. No gradient."""
+    """:func:`triton_dist.kernels.flash_decode`, for ``torch.compile``. No gradient."""
     if head_dim_v is None and v_cache is not None:
         head_dim_v = v_cache.shape[-1]
+    k_scale, v_scale = (
+        torch.tensor([float(s)], device=q.device) if isinstance(s, (int, float)) else s for s in (k_scale, v_scale)
+    )
     result: tuple[torch.Tensor, torch.Tensor] = _ops.flash_decode(
         q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
         scatter_heads, *resolve(group),

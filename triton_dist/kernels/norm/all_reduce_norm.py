@@ -141,6 +141,7 @@ def all_reduce_norm(
     with calling("all_reduce_norm", group) as comm:
         checked = check(comm, "all_reduce_norm", x, weight, residual, bias, norm, norm_bias, eps, quantize)
         check_algorithm("all_reduce_norm", algorithm, tuple(_ALGORITHMS))
+        comm.compare("all_reduce_norm", x.shape, x.dtype, *checked.form, algorithm)
         to = new_outputs(x, checked, x.shape[0], x.shape[0])
         if x.shape[0]:
             ways = {name: partial(way, comm, x, checked, to) for name, way in _ALGORITHMS.items()}

@@ -73,6 +73,11 @@ class Norm(NamedTuple):
     def quantum(self) -> int:
         return _QUANTA[self.quantize]
 
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What must be equal on all PEs: which tensors there are, and all numbers."""
+        return *(name for name in self._fields[:4] if getattr(self, name) is not None), *self[4:]
+
 
 class Cut(NamedTuple):
     """How rows are exchanged: of how many PEs in registers, and how many words of each polled, at a time; warps."""

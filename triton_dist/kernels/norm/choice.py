@@ -33,8 +33,7 @@ def choose(
     if algorithm == "auto":
         step = max(1, (1 << (x.shape[0] - 1).bit_length()) // 16)
         like = x.new_empty(-(-x.shape[0] // step) * step, x.shape[1], device="meta")
-        there = [part is not None for part in norm[:4]]
-        algorithm = fastest(comm, f"{function}, {there}, {norm.layer}, {norm.quantize}", like, like, like, possible)
+        algorithm = fastest(comm, f"{function}, {norm.form}", like, like, like, possible)
     if algorithm not in possible:
         raise ValueError(
             f"{function}: rows of {x.shape[1]} columns are too long for algorithm {algorithm}, which takes up to"

@@ -100,6 +100,7 @@ def norm_all_gather(
     with calling("norm_all_gather", group) as comm:
         checked = check(comm, "norm_all_gather", x, weight, residual, bias, norm, norm_bias, eps, quantize)
         check_algorithm("norm_all_gather", algorithm, tuple(_ALGORITHMS))
+        comm.compare("norm_all_gather", x.shape, x.dtype, *checked.form, algorithm)
         if quantize is not None and algorithm == "fused":
             raise ValueError("norm_all_gather: algorithm fused does not quantise; use unfused")
         to = new_outputs(x, checked, comm.n_pes * x.shape[0], x.shape[0])
