@@ -24,8 +24,6 @@ RUNS = {
     "moe_assertions.py": (2,),
     "moe_layers.py": (2,),
     "deep_ep.py": (2,),
-    "norms.py": (1, 3),
-    "decode.py": (1, 3),
     "norms.py": (3,),
     "decode.py": (3,),
     "tracing.py": (3,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -29,15 +29,14 @@ def of_frame(frame: FrameType | None) -> str:
 
 def line_of_frame(frame: FrameType | None) -> tuple[str, int] | None:
     """The same, as file and line."""
-    ours = None
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not _is_machinery(file):
-            return file, frame.f_lineno
-        if ours is None and file.startswith(_KERNELS):
-            ours = file, frame.f_lineno
-        frame = frame.f_back
-    return ours
+
+    def outwards() -> Iterator[tuple[str, int]]:
+        at = frame
+        while at is not None:
+            yield at.f_code.co_filename, at.f_lineno
+            at = at.f_back
+
+    return _of_kernel(outwards())
 
 
 def of_error(error: BaseException) -> str:
@@ -49,12 +48,23 @@ def of_error(error: BaseException) -> str:
             yield at.tb_frame.f_code.co_filename, at.tb_lineno
             at = at.tb_next
 
-    return _shown(next((line for line in reversed(list(inwards())) if not _is_machinery(line[0])), None))
+    return _shown(_of_kernel(reversed(list(inwards()))))
+
+
+def _of_kernel(lines: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
+    """The first of ``lines``, from the innermost, that is of a user's kernel, else of one of our library."""
+    ours = None
+    for line in lines:
+        if not _is_machinery(line[0]):
+            return line
+        if ours is None and line[0].startswith(_KERNELS):
+            ours = line
+    return ours
 
 
 @functools.cache
 def _is_machinery(file: str) -> bool:
-    return (file.startswith(_MACHINERY) and not file.startswith(_KERNELS)) or is_standard_library(file)
+    return file.startswith(_MACHINERY) or is_standard_library(file)
 
 
 def _shown(line: tuple[str, int] | None) -> str:
