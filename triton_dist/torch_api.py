@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 __all__ = [
     "Operators",
     "constant_in_graphs",
+    "current_device_index",
     "current_stream_handle",
     "default_store",
     "is_wrapper",
@@ -101,6 +102,11 @@ def replace_functions_of_distributed(
             setattr(dist, name, original)
 
     return undo
+
+
+def current_device_index() -> int:
+    """The number of the current GPU, of a process that has used one."""
+    return torch._C._cuda_getDevice()
 
 
 def current_stream_handle(device: int) -> int:

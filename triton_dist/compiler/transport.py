@@ -19,7 +19,7 @@ from types import MappingProxyType
 from triton_dist import environment
 from triton_dist.process_state import of_process
 
-__all__ = ["choose", "current", "n_pes", "pin", "using"]
+__all__ = ["choose", "current", "is_overridden", "n_pes", "pin", "using"]
 
 _BEFORE_A_WORLD = {"cuda": "nvshmem", "hip": "p2p"}
 
@@ -66,6 +66,11 @@ def using(name: str) -> Iterator[None]:
 def pin() -> None:
     """In this context :func:`current` keeps its present answers, whatever a world chooses later."""
     _override.set({backend: current(backend) for backend in _BEFORE_A_WORLD})
+
+
+def is_overridden() -> bool:
+    """Whether something else than the world or ``TRITON_DIST_TRANSPORT`` decides in this context."""
+    return bool(_override.get())
 
 
 def current(backend: str = "cuda") -> str:

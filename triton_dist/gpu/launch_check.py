@@ -86,6 +86,7 @@ def _place_checks(kernel: Any) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+    kernel._run = triton_api.direct_launcher(kernel._run)
     place_checks(kernel)
 
 

@@ -108,14 +108,24 @@ def _is_inside(file: str) -> bool:
 
 
 class PlacedLauncher:
-    """A launcher that records the user's line of the last launch, which costs about half a µs."""
+    """A launcher that records the user's line of the last launch, which costs about half a µs.
 
-    def __init__(self, launcher: Any, kernel: WaitingKernel) -> None:
+    Args:
+        depth: how many frames above its own certainly belong to Triton or to this package: Triton's run(), which calls
+            it, by default.
+    """
+
+    def __init__(self, launcher: Any, kernel: WaitingKernel, depth: int = 1) -> None:
         self._launcher = launcher
         self._kernel = kernel
+        self._first = depth + 1
+
+    def below(self, depth: int) -> PlacedLauncher:
+        """The same launcher, for callers that it is so deep below. (To step from frame to frame takes longer.)"""
+        return PlacedLauncher(self._launcher, self._kernel, depth)
 
     def __call__(self, *arguments: Any) -> None:
-        frame = sys._getframe(2)  # the caller of Triton's run(), which calls this method
+        frame = sys._getframe(self._first)
         code = frame.f_code
         while _is_inside(code.co_filename):
             if frame.f_back is None:

@@ -8,7 +8,7 @@ import torch
 import triton.language as tl
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import check_current_device
+from triton_dist.kernels.device import LAZY, check_current_device, is_lazy
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
 
 __all__ = [
@@ -43,6 +43,8 @@ def check_tensors(comm: Communicator, function: str, **tensors: torch.Tensor) ->
             raise ValueError(
                 f"{function}: {name} must be contiguous, got shape {tuple(tensor.shape)} with strides {tensor.stride()}"
             )
+        if is_lazy(tensor):
+            raise ValueError(f"{function}: {name} {LAZY}")
         if tensor.dtype != tensors[first].dtype:
             raise ValueError(f"{function}: {name} is of {tensor.dtype}, and {first} of {tensors[first].dtype}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -93,6 +93,8 @@ class Communicator:
         self._depth = 0
         self._stream: torch.cuda.Stream | None = None
         self._handle = -1
+        self._on_gpu = world.kind == "gpu"
+        self._device = world.device.index
         self._hosts = world.open_group(pes, name)
         self._compares_every_call = world.compares_every_call
         self._made = 0
@@ -103,7 +105,7 @@ class Communicator:
         """This communicator's ``kind``. The first call creates it as ``kind(self)``; :meth:`close` closes it."""
         if kind not in self._owned:
             self._owned[kind] = kind(self)
-        return cast("_Owned", self._owned[kind])
+        return self._owned[kind]  # type: ignore[no-any-return]
 
     @property
     def workspace_bytes(self) -> int:
@@ -176,9 +178,9 @@ class Communicator:
                 " triton_dist.kernels.Communicator for each thread"
             )
         self._depth += 1
-        if self._depth == 1 and self.world.kind == "gpu":
+        if self._depth == 1 and self._on_gpu:
             try:
-                handle = current_stream_handle(self.world.device.index)
+                handle = current_stream_handle(self._device)
                 if handle != self._handle:
                     self._change_stream(function, handle)
             except BaseException:
@@ -189,6 +191,10 @@ class Communicator:
         """The call that began last has ended."""
         self._depth -= 1
         self._calls.release()
+
+    def stream_handle(self) -> int:
+        """The handle of the current stream, on which the call that began last works."""
+        return self._handle if self._depth == 1 else current_stream_handle(self._device)
 
     def compare(self, *call: Any) -> None:
         """Check that all members make this call: a function's name, shapes, dtypes and what else must be equal.

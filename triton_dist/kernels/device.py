@@ -10,7 +10,7 @@ import torch
 from triton_dist import triton_api
 from triton_dist.world.current import current_world
 
-__all__ = ["Gpu", "check_current_device", "gpu"]
+__all__ = ["LAZY", "Gpu", "check_current_device", "gpu", "is_lazy"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,18 @@ def _gpu(index: int) -> Gpu:
         properties["multiprocessor_count"],
         properties["max_shared_mem"],
     )
+
+
+LAZY = (
+    "is the conjugate or the negative of what lies in memory, which kernels would take as it is: pass"
+    " tensor.resolve_conj().resolve_neg()"
+)
+"""What messages say of such a tensor."""
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Whether the elements are the conjugates, or the negatives, of what lies in memory, where kernels find them."""
+    return bool(tensor.is_conj() or tensor.is_neg())
 
 
 def check_current_device(function: str) -> None:

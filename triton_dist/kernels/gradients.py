@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -67,10 +67,11 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
             if torch.compiler.is_compiling():
                 result: _R = outside(*args, **kwargs)
                 return result
-            tensors = (*args, *kwargs.values())
-            _check_plain(plain.__name__, *tensors)
-            if _needs_gradient(*tensors):
-                raise ValueError(refusal)
+            if not (_are_plain(args) and (not kwargs or _are_plain(kwargs.values()))):
+                tensors = (*args, *kwargs.values())
+                _check_plain(plain.__name__, *tensors)
+                if _needs_gradient(*tensors):
+                    raise ValueError(refusal)
             return plain(*args, **kwargs)
 
         outside = left_out_of_graphs(function, refusal)
@@ -97,6 +98,18 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
         return function
 
     return decorate
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    """Whether all tensors are of no subclass and require no gradient, as nearly always."""
+    for value in values:
+        kind = type(value)
+        if kind is torch.Tensor:
+            if value.requires_grad:
+                return False
+        elif kind is not str and isinstance(value, torch.Tensor):
+            return False
+    return True
 
 
 def _needs_gradient(*tensors: Any) -> bool:

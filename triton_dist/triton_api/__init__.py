@@ -31,6 +31,7 @@ from triton_dist.triton_api.common import (
     set_int_attribute,
     warp_size,
 )
+from triton_dist.triton_api.launching import PreparedLaunch, direct_launcher, prepare_launch
 
 if triton.__version__.startswith(("3.7.", "3.8.")):
     from triton_dist.triton_api.v3_7 import build_plugin_op, extend_compilation
@@ -44,11 +45,13 @@ __all__ = [
     "UNUSABLE",
     "Autotuner",
     "Conversion",
+    "PreparedLaunch",
     "autotuned_kernel",
     "build_plugin_op",
     "cached_file",
     "current_device",
     "device_properties",
+    "direct_launcher",
     "extend_autotuning",
     "extend_compilation",
     "extend_loading",
@@ -57,6 +60,7 @@ __all__ = [
     "load",
     "mark_as_builtin",
     "on_module_load",
+    "prepare_launch",
     "run_plugin_passes",
     "set_int_attribute",
     "warp_size",

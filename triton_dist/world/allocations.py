@@ -57,6 +57,8 @@ class Ledger:
         self._begins: list[tuple[int, int]] = []  # (begin, number), sorted
         self._dropped: set[int] = set()
         self._freed: list[Allocation] = []  # though tensors on them live
+        self.changes = 0
+        """How often something was allocated or freed."""
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -70,6 +72,7 @@ class Ledger:
         self._next += 1
         allocation = Allocation(number, begin, size, tuple(shape), dtype, weakref.ref(use))
         self._by_number[number] = allocation
+        self.changes += 1
         insort(self._begins, (begin, number))
         weakref.finalize(use, self._dropped.add, number).atexit = False
         return allocation, use
@@ -77,6 +80,7 @@ class Ledger:
     def remove(self, allocation: Allocation) -> None:
         """It is given back."""
         del self._by_number[allocation.number]
+        self.changes += 1
         self._begins.remove((allocation.begin, allocation.number))
         release_dropped()
         self._dropped.discard(allocation.number)

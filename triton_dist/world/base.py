@@ -98,7 +98,7 @@ class World(ABC):
             with self._owning:
                 if kind not in self._owned:
                     self._owned[kind] = kind(self)
-        return cast("_Owned", self._owned[kind])
+        return self._owned[kind]  # type: ignore[no-any-return]
 
     # ---- symmetric tensors
 

@@ -75,6 +75,8 @@ class GroupMemory:
         self._groups: dict[int, HostGroup] = {}
         """By the offset of the range: who has allocated it. Ranges that members still agree on are not among them."""
         self._lock = threading.Lock()
+        self.changes = 0
+        """How often something was allocated or freed."""
 
     @property
     def free_bytes(self) -> int:
@@ -105,6 +107,7 @@ class GroupMemory:
             )
         allocation, use = group.ledger.enter(self._origin + offset, size, shape, dtype)
         self._groups[offset] = group
+        self.changes += 1
         self._changed(allocation)
         return tensor_at(self._address + offset, tuple(shape), dtype, self._device, use, self._keep)
 
@@ -185,6 +188,7 @@ class GroupMemory:
         group.ledger.remove(allocation)
         offset = allocation.begin - self._origin
         del self._groups[offset]
+        self.changes += 1
         self._leave(offset, allocation.size)
         self._changed(allocation)
 

@@ -19,6 +19,7 @@ from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_s
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, signal_all, wait, wait_for_rank
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -126,6 +127,10 @@ def broadcast(tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto", g
         ``tensor``.
     """
     with calling("broadcast", group) as comm:
+        prepared = comm.own(Prepared)
+        signature = prepared.signature(("broadcast", root, algorithm), tensor)
+        if prepared.repeat(signature, tensor):
+            return tensor
         check_tensors(comm, "broadcast", tensor=tensor)
         if not 0 <= root < comm.n_pes:
             raise ValueError(f"broadcast: root {root} is out of range [0, {comm.n_pes})")
@@ -137,7 +142,8 @@ def broadcast(tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto", g
             if algorithm != "low_latency":
                 need_symmetric(comm, "broadcast", algorithm, tensor=tensor)
             comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root)
-            _ALGORITHMS[algorithm](comm, moved, root)
+            made = _ALGORITHMS[algorithm](comm, moved, root)
+            prepared.keep(signature, made, "broadcast", tensor.shape, tensor.dtype, algorithm, root)
         return tensor
 
 
@@ -154,25 +160,38 @@ def _choose(comm: Communicator, tensor: torch.Tensor) -> str:
     return model.fastest(estimates)
 
 
-def low_latency(comm: Communicator, tensor: torch.Tensor, root: int, *, block: int = 0, num_warps: int = 0) -> None:
+def low_latency(
+    comm: Communicator, tensor: torch.Tensor, root: int, *, block: int = 0, num_warps: int = 0
+) -> Launch | None:
     n, n_pes = tensor.numel(), comm.n_pes
     if not fits(n, n_pes):
         raise ValueError(f"broadcast: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes)
     programs = triton.cdiv(n, block)
     trace = record("broadcast, low_latency", programs, 2)
-    _exchange[(programs,)](
-        tensor, ll_slots(comm), trace, root, n, comm.members, block, num_warps=num_warps or warps_of(block)
+    return launch(
+        _exchange,
+        (programs,),
+        (tensor,),
+        ll_slots(comm),
+        trace,
+        root,
+        n,
+        comm.members,
+        block,
+        num_warps=num_warps or warps_of(block),
     )
 
 
 def push(
     comm: Communicator, tensor: torch.Tensor, root: int, *, programs: int = 0, block: int = 4096, num_warps: int = 8
-) -> None:
+) -> Launch | None:
     n = tensor.numel()
     programs = programs or min(128, max(1, triton.cdiv(n, block)))
     trace = record("broadcast, push", programs, 3 + n // (block * programs))
-    _push[(programs,)](tensor, barrier_state(comm), trace, root, n, comm.members, block, num_warps=num_warps)
+    return launch(
+        _push, (programs,), (tensor,), barrier_state(comm), trace, root, n, comm.members, block, num_warps=num_warps
+    )
 
 
 _ROUNDS = 48
@@ -188,7 +207,7 @@ def scatter(
     rounds: int = _ROUNDS,
     block: int = 4096,
     num_warps: int = 16,
-) -> None:
+) -> Launch | None:
     n, n_pes = tensor.numel(), comm.n_pes
     if n_pes < 3:
         return push(comm, tensor, root)
@@ -197,9 +216,20 @@ def scatter(
     per_round = max(1, triton.cdiv(blocks, programs * rounds))
     rounds = triton.cdiv(blocks, programs * per_round)
     trace = record("broadcast, scatter", programs, 2 * rounds + 2)
-    _scatter[(programs,)](
-        tensor, barrier_state(comm), trace, root, n, rounds, per_round, comm.members, block, num_warps=num_warps
+    return launch(
+        _scatter,
+        (programs,),
+        (tensor,),
+        barrier_state(comm),
+        trace,
+        root,
+        n,
+        rounds,
+        per_round,
+        comm.members,
+        block,
+        num_warps=num_warps,
     )
 
 
-_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push, "scatter": scatter}
+_ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"low_latency": low_latency, "push": push, "scatter": scatter}

@@ -34,6 +34,7 @@ from triton_dist.kernels.collectives.staging import (
 )
 from triton_dist.kernels.collectives.sums import sum_of_rows
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -127,6 +128,10 @@ def reduce_scatter(
         ``output``.
     """
     with calling("reduce_scatter", group) as comm:
+        prepared = comm.own(Prepared)
+        signature = prepared.signature(("reduce_scatter", op, algorithm), output, input)
+        if prepared.repeat(signature, output, input):
+            return output
         check_tensors(comm, "reduce_scatter", output=output, input=input)
         check_part(comm, "reduce_scatter", input, output, ("input", "output"))
         check_op("reduce_scatter", op, output.dtype)
@@ -135,7 +140,8 @@ def reduce_scatter(
             if algorithm == "auto":
                 algorithm = _choose(comm, output)
             comm.compare("reduce_scatter", output.shape, output.dtype, algorithm)
-            _ALGORITHMS[algorithm](comm, output, input)
+            made = _ALGORITHMS[algorithm](comm, output, input)
+            prepared.keep(signature, made, "reduce_scatter", output.shape, output.dtype, algorithm)
         return output
 
 
@@ -150,7 +156,7 @@ def _choose(comm: Communicator, output: torch.Tensor) -> str:
 
 def low_latency(
     comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
-) -> None:
+) -> Launch | None:
     n_pes = comm.n_pes
     (to, source), dtype, pairs = sum_words("reduce_scatter", output.numel(), output, input)
     n = to.numel()
@@ -159,17 +165,30 @@ def low_latency(
     block = block or block_of(n, n_pes)
     programs = triton.cdiv(n, block)
     trace = record("reduce_scatter, low_latency", programs, 2)
-    _exchange[(programs,)](
-        to, source, ll_slots(comm), trace, n, comm.members, dtype, pairs, block, num_warps=num_warps or warps_of(block)
+    return launch(
+        _exchange,
+        (programs,),
+        (to, source),
+        ll_slots(comm),
+        trace,
+        n,
+        comm.members,
+        dtype,
+        pairs,
+        block,
+        num_warps=num_warps or warps_of(block),
     )
 
 
-def push(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 16, **tuning: int) -> None:
+def push(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 16, **tuning: int
+) -> Launch | None:
     part, n_pes = output.numel(), comm.n_pes
     cut = plan(part, n_pes, output.element_size(), **{"block_bytes": 8192} | tuning)
-    _push[(cut.programs,)](
-        output.view(-1),
-        input.view(-1),
+    return launch(
+        _push,
+        (cut.programs,),
+        (output.view(-1), input.view(-1)),
         staging(comm, output.dtype),
         staging_barriers(comm),
         record("reduce_scatter, push", cut.programs, 3 * cut.rounds + 3),
@@ -183,4 +202,4 @@ def push(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, num_w
     )
 
 
-_ALGORITHMS: dict[str, Callable[..., None]] = {"low_latency": low_latency, "push": push}
+_ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"low_latency": low_latency, "push": push}

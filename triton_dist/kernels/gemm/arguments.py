@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import check_current_device, gpu
+from triton_dist.kernels.device import LAZY, check_current_device, gpu, is_lazy
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
 from triton_dist.world.current import current_world
@@ -29,6 +29,8 @@ def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: to
             raise ValueError(f"{function}: {name} is on {matrix.device}, and this PE's device is {device}")
         if matrix.dtype not in DTYPES:
             raise ValueError(f"{function}: operands are of {', '.join(map(str, DTYPES))}, got {name} of {matrix.dtype}")
+        if is_lazy(matrix):
+            raise ValueError(f"{function}: {name} {LAZY}")
         if matrix.numel() == 0:
             raise ValueError(f"{function}: {name} has no elements: its shape is {tuple(matrix.shape)}")
     if a.dtype in FP8 and device.type == "cuda":
@@ -90,6 +92,8 @@ def result(
             f"{function}: out must be contiguous, of shape {shape} and {dtype}, on {world.device}; got shape"
             f" {tuple(out.shape)} with strides {out.stride()}, {out.dtype}, on {out.device}"
         )
+    if is_lazy(out):
+        raise ValueError(f"{function}: out {LAZY}")
     if symmetric and (why := why_not_symmetric(comm, out)):
         raise ValueError(f"{function}: out must be symmetric, and {why}: allocate it with triton_dist.empty")
     return out

@@ -29,6 +29,8 @@ class Workspace:
 
     def __init__(self, communicator: Communicator) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
+        self.made = 0
+        """How many tensors were made, also in the place of smaller ones; the same on all members."""
 
     @property
     def nbytes(self) -> int:
@@ -50,13 +52,15 @@ def symmetric_workspace(
         RuntimeError: it would have to be made while a CUDA graph is captured: run the kernel once before.
         MemoryError: the symmetric memory is full.
     """
-    tensors = communicator.own(Workspace).tensors
+    workspace = communicator.own(Workspace)
+    tensors = workspace.tensors
     found = tensors.get(name)
     if found is None or found.numel() < numel:
         refuse_in_capture(f"the kernels' symmetric workspace {name!r} does not exist yet")
         if found is not None:
             tensors.setdefault(f"{name}, {found.numel()} elements", found)
         found = tensors[name] = communicator.zeros(numel, dtype=dtype)
+        workspace.made += 1
     assert found.dtype == dtype, f"{name} is of {found.dtype}, and {dtype} is asked for"
     return found
 

@@ -30,7 +30,7 @@ from triton_dist.kernels.tracing.events import KINDS, WORDS
 from triton_dist.world import World
 from triton_dist.world.current import current_world
 
-__all__ = ["Event", "claim", "paused", "record", "tracing"]
+__all__ = ["Event", "Tracing", "claim", "paused", "record", "tracing"]
 
 _BUFFER = 1 << 20
 """Bytes that a PE hands over at a time."""
@@ -70,7 +70,7 @@ class _Session:
     launches: list[_Launch] = field(default_factory=list)
 
 
-class _Tracing:
+class Tracing:
     """The session that traces operations of one world, if there is one."""
 
     def __init__(self, world: World) -> None:
@@ -102,7 +102,7 @@ def tracing(path: str | Path) -> Iterator[None]:
         RuntimeError: operations are traced already.
     """
     world = current_world()
-    traced = world.own(_Tracing)
+    traced = world.own(Tracing)
     if traced.session is not None:
         raise RuntimeError(
             f"tracing to {path}: operations are traced already, to {traced.session.path}; one ends first"
@@ -129,7 +129,7 @@ def tracing(path: str | Path) -> Iterator[None]:
 @contextmanager
 def paused() -> Iterator[None]:
     """Nothing is recorded within the block."""
-    traced = current_world().own(_Tracing)
+    traced = current_world().own(Tracing)
     session, traced.session = traced.session, None
     try:
         yield
@@ -149,7 +149,7 @@ def record(kernel: str, programs: int, capacity: int = 256, kinds: Sequence[str]
     Returns:
         int64, on this PE's device, for one launch; None, if nothing is traced.
     """
-    if current_world().own(_Tracing).session is None:
+    if current_world().own(Tracing).session is None:
         return None
 
     def read(words: torch.Tensor) -> Iterator[Event]:
@@ -172,7 +172,7 @@ def claim(kernel: str, words: int, read: Callable[[torch.Tensor], Iterator[Event
     Args:
         read: finds the events in a copy of the words, on the host, when the kernel has ended.
     """
-    session = current_world().own(_Tracing).session
+    session = current_world().own(Tracing).session
     if session is None:
         return None
     memory = torch.zeros(words, dtype=torch.int64, device=session.zero.device)

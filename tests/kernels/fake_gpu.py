@@ -1,0 +1,136 @@
+"""A GPU world on a machine without a GPU, for what the host does in a call of the kernel library.
+
+Kernels are compiled for sm_90 and go through Triton's binder, its own launcher in C and our launch checks. The driver
+stands in ``fake_libcuda.c``: it counts launches and runs none. Tensors lie in the CPU's memory, and every peer is this
+PE. It is for processes of their own, which import it before Triton: in CPU worlds ``JITFunction.run`` interprets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+os.environ.pop("TRITON_INTERPRET", None)
+os.environ["TRITON_DIST_WORLD"] = "gpu"
+
+import torch
+
+HEAP = 256 << 20
+
+STREAM = [7]
+"""The handle of the current stream."""
+
+
+def load_driver(folder: Path) -> ctypes.CDLL:
+    """Build the driver and load it, so that whoever opens ``libcuda.so.1`` later gets it."""
+    library, source = folder / "libcuda.so.1", Path(__file__).with_name("fake_libcuda.c")
+    if not library.exists():
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-O2", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(source)], check=True
+        )
+        (folder / "libcuda.so").symlink_to(library.name)
+    os.environ["TRITON_LIBCUDA_PATH"] = str(folder)
+    return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def launched(driver: ctypes.CDLL) -> tuple[int, ...]:
+    """Of the last launch: three pointers that it was given, the function, the grid, the block, the shared memory."""
+    driver.fake_parameter.restype = ctypes.c_uint64
+    return tuple(driver.fake_parameter(i) for i in range(11))
+
+
+def use_torch_without_a_gpu() -> None:
+    """PyTorch's functions for the current device and stream."""
+    stream = SimpleNamespace(cuda_stream=7, wait_event=lambda event: None, record_event=lambda: None)
+    for name, value in {
+        "is_available": lambda: True,
+        "current_device": lambda: 0,
+        "get_device_capability": lambda device=None: (9, 0),
+        "current_stream": lambda device=None: stream,
+        "is_current_stream_capturing": lambda: False,
+        "synchronize": lambda device=None: None,
+        "set_device": lambda device: None,
+    }.items():
+        setattr(torch.cuda, name, value)
+    torch._C._cuda_getCurrentRawStream = lambda device: STREAM[0]  # type: ignore[attr-defined]
+    torch._C._cuda_getDevice = lambda: None  # type: ignore[attr-defined]
+
+
+class Bindings:
+    """nvshmem4py's: one heap, in which this PE and its peers lie."""
+
+    def __init__(self) -> None:
+        self.heap = torch.zeros(HEAP, dtype=torch.uint8)
+        self.begin = -(-self.heap.data_ptr() // 512) * 512
+        self.used = 0
+
+    def malloc(self, size: int) -> int:
+        self.used += size
+        assert self.used < HEAP - 512
+        return self.begin + self.used - size
+
+    def free(self, address: int) -> None:
+        pass
+
+    def ptr(self, address: int, pe: int) -> int:
+        return address if self.begin <= address < self.begin + HEAP else 0
+
+    def init_status(self) -> int:
+        return 3
+
+
+def begin_world(n_pes: int) -> Any:
+    """The world of PE 0 of so many, as ``triton_dist.init()`` would make it."""
+    from triton_dist.compiler import transport
+    from triton_dist.gpu.heap import GpuHeap
+    from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory
+    from triton_dist.gpu.module_state import LoadedModules
+    from triton_dist.gpu.world import GpuWorld
+    from triton_dist.kernels import communicator, device
+    from triton_dist.process_state import of_process
+    from triton_dist.world.base import World
+    from triton_dist.world.current import Current
+    from triton_dist.world.groups import GroupMemory
+
+    class FakeWorld(GpuWorld):
+        def __init__(self) -> None:
+            launch: Any = SimpleNamespace(pe=0, n_pes=n_pes, watch=None, store=None, check=lambda doing: None)
+            World.__init__(self, launch)
+            self.device = torch.device("cpu")
+            self.compared: list[str] = []
+            self._bindings = Bindings()
+            self._heap = GpuHeap(self._bindings, self.device, 0, HEAP, self.ledger)
+            self.group_memory = GroupMemory(0, 0, 0, self.device, None)
+            self.transport = "p2p"
+            transport.choose("p2p", n_pes)
+            of_process(LoadedModules).bind(0, {"p2p": lambda module: None}, {})
+            of_process(LaunchChecks).memory = SymmetricMemory(
+                contains=lambda address: bool(self._bindings.ptr(address, 0)),
+                freed=self._heap.is_freed,
+                owner="PE 0",
+                scatter_limit=1 << 60,
+            )
+
+        def _exchange(self, team: Any, call: str, text: str) -> list[str]:
+            return [text] * n_pes
+
+        def compare_call(self, group: Any, number: int, call: str, made: Any) -> None:
+            self.compared.append(call)
+
+        def barrier_all(self) -> None:
+            pass
+
+        def _close(self) -> None:
+            transport.choose(None)
+            of_process(LaunchChecks).memory = None
+            of_process(LoadedModules).unbind()
+
+    gpu = device.Gpu("a GPU that is not there", (9, 0), 132, 227 << 10)
+    device._gpu = lambda index: gpu  # type: ignore[assignment]
+    communicator._capture = lambda stream: None
+    world = of_process(Current).world = FakeWorld()
+    return world

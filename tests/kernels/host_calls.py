@@ -1,0 +1,335 @@
+"""Checks of prepared calls on a GPU that is not there (``fake_gpu.py``): ``host_calls.py FOLDER``.
+
+Prints for each check its name and ``ok``, or its traceback, as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fake_gpu
+
+DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
+fake_gpu.use_torch_without_a_gpu()
+
+import torch
+import triton
+from triton import knobs
+
+from triton_dist import kernels
+from triton_dist.compiler import transport
+from triton_dist.kernels.communicator import Communicator, communicator_of
+from triton_dist.kernels.prepared import Prepared
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.tracing.recorder import Tracing
+
+WORLD = fake_gpu.begin_world(2)
+
+
+def symmetric(n: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    tensor: torch.Tensor = WORLD.empty((n,), dtype)
+    return tensor.zero_()
+
+
+def calls(function: Callable[[], object]) -> Counter[str]:
+    """How often ``function`` calls which functions of this package and of Triton."""
+    found: Counter[str] = Counter()
+
+    def note(frame: Any, event: str, callee: Any) -> None:
+        if event == "call" and any(package in frame.f_code.co_filename for package in ("triton/", "triton_dist/")):
+            found[frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name] += 1
+
+    gc.disable()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return found
+
+
+def is_prepared(function: Callable[[], object]) -> bool:
+    """Whether a call launches once, without Triton's binder."""
+    before = DRIVER.fake_launches()
+    found = calls(function)
+    assert DRIVER.fake_launches() == before + 1, "a call is one launch"
+    return found["JITFunction.run"] == 0 and found["PreparedLaunch.__call__"] == 1
+
+
+def plans(comm: Any = None) -> dict[Any, Any]:
+    return communicator_of(comm).own(Prepared)._plans
+
+
+# ---- the checks
+
+
+X, Y = symmetric(1024), symmetric(1024)
+LARGE, OUT = symmetric(1 << 20), symmetric(1 << 20)
+GATHERED, GATHERED_LARGE = symmetric(2048), symmetric(1 << 21)
+PLAIN = torch.zeros(1024, dtype=torch.bfloat16)
+
+COMPLEX = torch.zeros(64, dtype=torch.complex64), torch.zeros(128, dtype=torch.complex64)
+
+CALLS: dict[str, Callable[[], object]] = {
+    "all_reduce in place": lambda: kernels.all_reduce(X),
+    "all_reduce, out=": lambda: kernels.all_reduce(X, out=Y),
+    "all_reduce, two_shot": lambda: kernels.all_reduce(X, out=Y, algorithm="two_shot"),
+    "all_reduce, direct": lambda: kernels.all_reduce(LARGE, out=OUT, algorithm="direct"),
+    "all_reduce, push": lambda: kernels.all_reduce(LARGE, out=OUT, algorithm="push"),
+    "all_gather": lambda: kernels.all_gather(GATHERED, X),
+    "all_gather, push": lambda: kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="push"),
+    "reduce_scatter": lambda: kernels.reduce_scatter(X, GATHERED),
+    "reduce_scatter, push": lambda: kernels.reduce_scatter(LARGE, GATHERED_LARGE, algorithm="push"),
+    "all_to_all": lambda: kernels.all_to_all(Y, X),
+    "all_to_all, push": lambda: kernels.all_to_all(OUT, LARGE, algorithm="push"),
+    "broadcast": lambda: kernels.broadcast(X, 1),
+    "broadcast, push": lambda: kernels.broadcast(LARGE, 1, algorithm="push"),
+}
+
+
+def second_calls_are_prepared() -> None:
+    for name, call in CALLS.items():
+        call()
+        assert is_prepared(call), name
+
+
+def calls_of_python_are_counted() -> None:
+    """The bound is exact: who adds a call to the way of a prepared call says so here."""
+    for name, bound in {"all_reduce in place": 31, "all_reduce, out=": 32, "all_gather": 31}.items():
+        CALLS[name]()
+        found = calls(CALLS[name])
+        assert sum(found.values()) == bound, f"{name}: {sum(found.values())} calls: {dict(found)}"
+
+
+def the_driver_gets_the_same_arguments() -> None:
+    """Of a prepared call as of an ordinary one, and the pointers are those of the call."""
+    for name, call in CALLS.items():
+        plans().clear()
+        call()
+        ordinary = fake_gpu.launched(DRIVER)
+        assert is_prepared(call)
+        assert fake_gpu.launched(DRIVER) == ordinary, name
+    kernels.all_reduce(X, out=Y)
+    other = symmetric(1024)
+    assert is_prepared(lambda: kernels.all_reduce(other, out=Y))
+    assert fake_gpu.launched(DRIVER)[:2] == (Y.data_ptr(), other.data_ptr())
+
+
+def other_signatures_are_not_mixed_up() -> None:
+    kernels.all_reduce(X, out=Y)
+    differing: dict[str, Callable[[], object]] = {
+        "another size": lambda: kernels.all_reduce(X[:512], out=Y[:512]),
+        "another shape": lambda: kernels.all_reduce(X.view(32, 32), out=Y.view(32, 32)),
+        "another dtype": lambda: kernels.all_reduce(X.view(torch.float16), out=Y.view(torch.float16)),
+        "another alignment": lambda: kernels.all_reduce(X[2:514], out=Y[2:514]),
+        "not symmetric": lambda: kernels.all_reduce(PLAIN, out=torch.zeros_like(PLAIN)),
+        "another algorithm": lambda: kernels.all_reduce(X[:64], out=Y[:64], algorithm="two_shot"),
+        "in place": lambda: kernels.all_reduce(Y[:128]),
+    }
+    for name, call in differing.items():
+        assert not is_prepared(call), name
+        assert is_prepared(call), name
+
+
+def errors_are_those_of_ordinary_calls() -> None:
+    kernels.all_reduce(X, out=Y)
+    kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="push")
+    kernels.all_gather(COMPLEX[1], COMPLEX[0])
+    freed = symmetric(1 << 21)
+    wrong: list[tuple[type[Exception], str, Callable[[], object]]] = [
+        (ValueError, "out has shape", lambda: kernels.all_reduce(X, out=Y[:512])),
+        (ValueError, "op must be", lambda: kernels.all_reduce(X, "median", Y)),
+        (ValueError, "op must be", lambda: kernels.all_reduce(X, [], Y)),  # type: ignore[arg-type]
+        (ValueError, "algorithm must be", lambda: kernels.all_reduce(X, out=Y, algorithm="none")),
+        (TypeError, "must be a torch.Tensor", lambda: kernels.all_reduce([1.0], out=Y)),  # type: ignore[arg-type]
+        (ValueError, "must be contiguous", lambda: kernels.all_reduce(GATHERED[::2], out=Y)),
+        (ValueError, "and this PE's device is", lambda: kernels.all_reduce(X.to("meta"), out=Y)),
+        (ValueError, "requires a gradient", lambda: kernels.all_reduce(PLAIN.clone().requires_grad_(), out=Y)),
+        (
+            ValueError,
+            "must be symmetric",
+            lambda: kernels.all_gather(torch.zeros_like(GATHERED_LARGE), LARGE, algorithm="push"),
+        ),
+        (ValueError, "resolve_conj", lambda: kernels.all_gather(COMPLEX[1], COMPLEX[0].conj())),
+        (ValueError, "resolve_neg", lambda: kernels.all_reduce(torch._neg_view(X), out=Y)),
+    ]
+    for kind, text, call in wrong:
+        for _ in range(2):
+            try:
+                call()
+            except kind as error:
+                assert text in str(error), (text, str(error))
+            else:
+                raise AssertionError(text)
+    kernels.all_gather(freed, LARGE, algorithm="push")
+    assert is_prepared(lambda: kernels.all_gather(freed, LARGE, algorithm="push"))
+    WORLD.free(freed)
+    try:
+        kernels.all_gather(freed, LARGE, algorithm="push")
+    except ValueError as error:
+        assert "must be symmetric" in str(error)
+    else:
+        raise AssertionError("freed memory")
+
+
+def unusual_calls_take_the_ordinary_path() -> None:
+    call = CALLS["all_gather"]
+    call()
+    assert is_prepared(call)
+    seen: list[Any] = []
+    for chain in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
+        chain.add(seen.append)
+        assert not is_prepared(call)
+        chain.remove(seen.append)
+        call()
+        assert is_prepared(call)
+    assert len(seen) == 2, "a hook on launches sees every launch"
+    with transport.using("p2p"):
+        assert not is_prepared(call)
+    knobs.runtime.debug = True
+    assert not is_prepared(call)
+    knobs.runtime.debug = False
+    call()
+    assert is_prepared(call)
+    tracing = WORLD.own(Tracing)
+    tracing.session = object()
+    assert communicator_of().own(Prepared).signature(("all_gather", "auto"), GATHERED, X) is None
+    tracing.session = None
+    assert is_prepared(call)
+    symmetric_workspace(communicator_of(), "a new one", 16)
+    assert not is_prepared(call), "the workspace may be another"
+    assert is_prepared(call)
+
+
+def communicators_have_plans_of_their_own() -> None:
+    call = CALLS["all_gather"]
+    call()
+    with Communicator() as other:
+        assert not is_prepared(lambda: kernels.all_gather(GATHERED, X, group=other))
+        slots = fake_gpu.launched(DRIVER)[2]
+        assert is_prepared(lambda: kernels.all_gather(GATHERED, X, group=other))
+        assert fake_gpu.launched(DRIVER)[2] == slots
+        call()
+        assert fake_gpu.launched(DRIVER)[2] != slots, "its own workspace"
+        prepared = other.own(Prepared)
+        assert prepared._plans
+    assert not prepared._plans, "they end with the communicator"
+
+
+def a_second_thread_finds_them() -> None:
+    call = CALLS["all_gather"]
+    call()
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(is_prepared(call)))
+    thread.start()
+    thread.join()
+    assert found == [True]
+
+
+def the_current_stream_is_used() -> None:
+    call = CALLS["all_gather"]
+    call()
+    fake_gpu.STREAM[0] = 9
+    assert is_prepared(call) and DRIVER.fake_stream() == 9
+    fake_gpu.STREAM[0] = 7
+    assert is_prepared(call) and DRIVER.fake_stream() == 7
+
+
+def every_call_is_compared() -> None:
+    call = CALLS["all_gather"]
+    call()
+    comm, compared = communicator_of(), len(WORLD.compared)
+    made = comm._made
+    call()
+    assert comm._made == made + 1 and len(WORLD.compared) == compared
+    comm._equal.clear()
+    call()
+    assert len(WORLD.compared) == compared + 1, "forgotten ones anew"
+
+
+def the_users_line_is_known() -> None:
+    from triton_dist.gpu.waiting_kernels import WaitingKernels
+    from triton_dist.process_state import of_process
+
+    for _ in range(3):
+        kernels.all_gather(GATHERED, X)  # HERE
+    here = next(i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.endswith("# HERE"))
+    launched = of_process(WaitingKernels)._kernels
+    assert any(kernel.launch_line().endswith(f"host_calls.py:{here}") for kernel in launched)
+
+
+def plans_keep_no_tensors_of_the_caller() -> None:
+    import weakref
+
+    mine = torch.zeros(1024, dtype=torch.bfloat16)
+    for _ in range(2):
+        kernels.all_reduce(mine)
+    gone = weakref.ref(mine)
+    del mine
+    gc.collect()
+    assert gone() is None
+
+
+def plans_are_bounded() -> None:
+    from triton_dist.kernels import prepared
+
+    prepared._PLANS = len(plans()) + 2
+    for n in range(8, 40, 8):
+        kernels.all_reduce(X[:n])
+    assert len(plans()) <= prepared._PLANS
+    assert is_prepared(lambda: kernels.all_reduce(X[:32]))
+
+
+def plans_end_with_the_world() -> None:
+    kept = communicator_of().own(Prepared)
+    assert kept._plans
+    WORLD.finalize()
+    assert not kept._plans
+    try:
+        kernels.all_reduce(X)
+    except RuntimeError as error:
+        assert "there is no world" in str(error)
+    else:
+        raise AssertionError("no world")
+
+
+CHECKS = (
+    second_calls_are_prepared,
+    calls_of_python_are_counted,
+    the_driver_gets_the_same_arguments,
+    other_signatures_are_not_mixed_up,
+    errors_are_those_of_ordinary_calls,
+    unusual_calls_take_the_ordinary_path,
+    communicators_have_plans_of_their_own,
+    a_second_thread_finds_them,
+    the_current_stream_is_used,
+    every_call_is_compared,
+    the_users_line_is_known,
+    plans_keep_no_tensors_of_the_caller,
+    plans_are_bounded,
+    plans_end_with_the_world,
+)
+
+
+def main() -> None:
+    results = {}
+    for check in CHECKS:
+        try:
+            check()
+            results[check.__name__] = "ok"
+        except BaseException:
+            results[check.__name__] = traceback.format_exc()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

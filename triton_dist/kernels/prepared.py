@@ -1,0 +1,147 @@
+"""Prepared calls: what the host finds out in a call of a collective is kept, and used by the next one like it.
+
+A call that is one launch leaves a plan: the compiled kernel, its grid, and all arguments but the caller's tensors. The
+communicator keeps it under the call's *signature*, which holds all that the host's decisions depend on: the function
+and its options; of each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its
+address modulo 16. A later call of this signature passes the same checks, so it looks nothing up but the plan, compares
+the call with those of the other members, and launches. Whatever is unusual takes the ordinary path: tensors of a
+subclass, tracing, hooks on Triton's launches, another transport for a while, workspace that was made since the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from triton_dist import torch_api, triton_api
+from triton_dist.compiler import transport
+from triton_dist.gpu.waiting_kernels import PlacedLauncher
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
+from triton_dist.kernels.tracing.recorder import Tracing
+
+__all__ = ["Launch", "Prepared", "launch"]
+
+_PLANS = 1024
+_ADDRESSES = 4096
+
+
+class Launch(NamedTuple):
+    """A launch that was made; the arguments are those of :func:`launch`."""
+
+    kernel: Any
+    compiled: Any
+    grid: Sequence[int]
+    tensors: Sequence[torch.Tensor]
+    others: Sequence[Any]
+    named: Mapping[str, Any]
+
+
+def launch(
+    kernel: Any, grid: Sequence[int], tensors: Sequence[torch.Tensor], *others: Any, **named: Any
+) -> Launch | None:
+    """Launch ``kernel[grid](*tensors, *others, **named)``; None where kernels are interpreted.
+
+    An algorithm whose whole work this is returns the result, and its calls are prepared.
+
+    Args:
+        tensors: the caller's, in the order in which the host entry names them to :class:`Prepared`.
+        others: the same in all calls of a signature.
+    """
+    compiled = kernel[grid](*tensors, *others, **named)
+    return None if compiled is None else Launch(kernel, compiled, grid, tensors, others, named)
+
+
+def _below_entry(launcher: Any) -> Any:
+    """The launcher, called by a prepared launch, by :meth:`Prepared.repeat`, by a host entry."""
+    return launcher.below(3) if isinstance(launcher, PlacedLauncher) else launcher
+
+
+class _Plan(NamedTuple):
+    launch: triton_api.PreparedLaunch
+    compared: tuple[Any, ...]
+    """What is compared between the members."""
+    workspace: int
+    """How much workspace had been made: a later one may have replaced what the plan uses, on all members alike."""
+
+
+class Prepared:
+    """The plans of one communicator's calls, by signature. Used within ``calling``, by one thread at a time."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self._communicator = communicator
+        self._world = communicator.world
+        self._is_gpu = communicator.world.kind == "gpu"
+        self._tracing = communicator.world.own(Tracing)
+        self._workspace = communicator.own(Workspace)
+        self._plans: dict[Hashable, _Plan] = {}
+        self._symmetric: dict[int, bool] = {}  # addresses of tensors, as long as nothing is allocated or freed
+        self._changes = -1
+
+    def close(self) -> None:
+        self._plans.clear()
+        self._symmetric.clear()
+
+    def signature(self, call: Hashable, *tensors: torch.Tensor) -> Hashable | None:
+        """The signature of a call, or None: it takes the ordinary path and leaves no plan.
+
+        Args:
+            call: the function's name and all that is no tensor.
+            tensors: as the caller has passed them, unchecked.
+        """
+        if not self._is_gpu or self._tracing.session is not None or transport.is_overridden():
+            return None
+        world = self._world
+        if torch_api.current_device_index() != world.device.index:
+            return None
+        changes = world.ledger.changes + world.group_memory.changes
+        if changes != self._changes or len(self._symmetric) > _ADDRESSES:
+            self._symmetric.clear()
+            self._changes = changes
+        signature = [call]
+        previous = None
+        for tensor in tensors:
+            if tensor is previous:
+                signature.append(None)
+                continue
+            previous = tensor
+            if type(tensor) is not torch.Tensor or tensor.is_conj() or tensor.is_neg():
+                return None
+            try:
+                address = tensor.data_ptr()
+                signature += tensor.shape, tensor.stride(), tensor.dtype, tensor.device, address & 15
+            except RuntimeError:  # sparse, for instance
+                return None
+            symmetric = self._symmetric.get(address)
+            if symmetric is None:
+                symmetric = self._symmetric[address] = is_symmetric(self._communicator, tensor)
+            signature.append(symmetric)
+        return tuple(signature)
+
+    def repeat(self, signature: Hashable | None, *tensors: torch.Tensor) -> bool:
+        """Make the call again that left a plan under ``signature``; False if the call must take the ordinary path."""
+        try:
+            plan = self._plans.get(signature)
+        except TypeError:  # an option is none, and is refused
+            return False
+        if plan is None:
+            return False
+        if plan.workspace != self._workspace.made or not plan.launch.holds():
+            del self._plans[signature]
+            return False
+        self._world.check_live()
+        self._communicator.compare(*plan.compared)
+        plan.launch(self._communicator.stream_handle(), *tensors)
+        return True
+
+    def keep(self, signature: Hashable | None, made: Launch | None, *compared: Any) -> None:
+        """Leave a plan of a call that was made: its one launch, and what was compared between the members."""
+        if signature is None or made is None:
+            return
+        again = triton_api.prepare_launch(*made, _below_entry)
+        if again is not None:
+            if len(self._plans) == _PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[signature] = _Plan(again, compared, self._workspace.made)
