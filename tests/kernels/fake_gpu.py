@@ -37,10 +37,44 @@ def load_driver(folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
-def launched(driver: ctypes.CDLL) -> tuple[int, ...]:
-    """Of the last launch: three pointers that it was given, the function, the grid, the block, the shared memory."""
-    driver.fake_parameter.restype = ctypes.c_uint64
-    return tuple(driver.fake_parameter(i) for i in range(11))
+class Recorder:
+    """What Triton's function in C was given for the last launch, with tensors and descriptors by what is in them."""
+
+    def __init__(self) -> None:
+        from triton.runtime import driver
+
+        utils = driver.active.utils
+        self._launch, self._encode = utils.launch, utils.fill_tma_descriptor_tiled
+        self._maps: dict[int, Any] = {}
+        self.last: list[Any] = []
+        utils.launch, utils.fill_tma_descriptor_tiled = self._launched, self._encoded
+
+    @property
+    def stream(self) -> int:
+        return int(self.last[3])
+
+    def pointers(self) -> list[int]:
+        """The arguments of the kernel that are tensors."""
+        return [argument[1] for argument in self.last[-1] if isinstance(argument, tuple) and argument[:1] == ("at",)]
+
+    def _launched(self, *arguments: Any) -> None:
+        *how, of_kernel = arguments
+        hooks = slice(8, 11)  # and what they are told: a prepared launch is made only while there are none
+        how[hooks] = []
+        self.last = [*how, [self._plain(argument) for argument in of_kernel]]
+        self._launch(*arguments)
+
+    def _encoded(self, address: int, *how: Any) -> Any:
+        found = self._encode(address, *how)
+        self._maps[id(found)] = found, ("map", address, str(how))
+        return found
+
+    def _plain(self, argument: Any) -> Any:
+        if hasattr(argument, "data_ptr"):
+            return "at", argument.data_ptr()
+        if id(argument) in self._maps:
+            return self._maps[id(argument)][1]
+        return tuple(map(self._plain, argument)) if isinstance(argument, tuple) else argument
 
 
 def use_torch_without_a_gpu() -> None:

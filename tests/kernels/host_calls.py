@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import sys
 import threading
 import traceback
+import weakref
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fake_gpu
-
-DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
-fake_gpu.use_torch_without_a_gpu()
-
+import pytest
 import torch
 import triton
 from triton import knobs
 
+import triton_dist
 from triton_dist import kernels
 from triton_dist.compiler import transport
 from triton_dist.kernels.communicator import Communicator, communicator_of
@@ -31,7 +32,10 @@ from triton_dist.kernels.prepared import Prepared
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.recorder import Tracing
 
+DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
+fake_gpu.use_torch_without_a_gpu()
 WORLD = fake_gpu.begin_world(2)
+RECORDER = fake_gpu.Recorder()
 
 
 def symmetric(n: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -39,12 +43,15 @@ def symmetric(n: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return tensor.zero_()
 
 
+PACKAGES = tuple(f"{Path(str(package.__file__)).parent}/" for package in (triton, triton_dist))
+
+
 def calls(function: Callable[[], object]) -> Counter[str]:
     """How often ``function`` calls which functions of this package and of Triton."""
     found: Counter[str] = Counter()
 
     def note(frame: Any, event: str, callee: Any) -> None:
-        if event == "call" and any(package in frame.f_code.co_filename for package in ("triton/", "triton_dist/")):
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGES):
             found[frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name] += 1
 
     gc.disable()
@@ -77,6 +84,15 @@ LARGE, OUT = symmetric(1 << 20), symmetric(1 << 20)
 GATHERED, GATHERED_LARGE = symmetric(2048), symmetric(1 << 21)
 PLAIN = torch.zeros(1024, dtype=torch.bfloat16)
 
+
+def matrix(rows: int, columns: int) -> torch.Tensor:
+    return torch.zeros(rows, columns, dtype=torch.bfloat16)
+
+
+A, B, BT = matrix(512, 256), matrix(256, 512), matrix(512, 256).t()
+A8, B8 = A.to(torch.float8_e4m3fn), B.t().contiguous().to(torch.float8_e4m3fn).t()
+FEW, FEW_OUT, OWN = matrix(16, 256), matrix(8, 512), matrix(256, 512)
+TO_ALL, C, WIDE = (WORLD.empty(shape, torch.bfloat16) for shape in ((16, 512), (512, 512), (512, 1024)))
 COMPLEX = torch.zeros(64, dtype=torch.complex64), torch.zeros(128, dtype=torch.complex64)
 
 CALLS: dict[str, Callable[[], object]] = {
@@ -93,6 +109,15 @@ CALLS: dict[str, Callable[[], object]] = {
     "all_to_all, push": lambda: kernels.all_to_all(OUT, LARGE, algorithm="push"),
     "broadcast": lambda: kernels.broadcast(X, 1),
     "broadcast, push": lambda: kernels.broadcast(LARGE, 1, algorithm="push"),
+    "gemm_all_reduce, fused": lambda: kernels.gemm_all_reduce(FEW, B, TO_ALL, algorithm="fused"),
+    "gemm_all_reduce, fused, by columns": lambda: kernels.gemm_all_reduce(FEW, BT, TO_ALL, algorithm="fused"),
+    "gemm_all_reduce, fused, without TMA": lambda: kernels.gemm_all_reduce(FEW[:3], B, TO_ALL[:3], algorithm="fused"),
+    "gemm_reduce_scatter, fused": lambda: kernels.gemm_reduce_scatter(FEW, B, FEW_OUT, algorithm="fused"),
+    "gemm_all_reduce, ring": lambda: kernels.gemm_all_reduce(A, B, C, algorithm="ring"),
+    "gemm_all_reduce, ring, fp8": lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring"),
+    "gemm_reduce_scatter, ring": lambda: kernels.gemm_reduce_scatter(A, B, OWN, algorithm="ring"),
+    "gemm_all_scatter, warps": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="warp_specialized"),
+    "gemm_all_scatter, programs": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="fused_producer_consumer"),
 }
 
 
@@ -104,8 +129,14 @@ def second_calls_are_prepared() -> None:
 
 def calls_of_python_are_counted() -> None:
     """The bound is exact: who adds a call to the way of a prepared call says so here."""
-    for name, bound in {"all_reduce in place": 31, "all_reduce, out=": 32, "all_gather": 31}.items():
+    for name, bound in {
+        "all_reduce in place": 28,
+        "all_reduce, out=": 29,
+        "all_gather": 28,
+        "gemm_all_reduce, fused": 32,
+    }.items():
         CALLS[name]()
+        CALLS[name]()  # descriptors of the operands are encoded
         found = calls(CALLS[name])
         assert sum(found.values()) == bound, f"{name}: {sum(found.values())} calls: {dict(found)}"
 
@@ -115,13 +146,37 @@ def the_driver_gets_the_same_arguments() -> None:
     for name, call in CALLS.items():
         plans().clear()
         call()
-        ordinary = fake_gpu.launched(DRIVER)
+        ordinary = RECORDER.last
         assert is_prepared(call)
-        assert fake_gpu.launched(DRIVER) == ordinary, name
+        assert RECORDER.last == ordinary, name
     kernels.all_reduce(X, out=Y)
     other = symmetric(1024)
     assert is_prepared(lambda: kernels.all_reduce(other, out=Y))
-    assert fake_gpu.launched(DRIVER)[:2] == (Y.data_ptr(), other.data_ptr())
+    assert RECORDER.pointers()[:2] == [Y.data_ptr(), other.data_ptr()]
+
+
+def matrices_may_lie_elsewhere() -> None:
+    """Where A and B lie is no part of a GEMM's plan; where the result lies is."""
+    for algorithm, a, out in (("fused", FEW, TO_ALL), ("ring", A, C)):
+        call = partial(kernels.gemm_all_reduce, algorithm=algorithm)
+        call(a, B, out)
+        others = a.clone(), B.clone()
+        assert is_prepared(partial(call, *others, out))
+        found = RECORDER.last
+        plans().clear()
+        call(*others, out)
+        assert RECORDER.last == found, algorithm
+        elsewhere = partial(call, a, B, WORLD.empty(out.shape, torch.bfloat16))
+        assert not is_prepared(elsewhere)
+        assert is_prepared(elsewhere)
+
+
+def scales_and_new_results_take_the_ordinary_path() -> None:
+    CALLS["gemm_all_reduce, ring, fp8"]()
+    one = torch.ones(1)
+    for _ in range(2):
+        assert not is_prepared(lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring", scale_a=one))
+        assert not is_prepared(lambda: kernels.gemm_reduce_scatter(A, B, algorithm="ring"))
 
 
 def other_signatures_are_not_mixed_up() -> None:
@@ -144,6 +199,7 @@ def errors_are_those_of_ordinary_calls() -> None:
     kernels.all_reduce(X, out=Y)
     kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="push")
     kernels.all_gather(COMPLEX[1], COMPLEX[0])
+    CALLS["gemm_all_reduce, fused"]()
     freed = symmetric(1 << 21)
     wrong: list[tuple[type[Exception], str, Callable[[], object]]] = [
         (ValueError, "out has shape", lambda: kernels.all_reduce(X, out=Y[:512])),
@@ -160,25 +216,21 @@ def errors_are_those_of_ordinary_calls() -> None:
             lambda: kernels.all_gather(torch.zeros_like(GATHERED_LARGE), LARGE, algorithm="push"),
         ),
         (ValueError, "resolve_conj", lambda: kernels.all_gather(COMPLEX[1], COMPLEX[0].conj())),
+        (ValueError, "resolve_neg", lambda: kernels.gemm_all_reduce(FEW, torch._neg_view(B), TO_ALL)),
+        (ValueError, "cannot be multiplied", lambda: kernels.gemm_all_reduce(FEW, B[:128], TO_ALL)),
+        (ValueError, "out must be contiguous", lambda: kernels.gemm_all_reduce(FEW, B, TO_ALL[:8])),
+        (ValueError, "out must be symmetric", lambda: kernels.gemm_all_reduce(FEW, B, TO_ALL.clone())),
         (ValueError, "resolve_neg", lambda: kernels.all_reduce(torch._neg_view(X), out=Y)),
     ]
     for kind, text, call in wrong:
         for _ in range(2):
-            try:
+            with pytest.raises(kind, match=re.escape(text)):
                 call()
-            except kind as error:
-                assert text in str(error), (text, str(error))
-            else:
-                raise AssertionError(text)
     kernels.all_gather(freed, LARGE, algorithm="push")
     assert is_prepared(lambda: kernels.all_gather(freed, LARGE, algorithm="push"))
     WORLD.free(freed)
-    try:
+    with pytest.raises(ValueError, match="must be symmetric"):
         kernels.all_gather(freed, LARGE, algorithm="push")
-    except ValueError as error:
-        assert "must be symmetric" in str(error)
-    else:
-        raise AssertionError("freed memory")
 
 
 def unusual_calls_take_the_ordinary_path() -> None:
@@ -215,11 +267,11 @@ def communicators_have_plans_of_their_own() -> None:
     call()
     with Communicator() as other:
         assert not is_prepared(lambda: kernels.all_gather(GATHERED, X, group=other))
-        slots = fake_gpu.launched(DRIVER)[2]
+        slots = RECORDER.pointers()[2]
         assert is_prepared(lambda: kernels.all_gather(GATHERED, X, group=other))
-        assert fake_gpu.launched(DRIVER)[2] == slots
+        assert RECORDER.pointers()[2] == slots
         call()
-        assert fake_gpu.launched(DRIVER)[2] != slots, "its own workspace"
+        assert RECORDER.pointers()[2] != slots, "its own workspace"
         prepared = other.own(Prepared)
         assert prepared._plans
     assert not prepared._plans, "they end with the communicator"
@@ -239,9 +291,9 @@ def the_current_stream_is_used() -> None:
     call = CALLS["all_gather"]
     call()
     fake_gpu.STREAM[0] = 9
-    assert is_prepared(call) and DRIVER.fake_stream() == 9
+    assert is_prepared(call) and RECORDER.stream == 9
     fake_gpu.STREAM[0] = 7
-    assert is_prepared(call) and DRIVER.fake_stream() == 7
+    assert is_prepared(call) and RECORDER.stream == 7
 
 
 def every_call_is_compared() -> None:
@@ -268,15 +320,20 @@ def the_users_line_is_known() -> None:
 
 
 def plans_keep_no_tensors_of_the_caller() -> None:
-    import weakref
-
     mine = torch.zeros(1024, dtype=torch.bfloat16)
     for _ in range(2):
         kernels.all_reduce(mine)
-    gone = weakref.ref(mine)
-    del mine
+    out = WORLD.empty(C.shape, torch.bfloat16)
+    matrices = A.clone(), B.clone()
+    for algorithm, rows in (("ring", 512), ("fused", 16)):
+        for _ in range(2):
+            kernels.gemm_all_reduce(matrices[0][:rows], matrices[1], out[:rows], algorithm=algorithm)
+    gone = [weakref.ref(tensor) for tensor in (mine, out, *matrices)]
+    dropped = len(WORLD.ledger.all_dropped())
+    del mine, out, matrices
     gc.collect()
-    assert gone() is None
+    assert [tensor() for tensor in gone] == [None] * 4
+    assert len(WORLD.ledger.all_dropped()) == dropped + 1, "nor their memory"
 
 
 def plans_are_bounded() -> None:
@@ -294,18 +351,16 @@ def plans_end_with_the_world() -> None:
     assert kept._plans
     WORLD.finalize()
     assert not kept._plans
-    try:
+    with pytest.raises(RuntimeError, match="there is no world"):
         kernels.all_reduce(X)
-    except RuntimeError as error:
-        assert "there is no world" in str(error)
-    else:
-        raise AssertionError("no world")
 
 
 CHECKS = (
     second_calls_are_prepared,
     calls_of_python_are_counted,
     the_driver_gets_the_same_arguments,
+    matrices_may_lie_elsewhere,
+    scales_and_new_results_take_the_ordinary_path,
     other_signatures_are_not_mixed_up,
     errors_are_those_of_ordinary_calls,
     unusual_calls_take_the_ordinary_path,

@@ -15,6 +15,8 @@ CHECKS = (
     "second_calls_are_prepared",
     "calls_of_python_are_counted",
     "the_driver_gets_the_same_arguments",
+    "matrices_may_lie_elsewhere",
+    "scales_and_new_results_take_the_ordinary_path",
     "other_signatures_are_not_mixed_up",
     "errors_are_those_of_ordinary_calls",
     "unusual_calls_take_the_ordinary_path",

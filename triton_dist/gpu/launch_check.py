@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,7 +86,7 @@ def _place_checks(kernel: Any) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
-    kernel._run = triton_api.direct_launcher(kernel._run)
+    kernel._run = triton_api.direct_launcher(kernel._run, kernel)
     place_checks(kernel)
 
 
@@ -147,6 +147,15 @@ class CheckedLauncher:
                 if arguments[_HIDDEN + position] * nbytes > memory.scatter_limit:
                     self._refuse_scatter(memory, arguments[_HIDDEN + position] * nbytes, use)
         self._launcher(grid_x, grid_y, grid_z, *arguments)
+
+    def passed(self, symmetric: Sequence[bool]) -> Any:
+        """The launcher for launches that pass because an equal one did: only the first arguments are others.
+
+        Args:
+            symmetric: which of these are known to be symmetric, and not freed, at every launch.
+        """
+        known = all(symmetric[position] for position in self._needs.symmetric if position < len(symmetric))
+        return self._launcher if known else self
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._launcher, name)

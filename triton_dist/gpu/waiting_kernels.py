@@ -116,13 +116,17 @@ class PlacedLauncher:
     """
 
     def __init__(self, launcher: Any, kernel: WaitingKernel, depth: int = 1) -> None:
-        self._launcher = launcher
+        self.launcher = launcher
+        """The one behind this."""
         self._kernel = kernel
         self._first = depth + 1
 
-    def below(self, depth: int) -> PlacedLauncher:
-        """The same launcher, for callers that it is so deep below. (To step from frame to frame takes longer.)"""
-        return PlacedLauncher(self._launcher, self._kernel, depth)
+    def below(self, depth: int, launcher: Any) -> PlacedLauncher:
+        """A launcher that records for the same kernel, for callers that it is so deep below, in front of ``launcher``.
+
+        (To step from frame to frame takes longer.)
+        """
+        return PlacedLauncher(launcher, self._kernel, depth)
 
     def __call__(self, *arguments: Any) -> None:
         frame = sys._getframe(self._first)
@@ -133,7 +137,7 @@ class PlacedLauncher:
             frame = frame.f_back
             code = frame.f_code
         self._kernel.launched = code, frame.f_lasti
-        self._launcher(*arguments)
+        self.launcher(*arguments)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._launcher, name)
+        return getattr(self.launcher, name)

@@ -37,6 +37,8 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
             if compiling and out is not None:
                 return outside(a, b, out, **options)
             if not compiling:
+                if _are_plain((a, b, out)):
+                    return plain(a, b, out, **options)
                 _check_plain(plain.__name__, a, b, out)
                 if not _needs_gradient(a, b, out):
                     return plain(a, b, out, **options)
@@ -107,7 +109,7 @@ def _are_plain(values: Iterable[Any]) -> bool:
         if kind is torch.Tensor:
             if value.requires_grad:
                 return False
-        elif kind is not str and isinstance(value, torch.Tensor):
+        elif value is not None and kind is not str and isinstance(value, torch.Tensor):
             return False
     return True
 

@@ -11,12 +11,14 @@ subclass, tracing, hooks on Triton's launches, another transport for a while, wo
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from triton_dist import torch_api, triton_api
 from triton_dist.compiler import transport
+from triton_dist.gpu.launch_check import CheckedLauncher
 from triton_dist.gpu.waiting_kernels import PlacedLauncher
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
@@ -34,33 +36,29 @@ class Launch(NamedTuple):
     kernel: Any
     compiled: Any
     grid: Sequence[int]
-    tensors: Sequence[torch.Tensor]
+    tensors: Sequence[Any]
     others: Sequence[Any]
     named: Mapping[str, Any]
 
 
-def launch(
-    kernel: Any, grid: Sequence[int], tensors: Sequence[torch.Tensor], *others: Any, **named: Any
-) -> Launch | None:
+def launch(kernel: Any, grid: Sequence[int], tensors: Sequence[Any], *others: Any, **named: Any) -> Launch | None:
     """Launch ``kernel[grid](*tensors, *others, **named)``; None where kernels are interpreted.
 
     An algorithm whose whole work this is returns the result, and its calls are prepared.
 
     Args:
-        tensors: the caller's, in the order in which the host entry names them to :class:`Prepared`.
+        tensors: the caller's, or descriptors of them, in the order in which the host entry names them to
+            :class:`Prepared`; of the last ones there may be none.
         others: the same in all calls of a signature.
     """
     compiled = kernel[grid](*tensors, *others, **named)
     return None if compiled is None else Launch(kernel, compiled, grid, tensors, others, named)
 
 
-def _below_entry(launcher: Any) -> Any:
-    """The launcher, called by a prepared launch, by :meth:`Prepared.repeat`, by a host entry."""
-    return launcher.below(3) if isinstance(launcher, PlacedLauncher) else launcher
-
-
 class _Plan(NamedTuple):
     launch: triton_api.PreparedLaunch
+    takes: int
+    """Of how many of the call's tensors it has descriptors; 0 if it takes all tensors themselves."""
     compared: tuple[Any, ...]
     """What is compared between the members."""
     workspace: int
@@ -111,7 +109,8 @@ class Prepared:
                 return None
             try:
                 address = tensor.data_ptr()
-                signature += tensor.shape, tensor.stride(), tensor.dtype, tensor.device, address & 15
+                strides = tensor.is_contiguous() or tensor.stride()
+                signature += tensor.shape, strides, tensor.dtype, tensor.device, address & 15
             except RuntimeError:  # sparse, for instance
                 return None
             symmetric = self._symmetric.get(address)
@@ -133,6 +132,8 @@ class Prepared:
             return False
         self._world.check_live()
         self._communicator.compare(*plan.compared)
+        if plan.takes:
+            tensors = plan.launch.arguments(tensors[: plan.takes])
         plan.launch(self._communicator.stream_handle(), *tensors)
         return True
 
@@ -140,8 +141,22 @@ class Prepared:
         """Leave a plan of a call that was made: its one launch, and what was compared between the members."""
         if signature is None or made is None:
             return
-        again = triton_api.prepare_launch(*made, _below_entry)
+        symmetric = [not triton_api.is_descriptor(x) and bool(self._symmetric.get(x.data_ptr())) for x in made.tensors]
+        again = triton_api.prepare_launch(*made, partial(_launcher_of_equal, symmetric))
+        takes = len(made.tensors) if any(map(triton_api.is_descriptor, made.tensors)) else 0
         if again is not None:
             if len(self._plans) == _PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[signature] = _Plan(again, compared, self._workspace.made)
+            self._plans[signature] = _Plan(again, takes, compared, self._workspace.made)
+
+
+def _launcher_of_equal(symmetric: Sequence[bool], launcher: Any) -> Any:
+    """The launcher for calls of one signature: their tensors are symmetric, and not freed, where the first call's are.
+
+    A prepared launch calls it, called by :meth:`Prepared.repeat`, called by a host entry.
+    """
+    placed = launcher if isinstance(launcher, PlacedLauncher) else None
+    inner = placed.launcher if placed else launcher
+    if isinstance(inner, CheckedLauncher):
+        inner = inner.passed(symmetric)
+    return placed.below(3, inner) if placed else inner

@@ -31,7 +31,7 @@ from triton_dist.triton_api.common import (
     set_int_attribute,
     warp_size,
 )
-from triton_dist.triton_api.launching import PreparedLaunch, direct_launcher, prepare_launch
+from triton_dist.triton_api.launching import PreparedLaunch, direct_launcher, is_descriptor, prepare_launch
 
 if triton.__version__.startswith(("3.7.", "3.8.")):
     from triton_dist.triton_api.v3_7 import build_plugin_op, extend_compilation
@@ -57,6 +57,7 @@ __all__ = [
     "extend_loading",
     "guard_launches",
     "interpreter_semantic",
+    "is_descriptor",
     "load",
     "mark_as_builtin",
     "on_module_load",

@@ -7,23 +7,46 @@ the same kernel for them: tensors of the same dtype whose addresses are multiple
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton import knobs
+from triton.backends.nvidia import driver as nvidia
 from triton.compiler import CompiledKernel
 from triton.runtime import driver
 
 __all__ = ["PreparedLaunch", "direct_launcher", "prepare_launch"]
 
 
-class DirectLauncher:
-    """Triton's launcher for CUDA of a kernel without scratch memory: its function in C, without what allocates."""
+class _Address:
+    """Stands for a tensor in a descriptor, where only its address counts."""
 
-    def __init__(self, launcher: Any) -> None:
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def data_ptr(self) -> int:
+        return self._address
+
+
+class _Encoded(NamedTuple):
+    """A descriptor as the arguments that Triton's launcher makes of it."""
+
+    arguments: list[Any]
+
+
+class DirectLauncher:
+    """Triton's launcher for CUDA of a kernel without scratch memory: its function in C, without what allocates.
+
+    Descriptors may be passed encoded, by :meth:`encoded`, which takes longer than all else in a launch.
+    """
+
+    def __init__(self, launcher: Any, kernel: CompiledKernel) -> None:
         self._launcher = launcher
-        self._launch = launcher.launch
+        self._launch = driver.active.utils.launch
         self._how = launcher.launch_cooperative_grid, launcher.launch_pdl
         self._arguments = None, None, launcher.arg_annotations, launcher.kernel_signature
+        places = [i for i, type in enumerate(kernel.src.signature.values()) if str(type).startswith("tensordesc")]
+        how = getattr(kernel.metadata, "tensordesc_meta", None) or [None] * len(places)
+        self._descriptors = tuple(zip(reversed(places), reversed(how), strict=True))
 
     def __call__(
         self,
@@ -35,25 +58,37 @@ class DirectLauncher:
         packed: Any,
         told: Any,
         enter: Any,
-        exit: Any,
+        leave: Any,
         *args: Any,
     ) -> None:
-        self._launch(x, y, z, stream, function, *self._how, packed, told, enter, exit, *self._arguments, args)
+        if self._descriptors:
+            args = self._expanded(args)
+        self._launch(x, y, z, stream, function, *self._how, packed, told, enter, leave, *self._arguments, args)
+
+    def encoded(self, position: int, descriptor: Any) -> _Encoded:
+        """The kernel's argument at ``position``, a descriptor, which may be passed any number of times."""
+        return _Encoded(nvidia.make_tensordesc_arg(descriptor, dict(self._descriptors)[position]))
+
+    def _expanded(self, arguments: Sequence[Any]) -> Any:
+        expanded = list(arguments)
+        for place, how in self._descriptors:  # the last first
+            argument = expanded[place]
+            known = type(argument) is _Encoded
+            expanded[place : place + 1] = argument.arguments if known else nvidia.make_tensordesc_arg(argument, how)
+        return expanded
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._launcher, name)
 
 
-def direct_launcher(launcher: Any) -> Any:
-    """A launcher that does the same in less time, if ``launcher`` is one of which that is known, or itself."""
-    if type(launcher).__name__ != "CudaLauncher" or not isinstance(launcher, driver.active.launcher_cls):
+def direct_launcher(launcher: Any, kernel: Any) -> Any:
+    """A launcher that does the same as ``launcher`` of ``kernel`` in less time; itself, if it is not known how."""
+    if type(launcher) is not getattr(nvidia, "CudaLauncher", None) or not hasattr(nvidia, "make_tensordesc_arg"):
         return launcher
     known = all(hasattr(launcher, name) for name in _OF_CUDA_LAUNCHERS)
-    return (
-        launcher
-        if not known or launcher.global_scratch_size or launcher.profile_scratch_size
-        else DirectLauncher(launcher)
-    )
+    if not known or launcher.global_scratch_size or launcher.profile_scratch_size:
+        return launcher
+    return DirectLauncher(launcher, kernel)
 
 
 _OF_CUDA_LAUNCHERS = (
@@ -62,17 +97,33 @@ _OF_CUDA_LAUNCHERS = (
 )
 
 
+def is_descriptor(argument: Any) -> bool:
+    """Whether a kernel's argument is a TMA descriptor of Triton's or Gluon's."""
+    return type(argument).__name__ == "TensorDescriptor" and hasattr(argument, "base")
+
+
+def _moved(descriptor: Any, address: int) -> Any:
+    """The descriptor of a tensor like that of ``descriptor``, at another address, which it does not keep alive."""
+    moved = object.__new__(type(descriptor))
+    moved.__dict__.update(descriptor.__dict__, base=_Address(address))
+    return moved
+
+
 class PreparedLaunch:
     """A launch of ``kernel`` as ``compiled``.
 
     Args:
         launcher: that of ``compiled``, with the launch checks in front.
         grid: of up to three dimensions.
-        others: the kernel's arguments by position, but for the ``first`` ones, which calls bring.
+        first: the first arguments, which calls bring. Where one is a descriptor, they bring the tensor.
+        others: the kernel's arguments by position behind these. The tensors of descriptors are not kept alive.
         named: arguments by name; names that are none of the kernel's are options of its compilation.
     """
 
-    __slots__ = ("_debug", "_grid", "_instrumentation", "_kernel", "_loaded", "_others", "_run", "_stages_hook")
+    __slots__ = (
+        *("_debug", "_descriptors", "_encode", "_encoded", "_grid", "_instrumentation", "_kernel", "_loaded"),
+        *("_others", "_run", "_stages_hook"),
+    )
 
     def __init__(
         self,
@@ -80,17 +131,26 @@ class PreparedLaunch:
         compiled: CompiledKernel,
         launcher: Any,
         grid: Sequence[int],
-        first: int,
+        first: Sequence[Any],
         others: Sequence[Any],
         named: Mapping[str, Any],
     ) -> None:
         x, y, z = (*grid, 1, 1)[:3]
-        rest = kernel.params[first + len(others) :]
+        rest = kernel.params[len(first) + len(others) :]
+        arguments = *others, *(named.get(parameter.name, parameter.default) for parameter in rest)
         self._kernel = kernel
         self._run = launcher
         self._grid = x, y, z
         self._loaded = compiled.function, compiled.packed_metadata, None, None, None  # no hooks, nor what they are told
-        self._others = *others, *(named.get(parameter.name, parameter.default) for parameter in rest)
+        self._encode = getattr(launcher, "encoded", None)
+        self._encoded: dict[tuple[int, int], Any] = {}
+        self._descriptors = {
+            i: _moved(argument, argument.base.data_ptr()) for i, argument in enumerate(first) if is_descriptor(argument)
+        }
+        self._others = tuple(
+            self._at(i, argument, argument.base.data_ptr()) if is_descriptor(argument) else argument
+            for i, argument in enumerate(arguments, len(first))
+        )
         self._stages_hook = knobs.runtime.add_stages_inspection_hook
         self._debug = knobs.runtime.__dict__.get("debug")
         self._instrumentation = knobs.compilation.__dict__.get("instrumentation_mode")
@@ -115,21 +175,45 @@ class PreparedLaunch:
         """Launch on the stream of this handle, which is one of the device that the kernel was loaded for."""
         self._run(*self._grid, stream, *self._loaded, *tensors, *self._others)
 
+    def arguments(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """The first arguments of a call with these tensors: they, or their descriptors."""
+        found = list(tensors)
+        for i in self._descriptors:
+            found[i] = self._descriptor(i, found[i].data_ptr())
+        return found
+
+    def _descriptor(self, position: int, address: int) -> Any:
+        found = self._encoded.get((position, address))
+        if found is None:
+            if len(self._encoded) == _ENCODED:
+                self._encoded.clear()
+            found = self._encoded[position, address] = self._at(position, self._descriptors[position], address)
+        return found
+
+    def _at(self, position: int, descriptor: Any, address: int) -> Any:
+        moved = _moved(descriptor, address)
+        return self._encode(position, moved) if self._encode else moved
+
+
+_ENCODED = 256
+"""Descriptors that a launch keeps: of as many addresses of its tensors."""
+
 
 def prepare_launch(
     kernel: Any,
     compiled: Any,
     grid: Sequence[int],
-    tensors: Sequence[Any],
+    first: Sequence[Any],
     others: Sequence[Any],
     named: Mapping[str, Any],
     wrap: Callable[[Any], Any],
 ) -> PreparedLaunch | None:
-    """The launch ``kernel[grid](*tensors, *others, **named)``, which returned ``compiled``, with other tensors.
+    """The launch ``kernel[grid](*first, *others, **named)``, which returned ``compiled``, with other first arguments.
 
-    ``wrap`` is given the kernel's launcher and returns the one to be used.
-    None if there is nothing to launch again: a kernel that is interpreted, or compiled in another thread.
+    ``wrap`` is given the kernel's launcher and returns the one to be used. None if there is nothing to launch again: a
+    kernel that is interpreted, or compiled in another thread.
     """
     if not isinstance(compiled, CompiledKernel):
         return None
-    return PreparedLaunch(kernel, compiled, wrap(compiled.run), grid, len(tensors), others, named)
+    launcher = wrap(direct_launcher(compiled.run, compiled))
+    return PreparedLaunch(kernel, compiled, launcher, grid, first, others, named)

@@ -20,6 +20,7 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
+from triton_dist.kernels.prepared import Launch
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
@@ -126,7 +127,7 @@ def _fused_sequential(
 
 def _fused_producer_consumer(
     comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
-) -> None:
+) -> Launch | None:
     if _hopper_fits(comm, a, b, c) and (b.stride(1) == 1 or a.dtype in FP8):
         from triton_dist.kernels.gemm.hopper import gemm_all_scatter_comm_programs as hopper
 
@@ -134,13 +135,13 @@ def _fused_producer_consumer(
         plan = cached(
             comm, ("comm programs", comm_programs, *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, comm_programs)
         )
-        hopper.run(plan, comm_programs, a, b, c, scale)
-        return
+        return hopper.run(plan, comm_programs, a, b, c, scale)
     stream_barrier(comm)
     portable.scatter_by_programs(
         comm, a, b, c, _tile_flags(comm, c), min(COMM_PROGRAMS, portable.programs() // 2), scale
     )
     stream_barrier(comm)
+    return None
 
 
 def _comm_programs(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> int:
@@ -152,10 +153,10 @@ def _comm_programs(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> int:
 
 def _warp_specialized(
     comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
-) -> None:
+) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter as hopper
 
-    hopper.run(cached(comm, ("scatter", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c)), a, b, c, scale)
+    return hopper.run(cached(comm, ("scatter", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c)), a, b, c, scale)
 
 
 _FUNCTIONS = {

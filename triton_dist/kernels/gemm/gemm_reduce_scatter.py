@@ -13,6 +13,7 @@ from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
 from triton_dist.kernels.gemm.small_m import small_m_gemm
+from triton_dist.kernels.prepared import Launch
 
 __all__ = ["gemm_reduce_scatter"]
 
@@ -51,9 +52,11 @@ def _bulk_synchronous(
     reduce_scatter(c, local_product(comm, a, b, c.dtype, scale), group=comm)
 
 
-def _ring(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def _ring(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter as hopper
 
     staging = symmetric_matrix(comm, "ring", a.shape[0], b.shape[1], c.dtype)
     plan = cached(comm, ("ring, reduce-scatter", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, staging))
-    hopper.run(plan, a, b, c, staging, scale)
+    return hopper.run(plan, a, b, c, staging, scale)

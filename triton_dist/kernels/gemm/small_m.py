@@ -20,6 +20,7 @@ from triton_dist.kernels.collectives.sums import elements_of, sum_of_rows, words
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -165,7 +166,9 @@ def fits_small_m(rows: int, n_pes: int) -> bool:
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
-def small_m_gemm(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool) -> None:
+def small_m_gemm(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool
+) -> Launch | None:
     """c = the sum of a · b over PEs: this PE's rows of it, of which each has as many, or all on every PE. *Collective*
     when a shape is first used.
 
@@ -190,10 +193,13 @@ def small_m_gemm(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
     tiles = triton.cdiv(n, cut.block_n)
     programs = min(tiles, _programs())
-    _small_m_gemm[(programs,)](
+    first = (
         _descriptor(a, block_m, cut.block_k) if a_tma else a,
         _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
-        c, slots, record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
+        c,
+    )
+    return launch(
+        _small_m_gemm, (programs,), first, slots, record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
         TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
         WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,

@@ -24,6 +24,7 @@ from triton_dist.kernels.gemm.hopper.ring import (
     receive_tiles,
     store_ring_tiles,
 )
+from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["gemm_all_reduce_kernel", "make_plan", "run"]
 
@@ -63,7 +64,7 @@ def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor) -> Pla
 
 def run(
     plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, staging: torch.Tensor, scale: torch.Tensor | None
-) -> None:
+) -> Launch | None:
     """c = the sum of a · b, times ``scale``, on every PE, on the current stream.
 
     Args:
@@ -73,8 +74,9 @@ def run(
     comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     next_staging = comm.peer(staging, (comm.my_rank + 1) % comm.n_pes)
-    gemm_all_reduce_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), *peer_maps(comm, c, PIECE), tile_map(next_staging, config, PIECE),
+    return launch(
+        gemm_all_reduce_kernel, plan.grid, (a_map, b_map),
+        tile_map(c, config), *peer_maps(comm, c, PIECE), tile_map(next_staging, config, PIECE),
         tile_map(staging, config), plan.work, plan.split, scale, plan.state, plan.peers, plan.tile_columns,
         plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

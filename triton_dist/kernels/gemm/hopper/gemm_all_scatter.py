@@ -26,6 +26,7 @@ from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block
 from triton_dist.kernels.gemm.hopper.trace_events import PEERS, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, finishes_tile, tile_of, units_of_program
+from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["gemm_all_scatter_kernel", "make_plan", "run"]
 
@@ -89,7 +90,7 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> Plan:
     return Plan(comm, "GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers))
 
 
-def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> Launch | None:
     """c = a · b, times ``scale``, on every PE, on the current stream.
 
     Args:
@@ -97,7 +98,8 @@ def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: to
     """
     comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
-    gemm_all_scatter_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), *peer_maps(comm, c, PIECE), plan.work, plan.split, scale, plan.state,
+    return launch(
+        gemm_all_scatter_kernel, plan.grid, (a_map, b_map),
+        tile_map(c, config), *peer_maps(comm, c, PIECE), plan.work, plan.split, scale, plan.state,
         plan.peers, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

@@ -36,6 +36,7 @@ from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, PEERS, SEND, T
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["gemm_all_scatter_comm_programs_kernel", "make_plan", "run"]
 
@@ -209,7 +210,7 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, comm_program
 
 def run(
     plan: Plan, comm_programs: int, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
-) -> None:
+) -> Launch | None:
     """c = a · b, times ``scale``, on every PE, on the current stream.
 
     Args:
@@ -217,8 +218,9 @@ def run(
     """
     comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
-    gemm_all_scatter_comm_programs_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), *peer_maps(comm, c, (config.group_m, config.block_n)),
+    return launch(
+        gemm_all_scatter_comm_programs_kernel, plan.grid, (a_map, b_map),
+        tile_map(c, config), *peer_maps(comm, c, (config.group_m, config.block_n)),
         plan.work, plan.split, scale, plan.state, plan.peers, plan.trace(),
         config, b_by_columns, comm.n_pes, comm_programs, **plan.options,
     )  # fmt: skip
