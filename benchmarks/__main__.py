@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ALONE = ["compile_time.py", "transports.py"]
-ON_ALL_GPUS = ["collectives.py", "products.py", "model.py"]
+ON_ALL_GPUS = ["collectives.py", "products.py", "host_time.py", "model.py"]
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ from ops import (  # noqa: F401
     kernel_collectives,
     kernel_fused,
     kernel_gemms,
+    kernel_prepared,
     kernel_traces,
     kernels_mixed,
     launches,

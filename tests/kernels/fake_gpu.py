@@ -136,6 +136,7 @@ def begin_world(n_pes: int) -> Any:
             World.__init__(self, launch)
             self.device = torch.device("cpu")
             self.compared: list[str] = []
+            self._calls: Any = SimpleNamespace(forget=lambda name: None, close=lambda: None)
             self._bindings = Bindings()
             self._heap = GpuHeap(self._bindings, self.device, 0, HEAP, self.ledger)
             self.group_memory = GroupMemory(0, 0, 0, self.device, None)

@@ -1,0 +1,174 @@
+"""Host time of a call: ours, NCCL's, that of torch's symmetric memory operators, and that of an empty Triton kernel.
+
+    torchrun --nproc-per-node 2 benchmarks/host_time.py [--save FILE]
+
+Calls are eager, with the launch checks on. What is timed is how long the host takes to put a call on the stream: the
+median of rounds of so few calls that the stream takes them without waiting, on the slowest PE. Sides take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import triton
+from harness import Bench, machine, session
+
+import triton_dist
+from triton_dist import kernels
+
+CALLS, ROUNDS, WARM_UP = 64, 25, 8
+BF16 = torch.bfloat16
+
+Call = Callable[[], object]
+
+
+@triton.jit
+def _empty(x):
+    pass
+
+
+def collectives(bench: Bench) -> dict[str, Call]:
+    n_pes, device = bench.world.n_pes, bench.world.device
+    x, y = triton_dist.zeros(4096, dtype=BF16), triton_dist.zeros(4096, dtype=BF16)
+    large, there = triton_dist.zeros(1 << 20, dtype=BF16), triton_dist.zeros(1 << 20, dtype=BF16)
+    gathered = triton_dist.zeros(4096 * n_pes, dtype=BF16)
+    plain = torch.zeros(4096, dtype=BF16, device=device)
+    wide = torch.zeros(4096 * n_pes, dtype=BF16, device=device)
+    return {
+        "empty Triton kernel": lambda: _empty[(1,)](plain),
+        "ours all_reduce, 8 KiB, in place": lambda: kernels.all_reduce(x),
+        "ours all_reduce, 8 KiB, out=": lambda: kernels.all_reduce(x, out=y),
+        "ours all_reduce, 2 MiB, out=": lambda: kernels.all_reduce(large, out=there),
+        "ours all_gather, 8 KiB": lambda: kernels.all_gather(gathered, x),
+        "ours reduce_scatter, 8 KiB": lambda: kernels.reduce_scatter(x, gathered),
+        "ours all_to_all, 8 KiB": lambda: kernels.all_to_all(y, x),
+        "ours broadcast, 8 KiB": lambda: kernels.broadcast(x),
+        "NCCL all_reduce, 8 KiB": lambda: dist.all_reduce(plain),
+        "NCCL all_gather, 8 KiB": lambda: dist.all_gather_into_tensor(wide, plain),
+        "NCCL reduce_scatter, 8 KiB": lambda: dist.reduce_scatter_tensor(plain, wide),
+    }
+
+
+def gemms(bench: Bench) -> dict[str, Call]:
+    n_pes, device = bench.world.n_pes, bench.world.device
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        return torch.zeros(rows, columns, dtype=BF16, device=device)
+
+    rows, k, n = 128 * n_pes, 512, 512
+    few, a, b, own = matrix(16, k), matrix(rows, k), matrix(k, n), matrix(rows // n_pes, n)
+    few_out, few_own = triton_dist.zeros(16, n, dtype=BF16), matrix(16 // n_pes, n)
+    out, wide = triton_dist.zeros(rows, n, dtype=BF16), triton_dist.zeros(rows, n * n_pes, dtype=BF16)
+    mine, product = a[: rows // n_pes], matrix(rows, n)
+    sides: dict[str, Call] = {
+        "ours gemm_all_reduce, 16 rows, fused": lambda: kernels.gemm_all_reduce(few, b, few_out, algorithm="fused"),
+        "ours gemm_all_reduce, 16 rows, bulk_synchronous": lambda: kernels.gemm_all_reduce(
+            few, b, few_out, algorithm="bulk_synchronous"
+        ),
+        "ours gemm_all_reduce, ring": lambda: kernels.gemm_all_reduce(a, b, out, algorithm="ring"),
+        "ours gemm_reduce_scatter, ring": lambda: kernels.gemm_reduce_scatter(a, b, own, algorithm="ring"),
+        "ours gemm_all_scatter, warp_specialized": lambda: kernels.gemm_all_scatter(
+            a, b, wide, algorithm="warp_specialized"
+        ),
+        "ours all_gather_gemm, copy_engine": lambda: kernels.all_gather_gemm(mine, b, product, algorithm="copy_engine"),
+        "ours all_gather_gemm, bulk_synchronous": lambda: kernels.all_gather_gemm(
+            mine, b, product, algorithm="bulk_synchronous"
+        ),
+    }
+    if 16 % n_pes == 0:
+        sides["ours gemm_reduce_scatter, 16 rows, fused"] = lambda: kernels.gemm_reduce_scatter(
+            few, b, few_own, algorithm="fused"
+        )
+
+    def matmul_and_all_reduce() -> None:
+        torch.mm(a, b, out=product)
+        dist.all_reduce(product)
+
+    return sides | {"cuBLAS and NCCL all_reduce": matmul_and_all_reduce}
+
+
+def of_torch(bench: Bench) -> dict[str, Call]:
+    """torch's symmetric memory operators, on its own memory."""
+    import torch.distributed._symmetric_memory as symm_mem
+
+    device, group = bench.world.device, dist.group.WORLD.group_name
+    symm_mem.enable_symm_mem_for_group(group)
+    x = symm_mem.empty(4096, dtype=BF16, device=device).zero_()
+    symm_mem.rendezvous(x, group)
+    rows = 128 * bench.world.n_pes
+    a, b = torch.zeros(rows, 512, dtype=BF16, device=device), torch.zeros(512, 512, dtype=BF16, device=device)
+    mine = a[:128]
+    ops = torch.ops.symm_mem
+    return {
+        "torch one_shot_all_reduce, 8 KiB": lambda: ops.one_shot_all_reduce(x, "sum", group),
+        "torch fused_all_gather_matmul": lambda: ops.fused_all_gather_matmul(mine, [b], 0, group),
+        "torch fused_matmul_reduce_scatter": lambda: ops.fused_matmul_reduce_scatter(a, b, "sum", 0, group),
+    }
+
+
+def host_seconds(call: Call) -> float:
+    """Of one of some calls. All PEs begin together, and the stream is empty."""
+    torch.cuda.synchronize()
+    triton_dist.barrier_all()
+    begin = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    took = time.perf_counter() - begin
+    torch.cuda.synchronize()
+    return took / CALLS
+
+
+def usable(bench: Bench, sides: dict[str, Call]) -> dict[str, Call]:
+    """The sides that run here, warmed up; says why others do not."""
+    found = {}
+    for name, call in sides.items():
+        problem = ""
+        try:
+            for _ in range(WARM_UP):
+                call()
+            torch.cuda.synchronize()
+        except Exception as error:
+            problem = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
+        if problem := bench.agree(problem):
+            bench.say(f"    {name:<48} {problem}")
+        else:
+            found[name] = call
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save", metavar="FILE", type=Path, help="write the figures as JSON")
+    arguments = parser.parse_args()
+    with session("host_time") as bench:
+        sides = usable(bench, collectives(bench) | gemms(bench))
+        try:
+            theirs = of_torch(bench)
+        except Exception as error:
+            theirs, problem = {}, f"{type(error).__name__}: {error}"
+            bench.say(f"    torch's operators: {problem[:160]}")
+        sides |= usable(bench, theirs)
+        names, times = list(sides), {name: [] for name in sides}
+        for round_ in range(ROUNDS):
+            first = round_ % len(names)
+            for name in names[first:] + names[:first]:
+                times[name].append(host_seconds(sides[name]))
+        slowest = torch.tensor([times[name] for name in names], device=bench.world.device)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        figures = {name: row.median().item() * 1e6 for name, row in zip(names, slowest.cpu(), strict=True)}
+        bench.say("µs of host time a call, eager:")
+        for name, figure in figures.items():
+            bench.say(f"    {name:<48} {figure:7.1f}")
+        if arguments.save is not None and bench.world.pe == 0:
+            found = {"benchmark": bench.name, "machine": machine(bench.world), "µs a call": figures}
+            arguments.save.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Prepared calls: eager, in CUDA graphs, with tensors that lie elsewhere and change, and beside ordinary ones."""
+
+from __future__ import annotations
+
+import torch
+
+import triton_dist
+from ops.harness import check, expect_equal, rounds
+from triton_dist import World, kernels
+from triton_dist.kernels.communicator import Communicator, communicator_of
+from triton_dist.kernels.prepared import Prepared
+
+N = 512
+
+
+def _values(pe: int, seed: int, n: int = N) -> torch.Tensor:
+    """Small integers that every PE can make again; sums of them are exact."""
+    return torch.randint(-4, 5, (n,), generator=torch.Generator().manual_seed(100 * seed + pe)).to(torch.bfloat16)
+
+
+def _sum(world: World, seed: int) -> torch.Tensor:
+    return torch.stack([_values(pe, seed) for pe in range(world.n_pes)]).float().sum(0).to(torch.bfloat16)
+
+
+def _prepared(group: object = None) -> int:
+    return len(communicator_of(group).own(Prepared)._plans)
+
+
+@check
+def repeated_calls_find_what_they_are_given(world: World) -> None:
+    symmetric = [triton_dist.zeros(N, dtype=torch.bfloat16) for _ in range(3)]
+    plain = [torch.zeros(N, dtype=torch.bfloat16, device=world.device) for _ in range(3)]
+    gathered = triton_dist.zeros(N * world.n_pes, dtype=torch.bfloat16)
+    for i in range(rounds(30, 3)):
+        for inputs in (symmetric, plain):
+            source, out = inputs[i % 3], inputs[(i + 1) % 3]
+            source.copy_(_values(world.pe, i))
+            kernels.all_gather(gathered, source)
+            kernels.all_reduce(source, out=out)
+            expect_equal(out, _sum(world, i), f"all_reduce {i}")
+            expected = torch.cat([_values(pe, i) for pe in range(world.n_pes)])
+            expect_equal(gathered, expected, f"all_gather {i}")
+    assert (_prepared() > 0) == (world.kind == "gpu")
+
+
+@check
+def communicators_are_not_mixed_up(world: World) -> None:
+    x = triton_dist.zeros(N, dtype=torch.bfloat16)
+    with Communicator() as first, Communicator() as second:
+        for i in range(rounds(20, 2)):
+            for group in (first, second, None):
+                x.copy_(_values(world.pe, i))
+                kernels.all_reduce(x, group=group)
+                expect_equal(x, _sum(world, i), f"{group} {i}")
+
+
+@check(gpu_only=True)
+def prepared_calls_are_captured(world: World) -> None:
+    x, out = (triton_dist.zeros(N, dtype=torch.bfloat16) for _ in range(2))
+    for _ in range(3):
+        kernels.all_reduce(x, out=out)
+    allocated = torch.cuda.memory_allocated()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernels.all_reduce(x, out=out)
+    assert torch.cuda.memory_allocated() == allocated
+    for i in range(20):
+        x.copy_(_values(world.pe, i))
+        if i % 3:
+            graph.replay()
+        else:
+            kernels.all_reduce(x, out=out)
+        expect_equal(out, _sum(world, i), f"call {i}")
+
+
+@check(gpu_only=True)
+def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
+    """Bit for bit, with operands that lie elsewhere in each call."""
+    n_pes, generator = world.n_pes, torch.Generator(world.device).manual_seed(world.pe)
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        return torch.randn(rows, columns, generator=generator, device=world.device).to(torch.bfloat16)
+
+    rows = 128 * n_pes
+    for function, algorithm, m, shape, symmetric in (
+        (kernels.gemm_all_reduce, "fused", 16, (16, 512), True),
+        (kernels.gemm_all_reduce, "ring", rows, (rows, 512), True),
+        (kernels.gemm_reduce_scatter, "ring", rows, (128, 512), False),
+        (kernels.gemm_all_scatter, "warp_specialized", rows, (rows, 512 * n_pes), True),
+        (kernels.gemm_all_scatter, "fused_producer_consumer", rows, (rows, 512 * n_pes), True),
+    ):
+        make = triton_dist.zeros if symmetric else torch.zeros
+        where = {} if symmetric else {"device": world.device}
+        out = make(*shape, dtype=torch.bfloat16, **where)
+        for _ in range(6):
+            a, b = matrix(m, 256), matrix(256, 512)
+            if function is kernels.gemm_all_scatter:
+                a = torch.ones_like(a)  # the same on every PE
+            function(a, b, out, algorithm=algorithm)
+            found = out.clone()
+            triton_dist.barrier_all()
+            communicator_of().own(Prepared)._plans.clear()
+            function(a, b, out, algorithm=algorithm)
+            expect_equal(out, found, f"{function.__name__}, {algorithm}")
+            triton_dist.barrier_all()
