@@ -21,10 +21,18 @@ from typing import Any
 
 from triton_dist import environment, triton_api
 from triton_dist.gpu import module_state
-from triton_dist.gpu.waiting_kernels import WaitingKernels
+from triton_dist.gpu.waiting_kernels import PlacedLauncher, WaitingKernels
 from triton_dist.process_state import of_process
 
-__all__ = ["CheckedLauncher", "LaunchChecks", "Requirements", "SymmetricMemory", "install", "place_checks"]
+__all__ = [
+    "CheckedLauncher",
+    "LaunchChecks",
+    "Requirements",
+    "SymmetricMemory",
+    "install",
+    "launcher_of_repeats",
+    "place_checks",
+]
 
 _HIDDEN = triton_api.LAUNCHER_ARGUMENTS
 
@@ -214,6 +222,15 @@ def _checked(kernel: Any, facts: Mapping[str, Any]) -> Any:
     if requirements == Requirements(kernel.name):
         return kernel._run
     return CheckedLauncher(kernel._run, requirements)
+
+
+def launcher_of_repeats(launcher: Any, symmetric: Sequence[bool], depth: int) -> Any:
+    """See :meth:`triton_dist.world.base.World.launcher_of_repeats`."""
+    placed = launcher if isinstance(launcher, PlacedLauncher) else None
+    inner = placed.launcher if placed is not None else launcher
+    if isinstance(inner, CheckedLauncher):
+        inner = inner.passed(symmetric)
+    return placed.below(depth, inner) if placed is not None else inner
 
 
 def _resident_programs(kernel: Any) -> int:

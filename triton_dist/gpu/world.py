@@ -13,7 +13,7 @@ import atexit
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,13 +27,14 @@ from triton_dist.gpu import module_state, nvshmem_api, p2p
 from triton_dist.gpu.device_choice import choose_device, why_not_nvshmem
 from triton_dist.gpu.heap import GpuHeap, rounded
 from triton_dist.gpu.host_ops import GpuHostOps
-from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory
+from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory, launcher_of_repeats
 from triton_dist.gpu.module_state import LoadedModules
 from triton_dist.gpu.register import obstacle
 from triton_dist.gpu.teams import GpuTeams
 from triton_dist.gpu.wait_reports import Place, WaitReports
 from triton_dist.gpu.waiting_kernels import WaitingKernels
 from triton_dist.process_state import of_process
+from triton_dist.torch_api import current_device_index
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls, group_memory_size
 from triton_dist.world.calls import CallComparison
@@ -170,6 +171,12 @@ class GpuWorld(World):
     def _nvshmem_is_gone(self) -> bool:
         """Whether other code has finalized NVSHMEM. Nearly all of its functions abort the process then."""
         return bool(self._bindings.init_status() < nvshmem_api.INITIALIZED)
+
+    def repeats_launches(self) -> bool:
+        return not transport.is_overridden() and current_device_index() == self.device.index
+
+    def launcher_of_repeats(self, launcher: Any, symmetric: Sequence[bool], depth: int) -> Any:
+        return launcher_of_repeats(launcher, symmetric, depth)
 
     def finish_work(self) -> None:
         torch.cuda.synchronize(self.device)

@@ -16,10 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triton_dist import torch_api, triton_api
-from triton_dist.compiler import transport
-from triton_dist.gpu.launch_check import CheckedLauncher
-from triton_dist.gpu.waiting_kernels import PlacedLauncher
+from triton_dist import triton_api
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
@@ -28,6 +25,8 @@ __all__ = ["Launch", "Prepared", "launch"]
 
 _PLANS = 1024
 _ADDRESSES = 4096
+_DEPTH = 3
+"""A launcher is called by a prepared launch, by :meth:`Prepared.repeat`, by a host entry: three frames of ours."""
 
 
 class Launch(NamedTuple):
@@ -71,7 +70,6 @@ class Prepared:
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
         self._world = communicator.world
-        self._is_gpu = communicator.world.kind == "gpu"
         self._tracing = communicator.world.own(Tracing)
         self._workspace = communicator.own(Workspace)
         self._plans: dict[Hashable, _Plan] = {}
@@ -89,10 +87,8 @@ class Prepared:
             call: the function's name and all that is no tensor.
             tensors: as the caller has passed them, unchecked.
         """
-        if not self._is_gpu or self._tracing.session is not None or transport.is_overridden():
-            return None
         world = self._world
-        if torch_api.current_device_index() != world.device.index:
+        if self._tracing.session is not None or not world.repeats_launches():
             return None
         changes = world.ledger.changes + world.group_memory.changes
         if changes != self._changes or len(self._symmetric) > _ADDRESSES:
@@ -142,21 +138,10 @@ class Prepared:
         if signature is None or made is None:
             return
         symmetric = [not triton_api.is_descriptor(x) and bool(self._symmetric.get(x.data_ptr())) for x in made.tensors]
-        again = triton_api.prepare_launch(*made, partial(_launcher_of_equal, symmetric))
+        wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=_DEPTH)
+        again = triton_api.prepare_launch(*made, wrap)
         takes = len(made.tensors) if any(map(triton_api.is_descriptor, made.tensors)) else 0
         if again is not None:
             if len(self._plans) == _PLANS:
                 del self._plans[next(iter(self._plans))]
             self._plans[signature] = _Plan(again, takes, compared, self._workspace.made)
-
-
-def _launcher_of_equal(symmetric: Sequence[bool], launcher: Any) -> Any:
-    """The launcher for calls of one signature: their tensors are symmetric, and not freed, where the first call's are.
-
-    A prepared launch calls it, called by :meth:`Prepared.repeat`, called by a host entry.
-    """
-    placed = launcher if isinstance(launcher, PlacedLauncher) else None
-    inner = placed.launcher if placed else launcher
-    if isinstance(inner, CheckedLauncher):
-        inner = inner.passed(symmetric)
-    return placed.below(3, inner) if placed else inner

@@ -253,6 +253,21 @@ class World(ABC):
             ) from None
         return [self.check_pe(int(found)) for found in self._launch.store.get_all(keys)]
 
+    def repeats_launches(self) -> bool:
+        """Whether a kernel that is launched now, in this context, is the one that was launched before with equal
+        arguments, and on this PE's device."""
+        return False
+
+    def launcher_of_repeats(self, launcher: Any, symmetric: Sequence[bool], depth: int) -> Any:
+        """What launches a kernel again as ``launcher``, one of Triton's with our checks in front, has launched it.
+
+        Args:
+            symmetric: which of the kernel's first arguments are known to be symmetric, and not freed, at each launch.
+                All others of its arguments are those of the launch that has passed the checks.
+            depth: how many frames of this package there are above the launcher's.
+        """
+        return launcher
+
     compares_every_call = False
     """Whether :meth:`compare_call` costs so little that it is for every call, and not only for new ones."""
 
