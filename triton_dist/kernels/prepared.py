@@ -128,9 +128,8 @@ class Prepared:
             return False
         self._world.check_live()
         self._communicator.compare(*plan.compared)
-        if plan.takes:
-            tensors = plan.launch.arguments(tensors[: plan.takes])
-        plan.launch(self._communicator.stream_handle(), *tensors)
+        first = plan.launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
+        plan.launch(self._communicator.stream_handle(), *first)
         return True
 
     def keep(self, signature: Hashable | None, made: Launch | None, *compared: Any) -> None:
