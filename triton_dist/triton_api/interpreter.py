@@ -173,6 +173,7 @@ def interpret(how: Interpretation, *, compilable: bool = False) -> None:
     stock.interpreter_builder.__class__ = how.builder
     # Triton would compute whether each sum of integers overflows, for an assertion that is off: half of the time.
     stock.interpreter_builder.options = dataclasses.replace(stock.interpreter_builder.options, sanitize_overflow=False)
+    stock._get_np_dtype = _remembering(stock._get_np_dtype)
     stock.ReduceOps.generic_reduce = _combining(stock.ReduceOps.generic_reduce)
     stock.ScanOps.generic_scan = _combining(stock.ScanOps.generic_scan)
     stock.ReduceScanOpInterface.apply = how.reducing(stock.ReduceScanOpInterface.apply)
@@ -195,6 +196,20 @@ def interpret(how: Interpretation, *, compilable: bool = False) -> None:
     Autotuner._bench = _same_time
     Autotuner.prune_configs = _prune
     Autotuner.check_disk_cache = lambda self, key, configs, bench: bench()
+
+
+def _remembering(numpy_dtype_of: Callable[[tl.dtype], np.dtype[Any]]) -> Callable[[tl.dtype], np.dtype[Any]]:
+    """Triton's function makes a table of all dtypes at each call: a tenth of the time of an interpreted kernel."""
+    found: dict[str, np.dtype[Any]] = {}
+
+    def remembered(dtype: tl.dtype) -> np.dtype[Any]:
+        element = dtype.scalar
+        name = "a pointer" if element.is_ptr() else element.name
+        if name not in found:
+            found[name] = numpy_dtype_of(element)
+        return found[name]
+
+    return remembered
 
 
 def _call(self: stock.InterpretedFunction, *args: Any, **kwargs: Any) -> Any:
