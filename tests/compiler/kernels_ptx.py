@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 from typing import Any
 
 import triton
@@ -19,11 +20,11 @@ from triton_dist.compiler import transport
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 
 MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "MEMBERS": (0, 1, 4), "trace": None}
-SUMMED = MOVED | {"output": "*bf16", "input": "*bf16"}
+SUMMED = MOVED | {"output": "*bf16", "input": "*bf16", "OP": "sum"}
 LARGE = {"barriers": "*i32", "BLOCK": 4096}
 SMALL = {"slots": "*i64", "BLOCK": 512}
 STAGED = {"memory": "*bf16", "part": "i32", "rounds": "i32", "PER_ROUND": 4, "SLOT": 16384}
-SUM_OF_WORDS = {"part": "i32", "DTYPE": tl.bfloat16, "PAIRS": True}
+SUM_OF_WORDS = {"part": "i32", "DTYPE": tl.bfloat16, "PER_WORD": 2, "OP": "sum"}
 PRODUCT = dict.fromkeys(("a", "b", "c"), "*bf16") | {
     "flags": "*i32",
     "MEMBERS": (0, 1, 4),
@@ -50,6 +51,23 @@ KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
 }
 
 
+def reduction(name: str, dtype: tl.dtype, op: str) -> dict[str, Any]:
+    """Arguments for a reduction of elements of ``dtype``, called ``name`` in signatures; small ones are words."""
+    elements = dict.fromkeys(("output", "input", "memory"), f"*{name}")
+    per_word = max(32 // dtype.primitive_bitwidth, 1)
+    return elements | {"OP": op, "DTYPE": dtype, "PER_WORD": per_word, "BLOCK": 32768 // dtype.primitive_bitwidth}
+
+
+REDUCTIONS = {
+    "sum of int8": reduction("i8", tl.int8, "sum"),
+    "max of uint8": reduction("u8", tl.uint8, "max"),
+    "min of int32": reduction("i32", tl.int32, "min"),
+    "sum of int64": reduction("i64", tl.int64, "sum"),
+    "avg of float64": reduction("fp64", tl.float64, "avg"),
+}
+REDUCTIONS_BY = {"_push": 8, "_direct": 8, "_two_shot": 8}  # their numbers of warps
+
+
 @triton.jit
 def traced(output, input, trace):
     began = clock(trace)
@@ -66,9 +84,10 @@ def ptx_of(
     kernel: Any, arguments: dict[str, Any], num_warps: int, *, num_stages: int = 3, architecture: int = 90
 ) -> str:
     chosen = {key: arguments[key] for key in kernel.arg_names}
-    signature = {key: value if isinstance(value, str) else "constexpr" for key, value in chosen.items()}
-    constants = {key: value for key, value in chosen.items() if not isinstance(value, str)}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, value in enumerate(chosen.values()) if isinstance(value, str)}
+    typed = {param.name for param in kernel.params if isinstance(chosen[param.name], str) and not param.is_constexpr}
+    signature = {key: value if key in typed else "constexpr" for key, value in chosen.items()}
+    constants = {key: value for key, value in chosen.items() if key not in typed}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, key in enumerate(chosen) if key in typed}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
     options = {"num_warps": num_warps, "num_stages": num_stages}
     ptx: str = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options).asm["ptx"]
@@ -81,6 +100,12 @@ if __name__ == "__main__":
             f"{module}.{name}": ptx_of(getattr(sys.modules[f"triton_dist.kernels.{module}"], name), *how)
             for (module, name), how in KERNELS.items()
         }
+        for (name, num_warps), (reduction, types) in product(REDUCTIONS_BY.items(), REDUCTIONS.items()):
+            how = SUMMED | LARGE | STAGED | types
+            if name == "_two_shot":
+                how |= SMALL | dict.fromkeys(("output", "input"), "*i32")
+            kernel = getattr(sys.modules["triton_dist.kernels.collectives.all_reduce"], name)
+            found[f"{name}, {reduction}"] = ptx_of(kernel, how, num_warps)
         for name, kernel, trace in (("traced", traced, "*i64"), ("off", traced, None), ("untraced", untraced, None)):
             found[name] = ptx_of(kernel, {"output": "*i32", "input": "*i32", "trace": trace}, 4)
         for (module, name), (types, num_warps) in KERNELS.items():

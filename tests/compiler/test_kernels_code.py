@@ -85,6 +85,15 @@ def test_what_is_staged_moves_16_bytes_at_a_time(ptx: dict[str, str], name: str)
     assert ptx[name].count("ld.global.v4.b32") >= 10 and ptx[name].count("st.global.v4.b32") >= 6
 
 
+@pytest.mark.parametrize("reduction", ["sum of int8", "max of uint8", "min of int32", "sum of int64", "avg of float64"])
+def test_reductions_of_other_types(ptx: dict[str, str], reduction: str) -> None:
+    for algorithm in ("_push", "_direct", "_two_shot"):
+        text = ptx[f"{algorithm}, {reduction}"]
+        assert re.search(r"st\.global\.(v4\.b32|v2\.b64)", text), "16 bytes at a time"
+        assert ".local" not in text
+        assert ".f32" not in text, "no float32 in between"
+
+
 @pytest.mark.parametrize("name", [*LARGE, *STAGED, *SMALL])
 def test_nothing_lies_in_local_memory(ptx: dict[str, str], name: str) -> None:
     assert ".local" not in ptx[name]

@@ -61,6 +61,12 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ProcessorBuilder):
         value = np.asarray(function(*(operand.data for operand in operands)))
         return interpreter.TensorHandle(value.astype(interpreter.numpy_dtype(kind), copy=False), kind)
 
+    def create_maxnumf(self, lhs: Any, rhs: Any) -> Any:
+        return self.binary_op(lhs, rhs, np.fmax)  # of a NaN and a number the number, as when compiled
+
+    def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
+        return self.binary_op(lhs, rhs, np.fmin)
+
     # ---- a program that sees again and again what it saw before waits for somebody: let that one run
 
     # `policy` is a cache modifier and an eviction policy in Triton 3.7 and 3.8, and one object in 3.9.

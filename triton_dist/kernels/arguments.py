@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 import triton.language as tl
 
+from triton_dist.kernels.collectives.reductions import OPS
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import LAZY, check_current_device, is_lazy
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
@@ -17,16 +18,25 @@ __all__ = [
     "check_op",
     "check_part",
     "check_tensors",
-    "count_sum_words",
+    "count_reduced_words",
     "need_symmetric",
-    "sum_words",
+    "reduced_words",
     "words",
 ]
 
-_TRITON_TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+_TRITON_TYPES = {
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+    torch.int8: tl.int8,
+    torch.uint8: tl.uint8,
+    torch.int32: tl.int32,
+    torch.int64: tl.int64,
+}
 
 REDUCIBLE = tuple(_TRITON_TYPES)
-"""What sums are made of; they are accumulated in float32."""
+"""What reductions are of."""
 
 
 def check_tensors(comm: Communicator, function: str, **tensors: torch.Tensor) -> None:
@@ -62,10 +72,12 @@ def check_part(
 
 
 def check_op(function: str, op: str, dtype: torch.dtype) -> None:
-    if op != "sum":
-        raise ValueError(f"{function}: op must be 'sum', got {op!r}")
-    if dtype not in REDUCIBLE:
-        raise ValueError(f"{function}: sums are of {', '.join(map(str, REDUCIBLE))}, got {dtype}")
+    """A reduction that is known, and of elements of ``dtype``."""
+    if op not in OPS:
+        raise ValueError(f"{function}: op must be {', '.join(map(repr, OPS))}, got {op!r}")
+    known = [known for known in REDUCIBLE if op != "avg" or known.is_floating_point]
+    if dtype not in known:
+        raise ValueError(f"{function}: {op} is of {', '.join(map(str, known))}, got {dtype}")
 
 
 def check_algorithm(function: str, algorithm: str, known: Sequence[str]) -> None:
@@ -97,18 +109,23 @@ def words(function: str, part_bytes: int, *tensors: torch.Tensor) -> list[torch.
     return [tensor.detach().reshape(-1).view(dtype) for tensor in tensors]
 
 
-def count_sum_words(part_elements: int, itemsize: int) -> int:
-    """How many words :func:`sum_words` makes of a part."""
-    return part_elements // 2 if _in_pairs(part_elements, itemsize) else part_elements
+def count_reduced_words(part_elements: int, itemsize: int) -> int:
+    """How many words :func:`reduced_words` makes of a part."""
+    return part_elements * itemsize // _word_bytes(part_elements, itemsize)
 
 
-def _in_pairs(part_elements: int, itemsize: int) -> bool:
-    return itemsize == 2 and part_elements % 2 == 0
+def _word_bytes(part_elements: int, itemsize: int) -> int:
+    """The size of the longest words, of up to 4 bytes, that part elements, or that elements are made of."""
+    return next(size for size in (4, 2, 1) if part_elements * itemsize % size == 0)
 
 
-def sum_words(function: str, part_elements: int, *tensors: torch.Tensor) -> tuple[list[torch.Tensor], tl.dtype, bool]:
-    """The tensors as words, each of one element or, if parts allow it, of two; the elements' type, and which it is."""
+def reduced_words(
+    function: str, part_elements: int, *tensors: torch.Tensor
+) -> tuple[list[torch.Tensor], tl.dtype, int]:
+    """The tensors as words of as many elements as parts allow; the elements' type, and how many of them a word holds.
+
+    An element of 8 bytes is two words, and a word holds one.
+    """
     itemsize = tensors[0].element_size()
-    pairs = _in_pairs(part_elements, itemsize)
-    moved = words(function, 4 if pairs else itemsize, *tensors)
-    return moved, _TRITON_TYPES[tensors[0].dtype], pairs
+    nbytes = _word_bytes(part_elements, itemsize)
+    return words(function, nbytes, *tensors), _TRITON_TYPES[tensors[0].dtype], max(nbytes // itemsize, 1)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 
 import triton_dist
-from ops.harness import check
+from ops.harness import check, rounds
 from triton_dist import World, kernels
 
 LARGEST = 3_000_000  # elements of a part
@@ -96,6 +96,69 @@ def _each(name: str) -> Callable[[World], None]:
 for name in kernels.__all__:
     if hasattr(sys.modules.get(f"triton_dist.kernels.collectives.{name}"), "_ALGORITHMS"):
         check(_each(name), gpu_only=True)
+
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTEGERS = (torch.int8, torch.uint8, torch.int32, torch.int64)
+
+
+def edges(numel: int, dtype: torch.dtype, world: World, pe: int) -> torch.Tensor:
+    """The least and greatest elements, -1, 0 and, of floats, NaN, in another order on every PE."""
+    if dtype.is_floating_point:
+        values = [0.0, 1.0, -1.0, 0.5, float("nan"), float("inf"), -float("inf")]
+    else:
+        least, greatest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        values = [least, least + 1, 0, 1, greatest - 1, greatest, *([-1, -128] if least else [128])]
+    order = torch.randint(len(values), (numel,), generator=torch.Generator().manual_seed(pe))
+    return torch.tensor(values, dtype=dtype)[order].to(world.device)
+
+
+def reduced(parts: list[torch.Tensor], op: str) -> torch.Tensor:
+    """What torch makes of all PEs' tensors: floats in float32 or float64, integers in their own type."""
+    dtype = parts[0].dtype
+    wide = dtype if not dtype.is_floating_point or dtype == torch.float64 else torch.float32
+    if op in ("sum", "avg"):
+        total = torch.stack(parts).to(wide).sum(0, dtype=wide)
+        return (total / len(parts) if op == "avg" else total).to(dtype)
+    combine = {"max": torch.fmax, "min": torch.fmin}[op]
+    total = parts[0]
+    for part in parts[1:]:
+        total = combine(total, part)
+    return total
+
+
+def _reducing(op: str) -> Callable[[World], None]:
+    def every_type(world: World) -> None:
+        """All types and algorithms, with elements at the edges of the type and sums that wrap around."""
+        wrong = []
+        for n, dtype in itertools.product((37, rounds(4096, 64), rounds(100_001, 300)), FLOATS + INTEGERS):
+            if op == "avg" and dtype in INTEGERS:
+                continue
+            everybody = [edges(n * world.n_pes, dtype, world, pe) for pe in range(world.n_pes)]
+            expected = reduced(everybody, op)
+            mine = expected.view(world.n_pes, n)[world.pe]
+            tensor, output = triton_dist.from_tensor(everybody[world.pe]), torch.empty_like(mine)
+            for name in ("reduce_scatter", "all_reduce"):
+                for algorithm in algorithms(name):
+                    if is_small(algorithm) and n * dtype.itemsize > SMALL:
+                        continue
+                    if name == "all_reduce":
+                        found = kernels.all_reduce(tensor, op, algorithm=algorithm)
+                    else:
+                        found = kernels.reduce_scatter(output, tensor, op, algorithm=algorithm)
+                    if not torch.allclose(found, expected if found is tensor else mine, rtol=0, atol=0, equal_nan=True):
+                        wrong.append(f"{name} of {n} {dtype} by {algorithm}")
+                    tensor.copy_(everybody[world.pe])
+            triton_dist.barrier_all()
+            triton_dist.free(tensor)
+        assert not wrong, f"{op}: {wrong}"
+
+    every_type.__name__ = f"kernels_reduce_{op}_of_every_type"
+    return every_type
+
+
+for op in ("sum", "max", "min", "avg"):
+    check(_reducing(op))
 
 
 @check(gpu_only=True)

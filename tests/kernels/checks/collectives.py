@@ -116,6 +116,92 @@ def check_sums_are_rounded_once(world: Any) -> None:
         triton_dist.free(tensor)
 
 
+REDUCED = (*SUMMED, torch.float64, torch.int8, torch.uint8, torch.int32, torch.int64)
+
+
+def edges(numel: int, dtype: torch.dtype, pe: int) -> torch.Tensor:
+    """The least and greatest elements, -1, 0 and what lies between, in another order on every PE."""
+    random = torch.Generator().manual_seed(pe)
+    if dtype.is_floating_point:
+        values = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, torch.nan, torch.inf, -torch.inf], dtype=dtype)
+    else:
+        least, greatest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        values = torch.tensor([least, least + 1, -1 % 256 if least == 0 else -1, 0, 1, greatest - 1, greatest])
+        # -0.0 of every type of float, which the sentinel protocol reserves, and numbers of LL exchanges.
+        words = [word for word in (-0x80000000, 0x8000, -0x7FFF8000, 2, 3) if least <= word <= greatest]
+        values = torch.cat([values, torch.tensor(words, dtype=torch.int64)]).to(dtype)
+    return values[torch.randint(0, len(values), (numel,), generator=random)]
+
+
+def reduced(parts: list[torch.Tensor], op: str) -> torch.Tensor:
+    """What torch makes of all PEs' tensors, in their own type if they are integers."""
+    dtype = parts[0].dtype
+    wide = dtype if not dtype.is_floating_point or dtype == torch.float64 else torch.float32
+    if op in ("sum", "avg"):
+        total = torch.stack(parts).to(wide).sum(0, dtype=wide)
+        return (total / len(parts) if op == "avg" else total).to(dtype)
+    combine = {"max": torch.fmax, "min": torch.fmin}[op]
+    total = parts[0]
+    for part in parts[1:]:
+        total = combine(total, part)
+    return total
+
+
+def equal(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """The same values; -0.0 is 0.0."""
+    assert found.dtype == expected.dtype
+    assert torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True), f"{found} is not {expected}"
+
+
+def check_every_type_is_reduced(world: Any) -> None:
+    everybody = range(world.n_pes)
+
+    @settings(together, max_examples=60)
+    @given(
+        SIZES,
+        st.sampled_from(REDUCED),
+        each("sum", "max", "min", "avg"),
+        each("one_shot", "two_shot", "push", "direct", "auto"),
+        st.booleans(),
+    )
+    def example(n: int, dtype: torch.dtype, op: str, algorithm: str, at_edges: bool) -> None:
+        if op == "avg" and not dtype.is_floating_point:
+            op = "sum"
+        small = algorithm in ("one_shot", "two_shot")
+        n = min(n, 1000) if small else n
+        of = edges if at_edges else numbers
+        tensor, look = guarded("input", n, dtype)
+        tensor.copy_(of(n, dtype, world.pe))
+        kernels.all_reduce(tensor, op, algorithm=algorithm)
+        equal(tensor, reduced([of(n, dtype, pe) for pe in everybody], op))
+        look()
+        input = of(n * world.n_pes, dtype, world.pe)
+        output, look = guarded("output", n, dtype)
+        kernels.reduce_scatter(output, input, op, algorithm="low_latency" if small else "auto" if at_edges else "push")
+        whole = reduced([of(n * world.n_pes, dtype, pe) for pe in everybody], op)
+        equal(output, whole.view(world.n_pes, n)[world.pe])
+        look()
+
+    example()
+
+
+def check_bytes_of_every_value(world: Any) -> None:
+    """Every pair of bytes, as one element or as parts of a word."""
+    for dtype in (torch.int8, torch.uint8):
+        first = torch.arange(256, dtype=torch.int64).repeat(256)
+        parts = [
+            (first if pe % 2 == 0 else first.view(256, 256).t().reshape(-1)) + pe // 2 for pe in range(world.n_pes)
+        ]
+        parts = [part.to(torch.uint8).view(dtype) for part in parts]
+        for op in ("sum", "max", "min"):
+            tensor = place("input", 1 << 16, dtype)
+            tensor.copy_(parts[world.pe])
+            triton_dist.barrier_all()
+            kernels.all_reduce(tensor, op, algorithm="two_shot")
+            same(tensor, reduced(parts, op))
+            triton_dist.barrier_all()
+
+
 def check_all_to_all(world: Any) -> None:
     @together
     @given(SIZES, st.sampled_from(MOVED), each("low_latency", "push", "copy_engine", "auto"))
@@ -197,10 +283,12 @@ def check_mistakes(world: Any) -> None:
         kernels.all_gather(symmetric, small.half())
     with raises(ValueError, "input must be contiguous, .*strides"):
         kernels.all_to_all(symmetric, torch.zeros(8 * n, 2)[:, 0])
-    with raises(ValueError, "op must be 'sum', got 'max'"):
-        kernels.all_reduce(small, "max")
-    with raises(ValueError, "sums are of torch.float16, .* got torch.int64"):
-        kernels.all_reduce(torch.zeros(8, dtype=torch.int64))
+    with raises(ValueError, "all_reduce: op must be 'sum', 'max', 'min', 'avg', got 'prod'"):
+        kernels.all_reduce(small, "prod")
+    with raises(ValueError, "sum is of torch.float16, .*torch.uint8, torch.int32, torch.int64, got torch.int16"):
+        kernels.all_reduce(torch.zeros(8, dtype=torch.int16))
+    with raises(ValueError, "reduce_scatter: avg is of torch.float16, .*, torch.float64, got torch.int64"):
+        kernels.reduce_scatter(small.long(), symmetric.long(), "avg")
     with raises(ValueError, "algorithm must be auto, low_latency, push, got 'ring'"):
         kernels.reduce_scatter(small, symmetric, algorithm="ring")
     with raises(ValueError, rf"root {n} is out of range \[0, {n}\)"):

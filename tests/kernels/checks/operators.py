@@ -132,6 +132,33 @@ def check_collectives_and_their_gradients(world: Any) -> None:
     same(mine.grad, torch.cat([whole(2 * n, 3, seed=pe).chunk(n)[world.pe] for pe in range(n)]))
 
 
+def check_reduce_ops_and_their_gradients(world: Any) -> None:
+    n = world.n_pes
+    inputs = [leaf(whole(2 * n, 3, seed=pe)) for pe in range(n)]
+    stacked = torch.stack(inputs)
+    for op, expected in (("max", stacked.amax(0)), ("min", stacked.amin(0)), ("avg", stacked.mean(0))):
+        mine = leaf(inputs[world.pe])
+        found, mine_too = functional.all_reduce(mine, op), leaf(mine)
+        same(found, expected)
+        scattered = functional.reduce_scatter(mine_too, op)
+        same(scattered, part(expected, 0, world))
+        if op == "avg":
+            weighted(found, world.pe).backward()
+            same(mine.grad, sum(whole(2 * n, 3, seed=pe) for pe in range(n)) / n)
+            weighted(scattered, world.pe).backward()
+            same(mine_too.grad, torch.cat([whole(2, 3, seed=pe) for pe in range(n)]) / n)
+            mine = leaf(mine)
+            weighted(functional.all_reduce(mine, op, reduce_grad=False)).backward()
+            same(mine.grad, whole(2 * n, 3, seed=9) / n)
+        else:
+            for result in (found, scattered):
+                with raises(RuntimeError, f"{op} has no gradient"):
+                    result.sum().backward()
+    integers = [torch.tensor([-(2**63), -1, 2**62, pe]) for pe in range(n)]
+    assert torch.equal(functional.all_reduce(integers[world.pe]), torch.stack(integers).sum(0))
+    assert torch.equal(functional.all_reduce(integers[world.pe].char(), "max"), torch.stack(integers).char().amax(0))
+
+
 def check_sizes_of_all_kinds(world: Any) -> None:
     """One element, none, primes, odd bytes, and more than goes through slots, one after the other in one workspace."""
     n = world.n_pes
@@ -356,10 +383,10 @@ def check_mistakes(world: Any) -> None:
         functional.all_gather_gemm(a, b, 1)
     with raises(ValueError, "gemm_reduce_scatter: reduce_op must be 'sum', got 'avg'"):
         functional.gemm_reduce_scatter(a, b, "avg")
-    with raises(ValueError, "reduce_scatter: op must be 'sum', got 'max'"):
-        functional.reduce_scatter(a, "max")
-    with raises(ValueError, "sums are of .*, got torch.int64"):
-        functional.all_reduce(a.long())
+    with raises(ValueError, "reduce_scatter: op must be 'sum', 'max', 'min', 'avg', got 'prod'"):
+        functional.reduce_scatter(a, "prod")
+    with raises(ValueError, "all_reduce: sum is of .*, got torch.int16"):
+        functional.all_reduce(a.short())
     with raises(ValueError, "a is of torch.float32, and b of torch.bfloat16"):
         functional.gemm_all_reduce(a, b.bfloat16())
     with raises(ValueError, "no elements"):

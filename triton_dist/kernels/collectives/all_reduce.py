@@ -1,4 +1,4 @@
-"""All-reduce: every PE gets the sum of all tensors, accumulated in float32 and rounded once; the same bits on all PEs.
+"""All-reduce: every PE gets the sum, max, min or avg of all tensors, rounded once; the same bits on all PEs.
 
 ``one_shot``, for the smallest: every PE sends all of its tensor to all PEs by the LL protocol and reduces what it
 receives; one latency. ``two_shot``, for those a little larger: PE i reduces chunk i only and sends the sum to all; two
@@ -21,21 +21,21 @@ from triton_dist.kernels.arguments import (
     check_algorithm,
     check_op,
     check_tensors,
-    count_sum_words,
+    count_reduced_words,
     need_symmetric,
-    sum_words,
+    reduced_words,
 )
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.reductions import begin, combine, finish, reduce_words, widen
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
     plan,
     push_round,
+    reduce_block,
     staging,
     staging_barriers,
-    sum_of_block,
 )
-from triton_dist.kernels.collectives.sums import sum_of_rows
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import barrier
@@ -61,7 +61,16 @@ __all__ = ["all_reduce"]
 
 @triton.jit
 def _one_shot(
-    output, input, slots, trace, n, MEMBERS: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+    output,
+    input,
+    slots,
+    trace,
+    n,
+    MEMBERS: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PER_WORD: tl.constexpr,
+    OP: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
@@ -72,7 +81,7 @@ def _one_shot(
     for i in tl.static_range(1, N_PES + 1):
         send(slice, number, words, (my_rank(MEMBERS) + i) % N_PES, MEMBERS)
     record_event(trace, SEND, 0, began)
-    total = sum_of_rows(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PAIRS)
+    total = reduce_words(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PER_WORD, OP)
     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     exchange_end(slice, number)
 
@@ -87,7 +96,8 @@ def _two_shot(
     part,
     MEMBERS: tl.constexpr,
     DTYPE: tl.constexpr,
-    PAIRS: tl.constexpr,
+    PER_WORD: tl.constexpr,
+    OP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     N_PES: tl.constexpr = group_size(MEMBERS)
@@ -100,7 +110,7 @@ def _two_shot(
     there = (ranks < N_PES) & (offsets < part)[None, :] & (places < n)
     send_rows(slice, number, tl.load(input + places, mask=there, other=0).to(tl.int32), MEMBERS)
     record_event(trace, SEND, 0, began)
-    total = sum_of_rows(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PAIRS)
+    total = reduce_words(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PER_WORD, OP)
     began = clock(trace)
     number = next_number(number)
     for i in tl.static_range(1, N_PES + 1):
@@ -111,18 +121,19 @@ def _two_shot(
 
 
 @triton.jit
-def _load_sum(ptr, offsets, mask, MEMBERS: tl.constexpr):
-    """The sum over all PEs of a block of a symmetric tensor, in float32, this PE's own added last."""
+def _load_reduced(ptr, offsets, mask, MEMBERS: tl.constexpr, OP: tl.constexpr):
+    """The reduction over all PEs of a block of a symmetric tensor, with this PE's own elements last."""
     N_PES: tl.constexpr = group_size(MEMBERS)
     me = my_rank(MEMBERS)
-    total = tl.zeros(offsets.shape, tl.float32)
+    total = begin(offsets.shape, ptr.dtype.element_ty, OP)
     for i in tl.static_range(1, N_PES + 1):
-        total += tl.load(at_rank(ptr, (me + i) % N_PES, MEMBERS) + offsets, mask=mask).to(tl.float32)
-    return total
+        there = at_rank(ptr, (me + i) % N_PES, MEMBERS)
+        total = combine(total, widen(tl.load(there + offsets, mask=mask)), OP)
+    return finish(total, OP, N_PES)
 
 
 @triton.jit
-def _direct(output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def _direct(output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
@@ -133,7 +144,7 @@ def _direct(output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, BLOC
     for block in range(program, whole, tl.num_programs(0)):
         began = clock(trace)
         offsets = block * BLOCK + tl.arange(0, BLOCK)
-        total = _load_sum(input + start, offsets, None, MEMBERS).to(output.dtype.element_ty)
+        total = _load_reduced(input + start, offsets, None, MEMBERS, OP).to(output.dtype.element_ty)
         record_event(trace, COMPUTE, block, began)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
@@ -142,7 +153,7 @@ def _direct(output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, BLOC
     if program == whole % tl.num_programs(0):  # the rest, less than a block
         began = clock(trace)
         offsets = whole * BLOCK + tl.arange(0, BLOCK)
-        total = _load_sum(input + start, offsets, offsets < mine, MEMBERS).to(output.dtype.element_ty)
+        total = _load_reduced(input + start, offsets, offsets < mine, MEMBERS, OP).to(output.dtype.element_ty)
         record_event(trace, COMPUTE, whole, began)
         began = clock(trace)
         for i in tl.static_range(1, N_PES + 1):
@@ -162,6 +173,7 @@ def _push(
     part,
     rounds,
     MEMBERS: tl.constexpr,
+    OP: tl.constexpr,
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
@@ -182,16 +194,16 @@ def _push(
                 block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
                 offsets = block * BLOCK + tl.arange(0, BLOCK)
                 if (block + 1) * BLOCK <= tl.minimum(n - start, part):
-                    total = sum_of_block(
-                        memory, half + round - 1, input + start, j, offsets, None, MEMBERS, BLOCK, SLOT
+                    total = reduce_block(
+                        memory, half + round - 1, input + start, j, offsets, None, MEMBERS, OP, BLOCK, SLOT
                     )
                     for i in tl.static_range(1, N_PES + 1):
                         there = at_rank(output + start, (me + i) % N_PES, MEMBERS)
                         tl.store(there + offsets, total.to(output.dtype.element_ty))
                 else:
                     used = (offsets < part) & (start + offsets < n)
-                    total = sum_of_block(
-                        memory, half + round - 1, input + start, j, offsets, used, MEMBERS, BLOCK, SLOT
+                    total = reduce_block(
+                        memory, half + round - 1, input + start, j, offsets, used, MEMBERS, OP, BLOCK, SLOT
                     )
                     for i in tl.static_range(1, N_PES + 1):
                         there = at_rank(output + start, (me + i) % N_PES, MEMBERS)
@@ -209,11 +221,12 @@ def all_reduce(
     algorithm: str = "auto",
     group: Any = None,
 ) -> torch.Tensor:
-    """The sum of every PE's ``tensor``, in ``out``, or in place.
+    """The sum, maximum, minimum or average of every PE's ``tensor``, in ``out``, or in place.
 
     Args:
-        tensor: float16, bfloat16 or float32.
-        op: ``"sum"``.
+        tensor: float16, bfloat16, float32, float64, int8, uint8, int32 or int64.
+        op: ``"sum"``, ``"max"``, ``"min"`` or, of floats, ``"avg"``. Sums of integers wrap around. Of a NaN and a
+            number ``max`` and ``min`` return the number, as NCCL does.
         out: like ``tensor``, which it may not overlap; by default the result replaces ``tensor``.
         algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``push``, for which
             ``out`` must be symmetric; ``direct``, for which both must; or ``auto``.
@@ -239,9 +252,9 @@ def all_reduce(
                 need_symmetric(comm, "all_reduce", algorithm, out=out)
             if algorithm == "direct":
                 need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
-            comm.compare("all_reduce", tensor.shape, tensor.dtype, algorithm)
-            made = _ALGORITHMS[algorithm](comm, out, tensor)
-            prepared.keep(signature, made, "all_reduce", tensor.shape, tensor.dtype, algorithm)
+            comm.compare("all_reduce", tensor.shape, tensor.dtype, op, algorithm)
+            made = _ALGORITHMS[algorithm](comm, out, tensor, op)
+            prepared.keep(signature, made, "all_reduce", tensor.shape, tensor.dtype, op, algorithm)
         return out
 
 
@@ -250,7 +263,7 @@ def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> st
     nbytes = input.numel() * input.element_size()
     share = nbytes / n_pes * (n_pes - 1)
     estimates = {}
-    words = count_sum_words(input.numel(), input.element_size())
+    words = count_reduced_words(input.numel(), input.element_size())
     if fits(words, n_pes):
         estimates["one_shot"] = model.low_latency(nbytes * (n_pes - 1))
     if fits(_part(words, n_pes), n_pes):
@@ -263,10 +276,16 @@ def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> st
 
 
 def one_shot(
-    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    op: str = "sum",
+    *,
+    block: int = 0,
+    num_warps: int = 0,
 ) -> Launch | None:
     n_pes = comm.n_pes
-    (to, source), dtype, pairs = sum_words("all_reduce", input.numel(), output, input)
+    (to, source), dtype, per_word = reduced_words("all_reduce", input.numel(), output, input)
     n = source.numel()
     if not fits(n, n_pes):
         raise ValueError(f"all_reduce: {n} words are too many for algorithm one_shot")
@@ -282,17 +301,24 @@ def one_shot(
         n,
         comm.members,
         dtype,
-        pairs,
+        per_word,
+        op,
         block,
         num_warps=num_warps or warps_of(block),
     )
 
 
 def two_shot(
-    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    op: str = "sum",
+    *,
+    block: int = 0,
+    num_warps: int = 0,
 ) -> Launch | None:
     n_pes = comm.n_pes
-    (to, source), dtype, pairs = sum_words("all_reduce", input.numel(), output, input)
+    (to, source), dtype, per_word = reduced_words("all_reduce", input.numel(), output, input)
     n = source.numel()
     part = _part(n, n_pes)
     if not fits(part, n_pes):
@@ -310,7 +336,8 @@ def two_shot(
         part,
         comm.members,
         dtype,
-        pairs,
+        per_word,
+        op,
         block,
         num_warps=num_warps or warps_of(block),
     )
@@ -320,6 +347,7 @@ def direct(
     comm: Communicator,
     output: torch.Tensor,
     input: torch.Tensor,
+    op: str = "sum",
     *,
     programs: int = 0,
     block: int = 0,
@@ -339,13 +367,14 @@ def direct(
         n,
         part,
         comm.members,
+        op,
         block,
         num_warps=num_warps,
     )
 
 
 def push(
-    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 8, **tuning: int
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, num_warps: int = 8, **tuning: int
 ) -> Launch | None:
     n, n_pes = input.numel(), comm.n_pes
     part = _part(n, n_pes)
@@ -361,6 +390,7 @@ def push(
         part,
         cut.rounds,
         comm.members,
+        op,
         cut.block,
         cut.per_round,
         cut.slot,

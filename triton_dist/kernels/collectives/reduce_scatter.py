@@ -1,4 +1,4 @@
-"""Reduce-scatter: PE i gets the sum over PEs of chunk i. Sums are accumulated in float32 and rounded once.
+"""Reduce-scatter: PE i gets the sum, max, min or avg over PEs of chunk i, rounded once.
 
 ``low_latency``, for small inputs: every PE sends chunk i to PE i by the LL protocol. ``push``, for larger ones: every
 program stores blocks of chunk i to PE i's staging memory; a barrier; then each PE reduces what it has received. No
@@ -19,20 +19,20 @@ from triton_dist.kernels.arguments import (
     check_op,
     check_part,
     check_tensors,
-    count_sum_words,
-    sum_words,
+    count_reduced_words,
+    reduced_words,
 )
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.reductions import reduce_words
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
     plan,
     push_round,
+    reduce_block,
     staging,
     staging_barriers,
-    sum_of_block,
 )
-from triton_dist.kernels.collectives.sums import sum_of_rows
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import barrier
@@ -55,7 +55,16 @@ __all__ = ["reduce_scatter"]
 
 @triton.jit
 def _exchange(
-    output, input, slots, trace, n, MEMBERS: tl.constexpr, DTYPE: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr
+    output,
+    input,
+    slots,
+    trace,
+    n,
+    MEMBERS: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PER_WORD: tl.constexpr,
+    OP: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
@@ -67,7 +76,7 @@ def _exchange(
     words = tl.load(input + ranks.to(tl.int64) * n + offsets[None, :], mask=there, other=0).to(tl.int32)
     send_rows(slice, number, words, MEMBERS)
     record_event(trace, SEND, 0, began)
-    total = sum_of_rows(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PAIRS)
+    total = reduce_words(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PER_WORD, OP)
     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
     exchange_end(slice, number)
 
@@ -82,6 +91,7 @@ def _push(
     part,
     rounds,
     MEMBERS: tl.constexpr,
+    OP: tl.constexpr,
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
@@ -101,11 +111,11 @@ def _push(
                 block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
                 offsets = block * BLOCK + tl.arange(0, BLOCK)
                 if (block + 1) * BLOCK <= part:
-                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, None, MEMBERS, BLOCK, SLOT)
+                    total = reduce_block(memory, half + round - 1, mine, j, offsets, None, MEMBERS, OP, BLOCK, SLOT)
                     tl.store(output + offsets, total.to(output.dtype.element_ty))
                 else:
                     there = offsets < part
-                    total = sum_of_block(memory, half + round - 1, mine, j, offsets, there, MEMBERS, BLOCK, SLOT)
+                    total = reduce_block(memory, half + round - 1, mine, j, offsets, there, MEMBERS, OP, BLOCK, SLOT)
                     tl.store(output + offsets, total.to(output.dtype.element_ty), mask=there)
             record_event(trace, COMPUTE, round - 1, began)
         if round < rounds:
@@ -116,12 +126,12 @@ def _push(
 def reduce_scatter(
     output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, algorithm: str = "auto", group: Any = None
 ) -> torch.Tensor:
-    """The sum over all PEs of chunk ``my_pe()`` of their ``input``, in ``output``.
+    """The sum, maximum, minimum or average over all PEs of chunk ``my_pe()`` of their ``input``, in ``output``.
 
     Args:
-        output: float16, bfloat16 or float32; it may not overlap ``input``.
+        output: float16, bfloat16, float32, float64, int8, uint8, int32 or int64; it may not overlap ``input``.
         input: with ``n_pes`` times the elements of ``output`` and its dtype. Neither need be symmetric.
-        op: ``"sum"``.
+        op: ``"sum"``, ``"max"``, ``"min"`` or ``"avg"``, as of :func:`~triton_dist.kernels.all_reduce`.
         algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push`` or ``auto``.
 
     Returns:
@@ -139,9 +149,9 @@ def reduce_scatter(
         if output.numel():
             if algorithm == "auto":
                 algorithm = _choose(comm, output)
-            comm.compare("reduce_scatter", output.shape, output.dtype, algorithm)
-            made = _ALGORITHMS[algorithm](comm, output, input)
-            prepared.keep(signature, made, "reduce_scatter", output.shape, output.dtype, algorithm)
+            comm.compare("reduce_scatter", output.shape, output.dtype, op, algorithm)
+            made = _ALGORITHMS[algorithm](comm, output, input, op)
+            prepared.keep(signature, made, "reduce_scatter", output.shape, output.dtype, op, algorithm)
         return output
 
 
@@ -149,16 +159,22 @@ def _choose(comm: Communicator, output: torch.Tensor) -> str:
     n_pes = comm.n_pes
     nbytes = output.numel() * output.element_size()
     estimates = {"push": model.staged(nbytes * (n_pes - 1), barriers=1)}
-    if fits(count_sum_words(output.numel(), output.element_size()), n_pes):
+    if fits(count_reduced_words(output.numel(), output.element_size()), n_pes):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
     return model.fastest(estimates)
 
 
 def low_latency(
-    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    op: str = "sum",
+    *,
+    block: int = 0,
+    num_warps: int = 0,
 ) -> Launch | None:
     n_pes = comm.n_pes
-    (to, source), dtype, pairs = sum_words("reduce_scatter", output.numel(), output, input)
+    (to, source), dtype, per_word = reduced_words("reduce_scatter", output.numel(), output, input)
     n = to.numel()
     if not fits(n, n_pes):
         raise ValueError(f"reduce_scatter: {n} words are too many for algorithm low_latency")
@@ -174,14 +190,21 @@ def low_latency(
         n,
         comm.members,
         dtype,
-        pairs,
+        per_word,
+        op,
         block,
         num_warps=num_warps or warps_of(block),
     )
 
 
 def push(
-    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, num_warps: int = 16, **tuning: int
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    op: str = "sum",
+    *,
+    num_warps: int = 16,
+    **tuning: int,
 ) -> Launch | None:
     part, n_pes = output.numel(), comm.n_pes
     cut = plan(part, n_pes, output.element_size(), **{"block_bytes": 8192} | tuning)
@@ -195,6 +218,7 @@ def push(
         part,
         cut.rounds,
         comm.members,
+        op,
         cut.block,
         cut.per_round,
         cut.slot,

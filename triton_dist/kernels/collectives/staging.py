@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 import triton_dist
+from triton_dist.kernels.collectives.reductions import combine, finish, widen
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.barrier import ROW
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
@@ -27,9 +28,9 @@ __all__ = [
     "barrier_epoch",
     "plan",
     "push_round",
+    "reduce_block",
     "staging",
     "staging_barriers",
-    "sum_of_block",
 ]
 
 STAGING_PROGRAMS = 128
@@ -124,12 +125,24 @@ def push_round(
 
 
 @triton.jit
-def sum_of_block(memory, half, input, j, offsets, mask, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, SLOT: tl.constexpr):
-    """The sum in float32 of block ``j`` of a round: what the others have stored here, and ``input`` at ``offsets``."""
+def reduce_block(
+    memory,
+    half,
+    input,
+    j,
+    offsets,
+    mask,
+    MEMBERS: tl.constexpr,
+    OP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SLOT: tl.constexpr,
+):
+    """The reduction of block ``j`` of a round: of what the others have stored here, and of ``input`` at ``offsets``."""
     N_PES: tl.constexpr = group_size(MEMBERS)
     me = my_rank(MEMBERS)
     places = j * BLOCK + tl.arange(0, BLOCK)
-    total = tl.load(input + offsets, mask=mask).to(tl.float32)
+    total = widen(tl.load(input + offsets, mask=mask))
     for i in tl.static_range(1, N_PES):
-        total += tl.load(_slot(memory, half, (me + i) % N_PES, MEMBERS, SLOT) + places, mask=mask).to(tl.float32)
-    return total
+        there = _slot(memory, half, (me + i) % N_PES, MEMBERS, SLOT)
+        total = combine(total, widen(tl.load(there + places, mask=mask)), OP)
+    return finish(total, OP, N_PES)

@@ -66,8 +66,9 @@ def reduce_scatter(
     """This PE's part, along ``scatter_dim``, of the sum of all PEs' ``input``. Its backward is :func:`all_gather`.
 
     Args:
-        input: float16, bfloat16 or float32; its dimension ``scatter_dim`` is a multiple of the number of PEs.
-        reduce_op: ``"sum"``.
+        input: of a dtype that :func:`triton_dist.kernels.all_reduce` takes; its dimension ``scatter_dim`` is a multiple
+            of the number of PEs.
+        reduce_op: ``"sum"``, ``"avg"``, ``"max"`` or ``"min"``; the last two have no gradient.
         algorithm: as of :func:`triton_dist.kernels.reduce_scatter`.
 
     Raises: as :func:`all_gather`.
@@ -88,8 +89,8 @@ def all_reduce(
     """The sum of all PEs' ``input``; all PEs get the same bits. Its backward is an all-reduce, too.
 
     Args:
-        input: float16, bfloat16 or float32.
-        reduce_op: ``"sum"``.
+        input: of a dtype that :func:`triton_dist.kernels.all_reduce` takes.
+        reduce_op: ``"sum"``, ``"avg"``, ``"max"`` or ``"min"``; the last two have no gradient.
         reduce_grad: whether the backward sums the gradients of all PEs. False if what follows is computed by all PEs
             alike, so that each has the whole gradient already.
         algorithm: as of :func:`triton_dist.kernels.all_reduce`.

@@ -51,6 +51,11 @@ def _into(
         out.copy_(staged)
 
 
+def _need_gradient(name: str, reduce_op: str) -> None:
+    if reduce_op not in ("sum", "avg"):
+        raise RuntimeError(f"{name}: {reduce_op} has no gradient; call it with a tensor that requires none (detach())")
+
+
 # ---- all-gather
 
 
@@ -115,7 +120,7 @@ def _reduce_scatter(
     out: torch.Tensor = _reduce_scatter_fake(input, reduce_op, scatter_dim, group_size, group_name, algorithm)
     comm = group.communicator("reduce_scatter", group_size, group_name)
     scattering.reduce_scatter(
-        out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), algorithm=algorithm, group=comm
+        out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), reduce_op, algorithm=algorithm, group=comm
     )
     return out
 
@@ -137,11 +142,18 @@ def _reduce_scatter_fake(
     return input.new_empty([input.shape[scatter_dim] // group_size, *shape]).movedim(0, scatter_dim)
 
 
+def _reduce_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.reduce_op, ctx.where = inputs[1], inputs[2:5]
+
+
 def _reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    _need_gradient("reduce_scatter", ctx.reduce_op)
+    if ctx.reduce_op == "avg":
+        grad = grad / ctx.where[1]
     return _ops.all_gather(grad, *ctx.where), None, None, None, None, None
 
 
-_reduce_scatter.register_autograd(_reduce_scatter_backward, setup_context=_keep_where)
+_reduce_scatter.register_autograd(_reduce_scatter_backward, setup_context=_reduce_scatter_setup)
 
 
 # ---- all-reduce
@@ -166,7 +178,7 @@ def _all_reduce(
     source = input.contiguous()
 
     def run(to: torch.Tensor) -> None:
-        reducing.all_reduce(source, out=to, algorithm=algorithm, group=comm)
+        reducing.all_reduce(source, reduce_op, out=to, algorithm=algorithm, group=comm)
 
     _into(comm, "all_reduce", algorithm, source.numel() * source.element_size(), out, run)
     return out
@@ -187,12 +199,15 @@ def _all_reduce_fake(
 
 
 def _all_reduce_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    ctx.where, ctx.reduce_grad = inputs[2:4], inputs[4]
+    ctx.reduce_op, ctx.where, ctx.reduce_grad = inputs[1], inputs[2:4], inputs[4]
 
 
 def _all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    _need_gradient("all_reduce", ctx.reduce_op)
     if ctx.reduce_grad:
-        grad = _ops.all_reduce(grad, "sum", *ctx.where)
+        grad = _ops.all_reduce(grad, ctx.reduce_op, *ctx.where)
+    elif ctx.reduce_op == "avg":
+        grad = grad / ctx.where[0]
     return grad, None, None, None, None, None
 
 

@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 
 import triton_dist
-from triton_dist.kernels.collectives.sums import elements_of, sum_of_rows, words_of
+from triton_dist.kernels.collectives.reductions import reduce_words
+from triton_dist.kernels.collectives.sums import elements_of, words_of
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
@@ -108,8 +109,9 @@ def _exchange(
     send(there, words_of(total.reshape([PES, ROWS // PES * COLUMNS]), DTYPE), exist, DTYPE)
     record_event(trace, SEND, tile, began)
     clear(here + previous, exist)
-    PAIRS: tl.constexpr = not (DTYPE == tl.float32)  # noqa: SIM201, SIM300
-    summed = sum_of_rows(receive(here, slot, MEMBERS, DTYPE, trace, tile), N_PES, DTYPE, PAIRS).reshape([1, WORDS])
+    PER_WORD: tl.constexpr = 32 // DTYPE.primitive_bitwidth
+    received = receive(here, slot, MEMBERS, DTYPE, trace, tile)
+    summed = reduce_words(received, N_PES, DTYPE, PER_WORD, "sum").reshape([1, WORDS])
     if TO_ALL:
         second = SLOTS * N_PES * WORDS
         began = clock(trace)
