@@ -175,6 +175,7 @@ def interpret(how: Interpretation, *, compilable: bool = False) -> None:
     stock.interpreter_builder.options = dataclasses.replace(stock.interpreter_builder.options, sanitize_overflow=False)
     stock._get_np_dtype = _remembering(stock._get_np_dtype)
     stock.ReduceOps.generic_reduce = _combining(stock.ReduceOps.generic_reduce)
+    stock.ReduceOps.min_max = _without_warnings(stock.ReduceOps.min_max)
     stock.ScanOps.generic_scan = _combining(stock.ScanOps.generic_scan)
     stock.ReduceScanOpInterface.apply = how.reducing(stock.ReduceScanOpInterface.apply)
 
@@ -219,6 +220,16 @@ def _call(self: stock.InterpretedFunction, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
     patch.extend(self.fn.__globals__)
     return self.rewrite()(*args, **kwargs)
+
+
+def _without_warnings(method: Callable[..., Any]) -> Callable[..., Any]:
+    """``min_max``, silent where all elements are NaN, as a GPU is."""
+    silent = {np.nanmax: np.fmax.reduce, np.nanmin: np.fmin.reduce}
+
+    def call(self: Any, input: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+        return method(self, input, silent.get(val_reduce_op, val_reduce_op), idx_reduce_op)
+
+    return call
 
 
 def _combining(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -183,6 +184,21 @@ def check_every_type_is_reduced(world: Any) -> None:
         look()
 
     example()
+
+
+def check_nan(world: Any) -> None:
+    """Of a NaN and a number the number; of NaNs a NaN, and no warning."""
+    mine = [torch.nan, torch.nan if world.pe else 1.0, 2.0 if world.pe else torch.nan, -0.0] * 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for algorithm in ("one_shot", "two_shot", "push", "direct"):
+            for op in ("max", "min"):
+                tensor = triton_dist.from_tensor(torch.tensor(mine))
+                found = kernels.all_reduce(tensor, op, algorithm=algorithm).view(8, 4)
+                expected = torch.tensor([torch.nan, 1.0, 2.0 if world.n_pes > 1 else torch.nan, 0.0])
+                equal(found, expected.expand(8, 4))
+                triton_dist.barrier_all()
+                triton_dist.free(tensor)
 
 
 def check_bytes_of_every_value(world: Any) -> None:
