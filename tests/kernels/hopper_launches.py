@@ -55,7 +55,7 @@ def replace_the_gpu() -> None:
     GluonJITFunction.__getitem__ = compile_only
     launch.current_world = lambda: SimpleNamespace(device=torch.device("cpu"))
     launch.claim = lambda *what: None  # no trace
-    portable.programs = lambda: 132
+    portable.programs = lambda sm_margin=0: 132 - sm_margin
     all_gather_gemm.side_stream = lambda comm: nullcontext(None)
     for name in ("wait_value", "write_value", "copy"):
         setattr(all_gather_gemm.streams, name, lambda *arguments: None)
@@ -68,10 +68,19 @@ def launch_all(pe: int) -> None:
     local_gemm.run(local_gemm.make_plan(comm, a, c), a, b, c, None)
     gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c), a, b, c, None)
     gemm_all_scatter_comm_programs.run(gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16), 16, a, b, c, None)
-    chunked = copy_engine._make_plan(comm, a, c)
+    chunked = copy_engine._make_plan(comm, a, c, 132)
     gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, a, b, c, None)
     all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:2048], c, LARGE), a[:2048], a, b, c, None)
     gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, c), a, b, c[:2048], c, None)
+    for plan in (
+        local_gemm.make_plan(comm, a, c, 20),
+        gemm_all_scatter.make_plan(comm, a, c, 20),
+        gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16, 20),
+        all_gather_gemm.make_plan(comm, a[:2048], c, LARGE, 20),
+        gemm_reduce_scatter.make_plan(comm, a, c, 20),
+        gemm_all_reduce.make_plan(comm, a, c, 20),
+    ):
+        assert plan.grid == (112,), f"{plan.name}: {plan.grid} programs leave fewer than 20 SMs"
     gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, fp8_a, c), fp8_a, fp8_b, c, c, torch.ones(1))
 
 

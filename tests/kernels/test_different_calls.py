@@ -18,6 +18,8 @@ CALLS = {
     "shape": "kernels.all_reduce(torch.ones(8 + world.pe // 3), group=group)",
     "dtype": "kernels.all_reduce(torch.ones(8, dtype=torch.bfloat16 if world.pe == 3 else torch.float32), group=group)",
     "algorithm": "kernels.all_reduce(torch.ones(8), algorithm=('two_shot', 'one_shot')[world.pe // 3], group=group)",
+    "op": "kernels.all_reduce(torch.ones(8), ('sum', 'max')[world.pe // 3], group=group)",
+    "margin": "kernels.all_reduce(torch.ones(8), sm_margin=world.pe // 3, group=group)",
     "function": "kernels.broadcast(torch.ones(8), group=group) if world.pe == 3 else"
     " kernels.all_reduce(torch.ones(8), group=group)",
     "gemm": "kernels.gemm_reduce_scatter(torch.ones(4, 2 + world.pe // 3), torch.ones(2 + world.pe // 3, 4),"

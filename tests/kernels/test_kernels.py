@@ -26,6 +26,7 @@ RUNS = {
     "deep_ep.py": (2,),
     "norms.py": (3,),
     "decode.py": (3,),
+    "sm_margin.py": (3,),
     "tracing.py": (3,),
     "operators.py": (3,),
     "tensor_parallel.py": (2,),

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 import torch
 
+import triton_dist
 from triton_dist import triton_api
 from triton_dist.world.current import current_world
 
-__all__ = ["LAZY", "Gpu", "check_current_device", "gpu", "is_lazy"]
+__all__ = ["LAZY", "NO_LIMIT", "Gpu", "check_current_device", "check_sm_margin", "gpu", "is_lazy", "sms"]
+
+NO_LIMIT = 1 << 30
+"""Of programs that a kernel may have."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,26 @@ LAZY = (
 def is_lazy(tensor: torch.Tensor) -> bool:
     """Whether the elements are the conjugates, or the negatives, of what lies in memory, where kernels find them."""
     return bool(tensor.is_conj() or tensor.is_neg())
+
+
+def sms() -> int:
+    """The number of SMs of this PE's GPU; 4 in the CPU world."""
+    return 4 if triton_dist.kind() == "cpu" else gpu().multiprocessors
+
+
+def check_sm_margin(function: str, sm_margin: int) -> int:
+    """How many programs a kernel may have that leaves ``sm_margin`` SMs to others; ``NO_LIMIT`` if that is 0.
+
+    Raises:
+        TypeError, ValueError: it is no integer; it leaves no SM to the kernel.
+    """
+    if type(sm_margin) is not int:
+        raise TypeError(f"{function}: sm_margin must be an int, got {type(sm_margin).__name__}")
+    if sm_margin == 0:
+        return NO_LIMIT
+    if not 0 <= sm_margin < sms():
+        raise ValueError(f"{function}: sm_margin must be in [0, {sms()}), got {sm_margin}")
+    return sms() - sm_margin
 
 
 def check_current_device(function: str) -> None:

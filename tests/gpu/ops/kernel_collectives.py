@@ -11,6 +11,7 @@ import torch
 import triton_dist
 from ops.harness import check, rounds
 from triton_dist import World, kernels
+from triton_dist.kernels.device import sms
 
 LARGEST = 3_000_000  # elements of a part
 SMALL = 40_000  # bytes of a part that fit into mailboxes
@@ -127,13 +128,11 @@ def reduced(parts: list[torch.Tensor], op: str) -> torch.Tensor:
     return total
 
 
-def _reducing(op: str) -> Callable[[World], None]:
-    def every_type(world: World) -> None:
-        """All types and algorithms, with elements at the edges of the type and sums that wrap around."""
+def _reducing(name: str, op: str, dtypes: tuple[torch.dtype, ...]) -> Callable[[World], None]:
+    def reduce(world: World) -> None:
+        """All algorithms, with elements at the edges of the type and sums that wrap around."""
         wrong = []
-        for n, dtype in itertools.product((37, rounds(4096, 64), rounds(100_001, 300)), FLOATS + INTEGERS):
-            if op == "avg" and dtype in INTEGERS:
-                continue
+        for n, dtype in itertools.product((37, rounds(100_000, 304)), dtypes):
             everybody = [edges(n * world.n_pes, dtype, world, pe) for pe in range(world.n_pes)]
             expected = reduced(everybody, op)
             mine = expected.view(world.n_pes, n)[world.pe]
@@ -153,12 +152,59 @@ def _reducing(op: str) -> Callable[[World], None]:
             triton_dist.free(tensor)
         assert not wrong, f"{op}: {wrong}"
 
-    every_type.__name__ = f"kernels_reduce_{op}_of_every_type"
-    return every_type
+    reduce.__name__ = f"kernels_reduce_{name}"
+    return reduce
 
 
-for op in ("sum", "max", "min", "avg"):
-    check(_reducing(op))
+for name, op, dtypes in (
+    ("sum_of_floats", "sum", FLOATS),
+    ("sum_of_integers", "sum", INTEGERS),
+    ("max", "max", (torch.uint8, torch.bfloat16, torch.int64)),
+    ("min", "min", (torch.float32, torch.float64, torch.int8, torch.int32)),
+    ("avg", "avg", FLOATS),
+):
+    check(_reducing(name, op, dtypes))
+
+
+@check
+def kernels_with_sm_margins(world: World) -> None:
+    """Every algorithm with fewer programs, and with all of them again, in one workspace."""
+    n_pes, total = world.n_pes, sms()
+    wrong = []
+    for n in (96 // n_pes, rounds(300_000, 300)):
+        everybody = [edges(n * n_pes, torch.int32, world, pe) for pe in range(n_pes)]
+        mine = everybody[world.pe]
+        chunks = torch.stack([tensor.view(n_pes, n)[world.pe] for tensor in everybody])
+        tensor, gathered = triton_dist.from_tensor(mine), triton_dist.empty(n * n_pes * n_pes, dtype=torch.int32)
+        expected = {
+            "all_reduce": reduced(everybody, "sum"),
+            "reduce_scatter": reduced(list(chunks), "sum"),
+            "all_gather": torch.cat(everybody),
+            "all_to_all": chunks.flatten(),
+            "broadcast": everybody[0],
+        }
+        for (name, whole), margin in itertools.product(expected.items(), (1, 0, total - 1, 0, total // 2)):
+            for algorithm in algorithms(name):
+                if is_small(algorithm) and n * n_pes > 96:
+                    continue
+                how = {"algorithm": algorithm, "sm_margin": margin}
+                tensor.copy_(mine)
+                triton_dist.barrier_all()
+                if name == "all_reduce":
+                    found = kernels.all_reduce(tensor, **how)
+                elif name == "broadcast":
+                    found = kernels.broadcast(tensor, **how)
+                elif name == "reduce_scatter":
+                    found = kernels.reduce_scatter(torch.empty_like(mine[:n]), mine, **how)
+                else:
+                    out = gathered if name == "all_gather" else gathered[: n * n_pes]
+                    found = getattr(kernels, name)(out, mine, **how)
+                if not torch.equal(found, whole):
+                    wrong.append(f"{name} of {n} by {algorithm} with a margin of {margin} of {total}")
+        triton_dist.barrier_all()
+        triton_dist.free(tensor)
+        triton_dist.free(gathered)
+    assert not wrong, wrong
 
 
 @check(gpu_only=True)

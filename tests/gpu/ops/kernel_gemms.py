@@ -10,6 +10,7 @@ import torch
 import triton_dist
 from ops.harness import check
 from triton_dist import World, kernels
+from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS as HOPPER
@@ -111,6 +112,35 @@ def gemm_reduce_patterns(world: World) -> None:
                 reduce = partial(kernels.gemm_all_reduce, a, factor, whole, algorithm=algorithm)
                 again_and_in_graphs(reduce, whole, expected)
         triton_dist.free(whole)
+
+
+@check(gpu_only=True)
+def gemms_with_sm_margins(world: World) -> None:
+    """All algorithms with fewer programs, in turn with all of them; 2 is the least that all can do with."""
+    n_pes, k, dtype = world.n_pes, 512, torch.bfloat16
+    for rows, n in ((512, 640), (16, 1160)):
+        m = rows * n_pes
+        factors = [(matrix(m, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(n_pes)]
+        a, b = factors[world.pe]
+        total = torch.stack([x.float() @ y.float() for x, y in factors]).sum(0).to(dtype).float()
+        gathered = (torch.cat([x[:rows] for x, _ in factors]).float() @ b.float()).to(dtype).float()
+        scattered = (factors[0][0].float() @ torch.cat([y for _, y in factors], 1).float()).to(dtype).float()
+        whole, wide = triton_dist.empty(m, n, dtype=dtype), triton_dist.empty(m, n * n_pes, dtype=dtype)
+        part, local = (torch.empty(size, n, dtype=dtype, device=world.device) for size in (rows, m))
+        mine = total[rows * world.pe : rows * (world.pe + 1)]
+        reduce = [name for name in REDUCE if (name != "ring" or rows % 128 == 0) and (name != "fused" or m <= 128)]
+        gather = [name for name in GATHER if name != "copy_engine" or rows % 128 == 0]
+        for margin in (20, 0, sms() - 2, sms() // 2):
+            for algorithms, call, out, expected in (
+                (SCATTER, partial(kernels.gemm_all_scatter, factors[0][0], b, wide), wide, scattered),
+                (gather, partial(kernels.all_gather_gemm, a[:rows], b, local), local, gathered),
+                (reduce, partial(kernels.gemm_reduce_scatter, a, b, part), part, mine),
+                (reduce, partial(kernels.gemm_all_reduce, a, b, whole), whole, total),
+            ):
+                for algorithm in (*algorithms, "auto"):
+                    again_and_in_graphs(partial(call, algorithm=algorithm, sm_margin=margin), out, expected)
+        triton_dist.free(whole)
+        triton_dist.free(wide)
 
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2

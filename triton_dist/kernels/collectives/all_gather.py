@@ -19,6 +19,7 @@ from triton_dist.kernels.arguments import check_algorithm, check_part, check_ten
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
@@ -90,7 +91,7 @@ def _push(output, input, barriers, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.co
 
 @collective
 def all_gather(
-    output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto", group: Any = None
+    output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto", sm_margin: int = 0, group: Any = None
 ) -> torch.Tensor:
     """Every PE's ``input``, in PE order, in every PE's ``output``.
 
@@ -99,35 +100,37 @@ def all_gather(
             may not overlap ``input``.
         input: need not be symmetric.
         algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``copy_engine`` or ``auto``.
+        sm_margin: how many SMs are left to other kernels.
 
     Returns:
         ``output``.
     """
     with calling("all_gather", group) as comm:
         prepared = comm.own(Prepared)
-        signature = prepared.signature(("all_gather", algorithm), output, input)
+        signature = prepared.signature(("all_gather", algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return output
         check_tensors(comm, "all_gather", output=output, input=input)
         check_part(comm, "all_gather", output, input, ("output", "input"))
         check_algorithm("all_gather", algorithm, tuple(_ALGORITHMS))
+        limit = check_sm_margin("all_gather", sm_margin)
         if input.numel():
             to, part = words("all_gather", input.numel() * input.element_size(), output, input)
             if algorithm == "auto":
-                algorithm = _choose(comm, to, part)
+                algorithm = _choose(comm, to, part, limit)
             if algorithm != "low_latency":
                 need_symmetric(comm, "all_gather", algorithm, output=output)
-            comm.compare("all_gather", input.shape, input.dtype, algorithm)
-            made = _ALGORITHMS[algorithm](comm, to, part)
-            prepared.keep(signature, made, "all_gather", input.shape, input.dtype, algorithm)
+            comm.compare("all_gather", input.shape, input.dtype, algorithm, sm_margin)
+            made = _ALGORITHMS[algorithm](comm, to, part, limit=limit)
+            prepared.keep(signature, made, "all_gather", input.shape, input.dtype, algorithm, sm_margin)
         return output
 
 
-def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> str:
+def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int) -> str:
     n_pes = comm.n_pes
     sent = input.numel() * input.element_size() * (n_pes - 1)
     estimates = {"push": model.direct(sent), "copy_engine": model.copy_engine(sent, n_pes - 1)}
-    if fits(input.numel(), n_pes):
+    if fits(input.numel(), n_pes, limit):
         estimates["low_latency"] = model.low_latency(sent)
         if not is_symmetric(comm, output):
             return "low_latency"
@@ -135,12 +138,18 @@ def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> st
 
 
 def low_latency(
-    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    *,
+    limit: int = NO_LIMIT,
+    block: int = 0,
+    num_warps: int = 0,
 ) -> Launch | None:
     n, n_pes = input.numel(), comm.n_pes
-    if not fits(n, n_pes):
+    if not fits(n, n_pes, limit):
         raise ValueError(f"all_gather: {n} words are too many for algorithm low_latency")
-    block = block or block_of(n, n_pes)
+    block = block or block_of(n, n_pes, limit)
     programs = triton.cdiv(n, block)
     trace = record("all_gather, low_latency", programs, 2)
     return launch(
@@ -161,6 +170,7 @@ def push(
     output: torch.Tensor,
     input: torch.Tensor,
     *,
+    limit: int = NO_LIMIT,
     programs: int = 0,
     block: int = 0,
     num_warps: int = 0,
@@ -169,17 +179,17 @@ def push(
     large = n >= 1 << 18
     block = block or (8192 if large else 2048)
     num_warps = num_warps or (16 if large else 8)
-    programs = programs or min(128 if large else 64, max(1, triton.cdiv(n, block)))
+    programs = programs or min(128 if large else 64, max(1, triton.cdiv(n, block)), limit)
     trace = record("all_gather, push", programs, 4 + n // (block * programs))
     return launch(
         _push, (programs,), (output, input), barrier_state(comm), trace, n, comm.members, block, num_warps=num_warps
     )
 
 
-def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> None:
+def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, limit: int = NO_LIMIT) -> None:
     me, n_pes = comm.my_rank, comm.n_pes
     mine = output[me * input.numel() : (me + 1) * input.numel()]
-    with concurrent_copy(comm, mine, input):
+    with concurrent_copy(comm, mine, input, limit):
         stream_barrier(comm)
         for i in range(1, n_pes):
             comm.peer(mine, (me + i) % n_pes).copy_(input)

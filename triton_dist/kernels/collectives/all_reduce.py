@@ -37,6 +37,7 @@ from triton_dist.kernels.collectives.staging import (
     staging_barriers,
 )
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
@@ -219,6 +220,7 @@ def all_reduce(
     out: torch.Tensor | None = None,
     *,
     algorithm: str = "auto",
+    sm_margin: int = 0,
     group: Any = None,
 ) -> torch.Tensor:
     """The sum, maximum, minimum or average of every PE's ``tensor``, in ``out``, or in place.
@@ -230,6 +232,7 @@ def all_reduce(
         out: like ``tensor``, which it may not overlap; by default the result replaces ``tensor``.
         algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``push``, for which
             ``out`` must be symmetric; ``direct``, for which both must; or ``auto``.
+        sm_margin: how many SMs are left to other kernels.
 
     Returns:
         where the result is.
@@ -237,7 +240,7 @@ def all_reduce(
     with calling("all_reduce", group) as comm:
         out = tensor if out is None else out
         prepared = comm.own(Prepared)
-        signature = prepared.signature(("all_reduce", op, algorithm), out, tensor)
+        signature = prepared.signature(("all_reduce", op, algorithm, sm_margin), out, tensor)
         if prepared.repeat(signature, out, tensor):
             return out
         check_tensors(comm, "all_reduce", tensor=tensor, out=out)
@@ -245,28 +248,29 @@ def all_reduce(
             raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
         check_op("all_reduce", op, tensor.dtype)
         check_algorithm("all_reduce", algorithm, tuple(_ALGORITHMS))
+        limit = check_sm_margin("all_reduce", sm_margin)
         if tensor.numel():
             if algorithm == "auto":
-                algorithm = _choose(comm, out, tensor)
+                algorithm = _choose(comm, out, tensor, limit)
             if algorithm in ("push", "direct"):
                 need_symmetric(comm, "all_reduce", algorithm, out=out)
             if algorithm == "direct":
                 need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
-            comm.compare("all_reduce", tensor.shape, tensor.dtype, op, algorithm)
-            made = _ALGORITHMS[algorithm](comm, out, tensor, op)
-            prepared.keep(signature, made, "all_reduce", tensor.shape, tensor.dtype, op, algorithm)
+            comm.compare("all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
+            made = _ALGORITHMS[algorithm](comm, out, tensor, op, limit=limit)
+            prepared.keep(signature, made, "all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
         return out
 
 
-def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> str:
+def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int) -> str:
     n_pes = comm.n_pes
     nbytes = input.numel() * input.element_size()
     share = nbytes / n_pes * (n_pes - 1)
     estimates = {}
     words = count_reduced_words(input.numel(), input.element_size())
-    if fits(words, n_pes):
+    if fits(words, n_pes, limit):
         estimates["one_shot"] = model.low_latency(nbytes * (n_pes - 1))
-    if fits(_part(words, n_pes), n_pes):
+    if fits(_part(words, n_pes), n_pes, limit):
         estimates["two_shot"] = model.low_latency(2 * share, hops=2)
     if not estimates or is_symmetric(comm, output):
         estimates["push"] = model.staged(2 * share, barriers=2)
@@ -281,15 +285,16 @@ def one_shot(
     input: torch.Tensor,
     op: str = "sum",
     *,
+    limit: int = NO_LIMIT,
     block: int = 0,
     num_warps: int = 0,
 ) -> Launch | None:
     n_pes = comm.n_pes
     (to, source), dtype, per_word = reduced_words("all_reduce", input.numel(), output, input)
     n = source.numel()
-    if not fits(n, n_pes):
+    if not fits(n, n_pes, limit):
         raise ValueError(f"all_reduce: {n} words are too many for algorithm one_shot")
-    block = block or block_of(n, n_pes)
+    block = block or block_of(n, n_pes, limit)
     programs = triton.cdiv(n, block)
     trace = record("all_reduce, one_shot", programs, 2)
     return launch(
@@ -314,6 +319,7 @@ def two_shot(
     input: torch.Tensor,
     op: str = "sum",
     *,
+    limit: int = NO_LIMIT,
     block: int = 0,
     num_warps: int = 0,
 ) -> Launch | None:
@@ -321,9 +327,9 @@ def two_shot(
     (to, source), dtype, per_word = reduced_words("all_reduce", input.numel(), output, input)
     n = source.numel()
     part = _part(n, n_pes)
-    if not fits(part, n_pes):
+    if not fits(part, n_pes, limit):
         raise ValueError(f"all_reduce: {n} words are too many for algorithm two_shot")
-    block = block or block_of(part, n_pes)
+    block = block or block_of(part, n_pes, limit)
     programs = triton.cdiv(part, block)
     trace = record("all_reduce, two_shot", programs, 4)
     return launch(
@@ -349,6 +355,7 @@ def direct(
     input: torch.Tensor,
     op: str = "sum",
     *,
+    limit: int = NO_LIMIT,
     programs: int = 0,
     block: int = 0,
     num_warps: int = 8,
@@ -356,7 +363,7 @@ def direct(
     n, n_pes = input.numel(), comm.n_pes
     block = block or 4096 // input.element_size()
     part = _part(n, n_pes)
-    programs = programs or min(64, max(1, triton.cdiv(part, block)))
+    programs = programs or min(64, max(1, triton.cdiv(part, block)), limit)
     trace = record("all_reduce, direct", programs, 6 + 2 * (part // (block * programs)))
     return launch(
         _direct,

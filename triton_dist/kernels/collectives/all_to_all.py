@@ -18,6 +18,7 @@ from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_s
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
@@ -90,7 +91,7 @@ def _push(output, input, barriers, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.co
 
 @collective
 def all_to_all(
-    output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto", group: Any = None
+    output: torch.Tensor, input: torch.Tensor, *, algorithm: str = "auto", sm_margin: int = 0, group: Any = None
 ) -> torch.Tensor:
     """Chunk ``my_pe()`` of every PE's ``input``, in PE order, in ``output``.
 
@@ -99,13 +100,14 @@ def all_to_all(
             overlap ``input``.
         input: ``n_pes`` chunks of equal size one after the other; it need not be symmetric.
         algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push``, ``copy_engine`` or ``auto``.
+        sm_margin: how many SMs are left to other kernels.
 
     Returns:
         ``output``.
     """
     with calling("all_to_all", group) as comm:
         prepared = comm.own(Prepared)
-        signature = prepared.signature(("all_to_all", algorithm), output, input)
+        signature = prepared.signature(("all_to_all", algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return output
         check_tensors(comm, "all_to_all", output=output, input=input)
@@ -116,23 +118,24 @@ def all_to_all(
                 f" {tuple(output.shape)} and {tuple(input.shape)}"
             )
         check_algorithm("all_to_all", algorithm, tuple(_ALGORITHMS))
+        limit = check_sm_margin("all_to_all", sm_margin)
         if input.numel():
             to, source = words("all_to_all", input.numel() // n_pes * input.element_size(), output, input)
             if algorithm == "auto":
-                algorithm = _choose(comm, to, source)
+                algorithm = _choose(comm, to, source, limit)
             if algorithm != "low_latency":
                 need_symmetric(comm, "all_to_all", algorithm, output=output)
-            comm.compare("all_to_all", input.shape, input.dtype, algorithm)
-            made = _ALGORITHMS[algorithm](comm, to, source)
-            prepared.keep(signature, made, "all_to_all", input.shape, input.dtype, algorithm)
+            comm.compare("all_to_all", input.shape, input.dtype, algorithm, sm_margin)
+            made = _ALGORITHMS[algorithm](comm, to, source, limit=limit)
+            prepared.keep(signature, made, "all_to_all", input.shape, input.dtype, algorithm, sm_margin)
         return output
 
 
-def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> str:
+def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int) -> str:
     n_pes = comm.n_pes
     sent = input.numel() * input.element_size() / n_pes * (n_pes - 1)
     estimates = {"push": model.direct(sent), "copy_engine": model.copy_engine(sent, n_pes - 1)}
-    if fits(input.numel() // n_pes, n_pes):
+    if fits(input.numel() // n_pes, n_pes, limit):
         estimates["low_latency"] = model.low_latency(sent)
         if not is_symmetric(comm, output):
             return "low_latency"
@@ -140,13 +143,19 @@ def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> st
 
 
 def low_latency(
-    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, block: int = 0, num_warps: int = 0
+    comm: Communicator,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    *,
+    limit: int = NO_LIMIT,
+    block: int = 0,
+    num_warps: int = 0,
 ) -> Launch | None:
     n_pes = comm.n_pes
     n = input.numel() // n_pes
-    if not fits(n, n_pes):
+    if not fits(n, n_pes, limit):
         raise ValueError(f"all_to_all: {n} words a part are too many for algorithm low_latency")
-    block = block or block_of(n, n_pes)
+    block = block or block_of(n, n_pes, limit)
     programs = triton.cdiv(n, block)
     trace = record("all_to_all, low_latency", programs, 2)
     return launch(
@@ -167,6 +176,7 @@ def push(
     output: torch.Tensor,
     input: torch.Tensor,
     *,
+    limit: int = NO_LIMIT,
     programs: int = 0,
     block: int = 2048,
     num_warps: int = 8,
@@ -174,18 +184,18 @@ def push(
     n_pes = comm.n_pes
     n = input.numel() // n_pes
     blocks = max(1, triton.cdiv(n, block))
-    programs = programs or triton.cdiv(blocks, triton.cdiv(blocks, 128))  # each as many blocks
+    programs = programs or triton.cdiv(blocks, triton.cdiv(blocks, min(128, limit)))  # each as many blocks
     trace = record("all_to_all, push", programs, 4 + n // (block * programs))
     return launch(
         _push, (programs,), (output, input), barrier_state(comm), trace, n, comm.members, block, num_warps=num_warps
     )
 
 
-def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> None:
+def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, limit: int = NO_LIMIT) -> None:
     me, n_pes = comm.my_rank, comm.n_pes
     n = input.numel() // n_pes
     mine = output[me * n : (me + 1) * n]
-    with concurrent_copy(comm, mine, input[me * n : (me + 1) * n]):
+    with concurrent_copy(comm, mine, input[me * n : (me + 1) * n], limit):
         stream_barrier(comm)
         for i in range(1, n_pes):
             pe = (me + i) % n_pes

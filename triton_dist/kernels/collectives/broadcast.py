@@ -19,6 +19,7 @@ from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_s
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, signal_all, wait, wait_for_rank
 from triton_dist.kernels.protocols.ll import (
@@ -115,45 +116,49 @@ def _scatter(tensor, barriers, trace, root, n, rounds, per_round, MEMBERS: tl.co
 
 
 @collective
-def broadcast(tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto", group: Any = None) -> torch.Tensor:
+def broadcast(
+    tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto", sm_margin: int = 0, group: Any = None
+) -> torch.Tensor:
     """PE ``root``'s ``tensor`` to all PEs.
 
     Args:
         tensor: symmetric, except for ``low_latency``.
         root: the PE whose tensor is sent, in ``[0, n_pes)``.
         algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``scatter`` or ``auto``.
+        sm_margin: how many SMs are left to other kernels.
 
     Returns:
         ``tensor``.
     """
     with calling("broadcast", group) as comm:
         prepared = comm.own(Prepared)
-        signature = prepared.signature(("broadcast", root, algorithm), tensor)
+        signature = prepared.signature(("broadcast", root, algorithm, sm_margin), tensor)
         if prepared.repeat(signature, tensor):
             return tensor
         check_tensors(comm, "broadcast", tensor=tensor)
         if not 0 <= root < comm.n_pes:
             raise ValueError(f"broadcast: root {root} is out of range [0, {comm.n_pes})")
         check_algorithm("broadcast", algorithm, tuple(_ALGORITHMS))
+        limit = check_sm_margin("broadcast", sm_margin)
         if tensor.numel():
             (moved,) = words("broadcast", tensor.numel() * tensor.element_size(), tensor)
             if algorithm == "auto":
-                algorithm = _choose(comm, moved)
+                algorithm = _choose(comm, moved, limit)
             if algorithm != "low_latency":
                 need_symmetric(comm, "broadcast", algorithm, tensor=tensor)
-            comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root)
-            made = _ALGORITHMS[algorithm](comm, moved, root)
-            prepared.keep(signature, made, "broadcast", tensor.shape, tensor.dtype, algorithm, root)
+            comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
+            made = _ALGORITHMS[algorithm](comm, moved, root, limit=limit)
+            prepared.keep(signature, made, "broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
         return tensor
 
 
-def _choose(comm: Communicator, tensor: torch.Tensor) -> str:
+def _choose(comm: Communicator, tensor: torch.Tensor, limit: int) -> str:
     n_pes = comm.n_pes
     nbytes = tensor.numel() * tensor.element_size()
     estimates = {"push": model.direct(nbytes * (n_pes - 1))}
     if n_pes > 2:
         estimates["scatter"] = model.direct(0) + model.direct(nbytes)
-    if fits(tensor.numel(), n_pes):
+    if fits(tensor.numel(), n_pes, limit):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
         if not is_symmetric(comm, tensor):
             return "low_latency"
@@ -161,12 +166,18 @@ def _choose(comm: Communicator, tensor: torch.Tensor) -> str:
 
 
 def low_latency(
-    comm: Communicator, tensor: torch.Tensor, root: int, *, block: int = 0, num_warps: int = 0
+    comm: Communicator,
+    tensor: torch.Tensor,
+    root: int,
+    *,
+    limit: int = NO_LIMIT,
+    block: int = 0,
+    num_warps: int = 0,
 ) -> Launch | None:
     n, n_pes = tensor.numel(), comm.n_pes
-    if not fits(n, n_pes):
+    if not fits(n, n_pes, limit):
         raise ValueError(f"broadcast: {n} words are too many for algorithm low_latency")
-    block = block or block_of(n, n_pes)
+    block = block or block_of(n, n_pes, limit)
     programs = triton.cdiv(n, block)
     trace = record("broadcast, low_latency", programs, 2)
     return launch(
@@ -184,10 +195,17 @@ def low_latency(
 
 
 def push(
-    comm: Communicator, tensor: torch.Tensor, root: int, *, programs: int = 0, block: int = 4096, num_warps: int = 8
+    comm: Communicator,
+    tensor: torch.Tensor,
+    root: int,
+    *,
+    limit: int = NO_LIMIT,
+    programs: int = 0,
+    block: int = 4096,
+    num_warps: int = 8,
 ) -> Launch | None:
     n = tensor.numel()
-    programs = programs or min(128, max(1, triton.cdiv(n, block)))
+    programs = programs or min(128, max(1, triton.cdiv(n, block)), limit)
     trace = record("broadcast, push", programs, 3 + n // (block * programs))
     return launch(
         _push, (programs,), (tensor,), barrier_state(comm), trace, root, n, comm.members, block, num_warps=num_warps
@@ -203,6 +221,7 @@ def scatter(
     tensor: torch.Tensor,
     root: int,
     *,
+    limit: int = NO_LIMIT,
     programs: int = 64,
     rounds: int = _ROUNDS,
     block: int = 4096,
@@ -210,9 +229,9 @@ def scatter(
 ) -> Launch | None:
     n, n_pes = tensor.numel(), comm.n_pes
     if n_pes < 3:
-        return push(comm, tensor, root)
+        return push(comm, tensor, root, limit=limit)
     blocks = triton.cdiv(n, block * (n_pes - 1))  # for each of the others
-    programs = min(programs, blocks)
+    programs = min(programs, blocks, limit)
     per_round = max(1, triton.cdiv(blocks, programs * rounds))
     rounds = triton.cdiv(blocks, programs * per_round)
     trace = record("broadcast, scatter", programs, 2 * rounds + 2)

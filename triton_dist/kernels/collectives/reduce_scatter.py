@@ -34,6 +34,7 @@ from triton_dist.kernels.collectives.staging import (
     staging_barriers,
 )
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
@@ -124,7 +125,13 @@ def _push(
 
 @collective
 def reduce_scatter(
-    output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, algorithm: str = "auto", group: Any = None
+    output: torch.Tensor,
+    input: torch.Tensor,
+    op: str = "sum",
+    *,
+    algorithm: str = "auto",
+    sm_margin: int = 0,
+    group: Any = None,
 ) -> torch.Tensor:
     """The sum, maximum, minimum or average over all PEs of chunk ``my_pe()`` of their ``input``, in ``output``.
 
@@ -133,33 +140,34 @@ def reduce_scatter(
         input: with ``n_pes`` times the elements of ``output`` and its dtype. Neither need be symmetric.
         op: ``"sum"``, ``"max"``, ``"min"`` or ``"avg"``, as of :func:`~triton_dist.kernels.all_reduce`.
         algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push`` or ``auto``.
+        sm_margin: how many SMs are left to other kernels.
 
     Returns:
         ``output``.
     """
     with calling("reduce_scatter", group) as comm:
         prepared = comm.own(Prepared)
-        signature = prepared.signature(("reduce_scatter", op, algorithm), output, input)
+        signature = prepared.signature(("reduce_scatter", op, algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return output
         check_tensors(comm, "reduce_scatter", output=output, input=input)
         check_part(comm, "reduce_scatter", input, output, ("input", "output"))
         check_op("reduce_scatter", op, output.dtype)
         check_algorithm("reduce_scatter", algorithm, tuple(_ALGORITHMS))
+        limit = check_sm_margin("reduce_scatter", sm_margin)
         if output.numel():
             if algorithm == "auto":
-                algorithm = _choose(comm, output)
-            comm.compare("reduce_scatter", output.shape, output.dtype, op, algorithm)
-            made = _ALGORITHMS[algorithm](comm, output, input, op)
-            prepared.keep(signature, made, "reduce_scatter", output.shape, output.dtype, op, algorithm)
+                comm.compare("reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
+                made = _ALGORITHMS[algorithm](comm, output, input, op, limit=limit)
+                prepared.keep(signature, made, "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
         return output
 
 
-def _choose(comm: Communicator, output: torch.Tensor) -> str:
+def _choose(comm: Communicator, output: torch.Tensor, limit: int) -> str:
     n_pes = comm.n_pes
     nbytes = output.numel() * output.element_size()
     estimates = {"push": model.staged(nbytes * (n_pes - 1), barriers=1)}
-    if fits(count_reduced_words(output.numel(), output.element_size()), n_pes):
+    if fits(count_reduced_words(output.numel(), output.element_size()), n_pes, limit):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
     return model.fastest(estimates)
 
@@ -170,15 +178,16 @@ def low_latency(
     input: torch.Tensor,
     op: str = "sum",
     *,
+    limit: int = NO_LIMIT,
     block: int = 0,
     num_warps: int = 0,
 ) -> Launch | None:
     n_pes = comm.n_pes
     (to, source), dtype, per_word = reduced_words("reduce_scatter", output.numel(), output, input)
     n = to.numel()
-    if not fits(n, n_pes):
+    if not fits(n, n_pes, limit):
         raise ValueError(f"reduce_scatter: {n} words are too many for algorithm low_latency")
-    block = block or block_of(n, n_pes)
+    block = block or block_of(n, n_pes, limit)
     programs = triton.cdiv(n, block)
     trace = record("reduce_scatter, low_latency", programs, 2)
     return launch(

@@ -18,6 +18,7 @@ import triton.language as tl
 import triton_dist
 from triton_dist.kernels.collectives.reductions import combine, finish, widen
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.protocols.barrier import ROW
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
@@ -66,12 +67,14 @@ class Plan(NamedTuple):
     """Elements that a program can receive from one PE in a round."""
 
 
-def plan(part: int, n_pes: int, itemsize: int, programs: int = 0, block_bytes: int = 4096) -> Plan:
-    """How to cut parts of so many elements."""
+def plan(
+    part: int, n_pes: int, itemsize: int, programs: int = 0, block_bytes: int = 4096, limit: int = NO_LIMIT
+) -> Plan:
+    """How to cut parts of so many elements, for at most ``limit`` programs."""
     slot = _slot_bytes(n_pes)
     block = min(block_bytes, slot) // itemsize
     blocks = -(-part // block)
-    programs = min(programs or STAGING_PROGRAMS, STAGING_PROGRAMS, blocks)
+    programs = min(programs or STAGING_PROGRAMS, STAGING_PROGRAMS, blocks, limit)
     per_round = min(slot // (block * itemsize), -(-blocks // programs))
     return Plan(programs, -(-blocks // (programs * per_round)), block, per_round, slot // itemsize)
 

@@ -49,7 +49,7 @@ def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, a
     """Every PE's ``input``, concatenated along ``gather_dim`` in PE order. Its backward is :func:`reduce_scatter`.
 
     Args:
-        input: any shape and dtype, the same on every PE. (Gradients: float16, bfloat16 or float32.)
+        input: any shape and dtype, the same on every PE. (Gradients: of floats of 16, 32 or 64 bits.)
         gather_dim: may be negative.
         algorithm: as of :func:`triton_dist.kernels.all_gather`.
 
@@ -125,6 +125,7 @@ def all_gather_gemm(
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    sm_margin: int = 0,
 ) -> Any:
     """A · ``b``, where A is every PE's ``a``, concatenated along ``gather_dim``.
 
@@ -136,7 +137,7 @@ def all_gather_gemm(
         b: [K, N].
         gather_dim: any dimension of ``a`` but the last; may be negative.
         return_gathered: return A, too, and keep it for the backward.
-        algorithm, scale_a, scale_b, out_dtype: as of :func:`triton_dist.kernels.all_gather_gemm`; scales are
+        algorithm, scale_a, scale_b, out_dtype, sm_margin: as of :func:`triton_dist.kernels.all_gather_gemm`; scales are
             tensors. fp8 operands have no gradients.
 
     Returns:
@@ -145,7 +146,7 @@ def all_gather_gemm(
     Raises: as :func:`all_gather`.
     """
     run = _ops.all_gather_gemm_gathered if return_gathered else _ops.all_gather_gemm
-    return run(a, b, gather_dim % max(a.dim(), 1), *resolve(group), algorithm, scale_a, scale_b, out_dtype)
+    return run(a, b, gather_dim % max(a.dim(), 1), *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin)
 
 
 def gemm_reduce_scatter(
@@ -159,6 +160,7 @@ def gemm_reduce_scatter(
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    sm_margin: int = 0,
 ) -> torch.Tensor:
     """This PE's part, along ``scatter_dim``, of the sum over PEs of ``a`` · ``b``.
 
@@ -169,13 +171,13 @@ def gemm_reduce_scatter(
             number of PEs.
         b: [K, N].
         reduce_op: ``"sum"``.
-        algorithm, scale_a, scale_b, out_dtype: as of :func:`triton_dist.kernels.gemm_reduce_scatter`.
+        algorithm, scale_a, scale_b, out_dtype, sm_margin: as of :func:`triton_dist.kernels.gemm_reduce_scatter`.
 
     Returns, raises: as :func:`all_gather_gemm`.
     """
     dim = scatter_dim % max(a.dim(), 1)
     result: torch.Tensor = _ops.gemm_reduce_scatter(
-        a, b, reduce_op, dim, *resolve(group), algorithm, scale_a, scale_b, out_dtype
+        a, b, reduce_op, dim, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin
     )
     return result
 
@@ -191,13 +193,14 @@ def gemm_all_reduce(
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    sm_margin: int = 0,
 ) -> torch.Tensor:
     """The sum over PEs of ``a`` · ``b``, on every PE. Arguments as of :func:`gemm_reduce_scatter`.
 
     Backward: local GEMMs, after an :func:`all_reduce` of the gradient unless ``reduce_grad`` is False.
     """
     result: torch.Tensor = _ops.gemm_all_reduce(
-        a, b, reduce_op, *resolve(group), reduce_grad, algorithm, scale_a, scale_b, out_dtype
+        a, b, reduce_op, *resolve(group), reduce_grad, algorithm, scale_a, scale_b, out_dtype, sm_margin
     )
     return result
 
@@ -220,12 +223,15 @@ def gemm_all_scatter(
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    sm_margin: int = 0,
 ) -> torch.Tensor:
     """``a`` · B on every PE, from each PE's columns ``b`` of B. Arguments as of :func:`all_gather_gemm`.
 
     Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
     """
-    result: torch.Tensor = _ops.gemm_all_scatter(a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype)
+    result: torch.Tensor = _ops.gemm_all_scatter(
+        a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin
+    )
     return result
 
 

@@ -36,7 +36,9 @@ __all__: list[str] = []
 _ops: Any = torch.ops.triton_dist
 
 _GROUP = "int group_size, str group_name"
-_OPTIONS = "str algorithm='auto', Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None"
+_OPTIONS = (
+    "str algorithm='auto', Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None, int sm_margin=0"
+)
 _TAIL, _TAIL_OF_SUM = f"{_GROUP}, {_OPTIONS}", f"{_GROUP}, bool reduce_grad=True, {_OPTIONS}"
 
 
@@ -56,10 +58,11 @@ def _check(function: str, a: torch.Tensor, b: torch.Tensor, where: tuple[int, st
 
 
 def _options(
-    algorithm: str = "auto", scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None
+    algorithm: str = "auto", scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, sm_margin: int = 0
 ) -> dict[str, Any]:
     """The last arguments of all operators, as the kernels take them. (Dispatching drops those that are defaults.)"""
-    return {"algorithm": algorithm, "scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    scales = {"scale_a": scale_a, "scale_b": scale_b}
+    return {"algorithm": algorithm, **scales, "out_dtype": out_dtype, "sm_margin": sm_margin}
 
 
 def _dtype(a: torch.Tensor, *options: Any) -> torch.dtype:
@@ -138,7 +141,7 @@ def _all_gather_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where) if ctx.needs_input_grad[0] else None
     grad_b = _weight_grad(_ops.all_gather(a, *ctx.where), grad, b) if ctx.needs_input_grad[1] else None
-    return grad_a, grad_b, *[None] * 7
+    return grad_a, grad_b, *[None] * 8
 
 
 _all_gather_gemm.register_autograd(_all_gather_gemm_backward, setup_context=_all_gather_gemm_setup)
@@ -201,7 +204,7 @@ def _gathered_backward(ctx: Any, grad: torch.Tensor, grad_gathered: torch.Tensor
         grad_a = grad_a + _ops.reduce_scatter(grad_gathered, "sum", *ctx.where)
     if ctx.needs_input_grad[1]:
         grad_b = _weight_grad(gathered, grad, b)
-    return grad_a, grad_b, *[None] * 7
+    return grad_a, grad_b, *[None] * 8
 
 
 _all_gather_gemm_gathered.register_autograd(_gathered_backward, setup_context=_gathered_setup)
@@ -272,7 +275,7 @@ def _gemm_reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ..
         grad_a = _ops.all_gather_gemm(grad, b.t(), *ctx.where)
     elif ctx.needs_input_grad[1]:
         grad_b = _weight_grad(a, _ops.all_gather(grad, *ctx.where), b)
-    return grad_a, grad_b, *[None] * 8
+    return grad_a, grad_b, *[None] * 9
 
 
 _gemm_reduce_scatter.register_autograd(_gemm_reduce_scatter_backward, setup_context=_gemm_reduce_scatter_setup)
@@ -337,7 +340,7 @@ def _gemm_all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         grad = _ops.all_reduce(grad, "sum", *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
     grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
-    return grad_a, grad_b, *[None] * 8
+    return grad_a, grad_b, *[None] * 9
 
 
 _gemm_all_reduce.register_autograd(_gemm_all_reduce_backward, setup_context=_gemm_all_reduce_setup)
@@ -434,7 +437,7 @@ def _gemm_all_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     grad = _ops.reduce_scatter(grad, "sum", grad.dim() - 1, *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
     grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
-    return grad_a, grad_b, *[None] * 6
+    return grad_a, grad_b, *[None] * 7
 
 
 _gemm_all_scatter.register_autograd(_gemm_all_scatter_backward, setup_context=_gemm_all_scatter_setup)

@@ -37,8 +37,10 @@ def all_gather_gemm(call: Call) -> Computation:
         c,
         c,
         {
-            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale),
-            "copy_engine": partial(_copy_engine, comm, a, b, c, scale) if _copy_engine_fits(comm, a, b, c) else _NEEDS,
+            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, call.sm_margin),
+            "copy_engine": partial(_copy_engine, comm, a, b, c, scale, call.sm_margin)
+            if _copy_engine_fits(comm, a, b, c, call.sm_margin)
+            else _NEEDS,
         },
     )
 
@@ -53,33 +55,36 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> Non
 _NEEDS = "needs a Hopper GPU, up to 8 PEs, rows that begin at multiples of 16 bytes and whole tiles on each PE"
 
 
-def _copy_engine_fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+def _copy_engine_fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, sm_margin: int) -> bool:
     from triton_dist.kernels.gemm.hopper.launch import fits
 
-    return fits(comm, a, b, c) and a.shape[0] % _config(comm, a, b, c).block_m == 0
+    return fits(comm, a, b, c) and a.shape[0] % _config(comm, a, b, c, sm_margin).block_m == 0
 
 
-def _config(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Config:
+def _config(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, sm_margin: int) -> Config:
     """Tiles that lie within one PE's rows where possible. Cached, since choosing takes the host a while."""
+    programs = portable.programs(sm_margin)
     return cached(
-        comm, ("tiles of chunks", *shape_of(a, b)), partial(choose, a, c, portable.programs(), each=a.shape[0])
+        comm, ("tiles of chunks", programs, *shape_of(a, b)), partial(choose, a, c, programs, each=a.shape[0])
     )
 
 
 def _bulk_synchronous(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> None:
     gathered = _gathered(comm, a)
-    all_gather(gathered, a.contiguous(), group=comm)
-    local_gemm(comm, gathered, b, c, scale)
+    all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
+    local_gemm(comm, gathered, b, c, scale, sm_margin)
 
 
 def _copy_engine(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
-    plan = cached(comm, ("chunks of a", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, _config(comm, a, b, c)))
+    config = _config(comm, a, b, c, sm_margin)
+    key = ("chunks of a", sm_margin, *shape_of(a, b))
+    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, config, sm_margin))
     hopper.run(plan, a, _gathered(comm, a), b, c, scale)
 
 

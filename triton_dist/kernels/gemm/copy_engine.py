@@ -98,7 +98,7 @@ class CopyPlan:
 
 
 def send_by_copy_engine(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> None:
     """c = a · b, this PE's columns of C, on every PE. *Collective* when a shape is first used.
 
@@ -109,7 +109,9 @@ def send_by_copy_engine(
     from triton_dist.kernels.gemm.hopper.launch import peer_tensors
     from triton_dist.kernels.gemm.hopper.layout import DONE, ENTERED
 
-    copies = cached(comm, ("copy engine", *shape_of(a, b)), lambda: _make_plan(comm, a, c))
+    copies = cached(
+        comm, ("copy engine", sm_margin, *shape_of(a, b)), lambda: _make_plan(comm, a, c, portable.programs(sm_margin))
+    )
     plan, steps, current = copies.plan, copies.steps, torch.cuda.current_stream()
     n_pes, me = comm.n_pes, comm.my_rank
     others = [pe for pe in range(n_pes) if pe != me]
@@ -139,17 +141,17 @@ def send_by_copy_engine(
         streams.wait_value(current, flags[0] + 4 * (DONE.value + pe))
 
 
-def _make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> CopyPlan:
+def _make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, programs: int) -> CopyPlan:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks as hopper
 
-    n_pes, programs = comm.n_pes, portable.programs()
+    n_pes = comm.n_pes
     config = choose(a, c, programs, peers=n_pes - 1)
     rows, columns = config.tiles(c)
     round_ = 2 * config.block_m * config.block_n * a.shape[1] * programs / (flops(a.dtype) * config.rate)
     row = config.block_m * c.shape[1] * c.element_size() / WIRE
     steps = steps_of(len(rows), len(columns), programs, n_pes - 1, round_=round_, row=row)
     ranges = chunks_of(steps, len(rows))
-    plan, chunks = hopper.make_plan(comm, a, c, config, ranges)
+    plan, chunks = hopper.make_plan(comm, a, c, config, ranges, programs)
     numbers = {rows.stop: number for number, rows in enumerate(ranges)}
     tokens = comm.zeros(max(1, len(steps)), dtype=torch.int32)
     return CopyPlan(plan, chunks, steps, numbers, tokens)

@@ -62,11 +62,15 @@ def gemm_all_scatter(call: Call) -> Computation:
     out = call.result((rows, columns * n_pes), symmetric=True)
     scale = call.scale()
     c = out[:, me * columns : (me + 1) * columns]
-    lacking = () if _hopper_fits(comm, a, b, c) else HOPPER_ALGORITHMS
+    on_hopper = _hopper_fits(comm, a, b, c)
     return Computation(
         out,
         c,
-        {name: _NEEDS if name in lacking else partial(_FUNCTIONS[name], comm, a, b, c, scale) for name in _preferred()},
+        {
+            name: _needs(name, on_hopper, call.sm_margin)
+            or partial(_FUNCTIONS[name], comm, a, b, c, scale, call.sm_margin)
+            for name in _preferred()
+        },
     )
 
 
@@ -74,6 +78,15 @@ _NEEDS = (
     "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result of 16-bit"
     " floats, and rows (of out: each PE's part, too) that begin at multiples of 16 bytes"
 )
+
+
+def _needs(name: str, on_hopper: bool, sm_margin: int) -> str:
+    """What an algorithm needs that is not there; empty if it is available."""
+    if name in HOPPER_ALGORITHMS and not on_hopper:
+        return _NEEDS
+    if "producer_consumer" in name and portable.programs(sm_margin) < 2:
+        return "needs two SMs"
+    return ""
 
 
 def _preferred() -> tuple[str, ...]:
@@ -91,55 +104,53 @@ def _hopper_fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.
 
 
 def _bulk_synchronous(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> None:
     stream_barrier(comm)
-    local_gemm(comm, a, b, c, scale)
-    portable.send(comm, c, None, portable.programs())
+    local_gemm(comm, a, b, c, scale, sm_margin)
+    portable.send(comm, c, None, portable.programs(sm_margin))
     stream_barrier(comm)
 
 
 def _producer_consumer(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> None:
     flags = _tile_flags(comm, c)
-    grid = portable.programs()
+    grid = portable.programs(sm_margin)
     comm_programs = min(COMM_PROGRAMS, grid // 2)
     stream_barrier(comm)
     if triton_dist.kind() == "cpu":  # one kernel at a time
-        portable.local(a, b, c, flags, scale=scale)
+        portable.local(a, b, c, flags, grid=grid, scale=scale)
         portable.send(comm, c, flags, comm_programs)
     else:
         with side_stream(comm) as side:
-            portable.local(a, b, c, flags, grid - comm_programs, scale=scale)
+            portable.local(a, b, c, flags, grid=grid - comm_programs, scale=scale)
             with torch.cuda.stream(side):
                 portable.send(comm, c, flags, comm_programs)
     stream_barrier(comm)
 
 
 def _fused_sequential(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> None:
     stream_barrier(comm)
-    portable.scatter(comm, a, b, c, scale)
+    portable.scatter(comm, a, b, c, portable.programs(sm_margin), scale)
     stream_barrier(comm)
 
 
 def _fused_producer_consumer(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> Launch | None:
+    grid = portable.programs(sm_margin)
     if _hopper_fits(comm, a, b, c) and (b.stride(1) == 1 or a.dtype in FP8):
         from triton_dist.kernels.gemm.hopper import gemm_all_scatter_comm_programs as hopper
 
-        comm_programs = _comm_programs(comm, a, c)
-        plan = cached(
-            comm, ("comm programs", comm_programs, *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, comm_programs)
-        )
+        comm_programs = min(_comm_programs(comm, a, c), grid // 2)
+        key = ("comm programs", comm_programs, sm_margin, *shape_of(a, b))
+        plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, comm_programs, sm_margin))
         return hopper.run(plan, comm_programs, a, b, c, scale)
     stream_barrier(comm)
-    portable.scatter_by_programs(
-        comm, a, b, c, _tile_flags(comm, c), min(COMM_PROGRAMS, portable.programs() // 2), scale
-    )
+    portable.scatter_by_programs(comm, a, b, c, _tile_flags(comm, c), min(COMM_PROGRAMS, grid // 2), grid, scale)
     stream_barrier(comm)
     return None
 
@@ -152,11 +163,12 @@ def _comm_programs(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> int:
 
 
 def _warp_specialized(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter as hopper
 
-    return hopper.run(cached(comm, ("scatter", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c)), a, b, c, scale)
+    plan = cached(comm, ("scatter", sm_margin, *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, sm_margin))
+    return hopper.run(plan, a, b, c, scale)
 
 
 _FUNCTIONS = {

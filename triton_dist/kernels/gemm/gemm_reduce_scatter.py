@@ -39,24 +39,26 @@ def gemm_reduce_scatter(call: Call) -> Computation:
         c,
         c,
         {
-            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale),
-            "fused": needs_of_fused(comm, a, c) or partial(small_m_gemm, comm, a, b, c, to_all=False),
-            "ring": needs_of_ring(comm, a, b, c) or partial(_ring, comm, a, b, c, scale),
+            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, call.sm_margin),
+            "fused": needs_of_fused(comm, a, c)
+            or partial(small_m_gemm, comm, a, b, c, to_all=False, sm_margin=call.sm_margin),
+            "ring": needs_of_ring(comm, a, b, c) or partial(_ring, comm, a, b, c, scale, call.sm_margin),
         },
     )
 
 
 def _bulk_synchronous(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> None:
-    reduce_scatter(c, local_product(comm, a, b, c.dtype, scale), group=comm)
+    reduce_scatter(c, local_product(comm, a, b, c.dtype, scale, sm_margin), sm_margin=sm_margin, group=comm)
 
 
 def _ring(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter as hopper
 
     staging = symmetric_matrix(comm, "ring", a.shape[0], b.shape[1], c.dtype)
-    plan = cached(comm, ("ring, reduce-scatter", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, staging))
+    key = ("ring, reduce-scatter", sm_margin, *shape_of(a, b))
+    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, staging, sm_margin))
     return hopper.run(plan, a, b, c, staging, scale)

@@ -19,25 +19,26 @@ __all__ = ["local_gemm"]
 
 
 def local_gemm(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
 ) -> None:
     """c = a · b on this PE, times ``scale``. *Collective* when a shape is first used: members agree on what is fastest.
 
-    Without a GPU, and with fp8 operands that cuBLAS does not take, that is the portable kernel.
+    Without a GPU, and with operands that cuBLAS and our kernel do not take, that is the portable kernel. cuBLAS leaves
+    no SM to others.
     """
     from triton_dist.kernels.gemm.hopper.launch import fits
 
     ways: dict[str, Callable[[], object]] = {}
-    if triton_dist.kind() != "cpu":
+    if triton_dist.kind() != "cpu" and not sm_margin:
         if scale is None:
             ways["cublas"] = partial(torch.mm, a, b, out=c)
         elif _scaled_mm_takes(a, b, c):
             ways["cublas"] = partial(_scaled_mm, comm, a, b, c, scale)
-        if fits(comm, a, b, c):
-            ways["ours"] = partial(_hopper, comm, a, b, c, scale)
+    if fits(comm, a, b, c):
+        ways["ours"] = partial(_hopper, comm, a, b, c, scale, sm_margin)
     if not ways:
-        ways["portable"] = partial(portable.local, a, b, c, scale=scale)
-    ways[fastest(comm, "local_gemm", a, b, c, ways)]()
+        ways["portable"] = partial(portable.local, a, b, c, grid=portable.programs(sm_margin), scale=scale)
+    ways[fastest(comm, "local_gemm", a, b, c, ways, sm_margin)]()
 
 
 def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
@@ -51,7 +52,10 @@ def _scaled_mm(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Te
     multiply_float8(a, b, scale, ones(comm), c)
 
 
-def _hopper(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
+def _hopper(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+) -> None:
     from triton_dist.kernels.gemm.hopper import local_gemm as hopper
 
-    hopper.run(cached(comm, ("local", *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c)), a, b, c, scale)
+    plan = cached(comm, ("local", sm_margin, *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, sm_margin))
+    hopper.run(plan, a, b, c, scale)

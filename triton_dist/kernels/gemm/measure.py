@@ -25,6 +25,7 @@ def fastest(
     b: torch.Tensor,
     c: torch.Tensor,
     ways: Mapping[str, Callable[[], object]],
+    sm_margin: int = 0,
 ) -> str:
     """The name of the fastest of ``ways`` to compute c = a · b, as ``function`` does, on the slowest member.
     *Collective* the first time for such matrices.
@@ -33,7 +34,7 @@ def fastest(
     """
     if triton_dist.kind() == "cpu" or len(ways) == 1:
         return next(iter(ways))
-    key = (function, *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(ways))
+    key = (function, *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(ways), sm_margin)
     return cached(comm, ("fastest", key), lambda: _measure(comm, ways))
 
 

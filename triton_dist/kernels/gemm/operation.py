@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.device import check_sm_margin
 from triton_dist.kernels.gemm.arguments import check_choice, check_operands, result
 from triton_dist.kernels.gemm.fp8 import scale_of
 from triton_dist.kernels.gemm.measure import fastest
@@ -41,6 +42,7 @@ class FusedGemm(Protocol):
         scale_a: torch.Tensor | float | None = None,
         scale_b: torch.Tensor | float | None = None,
         out_dtype: torch.dtype | None = None,
+        sm_margin: int = 0,
         group: Any = None,
         pattern: str | None = None,
     ) -> torch.Tensor:
@@ -60,6 +62,8 @@ class FusedGemm(Protocol):
                 each, or a number; for fp8 only. By default 1. They may differ between PEs, but for the scale of an
                 operand that PEs share.
             out_dtype: dtype of the result of fp8 operands; by default ``out``'s, or bfloat16.
+            sm_margin: how many SMs are left to other kernels, the same on all PEs. cuBLAS, which cannot leave any, is
+                then not used.
             group: whose PEs take part: None for all of the world, a ``triton_dist.Team``, a ``ProcessGroup``, a
                 ``DeviceMesh`` of one dimension, or a :class:`~triton_dist.kernels.Communicator`. PEs are numbered as
                 the group's ranks, and ``n_pes`` is its size. Symmetric tensors are so on all members.
@@ -88,6 +92,7 @@ class Call(NamedTuple):
     out_dtype: torch.dtype | None
     scale_a: torch.Tensor | float | None
     scale_b: torch.Tensor | float | None
+    sm_margin: int
 
     def result(self, shape: tuple[int, int], *, symmetric: bool) -> torch.Tensor:
         """``out``, or a new tensor."""
@@ -133,6 +138,7 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
             scale_a: torch.Tensor | float | None = None,
             scale_b: torch.Tensor | float | None = None,
             out_dtype: torch.dtype | None = None,
+            sm_margin: int = 0,
             group: Any = None,
         ) -> torch.Tensor:
             with calling(name, group) as comm:
@@ -140,15 +146,16 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
                 signature = None
                 if type(out) is torch.Tensor and scale_a is None and scale_b is None:
                     # Kernels may have descriptors of out on all members, so where it lies is a part.
-                    signature = prepared.signature((name, algorithm, out_dtype, out.data_ptr()), a, b, out)
+                    signature = prepared.signature((name, algorithm, out_dtype, out.data_ptr(), sm_margin), a, b, out)
                     if prepared.repeat(signature, a, b, out):
                         return out
                 check_operands(name, ("a", "b"), a, b)
                 check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
-                compared = name, a.shape, a.dtype, b.shape, b.dtype, algorithm
+                check_sm_margin(name, sm_margin)
+                compared = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
                 comm.compare(*compared)
-                computation = operation(Call(comm, name, a, b, out, out_dtype, scale_a, scale_b))
-                made = _chosen(comm, name, algorithm, a, b, computation)()
+                computation = operation(Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, sm_margin))
+                made = _chosen(comm, name, algorithm, a, b, computation, sm_margin)()
                 prepared.keep(signature, made if isinstance(made, Launch) else None, *compared)
                 return computation.out
 
@@ -166,11 +173,17 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
 
 
 def _chosen(
-    comm: Communicator, name: str, algorithm: str, a: torch.Tensor, b: torch.Tensor, computation: Computation
+    comm: Communicator,
+    name: str,
+    algorithm: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    computation: Computation,
+    sm_margin: int,
 ) -> Callable[[], object]:
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
-        algorithm = fastest(comm, name, a, b, computation.c, available)
+        algorithm = fastest(comm, name, a, b, computation.c, available, sm_margin)
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):
         raise ValueError(

@@ -42,9 +42,14 @@ def needs_of_fused(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> str:
 
 
 def local_product(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, scale: torch.Tensor | None
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    dtype: torch.dtype,
+    scale: torch.Tensor | None,
+    sm_margin: int,
 ) -> torch.Tensor:
     """a · b, this PE's partial sum of all of C, in symmetric memory that the next call overwrites."""
     product = symmetric_matrix(comm, "product", a.shape[0], b.shape[1], dtype)
-    local_gemm(comm, a, b, product, scale)
+    local_gemm(comm, a, b, product, scale, sm_margin)
     return product

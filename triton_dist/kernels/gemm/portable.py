@@ -12,7 +12,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import gpu
+from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, record_event
@@ -171,11 +171,9 @@ def _scatter_by_programs(
             record_event(trace, COMPUTE, tile, began)
 
 
-def programs() -> int:
-    """How many programs of a GEMM run at the same time: one for each multiprocessor."""
-    if triton_dist.kind() == "cpu":
-        return 4
-    return gpu().multiprocessors
+def programs(sm_margin: int = 0) -> int:
+    """How many programs of a GEMM run at the same time: one for each SM but ``sm_margin``, which others use."""
+    return sms() - sm_margin
 
 
 def blocks(dtype: torch.dtype) -> dict[str, int]:
@@ -212,13 +210,13 @@ def local(
     b: torch.Tensor,
     c: torch.Tensor,
     flags: torch.Tensor | None = None,
-    grid: int | None = None,
     *,
+    grid: int,
     scale: torch.Tensor | None = None,
 ) -> None:
     """c = a · b here; a tile's flag, if there are any, is set when it is stored."""
     first, sizes, constants = _given(a, b, c, scale)
-    given, grid = c if flags is None else flags, grid or programs()
+    given = c if flags is None else flags
     flagged = {"FLAGS": flags is not None, "num_warps": 8, "num_stages": 3}
     _local[(grid,)](*first, given, _trace("GEMM", c, grid), *sizes, **constants, **flagged)
 
@@ -232,12 +230,12 @@ def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: 
 
 
 def scatter(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, grid: int, scale: torch.Tensor | None = None
 ) -> None:
     """c = a · b on all PEs, each tile stored by the program that computed it."""
     first, sizes, constants = _given(a, b, c, scale)
-    trace = _trace("GEMM, sent", c, programs())
-    _scatter[(programs(),)](*first, trace, *sizes, comm.members, **constants, num_warps=8, num_stages=3)
+    trace = _trace("GEMM, sent", c, grid)
+    _scatter[(grid,)](*first, trace, *sizes, comm.members, **constants, num_warps=8, num_stages=3)
 
 
 def scatter_by_programs(
@@ -247,11 +245,12 @@ def scatter_by_programs(
     c: torch.Tensor,
     flags: torch.Tensor,
     comm_programs: int,
+    grid: int,
     scale: torch.Tensor | None = None,
 ) -> None:
     """c = a · b on all PEs; of one grid, ``comm_programs`` programs send what the others compute."""
     first, sizes, constants = _given(a, b, c, scale)
-    trace = _trace("GEMM and communication programs", c, programs(), min(comm_programs, programs() - comm_programs))
-    _scatter_by_programs[(programs(),)](
+    trace = _trace("GEMM and communication programs", c, grid, min(comm_programs, grid - comm_programs))
+    _scatter_by_programs[(grid,)](
         *first, flags, trace, comm_programs, *sizes, comm.members, **constants, num_warps=8, num_stages=3
     )

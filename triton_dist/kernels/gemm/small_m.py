@@ -169,7 +169,7 @@ def fits_small_m(rows: int, n_pes: int) -> bool:
 
 
 def small_m_gemm(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool, sm_margin: int
 ) -> Launch | None:
     """c = the sum of a · b over PEs: this PE's rows of it, of which each has as many, or all on every PE. *Collective*
     when a shape is first used.
@@ -182,11 +182,11 @@ def small_m_gemm(
     n_pes = comm.n_pes
     (m, k), n = a.shape, b.shape[1]
     block_m = _block_m(m, n_pes)
-    cut = _cut_here(block_m, n, a.element_size())
+    cut = _cut_here(block_m, n, a.element_size(), portable.programs(sm_margin))
     words = block_m // int(triton.next_power_of_2(n_pes)) * cut.block_n * a.element_size() // 4
     out = "all" if to_all else "scatter"
     # Each operation has its own: a program clears, of the tile before, the slot that it uses itself.
-    size = _programs() * (_HEADER.value + 2 * SLOTS.value * n_pes * words)
+    size = portable.programs() * (_HEADER.value + 2 * SLOTS.value * n_pes * words)
     slots = symmetric_workspace(comm, f"small M, {out}, {words} words", size)
     each = triton.cdiv(m, n_pes)
     a_tma = _by_tma(a) and each * n_pes == block_m
@@ -194,7 +194,7 @@ def small_m_gemm(
     by_columns = b.stride(1) != 1
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
     tiles = triton.cdiv(n, cut.block_n)
-    programs = min(tiles, _programs())
+    programs = min(tiles, portable.programs(sm_margin))  # all wait for those of other PEs, and so run at one time
     first = (
         _descriptor(a, block_m, cut.block_k) if a_tma else a,
         _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
@@ -216,11 +216,6 @@ def _block_m(rows: int, n_pes: int) -> int:
     return max(16, pes * int(triton.next_power_of_2(triton.cdiv(rows, n_pes))))
 
 
-def _programs() -> int:
-    """How many programs there may be: all wait for those of other PEs, and so must run at the same time."""
-    return portable.programs()
-
-
 def cut_for(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
     """The cut of a GEMM with ``n`` columns on a GPU that runs so many programs at a time.
 
@@ -233,9 +228,9 @@ def cut_for(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
     return Cut(block_n, block_k, 4 if block_m * block_n * itemsize <= 32768 else 8, itemsize == 2)
 
 
-def _cut_here(block_m: int, n: int, itemsize: int) -> Cut:
+def _cut_here(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
     if triton_dist.kind() == "gpu":
-        return cut_for(block_m, n, itemsize, _programs())
+        return cut_for(block_m, n, itemsize, programs)
     return Cut(min(16, 1024 // block_m), 32, 4, block_m <= 16)  # a load of more than 4 KiB is not taken for a poll
 
 

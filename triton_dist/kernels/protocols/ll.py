@@ -52,11 +52,12 @@ _WORDS = tl.constexpr(LL_WORDS)
 _HEADER = tl.constexpr(16)  # int64 words before the slots, of which the first is the counter
 
 
-def block_of(n_words: int, n_pes: int) -> int:
-    """How many words each program should exchange, out of ``n_words`` for each PE."""
+def block_of(n_words: int, n_pes: int, limit: int = LL_PROGRAMS) -> int:
+    """How many words each of at most ``limit`` programs should exchange, out of ``n_words`` for each PE."""
     if triton_dist.kind() == "cpu":  # where a load of more addresses is not taken for a poll (cpu/builder.py)
         return 512 // int(triton.next_power_of_2(n_pes))
-    return 256 if n_words <= 32 * 256 else 512 if n_words <= LL_PROGRAMS * 512 else LL_WORDS
+    limit = min(limit, LL_PROGRAMS)
+    return 256 if n_words <= min(limit, 32) * 256 else 512 if n_words <= limit * 512 else LL_WORDS
 
 
 def warps_of(block: int) -> int:
@@ -64,9 +65,9 @@ def warps_of(block: int) -> int:
     return 2 if block <= 256 else 8
 
 
-def fits(n_words: int, n_pes: int) -> bool:
-    """Whether there is room for ``n_words`` from each PE to each."""
-    return n_words <= LL_PROGRAMS * block_of(n_words, n_pes)
+def fits(n_words: int, n_pes: int, limit: int = LL_PROGRAMS) -> bool:
+    """Whether there is room for ``n_words`` from each PE to each, with at most ``limit`` programs."""
+    return n_words <= min(limit, LL_PROGRAMS) * block_of(n_words, n_pes, limit)
 
 
 def ll_slots(communicator: Communicator) -> torch.Tensor:

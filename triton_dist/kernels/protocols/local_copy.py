@@ -23,13 +23,14 @@ def _copy(to, source, n, BLOCK: tl.constexpr):
 
 
 @contextmanager
-def concurrent_copy(communicator: Communicator, to: torch.Tensor, source: torch.Tensor) -> Iterator[None]:
+def concurrent_copy(communicator: Communicator, to: torch.Tensor, source: torch.Tensor, limit: int) -> Iterator[None]:
     """Copy ``source`` to ``to`` concurrently with the block; what follows on the current stream waits for both.
 
-    A kernel does it, with few programs: the copy engine has one queue for a GPU's own copies and those to peers.
+    A kernel does it, with few programs: the copy engine has one queue for a GPU's own copies and those to peers. With
+    the one program of a stream barrier there are at most ``limit``; if that is 1, the copy comes first.
     """
-    grid = (min(32, triton.cdiv(to.numel(), 4096)),)
-    if not to.is_cuda:
+    grid = (max(1, min(32, triton.cdiv(to.numel(), 4096), limit - 1)),)
+    if not to.is_cuda or limit == 1:
         _copy[grid](to, source, to.numel(), 4096)
         yield
         return

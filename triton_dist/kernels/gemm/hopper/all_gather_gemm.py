@@ -94,7 +94,7 @@ def _store(c, output, work, trace, state, peers, CONFIG: gl.constexpr, N_PES: gl
             gl.store(peers.flags + GATHERED + pe, 0)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Config) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Config, sm_margin: int = 0) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
@@ -107,7 +107,7 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Conf
         for pe in ((me + i) % n_pes for i in range(n_pes))
         for row, column in grouped(range(pe * tile_rows, (pe + 1) * tile_rows), columns)
     ]
-    schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
+    schedule = make_schedule(tiles, config.k_steps(a), portable.programs(sm_margin))
     return Plan(comm, "all-gather + GEMM", schedule, config)
 
 

@@ -53,13 +53,13 @@ def gemm_all_reduce_kernel(
     # fmt: on
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_margin: int = 0) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
         staging: [M, N], of C's dtype.
     """
-    return make_ring_plan(comm, "GEMM + all-reduce", a, staging, peers=comm.n_pes - 1)
+    return make_ring_plan(comm, "GEMM + all-reduce", a, staging, peers=comm.n_pes - 1, sm_margin=sm_margin)
 
 
 def run(

@@ -14,6 +14,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
@@ -83,11 +84,11 @@ def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.con
         exchange_done(peers, epoch, work, trace, N_PES)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
-    peers = comm.n_pes - 1
-    schedule, config = grouped_schedule(a, c, peers=peers)
-    return Plan(comm, "GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers))
+    peers, programs = comm.n_pes - 1, portable.programs(sm_margin)
+    schedule, config = grouped_schedule(a, c, programs, peers=peers)
+    return Plan(comm, "GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers, programs))
 
 
 def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> Launch | None:

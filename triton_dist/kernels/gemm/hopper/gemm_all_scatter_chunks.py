@@ -18,7 +18,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
@@ -99,7 +98,7 @@ def _count_tile(chunk, chunks, state):
 
 
 def make_plan(
-    comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Config, chunks: Sequence[range]
+    comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Config, chunks: Sequence[range], programs: int
 ) -> tuple[Plan, Chunks]:
     """The plan for GEMMs of these shapes and dtypes, and the memory of the chunks. *Collective.*
 
@@ -108,7 +107,7 @@ def make_plan(
     """
     _, columns = config.tiles(c)
     tiles = [Tile(row, column, number) for number, rows in enumerate(chunks) for row, column in grouped(rows, columns)]
-    schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
+    schedule = make_schedule(tiles, config.k_steps(a), programs)
     plan = Plan(comm, "GEMM + all-scatter in chunks", schedule, config, state_words=len(chunks))
     sizes = plan.upload([len(rows) * len(columns) for rows in chunks], torch.int32)
     return plan, Chunks(sizes, plan.zeros(len(chunks)))

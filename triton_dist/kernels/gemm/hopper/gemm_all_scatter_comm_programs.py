@@ -194,9 +194,9 @@ def _store_tiles(
             record_event(trace, unit, SEND, began)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, comm_programs: int) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, comm_programs: int, sm_margin: int = 0) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
-    config, programs = LARGE, portable.programs() - comm_programs
+    config, programs = LARGE, portable.programs(sm_margin) - comm_programs
     places = list(grouped(*config.tiles(c)))
     # Tiles before the last round have a flag, a word of state, and are sent by programs that compute nothing.
     last = len(places) - programs

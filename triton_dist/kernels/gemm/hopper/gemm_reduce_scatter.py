@@ -51,13 +51,13 @@ def gemm_reduce_scatter_kernel(
     # fmt: on
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_margin: int = 0) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
         staging: [M, N], of C's dtype.
     """
-    return make_ring_plan(comm, "GEMM + reduce-scatter", a, staging, peers=1)
+    return make_ring_plan(comm, "GEMM + reduce-scatter", a, staging, peers=1, sm_margin=sm_margin)
 
 
 def run(

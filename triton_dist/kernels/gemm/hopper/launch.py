@@ -13,7 +13,6 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
-from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config, block_k, choose
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.hopper import trace_events
@@ -168,13 +167,13 @@ def _descriptor(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescripto
     return TensorDescriptor.from_tensor(matrix, list(block), layout)
 
 
-def grouped_schedule(a: torch.Tensor, c: torch.Tensor, *, peers: int = 0) -> tuple[Schedule, Config]:
-    """The plain schedule of a GEMM with ``a`` in ``c``: all programs compute, tile after tile, in groups of rows.
+def grouped_schedule(a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0) -> tuple[Schedule, Config]:
+    """The plain schedule of a GEMM with ``a`` in ``c``: all ``programs`` compute, tile after tile, in groups of
+    rows.
 
     Args:
         peers: how many PEs each tile is sent to.
     """
-    programs = portable.programs()
     config = choose(a, c, programs, peers=peers)
     # Peers take stores faster that lie near each other: 8192 × 36864 × 4608 on 4 H200s takes 3 % longer with 8 rows.
     tiles = [Tile(row, column, 0) for row, column in grouped(*config.tiles(c), 4 if peers else 8)]

@@ -14,6 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
@@ -47,9 +48,9 @@ def _store(c, output, work, trace, state, CONFIG: gl.constexpr):
         end_epoch(state, epoch)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0) -> Plan:
     """The plan for GEMMs of these shapes and dtypes."""
-    return Plan(comm, "GEMM", *grouped_schedule(a, c), n_flags=0)
+    return Plan(comm, "GEMM", *grouped_schedule(a, c, portable.programs(sm_margin)), n_flags=0)
 
 
 def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:

@@ -7,7 +7,6 @@ the next tile and keep all programs of a GPU within what NVLink takes. Figures a
 
 from __future__ import annotations
 
-from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import K_BYTES, Config
 from triton_dist.kernels.gemm.hopper.store import Pacing
 
@@ -24,8 +23,8 @@ _FLOPS_PER_CYCLE = 4096
 """Of a multiprocessor, with 16-bit floats."""
 
 
-def pacing_of(config: Config, share: float, peers: int) -> Pacing:
-    """The intervals for tiles that are sent to so many ``peers`` each.
+def pacing_of(config: Config, share: float, peers: int, programs: int) -> Pacing:
+    """The intervals for tiles that each of ``programs`` sends to so many ``peers``.
 
     Args:
         share: of the time of the unit that is computed meanwhile.
@@ -33,5 +32,5 @@ def pacing_of(config: Config, share: float, peers: int) -> Pacing:
     pieces = config.block_m * config.block_n * max(1, peers) / (PIECE[0] * PIECE[1])
     # (A block of 8-bit floats has twice as many elements along K, which are multiplied twice as fast.)
     cycles_per_step = 2 * config.block_m * config.block_n * (K_BYTES / 2) / _FLOPS_PER_CYCLE
-    interval = 1e9 * _PIECE_BYTES * portable.programs() / _NVLINK_RATE
+    interval = 1e9 * _PIECE_BYTES * programs / _NVLINK_RATE
     return Pacing(int(256 * share * cycles_per_step / pieces), int(interval))

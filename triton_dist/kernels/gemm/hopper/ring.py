@@ -164,7 +164,9 @@ def store_ring_tiles(
             exchange_done(peers, epoch, work, trace, N_PES)
 
 
-def make_ring_plan(comm: Communicator, name: str, a: torch.Tensor, staging: torch.Tensor, *, peers: int) -> Plan:
+def make_ring_plan(
+    comm: Communicator, name: str, a: torch.Tensor, staging: torch.Tensor, *, peers: int, sm_margin: int
+) -> Plan:
     """The plan for GEMMs with ``a`` whose partial sums arrive in ``staging``, [M, N]. *Collective.*
 
     PE p computes the rows of PE p - 1 first, then those of p - 2, and its own last.
@@ -172,16 +174,16 @@ def make_ring_plan(comm: Communicator, name: str, a: torch.Tensor, staging: torc
     Args:
         peers: to how many PEs a tile is sent at most.
     """
-    n_pes, me = comm.n_pes, comm.my_rank
+    n_pes, me, programs = comm.n_pes, comm.my_rank, portable.programs(sm_margin)
     rows = a.shape[0] // n_pes
-    config = choose(a, staging, portable.programs(), each=rows)
+    config = choose(a, staging, programs, each=rows)
     tile_rows, columns = rows // config.block_m, config.tiles(staging)[1]
     tiles = [
         Tile(row, column, pe)
         for pe in ((me - 1 - i) % n_pes for i in range(n_pes))
         for row, column in grouped(range(pe * tile_rows, (pe + 1) * tile_rows), columns)
     ]
-    schedule = make_schedule(tiles, config.k_steps(a), portable.programs())
+    schedule = make_schedule(tiles, config.k_steps(a), programs)
     return Plan(
         comm,
         name,
@@ -189,5 +191,5 @@ def make_ring_plan(comm: Communicator, name: str, a: torch.Tensor, staging: torc
         config,
         n_flags=TILES.value + len(tiles),
         tile_columns=len(columns),
-        pacing=pacing_of(config, SHARE, peers),
+        pacing=pacing_of(config, SHARE, peers, programs),
     )
