@@ -157,9 +157,10 @@ def reduce_scatter(
         limit = check_sm_margin("reduce_scatter", sm_margin)
         if output.numel():
             if algorithm == "auto":
-                comm.compare("reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
-                made = _ALGORITHMS[algorithm](comm, output, input, op, limit=limit)
-                prepared.keep(signature, made, "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
+                algorithm = _choose(comm, output, limit)
+            comm.compare("reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
+            made = _ALGORITHMS[algorithm](comm, output, input, op, limit=limit)
+            prepared.keep(signature, made, "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
         return output
 
 
