@@ -36,6 +36,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Gp
     World.__init__(world, Launch(0, 1, 0, 1, None))
     world._rounds = Counter()
     monkeypatch.setattr(world, "_wait_reports", SimpleNamespace(end=lambda: None), raising=False)
+    monkeypatch.setattr(world, "_calls", SimpleNamespace(close=lambda: None), raising=False)
     world.device = torch.device("cuda", 0)
     world._bindings = world._nvshmem = world._heap = FinalizedNvshmem(request.param)
     return world

@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist._C._runtime import Backoff
+from triton_dist.cpu.runtime.backoff import Backoff
 
 
 @triton.jit
