@@ -34,7 +34,7 @@ def test_kernels(forker: Forker, checks: str) -> None:
     assert outcome.statuses == [0, 0] and "nothing found" in outcome.output, outcome.output
 
 
-@pytest.mark.parametrize("schedule", ["round-robin", "random:3"])
+@pytest.mark.parametrize("schedule", ["round-robin"])
 def test_groups_of_kernels(forker: Forker, schedule: str) -> None:
     """Groups that overlap, with workspaces of their own beside each other in memory."""
     file = ROOT / "tests" / "kernels" / "checks" / "groups.py"

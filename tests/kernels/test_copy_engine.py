@@ -82,7 +82,7 @@ class Machine:
         monkeypatch.setattr(copy_engine.streams, "write_value", lambda stream, word: done.append(("write", word)))
         monkeypatch.setattr(copy_engine.streams, "copy", lambda stream, to, source: done.append(("copy", to, source)))
         a = torch.zeros(20 * BLOCK_M, 1)
-        copy_engine.send_by_copy_engine(comm, a, a, self.mine[pe], None)
+        copy_engine.send_by_copy_engine(comm, a, a, self.mine[pe], None, 0)
         return done
 
     def run(self, programs: list[list[tuple[Any, ...]]]) -> None:

@@ -200,7 +200,7 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
 
     for me, owner in enumerate(owners):
         owner.n_pes, owner.my_rank, owner.peer = n_pes, me, peer
-    monkeypatch.setattr(portable, "programs", lambda: 132)
+    monkeypatch.setattr(portable, "programs", lambda sm_margin: 132)
     monkeypatch.setattr(hopper, "all_gather_gemm_kernel", Kernel())
     monkeypatch.setattr(hopper, "operand_maps", lambda *arguments: (None, None, False))
     monkeypatch.setattr(hopper, "tile_map", lambda *arguments: None)
@@ -210,13 +210,13 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     monkeypatch.setattr(
         all_gather_gemm, "cached", lambda comm, key, make: plans[pe].get(key) or _keep(plans[pe], key, make)
     )
-    monkeypatch.setattr(all_gather_gemm, "_config", lambda comm, a, b, c: LARGE)
+    monkeypatch.setattr(all_gather_gemm, "_config", lambda comm, a, b, c, sm_margin: LARGE)
     monkeypatch.setattr(all_gather_gemm, "_gathered", lambda comm, a: gathered[pe])
     a, b, c = torch.zeros(256, 64), torch.zeros(64, 128), torch.zeros(512, 128)
     for _ in range(40):
         for pe in machine.gpus:
             with machine.on(torch.cuda.Stream()):
-                all_gather_gemm._copy_engine(owners[pe], a, b, c, None)
+                all_gather_gemm._copy_engine(owners[pe], a, b, c, None, 0)
         machine.run()
 
 

@@ -7,6 +7,7 @@ it is gone when PE 0 is.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import socket
@@ -105,7 +106,8 @@ def _tell(server: socket.socket, port: int) -> None:
     def answer() -> None:
         while True:
             client, _ = server.accept()
-            with client:
+            # Whoever asked may have been killed meanwhile; the others' questions are still to be answered.
+            with client, contextlib.suppress(OSError):
                 if peer_of(client)[1] in (os.geteuid(), 0):
                     client.sendall(struct.pack("!H", port))
 
