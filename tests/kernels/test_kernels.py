@@ -26,9 +26,9 @@ RUNS = {
     "deep_ep.py": (2,),
     "norms.py": (3,),
     "decode.py": (3,),
-    "sm_margin.py": (3,),
+    "sm_margin.py": (2,),
     "tracing.py": (3,),
-    "operators.py": (3,),
+    "operators.py": (2,),
     "tensor_parallel.py": (2,),
     "inductor.py": (2, 3),
 }
