@@ -11,10 +11,13 @@ from triton_dist.kernels.collectives.reductions import OPS
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import LAZY, check_current_device, is_lazy
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
+from triton_dist.world.current import current_world
 
 __all__ = [
     "REDUCIBLE",
     "check_algorithm",
+    "check_contiguous",
+    "check_on_device",
     "check_op",
     "check_part",
     "check_tensors",
@@ -39,22 +42,34 @@ REDUCIBLE = tuple(_TRITON_TYPES)
 """What reductions are of."""
 
 
-def check_tensors(comm: Communicator, function: str, **tensors: torch.Tensor) -> None:
-    """All are contiguous tensors of one dtype on this PE's device."""
+def check_on_device(function: str, **tensors: torch.Tensor) -> None:
+    """All are tensors on this PE's device, whose elements are what lies in memory."""
     check_current_device(function)
-    device = comm.world.device
-    first = next(iter(tensors))
+    device = current_world().device
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
         if tensor.device != device:
             raise ValueError(f"{function}: {name} is on {tensor.device}, and this PE's device is {device}")
+        if is_lazy(tensor):
+            raise ValueError(f"{function}: {name} {LAZY}")
+
+
+def check_contiguous(function: str, **tensors: torch.Tensor) -> None:
+    """As :func:`check_on_device`, and all are contiguous."""
+    check_on_device(function, **tensors)
+    for name, tensor in tensors.items():
         if not tensor.is_contiguous():
             raise ValueError(
                 f"{function}: {name} must be contiguous, got shape {tuple(tensor.shape)} with strides {tensor.stride()}"
             )
-        if is_lazy(tensor):
-            raise ValueError(f"{function}: {name} {LAZY}")
+
+
+def check_tensors(function: str, **tensors: torch.Tensor) -> None:
+    """As :func:`check_contiguous`, and all are of one dtype."""
+    check_contiguous(function, **tensors)
+    first = next(iter(tensors))
+    for name, tensor in tensors.items():
         if tensor.dtype != tensors[first].dtype:
             raise ValueError(f"{function}: {name} is of {tensor.dtype}, and {first} of {tensors[first].dtype}")
 

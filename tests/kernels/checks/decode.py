@@ -209,6 +209,8 @@ def check_decode_mistakes(world: Any) -> None:
     assert flash_decode(q[:0], cache[:0], cache[:0], lengths[:0])[0].shape == (0, 4, 16)
     with raises(TypeError, "flash_decode: q must be a torch.Tensor, got list"):
         flash_decode([q], cache, cache, lengths)
+    with raises(ValueError, "flash_decode: k_cache is the conjugate or the negative"):
+        flash_decode(q, torch._neg_view(cache), cache, lengths)
     with raises(ValueError, r"q must have shape \[B, HQ, D\], got \(4, 16\)"):
         flash_decode(q[0], cache, cache, lengths)
     with raises(ValueError, "lengths must be of torch.int32, got torch.int64"):

@@ -270,6 +270,7 @@ def check_moe_mistakes(world: Any) -> None:
     wrong(TypeError, "dispatch: x must be a torch.Tensor, got list", [1], ids)
     wrong(ValueError, "multiple of 16 bytes, got hidden = 7", x[:, :7].contiguous(), ids)
     wrong(ValueError, "x must be contiguous", x[:, ::2], ids)
+    wrong(ValueError, "dispatch: x is the conjugate or the negative", torch._neg_view(x), ids)
     wrong(ValueError, r"x must be \[rows, hidden\]", x.long(), ids)
     wrong(ValueError, r"topk_ids must be \[2, top_k\]", x, ids[:1])
     wrong(ValueError, r"topk_ids must be \[2, top_k\]", x, ids.float())

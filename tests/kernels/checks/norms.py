@@ -156,6 +156,10 @@ def check_norm_mistakes(world: Any) -> None:
     x = torch.zeros(2, 64)
     with raises(TypeError, "all_reduce_norm: x must be a torch.Tensor, got list"):
         all_reduce_norm([1.0])
+    with raises(ValueError, "all_reduce_norm: x is the conjugate or the negative .*resolve_neg"):
+        all_reduce_norm(torch._neg_view(x))
+    with raises(ValueError, "all_reduce_norm: residual is the conjugate or the negative"):
+        all_reduce_norm(x, residual=torch._neg_view(x))
     with raises(ValueError, "x must be a contiguous matrix on cpu", r"shape \(64, 2\)"):
         all_reduce_norm(x.t())
     with raises(ValueError, "x must be of torch.float16, .*, got torch.int64"):

@@ -9,6 +9,7 @@ import torch
 import triton
 
 import triton_dist
+from triton_dist.kernels.arguments import check_on_device
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_current_device, gpu
 
@@ -151,9 +152,9 @@ def check(
         TypeError, ValueError: an argument is not as described there.
     """
     check_current_device("flash_decode")
-    _tensor(comm, "q", q, 3, "[B, HQ, D]", _DTYPES)
+    _tensor("q", q, 3, "[B, HQ, D]", _DTYPES)
     cache = "[B, S, HKV, D]" if table is None else "[P, page_size, HKV, D]"
-    _tensor(comm, "k_cache", k, 4, cache, (q.dtype, *_FP8))
+    _tensor("k_cache", k, 4, cache, (q.dtype, *_FP8))
     requests, query_heads, dim = q.shape
     kv_heads = k.shape[2]
     if k.shape[3] != dim:
@@ -177,7 +178,7 @@ def check(
                 f"flash_decode: without v_cache, head_dim_v must be {main} for heads of {dim}, got {head_dim_v}"
             )
     else:
-        _tensor(comm, "v_cache", v, 4, cache.replace("D", "DV"), (k.dtype,))
+        _tensor("v_cache", v, 4, cache.replace("D", "DV"), (k.dtype,))
         if v.shape[:3] != k.shape[:3]:
             raise ValueError(
                 f"flash_decode: v_cache has shape {tuple(v.shape)}, and k_cache {tuple(k.shape)}: all but the last"
@@ -188,12 +189,12 @@ def check(
         head_dim_v = v.shape[3]
         if head_dim_v not in (16, 32, 64, 128, 256, 512):
             raise ValueError(f"flash_decode: values must have 16, 32, 64, 128, 256 or 512 elements, got {head_dim_v}")
-    _tensor(comm, "lengths", lengths, 1, "[B]", (torch.int32,))
+    _tensor("lengths", lengths, 1, "[B]", (torch.int32,))
     if table is None:
         if k.shape[0] != requests:
             raise ValueError(f"flash_decode: q has {requests} requests, and k_cache {k.shape[0]}")
     else:
-        _tensor(comm, "block_table", table, 2, "[B, pages of a request]", (torch.int32,))
+        _tensor("block_table", table, 2, "[B, pages of a request]", (torch.int32,))
         if table.shape[0] != requests:
             raise ValueError(f"flash_decode: q has {requests} requests, and block_table {table.shape[0]}")
     if lengths.shape[0] != requests:
@@ -215,14 +216,8 @@ def check(
     )  # fmt: skip
 
 
-def _tensor(
-    comm: Communicator, name: str, tensor: torch.Tensor, dims: int, shape: str, dtypes: tuple[torch.dtype, ...]
-) -> None:
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"flash_decode: {name} must be a torch.Tensor, got {type(tensor).__name__}")
-    device = comm.world.device
-    if tensor.device != device:
-        raise ValueError(f"flash_decode: {name} is on {tensor.device}, and this PE's device is {device}")
+def _tensor(name: str, tensor: torch.Tensor, dims: int, shape: str, dtypes: tuple[torch.dtype, ...]) -> None:
+    check_on_device("flash_decode", **{name: tensor})
     if tensor.dim() != dims:
         raise ValueError(f"flash_decode: {name} must have shape {shape}, got {tuple(tensor.shape)}")
     if tensor.dtype not in dtypes:

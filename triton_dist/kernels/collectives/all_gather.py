@@ -110,7 +110,7 @@ def all_gather(
         signature = prepared.signature(("all_gather", algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return output
-        check_tensors(comm, "all_gather", output=output, input=input)
+        check_tensors("all_gather", output=output, input=input)
         check_part(comm, "all_gather", output, input, ("output", "input"))
         check_algorithm("all_gather", algorithm, tuple(_ALGORITHMS))
         limit = check_sm_margin("all_gather", sm_margin)

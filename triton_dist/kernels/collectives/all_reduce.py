@@ -243,7 +243,7 @@ def all_reduce(
         signature = prepared.signature(("all_reduce", op, algorithm, sm_margin), out, tensor)
         if prepared.repeat(signature, out, tensor):
             return out
-        check_tensors(comm, "all_reduce", tensor=tensor, out=out)
+        check_tensors("all_reduce", tensor=tensor, out=out)
         if out.numel() != tensor.numel():
             raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
         check_op("all_reduce", op, tensor.dtype)

@@ -110,7 +110,7 @@ def all_to_all(
         signature = prepared.signature(("all_to_all", algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return output
-        check_tensors(comm, "all_to_all", output=output, input=input)
+        check_tensors("all_to_all", output=output, input=input)
         n_pes = comm.n_pes
         if output.numel() != input.numel() or input.numel() % n_pes:
             raise ValueError(

@@ -135,7 +135,7 @@ def broadcast(
         signature = prepared.signature(("broadcast", root, algorithm, sm_margin), tensor)
         if prepared.repeat(signature, tensor):
             return tensor
-        check_tensors(comm, "broadcast", tensor=tensor)
+        check_tensors("broadcast", tensor=tensor)
         if not 0 <= root < comm.n_pes:
             raise ValueError(f"broadcast: root {root} is out of range [0, {comm.n_pes})")
         check_algorithm("broadcast", algorithm, tuple(_ALGORITHMS))

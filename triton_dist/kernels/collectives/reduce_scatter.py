@@ -150,7 +150,7 @@ def reduce_scatter(
         signature = prepared.signature(("reduce_scatter", op, algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return output
-        check_tensors(comm, "reduce_scatter", output=output, input=input)
+        check_tensors("reduce_scatter", output=output, input=input)
         check_part(comm, "reduce_scatter", input, output, ("input", "output"))
         check_op("reduce_scatter", op, output.dtype)
         check_algorithm("reduce_scatter", algorithm, tuple(_ALGORITHMS))

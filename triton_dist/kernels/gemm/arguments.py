@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from triton_dist.kernels.arguments import check_on_device
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import LAZY, check_current_device, gpu, is_lazy
+from triton_dist.kernels.device import LAZY, gpu, is_lazy
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
 from triton_dist.world.current import current_world
@@ -18,19 +19,13 @@ DTYPES = (*RESULTS, *FP8)
 
 def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> None:
     """Two matrices on this PE's device that can be multiplied, with contiguous rows; of ``b``, columns may be, too."""
-    check_current_device(function)
     device = current_world().device
     for name, matrix in zip(names, (a, b), strict=True):
-        if not isinstance(matrix, torch.Tensor):
-            raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(matrix).__name__}")
+        check_on_device(function, **{name: matrix})
         if matrix.dim() != 2:
             raise ValueError(f"{function}: {name} must be a matrix, got shape {tuple(matrix.shape)}")
-        if matrix.device != device:
-            raise ValueError(f"{function}: {name} is on {matrix.device}, and this PE's device is {device}")
         if matrix.dtype not in DTYPES:
             raise ValueError(f"{function}: operands are of {', '.join(map(str, DTYPES))}, got {name} of {matrix.dtype}")
-        if is_lazy(matrix):
-            raise ValueError(f"{function}: {name} {LAZY}")
         if matrix.numel() == 0:
             raise ValueError(f"{function}: {name} has no elements: its shape is {tuple(matrix.shape)}")
     if a.dtype in FP8 and device.type == "cuda":

@@ -6,16 +6,14 @@ from typing import NamedTuple
 
 import torch
 
+from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import check_current_device
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.protocols.members import Members
-from triton_dist.world.current import current_world
 
 __all__ = [
     "ROWS",
     "Routing",
-    "check_on_device",
     "check_routing",
     "check_rows",
     "check_scales",
@@ -58,24 +56,9 @@ class Routing(NamedTuple):
         return self.ids.shape[1]
 
 
-def check_on_device(function: str, **tensors: torch.Tensor) -> None:
-    """All are contiguous tensors on this PE's device."""
-    check_current_device(function)
-    device = current_world().device
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
-        if tensor.device != device:
-            raise ValueError(f"{function}: {name} is on {tensor.device}, and this PE's device is {device}")
-        if not tensor.is_contiguous():
-            raise ValueError(
-                f"{function}: {name} must be contiguous, got shape {tuple(tensor.shape)} with strides {tensor.stride()}"
-            )
-
-
 def check_rows(function: str, name: str, rows: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
     """``rows`` is a matrix of one of ``dtypes`` whose rows are multiples of 16 bytes, and begins at one."""
-    check_on_device(function, **{name: rows})
+    check_contiguous(function, **{name: rows})
     if rows.dim() != 2 or rows.dtype not in dtypes:
         raise ValueError(
             f"{function}: {name} must be [rows, hidden] of {', '.join(map(str, dtypes))}, got shape"
@@ -106,7 +89,7 @@ def check_routing(
     """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks."""
     refuse_gradients(function, x, weights)
     check_rows(function, "x", x, ROWS)
-    check_on_device(function, topk_ids=ids)
+    check_contiguous(function, topk_ids=ids)
     if ids.dim() != 2 or ids.shape[0] != x.shape[0] or ids.dtype not in (torch.int32, torch.int64):
         raise ValueError(
             f"{function}: topk_ids must be [{x.shape[0]}, top_k] of torch.int32 or torch.int64, as x has"
@@ -116,7 +99,7 @@ def check_routing(
         raise ValueError(f"{function}: top_k must be in [1, 64], got topk_ids of shape {tuple(ids.shape)}")
     if weights is None:
         weights = torch.ones(ids.shape, dtype=torch.float32, device=ids.device)
-    check_on_device(function, topk_weights=weights)
+    check_contiguous(function, topk_weights=weights)
     if weights.shape != ids.shape or weights.dtype != torch.float32:
         raise ValueError(
             f"{function}: topk_weights must be {tuple(ids.shape)} of torch.float32, as topk_ids is, got shape"
@@ -170,7 +153,7 @@ def check_scales(function: str, x: torch.Tensor, scales: torch.Tensor | None) ->
     """How many scales a row has."""
     if scales is None:
         return 0
-    check_on_device(function, scales=scales)
+    check_contiguous(function, scales=scales)
     if scales.dim() != 2 or scales.shape[0] != x.shape[0] or scales.dtype != torch.float32 or not scales.shape[1]:
         raise ValueError(
             f"{function}: scales must be [{x.shape[0]}, scales of a row] of torch.float32, got shape"

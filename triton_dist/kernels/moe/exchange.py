@@ -9,7 +9,7 @@ import triton
 
 import triton_dist
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm.portable import programs
+from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
@@ -68,9 +68,7 @@ def open_exchange(
     Raises:
         RuntimeError: an exchange in these slots is in flight. ValueError: ``sm_margin`` leaves no program.
     """
-    n_pes, n_programs = routing.members.size, programs() - sm_margin
-    if not 0 <= sm_margin < programs():
-        raise ValueError(f"{function}: sm_margin must be in [0, {programs()}), got {sm_margin}")
+    n_pes, n_programs = routing.members.size, min(sms(), check_sm_margin(function, sm_margin))
     name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"
     in_flight = comm.own(InFlight).names
     if name in in_flight:

@@ -16,10 +16,10 @@ import triton
 import triton.language as tl
 
 import triton_dist
+from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.gemm.portable import blocks, programs
-from triton_dist.kernels.moe.arguments import check_on_device
 
 __all__ = ["SCALE_BLOCK", "check_groups", "grouped_gemm", "grouped_weight_grad"]
 
@@ -150,7 +150,7 @@ def grouped_gemm(
         raise ValueError(f"grouped_gemm: operands of {a.dtype} cannot give a result of {dtype}")
     if out is None:
         out = a.new_empty(rows, columns, dtype=dtype)
-    check_on_device("grouped_gemm", out=out)
+    check_contiguous("grouped_gemm", out=out)
     if out.shape != (rows, columns) or out.dtype != dtype:
         raise ValueError(
             f"grouped_gemm: out must be {(rows, columns)} of {dtype}, got shape {tuple(out.shape)} and {out.dtype}"
@@ -187,7 +187,7 @@ def check_groups(
     function: str, a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor
 ) -> tuple[int, int, int]:
     """Check operands and groups, and return R, K and N."""
-    check_on_device(function, offsets=offsets, counts=counts)
+    check_contiguous(function, offsets=offsets, counts=counts)
     for name, operand, dims in (("a", a, 2), ("b", b, 3)):
         if not isinstance(operand, torch.Tensor) or operand.dim() != dims:
             raise ValueError(f"{function}: {name} must be a tensor of {dims} dimensions, got {_shape(operand)}")
@@ -228,7 +228,7 @@ def _check_scales(
         return "none"
     if a_scales is None or b_scales is None or a.dtype not in FP8:
         raise ValueError("grouped_gemm: a_scales and b_scales are for operands of fp8, and go together")
-    check_on_device("grouped_gemm", a_scales=a_scales, b_scales=b_scales)
+    check_contiguous("grouped_gemm", a_scales=a_scales, b_scales=b_scales)
     (rows, inner), (local, _, columns) = a.shape, b.shape
     k_blocks, n_blocks = (-(-size // SCALE_BLOCK) for size in (inner, columns))
     shapes = tuple(a_scales.shape), tuple(b_scales.shape)

@@ -139,7 +139,7 @@ def all_reduce_norm(
         algorithm: ``one_shot`` and ``two_shot``, up to 16384 columns, ``unfused``, or ``auto``.
     """
     with calling("all_reduce_norm", group) as comm:
-        checked = check(comm, "all_reduce_norm", x, weight, residual, bias, norm, norm_bias, eps, quantize)
+        checked = check("all_reduce_norm", x, weight, residual, bias, norm, norm_bias, eps, quantize)
         check_algorithm("all_reduce_norm", algorithm, tuple(_ALGORITHMS))
         comm.compare("all_reduce_norm", x.shape, x.dtype, *checked.form, algorithm)
         to = new_outputs(x, checked, x.shape[0], x.shape[0])

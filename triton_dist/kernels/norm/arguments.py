@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 import triton_dist
+from triton_dist.kernels.arguments import check_contiguous, check_on_device
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import check_current_device
 from triton_dist.kernels.norm.rows import HEADER
 from triton_dist.kernels.protocols.sentinel import SLOTS
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -88,7 +88,6 @@ class Cut(NamedTuple):
 
 
 def check(
-    comm: Communicator,
     function: str,
     x: torch.Tensor,
     weight: torch.Tensor | None,
@@ -105,14 +104,11 @@ def check(
     Raises:
         TypeError, ValueError: an argument is not as the fused norms take it.
     """
-    check_current_device(function)
-    device = comm.world.device
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{function}: x must be a torch.Tensor, got {type(x).__name__}")
-    if x.dim() != 2 or not x.is_contiguous() or x.device != device:
+    check_on_device(function, x=x)
+    if x.dim() != 2 or not x.is_contiguous():
         raise ValueError(
-            f"{function}: x must be a contiguous matrix on {device}, got shape {tuple(x.shape)} with strides"
-            f" {x.stride()} on {x.device}"
+            f"{function}: x must be a contiguous matrix on {x.device}, got shape {tuple(x.shape)} with strides"
+            f" {x.stride()}"
         )
     if x.dtype not in _TRITON_TYPES:
         raise ValueError(f"{function}: x must be of {', '.join(map(str, _TRITON_TYPES))}, got {x.dtype}")
@@ -128,10 +124,10 @@ def check(
     if not eps >= 0:
         raise ValueError(f"{function}: eps must not be negative, got {eps!r}")
     if residual is not None:
-        _check(function, "residual", residual, (x.shape[0] // shares, columns), (x.dtype,), device)
+        _check(function, "residual", residual, (x.shape[0] // shares, columns), (x.dtype,))
     for name, vector in (("weight", weight), ("bias", bias), ("norm_bias", norm_bias)):
         if vector is not None:
-            _check(function, name, vector, (columns,), tuple(_TRITON_TYPES), device)
+            _check(function, name, vector, (columns,), tuple(_TRITON_TYPES))
     return Norm(residual, bias, weight, norm_bias, float(eps), norm == "layer", quantize)
 
 
@@ -143,22 +139,14 @@ def check_shares(comm: Communicator, function: str, x: torch.Tensor) -> int:
 
 
 def _check(
-    function: str,
-    name: str,
-    tensor: torch.Tensor,
-    shape: tuple[int, ...],
-    dtypes: tuple[torch.dtype, ...],
-    device: torch.device,
+    function: str, name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
 ) -> None:
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
-    if tuple(tensor.shape) != shape or tensor.dtype not in dtypes or tensor.device != device:
+    check_contiguous(function, **{name: tensor})
+    if tuple(tensor.shape) != shape or tensor.dtype not in dtypes:
         raise ValueError(
-            f"{function}: {name} must have shape {shape} and be of {' or '.join(map(str, dtypes))} on {device}, got"
-            f" {tuple(tensor.shape)} and {tensor.dtype} on {tensor.device}"
+            f"{function}: {name} must have shape {shape} and be of {' or '.join(map(str, dtypes))}, got"
+            f" {tuple(tensor.shape)} and {tensor.dtype}"
         )
-    if not tensor.is_contiguous():
-        raise ValueError(f"{function}: {name} must be contiguous, got strides {tensor.stride()}")
 
 
 def new_outputs(x: torch.Tensor, norm: Norm, rows: int, residual_rows: int) -> Normed:

@@ -98,7 +98,7 @@ def norm_all_gather(
         algorithm: ``fused``, up to 16384 columns, without quantisation; ``unfused``; or ``auto``.
     """
     with calling("norm_all_gather", group) as comm:
-        checked = check(comm, "norm_all_gather", x, weight, residual, bias, norm, norm_bias, eps, quantize)
+        checked = check("norm_all_gather", x, weight, residual, bias, norm, norm_bias, eps, quantize)
         check_algorithm("norm_all_gather", algorithm, tuple(_ALGORITHMS))
         comm.compare("norm_all_gather", x.shape, x.dtype, *checked.form, algorithm)
         if quantize is not None and algorithm == "fused":

@@ -99,7 +99,7 @@ def reduce_scatter_norm(
     """
     with calling("reduce_scatter_norm", group) as comm:
         arguments = (x, weight, residual, bias, norm, norm_bias, eps, quantize)
-        checked = check(comm, "reduce_scatter_norm", *arguments, shares=comm.n_pes)
+        checked = check("reduce_scatter_norm", *arguments, shares=comm.n_pes)
         check_algorithm("reduce_scatter_norm", algorithm, tuple(_ALGORITHMS))
         comm.compare("reduce_scatter_norm", x.shape, x.dtype, *checked.form, algorithm)
         each = check_shares(comm, "reduce_scatter_norm", x)
