@@ -70,8 +70,8 @@ def _fused(
         record_event(trace, SEND, row, began)
         for first in range(0, group_size(MEMBERS), GROUP):
             ranks = first + tl.arange(0, GROUP)
-            values = receive_rows(slots, number, 0, first, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
-            store_rows(out, values, ranks * each + row, ranks < group_size(MEMBERS), H)
+            received = receive_rows(slots, number, 0, first, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+            store_rows(out, received, ranks * each + row, ranks < group_size(MEMBERS), H)
         number = exchange_next(slots, number, row + tl.num_programs(0) < each)
     exchange_end(slots, number)
 
