@@ -164,17 +164,18 @@ VARIABLES: dict[str, Variable] = {
             "TRITON_DIST_WAIT_TIMEOUT",
             _timeout,
             60.0,
-            "Seconds after which a wait in a kernel is reported; 0: never. CPU world: a kernel ends with an error when "
-            "none of its programs has made progress for this time. GPU world: see TRITON_DIST_WAIT_ACTION; read by "
-            "init().",
+            "Seconds after which a wait in a kernel, or of a host for other PEs, is reported; 0: never. CPU world: a "
+            "kernel ends with an error when none of its programs has made progress for this time. GPU world: see "
+            "TRITON_DIST_WAIT_ACTION; read by init().",
             "seconds",
         ),
         Variable(
             "TRITON_DIST_WAIT_ACTION",
             _choice("report", "abort"),
             "report",
-            "GPU world: what happens after TRITON_DIST_WAIT_TIMEOUT. report: a report on stderr; the kernel goes on "
-            "waiting. abort: the report; then the world is broken and every PE ends with an error. Read by init().",
+            "GPU world, and waits of a host: what happens after TRITON_DIST_WAIT_TIMEOUT. report: a report on stderr; "
+            "the wait goes on. abort: the report; then the world is broken and every PE ends with an error. Read by "
+            "init().",
             "report or abort",
         ),
         Variable(

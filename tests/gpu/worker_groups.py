@@ -141,6 +141,8 @@ def two_communicators_on_two_streams(world: World) -> None:
     with Communicator() as first, Communicator() as second:
         streams = [torch.cuda.Stream(), torch.cuda.Stream()]
         tensors = [triton_dist.zeros(1 << 16, dtype=torch.float32) for _ in streams]
+        for tensor, algorithm, comm in zip(tensors, ("push", "direct"), (first, second), strict=True):
+            kernels.all_reduce(tensor, algorithm=algorithm, group=comm)  # PEs meet in first calls, in one order
         torch.cuda.synchronize()
         triton_dist.barrier_all()
         for i in range(ROUNDS):

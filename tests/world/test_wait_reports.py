@@ -6,7 +6,9 @@ import contextlib
 import math
 import random
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 import torch
 
 from triton_dist import process_state
-from triton_dist.bootstrap.failure_detector import Watch, _checked
+from triton_dist.bootstrap.failure_detector import BrokenWorldError, Watch, _checked
+from triton_dist.bootstrap.launch import Launch
 from triton_dist.decoding import DecodingError
 from triton_dist.gpu import module_state, p2p, wait_reports
 from triton_dist.gpu.wait_reports import Memory, Place, WaitReports
@@ -33,16 +36,21 @@ SITES = (
 class FakeWatch:
     """Stands for a watch whose other PEs say what ``heard`` holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, pe: int = 0) -> None:
         self.told: list[str] = []
-        self.heard: dict[int, tuple[float, str]] = {}
         self.given_up: list[str] = []
+        self._watch = Watch(pe)
+        self.heard = self._watch._waits
 
     def tell_waits(self, what: str) -> None:
         self.told.append(what)
 
-    def waits(self) -> dict[int, tuple[float, str]]:
-        return self.heard
+    def waits(self, n_pes: int) -> str:
+        return self._watch.waits(n_pes)
+
+    def raise_trouble(self, doing: str) -> None:
+        if self.given_up:
+            raise BrokenWorldError(f"cannot {doing}: {self.given_up[0]}")
 
     def give_up(self, what: str) -> None:
         self.given_up.append(what)
@@ -52,7 +60,7 @@ class Pe:
     """PE 1 of 3, whose kernel number 0 is ``consumer``, and the memory that its GPU would write to."""
 
     def __init__(self, aborts: bool = False, timeout: float = 60.0) -> None:
-        self.watch = FakeWatch()
+        self.watch = FakeWatch(1)
         ledger = Ledger()
         self.tensor = torch.zeros(8, dtype=torch.int64)
         _, self.use = ledger.enter(self.tensor.data_ptr(), 64, (2, 4), torch.int64)
@@ -254,7 +262,41 @@ def test_what_others_say_is_checked() -> None:
     ):
         with contextlib.suppress(DecodingError):
             watch._hear_waits(connection, *_checked(["waits", pe, what]))
-    assert watch.waits() == {}
+    assert watch.waits(3) == "no report from PEs 0, 2"
     watch._hear_waits(0, 2, "kernel k\x1b[2J\nPE 0: lies")
-    assert watch.waits()[2][1] == "kernel k?[2J?PE 0: lies"
+    assert watch.waits(3) == "PE 2 reported 0 s ago: kernel k?[2J?PE 0: lies; no report from PE 0"
     watch.end()
+
+
+# ---- waits of the host
+
+
+@pytest.mark.parametrize("action", ["report", "abort"])
+def test_a_long_wait_of_the_host_is_reported(
+    action: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRITON_DIST_WAIT_TIMEOUT", "0.05")
+    monkeypatch.setenv("TRITON_DIST_WAIT_ACTION", action)
+    store: Any = torch.distributed.HashStore()
+    fake = FakeWatch()
+    watch: Any = fake
+    launch = Launch(0, 3, 0, 3, store, watch=watch)
+    store.set("group/call 7/0", "")
+    what = "the host waits for PEs 1, 2 to all_reduce((8,))"
+    arrival = threading.Timer(1.0, lambda: [store.set(f"group/call 7/{pe}", "") for pe in (1, 2)])
+    with arrival_of(arrival), pytest.raises(BrokenWorldError) if action == "abort" else contextlib.nullcontext():
+        launch.await_keys([f"group/call 7/{pe}" for pe in range(3)], "all_reduce((8,))")
+    assert fake.told == [what]
+    assert fake.given_up == ([f"waited for 0.05 s: {what}"] if action == "abort" else [])
+    said = capfd.readouterr().err
+    assert said.count(f"PE 0: a wait has lasted for 0.05 s (TRITON_DIST_WAIT_TIMEOUT)\n    {what}\n") == 1, said
+    assert "PE 0: other PEs: no report from PEs 1, 2" in said
+
+
+@contextlib.contextmanager
+def arrival_of(timer: threading.Timer) -> Iterator[None]:
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()

@@ -127,7 +127,7 @@ class Watch:
         self._members, self._key = members, key
         self._begun = time.monotonic()
         if self.pe != 0:
-            self._add(0, *_join(members[0], self.pe, key, store))
+            self._add(0, *_join(members, self.pe, key, store))
         else:
             if any(member.host_identity != host_identity() for member in members):
                 self._listeners.append(_open_outside(store))
@@ -208,14 +208,19 @@ class Watch:
     # ---- what PEs wait for
 
     def tell_waits(self, what: str) -> None:
-        """Send the other PEs a report of a long wait in a kernel of this PE."""
+        """Send the other PEs a report of a long wait of this PE, in a kernel or in Python."""
         with self._lock:
             for peer in self._peers.values():
                 wire.say(peer, "waits", self.pe, what[:_LONGEST_WAIT])
 
-    def waits(self) -> dict[int, tuple[float, str]]:
-        """By PE, the last report of each other PE: the ``time.monotonic()`` of its arrival and its text."""
-        return dict(self._waits)
+    def waits(self, n_pes: int) -> str:
+        """What each other PE waits for, by its last report, and how long ago that came."""
+        known, now = dict(self._waits), time.monotonic()
+        told = [f"PE {pe} reported {now - at:.0f} s ago: {what}" for pe, (at, what) in sorted(known.items())]
+        silent = [str(pe) for pe in range(n_pes) if pe != self.pe and pe not in known]
+        if silent:
+            told.append(f"no report from PE{'s' if len(silent) > 1 else ''} {', '.join(silent)}")
+        return "; ".join(told)
 
     def _hear_waits(self, connection_of: int, pe: int, what: str) -> None:
         """A report of ``pe``. PE 0 forwards reports, so ``connection_of`` is PE 0 or ``pe``; others are ignored."""
@@ -421,9 +426,10 @@ def _open_outside(store: AuthenticatedStore) -> socket.socket:
 
 
 def _join(
-    server: Member, pe: int, key: Key, store: AuthenticatedStore
+    members: tuple[Member, ...], pe: int, key: Key, store: AuthenticatedStore
 ) -> tuple[wire.Channel, Iterator[list[Any] | None]]:
     """Connect PE ``pe`` to PE 0."""
+    server = members[0]
     near = server.host_identity == host_identity()
     failures, deadline = [], time.monotonic() + _JOIN_SECONDS
     for connection in _near(server) if near else _far(server, pe, store):
@@ -439,7 +445,9 @@ def _join(
             failures.append(str(error))
         connection.close()
     if server.is_seen_dead:
-        raise BrokenWorldError(f"PE {pe} cannot join the world: {_lost(server)}")
+        # PE 0 may have ended because of another one, and had nobody to tell.
+        lost = "; ".join(str(_lost(member)) for member in members if member.is_seen_dead)
+        raise BrokenWorldError(f"PE {pe} cannot join the world: {lost}")
     why = f" ({'; '.join(failures)})" if failures else ""
     hint = "has it ended?" if near else "has it ended, or is there a firewall between their hosts?"
     raise BrokenWorldError(f"PE {pe} cannot reach PE 0, {server}{why}: {hint}")

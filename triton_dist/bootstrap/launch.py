@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from triton_dist import environment
+from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.authentication import AuthenticatedStore, AuthenticationError
 from triton_dist.bootstrap.failure_detector import BrokenWorldError, Watch
 from triton_dist.bootstrap.rendezvous import Member
@@ -73,22 +76,44 @@ class Launch:
         return values
 
     def await_keys(self, keys: Iterable[str], doing: str, seconds: float | None = None) -> None:
-        """Wait until other PEs have set ``keys`` in the store.
+        """Wait until other PEs have set ``keys``, whose last parts are their numbers, in the store.
+
+        A wait that lasts longer than ``TRITON_DIST_WAIT_TIMEOUT`` is reported, once, and ``TRITON_DIST_WAIT_ACTION``
+        says whether it goes on.
 
         Raises:
             BrokenWorldError: a PE has failed. TimeoutError: ``seconds`` are over.
         """
         assert self.store is not None
         keys = list(keys)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        begin = time.monotonic()
+        deadline = None if seconds is None else begin + seconds
+        report_at = begin + (environment.get("TRITON_DIST_WAIT_TIMEOUT") or math.inf)
         pause = _SHORTEST_PAUSE
         with self._using_store(doing):
             while not self.store.check(keys):  # its wait() would be deaf to the watch, and warns when it ends in vain
                 self.check(doing)
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError(f"PE {self.pe} cannot {doing}: not all PEs came within {seconds:g} s")
+                if time.monotonic() > report_at:
+                    self._report_wait(keys, doing, report_at - begin)
+                    report_at = math.inf
                 time.sleep(pause)
                 pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+    def _report_wait(self, keys: Sequence[str], doing: str, seconds: float) -> None:
+        """Say on stderr, and to the other PEs, for whom this one has waited."""
+        assert self.store is not None
+        missing = [key.rpartition("/")[2] for key in keys if not self.store.check([key])]
+        what = f"the host waits for PE{'s' if len(missing) > 1 else ''} {', '.join(missing)} to {doing}"
+        others = "" if self.watch is None else f"\nPE {self.pe}: other PEs: {self.watch.waits(self.n_pes)}"
+        last_words.say(
+            f"PE {self.pe}: a wait has lasted for {seconds:g} s (TRITON_DIST_WAIT_TIMEOUT)\n    {what}{others}"
+        )
+        if self.watch is not None:
+            self.watch.tell_waits(what)
+            if environment.get("TRITON_DIST_WAIT_ACTION") == "abort":
+                self.watch.give_up(f"waited for {seconds:g} s: {what}")
 
     @contextmanager
     def _using_store(self, doing: str) -> Iterator[None]:

@@ -70,9 +70,9 @@ def start(nvshmem: Any, bindings: Any, launch: Launch, device: torch.device, cap
     unique_id = nvshmem.get_unique_id(empty=launch.pe != 0)
     if launch.store is not None:
         if launch.pe == 0:
-            launch.store.set("nvshmem", unique_id._data.tobytes())
-        launch.await_keys(["nvshmem"], "start NVSHMEM")
-        data = numpy.frombuffer(launch.store.get("nvshmem"), dtype=bindings.uniqueid_dtype).copy()
+            launch.store.set("nvshmem/0", unique_id._data.tobytes())
+        launch.await_keys(["nvshmem/0"], "start NVSHMEM")
+        data = numpy.frombuffer(launch.store.get("nvshmem/0"), dtype=bindings.uniqueid_dtype).copy()
         unique_id = bindings.uniqueid.from_data(data)
     nvshmem.init(device=gpu, uid=unique_id, rank=launch.pe, nranks=launch.n_pes, initializer_method="uid")
 

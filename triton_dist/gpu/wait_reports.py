@@ -235,20 +235,11 @@ class WaitReports:
             )
         if len(described) > _MOST_PLACES:
             last_words.say(f"PE {self.pe}: kernels wait at {len(described) - _MOST_PLACES} more lines")
-        if self.n_pes > 1:
-            last_words.say(f"PE {self.pe}: other PEs: {self._others()}")
+        if self._watch is not None:
+            last_words.say(f"PE {self.pe}: other PEs: {self._watch.waits(self.n_pes)}")
         if self._aborts:
             kernel, who, what = described[0]
             self._abort(f"waited for {self._timeout:g} s: kernel {_name(kernel)}, {who} {what}")
-
-    def _others(self) -> str:
-        known = self._watch.waits() if self._watch is not None else {}
-        now = time.monotonic()
-        told = [f"PE {pe} reported {now - at:.0f} s ago: {what}" for pe, (at, what) in sorted(known.items())]
-        silent = [str(pe) for pe in range(self.n_pes) if pe != self.pe and pe not in known]
-        if silent:
-            told.append(f"no report from PE{'s' if len(silent) > 1 else ''} {', '.join(silent)}")
-        return "; ".join(told)
 
     def _abort(self, what: str) -> None:
         self._stop.set()

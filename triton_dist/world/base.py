@@ -237,9 +237,9 @@ class World(ABC):
             return [self.pe] * len(ranks)
         self.check_live()
         if not self._told_rank:
-            self._launch.store.set(f"PE of rank {rank}", str(self.pe))
+            self._launch.store.set(f"PE of rank/{rank}", str(self.pe))
             self._told_rank = True
-        keys = [f"PE of rank {other}" for other in ranks]
+        keys = [f"PE of rank/{other}" for other in ranks]
         try:
             self._launch.await_keys(keys, f"find the PEs of ranks {', '.join(map(str, ranks))}", RANK_SECONDS)
         except TimeoutError:
