@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "TritonDist/Runtime/ControlBlock.h"
 #include "Failure.h"
+#include "TritonDist/Runtime/ControlBlock.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 //===- Heap.cpp - The symmetric heap, for C -------------------------------===//
 
-#include "TritonDist/Runtime/SymmetricHeap.h"
 #include "Failure.h"
+#include "TritonDist/Runtime/SymmetricHeap.h"
 
 using namespace triton_dist;
 
