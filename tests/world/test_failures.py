@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import subprocess
 import uuid
+from dataclasses import replace
 
 import pytest
 from checking import ENVIRONMENT as COMMON
@@ -20,7 +22,8 @@ from leftovers import assert_nothing_shared_is_left, assert_processes_end, share
 from triton_dist import testing
 from triton_dist.bootstrap import framing as wire
 from triton_dist.bootstrap.authentication import Key
-from triton_dist.bootstrap.failure_detector import Trouble, Watch
+from triton_dist.bootstrap.failure_detector import Trouble, Watch, _lost
+from triton_dist.bootstrap.rendezvous import Member
 
 FAILING = HERE / "failing"
 ENVIRONMENT = COMMON | {"TRITON_DIST_WAIT_TIMEOUT": "10000"}  # longer than any test
@@ -92,6 +95,17 @@ def test_what_a_failed_pe_shares_says_why_before_the_others_hear_of_it() -> None
     watch.fail("gave up")
     watch._tell_failure()
     assert not heard and b"gave up" in theirs.recv(1000)
+
+
+def test_who_loses_pe_0_names_those_who_ended_before_it() -> None:
+    """PE 0 passes on what it hears. When it has ended because of another PE, a late one has not heard of that."""
+    here = Member.self(3, 4, has_secret=False, watch="", key=-1)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    gone = replace(here, pid=ended.pid)
+    lost = _lost((replace(gone, pe=0), replace(here, pe=1), replace(gone, pe=2), here), 0)
+    process = rf"is lost: its process {ended.pid} was killed, crashed or just ended"
+    assert re.fullmatch(rf"PE 0 {process}; PE 2 {process}", str(lost))
 
 
 def test_a_ctrl_c_is_one_line_a_pe() -> None:

@@ -252,7 +252,7 @@ class Watch:
                     wire.say(peer, "broken", trouble.pe, trouble.what)
 
     def _hear(self, pe: int, channel: wire.Channel, messages: Iterator[list[Any] | None]) -> None:
-        lost = _lost(self._members[pe])
+        invalid = ""
         try:
             for words in messages:
                 if words is None:
@@ -265,13 +265,13 @@ class Watch:
                 elif words[0] == "waits":
                     self._hear_waits(pe, *rest)
         except (wire.ProtocolError, DecodingError) as error:
-            lost = Trouble(pe, f"is lost: its {self._members[pe]} sent an invalid message ({error})")
+            invalid = f"is lost: its {self._members[pe]} sent an invalid message ({error})"
         self._selector.unregister(channel.connection)
         with self._lock:
             self._peers.pop(pe, None)
         channel.connection.close()
         if pe not in self._gone:
-            self._learn(lost)
+            self._learn(Trouble(pe, invalid) if invalid else _lost(self._members, pe))
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -339,7 +339,7 @@ class Watch:
             for pe in self._not_joined():
                 late = now - self._begun > _JOIN_SECONDS
                 if self._members[pe].is_seen_dead or late:
-                    self._learn(_lost(self._members[pe]))
+                    self._learn(_lost(self._members, pe))
         self._close()
 
     def _patience(self) -> float | None:
@@ -393,8 +393,12 @@ class Watch:
         return [*(channel.connection for channel in channels), *self._listeners]
 
 
-def _lost(member: Member) -> Trouble:
-    return Trouble(member.pe, f"is lost: its {member} was killed, crashed or just ended")
+def _lost(members: tuple[Member, ...], pe: int) -> Trouble:
+    what = f"is lost: its {members[pe]} was killed, crashed or just ended"
+    if pe == 0:  # it may have ended because of another PE, before this one could hear so from it
+        others = [str(_lost(members, member.pe)) for member in members[1:] if member.is_seen_dead]
+        what = "; ".join([what, *others])[:_TOLD]
+    return Trouble(pe, what)
 
 
 def _checked(words: list[Any]) -> tuple[Any, ...]:
@@ -445,9 +449,7 @@ def _join(
             failures.append(str(error))
         connection.close()
     if server.is_seen_dead:
-        # PE 0 may have ended because of another one, and had nobody to tell.
-        lost = "; ".join(str(_lost(member)) for member in members if member.is_seen_dead)
-        raise BrokenWorldError(f"PE {pe} cannot join the world: {lost}")
+        raise BrokenWorldError(f"PE {pe} cannot join the world: {_lost(members, 0)}")
     why = f" ({'; '.join(failures)})" if failures else ""
     hint = "has it ended?" if near else "has it ended, or is there a firewall between their hosts?"
     raise BrokenWorldError(f"PE {pe} cannot reach PE 0, {server}{why}: {hint}")
