@@ -10,8 +10,9 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)
@@ -77,9 +78,61 @@ class Recorder:
         return tuple(map(self._plain, argument)) if isinstance(argument, tuple) else argument
 
 
+class Stream:
+    """A stream, which notes in ``QUEUED`` what it is given."""
+
+    def __init__(self, handle: int) -> None:
+        self.cuda_stream = handle
+
+    def record_event(self) -> str:
+        return f"event of {self.cuda_stream}"
+
+    def wait_event(self, event: str) -> None:
+        QUEUED.append((self.cuda_stream, "wait for", event))
+
+    def wait_stream(self, other: Stream) -> None:
+        self.wait_event(other.record_event())
+
+
+QUEUED: list[tuple[Any, ...]] = []
+"""What streams were given, but for launches: the stream, the operation and its arguments."""
+
+
+def use_a_driver_s_streams() -> None:
+    """The functions of ``cuda.bindings`` that operations on side streams call."""
+
+    def wait(stream: int, address: int, value: int, flags: int) -> tuple[int]:
+        QUEUED.append((stream, "wait", address, value))
+        return (0,)
+
+    def write(stream: int, address: int, value: int, flags: int) -> tuple[int]:
+        QUEUED.append((stream, "write", address, value))
+        return (0,)
+
+    def copy(what: Any, stream: int) -> tuple[int]:
+        QUEUED.append((stream, "copy", *sorted(vars(what).items())))
+        return (0,)
+
+    driver = SimpleNamespace(
+        CUstream_flags=SimpleNamespace(CU_STREAM_NON_BLOCKING=SimpleNamespace(value=1)),
+        CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
+        CUmemorytype=SimpleNamespace(CU_MEMORYTYPE_DEVICE=2),
+        CUDA_MEMCPY2D=SimpleNamespace,
+        cuStreamCreate=lambda flags: (0, 70),
+        cuStreamDestroy=lambda stream: (0,),
+        cuThreadExchangeStreamCaptureMode=lambda mode: (0, mode),
+        cuStreamWaitValue32=wait,
+        cuStreamWriteValue32=write,
+        cuMemcpy2DAsync=copy,
+    )
+    bindings: Any = ModuleType("cuda.bindings")
+    bindings.driver = driver
+    sys.modules |= {"cuda": ModuleType("cuda"), "cuda.bindings": bindings}
+
+
 def use_torch_without_a_gpu() -> None:
     """PyTorch's functions for the current device and stream."""
-    stream = SimpleNamespace(cuda_stream=7, wait_event=lambda event: None, record_event=lambda: None)
+    stream = Stream(7)
     for name, value in {
         "is_available": lambda: True,
         "current_device": lambda: 0,
@@ -88,6 +141,7 @@ def use_torch_without_a_gpu() -> None:
         "is_current_stream_capturing": lambda: False,
         "synchronize": lambda device=None: None,
         "set_device": lambda device: None,
+        "ExternalStream": lambda handle, device: Stream(handle),
     }.items():
         setattr(torch.cuda, name, value)
     torch._C._cuda_getCurrentRawStream = lambda device: STREAM[0]  # type: ignore[attr-defined]

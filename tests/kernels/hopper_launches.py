@@ -57,8 +57,9 @@ def replace_the_gpu() -> None:
     launch.claim = lambda *what: None  # no trace
     portable.programs = lambda sm_margin=0: 132 - sm_margin
     all_gather_gemm.side_stream = lambda comm: nullcontext(None)
-    for name in ("wait_value", "write_value", "copy"):
+    for name in ("wait_value", "write_value"):
         setattr(all_gather_gemm.streams, name, lambda *arguments: None)
+    all_gather_gemm.streams.Copy = lambda to, source: lambda stream, source: None
 
 
 def launch_all(pe: int) -> None:

@@ -34,6 +34,7 @@ from triton_dist.kernels.tracing.recorder import Tracing
 
 DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
+fake_gpu.use_a_driver_s_streams()
 WORLD = fake_gpu.begin_world(2)
 RECORDER = fake_gpu.Recorder()
 
@@ -92,6 +93,7 @@ def matrix(rows: int, columns: int) -> torch.Tensor:
 A, B, BT = matrix(512, 256), matrix(256, 512), matrix(512, 256).t()
 A8, B8 = A.to(torch.float8_e4m3fn), B.t().contiguous().to(torch.float8_e4m3fn).t()
 FEW, FEW_OUT, OWN = matrix(16, 256), matrix(8, 512), matrix(256, 512)
+OF_ALL = matrix(1024, 512)
 TO_ALL, C, WIDE = (WORLD.empty(shape, torch.bfloat16) for shape in ((16, 512), (512, 512), (512, 1024)))
 COMPLEX = torch.zeros(64, dtype=torch.complex64), torch.zeros(128, dtype=torch.complex64)
 
@@ -116,6 +118,9 @@ CALLS: dict[str, Callable[[], object]] = {
     "gemm_all_reduce, ring": lambda: kernels.gemm_all_reduce(A, B, C, algorithm="ring"),
     "gemm_all_reduce, ring, fp8": lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring"),
     "gemm_reduce_scatter, ring": lambda: kernels.gemm_reduce_scatter(A, B, OWN, algorithm="ring"),
+    "gemm_reduce_scatter, ring, new": lambda: kernels.gemm_reduce_scatter(A, B, algorithm="ring"),
+    "all_gather_gemm, copies": lambda: kernels.all_gather_gemm(A, B, OF_ALL, algorithm="copy_engine"),
+    "all_gather_gemm, copies, new": lambda: kernels.all_gather_gemm(A, BT, algorithm="copy_engine"),
     "gemm_all_scatter, warps": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="warp_specialized"),
     "gemm_all_scatter, programs": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="fused_producer_consumer"),
 }
@@ -144,11 +149,16 @@ def calls_of_python_are_counted() -> None:
 def the_driver_gets_the_same_arguments() -> None:
     """Of a prepared call as of an ordinary one, and the pointers are those of the call."""
     for name, call in CALLS.items():
+        if name.endswith("new"):
+            continue
         plans().clear()
+        fake_gpu.QUEUED.clear()
         call()
-        ordinary = RECORDER.last
+        ordinary, beside = RECORDER.last, [*fake_gpu.QUEUED]
+        fake_gpu.QUEUED.clear()
         assert is_prepared(call)
         assert RECORDER.last == ordinary, name
+        assert beside == fake_gpu.QUEUED, name
     kernels.all_reduce(X, out=Y)
     other = symmetric(1024)
     assert is_prepared(lambda: kernels.all_reduce(other, out=Y))
@@ -171,12 +181,22 @@ def matrices_may_lie_elsewhere() -> None:
         assert is_prepared(elsewhere)
 
 
-def scales_and_new_results_take_the_ordinary_path() -> None:
+def new_results_are_new() -> None:
+    for name in ("gemm_reduce_scatter, ring, new", "all_gather_gemm, copies, new"):
+        ordinary: Any = CALLS[name]()
+        assert is_prepared(CALLS[name]), name
+        found: Any = CALLS[name]()
+        assert (found.shape, found.dtype) == (ordinary.shape, ordinary.dtype)
+        assert found.data_ptr() != ordinary.data_ptr()
+        maps = [argument[1] for argument in RECORDER.last[-1] if isinstance(argument, tuple) and argument[0] == "map"]
+        assert found.data_ptr() in maps and ordinary.data_ptr() not in maps, name
+
+
+def scales_take_the_ordinary_path() -> None:
     CALLS["gemm_all_reduce, ring, fp8"]()
     one = torch.ones(1)
     for _ in range(2):
         assert not is_prepared(lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring", scale_a=one))
-        assert not is_prepared(lambda: kernels.gemm_reduce_scatter(A, B, algorithm="ring"))
 
 
 def other_signatures_are_not_mixed_up() -> None:
@@ -360,7 +380,8 @@ CHECKS = (
     calls_of_python_are_counted,
     the_driver_gets_the_same_arguments,
     matrices_may_lie_elsewhere,
-    scales_and_new_results_take_the_ordinary_path,
+    new_results_are_new,
+    scales_take_the_ordinary_path,
     other_signatures_are_not_mixed_up,
     errors_are_those_of_ordinary_calls,
     unusual_calls_take_the_ordinary_path,

@@ -48,6 +48,7 @@ _LONGEST_WAIT = 1000  # characters that tell what a PE waits for
 _JOIN_SECONDS = 30.0  # for a PE that has checked in to connect
 _GREETING_SECONDS = 10.0  # time limit for a new connection to authenticate
 _CONNECT_SECONDS = 5.0
+_LEAVE_SECONDS = 10.0  # for a process that has closed its connections to be seen as ended
 _TOLD = 8000  # characters of a reason that PEs tell each other
 
 _PE = integer(0, (1 << 31) - 1)
@@ -448,6 +449,9 @@ def _join(
         except (OSError, wire.ProtocolError) as error:
             failures.append(str(error))
         connection.close()
+    seen = time.monotonic() + _LEAVE_SECONDS
+    while near and not server.is_seen_dead and time.monotonic() < seen:
+        time.sleep(0.01)  # a process that ends closes its connections first
     if server.is_seen_dead:
         raise BrokenWorldError(f"PE {pe} cannot join the world: {_lost(members, 0)}")
     why = f" ({'; '.join(failures)})" if failures else ""

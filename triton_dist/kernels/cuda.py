@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 __all__ = ["check", "driver"]
 
 
+@functools.cache
 def driver() -> Any:
     """The bindings. They are imported on first use, since CPU worlds run without them."""
     from cuda.bindings import driver

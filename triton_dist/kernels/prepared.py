@@ -1,16 +1,17 @@
 """Prepared calls: what the host finds out in a call of a collective is kept, and used by the next one like it.
 
-A call that is one launch leaves a plan: the compiled kernel, its grid, and all arguments but the caller's tensors. The
-communicator keeps it under the call's *signature*, which holds all that the host's decisions depend on: the function
-and its options; of each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its
-address modulo 16. A later call of this signature passes the same checks, so it looks nothing up but the plan, compares
-the call with those of the other members, and launches. Whatever is unusual takes the ordinary path: tensors of a
-subclass, tracing, hooks on Triton's launches, another transport for a while, workspace that was made since the plan.
+A call that is one launch leaves a plan: the compiled kernel, its grid, and all arguments but the caller's tensors; and
+what a side stream does beside the kernel, as copies by the copy engine. The communicator keeps it under the call's
+*signature*, which holds all that the host's decisions depend on: the function and its options; of each tensor the
+shape, strides, dtype, device, whether it is symmetric on the members, and its address modulo 16. A later call of this
+signature passes the same checks, so it looks nothing up but the plan, compares the call with those of the other
+members, and launches. Whatever is unusual takes the ordinary path: tensors of a subclass, tracing, hooks on Triton's
+launches, another transport for a while, workspace that was made since the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import torch
 
 from triton_dist import triton_api
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
 
@@ -38,6 +40,8 @@ class Launch(NamedTuple):
     tensors: Sequence[Any]
     others: Sequence[Any]
     named: Mapping[str, Any]
+    beside: Callable[..., object] | None = None
+    """What was put on a side stream behind the launch: it is called with that stream and the call's tensors."""
 
 
 def launch(kernel: Any, grid: Sequence[int], tensors: Sequence[Any], *others: Any, **named: Any) -> Launch | None:
@@ -62,6 +66,9 @@ class _Plan(NamedTuple):
     """What is compared between the members."""
     workspace: int
     """How much workspace had been made: a later one may have replaced what the plan uses, on all members alike."""
+    beside: Callable[..., object] | None
+    result: tuple[torch.Size, torch.dtype, torch.device] | None
+    """Of the new tensor, the last one, that a call of this signature makes for its result."""
 
 
 class Prepared:
@@ -129,18 +136,44 @@ class Prepared:
         self._world.check_live()
         self._communicator.compare(*plan.compared)
         first = plan.launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
-        plan.launch(self._communicator.stream_handle(), *first)
+        if plan.beside is None:
+            plan.launch(self._communicator.stream_handle(), *first)
+            return True
+        with side_stream(self._communicator) as side:
+            plan.launch(self._communicator.stream_handle(), *first)
+            plan.beside(side, *tensors)
         return True
 
-    def keep(self, signature: Hashable | None, made: Launch | None, *compared: Any) -> None:
-        """Leave a plan of a call that was made: its one launch, and what was compared between the members."""
+    def new_result(self, signature: Hashable | None) -> torch.Tensor | None:
+        """The tensor for the result of a call without one that left a plan under ``signature``: pass it as the last one
+        to :meth:`repeat`. None if the call must take the ordinary path."""
+        try:
+            plan = self._plans.get(signature)
+        except TypeError:
+            return None
+        if plan is None or plan.result is None:
+            return None
+        shape, dtype, device = plan.result
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    def keep(
+        self, signature: Hashable | None, made: Launch | None, *compared: Any, result: torch.Tensor | None = None
+    ) -> None:
+        """Leave a plan of a call that was made: its one launch, and what was compared between the members.
+
+        Args:
+            result: the tensor that the call made for its result.
+        """
         if signature is None or made is None:
             return
         symmetric = [not triton_api.is_descriptor(x) and bool(self._symmetric.get(x.data_ptr())) for x in made.tensors]
         wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=_DEPTH)
-        again = triton_api.prepare_launch(*made, wrap)
+        again = triton_api.prepare_launch(
+            made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap
+        )
         takes = len(made.tensors) if any(map(triton_api.is_descriptor, made.tensors)) else 0
         if again is not None:
             if len(self._plans) == _PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[signature] = _Plan(again, takes, compared, self._workspace.made)
+            new = None if result is None else (result.shape, result.dtype, result.device)
+            self._plans[signature] = _Plan(again, takes, compared, self._workspace.made, made.beside, new)

@@ -89,6 +89,7 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
         (kernels.gemm_all_reduce, "fused", 16, (16, 512), True),
         (kernels.gemm_all_reduce, "ring", rows, (rows, 512), True),
         (kernels.gemm_reduce_scatter, "ring", rows, (128, 512), False),
+        (kernels.all_gather_gemm, "copy_engine", 128, (rows, 512), False),
         (kernels.gemm_all_scatter, "warp_specialized", rows, (rows, 512 * n_pes), True),
         (kernels.gemm_all_scatter, "fused_producer_consumer", rows, (rows, 512 * n_pes), True),
     ):
@@ -105,4 +106,6 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
             communicator_of().own(Prepared)._plans.clear()
             function(a, b, out, algorithm=algorithm)
             expect_equal(out, found, f"{function.__name__}, {algorithm}")
+            if not symmetric:
+                expect_equal(function(a, b, algorithm=algorithm), found, f"{function.__name__}, {algorithm}, new")
             triton_dist.barrier_all()

@@ -13,13 +13,14 @@ from triton_dist.kernels.gemm.config import Config, choose
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
+from triton_dist.kernels.prepared import Launch
 
 __all__ = ["ALGORITHMS", "all_gather_gemm", "copy_gathered"]
 
 ALGORITHMS = ("bulk_synchronous", "copy_engine")
 
 
-@fused_gemm(ALGORITHMS)
+@fused_gemm(ALGORITHMS, symmetric_result=False)
 def all_gather_gemm(call: Call) -> Computation:
     """C = A · B, where A is every PE's ``a``, in PE order.
 
@@ -79,13 +80,13 @@ def _bulk_synchronous(
 
 def _copy_engine(
     comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
-) -> None:
+) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
     config = _config(comm, a, b, c, sm_margin)
     key = ("chunks of a", sm_margin, *shape_of(a, b))
     plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, config, sm_margin))
-    hopper.run(plan, a, _gathered(comm, a), b, c, scale)
+    return hopper.run(plan, a, _gathered(comm, a), b, c, scale)
 
 
 def _gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:

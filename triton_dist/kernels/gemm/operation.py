@@ -120,8 +120,13 @@ class Computation:
     algorithms: Mapping[str, Callable[[], object] | str]
 
 
-def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computation]], FusedGemm]:
+def fused_gemm(
+    algorithms: Sequence[str], *, symmetric_result: bool = True
+) -> Callable[[Callable[[Call], Computation]], FusedGemm]:
     """Make a public function of an operation, which has these ``algorithms``.
+
+    Without a ``symmetric_result`` kernels use ``out`` on this PE only, and every prepared launch takes it as its third
+    tensor. Else kernels may have descriptors of it on all members, so where it lies is a part of a call's signature.
 
     Its documentation is the operation's, followed by that of :class:`FusedGemm`.
     """
@@ -143,12 +148,14 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
         ) -> torch.Tensor:
             with calling(name, group) as comm:
                 prepared = comm.own(Prepared)
-                signature = None
-                if type(out) is torch.Tensor and scale_a is None and scale_b is None:
-                    # Kernels may have descriptors of out on all members, so where it lies is a part.
-                    signature = prepared.signature((name, algorithm, out_dtype, out.data_ptr(), sm_margin), a, b, out)
-                    if prepared.repeat(signature, a, b, out):
-                        return out
+                signature, new = None, out is None and not symmetric_result
+                if (new or type(out) is torch.Tensor) and scale_a is None and scale_b is None:
+                    tensors = (a, b) if out is None else (a, b, out)
+                    place = out.data_ptr() if symmetric_result and out is not None else None
+                    signature = prepared.signature((name, algorithm, out_dtype, place, sm_margin), *tensors)
+                    to = prepared.new_result(signature) if new else out
+                    if to is not None and prepared.repeat(signature, a, b, to):
+                        return to
                 check_operands(name, ("a", "b"), a, b)
                 check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
                 check_sm_margin(name, sm_margin)
@@ -156,7 +163,8 @@ def fused_gemm(algorithms: Sequence[str]) -> Callable[[Callable[[Call], Computat
                 comm.compare(*compared)
                 computation = operation(Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, sm_margin))
                 made = _chosen(comm, name, algorithm, a, b, computation, sm_margin)()
-                prepared.keep(signature, made if isinstance(made, Launch) else None, *compared)
+                launched = made if isinstance(made, Launch) else None
+                prepared.keep(signature, launched, *compared, result=computation.out if new else None)
                 return computation.out
 
         functools.update_wrapper(call, operation, assigned=("__module__", "__name__", "__qualname__"))

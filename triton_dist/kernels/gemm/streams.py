@@ -10,7 +10,7 @@ import torch
 
 from triton_dist.kernels.cuda import check, driver
 
-__all__ = ["copy", "wait_value", "write_value"]
+__all__ = ["Copy", "copy", "wait_value", "write_value"]
 
 
 def wait_value(stream: torch.cuda.Stream, flag: int) -> None:
@@ -24,14 +24,27 @@ def write_value(stream: torch.cuda.Stream, flag: int) -> None:
     check(driver().cuStreamWriteValue32(stream.cuda_stream, flag, 1, 0))
 
 
+class Copy:
+    """A copy by the copy engine to the memory of ``to``, from matrices like ``source``, with contiguous rows.
+
+    (``Tensor.copy_`` may launch a kernel, which cannot become resident on a GPU that a persistent kernel fills.)
+    """
+
+    def __init__(self, to: torch.Tensor, source: torch.Tensor) -> None:
+        assert to.shape == source.shape and to.dtype == source.dtype and to.stride(1) == source.stride(1) == 1
+        cuda, size = driver(), source.element_size()
+        self._what = what = cuda.CUDA_MEMCPY2D()
+        what.srcMemoryType = what.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        what.dstDevice = to.data_ptr()
+        what.srcPitch, what.dstPitch = source.stride(0) * size, to.stride(0) * size
+        what.WidthInBytes, what.Height = source.shape[1] * size, source.shape[0]
+
+    def __call__(self, stream: torch.cuda.Stream, source: torch.Tensor) -> None:
+        """Let the stream copy ``source``, of the shape, strides and dtype of the one that this was made with."""
+        self._what.srcDevice = source.data_ptr()
+        check(driver().cuMemcpy2DAsync(self._what, stream.cuda_stream))
+
+
 def copy(stream: torch.cuda.Stream, to: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy a matrix with contiguous rows by the copy engine. (``Tensor.copy_`` may launch a kernel, which cannot become
-    resident on a GPU that a persistent kernel fills.)"""
-    assert to.shape == source.shape and to.dtype == source.dtype and to.stride(1) == source.stride(1) == 1
-    cuda, size = driver(), source.element_size()
-    what = cuda.CUDA_MEMCPY2D()
-    what.srcMemoryType = what.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
-    what.srcDevice, what.dstDevice = source.data_ptr(), to.data_ptr()
-    what.srcPitch, what.dstPitch = source.stride(0) * size, to.stride(0) * size
-    what.WidthInBytes, what.Height = source.shape[1] * size, source.shape[0]
-    check(cuda.cuMemcpy2DAsync(what, stream.cuda_stream))
+    """Let the stream make one :class:`Copy`."""
+    Copy(to, source)(stream, source)

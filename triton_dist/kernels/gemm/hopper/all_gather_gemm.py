@@ -9,6 +9,8 @@ needs the rows next has them next. The load warp waits for a PE's rows before it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -29,6 +31,7 @@ from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, 
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.side_stream import side_stream
 
 __all__ = ["all_gather_gemm_kernel", "make_plan", "run"]
@@ -36,7 +39,7 @@ __all__ = ["all_gather_gemm_kernel", "make_plan", "run"]
 
 @gluon.jit
 def all_gather_gemm_kernel(
-    a, own_a, b, c, work, split, scale, state, peers, trace,
+    own_a, b, c, a, work, split, scale, state, peers, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
@@ -113,24 +116,41 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Conf
 
 def run(
     plan: Plan, a: torch.Tensor, gathered: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
-) -> None:
+) -> Launch | None:
     """c = A · b, times ``scale``, on the current stream.
 
     Args:
         a: this PE's rows of A.
         gathered: symmetric memory for all of A.
     """
-    n_pes, me, config = plan.communicator.n_pes, plan.communicator.my_rank, plan.config
+    comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(gathered, b, config)
     own_a_map, _, _ = operand_maps(a, b, config)
-    mine = gathered[me * a.shape[0] : (me + 1) * a.shape[0]]
-    with side_stream(plan.communicator) as side:
-        all_gather_gemm_kernel[plan.grid](
-            a_map, own_a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, plan.state, plan.peers,
-            plan.trace(), config, b_by_columns, n_pes, **plan.options,
+    send = _sends(plan, a, gathered)
+    with side_stream(comm) as side:
+        made = launch(
+            all_gather_gemm_kernel, plan.grid, (own_a_map, b_map, tile_map(c, config)), a_map,
+            plan.work, plan.split, scale, plan.state, plan.peers, plan.trace(), config, b_by_columns, comm.n_pes,
+            **plan.options,
         )  # fmt: skip
-        for i in range(1, n_pes):
-            pe = (me - i) % n_pes
-            streams.wait_value(side, plan.flags.data_ptr() + 4 * (ENTERED.value + pe))
-            streams.copy(side, plan.communicator.peer(mine, pe), a)
-            streams.write_value(side, plan.communicator.peer(plan.flags, pe).data_ptr() + 4 * (GATHERED.value + me))
+        send(side, a)
+    return made and made._replace(beside=send)
+
+
+def _sends(plan: Plan, a: torch.Tensor, gathered: torch.Tensor) -> Callable[..., None]:
+    """What puts copies of a matrix like ``a`` to the peers on a stream; it may be called again and again."""
+    comm = plan.communicator
+    n_pes, me, flags = comm.n_pes, comm.my_rank, plan.flags
+    mine = gathered[me * a.shape[0] : (me + 1) * a.shape[0]]
+    sends = []
+    for pe in ((me - i) % n_pes for i in range(1, n_pes)):
+        entered, arrived = flags.data_ptr() + 4 * (ENTERED.value + pe), comm.peer(flags, pe).data_ptr()
+        sends.append((entered, streams.Copy(comm.peer(mine, pe), a), arrived + 4 * (GATHERED.value + me)))
+
+    def send(side: torch.cuda.Stream, source: torch.Tensor, *_: torch.Tensor) -> None:
+        for entered, copy, arrived in sends:
+            streams.wait_value(side, entered)
+            copy(side, source)
+            streams.write_value(side, arrived)
+
+    return send

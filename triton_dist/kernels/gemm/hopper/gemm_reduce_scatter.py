@@ -72,8 +72,8 @@ def run(
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     next_staging = comm.peer(staging, (comm.my_rank + 1) % comm.n_pes)
     return launch(
-        gemm_reduce_scatter_kernel, plan.grid, (a_map, b_map),
-        tile_map(c, config), tile_map(next_staging, config, PIECE), tile_map(staging, config),
+        gemm_reduce_scatter_kernel, plan.grid, (a_map, b_map, tile_map(c, config)),
+        tile_map(next_staging, config, PIECE), tile_map(staging, config),
         plan.work, plan.split, scale, plan.state, plan.peers, plan.tile_columns, plan.pacing,
         plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip
