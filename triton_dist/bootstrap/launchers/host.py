@@ -104,8 +104,12 @@ def _tell(server: socket.socket, port: int) -> None:
     os.register_at_fork(after_in_child=lambda: socket.close(server.detach()) if server.fileno() >= 0 else None)
 
     def answer() -> None:
-        while True:
-            client, _ = server.accept()
+        while server.fileno() >= 0:
+            try:
+                client, _ = server.accept()
+            except OSError:  # closed, or this process has too many open files for the moment
+                time.sleep(0.02)
+                continue
             # Whoever asked may have been killed meanwhile; the others' questions are still to be answered.
             with client, contextlib.suppress(OSError):
                 if peer_of(client)[1] in (os.geteuid(), 0):
