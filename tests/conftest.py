@@ -1,6 +1,8 @@
-"""What every test gets: the gpu marker's skips, and the numbers of PEs that launched programs are tested with."""
+"""What every test gets: the gpu marker's skips, caches, and the numbers of PEs to launch programs with."""
 
 from __future__ import annotations
+
+import os
 
 import forking
 import pytest
@@ -10,6 +12,11 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# Triton's key of a compiled kernel has the text of its source and not its path, so a cache of several source trees
+# returns kernels whose lines are those of another tree. The processes that tests start inherit these variables.
+for variable, name in {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}.items():
+    os.environ.setdefault(variable, str(forking.ROOT / "build" / "cache" / name))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

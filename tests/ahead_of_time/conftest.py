@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from requests_to_compile import GOOD, HERE, WRONG
+from requests_to_compile import GOOD, HERE, SOURCE, WRONG
 
 
 class Made:
@@ -43,10 +44,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     (folder / "fails.py").write_text("import os\n\n{}['x']\n")
     letters = "import triton\nimport triton_dist.language as dl\n\n\n@triton.jit\ndef f(größe):\n    dl.barrier_all()\n"
     (folder / "letters.py").write_text(letters)
-    cases = {name: [*arguments, f"--output={folder / name}"] for name, arguments in GOOD.items()}
-    cases |= {
-        name: [text.replace("FOLDER", str(folder)) for text in arguments] for name, (arguments, _) in WRONG.items()
-    }
+    (folder / "copy").mkdir()
+    shutil.copy(SOURCE, folder / "copy")
+    asked = {name: [*arguments, f"--output={folder / name}"] for name, arguments in GOOD.items()}
+    asked |= {name: arguments for name, (arguments, _) in WRONG.items()}
+    cases = {name: [text.replace("FOLDER", str(folder)) for text in arguments] for name, arguments in asked.items()}
     command = [sys.executable, str(HERE / "compile_cases.py")]
     done = subprocess.run(command, input=json.dumps(list(cases.values())), capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr

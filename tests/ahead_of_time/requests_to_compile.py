@@ -12,6 +12,7 @@ GOOD = {
     "meet": [f"{SOURCE}:meet", "--signature=*i32", "--target=cuda:90", "--grid=8", "--num-warps=8"],
     "nvshmem": [*RING, "--target=cuda:90", "--transport=nvshmem", "--name=over_nvshmem"],
     "amd": [*RING, "--target=hip:gfx942"],
+    "copied": ["FOLDER/copy/ahead_kernels.py:ring", *RING[1:], "--target=cuda:90"],
 }
 CUDA = "--target=cuda:90"
 WRONG = {

@@ -46,6 +46,13 @@ def test_the_manifest_says_what_a_loader_fills(made: Any) -> None:
     assert "collective" not in ring.requirements
 
 
+def test_lines_are_those_of_the_file_and_not_of_a_copy(made: Any) -> None:
+    """Triton's cache has one entry for both."""
+    for case, file in {"ring": SOURCE, "copied": made.folder / "copy" / SOURCE.name}.items():
+        (wait,) = ahead_of_time.read(made.manifest(case)).requirements["waits"]
+        assert wait[2] == f"{file}:16"
+
+
 def test_the_manifest_says_what_a_launch_needs(made: Any) -> None:
     meet = ahead_of_time.read(made.manifest("meet"))
     assert meet.grid == (8, 1, 1) and meet.num_warps == 8

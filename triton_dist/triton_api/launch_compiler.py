@@ -42,7 +42,10 @@ def compile_function(
     aligned: Container[str],
     options: dict[str, Any],
 ) -> Any:
-    """Compile a ``triton.jit`` function for arguments of given types.
+    """Compile a ``triton.jit`` function for arguments of given types, whatever Triton's cache holds.
+
+    Triton finds compiled kernels by the text of their source, so its cache may hold this function as compiled from a
+    file of another path, which the IR's locations then name.
 
     Args:
         target: ``"sm_90"``, ``"gfx942"``.
@@ -52,7 +55,9 @@ def compile_function(
     """
     attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(types) if name in aligned}
     source = ASTSource(fn=kernel, signature=types, constexprs=constants, attrs=attributes)
-    return triton.compile(source, target=gpu_target(target), options=options)
+    with knobs.compilation.scope():
+        knobs.compilation.always_compile = True
+        return triton.compile(source, target=gpu_target(target), options=options)
 
 
 def makes_compiled_functions() -> bool:
