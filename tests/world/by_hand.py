@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from limits import INIT_SECONDS
+from started import Started
 
 from triton_dist.testing.launch import pe_environment
 
@@ -30,29 +29,19 @@ def by_hand(
     *,
     agent: bool = False,
     **env: str,
-) -> Iterator[list[subprocess.Popen[str]]]:
+) -> Iterator[list[Started]]:
     """PEs that are told to meet at ``port``; with ``agent`` as torchrun's agent tells them, whose store is there.
 
     Each of them runs the program with its own ones of the ``arguments``, if there are some.
     """
-    pes = []
+    pes: list[Started] = []
     try:
         for i, rank in enumerate(ranks):
             launch = pe_environment(rank, n_pes, port)
             if not agent:
                 launch = {name: value for name, value in launch.items() if not re.match("LOCAL_|TORCHELASTIC", name)}
-            pes.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", program, *(arguments[i] if arguments else ())],
-                    env=launch | ENVIRONMENT | env,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
+            pes.append(Started(program, arguments[i] if arguments else (), launch | ENVIRONMENT | env))
         yield pes
     finally:
         for pe in pes:
-            pe.kill()
-            pe.wait()
+            pe.close()

@@ -21,6 +21,7 @@ import pytest
 from by_hand import by_hand
 from leftovers import abstract_sockets, all_abstract_sockets
 from limits import HANG_SECONDS
+from started import Started
 
 from triton_dist.testing.launch import child_environment
 
@@ -51,7 +52,7 @@ with triton_dist.init(): triton_dist.zeros(4)
 """
 
 
-def world(port: int, program: str, *arguments: str, **env: str) -> AbstractContextManager[list[subprocess.Popen[str]]]:
+def world(port: int, program: str, *arguments: str, **env: str) -> AbstractContextManager[list[Started]]:
     """PEs whose rendezvous store every client may write to."""
     return by_hand([0, 1], 2, port, program, [arguments] * 2, agent=True, **env)
 
@@ -228,7 +229,7 @@ import sys
 from triton_dist.bootstrap.launchers import host
 for pe in (0, 1):
     try:
-        host.store("a launch", pe, 1.0)
+        host.store(sys.argv[1], pe, 1.0)
     except RuntimeError as error:
         print(error)
 """
@@ -237,14 +238,15 @@ for pe in (0, 1):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_holds_the_name_of_pe_0() -> None:
     """Which anybody can work out. It is an error that names the process; nothing is asked of it or told to it."""
-    name = f"triton_dist/{os.geteuid()}/{hashlib.sha256(b'a launch').hexdigest()}"
+    launch = f"a launch of process {os.getpid()}"  # not that of a test that runs in another source tree
+    name = f"triton_dist/{os.geteuid()}/{hashlib.sha256(launch.encode()).hexdigest()}"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     squatter = subprocess.Popen([sys.executable, "-c", SQUAT, name], **pipes)
     try:
         assert squatter.stdout is not None and squatter.stdout.readline() == "\n"
         environment = child_environment() | {"TRITON_DIST_WORLD": "cpu"}
         done = subprocess.run(
-            [sys.executable, "-c", MEET],
+            [sys.executable, "-c", MEET, launch],
             env=environment,
             capture_output=True,
             text=True,

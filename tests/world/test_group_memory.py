@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from forking import launch
 from limits import HANG_SECONDS
 
-from triton_dist.testing import launch
 from triton_dist.world.groups import ALIGNMENT, GroupMemory, HostGroup
 
 

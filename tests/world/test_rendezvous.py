@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 
 import pytest
 from by_hand import by_hand
 from limits import HANG_SECONDS
+from started import Started
 
 TORCH = """
 import torch, torch.distributed as dist, triton_dist
@@ -51,7 +51,7 @@ def port() -> Iterator[int]:
         yield bound.getsockname()[1]
 
 
-def errors_of(pes: list[subprocess.Popen[str]]) -> list[str]:
+def errors_of(pes: list[Started]) -> list[str]:
     found = [pe.communicate(timeout=HANG_SECONDS)[1] for pe in pes]
     return [error.strip().splitlines()[-1] if error else "" for error in found]
 
