@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 import triton_dist
-from ops.harness import GPU, check, expect_equal
+from ops.harness import GPU, check, expect_equal, rounds
 from triton_dist import World, kernels
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.plan_cache import PlanCache
@@ -77,7 +77,7 @@ def run_across(world: World, calls: dict[str, tuple[Callable[[], object], torch.
 
 @check
 def collectives_wrap_around(world: World) -> None:
-    n_pes, pe, n = world.n_pes, world.pe, 400
+    n_pes, pe, n = world.n_pes, world.pe, rounds(400, 160)
     inputs = [integers((n_pes * n,), 10 + i, world.device) for i in range(n_pes)]
     part, whole = triton_dist.zeros(n, dtype=torch.bfloat16), triton_dist.zeros(n_pes * n, dtype=torch.bfloat16)
     source = triton_dist.from_tensor(inputs[pe])

@@ -40,8 +40,8 @@ def numbers(*shape: int, seed: int) -> torch.Tensor:
 
 
 def same_with_margins(run: Callable[..., torch.Tensor], expected: torch.Tensor) -> None:
-    """``run`` with every margin, there and back again: programs keep their slots and epochs between launches."""
-    for margin in (*range(sms()), *reversed(range(sms()))):
+    """``run`` with every margin, and then without one: programs keep their slots and epochs between launches."""
+    for margin in (*range(sms()), 0):
         with programs_of_launches() as launches:
             found = run(sm_margin=margin)
         assert torch.equal(found, expected), f"margin {margin}: {found} is not {expected}"
