@@ -22,8 +22,8 @@ PY := $(VENV)/bin/python
 CLANG_FORMAT ?= clang-format-22
 GPUS := $(shell nvidia-smi -L 2>/dev/null)
 EXTRAS := dev mlir $(if $(GPUS),cuda13 bench)
-# Two test files at a time; one where there are GPUs, which tests do not share.
-TEST_PROCESSES := $(if $(GPUS),,-n2 --dist=loadfile)
+# Two test files at a time, in the order of tests/conftest.py; one where there are GPUs, which tests do not share.
+TEST_PROCESSES := $(if $(GPUS),,-n2 --dist=loadfile --no-loadscope-reorder)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 
 .PHONY: demo test lint format bench docs build plugins wheels clean

@@ -19,8 +19,20 @@ for variable, name in {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": 
     os.environ.setdefault(variable, str(forking.ROOT / "build" / "cache" / name))
 
 
+LONGEST = (
+    *("kernels/test_kernels.py", "check/test_no_alarm.py", "gpu/test_workers_without_gpus.py"),
+    *("check/test_compile_check.py", "kernels/test_hopper_gemms.py", "world/test_checks.py"),
+)
+"""Files that begin first, so that no process is left with one of them at the end while the others have none."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked ``gpu`` where there are fewer GPUs than ``@pytest.mark.gpu(count)`` asks for (default 1)."""
+    """Put the longest files first. Skip tests marked ``gpu`` where there are fewer GPUs than they ask for.
+
+    ``@pytest.mark.gpu(count)`` says how many; the default is 1.
+    """
+    order = {forking.ROOT / "tests" / file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
     have = torch.cuda.device_count()
     for item in items:
         marker = item.get_closest_marker("gpu")

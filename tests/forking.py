@@ -15,9 +15,12 @@ from triton_dist import testing
 from triton_dist.testing import Result, forks
 from triton_dist.testing.forks import Outcome
 
-__all__ = ["ROOT", "Forker", "Outcome", "forker", "launch"]
+__all__ = ["COMPILER", "ROOT", "Forker", "Outcome", "forker", "launch"]
 
 ROOT = Path(__file__).resolve().parents[1]
+
+COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.distributed.tensor.parallel")
+"""``modules`` for PEs that call our operators, compile, or have DTensors: importing these takes some seconds."""
 
 
 def launch(
@@ -48,7 +51,7 @@ class Forker(forks.Forker):
 @functools.cache
 def forker(modules: tuple[str, ...] = ()) -> Forker:
     """The one of this process, which ends with it, for PEs that import ``modules``, too."""
-    forker = Forker({"OMP_NUM_THREADS": "1"}, ["hypothesis", "pytest", *modules])
+    forker = Forker({"OMP_NUM_THREADS": "1"}, ["hypothesis", "pytest", "triton_dist.kernels", *modules])
     atexit.register(forker.__exit__)
     forker.__enter__()
     return forker

@@ -6,8 +6,9 @@ import itertools
 import re
 from pathlib import Path
 
+import forking
 import pytest
-from forking import ROOT, Forker
+from forking import COMPILER, ROOT, Forker
 
 from triton_dist.check.__main__ import main
 
@@ -19,28 +20,29 @@ SCHEDULES = ["adversarial", "random:5", "round-robin"]
 @pytest.mark.parametrize(
     ("example", "schedule"), [*zip(EXAMPLES, itertools.cycle(SCHEDULES)), (EXAMPLES[1], "adversarial")]
 )
-def test_examples(forker: Forker, example: Path, schedule: str) -> None:
-    outcome = forker.run(example, n_pes=4, TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE=schedule)
+def test_examples(example: Path, schedule: str) -> None:
+    outcome = forking.forker(COMPILER).run(example, n_pes=4, TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE=schedule)
     assert outcome.statuses == [0] * 4, outcome.output
     assert re.search(rf"nothing found \(4 PEs, schedule {schedule}, \d+ events\)", outcome.output), outcome.output
 
 
 @pytest.mark.parametrize("checks", ["collectives", "decode", "gemms", "moe", "norms"])
-def test_kernels(forker: Forker, checks: str) -> None:
+def test_kernels(checks: str) -> None:
     """triton_dist.kernels, by the programs that test them."""
     file = ROOT / "tests" / "kernels" / "checks" / f"{checks}.py"
     where = str(ROOT / "tests" / "world" / "checks")
-    outcome = forker.run(file, TRITON_DIST_CHECK="1", TRITON_DIST_SYMMETRIC_SIZE="64M", PYTHONPATH=where)
+    environment = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SYMMETRIC_SIZE": "64M", "PYTHONPATH": where}
+    outcome = forking.forker(COMPILER).run(file, **environment)
     assert outcome.statuses == [0, 0] and "nothing found" in outcome.output, outcome.output
 
 
 @pytest.mark.parametrize("schedule", ["round-robin"])
-def test_groups_of_kernels(forker: Forker, schedule: str) -> None:
+def test_groups_of_kernels(schedule: str) -> None:
     """Groups that overlap, with workspaces of their own beside each other in memory."""
     file = ROOT / "tests" / "kernels" / "checks" / "groups.py"
     where = str(ROOT / "tests" / "world" / "checks")
     environment = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SCHEDULE": schedule, "PYTHONPATH": where}
-    outcome = forker.run(file, n_pes=4, TRITON_DIST_SYMMETRIC_SIZE="64M", **environment)
+    outcome = forking.forker(COMPILER).run(file, n_pes=4, TRITON_DIST_SYMMETRIC_SIZE="64M", **environment)
     assert outcome.statuses == [0] * 4 and "nothing found" in outcome.output, outcome.output
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forking import launch
+from forking import COMPILER, launch
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example(example: Path, n_pes: int) -> None:
-    result = launch([example], n_pes, env={"TRITON_DIST_WORLD": "cpu"}).check()
+    result = launch([example], n_pes, env={"TRITON_DIST_WORLD": "cpu"}, modules=COMPILER).check()
     assert result[0].stdout.startswith(f"PASS {example.stem}: cpu world, {n_pes} PE")
     assert all(not pe.stdout for pe in list(result)[1:]), "only PE 0 reports"
 

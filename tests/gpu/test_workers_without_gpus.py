@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from forking import launch
+from forking import COMPILER, launch
 
 from triton_dist._C.op_table import OPS
 from triton_dist.testing import Result
@@ -34,17 +34,17 @@ def test_heap_teams_and_host_operations() -> None:
 
 
 def test_operators_and_parallel_styles_of_pytorch() -> None:
-    result = launch([HERE / "worker_torch_ops.py"], 2, env=CPU).check()
+    result = launch([HERE / "worker_torch_ops.py"], 2, env=CPU, modules=COMPILER).check()
     assert result[0].stdout.count("PASS") == 6, result.report
 
 
 def test_groups() -> None:
-    result = launch([HERE / "worker_groups.py"], 4, env=CPU).check()
+    result = launch([HERE / "worker_groups.py"], 4, env=CPU, modules=COMPILER).check()
     assert result[0].stdout.count("PASS") == 2, result.report
 
 
 def test_mixture_of_experts() -> None:
-    result = launch([HERE / "worker_moe.py"], 2, env=CPU, timeout=200).check()
+    result = launch([HERE / "worker_moe.py"], 2, env=CPU, timeout=200, modules=COMPILER).check()
     assert result[0].stdout.count("PASS") == 6, result.report
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from forking import launch
+from forking import COMPILER, launch
 
 from triton_dist.testing import Result
 
@@ -30,19 +30,14 @@ RUNS = {
     "tracing.py": (3,),
     "operators.py": (2,),
     "tensor_parallel.py": (2,),
-    "inductor.py": (2, 3),
+    "inductor.py": (3,),
 }
-
-
-COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
-COMPILED = {"operators.py", "inductor.py"}
-"""Checks that use torch.compile, whose import takes longer than they."""
 
 
 @functools.cache
 def launched(file: str, n_pes: int) -> Result:
     environment = ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}
-    return launch([CHECKS / file], n_pes, env=environment, modules=COMPILER if file in COMPILED else ())
+    return launch([CHECKS / file], n_pes, env=environment, modules=COMPILER)
 
 
 @pytest.mark.parametrize(

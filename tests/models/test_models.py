@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from forking import launch
+from forking import COMPILER, launch
 
 from triton_dist.testing import Result
 
@@ -20,7 +20,7 @@ RUNS = {"transformer.py": (2,), "compiled.py": (2,), "hugging_face.py": (2,), "s
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
 HAS_TRANSFORMERS = importlib.util.find_spec("transformers") is not None
 IMPORTED = (
-    *("torch._dynamo", "torch._inductor.compile_fx", "torch.distributed.tensor.parallel"),
+    *COMPILER,
     *(("transformers.models.llama.modeling_llama",) if HAS_TRANSFORMERS else ()),
     *(("transformers.models.qwen3.modeling_qwen3",) if HAS_TRANSFORMERS else ()),
 )
