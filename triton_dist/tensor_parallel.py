@@ -164,15 +164,12 @@ class _ColwiseLinear(_Parallel, nn.Linear):
             is_plain = False
         local, weight = _cast(local), _cast(_part(self.weight)).t()
         dim = _row_dim(layout, local.dim())
+        bias = None if self.bias is None else _cast(_part(self.bias))
         if dim is not None:
-            output = functional.all_gather_gemm(local, weight, dim, self.parallel_group)
-        elif is_plain:
-            output = functional.replicated_gemm(local, weight, self.parallel_group)
-        else:
-            output = local @ weight
-        if self.bias is not None:
-            output = output + _cast(_part(self.bias))
-        return self._finish(output, Shard(-1))
+            output = functional.all_gather_gemm(local, weight, dim, self.parallel_group, bias=bias)
+            return self._finish(output, Shard(-1))
+        output = functional.replicated_gemm(local, weight, self.parallel_group) if is_plain else local @ weight
+        return self._finish(output if bias is None else output + bias, Shard(-1))
 
 
 class _RowwiseLinear(_Parallel, nn.Linear):
@@ -180,22 +177,27 @@ class _RowwiseLinear(_Parallel, nn.Linear):
         local, _ = self._local(input, Shard(-1))
         local, weight, group = _cast(local), _cast(_part(self.weight)).t(), self.parallel_group
         dim = _row_dim(self.parallel_output, local.dim())
-        layout: Placement
         if dim is not None:
-            output, layout = functional.gemm_reduce_scatter(local, weight, "sum", dim, group), Shard(dim)
-        elif isinstance(self.parallel_output, Replicate):
-            output, layout = functional.gemm_all_reduce(local, weight, "sum", group, reduce_grad=False), Replicate()
-        else:
-            output, layout = local @ weight, Partial()
-        bias = cast("torch.Tensor | None", self.bias)
-        if bias is None:
-            return self._finish(output, layout)
-        # As DTensors, so that the bias's gradient is a sum over PEs where their parts of the output differ.
-        whole = DTensor.from_local(output, self.parallel_mesh, [layout], run_check=False)
-        if isinstance(layout, Partial):
-            whole = whole.redistribute(self.parallel_mesh, [self.parallel_output])
-        biased = cast("DTensor", whole + _cast(bias))
+            # The gradient of the bias is a sum over PEs, since their parts of the output differ.
+            bias = self._whole_bias(Partial())
+            output = functional.gemm_reduce_scatter(local, weight, "sum", dim, group, bias=bias)
+            return self._finish(output, Shard(dim))
+        if isinstance(self.parallel_output, Replicate):
+            bias = self._whole_bias(Replicate())
+            output = functional.gemm_all_reduce(local, weight, "sum", group, reduce_grad=False, bias=bias)
+            return self._finish(output, Replicate())
+        output = local @ weight
+        if self.bias is None:
+            return self._finish(output, Partial())
+        whole = DTensor.from_local(output, self.parallel_mesh, [Partial()], run_check=False)
+        whole = whole.redistribute(self.parallel_mesh, [self.parallel_output])
+        biased = cast("DTensor", whole + _cast(self.bias))
         return biased.to_local() if self.returns_local else biased
+
+    def _whole_bias(self, gradients: Placement) -> torch.Tensor | None:
+        """The bias, of which every PE has a copy, if there is one; its gradients are ``gradients``."""
+        bias = cast("DTensor | None", self.bias)
+        return None if bias is None else _cast(bias.to_local(grad_placements=[gradients]))
 
 
 class _RowwiseEmbedding(_Parallel, nn.Embedding):

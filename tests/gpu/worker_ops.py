@@ -17,6 +17,7 @@ from ops import (  # noqa: F401
     copies,
     elements,
     kernel_collectives,
+    kernel_epilogues,
     kernel_fused,
     kernel_gemms,
     kernel_prepared,

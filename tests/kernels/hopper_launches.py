@@ -18,6 +18,7 @@ from triton.experimental.gluon._runtime import GluonJITFunction
 from triton_dist.compiler import hooks
 from triton_dist.kernels.gemm import copy_engine, portable
 from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
     gemm_all_reduce,
@@ -62,17 +63,19 @@ def replace_the_gpu() -> None:
     all_gather_gemm.streams.Copy = lambda to, source: lambda stream, source: None
 
 
-def launch_all(pe: int) -> None:
+def launch_all(pe: int, epilogue: Epilogue) -> None:
     comm: Any = SimpleNamespace(n_pes=4, my_rank=pe, peer=lambda tensor, rank: tensor, zeros=torch.zeros)
     a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8192, 512), (512, 1280), (8192, 1280)))
     fp8_a, fp8_b = a.to(torch.float8_e4m3fn), b.t().contiguous().to(torch.float8_e5m2).t()
-    local_gemm.run(local_gemm.make_plan(comm, a, c), a, b, c, None)
-    gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c), a, b, c, None)
-    gemm_all_scatter_comm_programs.run(gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16), 16, a, b, c, None)
+    local_gemm.run(local_gemm.make_plan(comm, a, c), a, b, c, None, epilogue)
+    gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c), a, b, c, None, epilogue)
+    gemm_all_scatter_comm_programs.run(
+        gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16), 16, a, b, c, None, EMPTY
+    )
     chunked = copy_engine._make_plan(comm, a, c, 132)
-    gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, a, b, c, None)
-    all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:2048], c, LARGE), a[:2048], a, b, c, None)
-    gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, c), a, b, c[:2048], c, None)
+    gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, a, b, c, None, epilogue)
+    all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:2048], c, LARGE), a[:2048], a, b, c, None, epilogue)
+    gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, c), a, b, c[:2048], c, None, epilogue)
     for plan in (
         local_gemm.make_plan(comm, a, c, 20),
         gemm_all_scatter.make_plan(comm, a, c, 20),
@@ -82,10 +85,13 @@ def launch_all(pe: int) -> None:
         gemm_all_reduce.make_plan(comm, a, c, 20),
     ):
         assert plan.grid == (112,), f"{plan.name}: {plan.grid} programs leave fewer than 20 SMs"
-    gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, fp8_a, c), fp8_a, fp8_b, c, c, torch.ones(1))
+    gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, fp8_a, c), fp8_a, fp8_b, c, c, torch.ones(1), epilogue)
 
 
 if __name__ == "__main__":
     replace_the_gpu()
+    bias, residual = torch.zeros(1280, dtype=torch.bfloat16), torch.zeros(8192, 1280)
     for pe in range(3):
-        launch_all(pe)
+        launch_all(pe, EMPTY)
+    launch_all(1, Epilogue(bias, columns=1280))
+    launch_all(1, Epilogue(bias.float(), residual, 8192, 1280))

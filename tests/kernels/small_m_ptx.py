@@ -1,4 +1,4 @@
-"""Compiles a small-M GEMM for an H200 that need not be there: ``small_m_ptx.py ROWS FILE [traced]``.
+"""Compiles a small-M GEMM for an H200 that need not be there: ``small_m_ptx.py ROWS FILE [traced] [finished]``.
 
 Writes its PTX to FILE and prints how many blocks are on their way at a time, and the bytes of shared memory.
 """
@@ -14,12 +14,13 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from triton_dist.compiler import transport
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.small_m import _small_m_gemm, cut_for, stages_for
 
 PROGRAMS, SHARED, N_PES = 132, 227 << 10, 4
 
 
-def main(rows: int, file: Path, traced: bool) -> None:
+def main(rows: int, file: Path, *, traced: bool, finished: bool) -> None:
     cut = cut_for(rows, 8192, 2, PROGRAMS)
     stages = stages_for(rows, cut, 2, SHARED)
     constants: dict[str, Any] = {
@@ -37,7 +38,11 @@ def main(rows: int, file: Path, traced: bool) -> None:
     types |= {"b": f"tensordesc<bf16[{cut.block_k}, {cut.block_n}]>"}
     place = _small_m_gemm.arg_names.index
     aligned = {(place(name),): [["tt.divisibility", 16]] for name in ("c", "slots", "N", "c_step")}
-    source = ASTSource(fn=_small_m_gemm, signature=types, constexprs=constants, attrs=aligned)
+    parts = {"bias": "*bf16", "residual": "*bf16", "rows": "i32", "columns": "i32"} if finished else {}
+    types["epilogue"] = Epilogue(**(dict.fromkeys(Epilogue._fields, "constexpr") | parts))
+    known: dict[Any, Any] = {(place(name),): value for name, value in constants.items()}
+    known |= {(place("epilogue"), i): None for i, name in enumerate(Epilogue._fields) if name not in parts}
+    source = ASTSource(fn=_small_m_gemm, signature=types, constexprs=known, attrs=aligned)
     with transport.using("p2p"):
         options = {"num_warps": cut.warps, "num_stages": stages}
         kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
@@ -46,4 +51,4 @@ def main(rows: int, file: Path, traced: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:] == ["traced"])
+    main(int(sys.argv[1]), Path(sys.argv[2]), traced="traced" in sys.argv, finished="finished" in sys.argv)

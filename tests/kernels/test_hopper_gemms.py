@@ -23,6 +23,7 @@ import triton_dist
 from triton_dist.compiler import hooks
 from triton_dist.kernels.device import Gpu
 from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, WIDE, Config
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
     gemm_all_reduce,
@@ -74,6 +75,7 @@ def compiled(
     b: Any = gl.bfloat16,
     by_columns: bool = False,
     n_pes: int = 4,
+    epilogue: dict[str, str] | None = None,
 ) -> Any:
     """The kernel of a module in gemm/hopper, with arguments as the host has them."""
     kernel = kernel_of(operation)
@@ -87,15 +89,19 @@ def compiled(
     types |= {"work": Work("*i32", "*i32"), "peers": Peers("i32", "*i32", "*i64"), "state": "*i32", "tiles_n": "i32"}
     types |= {"pacing": Pacing("i32", "i32"), "chunks": Chunks("*i32", "*i32")}
     types |= {"split": SplitK("*fp32", "*i32"), "scale": "*fp32", "trace": "*i64"}
-    absent = {"split": not split, "scale": a.primitive_bitwidth != 8, "trace": not traced}
+    missing = {"split": not split, "scale": a.primitive_bitwidth != 8, "trace": not traced}
     constants: dict[str, Any] = {"CONFIG": config, "B_BY_COLUMNS": by_columns, "N_PES": n_pes, "COMM_PROGRAMS": 16}
-    constants |= {name: None for name, missing in absent.items() if missing}
+    constants |= {name: None for name, lacks in missing.items() if lacks}
     types |= dict.fromkeys(constants, "constexpr")
+    parts = dict.fromkeys(Epilogue._fields, "constexpr") | (epilogue or {})
+    types["epilogue"] = Epilogue(**parts)
     places = {name: (i,) for i, name in enumerate(kernel.arg_names)}
+    known = {places[name]: value for name, value in constants.items() if name in places}
+    absent = [i for i, part in enumerate(parts.values()) if part == "constexpr"]
     source = GluonASTSource(
         kernel,
         {name: types[name] for name in places},
-        {places[name]: value for name, value in constants.items() if name in places},
+        known | {(*places["epilogue"], i): None for i in absent},
     )
     flags = {"num_warps": 4, "maxnreg": REGISTERS[config.groups]}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=flags)
@@ -103,6 +109,10 @@ def compiled(
 
 E4M3, E5M2 = gl.float8e4nv, gl.float8e5
 FP8 = {"a": E4M3, "b": E4M3, "by_columns": True}
+
+
+BIAS = {"bias": "*bf16", "columns": "i32"}
+RESIDUAL = BIAS | {"residual": "*bf16", "rows": "i32"}
 
 
 OPERATIONS = (
@@ -129,6 +139,10 @@ OPERATIONS = (
         pytest.param(all_gather_gemm, WIDE, {**FP8, "a": E5M2, "b": E5M2}, id="fp8_gather_wide"),
         pytest.param(gemm_reduce_scatter, WIDE, FP8, id="fp8_ring_wide"),
         pytest.param(gemm_all_scatter, FLAT, {**FP8, "split": True}, id="fp8_scatter_flat"),
+        pytest.param(all_gather_gemm, WIDE, {"epilogue": BIAS}, id="gather_bias"),
+        pytest.param(gemm_all_scatter, WIDE, {**FP8, "split": True, "epilogue": BIAS}, id="fp8_scatter_bias"),
+        pytest.param(gemm_reduce_scatter, WIDE, {"split": True, "epilogue": RESIDUAL}, id="ring_residual"),
+        pytest.param(gemm_all_reduce, LARGE, {**FP8, "epilogue": RESIDUAL}, id="fp8_ring_all_residual"),
     ],
 )
 def test_it_fits_and_does_not_spill_where_it_multiplies(
@@ -191,7 +205,7 @@ def test_the_host_passes_what_the_kernels_take(tmp_path: Path) -> None:
     command = [sys.executable, str(Path(__file__).with_name("hopper_launches.py"))]
     run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.split() == [kernel_of(operation).__name__ for operation in OPERATIONS] * 3
+    assert run.stdout.split() == [kernel_of(operation).__name__ for operation in OPERATIONS] * 5
 
 
 def spilt(tmp_path: Path, ptx: str) -> int:

@@ -20,6 +20,7 @@ RUNS = {
     "groups.py": (4,),
     "process_groups.py": (4,),
     "gemms.py": (3,),
+    "epilogues.py": (3,),
     "moe.py": (3,),
     "moe_assertions.py": (2,),
     "moe_layers.py": (2,),

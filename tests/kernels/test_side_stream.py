@@ -16,6 +16,7 @@ import torch
 from triton_dist.kernels import cuda
 from triton_dist.kernels.gemm import all_gather_gemm, portable, streams
 from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 from triton_dist.kernels.gemm.hopper import launch
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED
@@ -216,7 +217,7 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     for _ in range(40):
         for pe in machine.gpus:
             with machine.on(torch.cuda.Stream()):
-                all_gather_gemm._copy_engine(owners[pe], a, b, c, None, 0)
+                all_gather_gemm._copy_engine(owners[pe], a, b, c, None, EMPTY, 0)
         machine.run()
 
 

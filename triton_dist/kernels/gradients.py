@@ -37,10 +37,11 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
             if compiling and out is not None:
                 return outside(a, b, out, **options)
             if not compiling:
-                if _are_plain((a, b, out)):
+                if _are_plain((a, b, out, *options.values())):
                     return plain(a, b, out, **options)
-                _check_plain(plain.__name__, a, b, out)
-                if not _needs_gradient(a, b, out):
+                tensors = a, b, out, *options.values()
+                _check_plain(plain.__name__, *tensors)
+                if not _needs_gradient(*tensors):
                     return plain(a, b, out, **options)
                 if out is not None:
                     raise ValueError(refusal)

@@ -126,6 +126,7 @@ def all_gather_gemm(
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
+    bias: torch.Tensor | None = None,
 ) -> Any:
     """A · ``b``, where A is every PE's ``a``, concatenated along ``gather_dim``.
 
@@ -139,6 +140,7 @@ def all_gather_gemm(
         return_gathered: return A, too, and keep it for the backward.
         algorithm, scale_a, scale_b, out_dtype, sm_margin: as of :func:`triton_dist.kernels.all_gather_gemm`; scales are
             tensors. fp8 operands have no gradients.
+        bias: [N], added to all rows of the result.
 
     Returns:
         [..., N], or that and A. If ``gather_dim`` is not 0, the results are not contiguous: it comes first in memory.
@@ -146,7 +148,9 @@ def all_gather_gemm(
     Raises: as :func:`all_gather`.
     """
     run = _ops.all_gather_gemm_gathered if return_gathered else _ops.all_gather_gemm
-    return run(a, b, gather_dim % max(a.dim(), 1), *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin)
+    return run(
+        a, b, gather_dim % max(a.dim(), 1), *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, bias
+    )
 
 
 def gemm_reduce_scatter(
@@ -161,6 +165,8 @@ def gemm_reduce_scatter(
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """This PE's part, along ``scatter_dim``, of the sum over PEs of ``a`` · ``b``.
 
@@ -172,12 +178,14 @@ def gemm_reduce_scatter(
         b: [K, N].
         reduce_op: ``"sum"``.
         algorithm, scale_a, scale_b, out_dtype, sm_margin: as of :func:`triton_dist.kernels.gemm_reduce_scatter`.
+        bias: [N], the same on all PEs, added to the sum. Its gradient here is that of this PE's rows.
+        residual: of the result's shape, added to this PE's part of the sum.
 
     Returns, raises: as :func:`all_gather_gemm`.
     """
     dim = scatter_dim % max(a.dim(), 1)
     result: torch.Tensor = _ops.gemm_reduce_scatter(
-        a, b, reduce_op, dim, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin
+        a, b, reduce_op, dim, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, bias, residual
     )
     return result
 
@@ -194,13 +202,17 @@ def gemm_all_reduce(
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The sum over PEs of ``a`` · ``b``, on every PE. Arguments as of :func:`gemm_reduce_scatter`.
+    """The sum over PEs of ``a`` · ``b``, on every PE. Arguments as of :func:`gemm_reduce_scatter`; ``residual`` is the
+    same on all PEs.
 
-    Backward: local GEMMs, after an :func:`all_reduce` of the gradient unless ``reduce_grad`` is False.
+    Backward: local GEMMs, after an :func:`all_reduce` of the gradient unless ``reduce_grad`` is False. All PEs get the
+    whole gradient of ``bias`` and ``residual``.
     """
     result: torch.Tensor = _ops.gemm_all_reduce(
-        a, b, reduce_op, *resolve(group), reduce_grad, algorithm, scale_a, scale_b, out_dtype, sm_margin
+        a, b, reduce_op, *resolve(group), reduce_grad, algorithm, scale_a, scale_b, out_dtype, sm_margin, bias, residual
     )
     return result
 
@@ -224,13 +236,14 @@ def gemm_all_scatter(
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
+    bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``a`` · B on every PE, from each PE's columns ``b`` of B. Arguments as of :func:`all_gather_gemm`.
 
     Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
     """
     result: torch.Tensor = _ops.gemm_all_scatter(
-        a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin
+        a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, bias
     )
     return result
 

@@ -37,9 +37,11 @@ _ops: Any = torch.ops.triton_dist
 
 _GROUP = "int group_size, str group_name"
 _OPTIONS = (
-    "str algorithm='auto', Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None, int sm_margin=0"
+    "str algorithm='auto', Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None, int sm_margin=0,"
+    " Tensor? bias=None"
 )
-_TAIL, _TAIL_OF_SUM = f"{_GROUP}, {_OPTIONS}", f"{_GROUP}, bool reduce_grad=True, {_OPTIONS}"
+_RESIDUAL = ", Tensor? residual=None"
+_TAIL, _TAIL_OF_SUM = f"{_GROUP}, {_OPTIONS}", f"{_GROUP}, bool reduce_grad=True, {_OPTIONS}{_RESIDUAL}"
 
 
 # ---- what all have in common
@@ -57,16 +59,16 @@ def _check(function: str, a: torch.Tensor, b: torch.Tensor, where: tuple[int, st
         raise ValueError(f"{function}: a is of {a.dtype}, and b of {b.dtype}")
 
 
-def _options(
-    algorithm: str = "auto", scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, sm_margin: int = 0
-) -> dict[str, Any]:
+_NAMES = ("algorithm", "scale_a", "scale_b", "out_dtype", "sm_margin", "bias", "residual")
+
+
+def _options(*options: Any) -> dict[str, Any]:
     """The last arguments of all operators, as the kernels take them. (Dispatching drops those that are defaults.)"""
-    scales = {"scale_a": scale_a, "scale_b": scale_b}
-    return {"algorithm": algorithm, **scales, "out_dtype": out_dtype, "sm_margin": sm_margin}
+    return dict(zip(_NAMES, options, strict=False))
 
 
 def _dtype(a: torch.Tensor, *options: Any) -> torch.dtype:
-    out_dtype: torch.dtype | None = _options(*options)["out_dtype"]
+    out_dtype: torch.dtype | None = _options(*options).get("out_dtype")
     return out_dtype or (torch.bfloat16 if a.dtype in FP8 else a.dtype)
 
 
@@ -79,6 +81,39 @@ def _weight_grad(a: torch.Tensor, grad: torch.Tensor, b: torch.Tensor) -> torch.
     """aᵀ · grad, laid out as ``b`` is."""
     rows, grads = a.flatten(0, -2), grad.flatten(0, -2)
     return (grads.t() @ rows).t() if b.stride(0) == 1 else rows.t() @ grads
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], a: torch.Tensor, b: torch.Tensor) -> None:
+    """Keep what gradients need, and no more."""
+    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    ctx.dtypes = [getattr(tensor, "dtype", None) for tensor in inputs]
+
+
+def _wants(ctx: Any, place: int) -> bool:
+    """Whether input ``place``, which is missing if it is the default, requires a gradient."""
+    return place < len(ctx.needs_input_grad) and bool(ctx.needs_input_grad[place])
+
+
+def _bias_grad(ctx: Any, grad: torch.Tensor, place: int) -> torch.Tensor | None:
+    """The gradient of the bias, which is input ``place``: the sum of the rows of ``grad``."""
+    return grad.flatten(0, -2).sum(0, dtype=ctx.dtypes[place]) if _wants(ctx, place) else None
+
+
+def _residual_grad(ctx: Any, grad: torch.Tensor, place: int) -> torch.Tensor | None:
+    """The gradient of the residual, which is input ``place``."""
+    return grad.to(ctx.dtypes[place]) if _wants(ctx, place) else None
+
+
+def _flat_residual(function: str, out: torch.Tensor, options: dict[str, Any], dim: int = 0) -> dict[str, Any]:
+    """The options with the residual, of the shape of ``out``, as the matrix that is added to the rows of ``out``."""
+    residual = options.get("residual")
+    if residual is None:
+        return options
+    if residual.shape != out.shape:
+        raise ValueError(
+            f"{function}: residual must be of the result's shape {tuple(out.shape)}, got {tuple(residual.shape)}"
+        )
+    return options | {"residual": _flat(residual, dim).contiguous()}
 
 
 def _refuse_fp8(function: str, a: torch.Tensor) -> None:
@@ -132,8 +167,7 @@ def _all_gather_gemm_fake(
 def _all_gather_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     a, b, dim, size, name, *_ = inputs
     _refuse_fp8("all_gather_gemm", a)
-    # Only what the gradients need is kept.
-    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    _save(ctx, inputs, a, b)
     ctx.where = dim, size, name
 
 
@@ -141,7 +175,7 @@ def _all_gather_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where) if ctx.needs_input_grad[0] else None
     grad_b = _weight_grad(_ops.all_gather(a, *ctx.where), grad, b) if ctx.needs_input_grad[1] else None
-    return grad_a, grad_b, *[None] * 8
+    return grad_a, grad_b, *[None] * 8, _bias_grad(ctx, grad, 10)
 
 
 _all_gather_gemm.register_autograd(_all_gather_gemm_backward, setup_context=_all_gather_gemm_setup)
@@ -192,7 +226,7 @@ def _all_gather_gemm_gathered_fake(
 def _gathered_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     _, b, dim, size, name, *_ = inputs
     _refuse_fp8("all_gather_gemm_gathered", b)
-    ctx.save_for_backward(output[1] if ctx.needs_input_grad[1] else None, b)
+    _save(ctx, inputs, output[1], b)
     ctx.where = dim, size, name
 
 
@@ -204,7 +238,7 @@ def _gathered_backward(ctx: Any, grad: torch.Tensor, grad_gathered: torch.Tensor
         grad_a = grad_a + _ops.reduce_scatter(grad_gathered, "sum", *ctx.where)
     if ctx.needs_input_grad[1]:
         grad_b = _weight_grad(gathered, grad, b)
-    return grad_a, grad_b, *[None] * 8
+    return grad_a, grad_b, *[None] * 8, _bias_grad(ctx, grad, 10)
 
 
 _all_gather_gemm_gathered.register_autograd(_gathered_backward, setup_context=_gathered_setup)
@@ -216,7 +250,7 @@ _all_gather_gemm_gathered.register_autograd(_gathered_backward, setup_context=_g
 @torch.library.custom_op(
     "triton_dist::gemm_reduce_scatter",
     mutates_args=(),
-    schema=f"(Tensor a, Tensor b, str reduce_op, int scatter_dim, {_TAIL}) -> Tensor",
+    schema=f"(Tensor a, Tensor b, str reduce_op, int scatter_dim, {_TAIL}{_RESIDUAL}) -> Tensor",
 )
 def _gemm_reduce_scatter(
     a: torch.Tensor,
@@ -234,7 +268,7 @@ def _gemm_reduce_scatter(
         by_rows_or_columns(b),
         out.movedim(scatter_dim, 0).view(-1, b.shape[1]),
         group=comm,
-        **_options(*options),
+        **_flat_residual("gemm_reduce_scatter", out, _options(*options), scatter_dim),
     )
     return out
 
@@ -261,7 +295,7 @@ def _gemm_reduce_scatter_fake(
 def _gemm_reduce_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     a, b, _, dim, size, name, *_ = inputs
     _refuse_fp8("gemm_reduce_scatter", a)
-    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    _save(ctx, inputs, a, b)
     ctx.where = dim, size, name
 
 
@@ -275,7 +309,7 @@ def _gemm_reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ..
         grad_a = _ops.all_gather_gemm(grad, b.t(), *ctx.where)
     elif ctx.needs_input_grad[1]:
         grad_b = _weight_grad(a, _ops.all_gather(grad, *ctx.where), b)
-    return grad_a, grad_b, *[None] * 9
+    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11), _residual_grad(ctx, grad, 12)
 
 
 _gemm_reduce_scatter.register_autograd(_gemm_reduce_scatter_backward, setup_context=_gemm_reduce_scatter_setup)
@@ -306,7 +340,7 @@ def _gemm_all_reduce(
         by_rows_or_columns(b),
         staged.view(-1, b.shape[1]),
         group=comm,
-        **_options(*options),
+        **_flat_residual("gemm_all_reduce", out, _options(*options)),
     )
     return out.copy_(staged)
 
@@ -330,7 +364,7 @@ def _gemm_all_reduce_fake(
 def _gemm_all_reduce_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     a, b, _, size, name, *_ = inputs
     _refuse_fp8("gemm_all_reduce", a)
-    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    _save(ctx, inputs, a, b)
     ctx.where, ctx.reduce_grad = (size, name), inputs[5]
 
 
@@ -340,7 +374,7 @@ def _gemm_all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         grad = _ops.all_reduce(grad, "sum", *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
     grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
-    return grad_a, grad_b, *[None] * 9
+    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11), _residual_grad(ctx, grad, 12)
 
 
 _gemm_all_reduce.register_autograd(_gemm_all_reduce_backward, setup_context=_gemm_all_reduce_setup)
@@ -428,7 +462,7 @@ def _gemm_all_scatter_fake(
 def _gemm_all_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     a, b, size, name, *_ = inputs
     _refuse_fp8("gemm_all_scatter", a)
-    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
+    _save(ctx, inputs, a, b)
     ctx.where = size, name
 
 
@@ -437,7 +471,7 @@ def _gemm_all_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     grad = _ops.reduce_scatter(grad, "sum", grad.dim() - 1, *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
     grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
-    return grad_a, grad_b, *[None] * 7
+    return grad_a, grad_b, *[None] * 7, _bias_grad(ctx, grad, 9)
 
 
 _gemm_all_scatter.register_autograd(_gemm_all_scatter_backward, setup_context=_gemm_all_scatter_setup)

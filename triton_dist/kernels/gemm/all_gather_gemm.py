@@ -10,6 +10,7 @@ from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config, choose
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
@@ -33,13 +34,13 @@ def all_gather_gemm(call: Call) -> Computation:
     """
     comm, a, b = call.comm, call.a, call.b
     c = call.result((a.shape[0] * comm.n_pes, b.shape[1]), symmetric=False)
-    scale = call.scale()
+    scale, epilogue = call.scale(), call.epilogue(c, reduces=False)
     return Computation(
         c,
         c,
         {
-            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, call.sm_margin),
-            "copy_engine": partial(_copy_engine, comm, a, b, c, scale, call.sm_margin)
+            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, epilogue, call.sm_margin),
+            "copy_engine": partial(_copy_engine, comm, a, b, c, scale, epilogue, call.sm_margin)
             if _copy_engine_fits(comm, a, b, c, call.sm_margin)
             else _NEEDS,
         },
@@ -71,22 +72,34 @@ def _config(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tenso
 
 
 def _bulk_synchronous(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> None:
     gathered = _gathered(comm, a)
     all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
-    local_gemm(comm, gathered, b, c, scale, sm_margin)
+    local_gemm(comm, gathered, b, c, scale, epilogue, sm_margin)
 
 
 def _copy_engine(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
     config = _config(comm, a, b, c, sm_margin)
     key = ("chunks of a", sm_margin, *shape_of(a, b))
     plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, config, sm_margin))
-    return hopper.run(plan, a, _gathered(comm, a), b, c, scale)
+    return hopper.run(plan, a, _gathered(comm, a), b, c, scale, epilogue)
 
 
 def _gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from triton_dist.kernels.arguments import check_on_device
+from triton_dist.kernels.arguments import check_contiguous, check_on_device
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import LAZY, gpu, is_lazy
+from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
 from triton_dist.world.current import current_world
 
-__all__ = ["check_choice", "check_operands", "check_rows", "result"]
+__all__ = ["check_choice", "check_epilogue", "check_operands", "check_rows", "result"]
 
 RESULTS = (torch.bfloat16, torch.float16, torch.float32)
 DTYPES = (*RESULTS, *FP8)
@@ -41,6 +42,26 @@ def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: to
         raise ValueError(f"{function}: {names[0]} must have contiguous rows, got strides {a.stride()}")
     if 1 not in b.stride():
         raise ValueError(f"{function}: {names[1]} must have contiguous rows or columns, got strides {b.stride()}")
+
+
+def check_epilogue(
+    function: str, c: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor | None, *, reduces: bool
+) -> Epilogue:
+    """The epilogue of sums that become ``c``, which are sums over PEs if the function ``reduces``."""
+    if residual is not None and not reduces:
+        raise ValueError(f"{function}: residual is for sums over PEs: add it in what follows, or use gemm_all_reduce")
+    for name, tensor, shape in (("bias", bias, (c.shape[1],)), ("residual", residual, tuple(c.shape))):
+        if tensor is None:
+            continue
+        check_contiguous(function, **{name: tensor})
+        if tuple(tensor.shape) != shape or tensor.dtype not in RESULTS:
+            raise ValueError(
+                f"{function}: {name} must be of shape {shape} and {', '.join(map(str, RESULTS[:-1]))} or {RESULTS[-1]},"
+                f" got shape {tuple(tensor.shape)} and {tensor.dtype}"
+            )
+    if bias is None and residual is None:
+        return EMPTY
+    return Epilogue(bias, residual, None if residual is None else c.shape[0], c.shape[1])
 
 
 def check_rows(comm: Communicator, function: str, name: str, rows: int) -> int:

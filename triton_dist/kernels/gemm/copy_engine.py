@@ -22,6 +22,7 @@ import triton
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import WIRE, choose, flops
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
 from triton_dist.kernels.protocols.side_stream import side_stream
 
@@ -98,7 +99,13 @@ class CopyPlan:
 
 
 def send_by_copy_engine(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> None:
     """c = a · b, this PE's columns of C, on every PE. *Collective* when a shape is first used.
 
@@ -119,7 +126,7 @@ def send_by_copy_engine(
     flags, tokens = ([words.data_ptr() for words in peer_tensors(comm, own)] for own in (plan.flags, copies.tokens))
 
     with side_stream(comm) as side:
-        hopper.run(plan, copies.chunks, a, b, c, scale)
+        hopper.run(plan, copies.chunks, a, b, c, scale, epilogue)
         for pe in others:
             streams.wait_value(side, flags[0] + 4 * (ENTERED.value + pe))
         awaited = 0

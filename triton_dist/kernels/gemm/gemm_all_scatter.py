@@ -16,6 +16,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import WIRE, flops
 from triton_dist.kernels.gemm.copy_engine import send_by_copy_engine
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
@@ -60,15 +61,15 @@ def gemm_all_scatter(call: Call) -> Computation:
     n_pes, me = comm.n_pes, comm.my_rank
     rows, columns = a.shape[0], b.shape[1]
     out = call.result((rows, columns * n_pes), symmetric=True)
-    scale = call.scale()
     c = out[:, me * columns : (me + 1) * columns]
+    scale, epilogue = call.scale(), call.epilogue(c, reduces=False)
     on_hopper = _hopper_fits(comm, a, b, c)
     return Computation(
         out,
         c,
         {
             name: _needs(name, on_hopper, call.sm_margin)
-            or partial(_FUNCTIONS[name], comm, a, b, c, scale, call.sm_margin)
+            or partial(_FUNCTIONS[name], comm, a, b, c, scale, epilogue, call.sm_margin)
             for name in _preferred()
         },
     )
@@ -104,42 +105,66 @@ def _hopper_fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.
 
 
 def _bulk_synchronous(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> None:
     stream_barrier(comm)
-    local_gemm(comm, a, b, c, scale, sm_margin)
+    local_gemm(comm, a, b, c, scale, epilogue, sm_margin)
     portable.send(comm, c, None, portable.programs(sm_margin))
     stream_barrier(comm)
 
 
 def _producer_consumer(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> None:
     flags = _tile_flags(comm, c)
     grid = portable.programs(sm_margin)
     comm_programs = min(COMM_PROGRAMS, grid // 2)
     stream_barrier(comm)
     if triton_dist.kind() == "cpu":  # one kernel at a time
-        portable.local(a, b, c, flags, grid=grid, scale=scale)
+        portable.local(a, b, c, flags, grid=grid, scale=scale, epilogue=epilogue)
         portable.send(comm, c, flags, comm_programs)
     else:
         with side_stream(comm) as side:
-            portable.local(a, b, c, flags, grid=grid - comm_programs, scale=scale)
+            portable.local(a, b, c, flags, grid=grid - comm_programs, scale=scale, epilogue=epilogue)
             with torch.cuda.stream(side):
                 portable.send(comm, c, flags, comm_programs)
     stream_barrier(comm)
 
 
 def _fused_sequential(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> None:
     stream_barrier(comm)
-    portable.scatter(comm, a, b, c, portable.programs(sm_margin), scale)
+    portable.scatter(comm, a, b, c, portable.programs(sm_margin), scale, epilogue)
     stream_barrier(comm)
 
 
 def _fused_producer_consumer(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> Launch | None:
     grid = portable.programs(sm_margin)
     if _hopper_fits(comm, a, b, c) and (b.stride(1) == 1 or a.dtype in FP8):
@@ -148,9 +173,11 @@ def _fused_producer_consumer(
         comm_programs = min(_comm_programs(comm, a, c), grid // 2)
         key = ("comm programs", comm_programs, sm_margin, *shape_of(a, b))
         plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, comm_programs, sm_margin))
-        return hopper.run(plan, comm_programs, a, b, c, scale)
+        return hopper.run(plan, comm_programs, a, b, c, scale, epilogue)
     stream_barrier(comm)
-    portable.scatter_by_programs(comm, a, b, c, _tile_flags(comm, c), min(COMM_PROGRAMS, grid // 2), grid, scale)
+    portable.scatter_by_programs(
+        comm, a, b, c, _tile_flags(comm, c), min(COMM_PROGRAMS, grid // 2), grid, scale, epilogue
+    )
     stream_barrier(comm)
     return None
 
@@ -163,12 +190,18 @@ def _comm_programs(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> int:
 
 
 def _warp_specialized(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter as hopper
 
     plan = cached(comm, ("scatter", sm_margin, *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, sm_margin))
-    return hopper.run(plan, a, b, c, scale)
+    return hopper.run(plan, a, b, c, scale, epilogue)
 
 
 _FUNCTIONS = {

@@ -10,6 +10,7 @@ import torch
 import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
@@ -19,26 +20,37 @@ __all__ = ["local_gemm"]
 
 
 def local_gemm(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> None:
-    """c = a · b on this PE, times ``scale``. *Collective* when a shape is first used: members agree on what is fastest.
+    """c = a · b on this PE, times ``scale`` and after ``epilogue``. *Collective* when a shape is first
+    used: members agree on what is fastest.
 
     Without a GPU, and with operands that cuBLAS and our kernel do not take, that is the portable kernel. cuBLAS leaves
-    no SM to others.
+    no SM to others, and of epilogues it takes a bias of C's dtype.
     """
     from triton_dist.kernels.gemm.hopper.launch import fits
 
     ways: dict[str, Callable[[], object]] = {}
     if triton_dist.kind() != "cpu" and not sm_margin:
-        if scale is None:
+        if scale is None and epilogue.is_empty:
             ways["cublas"] = partial(torch.mm, a, b, out=c)
-        elif _scaled_mm_takes(a, b, c):
+        elif scale is None and epilogue.is_bias_of(c.dtype):
+            ways["cublas"] = partial(torch.addmm, epilogue.bias, a, b, out=c)
+        elif scale is not None and epilogue.is_empty and _scaled_mm_takes(a, b, c):
             ways["cublas"] = partial(_scaled_mm, comm, a, b, c, scale)
     if fits(comm, a, b, c):
-        ways["ours"] = partial(_hopper, comm, a, b, c, scale, sm_margin)
+        ways["ours"] = partial(_hopper, comm, a, b, c, scale, epilogue, sm_margin)
     if not ways:
-        ways["portable"] = partial(portable.local, a, b, c, grid=portable.programs(sm_margin), scale=scale)
-    ways[fastest(comm, "local_gemm", a, b, c, ways, sm_margin)]()
+        ways["portable"] = partial(
+            portable.local, a, b, c, grid=portable.programs(sm_margin), scale=scale, epilogue=epilogue
+        )
+    ways[fastest(comm, "local_gemm", a, b, c, ways, sm_margin, *epilogue.kind)]()
 
 
 def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
@@ -53,9 +65,15 @@ def _scaled_mm(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Te
 
 
 def _hopper(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> None:
     from triton_dist.kernels.gemm.hopper import local_gemm as hopper
 
     plan = cached(comm, ("local", sm_margin, *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, sm_margin))
-    hopper.run(plan, a, b, c, scale)
+    hopper.run(plan, a, b, c, scale, epilogue)

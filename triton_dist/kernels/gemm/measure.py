@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 import torch
 
@@ -25,16 +25,17 @@ def fastest(
     b: torch.Tensor,
     c: torch.Tensor,
     ways: Mapping[str, Callable[[], object]],
-    sm_margin: int = 0,
+    *options: Hashable,
 ) -> str:
-    """The name of the fastest of ``ways`` to compute c = a · b, as ``function`` does, on the slowest member.
+    """The name of the fastest of ``ways`` to compute c = a · b, as ``function`` does with ``options``, on the slowest
+    member.
     *Collective* the first time for such matrices.
 
     In the CPU world, where times mean nothing, the first.
     """
     if triton_dist.kind() == "cpu" or len(ways) == 1:
         return next(iter(ways))
-    key = (function, *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(ways), sm_margin)
+    key = (function, *shape_of(a, b), b.dtype, c.dtype, b.stride(1) == 1, tuple(ways), *options)
     return cached(comm, ("fastest", key), lambda: _measure(comm, ways))
 
 

@@ -16,7 +16,8 @@ import torch
 
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin
-from triton_dist.kernels.gemm.arguments import check_choice, check_operands, result
+from triton_dist.kernels.gemm.arguments import check_choice, check_epilogue, check_operands, result
+from triton_dist.kernels.gemm.epilogue import Epilogue, kinds
 from triton_dist.kernels.gemm.fp8 import scale_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.prepared import Launch, Prepared
@@ -43,6 +44,8 @@ class FusedGemm(Protocol):
         scale_b: torch.Tensor | float | None = None,
         out_dtype: torch.dtype | None = None,
         sm_margin: int = 0,
+        bias: torch.Tensor | None = None,
+        residual: torch.Tensor | None = None,
         group: Any = None,
         pattern: str | None = None,
     ) -> torch.Tensor:
@@ -64,13 +67,18 @@ class FusedGemm(Protocol):
             out_dtype: dtype of the result of fp8 operands; by default ``out``'s, or bfloat16.
             sm_margin: how many SMs are left to other kernels, the same on all PEs. cuBLAS, which cannot leave any, is
                 then not used.
+            bias: [N], as many as ``b`` has columns, bfloat16, float16 or float32; contiguous. It is added to
+                every row; with a sum over PEs once, so that it is the same on all PEs.
+            residual: only with a sum over PEs: of ``out``'s shape and of these dtypes, contiguous. It is added once: by
+                gemm_reduce_scatter each PE's own, by gemm_all_reduce what is the same on all PEs.
             group: whose PEs take part: None for all of the world, a ``triton_dist.Team``, a ``ProcessGroup``, a
                 ``DeviceMesh`` of one dimension, or a :class:`~triton_dist.kernels.Communicator`. PEs are numbered as
                 the group's ranks, and ``n_pes`` is its size. Symmetric tensors are so on all members.
             pattern: the former name of ``algorithm``, deprecated.
 
         Returns:
-            ``out``. Products are accumulated in float32; those of fp8 with the bits that the GPU keeps of them
+            ``out``. Products are accumulated in float32, to which bias and residual are added before the result is
+            rounded, once; those of fp8 with the bits that the GPU keeps of them
             (``hopper/multiply.py``).
 
         Raises:
@@ -93,6 +101,8 @@ class Call(NamedTuple):
     scale_a: torch.Tensor | float | None
     scale_b: torch.Tensor | float | None
     sm_margin: int
+    bias: torch.Tensor | None
+    residual: torch.Tensor | None
 
     def result(self, shape: tuple[int, int], *, symmetric: bool) -> torch.Tensor:
         """``out``, or a new tensor."""
@@ -103,6 +113,10 @@ class Call(NamedTuple):
     def scale(self) -> torch.Tensor | None:
         """What sums are multiplied by: one float32 for fp8 operands, None for others."""
         return scale_of(self.comm, self.function, self.a.dtype, self.scale_a, self.scale_b)
+
+    def epilogue(self, c: torch.Tensor, *, reduces: bool) -> Epilogue:
+        """What is done with the sums of ``c``, which are sums over PEs if it ``reduces``."""
+        return check_epilogue(self.function, c, self.bias, self.residual, reduces=reduces)
 
 
 @dataclass(frozen=True)
@@ -134,7 +148,7 @@ def fused_gemm(
     def decorate(operation: Callable[[Call], Computation]) -> FusedGemm:
         name = operation.__name__
 
-        def call(
+        def function(
             a: torch.Tensor,
             b: torch.Tensor,
             out: torch.Tensor | None = None,
@@ -144,12 +158,15 @@ def fused_gemm(
             scale_b: torch.Tensor | float | None = None,
             out_dtype: torch.dtype | None = None,
             sm_margin: int = 0,
+            bias: torch.Tensor | None = None,
+            residual: torch.Tensor | None = None,
             group: Any = None,
         ) -> torch.Tensor:
             with calling(name, group) as comm:
                 prepared = comm.own(Prepared)
                 signature, new = None, out is None and not symmetric_result
-                if (new or type(out) is torch.Tensor) and scale_a is None and scale_b is None:
+                plain = scale_a is None and scale_b is None and bias is None and residual is None
+                if plain and (new or type(out) is torch.Tensor):
                     tensors = (a, b) if out is None else (a, b, out)
                     place = out.data_ptr() if symmetric_result and out is not None else None
                     signature = prepared.signature((name, algorithm, out_dtype, place, sm_margin), *tensors)
@@ -160,38 +177,34 @@ def fused_gemm(
                 check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
                 check_sm_margin(name, sm_margin)
                 compared = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
+                compared += kinds(bias=bias, residual=residual)
                 comm.compare(*compared)
-                computation = operation(Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, sm_margin))
-                made = _chosen(comm, name, algorithm, a, b, computation, sm_margin)()
+                call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, sm_margin, bias, residual)
+                computation = operation(call)
+                made = _chosen(call, algorithm, computation)()
                 launched = made if isinstance(made, Launch) else None
                 prepared.keep(signature, launched, *compared, result=computation.out if new else None)
                 return computation.out
 
-        functools.update_wrapper(call, operation, assigned=("__module__", "__name__", "__qualname__"))
-        del call.__wrapped__  # type: ignore[attr-defined]  # its signature is not the public one
+        functools.update_wrapper(function, operation, assigned=("__module__", "__name__", "__qualname__"))
+        del function.__wrapped__  # type: ignore[attr-defined]  # its signature is not the public one
         # ``pattern`` is read where gradients are looked for (gradients.py), which is in front of this.
         _, *public = inspect.signature(FusedGemm.__call__, eval_str=False).parameters.values()
-        call.__signature__ = inspect.Signature(public)  # type: ignore[attr-defined]
-        call.__doc__ = "\n\n".join(
+        function.__signature__ = inspect.Signature(public)  # type: ignore[attr-defined]
+        function.__doc__ = "\n\n".join(
             inspect.cleandoc(part.__doc__ or "") for part in (operation, FusedGemm, FusedGemm.__call__)
         )
-        return cast("FusedGemm", call)
+        return cast("FusedGemm", function)
 
     return decorate
 
 
-def _chosen(
-    comm: Communicator,
-    name: str,
-    algorithm: str,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    computation: Computation,
-    sm_margin: int,
-) -> Callable[[], object]:
+def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[], object]:
+    name, a, b = call.function, call.a, call.b
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
-        algorithm = fastest(comm, name, a, b, computation.c, available, sm_margin)
+        options = call.sm_margin, *kinds(bias=call.bias, residual=call.residual)
+        algorithm = fastest(call.comm, name, a, b, computation.c, available, *options)
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):
         raise ValueError(

@@ -9,6 +9,7 @@ import torch
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m
@@ -51,5 +52,5 @@ def local_product(
 ) -> torch.Tensor:
     """a · b, this PE's partial sum of all of C, in symmetric memory that the next call overwrites."""
     product = symmetric_matrix(comm, "product", a.shape[0], b.shape[1], dtype)
-    local_gemm(comm, a, b, product, scale, sm_margin)
+    local_gemm(comm, a, b, product, scale, EMPTY, sm_margin)
     return product

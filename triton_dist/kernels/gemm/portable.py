@@ -1,6 +1,6 @@
 """GEMMs in plain Triton, for any GPU, any size and the CPU world, tile by tile; and tiles that are sent to other PEs.
 
-The sums of a GEMM with fp8 operands are multiplied by ``scale``, one float32 in memory.
+The sums of a GEMM with fp8 operands are multiplied by ``scale``, one float32 in memory. Then comes the epilogue.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
+from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue, finish
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, record_event
@@ -35,7 +36,7 @@ def _tile_of(tile, tiles_m, tiles_n):
 
 @triton.jit
 def _compute(
-    a, b, scale, row, column, M, N, K, a_step, b_row, b_column,
+    a, b, scale, epilogue, row, column, M, N, K, a_step, b_row, b_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -57,7 +58,8 @@ def _compute(
         sums = tl.dot(x, y, sums, input_precision="ieee")
     if SCALED:
         sums *= tl.load(scale)
-    return sums
+    rows, columns = row * BLOCK_M + tl.arange(0, BLOCK_M), column * BLOCK_N + tl.arange(0, BLOCK_N)
+    return finish(sums, epilogue, rows, columns)
 
 
 @triton.jit
@@ -70,7 +72,7 @@ def _tile_offsets(row, column, M, N, step, BLOCK_M: tl.constexpr, BLOCK_N: tl.co
 
 @triton.jit
 def _local(
-    a, b, c, scale, flags, trace, M, N, K, a_step, b_row, b_column, c_step,
+    a, b, c, scale, epilogue, flags, trace, M, N, K, a_step, b_row, b_column, c_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     SCALED: tl.constexpr, FLAGS: tl.constexpr,
 ):  # fmt: skip
@@ -79,8 +81,9 @@ def _local(
         row, column = _tile_of(tile, tiles_m, tiles_n)
         began = clock(trace)
         sums = _compute(
-            a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
-        )
+            a, b, scale, epilogue, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE,
+            SCALED,
+        )  # fmt: skip
         offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
         if FLAGS:
@@ -125,7 +128,7 @@ def _send(
 
 @triton.jit
 def _scatter(
-    a, b, c, scale, trace, M, N, K, a_step, b_row, b_column, c_step, MEMBERS: tl.constexpr,
+    a, b, c, scale, epilogue, trace, M, N, K, a_step, b_row, b_column, c_step, MEMBERS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     SCALED: tl.constexpr,
 ):  # fmt: skip
@@ -136,8 +139,9 @@ def _scatter(
         row, column = _tile_of(tile, tiles_m, tiles_n)
         began = clock(trace)
         sums = _compute(
-            a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
-        )
+            a, b, scale, epilogue, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE,
+            SCALED,
+        )  # fmt: skip
         offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         record_event(trace, COMPUTE, tile, began)
         began = clock(trace)
@@ -148,8 +152,8 @@ def _scatter(
 
 @triton.jit
 def _scatter_by_programs(
-    a, b, c, scale, flags, trace, comm_programs, M, N, K, a_step, b_row, b_column, c_step, MEMBERS: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
+    a, b, c, scale, epilogue, flags, trace, comm_programs, M, N, K, a_step, b_row, b_column, c_step,
+    MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
     SCALED: tl.constexpr,
 ):  # fmt: skip
     # Programs with low numbers send: they are resident whenever those that they wait for are.
@@ -162,8 +166,9 @@ def _scatter_by_programs(
             row, column = _tile_of(tile, tiles_m, tiles_n)
             began = clock(trace)
             sums = _compute(
-                a, b, scale, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE, SCALED
-            )
+                a, b, scale, epilogue, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE,
+                SCALED,
+            )  # fmt: skip
             offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
             tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
             tl.debug_barrier()
@@ -213,12 +218,13 @@ def local(
     *,
     grid: int,
     scale: torch.Tensor | None = None,
+    epilogue: Epilogue = EMPTY,
 ) -> None:
-    """c = a · b here; a tile's flag, if there are any, is set when it is stored."""
+    """c = a · b here, after ``epilogue``; a tile's flag, if there are any, is set when it is stored."""
     first, sizes, constants = _given(a, b, c, scale)
     given = c if flags is None else flags
     flagged = {"FLAGS": flags is not None, "num_warps": 8, "num_stages": 3}
-    _local[(grid,)](*first, given, _trace("GEMM", c, grid), *sizes, **constants, **flagged)
+    _local[(grid,)](*first, epilogue, given, _trace("GEMM", c, grid), *sizes, **constants, **flagged)
 
 
 def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:
@@ -230,12 +236,18 @@ def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: 
 
 
 def scatter(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, grid: int, scale: torch.Tensor | None = None
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    grid: int,
+    scale: torch.Tensor | None = None,
+    epilogue: Epilogue = EMPTY,
 ) -> None:
-    """c = a · b on all PEs, each tile stored by the program that computed it."""
+    """c = a · b on all PEs, after ``epilogue``, each tile stored by the program that computed it."""
     first, sizes, constants = _given(a, b, c, scale)
     trace = _trace("GEMM, sent", c, grid)
-    _scatter[(grid,)](*first, trace, *sizes, comm.members, **constants, num_warps=8, num_stages=3)
+    _scatter[(grid,)](*first, epilogue, trace, *sizes, comm.members, **constants, num_warps=8, num_stages=3)
 
 
 def scatter_by_programs(
@@ -247,10 +259,11 @@ def scatter_by_programs(
     comm_programs: int,
     grid: int,
     scale: torch.Tensor | None = None,
+    epilogue: Epilogue = EMPTY,
 ) -> None:
-    """c = a · b on all PEs; of one grid, ``comm_programs`` programs send what the others compute."""
+    """c = a · b on all PEs, after ``epilogue``; of a grid, ``comm_programs`` programs send what the others compute."""
     first, sizes, constants = _given(a, b, c, scale)
     trace = _trace("GEMM and communication programs", c, grid, min(comm_programs, grid - comm_programs))
     _scatter_by_programs[(grid,)](
-        *first, flags, trace, comm_programs, *sizes, comm.members, **constants, num_warps=8, num_stages=3
+        *first, epilogue, flags, trace, comm_programs, *sizes, comm.members, **constants, num_warps=8, num_stages=3
     )

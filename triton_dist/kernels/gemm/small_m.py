@@ -21,6 +21,7 @@ from triton_dist.kernels.collectives.sums import elements_of, words_of
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.epilogue import Epilogue, finish
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
@@ -83,12 +84,13 @@ def _store(c, values, column, each, M, N, c_step, PES: tl.constexpr):
 
 @triton.jit
 def _exchange(
-    total, c, slot, previous, trace, tile, column, each, M, N, c_step,
+    total, c, epilogue, slot, previous, trace, tile, column, each, M, N, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """Send each PE its rows of a tile, add what is received, and store the sum, or send it to all PEs first.
 
-    Meanwhile the slot of the tile before is cleared, ``previous`` words behind this one.
+    The epilogue is applied where a sum is complete, by the PE that adds it up. Meanwhile the slot of the tile before is
+    cleared, ``previous`` words behind this one.
     """
     N_PES: tl.constexpr = group_size(MEMBERS)
     PES: tl.constexpr = triton.next_power_of_2(N_PES)
@@ -111,7 +113,13 @@ def _exchange(
     clear(here + previous, exist)
     PER_WORD: tl.constexpr = 32 // DTYPE.primitive_bitwidth
     received = receive(here, slot, MEMBERS, DTYPE, trace, tile)
-    summed = reduce_words(received, N_PES, DTYPE, PER_WORD, "sum").reshape([1, WORDS])
+    if epilogue.bias is not None or epilogue.residual is not None:
+        sums = tl.sum(tl.where(exist, elements_of(received, DTYPE), 0.0), axis=0).reshape([ROWS // PES, COLUMNS])
+        rows = my_rank(MEMBERS) * each + tl.arange(0, ROWS // PES)
+        sums = finish(sums, epilogue, rows, column + tl.arange(0, COLUMNS))
+        summed = words_of(sums.reshape([1, ROWS // PES * COLUMNS]), DTYPE)
+    else:
+        summed = reduce_words(received, N_PES, DTYPE, PER_WORD, "sum").reshape([1, WORDS])
     if TO_ALL:
         second = SLOTS * N_PES * WORDS
         began = clock(trace)
@@ -127,7 +135,7 @@ def _exchange(
 
 @triton.jit
 def _small_m_gemm(
-    a, b, c, slots, trace, M, N, K, each, a_step, b_row, b_column, c_step,
+    a, b, c, slots, epilogue, trace, M, N, K, each, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
     WHOLE: tl.constexpr,
@@ -145,7 +153,9 @@ def _small_m_gemm(
         record_event(trace, COMPUTE, tile, began)
         slot = slots + _HEADER + number * (N_PES * WORDS)
         previous = tl.where(number == 0, SLOTS - 1, -1) * (N_PES * WORDS)
-        _exchange(total, c, slot, previous, trace, tile, tile * BLOCK_N, each, M, N, c_step, TO_ALL, MEMBERS, WORDS)
+        _exchange(
+            total, c, epilogue, slot, previous, trace, tile, tile * BLOCK_N, each, M, N, c_step, TO_ALL, MEMBERS, WORDS
+        )
         number = tl.where(number == SLOTS - 1, 0, number + 1)
         if tile + tl.num_programs(0) < tl.cdiv(N, BLOCK_N):
             order_messages(slots + 1)
@@ -169,10 +179,17 @@ def fits_small_m(rows: int, n_pes: int) -> bool:
 
 
 def small_m_gemm(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, to_all: bool, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    *,
+    epilogue: Epilogue,
+    to_all: bool,
+    sm_margin: int,
 ) -> Launch | None:
-    """c = the sum of a · b over PEs: this PE's rows of it, of which each has as many, or all on every PE. *Collective*
-    when a shape is first used.
+    """c = the sum of a · b over PEs, after ``epilogue``: this PE's rows of it, of which each has as many, or all on
+    every PE. *Collective* when a shape is first used.
 
     Args:
         a: [M, K], with contiguous rows; ``fits_small_m`` says how many.
@@ -201,7 +218,8 @@ def small_m_gemm(
         c,
     )
     return launch(
-        _small_m_gemm, (programs,), first, slots, record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
+        _small_m_gemm, (programs,), first, slots, epilogue,
+        record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
         TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
         WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,

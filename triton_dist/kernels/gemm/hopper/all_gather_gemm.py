@@ -19,6 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import Config
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete
@@ -39,13 +40,13 @@ __all__ = ["all_gather_gemm_kernel", "make_plan", "run"]
 
 @gluon.jit
 def all_gather_gemm_kernel(
-    own_a, b, c, a, work, split, scale, state, peers, trace,
+    own_a, b, c, a, work, split, scale, epilogue, state, peers, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     specialize(
-        multiply_tiles, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS),
+        multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
         _load, (a, own_a, b, operands, work, trace, peers, CONFIG, B_BY_COLUMNS),
         _store, (c, output, work, trace, state, peers, CONFIG, N_PES),
         CONFIG,
@@ -115,9 +116,15 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Conf
 
 
 def run(
-    plan: Plan, a: torch.Tensor, gathered: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    plan: Plan,
+    a: torch.Tensor,
+    gathered: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
 ) -> Launch | None:
-    """c = A · b, times ``scale``, on the current stream.
+    """c = A · b, times ``scale`` and after ``epilogue``, on the current stream.
 
     Args:
         a: this PE's rows of A.
@@ -130,8 +137,8 @@ def run(
     with side_stream(comm) as side:
         made = launch(
             all_gather_gemm_kernel, plan.grid, (own_a_map, b_map, tile_map(c, config)), a_map,
-            plan.work, plan.split, scale, plan.state, plan.peers, plan.trace(), config, b_by_columns, comm.n_pes,
-            **plan.options,
+            plan.work, plan.split, scale, epilogue, plan.state, plan.peers, plan.trace(), config, b_by_columns,
+            comm.n_pes, **plan.options,
         )  # fmt: skip
         send(side, a)
     return made and made._replace(beside=send)

@@ -13,6 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, tile_map
 from triton_dist.kernels.gemm.hopper.load import load_operands
@@ -32,7 +33,7 @@ __all__ = ["gemm_all_reduce_kernel", "make_plan", "run"]
 @gluon.jit
 def gemm_all_reduce_kernel(
     a, b, c, c1, c2, c3, c4, c5, c6, c7, next_staging, staging,
-    work, split, scale, state, peers, tiles_n, pacing, trace,
+    work, split, scale, epilogue, state, peers, tiles_n, pacing, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
@@ -41,9 +42,9 @@ def gemm_all_reduce_kernel(
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
     # fmt: off
     gl.warp_specialize([
-        (multiply_ring_tiles, (0, operands, output, received, work, trace, state, split, scale, peers.me,
+        (multiply_ring_tiles, (0, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
                                CONFIG, B_BY_COLUMNS, N_PES)),
-        (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, peers.me,
+        (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
                                CONFIG, B_BY_COLUMNS, N_PES)),
         (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS)),
         (store_ring_tiles, (c, peers_c[: N_PES - 1], next_staging, output, work, trace, state, peers, tiles_n, pacing,
@@ -63,9 +64,15 @@ def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_mar
 
 
 def run(
-    plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, staging: torch.Tensor, scale: torch.Tensor | None
+    plan: Plan,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    staging: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
 ) -> Launch | None:
-    """c = the sum of a · b, times ``scale``, on every PE, on the current stream.
+    """c = the sum of a · b, times ``scale`` and after ``epilogue``, on every PE, on the current stream.
 
     Args:
         c: symmetric.
@@ -77,6 +84,6 @@ def run(
     return launch(
         gemm_all_reduce_kernel, plan.grid, (a_map, b_map),
         tile_map(c, config), *peer_maps(comm, c, PIECE), tile_map(next_staging, config, PIECE),
-        tile_map(staging, config), plan.work, plan.split, scale, plan.state, plan.peers, plan.tile_columns,
+        tile_map(staging, config), plan.work, plan.split, scale, epilogue, plan.state, plan.peers, plan.tile_columns,
         plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
@@ -37,14 +38,14 @@ SHARE = 0.9
 
 @gluon.jit
 def gemm_all_scatter_kernel(
-    a, b, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, state, peers, pacing, trace,
+    a, b, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, epilogue, state, peers, pacing, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
     specialize(
-        multiply_tiles, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS),
+        multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
         load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
         _store, (c, peers_c[: N_PES - 1], output, work, trace, state, peers, pacing, CONFIG, N_PES),
         CONFIG,
@@ -91,8 +92,10 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: i
     return Plan(comm, "GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers, programs))
 
 
-def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> Launch | None:
-    """c = a · b, times ``scale``, on every PE, on the current stream.
+def run(
+    plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, epilogue: Epilogue
+) -> Launch | None:
+    """c = a · b, times ``scale`` and after ``epilogue``, on every PE, on the current stream.
 
     Args:
         c: this PE's columns of a symmetric matrix.
@@ -101,6 +104,6 @@ def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: to
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     return launch(
         gemm_all_scatter_kernel, plan.grid, (a_map, b_map),
-        tile_map(c, config), *peer_maps(comm, c, PIECE), plan.work, plan.split, scale, plan.state,
+        tile_map(c, config), *peer_maps(comm, c, PIECE), plan.work, plan.split, scale, epilogue, plan.state,
         plan.peers, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.config import Config
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
@@ -49,13 +50,13 @@ class Chunks(NamedTuple):
 
 @gluon.jit
 def gemm_all_scatter_chunks_kernel(
-    a, b, c, work, split, scale, state, peers, chunks, trace,
+    a, b, c, work, split, scale, epilogue, state, peers, chunks, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     specialize(
-        multiply_tiles, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS),
+        multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
         load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
         _store, (c, output, work, trace, state, peers, chunks, CONFIG, N_PES),
         CONFIG,
@@ -114,12 +115,19 @@ def make_plan(
 
 
 def run(
-    plan: Plan, chunks: Chunks, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    plan: Plan,
+    chunks: Chunks,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
 ) -> None:
-    """c = a · b, times ``scale``, this PE's columns of C, on the current stream; and the flags of its chunks."""
+    """c = a · b, times ``scale`` and after ``epilogue``, this PE's columns of C, on the current stream; and the flags
+    of its chunks."""
     config = plan.config
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     gemm_all_scatter_chunks_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, plan.state, plan.peers, chunks,
+        a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, epilogue, plan.state, plan.peers, chunks,
         plan.trace(), config, b_by_columns, plan.communicator.n_pes, **plan.options,
     )  # fmt: skip

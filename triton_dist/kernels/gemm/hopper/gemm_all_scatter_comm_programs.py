@@ -18,6 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import (
     await_full,
     await_tile_block,
@@ -46,14 +47,14 @@ _LAST_IN_FLIGHT = gl.constexpr(16)  # stores of a computing program in the last 
 
 @gluon.jit
 def gemm_all_scatter_comm_programs_kernel(
-    a, b, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, state, peers, trace,
+    a, b, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, epilogue, state, peers, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr, COMM_PROGRAMS: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
     specialize(
-        _multiply, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
+        _multiply, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
         _load, (a, b, c, operands, work, trace, state, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
         _store, (c, peers_c[: N_PES - 1], operands, output, work, trace, state, peers, CONFIG, N_PES, COMM_PROGRAMS),
         CONFIG,
@@ -68,11 +69,11 @@ def _sends(COMM_PROGRAMS: gl.constexpr):
 
 @gluon.jit
 def _multiply(
-    GROUP: gl.constexpr, operands, output, work, trace, state, split, scale,
+    GROUP: gl.constexpr, operands, output, work, trace, state, split, scale, epilogue,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, COMM_PROGRAMS: gl.constexpr,
 ):  # fmt: skip
     if not _sends(COMM_PROGRAMS):
-        multiply_tiles(GROUP, operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS)
+        multiply_tiles(GROUP, operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS)
 
 
 @gluon.jit
@@ -209,9 +210,15 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, comm_program
 
 
 def run(
-    plan: Plan, comm_programs: int, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    plan: Plan,
+    comm_programs: int,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
 ) -> Launch | None:
-    """c = a · b, times ``scale``, on every PE, on the current stream.
+    """c = a · b, times ``scale`` and after ``epilogue``, on every PE, on the current stream.
 
     Args:
         c: this PE's columns of a symmetric matrix.
@@ -221,6 +228,6 @@ def run(
     return launch(
         gemm_all_scatter_comm_programs_kernel, plan.grid, (a_map, b_map),
         tile_map(c, config), *peer_maps(comm, c, (config.group_m, config.block_n)),
-        plan.work, plan.split, scale, plan.state, plan.peers, plan.trace(),
+        plan.work, plan.split, scale, epilogue, plan.state, plan.peers, plan.trace(),
         config, b_by_columns, comm.n_pes, comm_programs, **plan.options,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
 from triton_dist.kernels.gemm.hopper.load import load_operands
@@ -31,7 +32,7 @@ __all__ = ["gemm_reduce_scatter_kernel", "make_plan", "run"]
 
 @gluon.jit
 def gemm_reduce_scatter_kernel(
-    a, b, c, next_staging, staging, work, split, scale, state, peers, tiles_n, pacing, trace,
+    a, b, c, next_staging, staging, work, split, scale, epilogue, state, peers, tiles_n, pacing, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
@@ -39,9 +40,9 @@ def gemm_reduce_scatter_kernel(
     received = make_received()
     # fmt: off
     gl.warp_specialize([
-        (multiply_ring_tiles, (0, operands, output, received, work, trace, state, split, scale, peers.me,
+        (multiply_ring_tiles, (0, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
                                CONFIG, B_BY_COLUMNS, N_PES)),
-        (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, peers.me,
+        (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
                                CONFIG, B_BY_COLUMNS, N_PES)),
         (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS)),
         (store_ring_tiles, (c, (), next_staging, output, work, trace, state, peers, tiles_n, pacing,
@@ -61,9 +62,15 @@ def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_mar
 
 
 def run(
-    plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, staging: torch.Tensor, scale: torch.Tensor | None
+    plan: Plan,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    staging: torch.Tensor,
+    scale: torch.Tensor | None,
+    epilogue: Epilogue,
 ) -> Launch | None:
-    """c = this PE's rows of the sum of a · b, times ``scale``, on the current stream.
+    """c = this PE's rows of the sum of a · b, times ``scale`` and after ``epilogue``, on the current stream.
 
     Args:
         staging: [M, N], symmetric memory for the partial sums of the previous PE.
@@ -74,6 +81,6 @@ def run(
     return launch(
         gemm_reduce_scatter_kernel, plan.grid, (a_map, b_map, tile_map(c, config)),
         tile_map(next_staging, config, PIECE), tile_map(staging, config),
-        plan.work, plan.split, scale, plan.state, plan.peers, plan.tile_columns, plan.pacing,
+        plan.work, plan.split, scale, epilogue, plan.state, plan.peers, plan.tile_columns, plan.pacing,
         plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

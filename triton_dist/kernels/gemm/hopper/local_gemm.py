@@ -15,6 +15,7 @@ from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
@@ -28,11 +29,13 @@ __all__ = ["local_gemm_kernel", "make_plan", "run"]
 
 
 @gluon.jit
-def local_gemm_kernel(a, b, c, work, split, scale, state, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
+def local_gemm_kernel(
+    a, b, c, work, split, scale, epilogue, state, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr
+):
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     specialize(
-        multiply_tiles, (operands, output, work, trace, state, split, scale, CONFIG, B_BY_COLUMNS),
+        multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
         load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
         _store, (c, output, work, trace, state, CONFIG),
         CONFIG,
@@ -53,11 +56,13 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: i
     return Plan(comm, "GEMM", *grouped_schedule(a, c, portable.programs(sm_margin)), n_flags=0)
 
 
-def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None) -> None:
-    """c = a · b, times ``scale``, on the current stream."""
+def run(
+    plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, epilogue: Epilogue
+) -> None:
+    """c = a · b, times ``scale`` and after ``epilogue``, on the current stream."""
     config = plan.config
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     local_gemm_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, plan.state, plan.trace(),
+        a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, epilogue, plan.state, plan.trace(),
         config, b_by_columns, **plan.options,
     )  # fmt: skip

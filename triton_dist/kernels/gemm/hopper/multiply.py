@@ -13,14 +13,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.hopper.buffers import await_full
 from triton_dist.kernels.gemm.hopper.epochs import epoch_of
 from triton_dist.kernels.gemm.hopper.flags import acquire
 from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, K_BEGIN, K_END, SLOT
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, HAND_OVER, OPERANDS, record_event, time
-from triton_dist.kernels.gemm.hopper.work import field, units_of_program
+from triton_dist.kernels.gemm.hopper.work import block_origin, field, tile_of, units_of_program
 
-__all__ = ["SplitK", "accumulate", "hand_over", "multiply_tiles", "reduce_parts"]
+__all__ = ["SplitK", "accumulate", "finish_unit", "hand_over", "multiply_tiles", "reduce_parts"]
 
 
 class SplitK(NamedTuple):
@@ -37,12 +38,13 @@ class SplitK(NamedTuple):
 
 @gluon.jit
 def multiply_tiles(
-    GROUP: gl.constexpr, operands, output, work, trace, state, split, scale,
+    GROUP: gl.constexpr, operands, output, work, trace, state, split, scale, epilogue,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
 ):  # fmt: skip
     """Compute this group's rows of every unit in order, and hand over those of finished tiles.
 
     ``scale`` is one float32 in memory, which fp8 products are multiplied by; None for other operands.
+    Then comes the epilogue.
     """
     first, last = units_of_program(work)
     if scale is not None:
@@ -59,6 +61,7 @@ def multiply_tiles(
         if finishes:
             if scale is not None:
                 sums *= factor
+            sums = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG)
             mbarrier.wait(output.empty.index(GROUP), phase)
             record_event(trace, unit, HAND_OVER + GROUP, began)
             hand_over(GROUP, sums, output)
@@ -128,6 +131,19 @@ def reduce_parts(GROUP: gl.constexpr, sums, split, work, unit, epoch, CONFIG: gl
             gl.barrier()
             sums += gl.load(split.sums + other.to(gl.int64) * TILE_SIZE + offsets)
     return sums, finishes
+
+
+_finish = gluon.jit(finish.fn)
+
+
+@gluon.jit
+def finish_unit(GROUP: gl.constexpr, sums, epilogue, work, unit, CONFIG: gl.constexpr):
+    """A group's sums of a unit that finishes its tile, after the epilogue."""
+    LAYOUT: gl.constexpr = sums.type.layout
+    row, column = block_origin(*tile_of(work, unit), GROUP, CONFIG)
+    rows = row + gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT))
+    columns = column + gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT))
+    return _finish(sums, epilogue, rows, columns)
 
 
 @gluon.jit

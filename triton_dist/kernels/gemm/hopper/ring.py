@@ -23,7 +23,7 @@ from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.launch import Plan
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE, TILES
-from triton_dist.kernels.gemm.hopper.multiply import accumulate, hand_over, reduce_parts
+from triton_dist.kernels.gemm.hopper.multiply import accumulate, finish_unit, hand_over, reduce_parts
 from triton_dist.kernels.gemm.hopper.pacing import pacing_of
 from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
 from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, PEERS, RECEIVE, SEND, record_event, time
@@ -52,10 +52,13 @@ def starts_ring(work, unit, me, N_PES: gl.constexpr):
 
 @gluon.jit
 def multiply_ring_tiles(
-    GROUP: gl.constexpr, operands, output, received, work, trace, state, split, scale, me,
+    GROUP: gl.constexpr, operands, output, received, work, trace, state, split, scale, epilogue, me,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
-    """Compute this group's rows of every unit in order, and add those of finished tiles to what was received."""
+    """Compute this group's rows of every unit in order, and add those of finished tiles to what was received.
+
+    The sum over PEs is complete in this PE's own tiles, to which the epilogue is applied.
+    """
     first, last = units_of_program(work)
     if scale is not None:
         factor = gl.load(scale)
@@ -74,6 +77,8 @@ def multiply_ring_tiles(
             mbarrier.wait(received, phase ^ 1)
             if not starts_ring(work, unit, me, N_PES):
                 sums += output.blocks.index(GROUP).load(sums.type.layout).to(gl.float32)
+            if field(work, unit, PE) == me:
+                sums = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG)
             record_event(trace, unit, HAND_OVER + GROUP, began)
             hand_over(GROUP, sums, output)
             phase ^= 1

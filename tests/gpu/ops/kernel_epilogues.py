@@ -1,0 +1,149 @@
+"""Epilogues of the fused GEMMs: all algorithms, exactly once and with one rounding, direct and in CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+import triton_dist
+from ops.harness import GPU, check
+from triton_dist import World, kernels
+from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
+from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
+from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS as HOPPER
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
+from triton_dist.kernels.gemm.small_m import fits_small_m
+
+E4M3 = torch.float8_e4m3fn
+CASES = (  # rows of a PE, columns, K, and dtypes of operands and result
+    (
+        (256, 1160, 512, torch.bfloat16, torch.bfloat16),
+        (13, 641, 333, torch.float16, torch.float16),  # no multiple of anything
+        (2048, 2048, 336, torch.bfloat16, torch.bfloat16),  # two rounds of wide tiles on an H200
+        (4, 8192, 264, torch.bfloat16, torch.bfloat16),
+        (256, 1168, 512, E4M3, torch.bfloat16),
+    )
+    if GPU
+    else ((5, 37, 19, torch.bfloat16, torch.bfloat16), (3, 16, 32, E4M3, torch.float16))
+)
+
+
+def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype, world: World) -> torch.Tensor:
+    """Small integers: products and sums of them are exact."""
+    generator = torch.Generator(world.device).manual_seed(seed)
+    return torch.randint(-1, 2, (rows, columns), generator=generator, device=world.device).to(dtype)
+
+
+def by_columns(b: torch.Tensor) -> torch.Tensor:
+    return b.t().contiguous().t()
+
+
+def fractions(*shape: int, seed: int, dtype: torch.dtype, world: World) -> torch.Tensor:
+    """Multiples of 2⁻¹⁰: what they add to an integer is exact in float32, and in 16 bits is not."""
+    generator = torch.Generator(world.device).manual_seed(seed)
+    return (torch.randint(-4096, 4097, shape, generator=generator, device=world.device) / 1024).to(dtype)
+
+
+def hopper_takes(algorithm: str, operands: torch.dtype, rows: int, columns: int, inner: int, *, lines: bool) -> bool:
+    """Whether an algorithm that needs a Hopper GPU takes these sizes; ``lines``: whether B has contiguous columns."""
+    if not GPU:
+        return False
+    aligned = columns * 2 % 16 == 0 and inner * operands.itemsize % 16 == 0 and (lines or operands != E4M3)
+    return aligned and (rows % 128 == 0 or algorithm in HOPPER)
+
+
+def expect(call: Callable[[], torch.Tensor], out: torch.Tensor, exact: torch.Tensor, what: str) -> None:
+    """Direct calls without a pause, then replays of a graph of two, store ``exact``, rounded once."""
+    expected = exact.to(out.dtype)
+    out.fill_(77)
+    triton_dist.barrier_all()
+    for _ in range(3 if GPU else 1):
+        call()
+    wrong = (out != expected).sum().item()
+    assert wrong == 0, f"{what}: {wrong} of {out.numel()} elements are wrong"
+    if GPU:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+            call()
+        out.fill_(77)
+        triton_dist.barrier_all()
+        for _ in range(3):
+            graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, expected), f"{what}: wrong after replays of a graph"
+    triton_dist.barrier_all()
+
+
+@check
+def gemm_all_scatter_with_bias(world: World) -> None:
+    for rows, n, k, operands, dtype in CASES:
+        a = matrix(rows, k, 1, operands, world)
+        parts = [matrix(k, n, 2 + pe, operands, world) for pe in range(world.n_pes)]
+        for bias_dtype in (dtype, torch.float32):
+            biases = [fractions(n, seed=pe, dtype=bias_dtype, world=world) for pe in range(world.n_pes)]
+            exact = torch.cat([a.double() @ b.double() + v.double() for b, v in zip(parts, biases, strict=True)], 1)
+            out = triton_dist.empty(*exact.shape, dtype=dtype)
+            for b in (parts[world.pe], by_columns(parts[world.pe])):
+                for algorithm in (*SCATTER, "auto"):
+                    lines = b.stride(1) != 1
+                    if algorithm in HOPPER and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
+                        continue
+                    call = partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm, bias=biases[world.pe])
+                    expect(call, out, exact, f"{algorithm}, {rows} rows of {operands}, bias of {bias_dtype}")
+            triton_dist.free(out)
+
+
+@check
+def all_gather_gemm_with_bias(world: World) -> None:
+    for rows, n, k, operands, dtype in CASES:
+        parts = [matrix(rows, k, 1 + pe, operands, world) for pe in range(world.n_pes)]
+        plain = matrix(k, n, 50 + world.pe, operands, world)
+        for bias_dtype in (dtype, torch.float32):
+            bias = fractions(n, seed=world.pe, dtype=bias_dtype, world=world)
+            exact = torch.cat(parts).double() @ plain.double() + bias.double()
+            out = torch.empty(exact.shape, dtype=dtype, device=world.device)
+            for b in (plain, by_columns(plain)):
+                for algorithm in (*GATHER, "auto"):
+                    lines = b.stride(1) != 1
+                    if algorithm == "copy_engine" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
+                        continue
+                    if algorithm == "copy_engine" and rows % 128:
+                        continue
+                    call = partial(kernels.all_gather_gemm, parts[world.pe], b, out, algorithm=algorithm, bias=bias)
+                    expect(call, out, exact, f"{algorithm}, {rows} rows of {operands}, bias of {bias_dtype}")
+
+
+@check
+def sums_with_bias_and_residual(world: World) -> None:
+    n_pes = world.n_pes
+    for rows, n, k, operands, dtype in CASES:
+        m = rows * n_pes
+        pairs = [
+            (matrix(m, k, 2 * pe, operands, world), matrix(k, n, 2 * pe + 1, operands, world)) for pe in range(n_pes)
+        ]
+        total = torch.stack([a.double() @ b.double() for a, b in pairs]).sum(0)
+        a, plain = pairs[world.pe]
+        mine = slice(rows * world.pe, rows * (world.pe + 1))
+        part = torch.empty(rows, n, dtype=dtype, device=world.device)
+        whole = triton_dist.empty(m, n, dtype=dtype)
+        bias = fractions(n, seed=5, dtype=torch.float32, world=world)
+        residual = fractions(m, n, seed=6, dtype=dtype, world=world)
+        for b in (plain, by_columns(plain)):
+            for algorithm in (*REDUCE, "auto"):
+                lines = b.stride(1) != 1
+                if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
+                    continue
+                if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):
+                    continue
+                for options in ({"bias": bias}, {"residual": residual}, {"bias": bias.to(dtype), "residual": residual}):
+                    exact = total + sum(tensor.double() for tensor in options.values())
+                    what = f"{algorithm}, {rows} rows of {operands}, {' and '.join(options)}"
+                    own = {name: value[mine] if name == "residual" else value for name, value in options.items()}
+                    scatter = partial(kernels.gemm_reduce_scatter, a, b, part, algorithm=algorithm, **own)
+                    expect(scatter, part, exact[mine], what)
+                    reduce = partial(kernels.gemm_all_reduce, a, b, whole, algorithm=algorithm, **options)
+                    expect(reduce, whole, exact, what)
+        triton_dist.free(whole)
