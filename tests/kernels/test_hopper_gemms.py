@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 import triton_dist
 from triton_dist.compiler import hooks
 from triton_dist.kernels.device import Gpu
-from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, WIDE, Config
+from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, NARROW, WIDE, Config
 from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
@@ -38,7 +39,7 @@ from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.gemm_all_scatter_chunks import Chunks
 from triton_dist.kernels.gemm.hopper.launch import fits
 from triton_dist.kernels.gemm.hopper.multiply import SplitK
-from triton_dist.kernels.gemm.hopper.pacing import PIECE
+from triton_dist.kernels.gemm.hopper.pacing import piece_of
 from triton_dist.kernels.gemm.hopper.store import Pacing
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS
 from triton_dist.kernels.gemm.hopper.work import Work
@@ -80,8 +81,9 @@ def compiled(
     """The kernel of a module in gemm/hopper, with arguments as the host has them."""
     kernel = kernel_of(operation)
     block_k = 8 * K_BYTES // a.primitive_bitwidth
-    c_block = (config.group_m, config.block_n)
-    piece = PIECE if "pacing" in kernel.arg_names else c_block
+    config = replace(config, fold=2 if (epilogue or {}).get("activation") == "swiglu" else 1)
+    c_block = (config.group_m, config.c_columns)
+    piece = piece_of(config) if "pacing" in kernel.arg_names else c_block
     types: dict[str, Any] = dict.fromkeys(["a", "own_a"], descriptor(config.group_m, block_k, dtype=a))
     types |= {"b": descriptor(*((config.block_n, block_k) if by_columns else (block_k, config.block_n)), dtype=b)}
     types |= dict.fromkeys(["c", "staging"], descriptor(*c_block))
@@ -94,6 +96,8 @@ def compiled(
     constants |= {name: None for name, lacks in missing.items() if lacks}
     types |= dict.fromkeys(constants, "constexpr")
     parts = dict.fromkeys(Epilogue._fields, "constexpr") | (epilogue or {})
+    activation = parts["activation"] if "activation" in (epilogue or {}) else None
+    parts["activation"] = "constexpr"
     types["epilogue"] = Epilogue(**parts)
     places = {name: (i,) for i, name in enumerate(kernel.arg_names)}
     known = {places[name]: value for name, value in constants.items() if name in places}
@@ -101,7 +105,7 @@ def compiled(
     source = GluonASTSource(
         kernel,
         {name: types[name] for name in places},
-        known | {(*places["epilogue"], i): None for i in absent},
+        known | {(*places["epilogue"], i): None for i in absent} | {(*places["epilogue"], 0): activation},
     )
     flags = {"num_warps": 4, "maxnreg": REGISTERS[config.groups]}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=flags)
@@ -112,6 +116,7 @@ FP8 = {"a": E4M3, "b": E4M3, "by_columns": True}
 
 
 BIAS = {"bias": "*bf16", "columns": "i32"}
+SWIGLU = BIAS | {"activation": "swiglu"}
 RESIDUAL = BIAS | {"residual": "*bf16", "rows": "i32"}
 
 
@@ -143,6 +148,12 @@ OPERATIONS = (
         pytest.param(gemm_all_scatter, WIDE, {**FP8, "split": True, "epilogue": BIAS}, id="fp8_scatter_bias"),
         pytest.param(gemm_reduce_scatter, WIDE, {"split": True, "epilogue": RESIDUAL}, id="ring_residual"),
         pytest.param(gemm_all_reduce, LARGE, {**FP8, "epilogue": RESIDUAL}, id="fp8_ring_all_residual"),
+        pytest.param(all_gather_gemm, WIDE, {"epilogue": SWIGLU}, id="gather_swiglu"),
+        pytest.param(gemm_all_scatter, WIDE, {**FP8, "split": True, "epilogue": SWIGLU}, id="fp8_scatter_swiglu"),
+        pytest.param(gemm_all_scatter, NARROW, {"epilogue": SWIGLU}, id="scatter_narrow_swiglu"),
+        pytest.param(gemm_all_scatter_comm_programs, LARGE, {"epilogue": SWIGLU}, id="comm_programs_swiglu"),
+        pytest.param(all_gather_gemm, WIDE, {"epilogue": BIAS | {"activation": "gelu"}}, id="gather_gelu"),
+        pytest.param(gemm_all_reduce, WIDE, {"epilogue": RESIDUAL | {"activation": "gelu_tanh"}}, id="ring_gelu_tanh"),
     ],
 )
 def test_it_fits_and_does_not_spill_where_it_multiplies(

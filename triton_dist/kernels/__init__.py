@@ -20,6 +20,7 @@ from triton_dist.kernels.gemm import all_gather_gemm as _all_gather_gemm
 from triton_dist.kernels.gemm import gemm_all_reduce as _gemm_all_reduce
 from triton_dist.kernels.gemm import gemm_all_scatter as _gemm_all_scatter
 from triton_dist.kernels.gemm import gemm_reduce_scatter as _gemm_reduce_scatter
+from triton_dist.kernels.gemm.gate_up import interleave_gate_up
 from triton_dist.kernels.gradients import differentiable, for_inference, without_gradients
 from triton_dist.kernels.norm import all_reduce_norm as _all_reduce_norm
 from triton_dist.kernels.norm import norm_all_gather as _norm_all_gather
@@ -41,6 +42,7 @@ __all__ = [
     "gemm_all_reduce",
     "gemm_all_scatter",
     "gemm_reduce_scatter",
+    "interleave_gate_up",
     "norm_all_gather",
     "reduce_scatter",
     "reduce_scatter_norm",

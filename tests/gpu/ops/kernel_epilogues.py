@@ -147,3 +147,92 @@ def sums_with_bias_and_residual(world: World) -> None:
                     reduce = partial(kernels.gemm_all_reduce, a, b, whole, algorithm=algorithm, **options)
                     expect(reduce, whole, exact, what)
         triton_dist.free(whole)
+
+
+REFERENCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+    "swiglu": lambda x: torch.nn.functional.silu(x[:, ::2]) * x[:, 1::2],
+}
+
+
+def expect_close(call: Callable[[], torch.Tensor], out: torch.Tensor, exact: torch.Tensor, what: str) -> None:
+    """A call stores ``exact`` but for the roundings of an activation in float32 and of the result."""
+    out.fill_(77)
+    triton_dist.barrier_all()
+    for _ in range(2):
+        call()
+    torch.testing.assert_close(
+        out.double(), exact, rtol=torch.finfo(out.dtype).eps, atol=1e-5, msg=lambda text: f"{what}: {text}"
+    )
+    triton_dist.barrier_all()
+
+
+ACTIVATED = (  # as CASES, with even columns, and tiles of all sizes
+    (
+        (256, 1168, 512, torch.bfloat16, torch.bfloat16),
+        (13, 642, 333, torch.float16, torch.float16),
+        (2048, 2048, 336, torch.bfloat16, torch.bfloat16),
+        (16, 2048, 512, torch.bfloat16, torch.bfloat16),
+        (256, 1184, 512, E4M3, torch.bfloat16),
+    )
+    if GPU
+    else ((5, 38, 19, torch.bfloat16, torch.bfloat16),)
+)
+
+
+@check
+def gemms_with_activations(world: World) -> None:
+    for rows, n, k, operands, dtype in ACTIVATED:
+        parts = [matrix(k, n, 2 + pe, operands, world) for pe in range(world.n_pes)]
+        a = matrix(rows, k, 1, operands, world)
+        bias = fractions(n, seed=3, dtype=torch.float32, world=world)
+        sums = [a.double() @ b.double() + bias.double() for b in parts]
+        for activation, reference in REFERENCES.items():
+            exact, options = torch.cat([reference(x) for x in sums], 1), {"activation": activation, "bias": bias}
+            out = triton_dist.empty(*exact.shape, dtype=dtype)
+            local = torch.empty(rows * world.n_pes, exact.shape[1] // world.n_pes, dtype=dtype, device=world.device)
+            own = reference(sums[world.pe]).repeat(world.n_pes, 1)
+            for b in (parts[world.pe], by_columns(parts[world.pe])):
+                lines = b.stride(1) != 1
+                hopper = hopper_takes("copy_engine", operands, rows, local.shape[1], k, lines=lines)
+                for algorithm in (*(name for name in SCATTER if hopper or name not in HOPPER), "auto"):
+                    call = partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm, **options)
+                    expect_close(call, out, exact, f"{algorithm}, {rows} rows of {operands}, {activation}")
+                for algorithm in (
+                    "bulk_synchronous",
+                    *(("copy_engine",) if hopper and rows % 128 == 0 else ()),
+                    "auto",
+                ):
+                    call = partial(kernels.all_gather_gemm, a, b, local, algorithm=algorithm, **options)
+                    expect_close(call, local, own, f"{algorithm}, {rows} rows of {operands}, {activation}")
+            triton_dist.free(out)
+
+
+@check
+def sums_with_activations(world: World) -> None:
+    n_pes = world.n_pes
+    for rows, n, k, operands, dtype in ACTIVATED:
+        m = rows * n_pes
+        pairs = [(matrix(m, k, 2 * i, operands, world), matrix(k, n, 2 * i + 1, operands, world)) for i in range(n_pes)]
+        total = torch.stack([a.double() @ b.double() for a, b in pairs]).sum(0)
+        a, plain = pairs[world.pe]
+        mine = slice(rows * world.pe, rows * (world.pe + 1))
+        part, whole = torch.empty(rows, n, dtype=dtype, device=world.device), triton_dist.empty(m, n, dtype=dtype)
+        residual = fractions(m, n, seed=6, dtype=dtype, world=world)
+        for b in (plain, by_columns(plain)):
+            hopper = hopper_takes("ring", operands, rows, n, k, lines=b.stride(1) != 1)
+            for algorithm in (*REDUCE, "auto"):
+                small = operands != E4M3 and fits_small_m(m, n_pes)
+                if (algorithm == "ring" and not hopper) or (algorithm == "fused" and not small):
+                    continue
+                for activation in ("gelu", "gelu_tanh", "silu"):
+                    exact = REFERENCES[activation](total) + residual.double()
+                    what = f"{algorithm}, {rows} rows of {operands}, {activation}"
+                    options = {"algorithm": algorithm, "activation": activation}
+                    scatter = partial(kernels.gemm_reduce_scatter, a, b, part, residual=residual[mine], **options)
+                    expect_close(scatter, part, exact[mine], what)
+                    reduce = partial(kernels.gemm_all_reduce, a, b, whole, residual=residual, **options)
+                    expect_close(reduce, whole, exact, what)
+        triton_dist.free(whole)

@@ -178,6 +178,147 @@ def check_functional_forms_with_other_dimensions(world: Any) -> None:
         functional.gemm_all_reduce(a, b, residual=residual.transpose(0, 1))
 
 
+REFERENCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+    "swiglu": lambda x: torch.nn.functional.silu(x[:, ::2]) * x[:, 1::2],
+}
+
+
+def close(found: torch.Tensor, exact: torch.Tensor) -> None:
+    """Equal but for a rounding to the result's dtype, and a few of float32."""
+    step = torch.finfo(found.dtype).eps
+    torch.testing.assert_close(found.double(), exact, rtol=max(step, 2e-6), atol=2e-6)
+
+
+def check_activations(world: Any) -> None:
+    n_pes = world.n_pes
+    for m, n, k, dtype in ((1, 2, 1, torch.float32), (5, 38, 19, torch.bfloat16), (33, 70, 40, torch.float16)):
+        a, parts = matrix(m, k, 1, dtype), [matrix(k, n, 2 + pe, dtype) for pe in range(n_pes)]
+        bias = fractions(n, seed=3)
+        sums = [a.double() @ b.double() + bias.double() for b in parts]
+        for activation, reference in REFERENCES.items():
+            exact = torch.cat([reference(x) for x in sums], 1)
+            out = triton_dist.empty(*exact.shape, dtype=dtype)
+            options: dict[str, Any] = {"activation": activation, "bias": bias}
+            for algorithm in ("auto", *SCATTER):
+                kernels.gemm_all_scatter(a, parts[world.pe], out.fill_(7), algorithm=algorithm, **options)
+                close(out, exact)
+            triton_dist.free(out)
+            close(kernels.all_gather_gemm(a, parts[world.pe], **options), reference(sums[world.pe]).repeat(n_pes, 1))
+
+
+def check_activations_of_sums(world: Any) -> None:
+    """They follow the whole sum and the bias; the residual comes after them."""
+    for m, n, k, dtype in SIZES:
+        a, b, total = sums_of(world, m * world.n_pes, n, k, dtype)
+        bias, residual = fractions(n, seed=5), fractions(m * world.n_pes, n, seed=6)
+        mine = slice(m * world.pe, m * (world.pe + 1))
+        for activation in ("gelu", "silu"):
+            exact = REFERENCES[activation](total + bias.double()) + residual.double()
+            for algorithm, call in reducing(world, m):
+                rows = mine if call is kernels.gemm_reduce_scatter else slice(None)
+                options = {"activation": activation, "bias": bias, "residual": residual[rows]}
+                close(call(a, b, algorithm=algorithm, **options), exact[rows])
+                close(call(a, b, algorithm=algorithm, activation=activation), REFERENCES[activation](total)[rows])
+
+
+def check_activations_of_all_values(world: Any) -> None:
+    """Zeros of both signs, what is too small or too large to be squared, infinity and NaN: as PyTorch has them."""
+    values = [
+        0.0,
+        -0.0,
+        1e-30,
+        -1e-30,
+        0.5,
+        -0.5,
+        -3.0,
+        -6.0,
+        -20.0,
+        -200.0,
+        30.0,
+        3e18,
+        -3e18,
+        3e38,
+        -3e38,
+        float("nan"),
+    ]
+    x = torch.tensor([values])
+    for activation in ("gelu", "gelu_tanh", "silu"):
+        found = kernels.all_gather_gemm(torch.ones(1, 1), x, activation=activation)
+        expected = REFERENCES[activation](x.double()).repeat(world.n_pes, 1)
+        torch.testing.assert_close(found.double(), expected, rtol=3e-6, atol=1e-6, equal_nan=True)
+    up = torch.full_like(x, 0.5)
+    found = kernels.all_gather_gemm(torch.ones(1, 1), kernels.interleave_gate_up(x, up), activation="swiglu")
+    expected = 0.5 * REFERENCES["silu"](x.double()).repeat(world.n_pes, 1)
+    torch.testing.assert_close(found.double(), expected, rtol=3e-6, atol=1e-6, equal_nan=True)
+
+
+def check_gate_and_up_are_interleaved(world: Any) -> None:
+    """From weights of linear layers, of rows or columns, from one that holds both, and from biases; also of fp8."""
+    gate, up = matrix(7, 6, 1, torch.float32), matrix(7, 6, 2, torch.float32)
+    x = matrix(3, 6, 3, torch.float32)
+    exact = torch.nn.functional.silu(x.double() @ gate.t().double()) * (x.double() @ up.t().double())
+    for b in (
+        kernels.interleave_gate_up(gate.t(), up.t()),
+        kernels.interleave_gate_up(gate.t().contiguous(), up.t().contiguous()),
+        kernels.interleave_gate_up(*torch.cat((gate, up)).t().chunk(2, 1)),
+        kernels.interleave_gate_up(gate.to(torch.float8_e4m3fn).t(), up.to(torch.float8_e4m3fn).t()),
+    ):
+        assert (
+            b.shape == (6, 14) and torch.equal(b[:, ::2].float(), gate.t()) and torch.equal(b[:, 1::2].float(), up.t())
+        )
+        found = kernels.all_gather_gemm(x.to(b.dtype), b, activation="swiglu")
+        close(found, exact.repeat(world.n_pes, 1))
+    assert kernels.interleave_gate_up(gate.t(), up.t()).stride(0) == 1
+    assert kernels.interleave_gate_up(torch.arange(3), torch.arange(3) + 10).tolist() == [0, 10, 1, 11, 2, 12]
+    w = gate.clone().requires_grad_()
+    kernels.interleave_gate_up(w.t(), up.t()).sum().backward()
+    assert torch.equal(w.grad, torch.ones(7, 6))
+    with raises(ValueError, "gate and up must have the same shape", r"\(7, 6\).* and \(6, 7\)"):
+        kernels.interleave_gate_up(gate, up.t())
+    with raises(TypeError, "up must be a torch.Tensor, got NoneType"):
+        kernels.interleave_gate_up(gate, None)
+
+
+def check_activations_have_no_gradient(world: Any) -> None:
+    """They are refused, and not lost; without gradients the functional forms take them."""
+    a, b = matrix(2 * world.n_pes, 3, world.pe, torch.float32), matrix(3, 6, 7, torch.float32)
+    for name, activation in (
+        ("all_gather_gemm", "swiglu"),
+        ("gemm_all_scatter", "swiglu"),
+        ("gemm_reduce_scatter", "gelu"),
+        ("gemm_all_reduce", "silu"),
+    ):
+        for x, y in ((a.clone().requires_grad_(), b), (a, b.clone().requires_grad_())):
+            with raises(ValueError, f"{name}: activation {activation} has no gradient here"):
+                getattr(kernels, name)(x, y, activation=activation)
+        found = getattr(functional, name)(a, b, activation=activation)
+        assert torch.equal(found, getattr(kernels, name)(a, b, activation=activation)), name
+    with raises(ValueError, "all_gather_gemm_gathered: activation silu has no gradient here"):
+        functional.all_gather_gemm(a.clone().requires_grad_(), b, return_gathered=True, activation="silu")
+
+
+def check_mistakes_with_activations(world: Any) -> None:
+    a, b = torch.ones(2 * world.n_pes, 6), torch.ones(6, 5)
+    for name in ("all_gather_gemm", "gemm_all_scatter", "gemm_reduce_scatter", "gemm_all_reduce"):
+        call = getattr(kernels, name)
+        for wrong in ("relu", "", 3, ["silu"]):
+            with raises(ValueError, f"{name}: activation must be gelu, gelu_tanh, silu or swiglu, got"):
+                call(a, b, activation=wrong)
+        if "reduce" in name:
+            with raises(ValueError, f"{name}: activation swiglu is not for sums over PEs"):
+                call(a, b[:, :4], activation="swiglu")
+            continue
+        with raises(ValueError, f"{name}: activation swiglu makes one column of two, and b has 5 columns"):
+            call(a, b, activation="swiglu")
+        with raises(ValueError, rf"{name}: bias must be of shape \(4,\)"):
+            call(a, b[:, :4].contiguous(), activation="swiglu", bias=torch.ones(2))
+    with raises(ValueError, r"out must be contiguous, of shape \(\d+, 2\)"):
+        kernels.all_gather_gemm(a, b[:, :4].contiguous(), torch.ones(a.shape[0] * world.n_pes, 4), activation="swiglu")
+
+
 def check_mistakes(world: Any) -> None:
     a, b = torch.ones(2 * world.n_pes, 6), torch.ones(6, 5)
     rows = a.shape[0]

@@ -126,6 +126,7 @@ def all_gather_gemm(
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
+    activation: str | None = None,
     bias: torch.Tensor | None = None,
 ) -> Any:
     """A · ``b``, where A is every PE's ``a``, concatenated along ``gather_dim``.
@@ -140,7 +141,8 @@ def all_gather_gemm(
         return_gathered: return A, too, and keep it for the backward.
         algorithm, scale_a, scale_b, out_dtype, sm_margin: as of :func:`triton_dist.kernels.all_gather_gemm`; scales are
             tensors. fp8 operands have no gradients.
-        bias: [N], added to all rows of the result.
+        activation: as of :func:`triton_dist.kernels.all_gather_gemm`; without gradients.
+        bias: [N], added to all rows of the sums.
 
     Returns:
         [..., N], or that and A. If ``gather_dim`` is not 0, the results are not contiguous: it comes first in memory.
@@ -149,7 +151,17 @@ def all_gather_gemm(
     """
     run = _ops.all_gather_gemm_gathered if return_gathered else _ops.all_gather_gemm
     return run(
-        a, b, gather_dim % max(a.dim(), 1), *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, bias
+        a,
+        b,
+        gather_dim % max(a.dim(), 1),
+        *resolve(group),
+        algorithm,
+        scale_a,
+        scale_b,
+        out_dtype,
+        sm_margin,
+        activation,
+        bias,
     )
 
 
@@ -165,6 +177,7 @@ def gemm_reduce_scatter(
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
+    activation: str | None = None,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -178,6 +191,7 @@ def gemm_reduce_scatter(
         b: [K, N].
         reduce_op: ``"sum"``.
         algorithm, scale_a, scale_b, out_dtype, sm_margin: as of :func:`triton_dist.kernels.gemm_reduce_scatter`.
+        activation: as of :func:`triton_dist.kernels.gemm_reduce_scatter`; without gradients.
         bias: [N], the same on all PEs, added to the sum. Its gradient here is that of this PE's rows.
         residual: of the result's shape, added to this PE's part of the sum.
 
@@ -185,7 +199,19 @@ def gemm_reduce_scatter(
     """
     dim = scatter_dim % max(a.dim(), 1)
     result: torch.Tensor = _ops.gemm_reduce_scatter(
-        a, b, reduce_op, dim, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, bias, residual
+        a,
+        b,
+        reduce_op,
+        dim,
+        *resolve(group),
+        algorithm,
+        scale_a,
+        scale_b,
+        out_dtype,
+        sm_margin,
+        activation,
+        bias,
+        residual,
     )
     return result
 
@@ -202,6 +228,7 @@ def gemm_all_reduce(
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
+    activation: str | None = None,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -212,7 +239,19 @@ def gemm_all_reduce(
     whole gradient of ``bias`` and ``residual``.
     """
     result: torch.Tensor = _ops.gemm_all_reduce(
-        a, b, reduce_op, *resolve(group), reduce_grad, algorithm, scale_a, scale_b, out_dtype, sm_margin, bias, residual
+        a,
+        b,
+        reduce_op,
+        *resolve(group),
+        reduce_grad,
+        algorithm,
+        scale_a,
+        scale_b,
+        out_dtype,
+        sm_margin,
+        activation,
+        bias,
+        residual,
     )
     return result
 
@@ -236,6 +275,7 @@ def gemm_all_scatter(
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     sm_margin: int = 0,
+    activation: str | None = None,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``a`` · B on every PE, from each PE's columns ``b`` of B. Arguments as of :func:`all_gather_gemm`.
@@ -243,7 +283,7 @@ def gemm_all_scatter(
     Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
     """
     result: torch.Tensor = _ops.gemm_all_scatter(
-        a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, bias
+        a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, activation, bias
     )
     return result
 

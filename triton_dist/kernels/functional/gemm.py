@@ -12,6 +12,7 @@ replicated DTensor, and is not summed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from triton_dist.kernels.functional.layout import (
     workspace,
 )
 from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered
+from triton_dist.kernels.gemm.arguments import check_activation
+from triton_dist.kernels.gemm.epilogue import fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce
 from triton_dist.kernels.gemm.gemm_all_scatter import gemm_all_scatter
@@ -38,7 +41,7 @@ _ops: Any = torch.ops.triton_dist
 _GROUP = "int group_size, str group_name"
 _OPTIONS = (
     "str algorithm='auto', Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None, int sm_margin=0,"
-    " Tensor? bias=None"
+    " str? activation=None, Tensor? bias=None"
 )
 _RESIDUAL = ", Tensor? residual=None"
 _TAIL, _TAIL_OF_SUM = f"{_GROUP}, {_OPTIONS}", f"{_GROUP}, bool reduce_grad=True, {_OPTIONS}{_RESIDUAL}"
@@ -59,7 +62,7 @@ def _check(function: str, a: torch.Tensor, b: torch.Tensor, where: tuple[int, st
         raise ValueError(f"{function}: a is of {a.dtype}, and b of {b.dtype}")
 
 
-_NAMES = ("algorithm", "scale_a", "scale_b", "out_dtype", "sm_margin", "bias", "residual")
+_NAMES = ("algorithm", "scale_a", "scale_b", "out_dtype", "sm_margin", "activation", "bias", "residual")
 
 
 def _options(*options: Any) -> dict[str, Any]:
@@ -116,9 +119,22 @@ def _flat_residual(function: str, out: torch.Tensor, options: dict[str, Any], di
     return options | {"residual": _flat(residual, dim).contiguous()}
 
 
-def _refuse_fp8(function: str, a: torch.Tensor) -> None:
+def _refuse_gradients(function: str, a: torch.Tensor, options: Sequence[Any] = ()) -> None:
+    """Error for what has no gradient: fp8 operands, and an activation, whose argument is not kept."""
     if a.dtype in FP8:
         raise ValueError(f"{function}: operands of {a.dtype} have no gradient here: pass detached tensors")
+    if activation := _options(*options).get("activation"):
+        raise ValueError(
+            f"{function}: activation {activation} has no gradient here, and a tensor requires one: apply it to the"
+            " result, or call under torch.no_grad()"
+        )
+
+
+def _columns(function: str, b: torch.Tensor, options: Sequence[Any], *, reduces: bool = False) -> int:
+    """Columns of a result."""
+    activation = _options(*options).get("activation")
+    check_activation(function, activation, b.shape[1], reduces=reduces)
+    return b.shape[1] // fold_of(activation)
 
 
 # ---- all-gather and GEMM
@@ -142,7 +158,7 @@ def _all_gather_gemm(
     all_gather_gemm(
         _flat(a, gather_dim),
         by_rows_or_columns(b),
-        out.movedim(gather_dim, 0).view(-1, b.shape[1]),
+        out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
         group=comm,
         **_options(*options),
     )
@@ -161,12 +177,13 @@ def _all_gather_gemm_fake(
     _check("all_gather_gemm", a, b, (group_size, group_name))
     check_dim("all_gather_gemm", "gather_dim", gather_dim, a.dim() - 1)
     first = group_size * a.shape[gather_dim]
-    return empty_like_rows(a, gather_dim, first, b.shape[1], _dtype(a, *options))
+    columns = _columns("all_gather_gemm", b, options)
+    return empty_like_rows(a, gather_dim, first, columns, _dtype(a, *options))
 
 
 def _all_gather_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    a, b, dim, size, name, *_ = inputs
-    _refuse_fp8("all_gather_gemm", a)
+    a, b, dim, size, name, *options = inputs
+    _refuse_gradients("all_gather_gemm", a, options)
     _save(ctx, inputs, a, b)
     ctx.where = dim, size, name
 
@@ -175,7 +192,7 @@ def _all_gather_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where) if ctx.needs_input_grad[0] else None
     grad_b = _weight_grad(_ops.all_gather(a, *ctx.where), grad, b) if ctx.needs_input_grad[1] else None
-    return grad_a, grad_b, *[None] * 8, _bias_grad(ctx, grad, 10)
+    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11)
 
 
 _all_gather_gemm.register_autograd(_all_gather_gemm_backward, setup_context=_all_gather_gemm_setup)
@@ -201,7 +218,7 @@ def _all_gather_gemm_gathered(
     all_gather_gemm(
         rows,
         by_rows_or_columns(b),
-        out.movedim(gather_dim, 0).view(-1, b.shape[1]),
+        out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
         group=comm,
         **_options(*options),
     )
@@ -224,8 +241,8 @@ def _all_gather_gemm_gathered_fake(
 
 
 def _gathered_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _, b, dim, size, name, *_ = inputs
-    _refuse_fp8("all_gather_gemm_gathered", b)
+    _, b, dim, size, name, *options = inputs
+    _refuse_gradients("all_gather_gemm_gathered", b, options)
     _save(ctx, inputs, output[1], b)
     ctx.where = dim, size, name
 
@@ -238,7 +255,7 @@ def _gathered_backward(ctx: Any, grad: torch.Tensor, grad_gathered: torch.Tensor
         grad_a = grad_a + _ops.reduce_scatter(grad_gathered, "sum", *ctx.where)
     if ctx.needs_input_grad[1]:
         grad_b = _weight_grad(gathered, grad, b)
-    return grad_a, grad_b, *[None] * 8, _bias_grad(ctx, grad, 10)
+    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11)
 
 
 _all_gather_gemm_gathered.register_autograd(_gathered_backward, setup_context=_gathered_setup)
@@ -289,12 +306,13 @@ def _gemm_reduce_scatter_fake(
     check_dim("gemm_reduce_scatter", "scatter_dim", scatter_dim, a.dim() - 1)
     check_share("gemm_reduce_scatter", f"dimension {scatter_dim} of a", a.shape[scatter_dim], group_size)
     first = a.shape[scatter_dim] // group_size
-    return empty_like_rows(a, scatter_dim, first, b.shape[1], _dtype(a, *options))
+    columns = _columns("gemm_reduce_scatter", b, options, reduces=True)
+    return empty_like_rows(a, scatter_dim, first, columns, _dtype(a, *options))
 
 
 def _gemm_reduce_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    a, b, _, dim, size, name, *_ = inputs
-    _refuse_fp8("gemm_reduce_scatter", a)
+    a, b, _, dim, size, name, *options = inputs
+    _refuse_gradients("gemm_reduce_scatter", a, options)
     _save(ctx, inputs, a, b)
     ctx.where = dim, size, name
 
@@ -309,7 +327,7 @@ def _gemm_reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ..
         grad_a = _ops.all_gather_gemm(grad, b.t(), *ctx.where)
     elif ctx.needs_input_grad[1]:
         grad_b = _weight_grad(a, _ops.all_gather(grad, *ctx.where), b)
-    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11), _residual_grad(ctx, grad, 12)
+    return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13)
 
 
 _gemm_reduce_scatter.register_autograd(_gemm_reduce_scatter_backward, setup_context=_gemm_reduce_scatter_setup)
@@ -358,12 +376,13 @@ def _gemm_all_reduce_fake(
     _check("gemm_all_reduce", a, b, (group_size, group_name))
     if reduce_op != "sum":
         raise ValueError(f"gemm_all_reduce: reduce_op must be 'sum', got {reduce_op!r}")
-    return a.new_empty([*a.shape[:-1], b.shape[1]], dtype=_dtype(a, *options))
+    columns = _columns("gemm_all_reduce", b, options, reduces=True)
+    return a.new_empty([*a.shape[:-1], columns], dtype=_dtype(a, *options))
 
 
 def _gemm_all_reduce_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    a, b, _, size, name, *_ = inputs
-    _refuse_fp8("gemm_all_reduce", a)
+    a, b, _, size, name, _, *options = inputs
+    _refuse_gradients("gemm_all_reduce", a, options)
     _save(ctx, inputs, a, b)
     ctx.where, ctx.reduce_grad = (size, name), inputs[5]
 
@@ -374,7 +393,7 @@ def _gemm_all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         grad = _ops.all_reduce(grad, "sum", *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
     grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
-    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11), _residual_grad(ctx, grad, 12)
+    return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13)
 
 
 _gemm_all_reduce.register_autograd(_gemm_all_reduce_backward, setup_context=_gemm_all_reduce_setup)
@@ -401,7 +420,7 @@ def _replicated_gemm_fake(a: torch.Tensor, b: torch.Tensor, group_size: int, gro
 
 def _replicated_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     a, b, *where = inputs
-    _refuse_fp8("replicated_gemm", a)
+    _refuse_gradients("replicated_gemm", a)
     ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b)
     ctx.where = where
 
@@ -456,12 +475,13 @@ def _gemm_all_scatter_fake(
     *options: Any,
 ) -> torch.Tensor:
     _check("gemm_all_scatter", a, b, (group_size, group_name))
-    return a.new_empty([*a.shape[:-1], group_size * b.shape[1]], dtype=_dtype(a, *options))
+    columns = _columns("gemm_all_scatter", b, options)
+    return a.new_empty([*a.shape[:-1], group_size * columns], dtype=_dtype(a, *options))
 
 
 def _gemm_all_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    a, b, size, name, *_ = inputs
-    _refuse_fp8("gemm_all_scatter", a)
+    a, b, size, name, *options = inputs
+    _refuse_gradients("gemm_all_scatter", a, options)
     _save(ctx, inputs, a, b)
     ctx.where = size, name
 
@@ -471,7 +491,7 @@ def _gemm_all_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     grad = _ops.reduce_scatter(grad, "sum", grad.dim() - 1, *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
     grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
-    return grad_a, grad_b, *[None] * 7, _bias_grad(ctx, grad, 9)
+    return grad_a, grad_b, *[None] * 8, _bias_grad(ctx, grad, 10)
 
 
 _gemm_all_scatter.register_autograd(_gemm_all_scatter_backward, setup_context=_gemm_all_scatter_setup)

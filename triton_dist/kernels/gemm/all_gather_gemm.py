@@ -25,7 +25,8 @@ ALGORITHMS = ("bulk_synchronous", "copy_engine")
 def all_gather_gemm(call: Call) -> Computation:
     """C = A · B, where A is every PE's ``a``, in PE order.
 
-    ``a`` is [M / n_pes, K], of the same shape on every PE, ``b`` [K, N] and ``out`` [M, N].
+    ``a`` is [M / n_pes, K], of the same shape on every PE, ``b`` [K, N] and ``out`` [M, N], or
+    [M, N / 2] with the activation ``swiglu``.
 
     - ``bulk_synchronous``: A is gathered, then multiplied.
     - ``copy_engine``: the copy engine sends this PE's rows to one PE after the other while the GEMM begins with them;
@@ -33,7 +34,7 @@ def all_gather_gemm(call: Call) -> Computation:
       PE.
     """
     comm, a, b = call.comm, call.a, call.b
-    c = call.result((a.shape[0] * comm.n_pes, b.shape[1]), symmetric=False)
+    c = call.result((a.shape[0] * comm.n_pes, call.columns), symmetric=False)
     scale, epilogue = call.scale(), call.epilogue(c, reduces=False)
     return Computation(
         c,
@@ -41,7 +42,7 @@ def all_gather_gemm(call: Call) -> Computation:
         {
             "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, epilogue, call.sm_margin),
             "copy_engine": partial(_copy_engine, comm, a, b, c, scale, epilogue, call.sm_margin)
-            if _copy_engine_fits(comm, a, b, c, call.sm_margin)
+            if _copy_engine_fits(comm, a, b, c, epilogue, call.sm_margin)
             else _NEEDS,
         },
     )
@@ -57,18 +58,19 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> Non
 _NEEDS = "needs a Hopper GPU, up to 8 PEs, rows that begin at multiples of 16 bytes and whole tiles on each PE"
 
 
-def _copy_engine_fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, sm_margin: int) -> bool:
+def _copy_engine_fits(
+    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, epilogue: Epilogue, sm_margin: int
+) -> bool:
     from triton_dist.kernels.gemm.hopper.launch import fits
 
-    return fits(comm, a, b, c) and a.shape[0] % _config(comm, a, b, c, sm_margin).block_m == 0
+    return fits(comm, a, b, c) and a.shape[0] % _config(comm, a, b, c, epilogue.fold, sm_margin).block_m == 0
 
 
-def _config(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, sm_margin: int) -> Config:
+def _config(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, fold: int, sm_margin: int) -> Config:
     """Tiles that lie within one PE's rows where possible. Cached, since choosing takes the host a while."""
     programs = portable.programs(sm_margin)
-    return cached(
-        comm, ("tiles of chunks", programs, *shape_of(a, b)), partial(choose, a, c, programs, each=a.shape[0])
-    )
+    key = ("tiles of chunks", fold, programs, *shape_of(a, b))
+    return cached(comm, key, partial(choose, a, c, programs, each=a.shape[0], fold=fold))
 
 
 def _bulk_synchronous(
@@ -96,8 +98,8 @@ def _copy_engine(
 ) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
-    config = _config(comm, a, b, c, sm_margin)
-    key = ("chunks of a", sm_margin, *shape_of(a, b))
+    config = _config(comm, a, b, c, epilogue.fold, sm_margin)
+    key = ("chunks of a", epilogue.fold, sm_margin, *shape_of(a, b))
     plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, config, sm_margin))
     return hopper.run(plan, a, _gathered(comm, a), b, c, scale, epilogue)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import torch
+import triton.language as tl
 
 from triton_dist.kernels.arguments import check_contiguous, check_on_device
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import LAZY, gpu, is_lazy
-from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
+from triton_dist.kernels.gemm.epilogue import ACTIVATIONS, Epilogue, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
 from triton_dist.world.current import current_world
 
-__all__ = ["check_choice", "check_epilogue", "check_operands", "check_rows", "result"]
+__all__ = ["check_activation", "check_choice", "check_epilogue", "check_operands", "check_rows", "result"]
 
 RESULTS = (torch.bfloat16, torch.float16, torch.float32)
 DTYPES = (*RESULTS, *FP8)
@@ -44,13 +45,37 @@ def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: to
         raise ValueError(f"{function}: {names[1]} must have contiguous rows or columns, got strides {b.stride()}")
 
 
+def check_activation(function: str, activation: str | None, columns: int, *, reduces: bool) -> None:
+    """An activation, or None, of sums with so many columns, which are sums over PEs if the function ``reduces``."""
+    if activation is None:
+        return
+    check_choice(function, "activation", activation, ACTIVATIONS)
+    if activation == "swiglu" and reduces:
+        raise ValueError(f"{function}: activation swiglu is not for sums over PEs: use all_gather_gemm in front of it")
+    if columns % fold_of(activation):
+        raise ValueError(
+            f"{function}: activation swiglu makes one column of two, and b has {columns} columns: make it with"
+            " triton_dist.kernels.interleave_gate_up"
+        )
+
+
 def check_epilogue(
-    function: str, c: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor | None, *, reduces: bool
+    function: str,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    activation: str | None,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    *,
+    reduces: bool,
 ) -> Epilogue:
-    """The epilogue of sums that become ``c``, which are sums over PEs if the function ``reduces``."""
+    """The epilogue of sums a · ``b`` that become ``c``, which are sums over PEs if the function ``reduces``.
+
+    The activation has been checked.
+    """
     if residual is not None and not reduces:
         raise ValueError(f"{function}: residual is for sums over PEs: add it in what follows, or use gemm_all_reduce")
-    for name, tensor, shape in (("bias", bias, (c.shape[1],)), ("residual", residual, tuple(c.shape))):
+    for name, tensor, shape in (("bias", bias, (b.shape[1],)), ("residual", residual, tuple(c.shape))):
         if tensor is None:
             continue
         check_contiguous(function, **{name: tensor})
@@ -59,9 +84,13 @@ def check_epilogue(
                 f"{function}: {name} must be of shape {shape} and {', '.join(map(str, RESULTS[:-1]))} or {RESULTS[-1]},"
                 f" got shape {tuple(tensor.shape)} and {tensor.dtype}"
             )
-    if bias is None and residual is None:
-        return EMPTY
-    return Epilogue(bias, residual, None if residual is None else c.shape[0], c.shape[1])
+    return Epilogue(
+        None if activation is None else tl.constexpr(activation),
+        bias,
+        residual,
+        None if residual is None else c.shape[0],
+        None if bias is None and residual is None else b.shape[1],
+    )
 
 
 def check_rows(comm: Communicator, function: str, name: str, rows: int) -> int:

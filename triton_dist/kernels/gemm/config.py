@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -25,15 +25,22 @@ class Config:
     groups: int
     rate: float = 1.0
     """What it computes in a second, relative to the others, when the GPU's power is what limits it."""
+    fold: int = 1
+    """How many columns of sums, and of B, make one of C; ``block_n`` are the sums'."""
 
     @property
     def group_m(self) -> int:
         """Rows of a tile that one group computes."""
         return self.block_m // self.groups
 
+    @property
+    def c_columns(self) -> int:
+        """Columns of a tile of C."""
+        return self.block_n // self.fold
+
     def tiles(self, c: torch.Tensor) -> tuple[range, range]:
         """Numbers of the rows and of the columns of tiles that ``c`` has."""
-        return range(triton.cdiv(c.shape[0], self.block_m)), range(triton.cdiv(c.shape[1], self.block_n))
+        return range(triton.cdiv(c.shape[0], self.block_m)), range(triton.cdiv(c.shape[1], self.c_columns))
 
     def k_steps(self, a: torch.Tensor) -> int:
         """How many blocks along K a tile of a GEMM with ``a`` has."""
@@ -63,7 +70,7 @@ def flops(dtype: torch.dtype) -> float:
     return FLOPS * 2 / dtype.itemsize
 
 
-def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, peers: int = 0) -> Config:
+def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, peers: int = 0, fold: int = 1) -> Config:
     """The configuration for a GEMM with ``a`` in ``c`` with so many programs at a time.
 
     Where all tiles fit into one round, the GEMM waits for B to come from memory, and what counts is that all
@@ -73,16 +80,17 @@ def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, pe
     Args:
         each: if it is not 0, tiles do not reach over a multiple of so many rows, if that can be had.
         peers: to how many PEs C is sent, tile by tile.
+        fold: how many columns of B make one of C.
     """
-    rows, columns = c.shape
+    rows, columns = c.shape[0], c.shape[1] * fold
     tall = rows > 64
     wide = LARGE if tall else FLAT
     tiles = triton.cdiv(rows, wide.block_m) * triton.cdiv(columns, wide.block_n)
     if tiles * 2 <= programs:
-        return NARROW if tall else FLAT_NARROW
+        return replace(NARROW if tall else FLAT_NARROW, fold=fold)
     if not tall:
-        return FLAT
-    possible = [config for config in (LARGE, WIDE) if each % config.block_m == 0] or [LARGE]
+        return replace(FLAT, fold=fold)
+    possible = [replace(config, fold=fold) for config in (LARGE, WIDE) if each % config.block_m == 0 or config is LARGE]
     return min(possible, key=lambda config: _seconds(a, c, programs, config, peers))
 
 
@@ -91,7 +99,7 @@ def _seconds(a: torch.Tensor, c: torch.Tensor, programs: int, config: Config, pe
     rows, columns = config.tiles(c)
     area = config.block_m * config.block_n
     tile = 2 * area * a.shape[1] * programs / (flops(a.dtype) * config.rate)
-    sent = area * c.element_size() * peers / WIRE
+    sent = area / config.fold * c.element_size() * peers / WIRE
     computed = arrived = 0.0
     for count, parts in rounds(len(rows) * len(columns), config.k_steps(a), programs):
         computed += tile / parts + (ADDING if parts > 1 else 0)

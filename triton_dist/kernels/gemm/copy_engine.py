@@ -116,9 +116,9 @@ def send_by_copy_engine(
     from triton_dist.kernels.gemm.hopper.launch import peer_tensors
     from triton_dist.kernels.gemm.hopper.layout import DONE, ENTERED
 
-    copies = cached(
-        comm, ("copy engine", sm_margin, *shape_of(a, b)), lambda: _make_plan(comm, a, c, portable.programs(sm_margin))
-    )
+    fold = epilogue.fold
+    key = ("copy engine", fold, sm_margin, *shape_of(a, b))
+    copies = cached(comm, key, lambda: _make_plan(comm, a, c, portable.programs(sm_margin), fold))
     plan, steps, current = copies.plan, copies.steps, torch.cuda.current_stream()
     n_pes, me = comm.n_pes, comm.my_rank
     others = [pe for pe in range(n_pes) if pe != me]
@@ -148,11 +148,11 @@ def send_by_copy_engine(
         streams.wait_value(current, flags[0] + 4 * (DONE.value + pe))
 
 
-def _make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, programs: int) -> CopyPlan:
+def _make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, programs: int, fold: int = 1) -> CopyPlan:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks as hopper
 
     n_pes = comm.n_pes
-    config = choose(a, c, programs, peers=n_pes - 1)
+    config = choose(a, c, programs, peers=n_pes - 1, fold=fold)
     rows, columns = config.tiles(c)
     round_ = 2 * config.block_m * config.block_n * a.shape[1] * programs / (flops(a.dtype) * config.rate)
     row = config.block_m * c.shape[1] * c.element_size() / WIRE

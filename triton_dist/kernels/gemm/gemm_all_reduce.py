@@ -19,7 +19,7 @@ from triton_dist.kernels.prepared import Launch
 __all__ = ["gemm_all_reduce"]
 
 
-@fused_gemm(ALGORITHMS)
+@fused_gemm(ALGORITHMS, reduces=True)
 def gemm_all_reduce(call: Call) -> Computation:
     """The sum over all PEs of A · B, the same bits on every PE.
 

@@ -45,7 +45,8 @@ COMM_PROGRAMS = 16
 def gemm_all_scatter(call: Call) -> Computation:
     """C = A · B on every PE, from B's columns on each.
 
-    ``a`` is [M, K], the same on every PE, ``b`` [K, N / n_pes], this PE's columns of B, and ``out`` [M, N], symmetric.
+    ``a`` is [M, K], the same on every PE, ``b`` [K, N / n_pes], this PE's columns of B, and ``out`` [M, N], or
+    [M, N / 2] with the activation ``swiglu``, symmetric.
 
     - ``bulk_synchronous``: the GEMM, then its tiles are sent; no overlap.
     - ``producer_consumer``: two kernels on two streams; the GEMM has most of the GPU and sets a flag for each tile, the
@@ -59,7 +60,7 @@ def gemm_all_scatter(call: Call) -> Computation:
     """
     comm, a, b = call.comm, call.a, call.b
     n_pes, me = comm.n_pes, comm.my_rank
-    rows, columns = a.shape[0], b.shape[1]
+    rows, columns = a.shape[0], call.columns
     out = call.result((rows, columns * n_pes), symmetric=True)
     c = out[:, me * columns : (me + 1) * columns]
     scale, epilogue = call.scale(), call.epilogue(c, reduces=False)
@@ -128,18 +129,18 @@ def _producer_consumer(
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:
-    flags = _tile_flags(comm, c)
+    flags = _tile_flags(comm, c, epilogue.fold)
     grid = portable.programs(sm_margin)
     comm_programs = min(COMM_PROGRAMS, grid // 2)
     stream_barrier(comm)
     if triton_dist.kind() == "cpu":  # one kernel at a time
         portable.local(a, b, c, flags, grid=grid, scale=scale, epilogue=epilogue)
-        portable.send(comm, c, flags, comm_programs)
+        portable.send(comm, c, flags, comm_programs, epilogue.fold)
     else:
         with side_stream(comm) as side:
             portable.local(a, b, c, flags, grid=grid - comm_programs, scale=scale, epilogue=epilogue)
             with torch.cuda.stream(side):
-                portable.send(comm, c, flags, comm_programs)
+                portable.send(comm, c, flags, comm_programs, epilogue.fold)
     stream_barrier(comm)
 
 
@@ -171,12 +172,12 @@ def _fused_producer_consumer(
         from triton_dist.kernels.gemm.hopper import gemm_all_scatter_comm_programs as hopper
 
         comm_programs = min(_comm_programs(comm, a, c), grid // 2)
-        key = ("comm programs", comm_programs, sm_margin, *shape_of(a, b))
-        plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, comm_programs, sm_margin))
+        key = ("comm programs", comm_programs, epilogue.fold, sm_margin, *shape_of(a, b))
+        plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, comm_programs, sm_margin, epilogue.fold))
         return hopper.run(plan, comm_programs, a, b, c, scale, epilogue)
     stream_barrier(comm)
     portable.scatter_by_programs(
-        comm, a, b, c, _tile_flags(comm, c), min(COMM_PROGRAMS, grid // 2), grid, scale, epilogue
+        comm, a, b, c, _tile_flags(comm, c, epilogue.fold), min(COMM_PROGRAMS, grid // 2), grid, scale, epilogue
     )
     stream_barrier(comm)
     return None
@@ -200,7 +201,9 @@ def _warp_specialized(
 ) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter as hopper
 
-    plan = cached(comm, ("scatter", sm_margin, *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, sm_margin))
+    fold = epilogue.fold
+    key = ("scatter", fold, sm_margin, *shape_of(a, b))
+    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, sm_margin, fold))
     return hopper.run(plan, a, b, c, scale, epilogue)
 
 
@@ -214,7 +217,7 @@ _FUNCTIONS = {
 }
 
 
-def _tile_flags(comm: Communicator, c: torch.Tensor) -> torch.Tensor:
-    size = portable.blocks(c.dtype)
+def _tile_flags(comm: Communicator, c: torch.Tensor, fold: int) -> torch.Tensor:
+    size = portable.blocks(c.dtype, fold)
     tiles = triton.cdiv(c.shape[0], size["BLOCK_M"]) * triton.cdiv(c.shape[1], size["BLOCK_N"])
     return cached(comm, ("tile flags", tiles), lambda: torch.zeros(tiles, dtype=torch.int32, device=c.device))

@@ -20,7 +20,7 @@ from triton_dist.kernels.prepared import Launch
 __all__ = ["gemm_reduce_scatter"]
 
 
-@fused_gemm(ALGORITHMS, symmetric_result=False)
+@fused_gemm(ALGORITHMS, reduces=True, symmetric_result=False)
 def gemm_reduce_scatter(call: Call) -> Computation:
     """This PE's rows of the sum over all PEs of A · B.
 

@@ -75,5 +75,7 @@ def _hopper(
 ) -> None:
     from triton_dist.kernels.gemm.hopper import local_gemm as hopper
 
-    plan = cached(comm, ("local", sm_margin, *shape_of(a, b)), lambda: hopper.make_plan(comm, a, c, sm_margin))
+    fold = epilogue.fold
+    key = ("local", fold, sm_margin, *shape_of(a, b))
+    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, sm_margin, fold))
     hopper.run(plan, a, b, c, scale, epilogue)

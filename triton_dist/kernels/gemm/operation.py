@@ -16,8 +16,8 @@ import torch
 
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin
-from triton_dist.kernels.gemm.arguments import check_choice, check_epilogue, check_operands, result
-from triton_dist.kernels.gemm.epilogue import Epilogue, kinds
+from triton_dist.kernels.gemm.arguments import check_activation, check_choice, check_epilogue, check_operands, result
+from triton_dist.kernels.gemm.epilogue import Epilogue, fold_of, kinds
 from triton_dist.kernels.gemm.fp8 import scale_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.prepared import Launch, Prepared
@@ -44,6 +44,7 @@ class FusedGemm(Protocol):
         scale_b: torch.Tensor | float | None = None,
         out_dtype: torch.dtype | None = None,
         sm_margin: int = 0,
+        activation: str | None = None,
         bias: torch.Tensor | None = None,
         residual: torch.Tensor | None = None,
         group: Any = None,
@@ -67,6 +68,11 @@ class FusedGemm(Protocol):
             out_dtype: dtype of the result of fp8 operands; by default ``out``'s, or bfloat16.
             sm_margin: how many SMs are left to other kernels, the same on all PEs. cuBLAS, which cannot leave any, is
                 then not used.
+            activation: what is applied to the sums, after the bias: ``gelu`` (by erf), ``gelu_tanh``, ``silu``, or
+                ``swiglu``, which is not for sums over PEs. With a sum over PEs it is applied to that. ``swiglu`` makes
+                one column of two, SiLU of the first times the second: column 2 i of ``b`` belongs to the gate, column
+                2 i + 1 is that of up, and the result has half as many columns as ``b``
+                (:func:`~triton_dist.kernels.interleave_gate_up` makes such operands).
             bias: [N], as many as ``b`` has columns, bfloat16, float16 or float32; contiguous. It is added to
                 every row; with a sum over PEs once, so that it is the same on all PEs.
             residual: only with a sum over PEs: of ``out``'s shape and of these dtypes, contiguous. It is added once: by
@@ -77,8 +83,8 @@ class FusedGemm(Protocol):
             pattern: the former name of ``algorithm``, deprecated.
 
         Returns:
-            ``out``. Products are accumulated in float32, to which bias and residual are added before the result is
-            rounded, once; those of fp8 with the bits that the GPU keeps of them
+            ``out``: ``activation(sums + bias) + residual``, computed in float32, in which products are accumulated, and
+            rounded once; those of fp8 with the bits that the GPU keeps of them
             (``hopper/multiply.py``).
 
         Raises:
@@ -101,6 +107,7 @@ class Call(NamedTuple):
     scale_a: torch.Tensor | float | None
     scale_b: torch.Tensor | float | None
     sm_margin: int
+    activation: str | None
     bias: torch.Tensor | None
     residual: torch.Tensor | None
 
@@ -114,9 +121,14 @@ class Call(NamedTuple):
         """What sums are multiplied by: one float32 for fp8 operands, None for others."""
         return scale_of(self.comm, self.function, self.a.dtype, self.scale_a, self.scale_b)
 
+    @property
+    def columns(self) -> int:
+        """Columns of C that this PE computes of ``b``."""
+        return self.b.shape[1] // fold_of(self.activation)
+
     def epilogue(self, c: torch.Tensor, *, reduces: bool) -> Epilogue:
         """What is done with the sums of ``c``, which are sums over PEs if it ``reduces``."""
-        return check_epilogue(self.function, c, self.bias, self.residual, reduces=reduces)
+        return check_epilogue(self.function, self.b, c, self.activation, self.bias, self.residual, reduces=reduces)
 
 
 @dataclass(frozen=True)
@@ -135,9 +147,9 @@ class Computation:
 
 
 def fused_gemm(
-    algorithms: Sequence[str], *, symmetric_result: bool = True
+    algorithms: Sequence[str], *, reduces: bool = False, symmetric_result: bool = True
 ) -> Callable[[Callable[[Call], Computation]], FusedGemm]:
-    """Make a public function of an operation, which has these ``algorithms``.
+    """Make a public function of an operation, which has these ``algorithms``, and ``reduces``: its sums are over PEs.
 
     Without a ``symmetric_result`` kernels use ``out`` on this PE only, and every prepared launch takes it as its third
     tensor. Else kernels may have descriptors of it on all members, so where it lies is a part of a call's signature.
@@ -158,6 +170,7 @@ def fused_gemm(
             scale_b: torch.Tensor | float | None = None,
             out_dtype: torch.dtype | None = None,
             sm_margin: int = 0,
+            activation: str | None = None,
             bias: torch.Tensor | None = None,
             residual: torch.Tensor | None = None,
             group: Any = None,
@@ -169,17 +182,19 @@ def fused_gemm(
                 if plain and (new or type(out) is torch.Tensor):
                     tensors = (a, b) if out is None else (a, b, out)
                     place = out.data_ptr() if symmetric_result and out is not None else None
-                    signature = prepared.signature((name, algorithm, out_dtype, place, sm_margin), *tensors)
+                    options = name, algorithm, out_dtype, place, sm_margin, activation
+                    signature = prepared.signature(options, *tensors)
                     to = prepared.new_result(signature) if new else out
                     if to is not None and prepared.repeat(signature, a, b, to):
                         return to
                 check_operands(name, ("a", "b"), a, b)
                 check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
                 check_sm_margin(name, sm_margin)
+                check_activation(name, activation, b.shape[1], reduces=reduces)
                 compared = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
-                compared += kinds(bias=bias, residual=residual)
+                compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
-                call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, sm_margin, bias, residual)
+                call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, sm_margin, activation, bias, residual)
                 computation = operation(call)
                 made = _chosen(call, algorithm, computation)()
                 launched = made if isinstance(made, Launch) else None
@@ -203,7 +218,7 @@ def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[]
     name, a, b = call.function, call.a, call.b
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
-        options = call.sm_margin, *kinds(bias=call.bias, residual=call.residual)
+        options = call.sm_margin, *kinds(call.activation, bias=call.bias, residual=call.residual)
         algorithm = fastest(call.comm, name, a, b, computation.c, available, *options)
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):

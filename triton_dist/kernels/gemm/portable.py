@@ -13,7 +13,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
-from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue, finish
+from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue, finish, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, record_event
@@ -39,14 +39,16 @@ def _compute(
     a, b, scale, epilogue, row, column, M, N, K, a_step, b_row, b_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
+    """The tile of C in this row and column of tiles, float32, after the epilogue."""
+    FOLD: tl.constexpr = fold_of(epilogue.activation)
     rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
+    columns = column * (BLOCK_N * FOLD) + tl.arange(0, BLOCK_N * FOLD)
     if not WHOLE:  # behind the end are the first ones once more, which need no mask: what they give is not stored
-        rows, columns = rows % M, columns % N
+        rows, columns = rows % M, columns % (N * FOLD)
     inner = tl.arange(0, BLOCK_K)
     a_at = a + rows.to(tl.int64)[:, None] * a_step + inner[None, :]
     b_at = b + columns.to(tl.int64)[None, :] * b_column + inner.to(tl.int64)[:, None] * b_row
-    sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    sums = tl.zeros((BLOCK_M, BLOCK_N * FOLD), tl.float32)
     for _ in range(K // BLOCK_K):
         sums = tl.dot(tl.load(a_at), tl.load(b_at), sums, input_precision="ieee")
         a_at += BLOCK_K
@@ -58,7 +60,8 @@ def _compute(
         sums = tl.dot(x, y, sums, input_precision="ieee")
     if SCALED:
         sums *= tl.load(scale)
-    rows, columns = row * BLOCK_M + tl.arange(0, BLOCK_M), column * BLOCK_N + tl.arange(0, BLOCK_N)
+    rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = column * (BLOCK_N * FOLD) + tl.arange(0, BLOCK_N * FOLD)
     return finish(sums, epilogue, rows, columns)
 
 
@@ -181,21 +184,21 @@ def programs(sm_margin: int = 0) -> int:
     return sms() - sm_margin
 
 
-def blocks(dtype: torch.dtype) -> dict[str, int]:
-    """The size of a tile of a result of this type."""
+def blocks(dtype: torch.dtype, fold: int = 1) -> dict[str, int]:
+    """The size of a tile of a result of this type, of which each column is made of ``fold`` columns of sums."""
     if triton_dist.kind() == "cpu":
-        return {"BLOCK_M": 32, "BLOCK_N": 32}
-    return {"BLOCK_M": 128, "BLOCK_N": 64 if dtype.itemsize > 2 else 128}
+        return {"BLOCK_M": 32, "BLOCK_N": 32 // fold}
+    return {"BLOCK_M": 128, "BLOCK_N": (64 if dtype.itemsize > 2 else 128) // fold}
 
 
 def _given(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, fold: int
 ) -> tuple[list[torch.Tensor], tuple[int, ...], dict[str, int | bool]]:
     """A kernel's first arguments, the sizes, and what is known when it is compiled."""
     if triton_dist.kind() == "cpu" and a.dtype in FP8:
         # Triton's interpreter takes e4m3's NaN for a number, and loses the smallest of e5m2.
         a, b = a.float(), b.float()
-    size = blocks(c.dtype)
+    size = blocks(c.dtype, fold)
     block_k = 32 if triton_dist.kind() == "cpu" or a.itemsize > 2 else 64
     whole = c.shape[0] % size["BLOCK_M"] == 0 and c.shape[1] % size["BLOCK_N"] == 0
     constants = {**size, "BLOCK_K": block_k, "WHOLE": whole, "SCALED": scale is not None}
@@ -203,9 +206,9 @@ def _given(
     return [a, b, c, c if scale is None else scale], sizes, constants
 
 
-def _trace(kernel: str, c: torch.Tensor, programs: int, sharing: int = 0) -> torch.Tensor | None:
+def _trace(kernel: str, c: torch.Tensor, programs: int, fold: int, sharing: int = 0) -> torch.Tensor | None:
     """For the events of programs that share the tiles of ``c``, at least ``sharing`` of them: two of each tile."""
-    size = blocks(c.dtype)
+    size = blocks(c.dtype, fold)
     tiles = -(-c.shape[0] // size["BLOCK_M"]) * -(-c.shape[1] // size["BLOCK_N"])
     return record(kernel, programs, 2 * -(-tiles // (sharing or programs)))
 
@@ -221,17 +224,17 @@ def local(
     epilogue: Epilogue = EMPTY,
 ) -> None:
     """c = a · b here, after ``epilogue``; a tile's flag, if there are any, is set when it is stored."""
-    first, sizes, constants = _given(a, b, c, scale)
+    first, sizes, constants = _given(a, b, c, scale, epilogue.fold)
     given = c if flags is None else flags
     flagged = {"FLAGS": flags is not None, "num_warps": 8, "num_stages": 3}
-    _local[(grid,)](*first, epilogue, given, _trace("GEMM", c, grid), *sizes, **constants, **flagged)
+    _local[(grid,)](*first, epilogue, given, _trace("GEMM", c, grid, epilogue.fold), *sizes, **constants, **flagged)
 
 
-def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: int) -> None:
+def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: int, fold: int = 1) -> None:
     """``c``, columns of a symmetric matrix, to all others; each tile when its flag is set, which is then cleared."""
     _send[(grid,)](
-        c, c if flags is None else flags, _trace("sending", c, grid), *c.shape, c.stride(0), comm.members,
-        **blocks(c.dtype), FLAGS=flags is not None, num_warps=8,
+        c, c if flags is None else flags, _trace("sending", c, grid, fold), *c.shape, c.stride(0), comm.members,
+        **blocks(c.dtype, fold), FLAGS=flags is not None, num_warps=8,
     )  # fmt: skip
 
 
@@ -245,8 +248,8 @@ def scatter(
     epilogue: Epilogue = EMPTY,
 ) -> None:
     """c = a · b on all PEs, after ``epilogue``, each tile stored by the program that computed it."""
-    first, sizes, constants = _given(a, b, c, scale)
-    trace = _trace("GEMM, sent", c, grid)
+    first, sizes, constants = _given(a, b, c, scale, epilogue.fold)
+    trace = _trace("GEMM, sent", c, grid, epilogue.fold)
     _scatter[(grid,)](*first, epilogue, trace, *sizes, comm.members, **constants, num_warps=8, num_stages=3)
 
 
@@ -262,8 +265,8 @@ def scatter_by_programs(
     epilogue: Epilogue = EMPTY,
 ) -> None:
     """c = a · b on all PEs, after ``epilogue``; of a grid, ``comm_programs`` programs send what the others compute."""
-    first, sizes, constants = _given(a, b, c, scale)
-    trace = _trace("GEMM and communication programs", c, grid, min(comm_programs, grid - comm_programs))
+    first, sizes, constants = _given(a, b, c, scale, epilogue.fold)
+    trace = _trace("GEMM and communication programs", c, grid, epilogue.fold, min(comm_programs, grid - comm_programs))
     _scatter_by_programs[(grid,)](
         *first, epilogue, flags, trace, comm_programs, *sizes, comm.members, **constants, num_warps=8, num_stages=3
     )

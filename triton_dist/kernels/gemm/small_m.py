@@ -113,7 +113,7 @@ def _exchange(
     clear(here + previous, exist)
     PER_WORD: tl.constexpr = 32 // DTYPE.primitive_bitwidth
     received = receive(here, slot, MEMBERS, DTYPE, trace, tile)
-    if epilogue.bias is not None or epilogue.residual is not None:
+    if epilogue.bias is not None or epilogue.residual is not None or epilogue.activation is not None:
         sums = tl.sum(tl.where(exist, elements_of(received, DTYPE), 0.0), axis=0).reshape([ROWS // PES, COLUMNS])
         rows = my_rank(MEMBERS) * each + tl.arange(0, ROWS // PES)
         sums = finish(sums, epilogue, rows, column + tl.arange(0, COLUMNS))

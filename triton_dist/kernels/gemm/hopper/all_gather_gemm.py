@@ -30,7 +30,7 @@ from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
-from triton_dist.kernels.gemm.hopper.work import block_origin, field, tile_of, units_of_program
+from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.side_stream import side_stream
@@ -64,7 +64,7 @@ def _load(a, own_a, b, operands, work, trace, peers, CONFIG: gl.constexpr, B_BY_
     step = 0
     arrived = me
     for unit in range(first, last):
-        row, column = block_origin(*tile_of(work, unit), 0, CONFIG)
+        row, column = sums_origin(*tile_of(work, unit), 0, CONFIG)
         owner = field(work, unit, PE)
         if owner != arrived:
             if owner != me:

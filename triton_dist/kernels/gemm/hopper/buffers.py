@@ -44,7 +44,7 @@ class TileBuffer(NamedTuple):
     """A tile of C in shared memory, between the groups that multiply and the warp that stores.
 
     Attributes:
-        blocks: [groups, group_m, block_n].
+        blocks: [groups, group_m, c_columns].
         full, empty: mbarriers [groups].
     """
 

@@ -23,7 +23,7 @@ from triton_dist.kernels.gemm.hopper.launch import Plan, grouped_schedule, opera
 from triton_dist.kernels.gemm.hopper.layout import ENTERED
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
-from triton_dist.kernels.gemm.hopper.pacing import PIECE, pacing_of
+from triton_dist.kernels.gemm.hopper.pacing import pacing_of, piece_of
 from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
 from triton_dist.kernels.gemm.hopper.trace_events import PEERS, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
@@ -85,10 +85,10 @@ def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.con
         exchange_done(peers, epoch, work, trace, N_PES)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0, fold: int = 1) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
     peers, programs = comm.n_pes - 1, portable.programs(sm_margin)
-    schedule, config = grouped_schedule(a, c, programs, peers=peers)
+    schedule, config = grouped_schedule(a, c, programs, peers=peers, fold=fold)
     return Plan(comm, "GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers, programs))
 
 
@@ -104,6 +104,6 @@ def run(
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     return launch(
         gemm_all_scatter_kernel, plan.grid, (a_map, b_map),
-        tile_map(c, config), *peer_maps(comm, c, PIECE), plan.work, plan.split, scale, epilogue, plan.state,
+        tile_map(c, config), *peer_maps(comm, c, piece_of(config)), plan.work, plan.split, scale, epilogue, plan.state,
         plan.peers, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

@@ -3,12 +3,14 @@
 A: [M, K] on every PE, B: [K, N / n_pes] this PE's columns; C: [M, N], symmetric; a PE computes its columns of it.
 
 Overlap: most programs compute and store tiles to this PE's C. The last ``COMM_PROGRAMS`` ones send them: their load
-warps wait for a tile's flag and load it into the operand ring, whose blocks of B are as large as a group's block of C,
-and their store warps store it to all peers. The tiles of the last round have no flag. Their programs send them
+warps wait for a tile's flag and load it into the operand ring, whose blocks of B are no smaller than those of
+C, and their store warps store it to all peers. The tiles of the last round have no flag. Their programs send them
 themselves, unthrottled, since no computation is left that this could disturb.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from triton.experimental import gluon
@@ -88,7 +90,7 @@ def _load(
 
 @gluon.jit
 def _blocks_of_c(c, operands, CONFIG: gl.constexpr):
-    """The ring's blocks of B as blocks of C, which have the same size."""
+    """The ring's blocks of B as blocks of C, which are no larger."""
     return operands.b._reinterpret(c.dtype, [CONFIG.stages] + c.block_shape, c.layout)
 
 
@@ -195,9 +197,11 @@ def _store_tiles(
             record_event(trace, unit, SEND, began)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, comm_programs: int, sm_margin: int = 0) -> Plan:
+def make_plan(
+    comm: Communicator, a: torch.Tensor, c: torch.Tensor, comm_programs: int, sm_margin: int = 0, fold: int = 1
+) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
-    config, programs = LARGE, portable.programs(sm_margin) - comm_programs
+    config, programs = replace(LARGE, fold=fold), portable.programs(sm_margin) - comm_programs
     places = list(grouped(*config.tiles(c)))
     # Tiles before the last round have a flag, a word of state, and are sent by programs that compute nothing.
     last = len(places) - programs
@@ -227,7 +231,7 @@ def run(
     a_map, b_map, b_by_columns = operand_maps(a, b, config)
     return launch(
         gemm_all_scatter_comm_programs_kernel, plan.grid, (a_map, b_map),
-        tile_map(c, config), *peer_maps(comm, c, (config.group_m, config.block_n)),
+        tile_map(c, config), *peer_maps(comm, c, (config.group_m, config.c_columns)),
         plan.work, plan.split, scale, epilogue, plan.state, plan.peers, plan.trace(),
         config, b_by_columns, comm.n_pes, comm_programs, **plan.options,
     )  # fmt: skip

@@ -138,7 +138,7 @@ class Plan:
 
 def tile_map(matrix: torch.Tensor, config: Config, block: tuple[int, int] | None = None) -> TensorDescriptor:
     """The TMA descriptor of C, in blocks of one group's rows of a tile, or as given."""
-    return _descriptor(matrix, block or (config.group_m, config.block_n))
+    return _descriptor(matrix, block or (config.group_m, config.c_columns))
 
 
 def operand_maps(a: torch.Tensor, b: torch.Tensor, config: Config) -> tuple[TensorDescriptor, TensorDescriptor, bool]:
@@ -167,14 +167,17 @@ def _descriptor(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescripto
     return TensorDescriptor.from_tensor(matrix, list(block), layout)
 
 
-def grouped_schedule(a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0) -> tuple[Schedule, Config]:
+def grouped_schedule(
+    a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0, fold: int = 1
+) -> tuple[Schedule, Config]:
     """The plain schedule of a GEMM with ``a`` in ``c``: all ``programs`` compute, tile after tile, in groups of
     rows.
 
     Args:
         peers: how many PEs each tile is sent to.
+        fold: how many columns of B make one of C.
     """
-    config = choose(a, c, programs, peers=peers)
+    config = choose(a, c, programs, peers=peers, fold=fold)
     # Peers take stores faster that lie near each other: 8192 × 36864 × 4608 on 4 H200s takes 3 % longer with 8 rows.
     tiles = [Tile(row, column, 0) for row, column in grouped(*config.tiles(c), 4 if peers else 8)]
     return make_schedule(tiles, config.k_steps(a), programs), config

@@ -8,7 +8,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.gemm.hopper.buffers import begin_stage
 from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END
-from triton_dist.kernels.gemm.hopper.work import block_origin, field, tile_of, units_of_program
+from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 
 __all__ = ["load_b", "load_operands"]
 
@@ -22,7 +22,7 @@ def load_operands(a, b, operands, work, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.c
     first, last = units_of_program(work)
     step = 0
     for unit in range(first, last):
-        row, column = block_origin(*tile_of(work, unit), 0, CONFIG)
+        row, column = sums_origin(*tile_of(work, unit), 0, CONFIG)
         for k in range(field(work, unit, K_BEGIN), field(work, unit, K_END)):
             stage, full = begin_stage(operands, step, NBYTES, CONFIG)
             for group in gl.static_range(GROUPS):

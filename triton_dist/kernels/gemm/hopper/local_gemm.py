@@ -51,9 +51,9 @@ def _store(c, output, work, trace, state, CONFIG: gl.constexpr):
         end_epoch(state, epoch)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0) -> Plan:
+def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0, fold: int = 1) -> Plan:
     """The plan for GEMMs of these shapes and dtypes."""
-    return Plan(comm, "GEMM", *grouped_schedule(a, c, portable.programs(sm_margin)), n_flags=0)
+    return Plan(comm, "GEMM", *grouped_schedule(a, c, portable.programs(sm_margin), fold=fold), n_flags=0)
 
 
 def run(

@@ -19,7 +19,7 @@ from triton_dist.kernels.gemm.hopper.epochs import epoch_of
 from triton_dist.kernels.gemm.hopper.flags import acquire
 from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, K_BEGIN, K_END, SLOT
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, HAND_OVER, OPERANDS, record_event, time
-from triton_dist.kernels.gemm.hopper.work import block_origin, field, tile_of, units_of_program
+from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 
 __all__ = ["SplitK", "accumulate", "finish_unit", "hand_over", "multiply_tiles", "reduce_parts"]
 
@@ -61,10 +61,10 @@ def multiply_tiles(
         if finishes:
             if scale is not None:
                 sums *= factor
-            sums = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG)
+            finished = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG)
             mbarrier.wait(output.empty.index(GROUP), phase)
             record_event(trace, unit, HAND_OVER + GROUP, began)
-            hand_over(GROUP, sums, output)
+            hand_over(GROUP, finished, output)
             phase ^= 1
 
 
@@ -140,7 +140,7 @@ _finish = gluon.jit(finish.fn)
 def finish_unit(GROUP: gl.constexpr, sums, epilogue, work, unit, CONFIG: gl.constexpr):
     """A group's sums of a unit that finishes its tile, after the epilogue."""
     LAYOUT: gl.constexpr = sums.type.layout
-    row, column = block_origin(*tile_of(work, unit), GROUP, CONFIG)
+    row, column = sums_origin(*tile_of(work, unit), GROUP, CONFIG)
     rows = row + gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT))
     columns = column + gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT))
     return _finish(sums, epilogue, rows, columns)

@@ -10,17 +10,21 @@ from __future__ import annotations
 from triton_dist.kernels.gemm.config import K_BYTES, Config
 from triton_dist.kernels.gemm.hopper.store import Pacing
 
-__all__ = ["PIECE", "pacing_of"]
+__all__ = ["PIECE", "pacing_of", "piece_of"]
 
 PIECE = (16, 64)
 """Rows and columns of a piece: 2 KB in rows of 128 bytes."""
 
-_PIECE_BYTES = PIECE[0] * PIECE[1] * 2
 _NVLINK_RATE = 320e9
 """Bytes a second that NVLink takes of programs that also compute without slowing their loads by more than a few
 percent. Programs that only send reach 10 to 15 % more."""
 _FLOPS_PER_CYCLE = 4096
 """Of a multiprocessor, with 16-bit floats."""
+
+
+def piece_of(config: Config) -> tuple[int, int]:
+    """Rows and columns of a piece of a tile of C; half of it, where a tile has so few columns."""
+    return PIECE[0], min(PIECE[1], config.c_columns)
 
 
 def pacing_of(config: Config, share: float, peers: int, programs: int) -> Pacing:
@@ -29,8 +33,9 @@ def pacing_of(config: Config, share: float, peers: int, programs: int) -> Pacing
     Args:
         share: of the time of the unit that is computed meanwhile.
     """
-    pieces = config.block_m * config.block_n * max(1, peers) / (PIECE[0] * PIECE[1])
+    rows, columns = piece_of(config)
+    pieces = config.block_m * config.c_columns * max(1, peers) / (rows * columns)
     # (A block of 8-bit floats has twice as many elements along K, which are multiplied twice as fast.)
     cycles_per_step = 2 * config.block_m * config.block_n * (K_BYTES / 2) / _FLOPS_PER_CYCLE
-    interval = 1e9 * _PIECE_BYTES * programs / _NVLINK_RATE
+    interval = 1e9 * 2 * rows * columns * programs / _NVLINK_RATE
     return Pacing(int(256 * share * cycles_per_step / pieces), int(interval))

@@ -9,7 +9,7 @@ from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.gemm.hopper.layout import SLOT, TILE_COLUMN, TILE_ROW, UNIT
 
-__all__ = ["Work", "block_origin", "field", "finishes_tile", "tile_of", "units_of_program"]
+__all__ = ["Work", "block_origin", "field", "finishes_tile", "sums_origin", "tile_of", "units_of_program"]
 
 
 class Work(NamedTuple):
@@ -52,4 +52,10 @@ def tile_of(work, unit):
 @gluon.jit
 def block_origin(tile_row, tile_column, GROUP: gl.constexpr, CONFIG: gl.constexpr):
     """Row and column of the first element of a group's block of a tile of C."""
+    return tile_row * CONFIG.block_m + GROUP * CONFIG.group_m, tile_column * CONFIG.c_columns
+
+
+@gluon.jit
+def sums_origin(tile_row, tile_column, GROUP: gl.constexpr, CONFIG: gl.constexpr):
+    """Row of A and column of B of the first element of a group's sums of a tile."""
     return tile_row * CONFIG.block_m + GROUP * CONFIG.group_m, tile_column * CONFIG.block_n
