@@ -214,3 +214,54 @@ def fp8_gemm_reduce(world: World) -> None:
                 reduce = partial(kernels.gemm_all_reduce, a, b, whole, algorithm=algorithm, **SCALES)
                 again_and_in_graphs(reduce, whole, expected)
         triton_dist.free(whole)
+
+
+def scaled(x: torch.Tensor, scale: torch.Tensor, *block: int) -> torch.Tensor:
+    """``x``, of which each block is multiplied by its scale."""
+    whole = scale.double().repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
+    return x.double() * whole[: x.shape[0], : x.shape[1]]
+
+
+@check(gpu_only=True)
+def fp8_with_scales_of_blocks(world: World) -> None:
+    n_pes = world.n_pes
+    for rows, n, k in ((256, 1168, 512), (13, 130, 128), (1024, 4096, 384)):
+        m = rows * n_pes
+        mine: list[tuple[torch.Tensor, torch.Tensor]] = []
+        scales: list[tuple[torch.Tensor, torch.Tensor]] = []
+        wide: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for pe in range(n_pes):
+            a, b = matrix(m, k, 2 * pe, E4M3), matrix(k, n, 2 * pe + 1, E4M3)
+            scale_a = 2.0 ** (matrix(m, k // 128, 40 + pe, torch.float32) - 1)
+            scale_b = 2.0 ** matrix(k // 128, -(-n // 128), 80 + pe, torch.float32)
+            mine.append((a, b))
+            scales.append((scale_a, scale_b))
+            wide.append((scaled(a, scale_a, 1, 128), scaled(b, scale_b, 128, 128)))
+        (a, b), (scale_a, scale_b), own = (
+            mine[world.pe],
+            scales[world.pe],
+            slice(rows * world.pe, rows * (world.pe + 1)),
+        )
+        total = torch.stack([x @ y for x, y in wide]).sum(0).float()
+        gathered = (
+            torch.cat([x[rows * i : rows * (i + 1)] for i, (x, _) in enumerate(wide)]) @ wide[world.pe][1]
+        ).float()
+        scattered = torch.cat([wide[0][0] @ y for _, y in wide], 1).float()
+        f32 = torch.float32
+        whole, outs = triton_dist.empty(m, n, dtype=f32), triton_dist.empty(m, n * n_pes, dtype=f32)
+        part, local = (torch.empty(size, n, dtype=f32, device=world.device) for size in (rows, m))
+        for factor in (b, by_columns(b)):
+            options = {"scale_b": scale_b}
+            for algorithm in (*(name for name in SCATTER if name not in HOPPER), "auto"):
+                call = partial(kernels.gemm_all_scatter, mine[0][0], factor, outs, algorithm=algorithm, **options)
+                again_and_in_graphs(partial(call, scale_a=scales[0][0]), outs, scattered)
+            for algorithm in ("bulk_synchronous", "auto"):
+                options |= {"algorithm": algorithm}
+                call = partial(kernels.all_gather_gemm, a[own], factor, local, scale_a=scale_a[own], **options)
+                again_and_in_graphs(call, local, gathered)
+                call = partial(kernels.gemm_reduce_scatter, a, factor, part, scale_a=scale_a, **options)
+                again_and_in_graphs(call, part, total[own])
+                call = partial(kernels.gemm_all_reduce, a, factor, whole, scale_a=scale_a, **options)
+                again_and_in_graphs(call, whole, total)
+        triton_dist.free(whole)
+        triton_dist.free(outs)

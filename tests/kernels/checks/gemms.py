@@ -144,6 +144,65 @@ def check_small_m(world: Any) -> None:
     example()
 
 
+def powers(*shape: int, seed: int) -> torch.Tensor:
+    """Scales whose products with small integers are exact."""
+    return 2.0 ** torch.randint(-2, 2, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def scaled(x: torch.Tensor, scale: torch.Tensor, *block: int) -> torch.Tensor:
+    """``x``, of which each block is multiplied by its scale."""
+    whole = scale.double().repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
+    return x.double() * whole[: x.shape[0], : x.shape[1]]
+
+
+def check_fp8_with_scales_of_blocks(world: Any) -> None:
+    """Every operation and algorithm; K of one block and of several, columns that end within a block."""
+    n_pes = world.n_pes
+    for m, n, k, transposed in ((1, 5, 128, False), (3, 130, 256, True), (33, 128, 384, False)):
+        every = m * n_pes
+        operands, scales, products = [], [], []
+        for pe in range(n_pes):
+            a, b = matrix(every, k, 2 * pe, torch.float8_e4m3fn), matrix(k, n, 2 * pe + 1, torch.float8_e5m2)
+            scale_a, scale_b = powers(every, k // 128, seed=pe), powers(k // 128, -(-n // 128), seed=9 + pe)
+            operands.append((scaled(a, scale_a, 1, 128), scaled(b, scale_b, 128, 128)))
+            products.append(operands[-1][0] @ operands[-1][1])
+            if pe == world.pe:
+                mine, scales = (a, by_columns(b) if transposed else b), [scale_a, scale_b]
+        rows = slice(world.pe * m, (world.pe + 1) * m)
+        options: dict[str, Any] = {"scale_b": scales[1], "out_dtype": torch.float32}
+        found = kernels.all_gather_gemm(mine[0][rows], mine[1], scale_a=scales[0][rows], **options)
+        gathered = torch.cat([a[pe * m : (pe + 1) * m] for pe, (a, _) in enumerate(operands)])
+        same(found, (gathered @ operands[world.pe][1]).float())
+        first, scale_a = matrix(every, k, 0, torch.float8_e4m3fn), powers(every, k // 128, seed=0)
+        for algorithm in ("auto", *(name for name in ALGORITHMS if name not in ("copy_engine", "warp_specialized"))):
+            found = kernels.gemm_all_scatter(first, mine[1], scale_a=scale_a, algorithm=algorithm, **options)
+            same(found, torch.cat([operands[0][0] @ b for _, b in operands], 1).float())
+        for algorithm in ("auto", "bulk_synchronous"):
+            options |= {"scale_a": scales[0], "algorithm": algorithm, "bias": torch.ones(n)}
+            same(kernels.gemm_reduce_scatter(*mine, **options), (sum(products) + 1)[rows].float())
+            same(kernels.gemm_all_reduce(*mine, **options), (sum(products) + 1).float())
+
+
+def check_mistakes_with_scales_of_blocks(world: Any) -> None:
+    x, y = torch.ones(4, 256).to(torch.float8_e4m3fn), torch.ones(256, 130).to(torch.float8_e4m3fn)
+    a, b = torch.ones(4, 2), torch.ones(2, 2)
+    for name in ("all_gather_gemm", "gemm_all_scatter", "gemm_all_reduce"):
+        call = getattr(kernels, name)
+        for wrong in ({"scale_a": a[:3]}, {"scale_b": b.repeat(1, 2)}, {"scale_a": a.double()}, {"scale_b": b[:1]}):
+            with raises(
+                ValueError, rf"{name}: scales of blocks are scale_a of shape \(4, 2\) and scale_b of shape \(2, 2\)"
+            ):
+                call(x, y, **({"scale_a": a, "scale_b": b} | wrong))
+        with raises(ValueError, f"{name}: with scales of blocks K must be a multiple of 128, got 200"):
+            call(x[:, :200], y[:200], scale_a=a, scale_b=b)
+        with raises(ValueError, f"{name}: scale_b must be contiguous"):
+            call(x, y, scale_a=a, scale_b=torch.ones(2, 4)[:, ::2])
+        with raises(ValueError, "scale_a must be one element of torch.float32 .*scales of blocks are two matrices"):
+            call(x, y, scale_a=a)
+        with raises(ValueError, "scales are for operands of fp8, got scale_a and scale_b with torch.float32"):
+            call(x.float(), y.float(), scale_a=a, scale_b=b)
+
+
 def check_fp8_is_exact(world: Any) -> None:
     """Every value of both types: the operands are what PyTorch takes them for, NaN, infinity and the smallest, too."""
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):

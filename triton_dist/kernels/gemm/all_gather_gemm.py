@@ -11,6 +11,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config, choose
 from triton_dist.kernels.gemm.epilogue import Epilogue
+from triton_dist.kernels.gemm.fp8 import BlockScales, Scale
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
@@ -42,7 +43,7 @@ def all_gather_gemm(call: Call) -> Computation:
         {
             "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, epilogue, call.sm_margin),
             "copy_engine": partial(_copy_engine, comm, a, b, c, scale, epilogue, call.sm_margin)
-            if _copy_engine_fits(comm, a, b, c, epilogue, call.sm_margin)
+            if _copy_engine_fits(comm, a, b, c, scale, epilogue, call.sm_margin)
             else _NEEDS,
         },
     )
@@ -55,15 +56,26 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> Non
     out[rows].copy_(a)  # the kernel reads this PE's own rows where they are, so the workspace need not hold them
 
 
-_NEEDS = "needs a Hopper GPU, up to 8 PEs, rows that begin at multiples of 16 bytes and whole tiles on each PE"
+_NEEDS = (
+    "needs a Hopper GPU, up to 8 PEs, rows that begin at multiples of 16 bytes, whole tiles on each PE and no scales of"
+    " blocks"
+)
 
 
 def _copy_engine_fits(
-    comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, epilogue: Epilogue, sm_margin: int
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: Scale,
+    epilogue: Epilogue,
+    sm_margin: int,
 ) -> bool:
     from triton_dist.kernels.gemm.hopper.launch import fits
 
-    return fits(comm, a, b, c) and a.shape[0] % _config(comm, a, b, c, epilogue.fold, sm_margin).block_m == 0
+    if isinstance(scale, BlockScales) or not fits(comm, a, b, c):
+        return False
+    return a.shape[0] % _config(comm, a, b, c, epilogue.fold, sm_margin).block_m == 0
 
 
 def _config(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, fold: int, sm_margin: int) -> Config:
@@ -78,12 +90,17 @@ def _bulk_synchronous(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:
     gathered = _gathered(comm, a)
     all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
+    if isinstance(scale, BlockScales):
+        rows, blocks = scale.a.shape
+        scale_a = symmetric_matrix(comm, "gathered scales", rows * comm.n_pes, blocks, scale.a.dtype)
+        all_gather(scale_a, scale.a, sm_margin=sm_margin, group=comm)
+        scale = BlockScales(scale_a, scale.b)
     local_gemm(comm, gathered, b, c, scale, epilogue, sm_margin)
 
 
@@ -92,7 +109,7 @@ def _copy_engine(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> Launch | None:

@@ -9,6 +9,7 @@ import torch
 from triton_dist.kernels.collectives.all_reduce import all_reduce
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.epilogue import Epilogue
+from triton_dist.kernels.gemm.fp8 import Scale
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
@@ -40,7 +41,8 @@ def gemm_all_reduce(call: Call) -> Computation:
             "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, epilogue, call.sm_margin),
             "fused": needs_of_fused(comm, a, c)
             or partial(small_m_gemm, comm, a, b, c, to_all=True, epilogue=epilogue, sm_margin=call.sm_margin),
-            "ring": needs_of_ring(comm, a, b, c) or partial(_ring, comm, a, b, c, scale, epilogue, call.sm_margin),
+            "ring": needs_of_ring(comm, a, b, c, scale)
+            or partial(_ring, comm, a, b, c, scale, epilogue, call.sm_margin),
         },
     )
 
@@ -50,7 +52,7 @@ def _bulk_synchronous(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:
@@ -66,7 +68,7 @@ def _ring(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> Launch | None:

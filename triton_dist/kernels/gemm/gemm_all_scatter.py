@@ -17,7 +17,7 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import WIRE, flops
 from triton_dist.kernels.gemm.copy_engine import send_by_copy_engine
 from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gemm.fp8 import FP8, BlockScales, Scale
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
@@ -64,7 +64,7 @@ def gemm_all_scatter(call: Call) -> Computation:
     out = call.result((rows, columns * n_pes), symmetric=True)
     c = out[:, me * columns : (me + 1) * columns]
     scale, epilogue = call.scale(), call.epilogue(c, reduces=False)
-    on_hopper = _hopper_fits(comm, a, b, c)
+    on_hopper = not isinstance(scale, BlockScales) and _hopper_fits(comm, a, b, c)
     return Computation(
         out,
         c,
@@ -77,8 +77,8 @@ def gemm_all_scatter(call: Call) -> Computation:
 
 
 _NEEDS = (
-    "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result of 16-bit"
-    " floats, and rows (of out: each PE's part, too) that begin at multiples of 16 bytes"
+    "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns and no scales of blocks,"
+    " a result of 16-bit floats, and rows (of out: each PE's part, too) that begin at multiples of 16 bytes"
 )
 
 
@@ -110,7 +110,7 @@ def _bulk_synchronous(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:
@@ -125,7 +125,7 @@ def _producer_consumer(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:
@@ -149,7 +149,7 @@ def _fused_sequential(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:
@@ -163,12 +163,13 @@ def _fused_producer_consumer(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> Launch | None:
     grid = portable.programs(sm_margin)
-    if _hopper_fits(comm, a, b, c) and (b.stride(1) == 1 or a.dtype in FP8):
+    on_hopper = not isinstance(scale, BlockScales) and _hopper_fits(comm, a, b, c)
+    if on_hopper and (b.stride(1) == 1 or a.dtype in FP8):
         from triton_dist.kernels.gemm.hopper import gemm_all_scatter_comm_programs as hopper
 
         comm_programs = min(_comm_programs(comm, a, c), grid // 2)
@@ -195,7 +196,7 @@ def _warp_specialized(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> Launch | None:

@@ -11,7 +11,7 @@ import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.fp8 import ones
+from triton_dist.kernels.gemm.fp8 import BlockScales, Scale, ones
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
 from triton_dist.torch_api import multiply_float8
@@ -24,7 +24,7 @@ def local_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:
@@ -42,9 +42,9 @@ def local_gemm(
             ways["cublas"] = partial(torch.mm, a, b, out=c)
         elif scale is None and epilogue.is_bias_of(c.dtype):
             ways["cublas"] = partial(torch.addmm, epilogue.bias, a, b, out=c)
-        elif scale is not None and epilogue.is_empty and _scaled_mm_takes(a, b, c):
+        elif isinstance(scale, torch.Tensor) and epilogue.is_empty and _scaled_mm_takes(a, b, c):
             ways["cublas"] = partial(_scaled_mm, comm, a, b, c, scale)
-    if fits(comm, a, b, c):
+    if not isinstance(scale, BlockScales) and fits(comm, a, b, c):
         ways["ours"] = partial(_hopper, comm, a, b, c, scale, epilogue, sm_margin)
     if not ways:
         ways["portable"] = partial(
@@ -69,7 +69,7 @@ def _hopper(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: torch.Tensor | None,
+    scale: Scale,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:

@@ -18,7 +18,7 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin
 from triton_dist.kernels.gemm.arguments import check_activation, check_choice, check_epilogue, check_operands, result
 from triton_dist.kernels.gemm.epilogue import Epilogue, fold_of, kinds
-from triton_dist.kernels.gemm.fp8 import scale_of
+from triton_dist.kernels.gemm.fp8 import Scale, are_of_blocks, block_scales_of, scale_of
 from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.prepared import Launch, Prepared
 
@@ -64,7 +64,10 @@ class FusedGemm(Protocol):
                 and a result of 16-bit floats.
             scale_a, scale_b: what the elements of ``a`` and ``b`` are multiplied by, as a float32 tensor of one element
                 each, or a number; for fp8 only. By default 1. They may differ between PEs, but for the scale of an
-                operand that PEs share.
+                operand that PEs share. Or of blocks, contiguous float32 of two dimensions: [rows of a, K / 128], one
+                for 128 elements of a row, and [K / 128, N / 128], rounded up, one for 128 × 128 of ``b``, where K, the
+                columns of ``a``, is a multiple of 128. The sum of every 128 products is multiplied by its scales in
+                float32. Algorithms that need a Hopper GPU take no scales of blocks.
             out_dtype: dtype of the result of fp8 operands; by default ``out``'s, or bfloat16.
             sm_margin: how many SMs are left to other kernels, the same on all PEs. cuBLAS, which cannot leave any, is
                 then not used.
@@ -117,9 +120,15 @@ class Call(NamedTuple):
             self.comm, self.function, self.out, shape, self.a.dtype, symmetric=symmetric, out_dtype=self.out_dtype
         )
 
-    def scale(self) -> torch.Tensor | None:
-        """What sums are multiplied by: one float32 for fp8 operands, None for others."""
+    def scale(self) -> Scale:
+        """What sums are multiplied by: one float32 or scales of blocks for fp8 operands, None for others."""
+        if self.scales_blocks:
+            return block_scales_of(self.function, self.a, self.b, self.scale_a, self.scale_b)
         return scale_of(self.comm, self.function, self.a.dtype, self.scale_a, self.scale_b)
+
+    @property
+    def scales_blocks(self) -> bool:
+        return are_of_blocks(self.a, self.b, self.scale_a, self.scale_b)
 
     @property
     def columns(self) -> int:
@@ -192,6 +201,7 @@ def fused_gemm(
                 check_sm_margin(name, sm_margin)
                 check_activation(name, activation, b.shape[1], reduces=reduces)
                 compared = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
+                compared += ("scales of blocks",) if are_of_blocks(a, b, scale_a, scale_b) else ()
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
                 call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, sm_margin, activation, bias, residual)
@@ -218,7 +228,7 @@ def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[]
     name, a, b = call.function, call.a, call.b
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
-        options = call.sm_margin, *kinds(call.activation, bias=call.bias, residual=call.residual)
+        options = call.sm_margin, call.scales_blocks, *kinds(call.activation, bias=call.bias, residual=call.residual)
         algorithm = fastest(call.comm, name, a, b, computation.c, available, *options)
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):

@@ -10,6 +10,7 @@ import torch
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.config import LARGE
 from triton_dist.kernels.gemm.epilogue import EMPTY
+from triton_dist.kernels.gemm.fp8 import BlockScales, Scale
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m
@@ -19,16 +20,17 @@ __all__ = ["ALGORITHMS", "local_product", "needs_of_fused", "needs_of_ring"]
 ALGORITHMS = ("bulk_synchronous", "fused", "ring")
 
 
-def needs_of_ring(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
+def needs_of_ring(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: Scale) -> str:
     """What the algorithm ``ring`` needs that is not there; empty if it is available."""
     from triton_dist.kernels.gemm.hopper.launch import fits
 
     rows, rest = divmod(a.shape[0], comm.n_pes)
-    if rest == 0 and rows % LARGE.block_m == 0 and fits(comm, a, b, c):
+    if not isinstance(scale, BlockScales) and rest == 0 and rows % LARGE.block_m == 0 and fits(comm, a, b, c):
         return ""
     return (
-        "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result of 16-bit"
-        f" floats, rows that begin at multiples of 16 bytes, and a multiple of {LARGE.block_m} rows for each PE"
+        "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns and no scales of"
+        " blocks, a result of 16-bit floats, rows that begin at multiples of 16 bytes, and a multiple of"
+        f" {LARGE.block_m} rows for each PE"
     )
 
 
@@ -47,7 +49,7 @@ def local_product(
     a: torch.Tensor,
     b: torch.Tensor,
     dtype: torch.dtype,
-    scale: torch.Tensor | None,
+    scale: Scale,
     sm_margin: int,
 ) -> torch.Tensor:
     """a · b, this PE's partial sum of all of C, in symmetric memory that the next call overwrites."""

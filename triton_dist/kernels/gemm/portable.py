@@ -1,6 +1,7 @@
 """GEMMs in plain Triton, for any GPU, any size and the CPU world, tile by tile; and tiles that are sent to other PEs.
 
-The sums of a GEMM with fp8 operands are multiplied by ``scale``, one float32 in memory. Then comes the epilogue.
+The sums of a GEMM with fp8 operands are multiplied by ``scale``, one float32 in memory, or those of every 128
+products by scales of blocks. Then comes the epilogue.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue, finish, fold_of
-from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, BlockScales, Scale
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
@@ -37,7 +38,7 @@ def _tile_of(tile, tiles_m, tiles_n):
 @triton.jit
 def _compute(
     a, b, scale, epilogue, row, column, M, N, K, a_step, b_row, b_column,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr, SCALED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
     """The tile of C in this row and column of tiles, float32, after the epilogue."""
     FOLD: tl.constexpr = fold_of(epilogue.activation)
@@ -49,16 +50,25 @@ def _compute(
     a_at = a + rows.to(tl.int64)[:, None] * a_step + inner[None, :]
     b_at = b + columns.to(tl.int64)[None, :] * b_column + inner.to(tl.int64)[:, None] * b_row
     sums = tl.zeros((BLOCK_M, BLOCK_N * FOLD), tl.float32)
-    for _ in range(K // BLOCK_K):
-        sums = tl.dot(tl.load(a_at), tl.load(b_at), sums, input_precision="ieee")
-        a_at += BLOCK_K
-        b_at += BLOCK_K * b_row
+    if SCALES == "blocks":  # of which one along K is a block of operands
+        a_scales = scale.a + rows.to(tl.int64) * (K // BLOCK_K)
+        b_scales = scale.b + columns // BLOCK_K
+        for k in range(K // BLOCK_K):
+            factors = tl.load(a_scales + k)[:, None] * tl.load(b_scales + k * tl.cdiv(N * FOLD, BLOCK_K))[None, :]
+            sums += tl.dot(tl.load(a_at), tl.load(b_at), input_precision="ieee") * factors
+            a_at += BLOCK_K
+            b_at += BLOCK_K * b_row
+    else:
+        for _ in range(K // BLOCK_K):
+            sums = tl.dot(tl.load(a_at), tl.load(b_at), sums, input_precision="ieee")
+            a_at += BLOCK_K
+            b_at += BLOCK_K * b_row
     rest = K % BLOCK_K
     if rest != 0:
         x = tl.load(a_at, mask=(inner < rest)[None, :], other=0.0)
         y = tl.load(b_at, mask=(inner < rest)[:, None], other=0.0)
         sums = tl.dot(x, y, sums, input_precision="ieee")
-    if SCALED:
+    if SCALES == "one":
         sums *= tl.load(scale)
     rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = column * (BLOCK_N * FOLD) + tl.arange(0, BLOCK_N * FOLD)
@@ -77,7 +87,7 @@ def _tile_offsets(row, column, M, N, step, BLOCK_M: tl.constexpr, BLOCK_N: tl.co
 def _local(
     a, b, c, scale, epilogue, flags, trace, M, N, K, a_step, b_row, b_column, c_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
-    SCALED: tl.constexpr, FLAGS: tl.constexpr,
+    SCALES: tl.constexpr, FLAGS: tl.constexpr,
 ):  # fmt: skip
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
@@ -85,7 +95,7 @@ def _local(
         began = clock(trace)
         sums = _compute(
             a, b, scale, epilogue, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE,
-            SCALED,
+            SCALES,
         )  # fmt: skip
         offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
@@ -133,7 +143,7 @@ def _send(
 def _scatter(
     a, b, c, scale, epilogue, trace, M, N, K, a_step, b_row, b_column, c_step, MEMBERS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
-    SCALED: tl.constexpr,
+    SCALES: tl.constexpr,
 ):  # fmt: skip
     N_PES: tl.constexpr = group_size(MEMBERS)
     me = my_rank(MEMBERS)
@@ -143,7 +153,7 @@ def _scatter(
         began = clock(trace)
         sums = _compute(
             a, b, scale, epilogue, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE,
-            SCALED,
+            SCALES,
         )  # fmt: skip
         offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
         record_event(trace, COMPUTE, tile, began)
@@ -157,7 +167,7 @@ def _scatter(
 def _scatter_by_programs(
     a, b, c, scale, epilogue, flags, trace, comm_programs, M, N, K, a_step, b_row, b_column, c_step,
     MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
-    SCALED: tl.constexpr,
+    SCALES: tl.constexpr,
 ):  # fmt: skip
     # Programs with low numbers send: they are resident whenever those that they wait for are.
     program = tl.program_id(0)
@@ -170,7 +180,7 @@ def _scatter_by_programs(
             began = clock(trace)
             sums = _compute(
                 a, b, scale, epilogue, row, column, M, N, K, a_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, WHOLE,
-                SCALED,
+                SCALES,
             )  # fmt: skip
             offsets, exist = _tile_offsets(row, column, M, N, c_step, BLOCK_M, BLOCK_N)
             tl.store(c + offsets, sums.to(c.dtype.element_ty), mask=exist)
@@ -192,7 +202,7 @@ def blocks(dtype: torch.dtype, fold: int = 1) -> dict[str, int]:
 
 
 def _given(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, fold: int
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: Scale, fold: int
 ) -> tuple[list[torch.Tensor], tuple[int, ...], dict[str, int | bool]]:
     """A kernel's first arguments, the sizes, and what is known when it is compiled."""
     if triton_dist.kind() == "cpu" and a.dtype in FP8:
@@ -200,8 +210,11 @@ def _given(
         a, b = a.float(), b.float()
     size = blocks(c.dtype, fold)
     block_k = 32 if triton_dist.kind() == "cpu" or a.itemsize > 2 else 64
+    scales = "none" if scale is None else "one"
+    if isinstance(scale, BlockScales):
+        block_k, scales = SCALE_BLOCK, "blocks"
     whole = c.shape[0] % size["BLOCK_M"] == 0 and c.shape[1] % size["BLOCK_N"] == 0
-    constants = {**size, "BLOCK_K": block_k, "WHOLE": whole, "SCALED": scale is not None}
+    constants = {**size, "BLOCK_K": block_k, "WHOLE": whole, "SCALES": scales}
     sizes = (*c.shape, a.shape[1], a.stride(0), *b.stride(), c.stride(0))
     return [a, b, c, c if scale is None else scale], sizes, constants
 
@@ -220,7 +233,7 @@ def local(
     flags: torch.Tensor | None = None,
     *,
     grid: int,
-    scale: torch.Tensor | None = None,
+    scale: Scale = None,
     epilogue: Epilogue = EMPTY,
 ) -> None:
     """c = a · b here, after ``epilogue``; a tile's flag, if there are any, is set when it is stored."""
@@ -244,7 +257,7 @@ def scatter(
     b: torch.Tensor,
     c: torch.Tensor,
     grid: int,
-    scale: torch.Tensor | None = None,
+    scale: Scale = None,
     epilogue: Epilogue = EMPTY,
 ) -> None:
     """c = a · b on all PEs, after ``epilogue``, each tile stored by the program that computed it."""
@@ -261,7 +274,7 @@ def scatter_by_programs(
     flags: torch.Tensor,
     comm_programs: int,
     grid: int,
-    scale: torch.Tensor | None = None,
+    scale: Scale = None,
     epilogue: Epilogue = EMPTY,
 ) -> None:
     """c = a · b on all PEs, after ``epilogue``; of a grid, ``comm_programs`` programs send what the others compute."""

@@ -18,13 +18,10 @@ import triton.language as tl
 import triton_dist
 from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.device import gpu
-from triton_dist.kernels.gemm.fp8 import FP8, check_capability
+from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, check_capability
 from triton_dist.kernels.gemm.portable import blocks, programs
 
 __all__ = ["SCALE_BLOCK", "check_groups", "grouped_gemm", "grouped_weight_grad"]
-
-SCALE_BLOCK = 128
-"""How many elements share a scale of a block."""
 
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
