@@ -122,6 +122,13 @@ CALLS: dict[str, Callable[[], object]] = {
     "all_gather_gemm, copies": lambda: kernels.all_gather_gemm(A, B, OF_ALL, algorithm="copy_engine"),
     "all_gather_gemm, copies, new": lambda: kernels.all_gather_gemm(A, BT, algorithm="copy_engine"),
     "gemm_all_scatter, warps": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="warp_specialized"),
+    "gemm_all_reduce, fused, silu": lambda: kernels.gemm_all_reduce(
+        FEW, B, TO_ALL, algorithm="fused", activation="silu"
+    ),
+    "gemm_all_reduce, ring, gelu": lambda: kernels.gemm_all_reduce(A, B, C, algorithm="ring", activation="gelu"),
+    "gemm_all_scatter, swiglu": lambda: kernels.gemm_all_scatter(
+        A, B, C, algorithm="warp_specialized", activation="swiglu"
+    ),
     "gemm_all_scatter, programs": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="fused_producer_consumer"),
 }
 
@@ -199,6 +206,19 @@ def scales_take_the_ordinary_path() -> None:
         assert not is_prepared(lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring", scale_a=one))
 
 
+def epilogues_with_tensors_take_the_ordinary_path() -> None:
+    """Their addresses are those of each call; and no plan of a call without them is taken for one."""
+    bias = torch.zeros(512)
+    CALLS["gemm_all_reduce, fused"]()
+    for algorithm, a, out in (("fused", FEW, TO_ALL), ("ring", A, C)):
+        for epilogue in ({"bias": bias}, {"residual": matrix(len(a), 512)}, {"bias": bias.bfloat16()}):
+            for _ in range(2):
+                call = partial(kernels.gemm_all_reduce, a, B, out, algorithm=algorithm, **epilogue)
+                assert not is_prepared(call), algorithm
+                given = [part for argument in RECORDER.last[-1] if isinstance(argument, tuple) for part in argument]
+                assert {("at", tensor.data_ptr()) for tensor in epilogue.values()} <= set(given)
+
+
 def other_signatures_are_not_mixed_up() -> None:
     kernels.all_reduce(X, out=Y)
     differing: dict[str, Callable[[], object]] = {
@@ -209,6 +229,7 @@ def other_signatures_are_not_mixed_up() -> None:
         "not symmetric": lambda: kernels.all_reduce(PLAIN, out=torch.zeros_like(PLAIN)),
         "another algorithm": lambda: kernels.all_reduce(X[:64], out=Y[:64], algorithm="two_shot"),
         "in place": lambda: kernels.all_reduce(Y[:128]),
+        "an activation": lambda: kernels.gemm_all_reduce(FEW, B, TO_ALL, algorithm="fused", activation="gelu_tanh"),
     }
     for name, call in differing.items():
         assert not is_prepared(call), name
@@ -382,6 +403,7 @@ CHECKS = (
     matrices_may_lie_elsewhere,
     new_results_are_new,
     scales_take_the_ordinary_path,
+    epilogues_with_tensors_take_the_ordinary_path,
     other_signatures_are_not_mixed_up,
     errors_are_those_of_ordinary_calls,
     unusual_calls_take_the_ordinary_path,

@@ -24,6 +24,12 @@ CALLS = {
     " kernels.all_reduce(torch.ones(8), group=group)",
     "gemm": "kernels.gemm_reduce_scatter(torch.ones(4, 2 + world.pe // 3), torch.ones(2 + world.pe // 3, 4),"
     " group=group)",
+    "bias": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4), bias=(torch.ones(4), None)[world.pe // 3],"
+    " group=group)",
+    "residual": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4),"
+    " residual=torch.ones(4, 4, dtype=(torch.float32, torch.float16)[world.pe // 3]), group=group)",
+    "activation": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4),"
+    " activation=('silu', 'gelu')[world.pe // 3], group=group)",
     "norm": "kernels.all_reduce_norm(torch.ones(2 + world.pe // 3, 4), group=group)",
     "decode": "kernels.flash_decode(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16), torch.ones(1, 4, 1, 16),"
     " torch.ones(1, dtype=torch.int32), window=1 + world.pe // 3, group=group)",

@@ -18,6 +18,7 @@ CHECKS = (
     "matrices_may_lie_elsewhere",
     "new_results_are_new",
     "scales_take_the_ordinary_path",
+    "epilogues_with_tensors_take_the_ordinary_path",
     "other_signatures_are_not_mixed_up",
     "errors_are_those_of_ordinary_calls",
     "unusual_calls_take_the_ordinary_path",

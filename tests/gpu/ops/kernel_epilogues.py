@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -17,16 +18,16 @@ from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 from triton_dist.kernels.gemm.small_m import fits_small_m
 
 E4M3 = torch.float8_e4m3fn
-CASES = (  # rows of a PE, columns, K, and dtypes of operands and result
+CASES = (  # rows of a PE, columns, K, dtypes of operands and result, and whether B has contiguous columns
     (
-        (256, 1160, 512, torch.bfloat16, torch.bfloat16),
-        (13, 641, 333, torch.float16, torch.float16),  # no multiple of anything
-        (2048, 2048, 336, torch.bfloat16, torch.bfloat16),  # two rounds of wide tiles on an H200
-        (4, 8192, 264, torch.bfloat16, torch.bfloat16),
-        (256, 1168, 512, E4M3, torch.bfloat16),
+        (256, 1160, 512, torch.bfloat16, torch.bfloat16, False),
+        (13, 641, 333, torch.float16, torch.float16, False),  # no multiple of anything
+        (2048, 2048, 336, torch.float16, torch.float16, True),  # two rounds of wide tiles on an H200
+        (4, 8192, 264, torch.bfloat16, torch.bfloat16, True),
+        (256, 1168, 512, E4M3, torch.bfloat16, True),
     )
     if GPU
-    else ((5, 37, 19, torch.bfloat16, torch.bfloat16), (3, 16, 32, E4M3, torch.float16))
+    else ((5, 37, 19, torch.bfloat16, torch.bfloat16, False), (3, 16, 32, E4M3, torch.float16, True))
 )
 
 
@@ -79,73 +80,67 @@ def expect(call: Callable[[], torch.Tensor], out: torch.Tensor, exact: torch.Ten
 
 @check
 def gemm_all_scatter_with_bias(world: World) -> None:
-    for rows, n, k, operands, dtype in CASES:
+    for rows, n, k, operands, dtype, lines in CASES:
         a = matrix(rows, k, 1, operands, world)
         parts = [matrix(k, n, 2 + pe, operands, world) for pe in range(world.n_pes)]
+        b = by_columns(parts[world.pe]) if lines else parts[world.pe]
         for bias_dtype in (dtype, torch.float32):
             biases = [fractions(n, seed=pe, dtype=bias_dtype, world=world) for pe in range(world.n_pes)]
             exact = torch.cat([a.double() @ b.double() + v.double() for b, v in zip(parts, biases, strict=True)], 1)
             out = triton_dist.empty(*exact.shape, dtype=dtype)
-            for b in (parts[world.pe], by_columns(parts[world.pe])):
-                for algorithm in (*SCATTER, "auto"):
-                    lines = b.stride(1) != 1
-                    if algorithm in HOPPER and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
-                        continue
-                    call = partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm, bias=biases[world.pe])
-                    expect(call, out, exact, f"{algorithm}, {rows} rows of {operands}, bias of {bias_dtype}")
+            for algorithm in (*SCATTER, "auto"):
+                if algorithm in HOPPER and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
+                    continue
+                call = partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm, bias=biases[world.pe])
+                expect(call, out, exact, f"{algorithm}, {rows} rows of {operands}, bias of {bias_dtype}")
             triton_dist.free(out)
 
 
 @check
 def all_gather_gemm_with_bias(world: World) -> None:
-    for rows, n, k, operands, dtype in CASES:
+    for rows, n, k, operands, dtype, lines in CASES:
         parts = [matrix(rows, k, 1 + pe, operands, world) for pe in range(world.n_pes)]
         plain = matrix(k, n, 50 + world.pe, operands, world)
+        b = by_columns(plain) if lines else plain
         for bias_dtype in (dtype, torch.float32):
             bias = fractions(n, seed=world.pe, dtype=bias_dtype, world=world)
             exact = torch.cat(parts).double() @ plain.double() + bias.double()
             out = torch.empty(exact.shape, dtype=dtype, device=world.device)
-            for b in (plain, by_columns(plain)):
-                for algorithm in (*GATHER, "auto"):
-                    lines = b.stride(1) != 1
-                    if algorithm == "copy_engine" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
-                        continue
-                    if algorithm == "copy_engine" and rows % 128:
-                        continue
-                    call = partial(kernels.all_gather_gemm, parts[world.pe], b, out, algorithm=algorithm, bias=bias)
-                    expect(call, out, exact, f"{algorithm}, {rows} rows of {operands}, bias of {bias_dtype}")
+            for algorithm in (*GATHER, "auto"):
+                hopper = rows % 128 == 0 and hopper_takes(algorithm, operands, rows, n, k, lines=lines)
+                if algorithm == "copy_engine" and not hopper:
+                    continue
+                call = partial(kernels.all_gather_gemm, parts[world.pe], b, out, algorithm=algorithm, bias=bias)
+                expect(call, out, exact, f"{algorithm}, {rows} rows of {operands}, bias of {bias_dtype}")
 
 
 @check
 def sums_with_bias_and_residual(world: World) -> None:
     n_pes = world.n_pes
-    for rows, n, k, operands, dtype in CASES:
+    for rows, n, k, operands, dtype, lines in CASES:
         m = rows * n_pes
-        pairs = [
-            (matrix(m, k, 2 * pe, operands, world), matrix(k, n, 2 * pe + 1, operands, world)) for pe in range(n_pes)
-        ]
+        pairs = [(matrix(m, k, 2 * i, operands, world), matrix(k, n, 2 * i + 1, operands, world)) for i in range(n_pes)]
         total = torch.stack([a.double() @ b.double() for a, b in pairs]).sum(0)
         a, plain = pairs[world.pe]
+        b = by_columns(plain) if lines else plain
         mine = slice(rows * world.pe, rows * (world.pe + 1))
         part = torch.empty(rows, n, dtype=dtype, device=world.device)
         whole = triton_dist.empty(m, n, dtype=dtype)
         bias = fractions(n, seed=5, dtype=torch.float32, world=world)
         residual = fractions(m, n, seed=6, dtype=dtype, world=world)
-        for b in (plain, by_columns(plain)):
-            for algorithm in (*REDUCE, "auto"):
-                lines = b.stride(1) != 1
-                if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
-                    continue
-                if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):
-                    continue
-                for options in ({"bias": bias}, {"residual": residual}, {"bias": bias.to(dtype), "residual": residual}):
-                    exact = total + sum(tensor.double() for tensor in options.values())
-                    what = f"{algorithm}, {rows} rows of {operands}, {' and '.join(options)}"
-                    own = {name: value[mine] if name == "residual" else value for name, value in options.items()}
-                    scatter = partial(kernels.gemm_reduce_scatter, a, b, part, algorithm=algorithm, **own)
-                    expect(scatter, part, exact[mine], what)
-                    reduce = partial(kernels.gemm_all_reduce, a, b, whole, algorithm=algorithm, **options)
-                    expect(reduce, whole, exact, what)
+        for algorithm in (*REDUCE, "auto"):
+            if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
+                continue
+            if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):
+                continue
+            for options in ({"bias": bias}, {"residual": residual}, {"bias": bias.to(dtype), "residual": residual}):
+                exact = total + sum(tensor.double() for tensor in options.values())
+                what = f"{algorithm}, {rows} rows of {operands}, {' and '.join(options)}"
+                own = {name: value[mine] if name == "residual" else value for name, value in options.items()}
+                scatter = partial(kernels.gemm_reduce_scatter, a, b, part, algorithm=algorithm, **own)
+                expect(scatter, part, exact[mine], what)
+                reduce = partial(kernels.gemm_all_reduce, a, b, whole, algorithm=algorithm, **options)
+                expect(reduce, whole, exact, what)
         triton_dist.free(whole)
 
 
@@ -171,68 +166,78 @@ def expect_close(call: Callable[[], torch.Tensor], out: torch.Tensor, exact: tor
 
 ACTIVATED = (  # as CASES, with even columns, and tiles of all sizes
     (
-        (256, 1168, 512, torch.bfloat16, torch.bfloat16),
-        (13, 642, 333, torch.float16, torch.float16),
-        (2048, 2048, 336, torch.bfloat16, torch.bfloat16),
-        (16, 2048, 512, torch.bfloat16, torch.bfloat16),
-        (256, 1184, 512, E4M3, torch.bfloat16),
+        (256, 1168, 512, torch.bfloat16, torch.bfloat16, False),
+        (13, 642, 333, torch.float16, torch.float16, False),
+        (2048, 2048, 336, torch.bfloat16, torch.bfloat16, True),
+        (16, 2048, 512, torch.float16, torch.float16, True),
+        (256, 1184, 512, E4M3, torch.bfloat16, True),
     )
     if GPU
-    else ((5, 38, 19, torch.bfloat16, torch.bfloat16),)
+    else ((5, 38, 19, torch.bfloat16, torch.bfloat16, False),)
 )
 
 
-@check
-def gemms_with_activations(world: World) -> None:
-    for rows, n, k, operands, dtype in ACTIVATED:
-        parts = [matrix(k, n, 2 + pe, operands, world) for pe in range(world.n_pes)]
+def activated(world: World, activation: str, cases: Sequence[Any]) -> None:
+    """GEMMs that are not summed over PEs, by all algorithms, with a bias and an activation."""
+    reference = REFERENCES[activation]
+    for rows, n, k, operands, dtype, lines in cases:
         a = matrix(rows, k, 1, operands, world)
-        bias = fractions(n, seed=3, dtype=torch.float32, world=world)
-        sums = [a.double() @ b.double() + bias.double() for b in parts]
-        for activation, reference in REFERENCES.items():
-            exact, options = torch.cat([reference(x) for x in sums], 1), {"activation": activation, "bias": bias}
-            out = triton_dist.empty(*exact.shape, dtype=dtype)
-            local = torch.empty(rows * world.n_pes, exact.shape[1] // world.n_pes, dtype=dtype, device=world.device)
-            own = reference(sums[world.pe]).repeat(world.n_pes, 1)
-            for b in (parts[world.pe], by_columns(parts[world.pe])):
-                lines = b.stride(1) != 1
-                hopper = hopper_takes("copy_engine", operands, rows, local.shape[1], k, lines=lines)
-                for algorithm in (*(name for name in SCATTER if hopper or name not in HOPPER), "auto"):
-                    call = partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm, **options)
-                    expect_close(call, out, exact, f"{algorithm}, {rows} rows of {operands}, {activation}")
-                for algorithm in (
-                    "bulk_synchronous",
-                    *(("copy_engine",) if hopper and rows % 128 == 0 else ()),
-                    "auto",
-                ):
-                    call = partial(kernels.all_gather_gemm, a, b, local, algorithm=algorithm, **options)
-                    expect_close(call, local, own, f"{algorithm}, {rows} rows of {operands}, {activation}")
-            triton_dist.free(out)
+        parts = [matrix(k, n, 2 + pe, operands, world) for pe in range(world.n_pes)]
+        b = by_columns(parts[world.pe]) if lines else parts[world.pe]
+        options = {"activation": activation, "bias": fractions(n, seed=3, dtype=torch.float32, world=world)}
+        sums = [a.double() @ b.double() + options["bias"].double() for b in parts]
+        exact, own = torch.cat([reference(x) for x in sums], 1), reference(sums[world.pe]).repeat(world.n_pes, 1)
+        out = triton_dist.empty(*exact.shape, dtype=dtype)
+        local = torch.empty(own.shape, dtype=dtype, device=world.device)
+        hopper = hopper_takes("copy_engine", operands, rows, local.shape[1], k, lines=lines)
+        for algorithm in (*(name for name in SCATTER if hopper or name not in HOPPER), "auto"):
+            call = partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm, **options)
+            expect_close(call, out, exact, f"{algorithm}, {rows} rows of {operands}, {activation}")
+        for algorithm in ("bulk_synchronous", *(("copy_engine",) if hopper and rows % 128 == 0 else ()), "auto"):
+            call = partial(kernels.all_gather_gemm, a, b, local, algorithm=algorithm, **options)
+            expect_close(call, local, own, f"{algorithm}, {rows} rows of {operands}, {activation}")
+        triton_dist.free(out)
+
+
+@check
+def gemms_with_swiglu(world: World) -> None:
+    activated(world, "swiglu", ACTIVATED)
+
+
+@check
+def gemms_with_gelu(world: World) -> None:
+    activated(world, "gelu", ACTIVATED[:2])
+    activated(world, "gelu_tanh", ACTIVATED[-1:])
+
+
+@check
+def gemms_with_silu(world: World) -> None:
+    activated(world, "silu", ACTIVATED[2:4])
 
 
 @check
 def sums_with_activations(world: World) -> None:
     n_pes = world.n_pes
-    for rows, n, k, operands, dtype in ACTIVATED:
+    for rows, n, k, operands, dtype, lines in ACTIVATED:
         m = rows * n_pes
         pairs = [(matrix(m, k, 2 * i, operands, world), matrix(k, n, 2 * i + 1, operands, world)) for i in range(n_pes)]
         total = torch.stack([a.double() @ b.double() for a, b in pairs]).sum(0)
         a, plain = pairs[world.pe]
+        b = by_columns(plain) if lines else plain
         mine = slice(rows * world.pe, rows * (world.pe + 1))
         part, whole = torch.empty(rows, n, dtype=dtype, device=world.device), triton_dist.empty(m, n, dtype=dtype)
         residual = fractions(m, n, seed=6, dtype=dtype, world=world)
-        for b in (plain, by_columns(plain)):
-            hopper = hopper_takes("ring", operands, rows, n, k, lines=b.stride(1) != 1)
-            for algorithm in (*REDUCE, "auto"):
-                small = operands != E4M3 and fits_small_m(m, n_pes)
-                if (algorithm == "ring" and not hopper) or (algorithm == "fused" and not small):
-                    continue
-                for activation in ("gelu", "gelu_tanh", "silu"):
-                    exact = REFERENCES[activation](total) + residual.double()
-                    what = f"{algorithm}, {rows} rows of {operands}, {activation}"
-                    options = {"algorithm": algorithm, "activation": activation}
-                    scatter = partial(kernels.gemm_reduce_scatter, a, b, part, residual=residual[mine], **options)
-                    expect_close(scatter, part, exact[mine], what)
-                    reduce = partial(kernels.gemm_all_reduce, a, b, whole, residual=residual, **options)
-                    expect_close(reduce, whole, exact, what)
+        activation = "gelu" if lines else "silu"
+        exact = REFERENCES[activation](total) + residual.double()
+        for algorithm in (*REDUCE, "auto"):
+            if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
+                continue
+            if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):
+                continue
+            what = f"{algorithm}, {rows} rows of {operands}, {activation}"
+            options = {"algorithm": algorithm, "activation": activation}
+            scatter = partial(kernels.gemm_reduce_scatter, a, b, part, residual=residual[mine], **options)
+            expect_close(scatter, part, exact[mine], what)
+            reduce = partial(kernels.gemm_all_reduce, a, b, whole, residual=residual, **options)
+            expect_close(reduce, whole, exact, what)
         triton_dist.free(whole)

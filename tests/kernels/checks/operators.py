@@ -48,17 +48,18 @@ def each_pes(of: Callable[[int], torch.Tensor], world: Any) -> list[torch.Tensor
 def sample_arguments(world: Any) -> dict[str, tuple[Any, ...]]:
     n = world.n_pes
     a, b, where = whole(2 * n, 3, 4), whole(5, 4, seed=1).t(), (n, "")
+    options = "auto", None, None, None, 0, None, leaf(whole(5, seed=2))  # the last is a bias
     return {
         "all_gather": (leaf(a), 1, *where),
         "reduce_scatter": (leaf(a), "sum", 0, *where),
         "all_reduce": (leaf(a), "sum", *where),
         "all_to_all": (leaf(a), *where),
-        "all_gather_gemm": (leaf(a), leaf(b), 1, *where),
-        "all_gather_gemm_gathered": (leaf(a), leaf(b), 0, *where),
-        "gemm_reduce_scatter": (leaf(a), leaf(b), "sum", 0, *where),
-        "gemm_all_reduce": (leaf(a), leaf(b), "sum", *where),
+        "all_gather_gemm": (leaf(a), leaf(b), 1, *where, *options),
+        "all_gather_gemm_gathered": (leaf(a), leaf(b), 0, *where, *options),
+        "gemm_reduce_scatter": (leaf(a), leaf(b), "sum", 0, *where, *options, leaf(whole(2, 3, 5))),
+        "gemm_all_reduce": (leaf(a), leaf(b), "sum", *where, True, *options, leaf(whole(2 * n, 3, 5))),
         "replicated_gemm": (leaf(a), leaf(b), *where),
-        "gemm_all_scatter": (leaf(a), leaf(b), *where),
+        "gemm_all_scatter": (leaf(a), leaf(b), *where, *options),
         **{name: (whole(n, 8), None, None, None, "rms", None, 1e-6, "token", *where) for name in NORMS},
         "flash_decode": (
             *(whole(2, n, 16), whole(2, 3, 1, 16, seed=1), whole(2, 3, 1, 16, seed=2)),
@@ -296,12 +297,13 @@ def check_compile(world: Any) -> None:
 
     def by_operators(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
         hidden = torch.tanh(functional.all_gather_gemm(x, up.t(), 1))
-        y = functional.gemm_reduce_scatter(hidden, down.t(), scatter_dim=1)
+        y = functional.gemm_reduce_scatter(hidden, down.t(), scatter_dim=1, residual=x)
         return y + functional.reduce_scatter(functional.all_gather(y, 1), scatter_dim=1) / n
 
     def by_functions(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
-        hidden = torch.tanh(kernels.all_gather_gemm(x.flatten(0, 1), up.t()))
-        y = kernels.gemm_all_reduce(hidden, down.t()) + functional.all_reduce(functional.all_to_all(hidden)).sum()
+        hidden = torch.tanh(kernels.all_gather_gemm(x.flatten(0, 1), up.t(), bias=up[:, 0].contiguous()))
+        y = kernels.gemm_all_reduce(hidden, down.t(), bias=down[:, 1].contiguous())
+        y = y + functional.all_reduce(functional.all_to_all(hidden)).sum()
         return y
 
     for function in (by_operators, by_functions):
