@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon._runtime import GluonJITFunction
 
 from triton_dist.compiler import hooks
 from triton_dist.kernels.gemm import copy_engine, portable
-from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.config import LARGE, choose
 from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
@@ -88,10 +89,28 @@ def launch_all(pe: int, epilogue: Epilogue) -> None:
     gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, fp8_a, c), fp8_a, fp8_b, c, c, torch.ones(1), epilogue)
 
 
+def launch_folded(pe: int, epilogue: Epilogue) -> None:
+    """The kernels that are not for sums over PEs, with two columns of B for one of C."""
+    comm: Any = SimpleNamespace(n_pes=4, my_rank=pe, peer=lambda tensor, rank: tensor, zeros=torch.zeros)
+    for rows in (8192, 64, 16):  # tiles of all widths
+        a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((rows, 512), (512, 1280), (rows, 640)))
+        local_gemm.run(local_gemm.make_plan(comm, a, c, 0, 2), a, b, c, None, epilogue)
+        gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c, 0, 2), a, b, c, None, epilogue)
+        programs = gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16, 0, 2)
+        gemm_all_scatter_comm_programs.run(programs, 16, a, b, c, None, epilogue)
+        chunked = copy_engine._make_plan(comm, a, c, 132, 2)
+        gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, a, b, c, None, epilogue)
+    config = choose(a, c, 132, each=2048, fold=2)
+    a, c = torch.zeros(8192, 512, dtype=torch.bfloat16), torch.zeros(8192, 640, dtype=torch.bfloat16)
+    plan = all_gather_gemm.make_plan(comm, a[:2048], c, config)
+    all_gather_gemm.run(plan, a[:2048], a, b, c, None, epilogue)
+
+
 if __name__ == "__main__":
     replace_the_gpu()
     bias, residual = torch.zeros(1280, dtype=torch.bfloat16), torch.zeros(8192, 1280)
     for pe in range(3):
         launch_all(pe, EMPTY)
-    launch_all(1, Epilogue(bias, columns=1280))
-    launch_all(1, Epilogue(bias.float(), residual, 8192, 1280))
+    launch_all(1, Epilogue(bias=bias, columns=1280))
+    launch_all(1, Epilogue(tl.constexpr("silu"), bias.float(), residual, 8192, 1280))
+    launch_folded(1, Epilogue(tl.constexpr("swiglu"), bias, columns=1280))

@@ -174,7 +174,8 @@ def check_functional_forms_with_other_dimensions(world: Any) -> None:
         functional.all_gather_gemm(a[:, mine], b, 1, bias=bias)[:, mine],
         a[:, mine] @ b + bias,
     )
-    with raises(ValueError, r"gemm_all_reduce: residual must be of the result's shape \(2, 9, 5\), got \(9, 2, 5\)"):
+    rows = 3 * n_pes
+    with raises(ValueError, rf"residual must be of the result's shape \(2, {rows}, 5\), got \({rows}, 2, 5\)"):
         functional.gemm_all_reduce(a, b, residual=residual.transpose(0, 1))
 
 
