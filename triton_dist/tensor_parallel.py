@@ -187,11 +187,12 @@ class _RowwiseLinear(_Parallel, nn.Linear):
             output = functional.gemm_all_reduce(local, weight, "sum", group, reduce_grad=False, bias=bias)
             return self._finish(output, Replicate())
         output = local @ weight
-        if self.bias is None:
+        shared = cast("torch.Tensor | None", self.bias)
+        if shared is None:
             return self._finish(output, Partial())
         whole = DTensor.from_local(output, self.parallel_mesh, [Partial()], run_check=False)
         whole = whole.redistribute(self.parallel_mesh, [self.parallel_output])
-        biased = cast("DTensor", whole + _cast(self.bias))
+        biased = cast("DTensor", whole + _cast(shared))
         return biased.to_local() if self.returns_local else biased
 
     def _whole_bias(self, gradients: Placement) -> torch.Tensor | None:

@@ -134,7 +134,7 @@ def _columns(function: str, b: torch.Tensor, options: Sequence[Any], *, reduces:
     """Columns of a result."""
     activation = _options(*options).get("activation")
     check_activation(function, activation, b.shape[1], reduces=reduces)
-    return b.shape[1] // fold_of(activation)
+    return b.shape[1] // int(fold_of(activation))
 
 
 # ---- all-gather and GEMM

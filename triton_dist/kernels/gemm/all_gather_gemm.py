@@ -37,12 +37,13 @@ def all_gather_gemm(call: Call) -> Computation:
     comm, a, b = call.comm, call.a, call.b
     c = call.result((a.shape[0] * comm.n_pes, call.columns), symmetric=False)
     scale, epilogue = call.scale(), call.epilogue(c, reduces=False)
+    whole = None if isinstance(scale, BlockScales) else scale
     return Computation(
         c,
         c,
         {
             "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, epilogue, call.sm_margin),
-            "copy_engine": partial(_copy_engine, comm, a, b, c, scale, epilogue, call.sm_margin)
+            "copy_engine": partial(_copy_engine, comm, a, b, c, whole, epilogue, call.sm_margin)
             if _copy_engine_fits(comm, a, b, c, scale, epilogue, call.sm_margin)
             else _NEEDS,
         },
@@ -109,7 +110,7 @@ def _copy_engine(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: Scale,
+    scale: torch.Tensor | None,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> Launch | None:

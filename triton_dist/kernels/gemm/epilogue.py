@@ -51,7 +51,7 @@ class Epilogue(NamedTuple):
     @property
     def fold(self) -> int:
         """How many columns of sums make one of C."""
-        return fold_of(None if self.activation is None else self.activation.value)
+        return int(fold_of(None if self.activation is None else self.activation.value))
 
     @property
     def kind(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import torch
 from triton_dist.kernels.collectives.all_reduce import all_reduce
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.fp8 import Scale
+from triton_dist.kernels.gemm.fp8 import BlockScales, Scale
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
@@ -34,6 +34,7 @@ def gemm_all_reduce(call: Call) -> Computation:
     comm, a, b = call.comm, call.a, call.b
     c = call.result((a.shape[0], b.shape[1]), symmetric=True)
     scale, epilogue = call.scale(), call.epilogue(c, reduces=True)
+    whole = None if isinstance(scale, BlockScales) else scale
     return Computation(
         c,
         c,
@@ -42,7 +43,7 @@ def gemm_all_reduce(call: Call) -> Computation:
             "fused": needs_of_fused(comm, a, c)
             or partial(small_m_gemm, comm, a, b, c, to_all=True, epilogue=epilogue, sm_margin=call.sm_margin),
             "ring": needs_of_ring(comm, a, b, c, scale)
-            or partial(_ring, comm, a, b, c, scale, epilogue, call.sm_margin),
+            or partial(_ring, comm, a, b, c, whole, epilogue, call.sm_margin),
         },
     )
 
@@ -68,7 +69,7 @@ def _ring(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: Scale,
+    scale: torch.Tensor | None,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> Launch | None:

@@ -6,6 +6,7 @@ Triton", 2025), with the copy engine as one more consumer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -168,8 +169,8 @@ def _fused_producer_consumer(
     sm_margin: int,
 ) -> Launch | None:
     grid = portable.programs(sm_margin)
-    on_hopper = not isinstance(scale, BlockScales) and _hopper_fits(comm, a, b, c)
-    if on_hopper and (b.stride(1) == 1 or a.dtype in FP8):
+    by_rows = b.stride(1) == 1 or a.dtype in FP8
+    if not isinstance(scale, BlockScales) and by_rows and _hopper_fits(comm, a, b, c):
         from triton_dist.kernels.gemm.hopper import gemm_all_scatter_comm_programs as hopper
 
         comm_programs = min(_comm_programs(comm, a, c), grid // 2)
@@ -196,7 +197,7 @@ def _warp_specialized(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: Scale,
+    scale: torch.Tensor | None,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> Launch | None:
@@ -208,7 +209,7 @@ def _warp_specialized(
     return hopper.run(plan, a, b, c, scale, epilogue)
 
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[..., object]] = {
     "bulk_synchronous": _bulk_synchronous,
     "producer_consumer": _producer_consumer,
     "copy_engine": send_by_copy_engine,

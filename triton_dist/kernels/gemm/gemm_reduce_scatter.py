@@ -10,7 +10,7 @@ from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.arguments import check_rows
 from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.fp8 import Scale
+from triton_dist.kernels.gemm.fp8 import BlockScales, Scale
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
@@ -38,6 +38,7 @@ def gemm_reduce_scatter(call: Call) -> Computation:
     rows = check_rows(comm, call.function, "a", a.shape[0])
     c = call.result((rows, b.shape[1]), symmetric=False)
     scale, epilogue = call.scale(), call.epilogue(c, reduces=True)
+    whole = None if isinstance(scale, BlockScales) else scale
     return Computation(
         c,
         c,
@@ -46,7 +47,7 @@ def gemm_reduce_scatter(call: Call) -> Computation:
             "fused": needs_of_fused(comm, a, c)
             or partial(small_m_gemm, comm, a, b, c, to_all=False, epilogue=epilogue, sm_margin=call.sm_margin),
             "ring": needs_of_ring(comm, a, b, c, scale)
-            or partial(_ring, comm, a, b, c, scale, epilogue, call.sm_margin),
+            or partial(_ring, comm, a, b, c, whole, epilogue, call.sm_margin),
         },
     )
 
@@ -72,7 +73,7 @@ def _ring(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: Scale,
+    scale: torch.Tensor | None,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> Launch | None:

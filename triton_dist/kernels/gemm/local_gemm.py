@@ -69,7 +69,7 @@ def _hopper(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
-    scale: Scale,
+    scale: torch.Tensor | None,
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:

@@ -133,7 +133,7 @@ class Call(NamedTuple):
     @property
     def columns(self) -> int:
         """Columns of C that this PE computes of ``b``."""
-        return self.b.shape[1] // fold_of(self.activation)
+        return self.b.shape[1] // int(fold_of(self.activation))
 
     def epilogue(self, c: torch.Tensor, *, reduces: bool) -> Epilogue:
         """What is done with the sums of ``c``, which are sums over PEs if it ``reduces``."""
@@ -200,7 +200,7 @@ def fused_gemm(
                 check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
                 check_sm_margin(name, sm_margin)
                 check_activation(name, activation, b.shape[1], reduces=reduces)
-                compared = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
+                compared: tuple[Any, ...] = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
                 compared += ("scales of blocks",) if are_of_blocks(a, b, scale_a, scale_b) else ()
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)

@@ -6,6 +6,8 @@ products by scales of blocks. Then comes the epilogue.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -203,7 +205,7 @@ def blocks(dtype: torch.dtype, fold: int = 1) -> dict[str, int]:
 
 def _given(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: Scale, fold: int
-) -> tuple[list[torch.Tensor], tuple[int, ...], dict[str, int | bool]]:
+) -> tuple[list[Any], tuple[int, ...], dict[str, Any]]:
     """A kernel's first arguments, the sizes, and what is known when it is compiled."""
     if triton_dist.kind() == "cpu" and a.dtype in FP8:
         # Triton's interpreter takes e4m3's NaN for a number, and loses the smallest of e5m2.
