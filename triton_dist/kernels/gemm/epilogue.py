@@ -79,8 +79,8 @@ def fold_of(activation):
 def finish(sums, epilogue, rows, columns):
     """The float32 ``sums`` of a tile after the epilogue.
 
-    ``rows`` and ``columns`` are where the tile lies in A · B. They may lie behind its end. (Gluon's kernels are
-    compiled from this source, too, so it calls no function of ours.)
+    ``rows`` are those of the residual, and ``columns`` those of A · B. They may lie behind the end. (Gluon's kernels
+    are compiled from this source, too, so it calls no function of ours.)
     """
     if epilogue.bias is not None:
         bias = tl.load(epilogue.bias + columns, mask=columns < epilogue.columns, other=0.0)
@@ -95,7 +95,7 @@ def finish(sums, epilogue, rows, columns):
         gate, up = tl.split(sums.reshape([sums.shape[0], sums.shape[1] // 2, 2]))
         sums = gate / (1.0 + tl.exp(-gate)) * up
     if epilogue.residual is not None:
-        places = (rows % epilogue.rows).to(tl.int64)[:, None] * epilogue.columns + columns[None, :]
-        there = (columns < epilogue.columns)[None, :]
+        places = rows.to(tl.int64)[:, None] * epilogue.columns + columns[None, :]
+        there = (rows < epilogue.rows)[:, None] & (columns < epilogue.columns)[None, :]
         sums += tl.load(epilogue.residual + places, mask=there, other=0.0).to(tl.float32)
     return sums

@@ -37,7 +37,8 @@ def _reduce_products(
         sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for rank in tl.static_range(N_PES):
             sums += tl.load(at_rank(product, rank, MEMBERS) + places, mask=exist, other=0.0).to(tl.float32)
-        finished = finish(sums, epilogue, rows, columns).to(c.dtype.element_ty)
+        of_residual = tl.where(own < each, rows if TO_ALL else own, M)  # M: not of this PE
+        finished = finish(sums, epilogue, of_residual, columns).to(c.dtype.element_ty)
         if TO_ALL:
             for i in tl.static_range(N_PES):
                 tl.store(at_rank(c, (me + i) % N_PES, MEMBERS) + places, finished, mask=exist)

@@ -115,7 +115,8 @@ def _exchange(
     received = receive(here, slot, MEMBERS, DTYPE, trace, tile)
     if epilogue.bias is not None or epilogue.residual is not None or epilogue.activation is not None:
         sums = tl.sum(tl.where(exist, elements_of(received, DTYPE), 0.0), axis=0).reshape([ROWS // PES, COLUMNS])
-        rows = my_rank(MEMBERS) * each + tl.arange(0, ROWS // PES)
+        own = tl.arange(0, ROWS // PES)
+        rows = tl.where(own < each, (my_rank(MEMBERS) * each if TO_ALL else 0) + own, M)  # M: not of this PE
         sums = finish(sums, epilogue, rows, column + tl.arange(0, COLUMNS))
         summed = words_of(sums.reshape([1, ROWS // PES * COLUMNS]), DTYPE)
     else:

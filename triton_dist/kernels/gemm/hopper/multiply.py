@@ -143,6 +143,8 @@ def finish_unit(GROUP: gl.constexpr, sums, epilogue, work, unit, CONFIG: gl.cons
     row, column = sums_origin(*tile_of(work, unit), GROUP, CONFIG)
     rows = row + gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT))
     columns = column + gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT))
+    if epilogue.residual is not None:  # of all rows of C, or of those of the PE whose tile this is
+        rows = rows % epilogue.rows
     return _finish(sums, epilogue, rows, columns)
 
 
