@@ -35,12 +35,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from memory import programs, read_all
 from texts import all_gather_texts
 
 import triton_dist
 from triton_dist import World
 
-__all__ = ["Bench", "Entry", "Timing", "session"]
+__all__ = ["Bench", "Entry", "Timing", "compiled", "session"]
 
 WARM_UP_SECONDS = 0.15
 ROUNDS = 9
@@ -207,13 +208,27 @@ class Bench:
         self.say(f"copy engine: {rate / 1e9:.1f} GB/s")
         return rate
 
+    def memory_rate(self, nbytes: int = 1 << 30) -> float:
+        """Bytes per second that a kernel moves from and to this GPU's memory, on the slowest PE. *Collective.*
+
+        A copy of n bytes moves 2n. A kernel that only reads moves more a second, as memory does not turn from reading
+        to writing; the faster of the two counts.
+        """
+        source = torch.zeros(nbytes // 4, dtype=torch.int32, device=self.world.device)
+        largest = torch.empty(programs(), dtype=torch.int32, device=self.world.device)
+        target = torch.empty_like(source[: nbytes // 8])
+        copied = self.time_alone(lambda: target.copy_(source[: target.numel()]))
+        read = self.time_alone(lambda: read_all(source, largest))
+        self.say(f"memory: {nbytes / copied / 1e9:.0f} GB/s copied, both ways; {nbytes / read / 1e9:.0f} GB/s read")
+        return nbytes / min(copied, read)
+
     def agree(self, problem: str) -> str:
         """The first PE's problem, if any PE has one. *Collective.*"""
         problems = all_gather_texts(problem, self.world.device)
         return next((f"{text} (PE {pe})" for pe, text in enumerate(problems) if text), "")
 
     def say(self, text: str) -> None:
-        """Print on PE 0, beside the progress bar."""
+        """Print on PE 0, above the progress bar if there is one."""
         if self._progress is not None:
             self._progress.write(text)
 
@@ -326,6 +341,16 @@ def _capture(step: Side, sets: int, calls: int) -> tuple[torch.cuda.CUDAGraph, l
     return graph, results[:sets]
 
 
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
+    """``function``, to be compiled by torch for the shapes of one comparison.
+
+    What torch has compiled before is forgotten. Else torch runs a function that has been compiled for eight shapes
+    eagerly for all others, also through a new ``torch.compile``; a peer would then be timed that nobody uses.
+    """
+    torch._dynamo.reset()
+    return torch.compile(function, dynamic=False, fullgraph=True, **options)
+
+
 def machine(world: World) -> dict[str, Any]:
     """What figures depend on."""
     import triton
@@ -345,6 +370,8 @@ def machine(world: World) -> dict[str, Any]:
 
 
 def _progress(name: str, total: int | None) -> Any:
+    if not sys.stderr.isatty():  # a bar would fill a log with its states
+        return _Plain()
     try:
         from tqdm import tqdm
     except ImportError:
@@ -353,7 +380,7 @@ def _progress(name: str, total: int | None) -> Any:
 
 
 class _Plain:
-    """A progress bar's place where tqdm is not installed."""
+    """A progress bar's place where tqdm is not installed or nobody watches: plain lines."""
 
     def update(self) -> None: ...
 

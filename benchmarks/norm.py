@@ -13,11 +13,9 @@ import importlib
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-
 import torch
 import torch.distributed as dist
-from harness import Bench, session
+from harness import Bench, compiled, session
 
 import triton_dist
 from triton_dist import World, kernels
@@ -86,7 +84,7 @@ def add_norm(
 
 def peers(rows: Rows) -> tuple[dict[str, Step], Callable[[], None]]:
     """NCCL's all-reduce, and what follows as one local kernel; and what restores the tensors that they work on."""
-    compiled: Any = torch.compile(add_norm, dynamic=False)
+    one_kernel = compiled(add_norm)
     names = ("torch.compile", "FlashInfer")
     places = {name: [(x.clone(), r.clone()) for x, r in zip(rows.x, rows.residual, strict=True)] for name in names}
 
@@ -99,7 +97,7 @@ def peers(rows: Rows) -> tuple[dict[str, Step], Callable[[], None]]:
     def nccl(i: int) -> torch.Tensor:
         total, residual = places["torch.compile"][i]
         dist.all_reduce(total)
-        result: torch.Tensor = compiled(total, residual, rows.weight, rows.quantize)[0]
+        result: torch.Tensor = one_kernel(total, residual, rows.weight, rows.quantize)[0]
         return result
 
     sides: dict[str, Step] = {"NCCL + torch.compile": nccl}

@@ -114,3 +114,41 @@ def test_traces_are_drawn(trace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path
     picture({"ours": kernels_of(trace), "none": []}, tmp_path / "layer.svg")
     text = (tmp_path / "layer.svg").read_text()
     assert "ours, stream 7" in text and "ours, stream 9" in text and "GEMM" in text
+
+
+def test_what_is_compiled_for_a_comparison_is_compiled_whatever_was_compiled_before(harness: object) -> None:
+    import torch
+
+    made: list[object] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        made.append(inputs)
+        return graph.forward
+
+    for size in range(2, 22):  # more than torch's limit for one function
+        function = harness.compiled(torch.nn.functional.softplus, backend=backend)  # type: ignore[attr-defined]
+        function(torch.zeros(size))
+    assert len(made) == 20
+
+
+def test_logs_get_plain_lines(
+    harness: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = harness._progress("a benchmark", 3)  # type: ignore[attr-defined]
+    shown.write("a comparison")
+    shown.update()
+    shown.close()
+    assert capsys.readouterr() == ("a comparison\n", "")
+
+
+def test_all_words_of_memory_are_read() -> None:
+    """In a process of its own, since the kernels of this one may be compiled."""
+    program = (
+        "import torch; from memory import read_all; x = torch.arange(10001, dtype=torch.int32);"
+        " largest = torch.zeros(2, dtype=torch.int32); read_all(x, largest); print(largest.tolist())"
+    )
+    paths = os.pathsep.join([str(BENCHMARKS), str(BENCHMARKS.parent)])
+    environment = os.environ | {"TRITON_DIST_WORLD": "cpu", "TRITON_INTERPRET": "1", "PYTHONPATH": paths}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS)
+    assert run.stdout == "[10000, 8191]\n", run.stderr
