@@ -31,7 +31,6 @@ from triton_dist.kernels.norm.arguments import (
     exchange_constants,
     new_outputs,
     row_constants,
-    row_words,
     slots_for,
 )
 from triton_dist.kernels.norm.choice import choose
@@ -43,6 +42,7 @@ from triton_dist.kernels.norm.rows import (
     exchange_end,
     exchange_next,
     load_rows,
+    load_vectors,
     normalize,
     receive_rows,
     send_rows,
@@ -74,10 +74,12 @@ def _one_shot(
         for first in range(0, group_size(MEMBERS), GROUP):
             send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
         record_event(trace, SEND, row, began)
+        old = load_rows(residual, rows, there, H, BLOCK)
+        added, factor, shifted = load_vectors(bias, weight, shift, H, BLOCK)
         total = sum_of_received(slots, number, 0, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
-        values = add(total, bias, residual, rows, there, H, DTYPE, BLOCK)
+        values = add(total, added, old, DTYPE)
         store_rows(new_residual, values, rows, there, H)
-        values = normalize(values, weight, shift, H, eps, LAYER, BLOCK)
+        values = normalize(values, factor, shifted, H, eps, LAYER)
         store_normalized(out, scales, values, rows, there, H, QUANTUM)
         number = exchange_next(slots, number, row + tl.num_programs(0) < M)
     exchange_end(slots, number)
@@ -98,9 +100,11 @@ def _two_shot(
             values = load_rows(x, rows, (ranks < group_size(MEMBERS)) & (rows < M), H, BLOCK)
             send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
         record_event(trace, SEND, row, began)
-        total = sum_of_received(slots, number, 0, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
         mine = my_rank(MEMBERS) * each + row + tl.arange(0, 1)
-        total = add(total, bias, residual, mine, mine < M, H, DTYPE, BLOCK)
+        old = load_rows(residual, mine, mine < M, H, BLOCK)
+        added, factor, shifted = load_vectors(bias, weight, shift, H, BLOCK)
+        total = sum_of_received(slots, number, 0, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        total = add(total, added, old, DTYPE)
         began = clock(trace)
         for first in range(0, group_size(MEMBERS), GROUP):
             send_rows(slots, number, 1, first, total, DTYPE, GROUP, MEMBERS)
@@ -111,7 +115,7 @@ def _two_shot(
             there = (ranks < group_size(MEMBERS)) & (rows < M)
             values = receive_rows(slots, number, 1, first, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
             store_rows(new_residual, values, rows, there, H)
-            values = normalize(values, weight, shift, H, eps, LAYER, BLOCK)
+            values = normalize(values, factor, shifted, H, eps, LAYER)
             store_normalized(out, scales, values, rows, there, H, QUANTUM)
         number = exchange_next(slots, number, row + tl.num_programs(0) < each)
     exchange_end(slots, number)
@@ -151,7 +155,7 @@ def all_reduce_norm(
 
 def one_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
     constants = row_constants(x, norm)
-    slots, programs = slots_for(comm, "all_reduce_norm, one_shot", 1, row_words(x))
+    slots, programs = slots_for(comm, "all_reduce_norm, one_shot", 1, x)
     grid = min(x.shape[0], programs)
     _one_shot[(grid,)](
         x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales, slots,
@@ -162,7 +166,7 @@ def one_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Non
 
 def two_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
     constants = row_constants(x, norm)
-    slots, programs = slots_for(comm, "all_reduce_norm, two_shot", 2, row_words(x))
+    slots, programs = slots_for(comm, "all_reduce_norm, two_shot", 2, x)
     each = triton.cdiv(x.shape[0], comm.n_pes)
     grid = min(each, programs)
     _two_shot[(grid,)](

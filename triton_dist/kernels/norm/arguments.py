@@ -27,6 +27,7 @@ __all__ = [
     "exchange_constants",
     "fits",
     "new_outputs",
+    "programs_for",
     "row_constants",
     "row_words",
     "slots_for",
@@ -39,7 +40,8 @@ _TRITON_TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.f
 _QUANTA = {None: 0, "token": 0, "block": 128}
 _MAX_COLUMNS = 65536
 LONGEST = 16384
-_PROGRAMS = 64
+_FEWEST_PROGRAMS = 64
+_SLOT_BYTES = (48 << 20) + (64 << 10)  # of an operation: 64 programs of 8 PEs that send rows of 16 KiB twice
 _WORDS_IN_REGISTERS = 32768  # of a program's rows: 64 registers of each of 512 threads
 
 
@@ -177,15 +179,27 @@ def fits(columns: int) -> bool:
     return columns <= LONGEST
 
 
-def slots_for(comm: Communicator, operation: str, messages: int, words: int) -> tuple[torch.Tensor, int]:
-    """The slots of an operation whose rounds have so many messages of ``words`` words, and how many programs have some.
+def slots_for(comm: Communicator, operation: str, messages: int, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """The slots of an operation whose rounds have so many messages of a row of ``x``, and how many programs have some.
     *Collective* the first time.
 
     Each operation has its own: a program clears, of the round before, the slots that it uses itself.
     """
+    words = row_words(x)
     size = HEADER.value + messages * SLOTS.value * comm.n_pes * words
-    programs = _PROGRAMS if triton_dist.kind() == "gpu" else 4
+    programs = 4
+    if triton_dist.kind() == "gpu":
+        programs = programs_for(cut_for(x.shape[1], x.element_size(), comm.n_pes, gpu=True), 4 * size)
     return symmetric_workspace(comm, f"{operation}, {words} words", programs * size), programs
+
+
+def programs_for(cut: Cut, nbytes: int) -> int:
+    """How many programs exchange rows at a time, each with so many bytes of slots.
+
+    One of up to 8 warps leaves room for a second one on its SM, which works while the first one waits. The number does
+    not depend on the GPU, since it must be the same on all PEs.
+    """
+    return max(_FEWEST_PROGRAMS, min(128 * (2 if cut.warps <= 8 else 1), _SLOT_BYTES // nbytes))
 
 
 def row_constants(x: torch.Tensor, norm: Norm) -> dict[str, Any]:

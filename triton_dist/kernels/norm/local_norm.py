@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.norm.arguments import Norm, Normed, row_constants
-from triton_dist.kernels.norm.rows import add, load_rows, normalize, store_normalized, store_rows
+from triton_dist.kernels.norm.rows import add, load_rows, load_vectors, normalize, store_normalized, store_rows
 
 __all__ = ["local_norm"]
 
@@ -21,9 +21,12 @@ def _local_norm(
 ):  # fmt: skip
     rows = tl.program_id(0) + tl.arange(0, 1)
     there = rows < M
-    values = add(load_rows(x, rows, there, H, BLOCK), bias, residual, rows, there, H, DTYPE, BLOCK)
+    total = load_rows(x, rows, there, H, BLOCK)
+    old = load_rows(residual, rows, there, H, BLOCK)
+    bias, weight, shift = load_vectors(bias, weight, shift, H, BLOCK)
+    values = add(total, bias, old, DTYPE)
     store_rows(new_residual, values, rows, there, H)
-    store_normalized(out, scales, normalize(values, weight, shift, H, eps, LAYER, BLOCK), rows, there, H, QUANTUM)
+    store_normalized(out, scales, normalize(values, weight, shift, H, eps, LAYER), rows, there, H, QUANTUM)
 
 
 def local_norm(x: torch.Tensor, norm: Norm, to: Normed) -> None:

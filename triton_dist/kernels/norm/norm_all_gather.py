@@ -25,7 +25,6 @@ from triton_dist.kernels.norm.arguments import (
     exchange_constants,
     new_outputs,
     row_constants,
-    row_words,
     slots_for,
 )
 from triton_dist.kernels.norm.choice import choose
@@ -37,6 +36,7 @@ from triton_dist.kernels.norm.rows import (
     exchange_end,
     exchange_next,
     load_rows,
+    load_vectors,
     normalize,
     receive_rows,
     send_rows,
@@ -62,9 +62,11 @@ def _fused(
         began = clock(trace)
         rows = row + tl.arange(0, 1)
         there = rows < each
-        values = add(load_rows(x, rows, there, H, BLOCK), bias, residual, rows, there, H, DTYPE, BLOCK)
+        old = load_rows(residual, rows, there, H, BLOCK)
+        added, factor, shifted = load_vectors(bias, weight, shift, H, BLOCK)
+        values = add(load_rows(x, rows, there, H, BLOCK), added, old, DTYPE)
         store_rows(new_residual, values, rows, there, H)
-        values = normalize(values, weight, shift, H, eps, LAYER, BLOCK)
+        values = normalize(values, factor, shifted, H, eps, LAYER)
         for first in range(0, group_size(MEMBERS), GROUP):
             send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
         record_event(trace, SEND, row, began)
@@ -112,7 +114,7 @@ def norm_all_gather(
 
 
 def fused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
-    slots, programs = slots_for(comm, "norm_all_gather", 1, row_words(x))
+    slots, programs = slots_for(comm, "norm_all_gather", 1, x)
     constants = row_constants(x, norm)
     del constants["QUANTUM"]
     grid = min(x.shape[0], programs)

@@ -26,7 +26,6 @@ from triton_dist.kernels.norm.arguments import (
     exchange_constants,
     new_outputs,
     row_constants,
-    row_words,
     slots_for,
 )
 from triton_dist.kernels.norm.choice import choose
@@ -38,6 +37,7 @@ from triton_dist.kernels.norm.rows import (
     exchange_end,
     exchange_next,
     load_rows,
+    load_vectors,
     normalize,
     send_rows,
     store_normalized,
@@ -66,11 +66,13 @@ def _fused(
             values = load_rows(x, ranks * each + row, ranks < group_size(MEMBERS), H, BLOCK)
             send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
         record_event(trace, SEND, row, began)
-        total = sum_of_received(slots, number, 0, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
         rows = row + tl.arange(0, 1)
-        values = add(total, bias, residual, rows, rows < each, H, DTYPE, BLOCK)
+        old = load_rows(residual, rows, rows < each, H, BLOCK)
+        added, factor, shifted = load_vectors(bias, weight, shift, H, BLOCK)
+        total = sum_of_received(slots, number, 0, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        values = add(total, added, old, DTYPE)
         store_rows(new_residual, values, rows, rows < each, H)
-        values = normalize(values, weight, shift, H, eps, LAYER, BLOCK)
+        values = normalize(values, factor, shifted, H, eps, LAYER)
         store_normalized(out, scales, values, rows, rows < each, H, QUANTUM)
         number = exchange_next(slots, number, row + tl.num_programs(0) < each)
     exchange_end(slots, number)
@@ -111,7 +113,7 @@ def reduce_scatter_norm(
 
 
 def fused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
-    slots, programs = slots_for(comm, "reduce_scatter_norm", 1, row_words(x))
+    slots, programs = slots_for(comm, "reduce_scatter_norm", 1, x)
     each = to.output.shape[0]
     grid = min(each, programs)
     _fused[(grid,)](

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from triton_dist.kernels.collectives.sums import elements_of, words_of
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
-from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
+from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send, wait
 
 __all__ = [
     "HEADER",
@@ -21,6 +21,7 @@ __all__ = [
     "exchange_end",
     "exchange_next",
     "load_rows",
+    "load_vectors",
     "normalize",
     "receive_rows",
     "send_rows",
@@ -37,40 +38,58 @@ _FP8_MAX = tl.constexpr(448.0)
 _LEAST_SCALE = tl.constexpr(1.1754943508222875e-38)  # a smaller one is no normal float32
 
 
-# ---- rows in registers: [ROWS, BLOCK] float32, zero behind the last column
+# ---- rows in registers: [ROWS, BLOCK], zero behind the last column
+#
+# Kernels load all that they add and multiply with before they wait for peers or for a reduction: no load is moved there
+# by a compiler, and each would add a latency of memory behind the wait. Until they are used, elements stay in the dtype
+# of memory, which takes half the registers. Vectors are loaded for each row: kept for all rows, the compiler would keep
+# them as float32.
 
 
 @triton.jit
 def load_rows(ptr, rows, there, H, BLOCK: tl.constexpr):
-    """Rows of a contiguous matrix with ``H`` columns; zeros for those that are not ``there``."""
-    columns = tl.arange(0, BLOCK)
-    mask = there[:, None] & (columns < H)[None, :]
-    return tl.load(ptr + rows.to(tl.int64)[:, None] * H + columns[None, :], mask=mask, other=0.0).to(tl.float32)
+    """Rows of a contiguous matrix with ``H`` columns; zeros for those that are not ``there``. None without a matrix."""
+    if ptr is None:
+        return None
+    else:
+        columns = tl.arange(0, BLOCK)
+        mask = there[:, None] & (columns < H)[None, :]
+        return tl.load(ptr + rows.to(tl.int64)[:, None] * H + columns[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
-def add(total, bias, residual, rows, there, H, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
-    """The new residual: ``total`` plus what there is of bias and residual, rounded once to ``DTYPE``."""
-    columns = tl.arange(0, BLOCK)
+def load_vectors(bias, weight, shift, H, BLOCK: tl.constexpr):
+    """Vectors with ``H`` elements, each as a row that is the same for all rows, or None."""
+    row, there = tl.zeros([1], tl.int32), tl.full([1], 1, tl.int1)
+    return (
+        load_rows(bias, row, there, H, BLOCK),
+        load_rows(weight, row, there, H, BLOCK),
+        load_rows(shift, row, there, H, BLOCK),
+    )
+
+
+@triton.jit
+def add(total, bias, residual, DTYPE: tl.constexpr):
+    """The new residual: ``total`` plus what there is of bias and residual, rounded once to ``DTYPE``; float32."""
+    total = total.to(tl.float32)
     if bias is not None:
-        total += tl.load(bias + columns, mask=columns < H, other=0.0).to(tl.float32)[None, :]
+        total += bias.to(tl.float32)
     if residual is not None:
-        total += load_rows(residual, rows, there, H, BLOCK)
+        total += residual.to(tl.float32)
     return total.to(DTYPE).to(tl.float32)
 
 
 @triton.jit
-def normalize(values, weight, shift, H, eps, LAYER: tl.constexpr, BLOCK: tl.constexpr):
+def normalize(values, weight, shift, H, eps, LAYER: tl.constexpr):
     """RMSNorm, or LayerNorm, of each row, times ``weight`` and plus ``shift`` if there are any."""
-    columns = tl.arange(0, BLOCK)
-    exist = columns < H
     if LAYER:
+        exist = tl.arange(0, values.shape[1]) < H
         values = tl.where(exist[None, :], values - (tl.sum(values, axis=1) / H)[:, None], 0.0)
     values *= tl.rsqrt(tl.sum(values * values, axis=1) / H + eps)[:, None]
     if weight is not None:
-        values *= tl.load(weight + columns, mask=exist, other=0.0).to(tl.float32)[None, :]
+        values *= weight.to(tl.float32)
     if shift is not None:
-        values += tl.load(shift + columns, mask=exist, other=0.0).to(tl.float32)[None, :]
+        values += shift.to(tl.float32)
     return values
 
 
@@ -179,7 +198,7 @@ def receive_rows(
     if PIECE < WORDS:
         for piece in range(0, WORDS, PIECE):
             at = slot + starts + piece + tl.arange(0, PIECE)[None, :]
-            receive(at, slot + piece, MEMBERS, DTYPE, trace, tile)
+            wait(at, slot + piece, MEMBERS, trace, tile)
     words = receive(slot + starts + tl.arange(0, WORDS)[None, :], slot, MEMBERS, DTYPE, trace, tile)
     return elements_of(words, DTYPE)
 

@@ -23,7 +23,7 @@ from triton_dist.kernels.protocols.members import group_size, pe_of, stride_of
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["SLOTS", "clear", "order_messages", "receive", "send"]
+__all__ = ["SLOTS", "clear", "order_messages", "receive", "send", "wait"]
 
 SLOTS = tl.constexpr(3)
 """Of each kind; used round-robin."""
@@ -42,8 +42,14 @@ def send(places, words, mask, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def receive(places, first, MEMBERS: tl.constexpr, DTYPE: tl.constexpr, trace=None, tile=0):
-    """Wait for the words of a message, int32 as they were sent. The wait is recorded in ``trace``, as ``tile``.
+def _complete(words):
+    """Whether no word is zero. (Unsigned, the least one says so: an instruction a word.)"""
+    return tl.min(words.to(tl.uint32, bitcast=True).reshape([words.numel])) != 0
+
+
+@triton.jit
+def wait(places, first, MEMBERS: tl.constexpr, trace=None, tile=0):
+    """Wait for the words of a message. The wait is recorded in ``trace``, as ``tile``.
 
     Args:
         places: pointers to rows of words. Those of members are contiguous, and row i comes from member i.
@@ -52,9 +58,21 @@ def receive(places, first, MEMBERS: tl.constexpr, DTYPE: tl.constexpr, trace=Non
     N_PES: tl.constexpr = group_size(MEMBERS)
     WORDS: tl.constexpr = places.shape[1]
     began = clock(trace)
+    polls = no_polls()
+    while not _complete(tl.load(places, volatile=True)):
+        polls = poll(polls, first, dl.CMP_NE, 0, pe_of(0, MEMBERS), N_PES, WORDS, WORDS, 1, stride_of(MEMBERS))
+    record_event(trace, WAIT, tile, began)
+
+
+@triton.jit
+def receive(places, first, MEMBERS: tl.constexpr, DTYPE: tl.constexpr, trace=None, tile=0):
+    """Wait for the words of a message, int32 as they were sent. Arguments as of :func:`wait`."""
+    N_PES: tl.constexpr = group_size(MEMBERS)
+    WORDS: tl.constexpr = places.shape[1]
+    began = clock(trace)
     words = tl.load(places, volatile=True)
     polls = no_polls()
-    while tl.min((words != 0).to(tl.int32).reshape([words.numel])) == 0:
+    while not _complete(words):
         words = tl.load(places, volatile=True)
         polls = poll(polls, first, dl.CMP_NE, 0, pe_of(0, MEMBERS), N_PES, WORDS, WORDS, 1, stride_of(MEMBERS))
     record_event(trace, WAIT, tile, began)
