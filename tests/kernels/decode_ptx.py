@@ -29,7 +29,8 @@ CASES = {  # query heads a KV head, head size, of values, the cache's dtype, pag
 }
 
 
-def main(case: str, size: int, file: Path) -> None:
+def compiled(case: str, size: int) -> Any:
+    """The kernel of a case for so many PEs."""
     group, dim, dim_v, cache, paged, scatter = CASES[case]
     first = 1 << (dim.bit_length() - 1)
     itemsize = 1 if cache.startswith("fp8") else 2
@@ -38,7 +39,7 @@ def main(case: str, size: int, file: Path) -> None:
         "QUERY_HEADS": 8 * group if dim <= 256 else group, "KV_HEADS": 8 if dim <= 256 else 1, "ROWS": shape.rows,
         "TILES": shape.tiles, "DV": dim_v, "D": first, "REST": dim - first, "BLOCK_N": shape.block_n, "REQUESTS": 64,
         "PAGED": paged, "V_IN_K": dim > first, "SCATTER": scatter, "PES": shape.pes, "TOGETHER": shape.together,
-        "COLUMNS": shape.columns, "MEMBERS": Members(0, 1, size), "trace": None,
+        "COLUMNS": shape.columns, "WAYS": shape.ways, "MEMBERS": Members(0, 1, size), "trace": None,
     } | ({} if cache.startswith("fp8") else {"k_scale": None, "v_scale": None})  # fmt: skip
     pointers = {"q": "*bf16", "k": f"*{cache}", "v": f"*{cache}", "out": "*bf16", "lengths": "*i32", "table": "*i32"}
     pointers |= {"counters": "*i32", "slots": "*i64"}
@@ -51,10 +52,10 @@ def main(case: str, size: int, file: Path) -> None:
     source = ASTSource(fn=_flash_decode, signature=types, constexprs=constants, attrs=attributes)
     options = {"num_warps": shape.warps, "num_stages": shape.stages}
     with transport.using("p2p"):
-        kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    file.write_text(kernel.asm["ptx"])
-    print(kernel.metadata.shared)
+        return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    kernel = compiled(sys.argv[1], int(sys.argv[2]))
+    Path(sys.argv[3]).write_text(kernel.asm["ptx"])
+    print(kernel.metadata.shared)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,20 +15,30 @@ HERE = Path(__file__).parent
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 
 
-def compiled(tmp_path: Path, script: str, *arguments: str) -> tuple[str, str]:
-    """The kernel's PTX, and what the script prints. Nothing is spilled to local memory."""
-    # In a process of its own, since the kernels of this one may be interpreted.
+def run(tmp_path: Path, script: str, *arguments: str | Path) -> str:
+    """What a script prints that compiles, in a process of its own, since the kernels of this one may be interpreted."""
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_DIST_WORLD": "cpu", "TRITON_CACHE_DIR": str(tmp_path)}
-    file = tmp_path / "kernel.ptx"
-    made = subprocess.run(
-        [sys.executable, HERE / script, *arguments, file], env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, HERE / script, *arguments]
+    made = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def compiled(tmp_path: Path, script: str, *arguments: str) -> tuple[str, str, int]:
+    """The kernel's PTX, what the script prints, and registers of a thread. Nothing is spilled to local memory."""
+    file = tmp_path / "kernel.ptx"
+    printed = run(tmp_path, script, *arguments, file)
     command = [PTXAS, "-v", "-arch=sm_90a", file, "-o", tmp_path / "kernel.cubin"]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert " 0 bytes spill stores" in report, report
     ptx = file.read_text()
-    return ptx[ptx.index(".visible .entry") :].split("\n.func")[0], made.stdout
+    registers = max(map(int, re.findall(r"Used (\d+) registers", report)))
+    return ptx[ptx.index(".visible .entry") :].split("\n.func")[0], printed, registers
+
+
+def test_each_kernel_compiles_as_it_is_cut_for_gpus(tmp_path: Path) -> None:
+    lines = run(tmp_path, "fused_kernels_compile.py").splitlines()
+    assert len(lines) == 13, lines
 
 
 @pytest.mark.parametrize(
@@ -35,14 +46,25 @@ def compiled(tmp_path: Path, script: str, *arguments: str) -> tuple[str, str]:
     ["two_shot 8192 8 block", "one_shot 16384 8 token"],
 )
 def test_norms_send_and_poll_16_bytes_at_a_time(tmp_path: Path, arguments: str) -> None:
-    ptx, _ = compiled(tmp_path, "norm_ptx.py", *arguments.split())
+    ptx, _, _ = compiled(tmp_path, "norm_ptx.py", *arguments.split())
     assert "st.global.v4.b32" in ptx and "ld.volatile.global.v4.b32" in ptx
     assert "ld.volatile.global.b32" not in ptx and "lookAtClock" in ptx
 
 
+@pytest.mark.parametrize("name", ["one_shot", "two_shot"])
+def test_two_programs_of_a_norm_of_two_pes_share_an_sm_and_load_before_they_wait(tmp_path: Path, name: str) -> None:
+    ptx, _, registers = compiled(tmp_path, "norm_ptx.py", name, "8192", "2", "none")
+    assert registers <= 65536 // (2 * 256)
+    # Of 32 elements of a thread: x (for two PEs in two_shot), bias, residual and weight.
+    before, after = ptx.split("ld.volatile", 1)
+    assert before.count("ld.global.v4.b32") >= 16 and after.count("ld.global.v4.b32") == 0
+
+
 @pytest.mark.parametrize("case", ["gqa", "mla"])
 def test_decode_is_pipelined_and_fits(tmp_path: Path, case: str) -> None:
-    ptx, shared = compiled(tmp_path, "decode_ptx.py", case, "4")
+    ptx, shared, _ = compiled(tmp_path, "decode_ptx.py", case, "4")
     assert int(shared) <= (113 << 10 if case != "mla" else 227 << 10)  # so that a multiprocessor holds two programs
     assert "cp.async.cg.shared.global" in ptx and "mma.sync" in ptx
     assert "st.global.v2.b64" in ptx and "ld.volatile.global.v2.b64" in ptx and "lookAtClock" in ptx
+    if case == "gqa":  # eight parts of 16 heads are merged at a time: each of 128 threads has 32 loads in flight
+        assert ptx.count("ld.global.v4.b32") >= 32

@@ -115,6 +115,7 @@ def flash_decode_computes_what_it_should(world: World) -> None:
     cases = (
         # requests, KV heads, query heads a KV head, head size, of values, longest, window, page, cache
         (1, 8, 8, 128, 128, 40_000, None, None, torch.bfloat16),
+        (1, 1, 8, 128, 128, 40_000, None, None, torch.bfloat16),  # a part of the one task from every program
         (3, 8, 4, 128, 128, 1000, 300, 16, torch.bfloat16),
         (65, 4, 16, 64, 64, 700, None, 64, torch.bfloat16),
         (256, 1, 8, 128, 128, 100, None, None, torch.float8_e4m3fn),

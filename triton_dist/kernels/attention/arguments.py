@@ -18,6 +18,7 @@ __all__ = ["Call", "Shape", "check", "shape_for"]
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _LOG2_E = 1.4426950408889634
+_MERGED = 16384  # elements at a time: 64 registers of each of 256 threads, or 128 of 128
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Shape:
         block_n: keys of a block.
         pes: the next power of two of their number.
         together, columns: heads, and elements of each, whose partial results of all PEs are combined at a time.
+        ways: parts of a task on this PE that are merged at a time.
         warps, stages: of a program, and of its software pipeline.
     """
 
@@ -38,6 +40,7 @@ class Shape:
     pes: int
     together: int
     columns: int
+    ways: int
     warps: int
     stages: int
 
@@ -57,7 +60,8 @@ def shape_for(
     # Triton's pipeline has one buffer less than stages, and one stage more for the table that pages are looked up in.
     stages = max(1, min(4, buffers)) + 1 + paged if gpu else 1
     warps = 8 if rows * head_dim_v > 16 * 256 else 4
-    return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, warps, stages)
+    ways = max(1, min(32, (_MERGED if gpu else 512) // (rows * head_dim_v)))
+    return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, ways, warps, stages)
 
 
 def _shares_multiprocessor(main: int) -> bool:

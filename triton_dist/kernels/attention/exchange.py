@@ -20,10 +20,10 @@ from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["HEADER", "half_of", "launch_number", "send_rows", "sent", "sum_of_rows", "weights_of"]
+__all__ = ["HEADER", "combined", "half_of", "launch_number", "send_rows", "sum_of_rows", "weights_of"]
 
 HEADER = tl.constexpr(16)
-"""int64 words before the two halves: the number of the last launch, and how many tasks of this one have been sent."""
+"""int64 words before the two halves: the number of the last launch, and how many tasks of this one are combined."""
 
 
 @triton.jit
@@ -33,8 +33,11 @@ def launch_number(slots):
 
 
 @triton.jit
-def sent(slots, number, n_tasks):
-    """Count a task that has been sent; the last one ends the launch's use of its number."""
+def combined(slots, number, n_tasks):
+    """Count a task that has been combined; the last one ends the launch's use of its number.
+
+    (Counted when it is sent, a task would wait until its stores to the peers have arrived, and only then receive.)
+    """
     tl.debug_barrier()
     before = tl.atomic_add(slots + 1, 1, sem="acq_rel", scope="gpu")
     if before == n_tasks - 1:

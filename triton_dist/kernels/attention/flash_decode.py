@@ -1,10 +1,10 @@
 """Flash decode: attention of new tokens' queries to a KV cache that lies on several PEs, split along the sequence.
 
 One kernel. Each PE attends to its own keys, in blocks that are dealt to its programs (stream-K, ``work.py``). The parts
-of a task are merged through this PE's memory by the program that finishes the last of them, in the order of the keys:
-that costs one access of the L2 cache, and only one partial result of each head is sent. The merged result is sent at
-once, with a flag beside each word (``exchange.py``), to all PEs, or to the head's owner. When a program has computed
-all of its run, it combines the tasks that it sent, with what the other PEs have sent meanwhile, and stores them.
+of a task are merged through this PE's memory by the program that finishes the last of them, several in each latency of
+the L2 cache, and only one partial result of each head is sent. The merged result is sent at once, with a flag beside
+each word (``exchange.py``), to all PEs, or to the head's owner. When a program has computed all of its run, it combines
+the tasks that it sent, with what the other PEs have sent meanwhile, and stores them.
 
 Partial results are float32, and sums have a fixed order, so results are the same bits on all PEs and every time.
 
@@ -24,10 +24,10 @@ import triton_dist
 from triton_dist.kernels.attention.arguments import Call, check
 from triton_dist.kernels.attention.exchange import (
     HEADER,
+    combined,
     half_of,
     launch_number,
     send_rows,
-    sent,
     sum_of_rows,
     weights_of,
 )
@@ -45,28 +45,36 @@ _LN_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def _store_part(parts, part, total, largest, weight):
+def _store_part(parts, part, there, total, largest, weight):
     ROWS: tl.constexpr = total.shape[0]
     DV: tl.constexpr = total.shape[1]
     parts += part.to(tl.int64) * (ROWS * (DV + 2))
     heads = tl.arange(0, ROWS)
-    tl.store(parts + heads[:, None] * DV + tl.arange(0, DV)[None, :], total)
-    tl.store(parts + ROWS * DV + heads, largest)
-    tl.store(parts + ROWS * (DV + 1) + heads, weight)
+    tl.store(parts + heads[:, None] * DV + tl.arange(0, DV)[None, :], total, mask=there[:, None])
+    tl.store(parts + ROWS * DV + heads, largest, mask=there)
+    tl.store(parts + ROWS * (DV + 1) + heads, weight, mask=there)
 
 
 @triton.jit
-def _merged(parts, program, n_parts, ROWS: tl.constexpr, DV: tl.constexpr):
-    """The parts of a task, which begins in ``program``, merged in their order."""
+def _merged(parts, program, n_parts, there, ROWS: tl.constexpr, DV: tl.constexpr, WAYS: tl.constexpr):
+    """The parts of a task, which begins in ``program``, merged in a fixed order, ``WAYS`` at a time.
+
+    A short context has as many parts as a long one, of a block or two. One by one each would take a latency of the L2
+    cache, and merging longer than computing.
+    """
     heads, inner = tl.arange(0, ROWS), tl.arange(0, DV)
     total = tl.zeros([ROWS, DV], tl.float32)
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
-    for i in range(n_parts):
+    for first in range(0, n_parts, WAYS):
+        i = first + tl.arange(0, WAYS)
         part = parts + (2 * (program + i) + tl.where(i == 0, 1, 0)).to(tl.int64) * (ROWS * (DV + 2))
+        used = (i < n_parts)[:, None] & there[None, :]
+        ends = part[:, None] + ROWS * DV + heads[None, :]
+        places = part[:, None, None] + heads[None, :, None] * DV + inner[None, None, :]
         total, largest, weight = merge(
-            total, largest, weight, tl.load(part + heads[:, None] * DV + inner[None, :]),
-            tl.load(part + ROWS * DV + heads), tl.load(part + ROWS * (DV + 1) + heads),
+            total, largest, weight, tl.load(places, mask=used[:, :, None], other=0.0),
+            tl.load(ends, mask=used, other=float("-inf")), tl.load(ends + ROWS, mask=used, other=0.0),
         )  # fmt: skip
     return total, largest, weight
 
@@ -97,7 +105,7 @@ def _flash_decode(
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, DV: tl.constexpr,
     D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, REQUESTS: tl.constexpr, PAGED: tl.constexpr,
     V_IN_K: tl.constexpr, SCATTER: tl.constexpr, PES: tl.constexpr, TOGETHER: tl.constexpr, COLUMNS: tl.constexpr,
-    MEMBERS: tl.constexpr,
+    WAYS: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
     SIZE: tl.constexpr = group_size(MEMBERS)
     GROUP: tl.constexpr = QUERY_HEADS // KV_HEADS
@@ -142,7 +150,7 @@ def _flash_decode(
         complete = count == blocks
         if count < blocks:
             begins = block == start
-            _store_part(parts, 2 * program + begins.to(tl.int32), total, largest, weight)
+            _store_part(parts, 2 * program + begins.to(tl.int32), there, total, largest, weight)
             starts_in = (start // quota).to(tl.int32)
             n_parts = ((start + blocks - 1) // quota).to(tl.int32) - starts_in + 1
             tl.debug_barrier()
@@ -151,7 +159,7 @@ def _flash_decode(
             tl.debug_barrier()
             if complete:
                 tl.store(counter, 0)
-                total, largest, weight = _merged(parts, starts_in, n_parts, ROWS, DV)
+                total, largest, weight = _merged(parts, starts_in, n_parts, there, ROWS, DV, WAYS)
                 finished += tl.where(begins, 2, 1)
         if complete:
             began = clock(trace)
@@ -163,7 +171,6 @@ def _flash_decode(
             else:
                 rows = request * OWNED + heads % OWNED
                 send_rows(here, rows, heads // OWNED, there, n_rows, total, largest, weight, number, SCATTER, MEMBERS)
-                sent(slots, number, n_requests * TASKS)
             record_event(trace, SEND, request * TASKS + task, began)
         block += count
     if SIZE > 1:
@@ -193,6 +200,7 @@ def _flash_decode(
                             here, row, rows, there, n_rows, factors, column, number, trace, where, DV, COLUMNS, MEMBERS
                         )
                         _store_heads(out, lse, rows, there, total, largest, weight, factor, DV, column)
+                combined(slots, number, n_requests * TASKS)
             block += count
 
 
@@ -304,6 +312,6 @@ def _launch(comm: Communicator, call: Call, out: torch.Tensor, lse: torch.Tensor
         QUERY_HEADS=query_heads, KV_HEADS=call.kv_heads, ROWS=shape.rows, TILES=shape.tiles, DV=call.head_dim_v,
         D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),
         PAGED=call.table is not None, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
-        TOGETHER=shape.together, COLUMNS=shape.columns, MEMBERS=comm.members, num_warps=shape.warps,
+        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, MEMBERS=comm.members, num_warps=shape.warps,
         num_stages=shape.stages,
     )  # fmt: skip

@@ -75,8 +75,9 @@ def _decay(largest, now):
 
 
 @triton.jit
-def merge(total, largest, weight, other_total, other_largest, other_weight):
-    """The partial result of the keys of two."""
-    now = tl.maximum(largest, other_largest)
-    kept, added = _decay(largest, now), _decay(other_largest, now)
-    return total * kept[:, None] + other_total * added[:, None], now, weight * kept + other_weight * added
+def merge(total, largest, weight, totals, maxima, weights):
+    """The partial result of the keys of one and of several others, whose parts have one more dimension in front."""
+    now = tl.maximum(largest, tl.max(maxima, axis=0))
+    kept, factors = _decay(largest, now), _decay(maxima, now[None, :])
+    total = total * kept[:, None] + tl.sum(totals * factors[:, :, None], axis=0)
+    return total, now, weight * kept + tl.sum(weights * factors, axis=0)
