@@ -1,8 +1,8 @@
 """A decoder of Qwen3's shape, tensor-parallel by PyTorch's parallelize_module with the styles of triton_dist.
 
 The model and its plans are in qwen3.py. A prefill of a few tokens fills the KV cache, with the sequence sharded; a step
-of decode follows for each further token, with the rows of the batch on every PE. The logits of all steps are compared
-with those of the same model on one PE.
+of decode follows for each further token, with the rows of the batch on every PE and each all-reduce fused with the
+residual and the norm behind it. The logits of all steps are compared with those of the same model on one PE.
 
     torchrun --nproc-per-node 2 examples/05_transformer.py [--config qwen3-8b] [--layers 36] [--mode graph]
 """
@@ -14,7 +14,7 @@ import time
 
 import torch
 from common import report
-from qwen3 import CONFIGS, build, captured, empty_cache, share_weights
+from qwen3 import CONFIGS, FusedDecode, build, captured, empty_cache, share_weights
 from torch.distributed.tensor import init_device_mesh
 
 import triton_dist
@@ -61,8 +61,9 @@ def main() -> int:
 
         mesh = init_device_mesh(world.device.type, (world.n_pes,))  # makes torch.distributed's process group, too
         prefill = build(config, world.device, dtype, mesh, tensor_parallel, sequence=True)
-        decode = build(config, "meta", dtype, mesh, tensor_parallel, sequence=False)
+        decode = build(config, "meta", dtype, mesh, tensor_parallel, sequence=False, summed=False)
         share_weights(prefill, decode)
+        decode = FusedDecode(decode, mesh)
         start = time.perf_counter()
         found = []
         for mode in args.mode:

@@ -7,8 +7,9 @@ styles, by triton_dist.tensor_parallel or by torch.distributed.tensor.parallel i
 - With sequence parallelism (prefill, training) activations between GEMMs are sharded by rows of the sequence: every
   layer is all_gather_gemm, attention, gemm_reduce_scatter, all_gather_gemm, SwiGLU, gemm_reduce_scatter.
 - Without it (decode: too few rows to share) they are replicated: gemm_all_reduce after attention and after the MLP.
+- `FusedDecode` is the second again: each all-reduce is one kernel with the residual and the norm behind it.
 
-Both shard weights alike, so one set of weights serves both (`share_weights`).
+All shard weights alike, so one set of weights serves them (`share_weights`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.functional import scaled_dot_product_attention, silu
+
+from triton_dist.kernels import functional
 
 Cache = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of each layer, [batch, length, KV heads of this PE, head_dim]."""
@@ -151,6 +154,34 @@ class Transformer(nn.Module):
         return self.head(x) if cache is None else self.head(x[:, -1:])[:, -1:]
 
 
+class FusedDecode(nn.Module):
+    """A step of decode of a model that is sharded by ``plan(styles, sequence=False, summed=False)``.
+
+    The embedding, attention and the MLP leave each PE a partial sum. ``all_reduce_norm`` adds the sums and the residual
+    and normalises for what follows: one kernel, which sends the residual's bytes only. For inference.
+    """
+
+    def __init__(self, model: Transformer, mesh: DeviceMesh) -> None:
+        super().__init__()
+        self.model, self.group = model, mesh.get_group().group_name
+
+    def forward(self, tokens: torch.Tensor, cache: Cache, position: torch.Tensor) -> torch.Tensor:
+        """As :meth:`Transformer.forward`, of one token."""
+        model = self.model
+        rope = angles(position, model.config)
+        norms = [norm for layer in model.layers for norm in (layer.attention_norm, layer.mlp_norm)] + [model.norm]
+        y, x = self.add_norm(model.embedding(tokens), None, norms[0])
+        for i, layer in enumerate(model.layers):
+            y, x = self.add_norm(layer.attention(y, rope, cache[i], position), x, norms[2 * i + 1])
+            y, x = self.add_norm(layer.mlp(y), x, norms[2 * i + 2])
+        return model.head(y)
+
+    def add_norm(self, part: torch.Tensor, x: Any, norm: nn.RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:
+        """The norm of ``x`` + the sum over PEs of ``part``, [batch, 1, hidden], and that sum, [batch, hidden]."""
+        done = functional.all_reduce_norm(part.flatten(0, 1), norm.weight, x, eps=norm.eps, group=self.group)
+        return done.output.unflatten(0, part.shape[:2]), done.residual
+
+
 def angles(positions: torch.Tensor, c: Config) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines of RoPE, float32 [positions, 1, head_dim / 2]."""
     steps = torch.arange(0, c.head_dim, 2, device=positions.device) / c.head_dim
@@ -163,16 +194,20 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
 
-def plan(styles: Any, sequence: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parallel styles of a layer and of what is around the layers, of the module ``styles``."""
+def plan(styles: Any, sequence: bool, summed: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parallel styles of a layer and of what is around the layers, of the module ``styles``.
+
+    Without ``summed``, what would be an all-reduce is left out, for :class:`FusedDecode`.
+    """
     rows = Shard(1) if sequence else Replicate()
+    sums = rows if summed else Partial()
     by_columns = styles.ColwiseParallel(input_layouts=rows)
-    by_rows = styles.RowwiseParallel(output_layouts=rows)
+    by_rows = styles.RowwiseParallel(output_layouts=sums)
     # The norms of queries and keys see this PE's heads, so their weights' gradients are partial sums.
     by_heads = styles.SequenceParallel(sequence_dim=2, use_local_output=True)
     layer = {"attention.qkv": by_columns, "attention.out": by_rows, "mlp.gate_up": by_columns, "mlp.down": by_rows}
     layer |= {"attention.q_norm": by_heads, "attention.k_norm": by_heads}
-    around = {"embedding": styles.RowwiseParallel(input_layouts=Replicate(), output_layouts=rows), "head": by_columns}
+    around = {"embedding": styles.RowwiseParallel(input_layouts=Replicate(), output_layouts=sums), "head": by_columns}
     if sequence:
         norm = styles.SequenceParallel(use_local_output=True)
         layer |= {"attention_norm": norm, "mlp_norm": norm}

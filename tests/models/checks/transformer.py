@@ -34,6 +34,15 @@ def sharded(world: Any, config: qwen3.Config, dtype: torch.dtype, **options: boo
     return qwen3.build(config, "cpu", dtype, mesh, tensor_parallel, **options)
 
 
+def fused_decode(world: Any, source: qwen3.Transformer) -> qwen3.FusedDecode:
+    """A step of decode with the weights of ``source``, with fused norms."""
+    mesh = init_device_mesh("cpu", (world.n_pes,))
+    options: dict[str, Any] = {"sequence": False, "summed": False}
+    model = qwen3.build(source.config, "meta", source.head.weight.dtype, mesh, tensor_parallel, **options)
+    qwen3.share_weights(source, model)
+    return qwen3.FusedDecode(model, mesh)
+
+
 def mine(world: Any, logits: torch.Tensor) -> torch.Tensor:
     """This PE's part of the vocabulary."""
     return logits.chunk(world.n_pes, -1)[world.pe]
@@ -103,7 +112,8 @@ def check_prefill_and_decode(world: Any) -> None:
         prefill = sharded(world, config, dtype, sequence=True)
         decode = sharded(world, config, dtype, sequence=False)
         qwen3.share_weights(prefill, decode)
-        close(generate(world, prefill, decode), expected, "logits", None if dtype == torch.float32 else rounded)
+        for step in (decode, fused_decode(world, prefill)):
+            close(generate(world, prefill, step), expected, "logits", None if dtype == torch.float32 else rounded)
         weights = dict(prefill.named_parameters())
         for name, weight in decode.named_parameters():
             shared = weights[name].to_local() if isinstance(weights[name], DTensor) else weights[name]
