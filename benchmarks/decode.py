@@ -85,7 +85,7 @@ class Decode:
     def gathered(self, i: int) -> torch.Tensor:
         part = self.local(i)
         whole = part.new_empty(self.world.n_pes, *part.shape)
-        dist.all_gather_into_tensor(whole, part)
+        dist.all_gather_into_tensor(whole.flatten(0, 1), part)
         result: torch.Tensor = self.combine(whole)
         return result
 

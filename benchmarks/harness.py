@@ -41,7 +41,7 @@ from texts import all_gather_texts
 import triton_dist
 from triton_dist import World
 
-__all__ = ["Bench", "Entry", "Timing", "compiled", "session"]
+__all__ = ["Bench", "Entry", "Timing", "capture", "compiled", "machine", "session"]
 
 WARM_UP_SECONDS = 0.15
 ROUNDS = 9
@@ -191,7 +191,7 @@ class Bench:
 
     def time_alone(self, step: Callable[[], Any], *, calls: int = 4, rounds: int = ROUNDS) -> float:
         """Median seconds of one call, of the slowest PE: what a bound is made of. *Collective.*"""
-        graph = _capture(lambda i: step(), 1, calls)[0]
+        graph = capture(lambda i: step(), 1, calls)[0]
         self._warm_up({"": graph})
         times = torch.tensor([self._time(graph, None) / calls for _ in range(rounds)], device=self.world.device)
         dist.all_reduce(times, op=dist.ReduceOp.MAX)
@@ -253,7 +253,7 @@ class Bench:
         """The captured side, once it has computed the right thing; or why there is none, the same on every PE."""
 
         def attempt(action: Callable[[], str | None]) -> str:
-            self._settle()
+            self.settle()
             try:
                 problem = action() or ""
                 torch.cuda.synchronize()
@@ -271,9 +271,9 @@ class Bench:
             torch.cuda.synchronize()
             return next((f"WRONG: {text}" for i in looked_at if (text := check(results[i], i))), None)
 
-        def capture() -> None:
+        def in_a_graph() -> None:
             nonlocal captured
-            captured = _capture(step, sets, calls)
+            captured = capture(step, sets, calls)
 
         def replayed() -> str | None:
             assert captured is not None
@@ -282,12 +282,12 @@ class Bench:
                 result.zero_()
             if fresh:
                 fresh()
-            self._settle()
+            self.settle()
             graph.replay()
             torch.cuda.synchronize()
             return next((f"WRONG in a graph: {text}" for i in looked_at if (text := check(results[i], i))), None)
 
-        for action in (direct, capture, replayed):
+        for action in (direct, in_a_graph, replayed):
             if reason := attempt(action):
                 return None, reason
         assert captured is not None
@@ -298,7 +298,7 @@ class Bench:
         from triton_dist.kernels.communicator import communicator_of
         from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
-        self._settle()
+        self.settle()
         if fresh:
             fresh()
         self._cache.add_(1)
@@ -322,13 +322,14 @@ class Bench:
             dist.all_reduce(shortest, op=dist.ReduceOp.MIN)  # all PEs stop after the same replay
             enough = shortest.item() > WARM_UP_SECONDS
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """All PEs are here, and their GPUs idle. *Collective.*"""
         torch.cuda.synchronize()
         dist.barrier()
         torch.cuda.synchronize()
 
 
-def _capture(step: Side, sets: int, calls: int) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
+def capture(step: Side, sets: int, calls: int) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
     """A graph of calls that go round the sets, and the results of the first round."""
     for i in range(min(sets, 2)):
         step(i)

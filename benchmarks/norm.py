@@ -13,6 +13,7 @@ import importlib
 import os
 from collections.abc import Callable
 from functools import partial
+
 import torch
 import torch.distributed as dist
 from harness import Bench, compiled, session

@@ -1,0 +1,73 @@
+"""What is lost between kernels: read from timelines and traces, and shown."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forking import launch
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def taxes(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import taxes
+
+    return taxes
+
+
+def test_the_variants_compute_the_right_thing_and_their_traces_are_read() -> None:
+    environment = {"TRITON_DIST_WORLD": "cpu", "PYTHONPATH": str(BENCHMARKS)}
+    result = launch([BENCHMARKS / "taxes.py"], 2, env=environment)
+    assert result[0].stdout.endswith("taxes: checked, not measured. The CPU world interprets kernels.\n"), result.report
+
+
+def test_idle_time_is_that_in_which_no_kernel_runs(taxes: Any) -> None:
+    timeline = [("a", 1, 0.0, 4.0), ("c", 2, 9.0, 1.0), ("b", 2, 3.0, 3.0), ("d", 1, 9.5, 0.1), ("e", 1, 12.0, 1.0)]
+    assert taxes.idle(timeline) == (9 - 6) + (12 - 10)
+    assert taxes.idle([]) == 0
+
+
+def event(pe: int, program: int, launch: int, kind: str, microseconds: float) -> dict[str, Any]:
+    arguments = {"kernel": "k", "launch": launch}
+    return {"ph": "X", "pid": pe, "tid": program, "cat": kind, "ts": 0.0, "dur": microseconds, "args": arguments}
+
+
+def test_waits_are_means_of_programs_and_pes_of_the_last_calls(taxes: Any) -> None:
+    """A direct call and two of a graph, each of two launches."""
+    events = [{"ph": "M", "name": "process_name", "pid": 0, "args": {}}]
+    for pe in range(2):
+        events += [event(pe, 1, launch, "wait", 1000.0) for launch in (0, 1)]
+        for number in (2, 3, 4, 5):
+            events += [event(pe, 1, number, "wait", 3.0), event(pe, 1, number, "wait", 1.0)]
+            events += [event(pe, 2, number, "compute", 50.0)]
+    assert taxes.waits({"traceEvents": events}, 2) == 2 * (3 + 1 + 0) / 2
+    assert taxes.waits({"traceEvents": []}, 2) == 0
+
+
+@pytest.fixture
+def found(taxes: Any) -> Any:
+    measured = {"NCCL": taxes.Taxes(40.0, 6.0, 4.0, 3.0, 4096), "ours, fused": taxes.Taxes(30.0, 0.0, 5.0, 1.0, 0)}
+    return taxes.Found("flash decode", measured, {"ours, more": "needs another GPU"})
+
+
+def test_a_table_has_every_variant(taxes: Any, found: Any) -> None:
+    assert taxes.table(found).splitlines()[2:] == [
+        "| NCCL | 40.0 | 30.0 | 4.0 | 6.0 | 3 | 4 |",
+        "| ours, fused | 30.0 | 25.0 | 5.0 | 0.0 | 1 | 0 |",
+        "| ours, more | needs another GPU | | | | | |",
+    ]
+    assert json.loads(json.dumps(asdict(found)))["taxes"]["NCCL"]["traffic"] == 4096
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib draws the plots (extra bench)")
+def test_a_bar_is_drawn_for_every_variant(taxes: Any, found: Any, tmp_path: Path) -> None:
+    taxes.picture([found, taxes.Found("nothing", {}, {})], tmp_path / "taxes.svg")
+    text = (tmp_path / "taxes.svg").read_text()
+    assert "ours, fused" in text and "waiting" in text and "nothing" not in text
