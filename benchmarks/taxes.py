@@ -7,8 +7,9 @@ arXiv 2511.02168). An all-gather + GEMM, a GEMM + all-scatter and a flash decode
 (NCCL) over kernels with device-side barriers and producer–consumer pairs to one fused kernel:
 
 - launches: time in which no kernel runs, from the profiler's timeline of a captured graph;
-- waiting: what a program of our kernels waits for peers (docs/kernels.md, Tracing), on average; of NCCL's kernels, how
-  much longer they take than on the PE that arrives last. Both are means over PEs;
+- waiting: what the programs of our kernels that compute wait for, on average (docs/kernels.md, Tracing): peers, and in
+  the Hopper GEMMs operands from memory, too; of NCCL's kernels, how much longer they take than on the PE that arrives
+  last. Both are means over PEs;
 - intermediate: bytes that a PE writes to memory and reads again, by formula.
 
 In the CPU world the variants are checked at tiny sizes, and their traces are read; nothing is timed.
@@ -41,6 +42,7 @@ from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER_ALGO
 
 Step = Callable[[int], torch.Tensor]
 CALLS = 4
+MOST_NCCL = 64  # kernels of NCCL that are looked at in a graph
 
 KINDS = {
     "bulk_synchronous": "device barriers, two kernels",
@@ -174,19 +176,24 @@ def flash_decode(world: World, size: Size) -> tuple[Case, Decode]:
 def waits(trace: dict[str, Any], calls: int) -> float:
     """Microseconds that a program waits in one of the last ``calls`` calls of a trace of ``1 + calls``; of all PEs.
 
-    A call may be several launches. The wait of a launch is the mean of its programs'.
+    A call may be several launches. The wait of a launch is the mean of its threads'; where some of them compute, of
+    those: warps that only load, send or receive wait beside them.
     """
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     launches = 1 + max((event["args"]["launch"] for event in events), default=-1)
     each = launches // (1 + calls)
-    programs: dict[tuple[int, int], dict[int, float]] = {}
+    of_launches: dict[tuple[int, int], dict[int, dict[str, float]]] = {}
     for event in events:
         if event["args"]["launch"] >= launches - each * calls:
-            waited = programs.setdefault((event["pid"], event["args"]["launch"]), {})
-            waited[event["tid"]] = waited.get(event["tid"], 0.0) + event["dur"] * (event["cat"] == "wait")
-    means = [sum(waited.values()) / len(waited) for waited in programs.values()]
-    n_pes = len({pe for pe, _ in programs})
-    return sum(means) / calls / n_pes if n_pes else 0.0
+            threads = of_launches.setdefault((event["pid"], event["args"]["launch"]), {})
+            spent = threads.setdefault(event["tid"], {})
+            spent[event["cat"]] = spent.get(event["cat"], 0.0) + event["dur"]
+    total = 0.0
+    for threads in of_launches.values():
+        counted = [spent for spent in threads.values() if "compute" in spent] or list(threads.values())
+        total += sum(spent.get("wait", 0.0) for spent in counted) / len(counted)
+    n_pes = len({pe for pe, _ in of_launches})
+    return total / calls / n_pes if n_pes else 0.0
 
 
 def idle(timeline: Sequence[tuple[str, int, float, float]]) -> float:
@@ -236,11 +243,15 @@ def profiled(bench: Bench, step: Step) -> tuple[float, float, float]:
         timeline = sorted(kernels_of(file), key=lambda kernel: kernel[2])[
             1:
         ]  # behind settle's barrier, which is NCCL's
-    nccl = torch.tensor([kernel[3] for kernel in timeline if "nccl" in kernel[0].lower()], device=bench.world.device)
+    durations = [kernel[3] for kernel in timeline if "nccl" in kernel[0].lower()]
+    each = len(durations) // CALLS
+    # The first call waits for what the hosts launched at different times.
+    nccl = torch.zeros(MOST_NCCL, device=bench.world.device)
+    later = durations[each : each + MOST_NCCL]
+    nccl[: len(later)] = torch.tensor(later)
     fastest = nccl.clone()
     dist.all_reduce(fastest, op=dist.ReduceOp.MIN)
-    # The first call waits for what the hosts launched at different times.
-    late = (nccl - fastest)[len(nccl) // CALLS :].sum().item() / (CALLS - 1)
+    late = (nccl - fastest).sum().item() / (CALLS - 1)
     means = torch.tensor([idle(timeline) / CALLS, len(timeline) / CALLS, late], device=bench.world.device)
     dist.all_reduce(means)
     launches, count, waiting = (means / bench.world.n_pes).tolist()

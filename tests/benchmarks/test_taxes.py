@@ -39,15 +39,18 @@ def event(pe: int, program: int, launch: int, kind: str, microseconds: float) ->
     return {"ph": "X", "pid": pe, "tid": program, "cat": kind, "ts": 0.0, "dur": microseconds, "args": arguments}
 
 
-def test_waits_are_means_of_programs_and_pes_of_the_last_calls(taxes: Any) -> None:
+def test_waits_are_means_of_computing_programs_and_pes_of_the_last_calls(taxes: Any) -> None:
     """A direct call and two of a graph, each of two launches."""
-    events = [{"ph": "M", "name": "process_name", "pid": 0, "args": {}}]
+    events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 0, "args": {}}]
     for pe in range(2):
         events += [event(pe, 1, launch, "wait", 1000.0) for launch in (0, 1)]
-        for number in (2, 3, 4, 5):
-            events += [event(pe, 1, number, "wait", 3.0), event(pe, 1, number, "wait", 1.0)]
-            events += [event(pe, 2, number, "compute", 50.0)]
-    assert taxes.waits({"traceEvents": events}, 2) == 2 * (3 + 1 + 0) / 2
+        for number in (2, 4):
+            events += [event(pe, 1, number, "wait", 3.0 + pe), event(pe, 1, number, "wait", 1.0)]
+            events += [event(pe, 1, number, "compute", 50.0), event(pe, 2, number, "compute", 50.0)]
+            events += [event(pe, 3, number, "wait", 70.0)]  # it only loads
+        for number in (3, 5):
+            events += [event(pe, 1, number, "wait", 6.0), event(pe, 2, number, "wait", 8.0)]
+    assert taxes.waits({"traceEvents": events}, 2) == ((4 + 0) / 2 + (5 + 0) / 2) / 2 + 7
     assert taxes.waits({"traceEvents": []}, 2) == 0
 
 
