@@ -39,7 +39,8 @@ def compiled(case: str, size: int) -> Any:
         "QUERY_HEADS": 8 * group if dim <= 256 else group, "KV_HEADS": 8 if dim <= 256 else 1, "ROWS": shape.rows,
         "TILES": shape.tiles, "DV": dim_v, "D": first, "REST": dim - first, "BLOCK_N": shape.block_n, "REQUESTS": 64,
         "PAGED": paged, "V_IN_K": dim > first, "SCATTER": scatter, "PES": shape.pes, "TOGETHER": shape.together,
-        "COLUMNS": shape.columns, "WAYS": shape.ways, "MEMBERS": Members(0, 1, size), "trace": None,
+        "COLUMNS": shape.columns, "WAYS": shape.ways, "RADIX": shape.radix,
+        "MEMBERS": Members(0, 1, size), "trace": None,
     } | ({} if cache.startswith("fp8") else {"k_scale": None, "v_scale": None})  # fmt: skip
     pointers = {"q": "*bf16", "k": f"*{cache}", "v": f"*{cache}", "out": "*bf16", "lengths": "*i32", "table": "*i32"}
     pointers |= {"counters": "*i32", "slots": "*i64"}

@@ -123,6 +123,18 @@ def check_flash_decode(world: Any) -> None:
         triton_dist.free(everywhere)
 
 
+def check_a_tree_of_parts(world: Any) -> None:
+    """One head that every program has a part of, and several that some have, again and again on the same counters."""
+    with mock.patch("triton_dist.kernels.attention.arguments.Call.programs", return_value=11):
+        for lengths, heads in (((170 * world.n_pes,), 1), ((100 * world.n_pes, 3, 40 * world.n_pes), 2)):
+            s = Sequences(world, lengths, heads, 16, 16, torch.float32, max(lengths) // world.n_pes)
+            q = numbers(len(lengths), 2 * heads, 16, seed=3)
+            expected = reference(q, s.k, s.v, lengths, 0.25, None)
+            found = [flash_decode(q, s.dense(s.k), s.dense(s.v), s.on_device) for _ in range(2)]
+            close(found[0], expected)
+            assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
+
+
 def check_mla(world: Any) -> None:
     """Values are the first part of keys, which have a second part; heads of more than one tile."""
     b, heads, main, rest = 2, 40, 32, 16

@@ -30,7 +30,7 @@ class Shape:
         block_n: keys of a block.
         pes: the next power of two of their number.
         together, columns: heads, and elements of each, whose partial results of all PEs are combined at a time.
-        ways: parts of a task on this PE that are merged at a time.
+        radix, ways: parts of a task that one program merges, and at a time.
         warps, stages: of a program, and of its software pipeline.
     """
 
@@ -40,6 +40,7 @@ class Shape:
     pes: int
     together: int
     columns: int
+    radix: int
     ways: int
     warps: int
     stages: int
@@ -60,8 +61,9 @@ def shape_for(
     # Triton's pipeline has one buffer less than stages, and one stage more for the table that pages are looked up in.
     stages = max(1, min(4, buffers)) + 1 + paged if gpu else 1
     warps = 8 if rows * head_dim_v > 16 * 256 else 4
-    ways = max(1, min(32, (_MERGED if gpu else 512) // (rows * head_dim_v)))
-    return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, ways, warps, stages)
+    radix = 8 if gpu else 2
+    ways = max(1, min(radix, _MERGED // (rows * head_dim_v)))
+    return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, radix, ways, warps, stages)
 
 
 def _shares_multiprocessor(main: int) -> bool:

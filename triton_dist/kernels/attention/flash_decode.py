@@ -1,10 +1,10 @@
 """Flash decode: attention of new tokens' queries to a KV cache that lies on several PEs, split along the sequence.
 
 One kernel. Each PE attends to its own keys, in blocks that are dealt to its programs (stream-K, ``work.py``). The parts
-of a task are merged through this PE's memory by the program that finishes the last of them, several in each latency of
-the L2 cache, and only one partial result of each head is sent. The merged result is sent at once, with a flag beside
-each word (``exchange.py``), to all PEs, or to the head's owner. When a program has computed all of its run, it combines
-the tasks that it sent, with what the other PEs have sent meanwhile, and stores them.
+of a task are merged through this PE's memory, as a tree by the programs that finish last, and only one partial result
+of each head is sent. The merged result is sent at once, with a flag beside each word (``exchange.py``), to all PEs, or
+to the head's owner. When a program has computed all of its run, it combines the tasks that it sent, with what the other
+PEs have sent meanwhile, and stores them.
 
 Partial results are float32, and sums have a fixed order, so results are the same bits on all PEs and every time.
 
@@ -14,6 +14,7 @@ ends however few programs are resident: of the tasks that some PE has not sent, 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -56,19 +57,21 @@ def _store_part(parts, part, there, total, largest, weight):
 
 
 @triton.jit
-def _merged(parts, program, n_parts, there, ROWS: tl.constexpr, DV: tl.constexpr, WAYS: tl.constexpr):
-    """The parts of a task, which begins in ``program``, merged in a fixed order, ``WAYS`` at a time.
+def _slot(starts_in, i):
+    """Where part ``i`` of a task lies, which begins in program ``starts_in``: a program has parts of two tasks."""
+    return 2 * (starts_in + i) + tl.where(i == 0, 1, 0)
 
-    A short context has as many parts as a long one, of a block or two. One by one each would take a latency of the L2
-    cache, and merging longer than computing.
-    """
+
+@triton.jit
+def _merged(parts, starts_in, first, step, n_parts, there, ROWS: tl.constexpr, DV: tl.constexpr, WAYS: tl.constexpr):
+    """Every ``step``-th part of a task from part ``first`` on, so many, merged in a fixed order, ``WAYS`` at a time."""
     heads, inner = tl.arange(0, ROWS), tl.arange(0, DV)
     total = tl.zeros([ROWS, DV], tl.float32)
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
-    for first in range(0, n_parts, WAYS):
-        i = first + tl.arange(0, WAYS)
-        part = parts + (2 * (program + i) + tl.where(i == 0, 1, 0)).to(tl.int64) * (ROWS * (DV + 2))
+    for start in range(0, n_parts, WAYS):
+        i = start + tl.arange(0, WAYS)
+        part = parts + _slot(starts_in, first + i * step).to(tl.int64) * (ROWS * (DV + 2))
         used = (i < n_parts)[:, None] & there[None, :]
         ends = part[:, None] + ROWS * DV + heads[None, :]
         places = part[:, None, None] + heads[None, :, None] * DV + inner[None, None, :]
@@ -77,6 +80,38 @@ def _merged(parts, program, n_parts, there, ROWS: tl.constexpr, DV: tl.constexpr
             tl.load(ends, mask=used, other=float("-inf")), tl.load(ends + ROWS, mask=used, other=0.0),
         )  # fmt: skip
     return total, largest, weight
+
+
+@triton.jit
+def _merge_parts(
+    parts, counters, i, starts_in, n_parts, there, total, largest, weight, WAYS: tl.constexpr, RADIX: tl.constexpr
+):
+    """Hand over part ``i`` of a task, and merge what is complete: all of the task, where the last result is True.
+
+    A tree: of ``RADIX`` neighbours, whichever program finishes last merges all, and goes on with the result as one of
+    the next ``RADIX``. A short context has as many parts as a long one, of a block or two; one program would merge them
+    all for longer than it takes to compute them. No program waits for another.
+    """
+    ROWS: tl.constexpr = total.shape[0]
+    DV: tl.constexpr = total.shape[1]
+    reach = 1  # how many parts lie in what is handed over
+    last = n_parts > 1
+    while last & (reach < n_parts):
+        _store_part(parts, _slot(starts_in, i), there, total, largest, weight)
+        first = i // (reach * RADIX) * (reach * RADIX)
+        neighbours = tl.cdiv(tl.minimum(n_parts - first, reach * RADIX), reach)
+        tl.debug_barrier()
+        counter = counters + _slot(starts_in, first)
+        last = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == neighbours - 1
+        tl.debug_barrier()
+        if last:
+            tl.store(counter, 0)
+            total, largest, weight = _merged(parts, starts_in, first, reach, neighbours, there, ROWS, DV, WAYS)
+            tl.debug_barrier()  # all threads have read the part that is overwritten next
+        i = first
+        reach *= RADIX
+        counters += 2 * tl.num_programs(0)
+    return total, largest, weight, last
 
 
 @triton.jit
@@ -105,7 +140,7 @@ def _flash_decode(
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, DV: tl.constexpr,
     D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, REQUESTS: tl.constexpr, PAGED: tl.constexpr,
     V_IN_K: tl.constexpr, SCATTER: tl.constexpr, PES: tl.constexpr, TOGETHER: tl.constexpr, COLUMNS: tl.constexpr,
-    WAYS: tl.constexpr, MEMBERS: tl.constexpr,
+    WAYS: tl.constexpr, RADIX: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
     SIZE: tl.constexpr = group_size(MEMBERS)
     GROUP: tl.constexpr = QUERY_HEADS // KV_HEADS
@@ -149,18 +184,13 @@ def _flash_decode(
         record_event(trace, COMPUTE, request * TASKS + task, began)
         complete = count == blocks
         if count < blocks:
-            begins = block == start
-            _store_part(parts, 2 * program + begins.to(tl.int32), there, total, largest, weight)
             starts_in = (start // quota).to(tl.int32)
             n_parts = ((start + blocks - 1) // quota).to(tl.int32) - starts_in + 1
-            tl.debug_barrier()
-            counter = counters + request * TASKS + task
-            complete = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == n_parts - 1
-            tl.debug_barrier()
+            total, largest, weight, complete = _merge_parts(
+                parts, counters, program - starts_in, starts_in, n_parts, there, total, largest, weight, WAYS, RADIX
+            )  # fmt: skip
             if complete:
-                tl.store(counter, 0)
-                total, largest, weight = _merged(parts, starts_in, n_parts, there, ROWS, DV, WAYS)
-                finished += tl.where(begins, 2, 1)
+                finished += tl.where(block == start, 2, 1)
         if complete:
             began = clock(trace)
             if SIZE == 1:
@@ -300,7 +330,8 @@ def _launch(comm: Communicator, call: Call, out: torch.Tensor, lse: torch.Tensor
     half = (slots.numel() - HEADER.value) // 2
     programs = call.programs()
     tasks = n_requests * call.kv_heads * shape.tiles
-    counters = symmetric_workspace(comm, "flash_decode, counters", max(tasks, 4096))
+    levels = math.ceil(math.log(max(programs, 2), shape.radix)) + 1  # of the tree of parts, with one for rounding
+    counters = symmetric_workspace(comm, "flash_decode, counters", max(4096, levels * 2 * programs))
     parts = torch.empty(2 * programs * shape.rows * (call.head_dim_v + 2), dtype=torch.float32, device=out.device)
     v = call.k if call.v is None else call.v
     table = call.lengths if call.table is None else call.table
@@ -312,6 +343,6 @@ def _launch(comm: Communicator, call: Call, out: torch.Tensor, lse: torch.Tensor
         QUERY_HEADS=query_heads, KV_HEADS=call.kv_heads, ROWS=shape.rows, TILES=shape.tiles, DV=call.head_dim_v,
         D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),
         PAGED=call.table is not None, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
-        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, MEMBERS=comm.members, num_warps=shape.warps,
-        num_stages=shape.stages,
+        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, MEMBERS=comm.members,
+        num_warps=shape.warps, num_stages=shape.stages,
     )  # fmt: skip
