@@ -69,6 +69,8 @@ class _Plan(NamedTuple):
     beside: Callable[..., object] | None
     result: tuple[torch.Size, torch.dtype, torch.device] | None
     """Of the new tensor, the last one, that a call of this signature makes for its result."""
+    details: Any = None
+    """What the host entry keeps for itself, for :meth:`Prepared.details`."""
 
 
 class Prepared:
@@ -156,13 +158,28 @@ class Prepared:
         shape, dtype, device = plan.result
         return torch.empty(shape, dtype=dtype, device=device)
 
+    def details(self, signature: Hashable | None) -> Any:
+        """What :meth:`keep` was given for calls of this signature, from which results of several new tensors are made;
+        None without a plan."""
+        try:
+            plan = self._plans.get(signature)
+        except TypeError:
+            return None
+        return None if plan is None else plan.details
+
     def keep(
-        self, signature: Hashable | None, made: Launch | None, *compared: Any, result: torch.Tensor | None = None
+        self,
+        signature: Hashable | None,
+        made: Launch | None,
+        *compared: Any,
+        result: torch.Tensor | None = None,
+        details: Any = None,
     ) -> None:
         """Leave a plan of a call that was made: its one launch, and what was compared between the members.
 
         Args:
             result: the tensor that the call made for its result.
+            details: what :meth:`details` returns.
         """
         if signature is None or made is None:
             return
@@ -176,4 +193,4 @@ class Prepared:
             if len(self._plans) == _PLANS:
                 del self._plans[next(iter(self._plans))]
             new = None if result is None else (result.shape, result.dtype, result.device)
-            self._plans[signature] = _Plan(again, takes, compared, self._workspace.made, made.beside, new)
+            self._plans[signature] = _Plan(again, takes, compared, self._workspace.made, made.beside, new, details)
