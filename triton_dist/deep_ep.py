@@ -15,7 +15,7 @@ import torch
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import calling, communicator_of
 from triton_dist.kernels.moe.combine import run as run_combine
-from triton_dist.kernels.moe.dispatch import result_of
+from triton_dist.kernels.moe.results import result_of
 
 __all__ = ["Buffer", "EventOverlap"]
 
@@ -259,7 +259,7 @@ class Buffer:
                 expert_capacity=routing.align,
                 group=self.comm,
             )
-            handle = handle._replace(row_weights=weighted.row_weights)
+            handle = handle._replace(memory=weighted.memory)  # of the same routing
         sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
         result = torch.empty(routing.n_tokens, x.shape[-1], dtype=x.dtype, device=x.device) if out is None else out
 

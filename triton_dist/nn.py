@@ -39,6 +39,8 @@ class MoE(nn.Module):
         shared_intermediate: of an expert that all tokens pass; 0 for none.
         capacity: for how many rows a PE has room; by default for the most that can come. Fewer take less memory, and it
             is an error of the kernel if more come.
+        num_sms: for thousands of tokens, how many SMs send and receive them; see
+            :func:`~triton_dist.kernels.moe.dispatch`.
         group: as of :mod:`triton_dist.kernels.functional`.
         dtype, device: of the parameters; by default PyTorch's dtype, and this PE's device.
 
@@ -69,6 +71,7 @@ class MoE(nn.Module):
         routed_scaling_factor: float = 1.0,
         shared_intermediate: int = 0,
         capacity: int | None = None,
+        num_sms: int = 0,
         group: Any = None,
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
@@ -87,6 +90,7 @@ class MoE(nn.Module):
         if not 1 <= top_k <= num_experts // n_group * topk_group:
             raise ValueError(f"MoE: top_k {top_k} is more than the experts of which a token may choose, or less than 1")
         self.top_k, self.num_experts, self.max_tokens, self.capacity = top_k, num_experts, max_tokens, capacity
+        self.num_sms = num_sms
         self.scoring, self.norm_topk_prob = scoring, norm_topk_prob
         self.n_group, self.topk_group, self.routed_scaling_factor = n_group, topk_group, routed_scaling_factor
         self.group = group
@@ -135,6 +139,7 @@ class MoE(nn.Module):
             num_experts=self.num_experts,
             max_tokens=self.max_tokens,
             capacity=self.capacity,
+            num_sms=self.num_sms,
             group=self.group,
         )
         if self.shared_up is not None and self.shared_down is not None:

@@ -27,6 +27,7 @@ from triton import knobs
 import triton_dist
 from triton_dist import kernels
 from triton_dist.compiler import transport
+from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator, communicator_of
 from triton_dist.kernels.prepared import Prepared
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -132,9 +133,24 @@ CALLS: dict[str, Callable[[], object]] = {
     "gemm_all_scatter, programs": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="fused_producer_consumer"),
 }
 
+TOKENS, IDS, WEIGHTS = matrix(8, 64), torch.zeros(8, 2, dtype=torch.int64), torch.ones(8, 2)
+TOKENS8, SCALES = TOKENS.to(torch.float8_e4m3fn), torch.ones(8, 4)
+EXPERTS: dict[str, Any] = {"num_experts": 4, "max_tokens": 8}
+RECEIVED = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
+IN_ROUNDS = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24)
+
+NEW_RESULTS: dict[str, Callable[[], object]] = {
+    "dispatch": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS),
+    "dispatch, fp8": lambda: moe.dispatch(TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS),
+    "dispatch, rounds": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24),
+    "combine": lambda: moe.combine(RECEIVED.x, RECEIVED),
+    "combine, rounds": lambda: moe.combine(IN_ROUNDS.x, IN_ROUNDS),
+}
+"""Calls whose results are new tensors each time."""
+
 
 def second_calls_are_prepared() -> None:
-    for name, call in CALLS.items():
+    for name, call in (CALLS | NEW_RESULTS).items():
         call()
         assert is_prepared(call), name
 
@@ -146,10 +162,13 @@ def calls_of_python_are_counted() -> None:
         "all_reduce, out=": 30,
         "all_gather": 29,
         "gemm_all_reduce, fused": 33,
+        "dispatch": 32,
+        "combine": 32,
     }.items():
-        CALLS[name]()
-        CALLS[name]()  # descriptors of the operands are encoded
-        found = calls(CALLS[name])
+        call = (CALLS | NEW_RESULTS)[name]
+        call()
+        call()  # descriptors of the operands are encoded
+        found = calls(call)
         assert sum(found.values()) == bound, f"{name}: {sum(found.values())} calls: {dict(found)}"
 
 
@@ -170,6 +189,54 @@ def the_driver_gets_the_same_arguments() -> None:
     other = symmetric(1024)
     assert is_prepared(lambda: kernels.all_reduce(other, out=Y))
     assert RECORDER.pointers()[:2] == [Y.data_ptr(), other.data_ptr()]
+
+
+def new_results_are_those_that_are_returned() -> None:
+    """All arguments but the results are those of an ordinary call."""
+
+    def launched(call: Callable[[], Any]) -> list[Any]:
+        result = call()
+        tensors = [tensor.data_ptr() for tensor in result if isinstance(tensor, torch.Tensor)]
+        if isinstance(result, torch.Tensor):
+            tensors = [result.data_ptr()]
+        *how, arguments = RECORDER.last
+        found = ["result" if isinstance(x, tuple) and x[:1] == ("at",) and x[1] in tensors else x for x in arguments]
+        assert found.count("result") >= len(tensors)
+        return [*how, found]
+
+    for name, call in NEW_RESULTS.items():
+        plans().clear()
+        ordinary = launched(call)
+        assert plans(), name
+        assert launched(call) == ordinary, name
+
+
+def experts_errors_are_those_of_ordinary_calls() -> None:
+    received = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
+    moe.combine(received.x, received)
+    wants = TOKENS.clone().requires_grad_()
+    sent = moe.dispatch_send(TOKENS, IDS, WEIGHTS, **EXPERTS)
+    returned = moe.combine_send(received.x, received)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="requires a gradient"):
+            moe.dispatch(wants, IDS, WEIGHTS, **EXPERTS)
+        with pytest.raises(ValueError, match="requires a gradient"):
+            moe.combine(received.x.clone().requires_grad_(), received)
+        with pytest.raises(RuntimeError, match="has been sent and not received"):
+            moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
+        with pytest.raises(RuntimeError, match="has been sent and not received"):
+            moe.combine(received.x, received)
+        with pytest.raises(ValueError, match="x has 8 tokens, and max_tokens is 4"):
+            moe.dispatch(TOKENS, IDS, WEIGHTS, num_experts=4, max_tokens=4)
+        with pytest.raises(ValueError, match="y must have a row for each"):
+            moe.combine(received.x[:-1], received)
+    moe.dispatch_receive(sent)
+    moe.combine_receive(returned)
+    with torch.no_grad():
+        moe.dispatch(wants, IDS, WEIGHTS, **EXPERTS)
+    assert is_prepared(NEW_RESULTS["dispatch"]) and is_prepared(lambda: moe.combine(received.x, received))
+    other = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, capacity=20)
+    assert other.x.shape[0] == 20 and received.x.shape[0] == 32, "another capacity is another signature"
 
 
 def matrices_may_lie_elsewhere() -> None:
@@ -400,6 +467,8 @@ CHECKS = (
     second_calls_are_prepared,
     calls_of_python_are_counted,
     the_driver_gets_the_same_arguments,
+    new_results_are_those_that_are_returned,
+    experts_errors_are_those_of_ordinary_calls,
     matrices_may_lie_elsewhere,
     new_results_are_new,
     scales_take_the_ordinary_path,

@@ -17,22 +17,25 @@ from triton.compiler import ASTSource
 
 from triton_dist.compiler import transport
 from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.results import parts_of
 from triton_dist.kernels.protocols.members import Members
 
-MODULES = ("dispatch", "combine", "grouped_gemm")
-dispatch, combine, grouped_gemm = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)
+MODULES = ("dispatch", "combine", "grouped_gemm", "rounds")
+dispatch, combine, grouped_gemm, rounds = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)
 
+rounds._blocks = lambda words, most: (8, min(most, int(triton.next_power_of_2(words))))
 for module in (dispatch, combine):  # blocks as on a GPU
     module.block_of = lambda words, most: min(most, int(triton.next_power_of_2(words)))
 
 N_PES, EXPERTS, TOP_K, MAX_TOKENS = 8, 256, 8, 128
 POINTERS = {"counts": "*i64", "flags": "*i64", "messages": "*i64", "ids": "*i64", "weights": "*fp32"}
-POINTERS |= {"row_weights": "*fp32", "out_weights": "*fp32"}
 SCALARS = ("n_tokens", "capacity")
 ALIGNED = ("N", "K", "a_step", "b_step", "b_column")
 
 
-def compile_kernel(kernel: Any, constants: dict[str, Any], file: Path, types: dict[str, str] | None = None) -> None:
+def compile_kernel(
+    kernel: Any, constants: dict[str, Any], file: Path, types: dict[str, str] | None = None, warps: int = 0
+) -> None:
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     known = {**POINTERS, **dict.fromkeys(SCALARS, "i32"), **(types or {}), **dict.fromkeys(constants, "constexpr")}
     signature = {name: known.get(name, "*i32") for name in kernel.arg_names}
@@ -45,6 +48,7 @@ def compile_kernel(kernel: Any, constants: dict[str, Any], file: Path, types: di
     options = dispatch._options({"BLOCK": 1024} | constants)
     if kernel.__name__ != "_dispatch":
         del options["debug"]
+    options["num_warps"] = warps or options["num_warps"]
     with transport.using("p2p"):
         file.write_text(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"])
 
@@ -56,10 +60,18 @@ def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
     fp8 = dtype.itemsize == 1
     words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if fp8 else 0
     constants = dispatch._constants(routing, words, n_scales) | {"ALIGN": 128, "FIXED": False}
-    constants |= dispatch._sending(routing, constants)
+    constants |= dispatch._sending(routing, constants) | {"PARTS": parts_of(routing)[:7]}
     compile_kernel(dispatch._dispatch, constants, folder / "dispatch.ptx")
-    constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True}
+    batch, block = rounds._blocks(words, 512)
+    warps = rounds._warps(batch * block)
+    of_rounds = constants | {"B": batch, "BLOCK": block, "TOKENS": 64 * warps // TOP_K}
+    types = {"words": "*i64", "rounds": "*i32"}
+    compile_kernel(rounds._dispatch, of_rounds, folder / "dispatch_rounds.ptx", types, warps)
+    constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True, "PARTS": parts_of(routing)[:6]}
     compile_kernel(combine._combine, constants, folder / "combine.ptx")
+    batch, block = rounds._blocks(constants["WORDS"], 256)
+    of_rounds = constants | {"B": batch, "BLOCK": block, "TAKEN": min(block, 2048 // N_PES)}
+    compile_kernel(rounds._combine, of_rounds, folder / "combine_rounds.ptx", types, rounds._warps(batch * block))
     operand, scales = ("*fp8e4nv", "*fp32") if fp8 else ("*bf16", "*bf16")
     types = dict.fromkeys(("a", "b"), operand) | {"c": "*bf16", "a_scales": scales, "b_scales": scales}
     types |= dict.fromkeys(("n_experts", "N", "K", "a_step", "b_step", "b_column"), "i32")

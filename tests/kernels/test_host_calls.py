@@ -15,6 +15,8 @@ CHECKS = (
     "second_calls_are_prepared",
     "calls_of_python_are_counted",
     "the_driver_gets_the_same_arguments",
+    "new_results_are_those_that_are_returned",
+    "experts_errors_are_those_of_ordinary_calls",
     "matrices_may_lie_elsewhere",
     "new_results_are_new",
     "scales_take_the_ordinary_path",

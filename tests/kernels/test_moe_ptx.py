@@ -22,7 +22,7 @@ def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: 
         [sys.executable, COMPILE, tmp_path, str(hidden), dtype], env=environment, stderr=-1, text=True
     )
     assert made.returncode == 0, made.stderr
-    for name in ("dispatch", "combine", "grouped_gemm"):
+    for name in ("dispatch", "combine", "dispatch_rounds", "combine_rounds", "grouped_gemm"):
         file = tmp_path / f"{name}.ptx"
         command = [PTXAS, "-v", "-arch=sm_90a", file, "-o", tmp_path / "kernel.cubin"]
         report = subprocess.run(command, capture_output=True, text=True, check=True).stderr

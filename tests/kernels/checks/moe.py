@@ -130,9 +130,9 @@ def verify_combine(world: Any, case: Case, out: torch.Tensor, dtype: torch.dtype
 
 
 def exchange(
-    world: Any, case: Case, dtype: torch.dtype = torch.bfloat16, *, align: int = 1, halves: bool = False
+    world: Any, case: Case, dtype: torch.dtype = torch.bfloat16, *, align: int = 1, halves: bool = False, **options: Any
 ) -> None:
-    found = dispatched(world, case, halves=halves, align=align)
+    found = dispatched(world, case, halves=halves, align=align, **options)
     verify_dispatch(world, case, found, align)
     y = computed(world, case, found, dtype)
     out = moe.combine_receive(moe.combine_send(y, found)) if halves else moe.combine(y, found)
@@ -241,6 +241,49 @@ def check_moe_few_programs(world: Any) -> None:
     verify_combine(world, chosen, out, torch.bfloat16)
     with raises(ValueError, r"dispatch: sm_margin must be in \[0, \d+\), got 1000"):
         dispatched(world, chosen, sm_margin=1000)
+
+
+def check_moe_rounds(world: Any) -> None:
+    """The same results through few slots: as many rounds as the PE with the most tokens needs, or one."""
+
+    @settings(together, max_examples=5)
+    @given(
+        st.lists(st.integers(0, 23), min_size=3, max_size=3),
+        st.sampled_from([1, 2, 3]),
+        st.sampled_from(["any", "one", "none", "some"]),
+        st.sampled_from([1, 4]),
+        st.integers(1, 4),
+        st.integers(0, 1 << 16),
+    )
+    def example(tokens: list[int], top_k: int, routing: str, align: int, num_sms: int, seed: int) -> None:
+        chosen = case(world, tokens, top_k=top_k, routing=routing, seed=seed, max_tokens=23)
+        exchange(world, chosen, align=align, num_sms=num_sms)
+
+    example()
+    for i in range(3):  # the second combine of one dispatch, then the next dispatch
+        chosen = case(world, [23, 0, 9], seed=i, max_tokens=23)
+        found = dispatched(world, chosen, num_sms=1)
+        y = computed(world, chosen, found, torch.bfloat16)
+        for _ in range(2):
+            verify_combine(world, chosen, moe.combine(y, found), torch.bfloat16)
+    for dtype, hidden, n_scales in ((FP8, 272, 3), (torch.float32, 1156, 1), (torch.float16, 8, 0)):
+        chosen = case(world, [3, 0, 8], dtype=dtype, hidden=hidden, n_scales=n_scales, seed=hidden)
+        exchange(world, chosen, dtype if dtype != FP8 else torch.bfloat16, num_sms=2)
+
+
+def check_moe_rounds_mistakes(world: Any) -> None:
+    x, ids = torch.ones(2, 8).bfloat16(), torch.zeros(2, 2, dtype=torch.int64)
+    options: dict[str, Any] = {"num_experts": world.n_pes, "max_tokens": 2}
+    for kind, text, num_sms in ((ValueError, r"num_sms must be in \[0, \d+\]", 1000), (TypeError, "num_sms", 1.5)):
+        with raises(kind, text):
+            moe.dispatch(x, ids, num_sms=num_sms, **options)
+    with raises(ValueError, "num_sms says how many SMs work"):
+        moe.dispatch(x, ids, num_sms=1, sm_margin=1, **options)
+    found = moe.dispatch(x, ids, num_sms=1, **options)
+    with raises(ValueError, "combine_send: a dispatch with num_sms has no halves"):
+        moe.combine_send(found.x, found)
+    with raises(ValueError, "leave out sm_margin"):
+        moe.combine(found.x, found, sm_margin=1)
 
 
 def check_moe_groups(world: Any) -> None:

@@ -14,8 +14,10 @@ from triton_dist.kernels import moe
 def check_moe_ids_out_of_range(world: Any) -> None:
     for i, wrong in enumerate((world.n_pes, -2, 1 << 40)):
         ids = torch.tensor([[0], [wrong]])
-        with raises(RuntimeError, r"moe/dispatch\.py:\d+: .*an expert id is not in \[-1, num_experts\)"):
+        with raises(RuntimeError, r"moe/dispatch_counts\.py:\d+: .*an expert id is not in \[-1, num_experts\)"):
             moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=2, buffer=i)
+    with raises(RuntimeError, r"moe/dispatch_counts\.py:\d+: .*an expert id is not in \[-1, num_experts\)"):
+        moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=2, num_sms=4)
 
 
 def check_moe_more_rows_than_capacity(world: Any) -> None:
@@ -23,6 +25,10 @@ def check_moe_more_rows_than_capacity(world: Any) -> None:
     x = torch.ones(len(ids), 8)
     with raises(RuntimeError, "more rows arrive than capacity"):
         moe.dispatch(x, ids, num_experts=world.n_pes, max_tokens=len(ids), capacity=2 * world.n_pes - 1)
+    with raises(RuntimeError, "more rows arrive than capacity"):
+        moe.dispatch(
+            x, ids, num_experts=world.n_pes, max_tokens=len(ids), capacity=2 * world.n_pes - 1, num_sms=4, buffer=1
+        )
 
 
 if __name__ == "__main__":

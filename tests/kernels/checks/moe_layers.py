@@ -124,12 +124,13 @@ def check_moe_layer_and_gradients(world: Any) -> None:
         x, ids, weights = routed(world, 5, experts, 2, seed)
         w13, w2 = whole(experts, 12, 8, seed=8) / 4, whole(experts, 8, 6, seed=9) / 4
         given = [leaf(x[me]), leaf(weights[me]), leaf(w13[2 * me : 2 * me + 2]), leaf(w2[2 * me : 2 * me + 2])]
-        out = moe.moe_layer(given[0], ids[me], given[1], *given[2:], num_experts=experts, max_tokens=6)
+        sizes: dict[str, Any] = {"num_experts": experts, "max_tokens": 6, "num_sms": 2 * seed}
+        out = moe.moe_layer(given[0], ids[me], given[1], *given[2:], **sizes)
         all_of = [leaf(tensor) for tensor in (x, weights, w13, w2)]
         outs = [dense(all_of[0][pe], ids[pe], all_of[1][pe], *all_of[2:]) for pe in range(n)]
         same(out, outs[me])
         with torch.no_grad():
-            plain = moe.moe_layer(given[0], ids[me], given[1], *given[2:], num_experts=experts, max_tokens=6)
+            plain = moe.moe_layer(given[0], ids[me], given[1], *given[2:], **sizes)
         same(plain, outs[me])
         (out * whole(5, 8, seed=me)).sum().backward()
         sum((part * whole(5, 8, seed=pe)).sum() for pe, part in enumerate(outs)).backward()
@@ -142,14 +143,16 @@ def check_moe_layer_and_gradients(world: Any) -> None:
 def check_moe_opcheck(world: Any) -> None:
     n, me = world.n_pes, world.pe
     x, ids, weights = routed(world, 3, 2 * n, 2, 0)
-    sizes = (2 * n, 4, 1, 4 * n * 2, n, "")
+    sizes = (2 * n, 4, 1, 4 * n * 2, 0, n, "")
     torch.library.opcheck(OPS.moe_dispatch.default, (leaf(x[me]), ids[me], weights[me], None, *sizes))
-    received = OPS.moe_dispatch(x[me], ids[me], weights[me], torch.rand(3, 2), *sizes)
-    y = leaf(received[0])
-    torch.library.opcheck(OPS.moe_combine.default, (y, ids[me], leaf(weights[me]), *received[4:], True, *sizes))
+    received = functional.dispatch(
+        x[me], ids[me], weights[me], num_experts=2 * n, max_tokens=4, scales=torch.rand(3, 2)
+    )
+    y, groups = leaf(received.x), (received.offsets, received.counts)
+    torch.library.opcheck(OPS.moe_combine.default, (y, ids[me], leaf(weights[me]), received.memory, True, *sizes))
     b = leaf(whole(2, 8, 4))
-    torch.library.opcheck(OPS.moe_grouped_gemm.default, (y, b, received[3], received[2]))
-    torch.library.opcheck(OPS.moe_grouped_weight_grad.default, (y.detach(), whole(len(y), 4), received[3], received[2]))
+    torch.library.opcheck(OPS.moe_grouped_gemm.default, (y, b, *groups))
+    torch.library.opcheck(OPS.moe_grouped_weight_grad.default, (y.detach(), whole(len(y), 4), *groups))
 
 
 def check_moe_compiled(world: Any) -> None:
@@ -165,7 +168,7 @@ def check_moe_modules(world: Any) -> None:
     n, me = world.n_pes, world.pe
     for options in (
         {},
-        {"norm_topk_prob": False, "shared_intermediate": 4},
+        {"norm_topk_prob": False, "shared_intermediate": 4, "num_sms": 1},
         {"scoring": "sigmoid", "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.5},
     ):
         torch.manual_seed(0)

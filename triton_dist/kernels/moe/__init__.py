@@ -6,9 +6,10 @@ waits for the host.
 
 from triton_dist.kernels.moe import functional
 from triton_dist.kernels.moe.combine import Combining, combine, combine_receive, combine_send
-from triton_dist.kernels.moe.dispatch import Dispatched, Sent, dispatch, dispatch_receive, dispatch_send
+from triton_dist.kernels.moe.dispatch import Sent, dispatch, dispatch_receive, dispatch_send
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm
 from triton_dist.kernels.moe.layer import moe_layer
+from triton_dist.kernels.moe.results import Dispatched
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
 
 __all__ = [

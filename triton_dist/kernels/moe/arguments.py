@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.protocols.members import Members
 
@@ -17,7 +18,9 @@ __all__ = [
     "check_routing",
     "check_rows",
     "check_scales",
+    "compared_of",
     "most_rows",
+    "records_gradients",
     "refuse_gradients",
 ]
 
@@ -35,6 +38,7 @@ class Routing(NamedTuple):
         max_tokens: how many tokens a PE may have.
         align: of the rows of an expert. capacity: how many rows a PE has room for.
         fixed: whether ``align`` is the room for the rows of each expert.
+        num_sms: how many programs exchange tokens in rounds (``rounds.py``); 0 for low latency.
     """
 
     ids: torch.Tensor
@@ -46,6 +50,7 @@ class Routing(NamedTuple):
     capacity: int
     fixed: bool = False
     comm: Communicator | None = None
+    num_sms: int = 0
 
     @property
     def n_tokens(self) -> int:
@@ -85,6 +90,7 @@ def check_routing(
     align: int,
     capacity: int | None,
     expert_capacity: int | None = None,
+    num_sms: int = 0,
 ) -> Routing:
     """Check the arguments of a dispatch, all but the values of ``ids``, which the kernel checks."""
     refuse_gradients(function, x, weights)
@@ -119,9 +125,11 @@ def check_routing(
         align = expert_capacity
     if align < 1:
         raise ValueError(f"{function}: align and expert_capacity must be at least 1, got {align}")
+    if type(num_sms) is not int:
+        raise TypeError(f"{function}: num_sms must be an int, got {type(num_sms).__name__}")
+    if not 0 <= num_sms <= sms():
+        raise ValueError(f"{function}: num_sms must be in [0, {sms()}], where 0 is for low latency, got {num_sms}")
     local = num_experts // members.size
-    # All but the number of tokens is the same on all members.
-    comm.compare(function, x.shape[1], x.dtype, ids.shape[1], num_experts, max_tokens)
     most = most_rows(members.size, max_tokens, ids.shape[1], local, align)
     if expert_capacity is not None:
         most = capacity = local * expert_capacity
@@ -132,7 +140,17 @@ def check_routing(
             f"{function}: capacity must be at least 1, and the {most} rows that can come fewer than 2**31, got capacity"
             f" {capacity}"
         )
-    return Routing(ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm)
+    routing = Routing(
+        ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm, num_sms
+    )
+    comm.compare(function, *compared_of(x, routing))
+    return routing
+
+
+def compared_of(x: torch.Tensor, routing: Routing) -> tuple[Any, ...]:
+    """What is the same on all members: all but the number of tokens and the room for rows."""
+    experts = routing.local_experts * routing.members.size
+    return x.shape[1], x.dtype, routing.top_k, experts, routing.max_tokens, routing.num_sms
 
 
 def most_rows(n_pes: int, max_tokens: int, top_k: int, local_experts: int, align: int) -> int:
@@ -142,11 +160,20 @@ def most_rows(n_pes: int, max_tokens: int, top_k: int, local_experts: int, align
 
 def refuse_gradients(function: str, *tensors: torch.Tensor | None) -> None:
     """No gradient is lost in silence."""
-    if torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors):
+    if records_gradients(*tensors):
         raise ValueError(
             f"{function}: a tensor requires a gradient, which this function does not record: use"
             " triton_dist.kernels.moe.functional, or call it under torch.no_grad()"
         )
+
+
+def records_gradients(*tensors: torch.Tensor | None) -> bool:
+    """Whether one of the tensors wants a gradient, here and now."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                return True
+    return False
 
 
 def check_scales(function: str, x: torch.Tensor, scales: torch.Tensor | None) -> int:

@@ -19,10 +19,12 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import calling
-from triton_dist.kernels.moe.arguments import Routing, check_rows, refuse_gradients
-from triton_dist.kernels.moe.dispatch import Dispatched
+from triton_dist.kernels.moe.arguments import Routing, check_rows, records_gradients, refuse_gradients
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
+from triton_dist.kernels.moe.results import Dispatched, parts_of
+from triton_dist.kernels.moe.rounds import combine_rounds
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
+from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.language._poll import no_polls, poll
@@ -43,8 +45,8 @@ class Combining(NamedTuple):
 
 @triton.jit
 def _send(
-    y, positions, row_weights, row_tokens, rows, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
-    MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+    y, memory, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
+    WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     N: tl.constexpr = group_size(MEMBERS)
     me = my_rank(MEMBERS)
@@ -54,24 +56,29 @@ def _send(
     if tl.program_id(0) == 0:
         for pe in tl.static_range(N):
             tl.store(dl.symm_at(flags + half, pe_of(pe, MEMBERS)), number.to(tl.int64))
-    messages = tl.load(rows + ranks, mask=ranks < N, other=0)
-    for i in range(tl.program_id(0), tl.max(messages) * N, tl.num_programs(0)):
-        source = (me + i) % N
-        message = source * MAX_TOKENS + i // N
-        if i // N < scalar_of(messages, source):
-            place = slots + (half * MAX_TOKENS + tl.load(row_tokens + message)) * WORDS
+    messages = tl.load(memory + PARTS[2] + ranks, mask=ranks < N, other=0)
+    # Peers first, in turn from the next on; what stays here is here soon.
+    OTHERS: tl.constexpr = max(N - 1, 1)
+    theirs = tl.max(tl.where(ranks == me, 0, messages)) * (N - 1)
+    for i in range(tl.program_id(0), theirs + scalar_of(messages, me), tl.num_programs(0)):
+        source = tl.where(i < theirs, (me + 1 + i % OTHERS) % N, me)
+        index = tl.where(i < theirs, i // OTHERS, i - theirs)
+        message = source * MAX_TOKENS + index
+        if index < scalar_of(messages, source):
+            place = slots + (half * MAX_TOKENS + tl.load(memory + PARTS[3] + message)) * WORDS
             place = dl.symm_at(place, pe_of(source, MEMBERS))
             for first in tl.static_range(0, WORDS, BLOCK):
                 offsets = first + tl.arange(0, BLOCK)
                 lower = tl.zeros([BLOCK], tl.float32)
                 upper = tl.zeros([BLOCK], tl.float32)
                 for k in tl.static_range(K):
-                    position = tl.load(positions + message * K + k)
+                    position = tl.load(memory + PARTS[4] + message * K + k)
                     there = (position >= 0) & (offsets < WORDS)
                     words = tl.load(y + position.to(tl.int64) * WORDS + offsets, mask=there, other=0)
                     weight = 1.0
                     if WEIGHTED:
-                        weight = tl.where(position >= 0, tl.load(row_weights + message * K + k), 0.0)
+                        weight = tl.load(memory + PARTS[5] + message * K + k).to(tl.float32, bitcast=True)
+                        weight = tl.where(position >= 0, weight, 0.0)
                     lower += weight * element(words, False, DTYPE)
                     upper += weight * element(words, True, DTYPE)
                 send_words(place + offsets, word_of(lower, upper, DTYPE), offsets < WORDS)
@@ -126,13 +133,10 @@ def _receive(
 
 @triton.jit
 def _combine_send(
-    y, positions, row_weights, row_tokens, rows, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
-    MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+    y, memory, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
+    WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    _send(
-        y, positions, row_weights, row_tokens, rows, flags, slots, numbers, MEMBERS, K, MAX_TOKENS, WORDS, DTYPE,
-        WEIGHTED, BLOCK,
-    )  # fmt: skip
+    _send(y, memory, flags, slots, numbers, MEMBERS, K, MAX_TOKENS, WORDS, PARTS, DTYPE, WEIGHTED, BLOCK)
 
 
 @triton.jit
@@ -145,14 +149,11 @@ def _combine_receive(
 
 @triton.jit
 def _combine(
-    y, positions, row_weights, row_tokens, rows, out, ids, n_tokens, flags, slots, sent_numbers, received_numbers,
-    MEMBERS: tl.constexpr, K: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr,
+    y, memory, ids, out, n_tokens, flags, slots, sent_numbers, received_numbers, MEMBERS: tl.constexpr,
+    K: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr,
     DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr, TAKEN: tl.constexpr,
 ):  # fmt: skip
-    _send(
-        y, positions, row_weights, row_tokens, rows, flags, slots, sent_numbers, MEMBERS, K, MAX_TOKENS, WORDS, DTYPE,
-        WEIGHTED, BLOCK,
-    )  # fmt: skip
+    _send(y, memory, flags, slots, sent_numbers, MEMBERS, K, MAX_TOKENS, WORDS, PARTS, DTYPE, WEIGHTED, BLOCK)
     _receive(out, ids, n_tokens, flags, slots, received_numbers, MEMBERS, K, L, MAX_TOKENS, WORDS, DTYPE, TAKEN)
 
 
@@ -177,9 +178,20 @@ def combine(
     Raises:
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.
     """
-    _check_as_many("combine", y, dispatched)
-    with calling("combine", dispatched.routing.comm):
-        return run("combine", y, dispatched, weighted, buffer, sm_margin)
+    routing = dispatched.routing
+    with calling("combine", routing.comm) as comm:
+        prepared = comm.own(Prepared)
+        call = ("combine", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms)
+        signature = prepared.signature(call, y, dispatched.memory, routing.ids)
+        known = prepared.details(signature)
+        if known is not None and not (known[0] and known[0].is_in_flight()) and not records_gradients(y):
+            out = _result(routing, y.dtype, y.shape[1])
+            if prepared.repeat(signature, y, dispatched.memory, routing.ids, out):
+                return out
+        _check_as_many("combine", y, dispatched)
+        out, exchange, made = _run("combine", y, dispatched, weighted, buffer, sm_margin)
+        prepared.keep(signature, made, *_compared("combine", y, routing), details=(exchange,))
+        return out
 
 
 def combine_send(
@@ -187,11 +199,14 @@ def combine_send(
 ) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
     _check_as_many("combine_send", y, dispatched)
+    if dispatched.routing.num_sms:
+        raise ValueError("combine_send: a dispatch with num_sms has no halves, and nor has its combine: call combine")
     with calling("combine_send", dispatched.routing.comm):
-        exchange, constants, given = _prepare("combine_send", y, dispatched, weighted, buffer, sm_margin)
+        exchange, constants = _prepare("combine_send", y, dispatched, weighted, buffer, sm_margin)
         del constants["L"], constants["TAKEN"]
         _combine_send[(exchange.programs,)](
-            *given,
+            y.view(torch.int32),
+            dispatched.memory,
             exchange.messages,
             exchange.slots,
             exchange.sent,
@@ -231,32 +246,55 @@ def _check_as_many(function: str, y: torch.Tensor, dispatched: Dispatched) -> No
         )
 
 
-def run(
-    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int = 0, sm_margin: int = 0
-) -> torch.Tensor:
+def run(function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool) -> torch.Tensor:
     """Combine, with or without gradients. ``y`` may end behind the last row that has come."""
-    exchange, constants, given = _prepare(function, y, dispatched, weighted, buffer, sm_margin)
+    return _run(function, y, dispatched, weighted, 0, 0)[0]
+
+
+def _run(
+    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int, sm_margin: int
+) -> tuple[torch.Tensor, Exchange | None, Launch | None]:
+    if dispatched.routing.num_sms:
+        return _in_rounds(function, y, dispatched, weighted, buffer, sm_margin)
+    exchange, constants = _prepare(function, y, dispatched, weighted, buffer, sm_margin)
     routing = dispatched.routing
     out = _result(routing, y.dtype, y.shape[1])
-    _combine[(exchange.programs,)](
-        *given, out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
+    tensors = y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)
+    made = launch(
+        _combine, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
         exchange.received, **constants, num_warps=warps_of(constants["WORDS"]),
     )  # fmt: skip
-    return out
+    return out, exchange, made
+
+
+def _in_rounds(
+    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int, sm_margin: int
+) -> tuple[torch.Tensor, None, Launch | None]:
+    check_rows(function, "y", y, tuple(_TYPES))
+    routing = dispatched.routing
+    if sm_margin:
+        raise ValueError(f"{function}: as many SMs work as num_sms of the dispatch says: leave out sm_margin")
+    assert routing.comm is not None
+    routing.comm.compare(*_compared(function, y, routing))
+    out = _result(routing, y.dtype, y.shape[1])
+    return out, None, combine_rounds(routing.comm, y, dispatched, out, _TYPES[y.dtype], weighted, buffer)
 
 
 def _prepare(
     function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int, sm_margin: int
-) -> tuple[Exchange, dict[str, Any], tuple[Any, ...]]:
+) -> tuple[Exchange, dict[str, Any]]:
     check_rows(function, "y", y, tuple(_TYPES))
     routing = dispatched.routing
     assert routing.comm is not None
-    routing.comm.compare(function, y.shape[1], y.dtype, routing.top_k, routing.max_tokens)
+    routing.comm.compare(*_compared(function, y, routing))
     constants = _constants(routing, y.dtype, y.shape[1])
     words = constants["WORDS"]
     exchange = open_exchange(routing.comm, function, routing, f"combine of {words} words", words, 1, buffer, sm_margin)
-    given = (y.view(torch.int32), *dispatched[6:10])
-    return exchange, constants | {"WEIGHTED": weighted}, given
+    return exchange, constants | {"WEIGHTED": weighted, "PARTS": parts_of(routing)[:6]}
+
+
+def _compared(function: str, y: torch.Tensor, routing: Routing) -> tuple[Any, ...]:
+    return function, y.shape[1], y.dtype, routing.top_k, routing.max_tokens, routing.num_sms
 
 
 def _constants(routing: Routing, dtype: torch.dtype, hidden: int) -> dict[str, Any]:

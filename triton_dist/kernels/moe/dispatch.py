@@ -18,7 +18,6 @@ their own as well, between which the GPU computes something else.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,41 +27,17 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import calling
-from triton_dist.kernels.moe.arguments import Routing, check_routing, check_scales
+from triton_dist.kernels.moe.arguments import Routing, check_routing, check_scales, compared_of, records_gradients
+from triton_dist.kernels.moe.dispatch_counts import begins_of, count_ids, receive_counts, send_counts
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
+from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
+from triton_dist.kernels.moe.rounds import dispatch_rounds
 from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_words
+from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
-from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["Dispatched", "Sent", "dispatch", "dispatch_receive", "dispatch_send", "result_of", "run"]
-
-
-class Dispatched(NamedTuple):
-    """What a PE receives. R is the capacity; rows that no token fills hold anything.
-
-    Attributes:
-        x: [R, hidden], the rows, grouped by this PE's experts.
-        scales: [R, S] float32, or None.
-        counts: [L] int32, how many rows each expert has.
-        offsets: [L + 1] int32, where the rows of each expert begin, multiples of ``align``; and the end of the last.
-        weights: [R] float32, what each row's result is multiplied by in :func:`combine`.
-        choices: [R] int32, which of its token's choices a row is, in [0, top_k).
-        positions, row_weights, row_tokens, rows: by source and message, for :func:`combine`.
-        routing: the sizes of the call, and the ids by which it was routed.
-    """
-
-    x: torch.Tensor
-    scales: torch.Tensor | None
-    counts: torch.Tensor
-    offsets: torch.Tensor
-    weights: torch.Tensor
-    choices: torch.Tensor
-    positions: torch.Tensor
-    row_weights: torch.Tensor
-    row_tokens: torch.Tensor
-    rows: torch.Tensor
-    routing: Routing
+__all__ = ["Sent", "dispatch", "dispatch_receive", "dispatch_send", "run"]
 
 
 class Sent(NamedTuple):
@@ -80,110 +55,65 @@ class Sent(NamedTuple):
 
 
 @triton.jit
-def _ids_of(ids, tokens, end, K: tl.constexpr, KP: tl.constexpr):
-    """The expert ids of a block of tokens, those below ``end``; -1 where there is none."""
-    choices = tl.arange(0, KP)
-    mask = (tokens < end)[:, None] & (choices < K)[None, :]
-    return tl.load(ids + tokens.to(tl.int64)[:, None] * K + choices[None, :], mask=mask, other=-1)
-
-
-@triton.jit
-def _earlier(ids, token, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, TOKENS: tl.constexpr):
-    """How often the tokens before ``token`` choose each expert, [EP]; how many of them go to each PE, [NP]."""
-    EP: tl.constexpr = triton.next_power_of_2(N * L)
-    pes = tl.arange(0, triton.next_power_of_2(N))
-    chosen = tl.zeros([EP], tl.int32)
-    messages = tl.zeros(pes.shape, tl.int32)
-    for first in range(0, token, TOKENS):
-        earlier = _ids_of(ids, first + tl.arange(0, TOKENS), token, K, KP).to(tl.int32)
-        flat = earlier.reshape([TOKENS * KP])
-        chosen += tl.histogram(flat, EP, mask=(flat >= 0) & (flat < N * L))
-        messages += tl.sum(_to_pes(earlier, pes, L), axis=0)
-    return chosen, messages
-
-
-@triton.jit
-def _to_pes(ids, pes, L: tl.constexpr):
-    """Which PEs have one of a token's experts: [TOKENS, NP] of 0 and 1."""
-    homes = tl.where(ids >= 0, ids // L, -1)
-    return tl.max((homes[:, :, None] == pes[None, None, :]).to(tl.int32), axis=1)
-
-
-@triton.jit
-def _send_counts(
-    ids, n_tokens, counts, number, MEMBERS: tl.constexpr,
-    K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, TOKENS: tl.constexpr,
-):  # fmt: skip
-    """Tell every PE how many rows each of its experts gets from here, and how many messages they come in."""
-    N: tl.constexpr = group_size(MEMBERS)
-    columns = tl.arange(0, triton.next_power_of_2(L + 1))
-    # The last programs do it: they have the fewest tokens to send.
-    for pe in range(tl.num_programs(0) - 1 - tl.program_id(0), N, tl.num_programs(0)):
-        sent = tl.zeros(columns.shape, tl.int32)
-        for first in range(0, n_tokens, TOKENS):
-            chosen = _ids_of(ids, first + tl.arange(0, TOKENS), n_tokens, K, KP)
-            assert (chosen >= -1) & (chosen < N * L), "dispatch: an expert id is not in [-1, num_experts)"
-            local = chosen.to(tl.int32) - pe * L
-            hits = tl.sum((local[:, :, None] == columns[None, None, :]).to(tl.int32), axis=0)
-            there = tl.max(((local >= 0) & (local < L)).to(tl.int32), axis=1)
-            sent += tl.where(columns == L, tl.sum(there), tl.where(columns < L, tl.sum(hits, axis=0), 0))
-        slot = counts + ((number & 1) * N + my_rank(MEMBERS)) * (L + 1) + columns
-        message = (number.to(tl.int64) << 32) | sent.to(tl.int64)
-        tl.store(dl.symm_at(slot, pe_of(pe, MEMBERS)), message, mask=columns <= L)
-
-
-@triton.jit
 def _send(
     x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
     SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
-    COUNTED: tl.constexpr,
 ):  # fmt: skip
     N: tl.constexpr = group_size(MEMBERS)
+    SCALE_BLOCK: tl.constexpr = max(1, min(BLOCK, triton.next_power_of_2(SCALES)))
     pes = tl.arange(0, triton.next_power_of_2(N))
     choices = tl.arange(0, KP)
+    block = tl.arange(0, BLOCK)
     me = my_rank(MEMBERS)
     number = next_number(tl.load(numbers + tl.program_id(0)))
-    _send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, COUNTED)
+    send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, TOKENS, True)
     half = ((number & 1) * N + me).to(tl.int64) * MAX_TOKENS
     # A program sends tokens that follow each other, so that it counts those before them once.
     each = tl.cdiv(n_tokens, tl.num_programs(0))
     begin = tl.program_id(0) * each
-    chosen, messages = _earlier(ids, tl.minimum(begin, n_tokens), N, K, KP, L, TOKENS)
+    end = tl.minimum(begin + each, n_tokens)
+    # The first words of a row are in flight while ids are counted and the row before is sent.
+    words = tl.load(x + begin.to(tl.int64) * DATA + block, mask=(block < DATA) & (begin < end))
+    chosen, messages = count_ids(ids, 0, tl.where(begin < end, begin, 0), N, K, KP, L, TOKENS, True)
     experts = tl.arange(0, chosen.shape[0])
-    for token in range(begin, tl.minimum(begin + each, n_tokens)):
-        mine = tl.load(ids + tl.cast(token, tl.int64) * K + choices, mask=choices < K, other=-1).to(tl.int32)
+    for token in range(begin, end):
+        row = tl.cast(token, tl.int64)
+        mine = tl.load(ids + row * K + choices, mask=choices < K, other=-1).to(tl.int32)
+        weight = tl.load(weights + row * K + choices, mask=choices < K, other=0.0)
+        wanted = tl.max((tl.where(mine >= 0, mine // L, -1)[:, None] == pes[None, :]).to(tl.int32), axis=0)
+        places = ()
+        sends = ()
+        for i in tl.static_range(1, N + 1):  # peers first, from the next on; what stays here is here soon
+            pe = (me + i) % N
+            message = slots + (half + scalar_of(messages, pe)) * ROW
+            places = places + (dl.symm_at(message, pe_of(pe, MEMBERS)),)  # type: ignore[assignment]  # noqa: RUF005
+            sends = sends + (scalar_of(wanted, pe) != 0,)  # type: ignore[assignment]  # noqa: RUF005
+        for i in tl.static_range(N):
+            send_words(places[i] + block, words, sends[i] & (block < DATA))
+        words = tl.load(x + (row + 1) * DATA + block, mask=(block < DATA) & (token + 1 < end))
+        for first in tl.static_range(BLOCK, DATA, BLOCK):
+            offsets = first + block
+            more = tl.load(x + row * DATA + offsets, mask=offsets < DATA)
+            for i in tl.static_range(N):
+                send_words(places[i] + offsets, more, sends[i] & (offsets < DATA))
+        for first in tl.static_range(0, SCALES, SCALE_BLOCK):
+            offsets = first + tl.arange(0, SCALE_BLOCK)
+            more = tl.load(scales + row * SCALES + offsets, mask=offsets < SCALES)
+            for i in tl.static_range(N):
+                send_words(places[i] + DATA + offsets, more, sends[i] & (offsets < SCALES))
         # The rank of a choice: earlier ones of the same expert, by other tokens and by this one.
         same = mine[:, None] == mine[None, :]
         ranks = tl.sum((same & (choices[:, None] < choices[None, :])).to(tl.int32), axis=0)
         hits = experts[:, None] == mine[None, :]
         ranks += tl.sum(tl.where(hits, chosen[:, None], 0), axis=0)
-        wanted = tl.max((tl.where(mine >= 0, mine // L, -1)[:, None] == pes[None, :]).to(tl.int32), axis=0)
-        weight = tl.load(weights + tl.cast(token, tl.int64) * K + choices, mask=choices < K, other=0.0)
         # The header: [4, KP] words.
         fields = tl.arange(0, 4)[:, None]
         header = tl.where(fields == 0, mine[None, :], tl.where(fields == 1, ranks[None, :], token))
         header = tl.where(fields == 2, weight.to(tl.int32, bitcast=True)[None, :], header)
-        places = ()
-        sends = ()
         for i in tl.static_range(N):
-            pe = (me + i) % N
-            message = slots + (half + scalar_of(messages, pe)) * ROW
-            places = places + (dl.symm_at(message, pe_of(pe, MEMBERS)),)  # type: ignore[assignment]  # noqa: RUF005
-            sends = sends + (scalar_of(wanted, pe) != 0,)  # type: ignore[assignment]  # noqa: RUF005
-        words = AT + fields * KP + choices[None, :]
-        for i in tl.static_range(N):
-            send_words(places[i] + words, header, sends[i] & (words >= 0))
-        for first in tl.static_range(0, DATA, BLOCK):
-            offsets = first + tl.arange(0, BLOCK)
-            row = tl.load(x + tl.cast(token, tl.int64) * DATA + offsets, mask=offsets < DATA)
-            for i in tl.static_range(N):
-                send_words(places[i] + offsets, row, sends[i] & (offsets < DATA))
-        for first in tl.static_range(0, SCALES, BLOCK):
-            offsets = first + tl.arange(0, BLOCK)
-            row = tl.load(scales + tl.cast(token, tl.int64) * SCALES + offsets, mask=offsets < SCALES)
-            for i in tl.static_range(N):
-                send_words(places[i] + DATA + offsets, row, sends[i] & (offsets < SCALES))
+            to = AT + fields * KP + choices[None, :]
+            send_words(places[i] + to, header, sends[i] & (to >= 0))
         chosen += tl.sum(hits.to(tl.int32), axis=1)
         messages += wanted
     tl.debug_barrier()  # all threads have read the number
@@ -191,92 +121,78 @@ def _send(
 
 
 @triton.jit
-def _receive_counts(counts, number, MEMBERS: tl.constexpr, L: tl.constexpr):
-    """Wait for the counts of all PEs: [NP, LP], row i from rank i; column L counts messages."""
-    N: tl.constexpr = group_size(MEMBERS)
-    pes = tl.arange(0, triton.next_power_of_2(N))
-    columns = tl.arange(0, triton.next_power_of_2(L + 1))
-    slot = counts + (number & 1) * N * (L + 1)
-    mask = (pes < N)[:, None] & (columns <= L)[None, :]
-    places = slot + pes[:, None] * (L + 1) + columns[None, :]
-    other = number.to(tl.int64) << 32
-    seen = tl.load(places, mask=mask, other=other, volatile=True)
-    polls = no_polls()
-    flags = slot.to(tl.pointer_type(tl.int32), bitcast=True) + 1
-    while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32).reshape([seen.numel])) != 0:
-        seen = tl.load(places, mask=mask, other=other, volatile=True)
-        polls = poll(polls, flags, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, L + 1, 2 * (L + 1), 2)
-    return seen.to(tl.int32)
-
-
-@triton.jit
 def _receive(
-    out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
-    capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
-    MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr,
-    ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr,
+    out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
+    KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
+    AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     N: tl.constexpr = group_size(MEMBERS)
+    LP: tl.constexpr = triton.next_power_of_2(L + 1)
+    SCALE_BLOCK: tl.constexpr = max(1, min(BLOCK, triton.next_power_of_2(SCALES)))
     pes = tl.arange(0, triton.next_power_of_2(N))
-    columns = tl.arange(0, triton.next_power_of_2(L + 1))
     choices = tl.arange(0, KP)
-    number = next_number(tl.load(numbers + tl.program_id(0)))
-    arrived = _receive_counts(counts, number, MEMBERS, L)
-    totals = tl.where(columns < L, tl.sum(tl.where((pes < N)[:, None], arrived, 0), axis=0), 0)
-    padded = (totals + (ALIGN - 1)) // ALIGN * ALIGN
-    if FIXED:  # every expert has room for as many
-        padded = tl.where(columns < L, ALIGN, 0)
-    offsets_of = tl.cumsum(padded, axis=0) - padded
-    messages = tl.sum(tl.where((columns == L)[None, :] & (pes < N)[:, None], arrived, 0), axis=1)
-    if tl.program_id(0) == 0:
-        assert (tl.sum(padded) <= capacity) & (tl.max(totals) <= (ALIGN if FIXED else capacity)), (
-            "dispatch: more rows arrive than capacity"
-        )
-        tl.store(out_counts + columns, totals, mask=columns < L)
-        tl.store(out_offsets + columns, offsets_of, mask=columns <= L)
-        tl.store(rows + pes, messages, mask=pes < N)
-    half = (number & 1).to(tl.int64) * (N * MAX_TOKENS)
+    block = tl.arange(0, BLOCK)
     me = my_rank(MEMBERS)
-    for i in range(tl.program_id(0), tl.max(messages) * N, tl.num_programs(0)):
-        source = (me + i) % N
-        message = source * MAX_TOKENS + i // N
-        if i // N < scalar_of(messages, source):
+    number = next_number(tl.load(numbers + tl.program_id(0)))
+    arrived = receive_counts(counts, number, MEMBERS, L)
+    begins, messages = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED)
+    of_begins = tl.arange(0, arrived.numel)
+    half = (number & 1).to(tl.int64) * (N * MAX_TOKENS)
+    # This PE's own messages first, while those of peers are on their way; then the peers' in turn.
+    OTHERS: tl.constexpr = max(N - 1, 1)
+    own = scalar_of(messages, me)
+    theirs = tl.max(tl.where(pes == me, 0, messages)) * (N - 1)
+    for i in range(tl.program_id(0), own + theirs, tl.num_programs(0)):
+        source = tl.where(i < own, me, (me + 1 + (i - own) % OTHERS) % N)
+        index = tl.where(i < own, i, (i - own) // OTHERS)
+        if index < scalar_of(messages, source):
+            message = source * MAX_TOKENS + index
             place = slots + (half + message) * ROW
             pe = pe_of(source, MEMBERS)
             fields = tl.arange(0, 4)[:, None]
-            at = place + AT + fields * KP + choices[None, :]
+            at_header = place + AT + fields * KP + choices[None, :]
             all_of_it = (fields < 4) & (choices >= 0)[None, :]
-            header = take_words(look_at(at, all_of_it), at, all_of_it, place + AT, pe, 4 * KP)
+            # All loads are in flight before the first wait.
+            seen_header = look_at(at_header, all_of_it)
+            seen = look_at(place + block, block < DATA)
+            if SCALES > 0:
+                of_scales = tl.arange(0, SCALE_BLOCK)
+                seen_scales = look_at(place + DATA + of_scales, of_scales < SCALES)
+            header = take_words(seen_header, at_header, all_of_it, place + AT, pe, 4 * KP)
             chosen = tl.sum(tl.where(fields == 0, header, 0), axis=0)
             ranks = tl.sum(tl.where(fields == 1, header, 0), axis=0)
-            weight = tl.sum(tl.where(fields == 2, header, 0), axis=0).to(tl.float32, bitcast=True)
+            weight = tl.sum(tl.where(fields == 2, header, 0), axis=0)
             token = tl.max(tl.where(fields == 3, header, 0).reshape([4 * KP]))
             expert = chosen - me * L
-            begins = offsets_of + tl.sum(tl.where((pes < source)[:, None], arrived, 0), axis=0)
-            begin = tl.sum(tl.where(columns[:, None] == expert[None, :], begins[:, None], 0), axis=0)
             there = (expert >= 0) & (expert < L) & (choices < K)
+            at_begin = tl.where(there, source * LP + expert, -1)
+            begin = tl.sum(tl.where(of_begins[:, None] == at_begin[None, :], begins[:, None], 0), axis=0)
             position = tl.where(there, begin + ranks, -1)
             position = tl.where(position < capacity, position, -1)
-            tl.store(positions + message * K + choices, position, mask=choices < K)
-            tl.store(row_weights + message * K + choices, weight, mask=choices < K)
-            tl.store(row_tokens + message, token)
-            tl.store(out_weights + position, weight, mask=position >= 0)
-            tl.store(out_choices + position, choices, mask=position >= 0)
+            tl.store(memory + PARTS[3] + message, token)
+            tl.store(memory + PARTS[4] + message * K + choices, position, mask=choices < K)
+            tl.store(memory + PARTS[5] + message * K + choices, weight, mask=choices < K)
+            tl.store(memory + PARTS[6] + position, weight, mask=position >= 0)
+            tl.store(memory + PARTS[6] + tl.cdiv(capacity, 4) * 4 + position, choices, mask=position >= 0)
+            kept = (position >= 0)[:, None]
+            to_rows = position.to(tl.int64)[:, None]
             for first in tl.static_range(0, DATA, BLOCK):
-                offsets = first + tl.arange(0, BLOCK)
-                seen = look_at(place + offsets, offsets < DATA)
+                offsets = first + block
+                if first > 0:
+                    seen = look_at(place + offsets, offsets < DATA)
                 row = take_words(seen, place + offsets, offsets < DATA, place + first, pe, min(BLOCK, DATA - first))
-                for k in tl.static_range(K):
-                    to = scalar_of(position, k)
-                    tl.store(out + to.to(tl.int64) * DATA + offsets, row, mask=(offsets < DATA) & (to >= 0))
-            for first in tl.static_range(0, SCALES, BLOCK):
-                offsets = first + tl.arange(0, BLOCK)
+                to = out + to_rows * DATA + offsets[None, :]
+                tl.store(to, tl.broadcast_to(row[None, :], to.shape), mask=kept & (offsets < DATA)[None, :])
+            for first in tl.static_range(0, SCALES, SCALE_BLOCK):
+                offsets = first + tl.arange(0, SCALE_BLOCK)
                 at = place + DATA + offsets
-                seen = look_at(at, offsets < SCALES)
-                row = take_words(seen, at, offsets < SCALES, place + DATA + first, pe, min(BLOCK, SCALES - first))
-                for k in tl.static_range(K):
-                    to = scalar_of(position, k)
-                    tl.store(out_scales + to.to(tl.int64) * SCALES + offsets, row, mask=(offsets < SCALES) & (to >= 0))
+                if first > 0:
+                    seen_scales = look_at(at, offsets < SCALES)
+                left: tl.constexpr = min(SCALE_BLOCK, SCALES - first)
+                row = take_words(seen_scales, at, offsets < SCALES, place + DATA + first, pe, left)
+                to = out_scales + to_rows * SCALES + offsets[None, :]
+                tl.store(to, tl.broadcast_to(row[None, :], to.shape), mask=kept & (offsets < SCALES)[None, :])
     tl.debug_barrier()
     tl.store(numbers + tl.program_id(0), number)
 
@@ -286,44 +202,40 @@ def _dispatch_send(
     x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
     SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
-    COUNTED: tl.constexpr,
 ):  # fmt: skip
     _send(
         x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW,
-        BLOCK, TOKENS, COUNTED,
+        BLOCK, TOKENS,
     )  # fmt: skip
 
 
 @triton.jit
 def _dispatch_receive(
-    out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
-    capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
-    MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr,
-    ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr,
+    out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
+    KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
+    AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     _receive(
-        out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
-        capacity, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW, ALIGN, FIXED, BLOCK,
+        out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW,
+        PARTS, ALIGN, FIXED, BLOCK,
     )  # fmt: skip
 
 
 @triton.jit
 def _dispatch(
-    x, scales, ids, weights, n_tokens, sent_numbers,
-    out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
-    capacity, received_numbers, counts, slots, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
-    L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr,
-    ROW: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
-    COUNTED: tl.constexpr,
+    x, scales, ids, weights, out, out_scales, memory, n_tokens, capacity, counts, slots, sent_numbers, received_numbers,
+    MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr,
+    DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr,
+    ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
     _send(
         x, scales, ids, weights, n_tokens, counts, slots, sent_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES,
-        AT, ROW, BLOCK, TOKENS, COUNTED,
+        AT, ROW, BLOCK, TOKENS,
     )  # fmt: skip
     _receive(
-        out, out_scales, out_counts, out_offsets, out_weights, out_choices, positions, row_weights, row_tokens, rows,
-        capacity, counts, slots, received_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW, ALIGN, FIXED,
-        BLOCK,
+        out, out_scales, memory, capacity, counts, slots, received_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES,
+        AT, ROW, PARTS, ALIGN, FIXED, BLOCK,
     )  # fmt: skip
 
 
@@ -343,6 +255,7 @@ def dispatch(
     expert_capacity: int | None = None,
     buffer: int = 0,
     sm_margin: int = 0,
+    num_sms: int = 0,
     group: Any = None,
 ) -> Dispatched:
     """Send each of this PE's tokens to the PEs of its experts, and receive the rows of this PE's experts.
@@ -366,6 +279,9 @@ def dispatch(
             at multiples of it, so that ``x`` may be viewed as [L, expert_capacity, hidden].
         buffer: which slots are used: exchanges that are in flight at the same time need different ones.
         sm_margin: how many SMs are left to other kernels.
+        num_sms: for thousands of tokens: the tokens go in rounds, by so many programs, through slots whose size does
+            not grow with ``max_tokens``. All others of the GPU's SMs are left to other kernels. The result, and its
+            :func:`combine`, which goes the same way, are the same bits. By default all SMs work, for low latency.
         group: as of all functions of :mod:`triton_dist.kernels`; experts and ``num_experts`` are those of its members.
 
     Raises:
@@ -374,10 +290,27 @@ def dispatch(
             before a first run of the same sizes. In the CPU world also: an id is out of range.
     """
     with calling("dispatch", group) as comm:
+        prepared = comm.own(Prepared)
+        given = (x, topk_ids, topk_weights) if scales is None else (x, topk_ids, topk_weights, scales)
+        sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
+        signature = None if topk_weights is None else prepared.signature(("dispatch", *sizes), *given)
+        known = prepared.details(signature)
+        if known is not None and topk_weights is not None:
+            exchange, rest, n_words = known
+            if not (exchange and exchange.is_in_flight()) and not records_gradients(x, topk_weights):
+                routing = Routing(topk_ids, topk_weights, *rest)
+                n_scales = 0 if scales is None else scales.shape[1]
+                result = result_of(routing, x.dtype, x.shape[1], n_scales, torch.empty, n_words)
+                if prepared.repeat(signature, *_tensors(x, scales, routing, result)):
+                    return result
         routing = check_routing(
-            comm, "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
-        )
-        return run("dispatch", x, scales, routing, buffer, sm_margin, new=torch.empty)
+            comm, "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity,
+            num_sms,
+        )  # fmt: skip
+        result, exchange, made = _run("dispatch", x, scales, routing, buffer, sm_margin, torch.empty)
+        compared = "dispatch", *compared_of(x, routing)
+        prepared.keep(signature, made, *compared, details=(exchange, routing[2:], result.memory.numel()))
+        return result
 
 
 def dispatch_send(
@@ -405,16 +338,12 @@ def dispatch_send(
             comm, "dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
         )
         n_scales = check_scales("dispatch_send", x, scales)
-        exchange, constants, given = _prepare("dispatch_send", x, scales, routing, buffer, sm_margin)
+        exchange, constants = _prepare("dispatch_send", x, n_scales, routing, buffer, sm_margin)
         _dispatch_send[(exchange.programs,)](
-            *given,
-            exchange.messages,
-            exchange.slots,
-            exchange.sent,
-            **constants,
-            **_sending(routing, constants),
+            *_words(x, x if scales is None else scales), routing.ids, routing.weights, routing.n_tokens,
+            exchange.messages, exchange.slots, exchange.sent, **constants, **_sending(routing, constants),
             **_options(constants),
-        )
+        )  # fmt: skip
         exchange.in_flight.add(exchange.name)
         return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
 
@@ -435,7 +364,8 @@ def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched
             result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
         constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
         _dispatch_receive[(exchange.programs,)](
-            *_outputs(result), exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
+            *_words(result.x, result.x if result.scales is None else result.scales), result.memory, routing.capacity,
+            exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
             **_options(constants),
         )  # fmt: skip
     return result
@@ -446,37 +376,69 @@ def run(
     x: torch.Tensor,
     scales: torch.Tensor | None,
     routing: Routing,
-    buffer: int = 0,
-    sm_margin: int = 0,
     *,
     new: Callable[..., torch.Tensor],
 ) -> Dispatched:
     """Dispatch, after ``routing`` has been checked; ``new`` makes the results, ``torch.empty`` or ``torch.zeros``."""
+    return _run(function, x, scales, routing, 0, 0, new)[0]
+
+
+def _run(
+    function: str,
+    x: torch.Tensor,
+    scales: torch.Tensor | None,
+    routing: Routing,
+    buffer: int,
+    sm_margin: int,
+    new: Callable[..., torch.Tensor],
+) -> tuple[Dispatched, Exchange | None, Launch | None]:
     n_scales = check_scales(function, x, scales)
-    exchange, constants, given = _prepare(function, x, scales, routing, buffer, sm_margin)
+    if routing.num_sms:
+        if sm_margin:
+            raise ValueError(f"{function}: num_sms says how many SMs work, and sm_margin how many do not: give one")
+        assert routing.comm is not None
+        result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
+        of_rows, out_scales = (x, result.x) if scales is None or result.scales is None else (scales, result.scales)
+        constants = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)
+        made = dispatch_rounds(
+            routing.comm, x, of_rows, routing, result, out_scales, constants | _layout(routing), _options(constants),
+            buffer,
+        )  # fmt: skip
+        return result, None, made
+    exchange, constants = _prepare(function, x, n_scales, routing, buffer, sm_margin)
     result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
-    _dispatch[(exchange.programs,)](
-        *given, exchange.sent, *_outputs(result), exchange.received, exchange.messages, exchange.slots,
-        **_layout(routing), **constants, **_sending(routing, constants), **_options(constants),
+    x, scales, ids, weights, out, out_scales, memory = _tensors(x, scales, routing, result)
+    tensors = *_words(x, scales), ids, weights, *_words(out, out_scales), memory
+    made = launch(
+        _dispatch, (exchange.programs,), tensors, routing.n_tokens, routing.capacity, exchange.messages, exchange.slots,
+        exchange.sent, exchange.received, **constants, **_layout(routing), **_sending(routing, constants),
+        **_options(constants),
     )  # fmt: skip
-    return result
+    return result, exchange, made
+
+
+def _tensors(
+    x: torch.Tensor, scales: torch.Tensor | None, routing: Routing, result: Dispatched
+) -> tuple[torch.Tensor, ...]:
+    """The first arguments of the kernel. Where there are no scales, rows stand in their place."""
+    of_rows = x if scales is None else scales
+    out, out_scales, memory, _ = result
+    return x, of_rows, routing.ids, routing.weights, out, out if out_scales is None else out_scales, memory
+
+
+def _words(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tuple(tensor.view(torch.int32) for tensor in tensors)
 
 
 def _prepare(
-    function: str, x: torch.Tensor, scales: torch.Tensor | None, routing: Routing, buffer: int, sm_margin: int
-) -> tuple[Exchange, dict[str, Any], tuple[Any, ...]]:
-    """The slots of an exchange of rows like those of ``x``, what is known when kernels are compiled, what is sent."""
-    n_scales = 0 if scales is None else scales.shape[1]
+    function: str, x: torch.Tensor, n_scales: int, routing: Routing, buffer: int, sm_margin: int
+) -> tuple[Exchange, dict[str, Any]]:
+    """The slots of an exchange of rows like those of ``x``, and what is known when kernels are compiled."""
     constants = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)
     row, local = constants["ROW"], routing.local_experts
     assert routing.comm is not None
     what = f"dispatch of {row} words, {local} experts"
-    exchange = open_exchange(routing.comm, function, routing, what, row, local + 1, buffer, sm_margin)
-    words = x.view(torch.int32)
-    weights = routing.weights
-    return exchange, constants, (
-        words, words if scales is None else scales.view(torch.int32), routing.ids, weights, routing.n_tokens,
-    )  # fmt: skip
+    return open_exchange(routing.comm, function, routing, what, row, local + 1, buffer, sm_margin), constants
 
 
 def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:
@@ -489,8 +451,8 @@ def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _layout(routing: Routing) -> dict[str, int | bool]:
-    return {"ALIGN": routing.align, "FIXED": routing.fixed}
+def _layout(routing: Routing) -> dict[str, Any]:
+    return {"PARTS": parts_of(routing)[:7], "ALIGN": routing.align, "FIXED": routing.fixed}
 
 
 def _options(constants: dict[str, Any]) -> dict[str, Any]:
@@ -499,37 +461,7 @@ def _options(constants: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sending(routing: Routing, constants: dict[str, Any]) -> dict[str, int]:
-    """How many tokens' ids are compared at a time: blocks of up to 32 comparisons a thread."""
+    """How many tokens' ids are counted at a time: blocks of up to 32 comparisons a thread."""
     kp = int(triton.next_power_of_2(routing.top_k))
     pes = int(triton.next_power_of_2(routing.members.size))
-    local = int(triton.next_power_of_2(routing.local_experts + 1))
-    most = 1024 * warps_of(constants["BLOCK"])
-    return {"TOKENS": max(1, min(128, most // (kp * max(kp, pes)))), "COUNTED": max(1, min(128, most // (kp * local)))}
-
-
-def result_of(
-    routing: Routing, dtype: torch.dtype, hidden: int, n_scales: int, new: Callable[..., torch.Tensor]
-) -> Dispatched:
-    """Tensors for the results of a dispatch."""
-    capacity, messages, local = routing.capacity, routing.members.size * routing.max_tokens, routing.local_experts
-    new = functools.partial(new, device=routing.ids.device)
-    f32, i32 = torch.float32, torch.int32
-    return Dispatched(
-        x=new(capacity, hidden, dtype=dtype),
-        scales=new(capacity, n_scales, dtype=f32) if n_scales else None,
-        counts=new(local, dtype=i32),
-        offsets=new(local + 1, dtype=i32),
-        weights=new(capacity, dtype=f32),
-        choices=new(capacity, dtype=i32),
-        positions=new(messages, routing.top_k, dtype=i32),
-        row_weights=new(messages, routing.top_k, dtype=f32),
-        row_tokens=new(messages, dtype=i32),
-        rows=new(routing.members.size, dtype=i32),
-        routing=routing,
-    )
-
-
-def _outputs(result: Dispatched) -> tuple[Any, ...]:
-    x = result.x.view(torch.int32)
-    scales = x if result.scales is None else result.scales.view(torch.int32)
-    return x, scales, *result[2:10], result.routing.capacity
+    return {"TOKENS": max(1, min(128, 1024 * warps_of(constants["BLOCK"]) // (kp * pes)))}

@@ -46,6 +46,10 @@ class Exchange:
     programs: int
     in_flight: set[str]
 
+    def is_in_flight(self) -> bool:
+        """Whether an exchange in these slots has been sent and not received."""
+        return self.name in self.in_flight
+
     def receive(self, function: str) -> None:
         """Note that what has been sent is received now."""
         if self.name not in self.in_flight:

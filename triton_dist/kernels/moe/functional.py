@@ -11,7 +11,6 @@ zeros, in what dispatch and the GEMM return here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,17 +20,17 @@ from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, check_routing, most_rows
 from triton_dist.kernels.moe.combine import run as run_combine
-from triton_dist.kernels.moe.dispatch import Dispatched, result_of
 from triton_dist.kernels.moe.dispatch import run as run_dispatch
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm as multiply
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
+from triton_dist.kernels.moe.results import Dispatched, result_of
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = ["combine", "dispatch", "grouped_gemm"]
 
 _ops: Any = torch.ops.triton_dist
 
-_SIZES = "int num_experts, int max_tokens, int align, int capacity, int group_size, str group_name"
+_SIZES = "int num_experts, int max_tokens, int align, int capacity, int num_sms, int group_size, str group_name"
 
 
 # ---- dispatch
@@ -47,11 +46,13 @@ def dispatch(
     scales: torch.Tensor | None = None,
     align: int = 1,
     capacity: int | None = None,
+    num_sms: int = 0,
     group: Any = None,
 ) -> Dispatched:
     """:func:`triton_dist.kernels.moe.dispatch`, with a gradient of ``x``, which is a :func:`combine`.
 
-    ``topk_weights`` get their gradient from :func:`combine`; the result's ``weights`` have none. fp8 has none either.
+    With ``num_sms`` tokens go in rounds, as there, also in backward. ``topk_weights`` get their gradient from
+    :func:`combine`; the result's ``weights`` have none. fp8 has none either.
     """
     size, name = groups.resolve(group)
     if topk_weights is None:
@@ -59,33 +60,29 @@ def dispatch(
     local = num_experts // max(size, 1)
     if capacity is None:
         capacity = most_rows(size, max_tokens, topk_ids.shape[-1], local, align)
-    sizes = (num_experts, max_tokens, align, capacity, size, name)
-    results = _ops.moe_dispatch(x, topk_ids, topk_weights.detach(), scales, *sizes)
+    sizes = (num_experts, max_tokens, align, capacity, num_sms, size, name)
+    rows, of_rows, memory = _ops.moe_dispatch(x, topk_ids, topk_weights.detach(), scales, *sizes)
     routing = _routing(topk_ids, topk_weights.detach(), sizes)
-    return _dispatched(results[0], None if scales is None else results[1], results[2:], routing)
-
-
-def _dispatched(
-    x: torch.Tensor, scales: torch.Tensor | None, rest: Sequence[torch.Tensor], routing: Routing
-) -> Dispatched:
-    return Dispatched._make((x, scales, *rest, routing))
+    return Dispatched(rows, None if scales is None else of_rows, memory, routing)
 
 
 def _routing(ids: torch.Tensor, weights: torch.Tensor, sizes: tuple[Any, ...]) -> Routing:
-    num_experts, max_tokens, align, capacity, size, _ = sizes
-    return Routing(ids, weights, Members(0, 1, size), num_experts // max(size, 1), max_tokens, align, capacity)
+    num_experts, max_tokens, align, capacity, num_sms, size, _ = sizes
+    local = num_experts // max(size, 1)
+    members = Members(0, 1, size)
+    return Routing(ids, weights, members, local, max_tokens, align, capacity, num_sms=num_sms)
 
 
 def _sizes(routing: Routing, name: str) -> tuple[Any, ...]:
     size = routing.members.size
-    return routing.local_experts * size, routing.max_tokens, routing.align, routing.capacity, size, name
+    experts = routing.local_experts * size
+    return experts, routing.max_tokens, routing.align, routing.capacity, routing.num_sms, size, name
 
 
 @torch.library.custom_op(
     "triton_dist::moe_dispatch",
     mutates_args=(),
-    schema=f"(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor? scales, {_SIZES}) ->"
-    " (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    schema=f"(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor? scales, {_SIZES}) -> (Tensor, Tensor, Tensor)",
 )
 def _dispatch(
     x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor, scales: torch.Tensor | None, *sizes: Any
@@ -93,9 +90,12 @@ def _dispatch(
     x, topk_ids, topk_weights = x.contiguous(), topk_ids.contiguous(), topk_weights.contiguous()
     scales = None if scales is None else scales.contiguous()
     with calling("dispatch", groups.communicator("dispatch", *sizes[-2:])) as comm:
-        routing = check_routing(comm, "dispatch", x, topk_ids, topk_weights, *sizes[:4])
+        num_experts, max_tokens, align, capacity, num_sms, *_ = sizes
+        routing = check_routing(
+            comm, "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, num_sms=num_sms
+        )
         result = run_dispatch("dispatch", x, scales, routing, new=torch.zeros)
-    return result.x, x.new_empty(0) if result.scales is None else result.scales, *result[2:10]
+    return result.x, x.new_empty(0) if result.scales is None else result.scales, result.memory
 
 
 @_dispatch.register_fake
@@ -108,20 +108,20 @@ def _dispatch_fake(
     n_scales = 0 if scales is None else scales.shape[1]
     routing = _routing(topk_ids, topk_weights, sizes)
     result = result_of(routing, x.dtype, x.shape[1], n_scales, torch.empty)
-    return result.x, x.new_empty(0) if result.scales is None else result.scales, *result[2:10]
+    return result.x, x.new_empty(0) if result.scales is None else result.scales, result.memory
 
 
 def _dispatch_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, ids, weights, _, *sizes = inputs
     if x.dtype in FP8 and ctx.needs_input_grad[0]:
         raise ValueError(f"dispatch: rows of {x.dtype} have no gradient here: pass a detached tensor")
-    ctx.mark_non_differentiable(output[1], output[4], output[7])
-    ctx.save_for_backward(ids, weights, *output[4:10])
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(ids, weights, output[2])
     ctx.sizes = sizes
 
 
 def _dispatch_backward(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple[Any, ...]:
-    return _ops.moe_combine(grad, *ctx.saved_tensors, False, *ctx.sizes), *[None] * 9
+    return _ops.moe_combine(grad, *ctx.saved_tensors, False, *ctx.sizes), *[None] * 10
 
 
 _dispatch.register_autograd(_dispatch_backward, setup_context=_dispatch_setup)
@@ -146,25 +146,29 @@ def combine(
     routing = dispatched.routing
     weights = routing.weights if topk_weights is None else topk_weights
     sizes = _sizes(routing, groups.resolve(group)[1])
-    result: torch.Tensor = _ops.moe_combine(y, routing.ids, weights, *dispatched[4:10], weighted, *sizes)
+    result: torch.Tensor = _ops.moe_combine(y, routing.ids, weights, dispatched.memory, weighted, *sizes)
     return result
 
 
 @torch.library.custom_op(
     "triton_dist::moe_combine",
     mutates_args=(),
-    schema="(Tensor y, Tensor topk_ids, Tensor topk_weights, Tensor weights, Tensor choices, Tensor positions, Tensor"
-    f" row_weights, Tensor row_tokens, Tensor rows, bool weighted, {_SIZES}) -> Tensor",
+    schema=f"(Tensor y, Tensor topk_ids, Tensor topk_weights, Tensor memory, bool weighted, {_SIZES}) -> Tensor",
 )
-def _combine(y: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor, *rest: Any) -> torch.Tensor:
-    *received, weighted = rest[:7]
-    sizes = rest[7:]
+def _combine(
+    y: torch.Tensor,
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor,
+    memory: torch.Tensor,
+    weighted: bool,
+    *sizes: Any,
+) -> torch.Tensor:
     y = y.contiguous()
     if y.dim() != 2 or y.shape[0] != sizes[3]:
         raise ValueError(f"combine: y must have a row for each of the {sizes[3]} dispatched, got {tuple(y.shape)}")
     with calling("combine", groups.communicator("combine", *sizes[-2:])) as comm:
         routing = _routing(topk_ids.contiguous(), topk_weights, sizes)._replace(members=comm.members, comm=comm)
-        return run_combine("combine", y, _dispatched(y, None, (y, y, *received), routing), weighted)
+        return run_combine("combine", y, Dispatched(y, None, memory.contiguous(), routing), weighted)
 
 
 @_combine.register_fake
@@ -174,27 +178,27 @@ def _combine_fake(y: torch.Tensor, topk_ids: torch.Tensor, *rest: Any) -> torch.
 
 
 def _combine_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    y, *routed, weighted = inputs[:10]
+    y, *routed, weighted = inputs[:5]
     ctx.save_for_backward(y if ctx.needs_input_grad[2] else None, *routed)
-    ctx.weighted, ctx.sizes, ctx.dtype = weighted, inputs[10:], y.dtype
+    ctx.weighted, ctx.sizes, ctx.dtype = weighted, inputs[5:], y.dtype
 
 
 def _combine_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    y, ids, topk_weights, *received = ctx.saved_tensors
-    weights, choices = received[:2]
+    y, ids, topk_weights, memory = ctx.saved_tensors
+    received = Dispatched(grad, None, memory, _routing(ids, topk_weights, ctx.sizes))
     # The same routing gives each row the same place.
     rows = _ops.moe_dispatch(grad.to(ctx.dtype), ids, topk_weights, None, *ctx.sizes)[0]
     grad_y = grad_weights = None
     if ctx.needs_input_grad[0]:
-        grad_y = (rows.float() * weights[:, None]).to(ctx.dtype) if ctx.weighted else rows
+        grad_y = (rows.float() * received.weights[:, None]).to(ctx.dtype) if ctx.weighted else rows
     if ctx.needs_input_grad[2] and ctx.weighted:
         # A row of one number for each choice, all but the row's own zero: a row of at least 16 bytes.
         of_row = (rows.float() * y.float()).sum(dim=-1, keepdim=True)
         width = -(-ids.shape[1] // 4) * 4
-        by_choice = of_row.new_zeros(len(of_row), width).scatter_(1, choices[:, None].long(), of_row)
-        summed = _ops.moe_combine(by_choice, ids, topk_weights, *received, False, *ctx.sizes)
+        by_choice = of_row.new_zeros(len(of_row), width).scatter_(1, received.choices[:, None].long(), of_row)
+        summed = _ops.moe_combine(by_choice, ids, topk_weights, memory, False, *ctx.sizes)
         grad_weights = summed[:, : ids.shape[1]]
-    return grad_y, None, grad_weights, *[None] * 13
+    return grad_y, None, grad_weights, *[None] * 9
 
 
 _combine.register_autograd(_combine_backward, setup_context=_combine_setup)

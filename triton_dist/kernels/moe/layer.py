@@ -52,6 +52,7 @@ def moe_layer(
     num_experts: int,
     max_tokens: int,
     capacity: int | None = None,
+    num_sms: int = 0,
     group: Any = None,
 ) -> torch.Tensor:
     """The weighted sum, over a token's experts, of ``w2 · (silu(w1 · x) * (w3 · x))``.
@@ -64,7 +65,7 @@ def moe_layer(
         topk_ids, topk_weights: [T, top_k], as of :func:`~triton_dist.kernels.moe.dispatch`.
         w13: [L, 2 * intermediate, hidden], of this PE's experts: w1, the gate, and then w3.
         w2: [L, hidden, intermediate].
-        num_experts, max_tokens, capacity: as of :func:`~triton_dist.kernels.moe.dispatch`.
+        num_experts, max_tokens, capacity, num_sms: as of :func:`~triton_dist.kernels.moe.dispatch`.
 
     Returns:
         [T, hidden], of ``x``'s dtype.
@@ -77,7 +78,12 @@ def moe_layer(
             "moe_layer: w13 must be [L, 2 * intermediate, hidden] and w2 [L, hidden, intermediate], got shapes"
             f" {tuple(w13.shape)} and {tuple(w2.shape)}"
         )
-    sizes: dict[str, Any] = {"num_experts": num_experts, "max_tokens": max_tokens, "capacity": capacity}
+    sizes: dict[str, Any] = {
+        "num_experts": num_experts,
+        "max_tokens": max_tokens,
+        "capacity": capacity,
+        "num_sms": num_sms,
+    }
     given = (x, topk_weights, w13, w2)
     if not torch.compiler.is_compiling() and not _records_gradients(*given):
         received = dispatch(

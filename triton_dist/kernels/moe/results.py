@@ -1,0 +1,93 @@
+"""What a dispatch returns: rows, and one tensor with all that says which rows they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from triton_dist.kernels.moe.arguments import Routing
+
+__all__ = ["Dispatched", "part_of", "parts_of", "result_of"]
+
+
+class Dispatched(NamedTuple):
+    """What a PE receives. R is the capacity; rows that no token fills hold anything.
+
+    Attributes:
+        x: [R, hidden], the rows, grouped by this PE's experts.
+        scales: [R, S] float32, or None.
+        memory: int32, of which the properties are views.
+        routing: the sizes of the call, and the ids by which it was routed.
+    """
+
+    x: torch.Tensor
+    scales: torch.Tensor | None
+    memory: torch.Tensor
+    routing: Routing
+
+    @property
+    def counts(self) -> torch.Tensor:
+        """[L] int32, how many rows each expert has."""
+        return part_of(self.memory, self.routing, "counts")
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """[L + 1] int32, where the rows of each expert begin, multiples of ``align``; and the end of the last."""
+        return part_of(self.memory, self.routing, "offsets")
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """[R] float32, what each row's result is multiplied by in :func:`combine`."""
+        return part_of(self.memory, self.routing, "weights").view(torch.float32)
+
+    @property
+    def choices(self) -> torch.Tensor:
+        """[R] int32, which of its token's choices a row is, in [0, top_k)."""
+        return part_of(self.memory, self.routing, "choices")
+
+
+_NAMES = ("counts", "offsets", "rows", "row_tokens", "positions", "row_weights", "weights", "choices")
+"""The parts. Those of rows, for :func:`combine`, are by source and message: how many messages a source has, the token
+of each, where its rows are by choice, and their weights."""
+
+
+def _sizes(routing: Routing) -> tuple[int, ...]:
+    """How many words each part has."""
+    n_pes, local, capacity = routing.members.size, routing.local_experts, routing.capacity
+    messages = n_pes * routing.max_tokens
+    choices = messages * routing.top_k
+    return local, local + 1, n_pes, messages, choices, choices, capacity, capacity
+
+
+def parts_of(routing: Routing) -> tuple[int, ...]:
+    """Where the parts of the memory begin, at multiples of 16 bytes; and how many words it has."""
+    begins = [0]
+    for size in _sizes(routing):
+        begins.append(begins[-1] + -(-size // 4) * 4)
+    return tuple(begins)
+
+
+def part_of(memory: torch.Tensor, routing: Routing, name: str) -> torch.Tensor:
+    """A part of the memory, as int32."""
+    i = _NAMES.index(name)
+    return memory.narrow(0, parts_of(routing)[i], _sizes(routing)[i])
+
+
+def result_of(
+    routing: Routing,
+    dtype: torch.dtype,
+    hidden: int,
+    n_scales: int,
+    new: Callable[..., torch.Tensor],
+    n_words: int = 0,
+) -> Dispatched:
+    """Tensors for the results of a dispatch; ``new`` makes them, ``torch.empty`` or ``torch.zeros``.
+
+    ``n_words`` is how many words the memory has, if that is known.
+    """
+    device, capacity = routing.ids.device, routing.capacity
+    x = new(capacity, hidden, dtype=dtype, device=device)
+    scales = new(capacity, n_scales, dtype=torch.float32, device=device) if n_scales else None
+    return Dispatched(x, scales, new(n_words or parts_of(routing)[-1], dtype=torch.int32, device=device), routing)
