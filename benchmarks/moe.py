@@ -106,9 +106,9 @@ def ours_dispatch(case: Case, **options: Any) -> Side:
     return lambda _: moe.dispatch(case.x, case.ids, case.weights, **case.options, **options).x
 
 
-def ours_both(case: Case) -> Side:
+def ours_both(case: Case, **options: Any) -> Side:
     def step(_: int) -> torch.Tensor:
-        received = moe.dispatch(case.x, case.ids, case.weights, **case.options)
+        received = moe.dispatch(case.x, case.ids, case.weights, **case.options, **options)
         y = received.x if case.dtype != FP8 else buffer
         return moe.combine(y, received)
 
@@ -215,6 +215,7 @@ def measure(bench: Bench, shape: Shape, rate: float) -> None:
         sides: dict[str, Side] = {
             "ours": ours_dispatch(case),
             "ours, 24 SMs": ours_dispatch(case, sm_margin=max(0, programs() - 24)),
+            "ours, rounds, 24 SMs": ours_dispatch(case, num_sms=24),
             "NCCL, permuted": lambda _, to=to: to(),
             "our all_to_all, padded": attempt(lambda case=case: padded_dispatch(case)),
             "torch all_to_all_vdev_2d": attempt(lambda case=case: vdev_dispatch(case)),
@@ -222,7 +223,11 @@ def measure(bench: Bench, shape: Shape, rate: float) -> None:
         bound = case.sent_bytes() / rate
         bench.compare(f"dispatch, {name}", sides, check=case.check_rows, calls=8, bound=bound)
         back = nccl_combine(case)
-        sides = {"ours": ours_both(case), "NCCL, permuted": lambda _, to=to, back=back: back(to())}
+        sides = {
+            "ours": ours_both(case),
+            "ours, rounds, 24 SMs": ours_both(case, num_sms=24),
+            "NCCL, permuted": lambda _, to=to, back=back: back(to()),
+        }
         both = bound * (1 + 2 / dtype.itemsize)
         bench.compare(f"dispatch and combine, {name}", sides, check=case.check_tokens, calls=8, bound=both)
         bench.say(f"    host: {host_microseconds(sides['ours']):.1f} µs a dispatch and a combine, called directly")
@@ -233,7 +238,10 @@ def compare_tiny() -> None:
         for dtype in (torch.bfloat16, FP8):
             case = Case(TINY, world, dtype)
             case.scales = None
-            for step, check in ((ours_dispatch(case), case.check_rows), (ours_both(case), case.check_tokens)):
+            dispatches = ours_dispatch(case), ours_dispatch(case, num_sms=2)
+            both = ours_both(case), ours_both(case, num_sms=2)
+            checks = case.check_rows, case.check_rows, case.check_tokens, case.check_tokens
+            for step, check in zip((*dispatches, *both), checks, strict=True):
                 if problem := check(step(0), 0):
                     raise AssertionError(problem)
         if world.pe == 0:

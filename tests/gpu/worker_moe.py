@@ -20,6 +20,8 @@ from triton_dist.nn import MoE
 ON_GPU = triton_dist.kind() == "gpu"
 HIDDEN, MAX_TOKENS, TOP_K, LOCAL = (7168, 128, 8, 32) if ON_GPU else (64, 6, 3, 2)
 ROUNDS = 50 if ON_GPU else 3
+MANY, SMS = (2000, 24) if ON_GPU else (21, 2)
+"""Tokens that go in rounds, and by how many programs."""
 FP8 = torch.float8_e4m3fn
 
 
@@ -32,15 +34,17 @@ class Tokens(NamedTuple):
     counts: list[int]
 
 
-def tokens(world: Any, seed: int, skew: float = 0.0, dtype: torch.dtype = torch.bfloat16) -> Tokens:
+def tokens(
+    world: Any, seed: int, skew: float = 0.0, dtype: torch.dtype = torch.bfloat16, room: int = MAX_TOKENS
+) -> Tokens:
     n = world.n_pes
     generator = torch.Generator().manual_seed(seed)
-    counts = [int(c) for c in torch.randint(0, MAX_TOKENS + 1, (n,), generator=generator)]
-    counts[seed % n] = MAX_TOKENS if seed % 3 else 0
-    ids = torch.randint(0, n * LOCAL, (n, MAX_TOKENS, TOP_K), generator=generator)
+    counts = [int(c) for c in torch.randint(0, room + 1, (n,), generator=generator)]
+    counts[seed % n] = room if seed % 3 else 0
+    ids = torch.randint(0, n * LOCAL, (n, room, TOP_K), generator=generator)
     ids[torch.rand(ids.shape, generator=generator) < skew] = 1
     ids[torch.rand(ids.shape, generator=generator) < 0.1] = -1
-    x = torch.randint(-8, 8, (n, MAX_TOKENS, HIDDEN), generator=generator).float()
+    x = torch.randint(-8, 8, (n, room, HIDDEN), generator=generator).float()
     weights = torch.randint(1, 5, ids.shape, generator=generator) / 4
     device = world.device
     return Tokens(x.to(device).to(dtype), ids.to(device), weights.to(device), counts)
@@ -59,7 +63,7 @@ def rows_of(world: Any, given: Tokens) -> tuple[torch.Tensor, torch.Tensor, torc
 def call(world: Any, given: Tokens, **options: Any) -> moe.Dispatched:
     me, n = world.pe, given.counts[world.pe]
     arguments = [tensor[me, :n] for tensor in given[:3]]
-    return moe.dispatch(*arguments, num_experts=world.n_pes * LOCAL, max_tokens=MAX_TOKENS, **options)
+    return moe.dispatch(*arguments, **({"num_experts": world.n_pes * LOCAL, "max_tokens": MAX_TOKENS} | options))
 
 
 def verify(world: Any, given: Tokens, found: moe.Dispatched) -> None:
@@ -96,6 +100,27 @@ def dispatch_and_combine(world: Any) -> None:
         verify_combine(world, given, moe.combine(times_expert(found, world.pe * LOCAL), found))
 
 
+def rounds(world: Any) -> None:
+    """Thousands of tokens through slots for a few, and calls without a pause in between."""
+    options = {"max_tokens": MANY, "num_sms": SMS}
+    for seed in range(ROUNDS // 5 + 2):
+        given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY)
+        for _ in range(3):
+            found = call(world, given, **options)
+            y = times_expert(found, world.pe * LOCAL)
+            out = moe.combine(y, found)
+        verify(world, given, found)
+        verify_combine(world, given, out)
+        verify_combine(world, given, moe.combine(y, found))
+    given = tokens(world, 7, dtype=FP8, room=MANY)
+    n_scales = -(-HIDDEN // 128)
+    scales = torch.rand((world.n_pes, MANY, n_scales), generator=torch.Generator().manual_seed(5)).to(world.device)
+    found = call(world, given, scales=scales[world.pe, : given.counts[world.pe]], **options)
+    verify(world, given, found)
+    pe, token, _ = rows_of(world, given)
+    assert found.scales is not None and torch.equal(found.scales[: len(pe)], scales[pe, token])
+
+
 def fp8_with_scales(world: Any) -> None:
     given = tokens(world, 1, dtype=FP8)
     n_scales = -(-HIDDEN // 128)
@@ -118,14 +143,14 @@ def halves(world: Any) -> None:
         verify_combine(world, given, moe.combine_receive(combining))
 
 
-def graphs_with_other_routings(world: Any) -> None:
+def graphs_with_other_routings(world: Any, num_sms: int = 0) -> None:
     """A graph of two layers is replayed with ids, weights and tokens that change, without a pause in between."""
     if not ON_GPU:
         return
     cases = [tokens(world, seed)._replace(counts=[MAX_TOKENS] * world.n_pes) for seed in range(8)]
     me = world.pe
     static = [tensor[me].clone() for tensor in cases[0][:3]]
-    options = {"num_experts": world.n_pes * LOCAL, "max_tokens": MAX_TOKENS}
+    options = {"num_experts": world.n_pes * LOCAL, "max_tokens": MAX_TOKENS, "num_sms": num_sms}
 
     def step() -> tuple[moe.Dispatched, torch.Tensor]:
         found = moe.dispatch(*static, **options)
@@ -142,11 +167,15 @@ def graphs_with_other_routings(world: Any) -> None:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[me])
         graph.replay()
-        kept = found._replace(**{name: getattr(found, name).clone() for name in ("x", "counts", "offsets")})
+        kept = found._replace(x=found.x.clone(), memory=found.memory.clone())
         result = out.clone()
         graph.replay()
         verify(world, given, kept)
         verify_combine(world, given, result)
+
+
+def graphs_of_rounds(world: Any) -> None:
+    graphs_with_other_routings(world, SMS)
 
 
 def grouped_gemms(world: Any) -> None:
@@ -169,10 +198,10 @@ def grouped_gemms(world: Any) -> None:
     assert torch.equal(found, (2 * expected).bfloat16())
 
 
-def layers_and_gradients(world: Any) -> None:
+def layers_and_gradients(world: Any, num_sms: int = 0) -> None:
     """A module against the same experts on every PE, one by one."""
     n, hidden, inner = world.n_pes, 256 if ON_GPU else 16, 128 if ON_GPU else 8
-    layer = MoE(hidden, inner, num_experts=2 * n, top_k=2, max_tokens=32, dtype=torch.float32)
+    layer = MoE(hidden, inner, num_experts=2 * n, top_k=2, max_tokens=32, num_sms=num_sms, dtype=torch.float32)
     generator = torch.Generator().manual_seed(3)
     w13 = (torch.rand(2 * n, 2 * inner, hidden, generator=generator) - 0.5).to(world.device) / 8
     w2 = (torch.rand(2 * n, hidden, inner, generator=generator) - 0.5).to(world.device) / 8
@@ -201,6 +230,10 @@ def layers_and_gradients(world: Any) -> None:
     torch.testing.assert_close(layer.w13.grad, w13.grad[mine], rtol=1e-2, atol=1e-4)
 
 
+def gradients_of_rounds(world: Any) -> None:
+    layers_and_gradients(world, SMS)
+
+
 CHECKS: tuple[Callable[[Any], None], ...] = (
     dispatch_and_combine,
     fp8_with_scales,
@@ -208,6 +241,9 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     graphs_with_other_routings,
     grouped_gemms,
     layers_and_gradients,
+    rounds,
+    graphs_of_rounds,
+    gradients_of_rounds,
 )
 
 
