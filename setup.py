@@ -39,7 +39,11 @@ class WheelForEveryPython(bdist_wheel):
 distribution = setup(
     cmake_source_dir=".",
     packages=find_namespace_packages(include=["triton_dist", "triton_dist.*"], exclude=["triton_dist._C*"]),
-    package_data={"triton_dist": ["py.typed"], "triton_dist.ahead_of_time": ["*.h"]},
+    package_data={
+        "triton_dist": ["py.typed"],
+        "triton_dist.ahead_of_time": ["*.h"],
+        "triton_dist.kernels.choice": ["tables/*.json"],
+    },
     py_modules=["_triton_dist_compile", "_triton_dist_info", "_triton_dist_loader", "_triton_dist_support"],
     cmdclass={"build_py": BuildWithHook, "bdist_wheel": WheelForEveryPython},
 )

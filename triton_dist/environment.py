@@ -154,6 +154,14 @@ VARIABLES: dict[str, Variable] = {
             "path",
         ),
         Variable(
+            "TRITON_DIST_TUNING_DIR",
+            _path,
+            None,
+            "Folder of what kernels.tune() has measured on this host (docs/kernels.md). Unset: triton_dist/tuning in "
+            "XDG_CACHE_HOME or ~/.cache. It is yours, and other users cannot write to it.",
+            "path",
+        ),
+        Variable(
             "TRITON_DIST_ALLOW_SHARED_GPU",
             _flag,
             False,

@@ -29,6 +29,7 @@ RUNS = {
     "decode.py": (3,),
     "sm_margin.py": (2,),
     "tracing.py": (3,),
+    "tuning.py": (2, 3),
     "operators.py": (2,),
     "tensor_parallel.py": (2,),
     "inductor.py": (3,),

@@ -27,6 +27,7 @@ from triton_dist.kernels.norm import norm_all_gather as _norm_all_gather
 from triton_dist.kernels.norm import reduce_scatter_norm as _reduce_scatter_norm
 from triton_dist.kernels.norm.arguments import Normed
 from triton_dist.kernels.tracing.recorder import tracing
+from triton_dist.kernels.tuning import tune
 
 __all__ = [
     "Communicator",
@@ -47,6 +48,7 @@ __all__ = [
     "reduce_scatter",
     "reduce_scatter_norm",
     "tracing",
+    "tune",
 ]
 
 all_gather = without_gradients(functional.all_gather)(_all_gather.all_gather)

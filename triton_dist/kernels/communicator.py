@@ -14,6 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from triton_dist.kernels.choice.agreement import agreed_tables
+from triton_dist.kernels.choice.tables import Table
 from triton_dist.kernels.cuda import check, driver
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.torch_api import current_stream_handle
@@ -96,6 +98,9 @@ class Communicator:
         self._on_gpu = world.kind == "gpu"
         self._device = world.device.index
         self._hosts = world.open_group(pes, name)
+        empty = Table("", self.n_pes)
+        self.tables = agreed_tables(self.n_pes, self.exchange) if self._on_gpu else (empty, empty)
+        """Measured times, of this host and of the package, by which algorithms are chosen; the same on all members."""
         self._compares_every_call = world.compares_every_call
         self._made = 0
         self._last: list[tuple[Any, ...]] = [()] * _REMEMBERED
@@ -163,6 +168,11 @@ class Communicator:
         """Wait until all members are here and the work each had started on its device is complete. *Collective.*"""
         self.world.finish_work()
         self.world.together(self._hosts, "barrier()")
+
+    def exchange(self, call: str, value: str) -> list[str]:
+        """What each member's host passes as ``value``, a line of up to 300 characters, in the order of ranks.
+        *Collective.*"""
+        return [value] if self.n_pes == 1 else self.world.together(self._hosts, call, value)
 
     def peer(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
         """``tensor``, which is symmetric on the members, as it lies on the member ``rank``."""

@@ -89,6 +89,10 @@ class Prepared:
         self._plans.clear()
         self._symmetric.clear()
 
+    def forget(self) -> None:
+        """Drop all plans: what ``auto`` takes has changed."""
+        self._plans.clear()
+
     def signature(self, call: Hashable, *tensors: torch.Tensor) -> Hashable | None:
         """The signature of a call, or None: it takes the ordinary path and leaves no plan.
 

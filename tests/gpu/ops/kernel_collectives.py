@@ -29,7 +29,7 @@ def numbers(numel: int, dtype: torch.dtype, pe: int, seed: int) -> torch.Tensor:
 
 
 def algorithms(name: str) -> list[str]:
-    return [*sys.modules[f"triton_dist.kernels.collectives.{name}"]._ALGORITHMS, "auto"]
+    return [*sys.modules[f"triton_dist.kernels.collectives.{name}"].ALGORITHMS, "auto"]
 
 
 def is_small(algorithm: str) -> bool:
@@ -95,7 +95,7 @@ def _each(name: str) -> Callable[[World], None]:
 
 
 for name in kernels.__all__:
-    if hasattr(sys.modules.get(f"triton_dist.kernels.collectives.{name}"), "_ALGORITHMS"):
+    if hasattr(sys.modules.get(f"triton_dist.kernels.collectives.{name}"), "ALGORITHMS"):
         check(_each(name), gpu_only=True)
 
 

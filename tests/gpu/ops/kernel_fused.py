@@ -51,7 +51,7 @@ def fused_norms_compute_what_they_should(world: World) -> None:
         mine = slice(m * world.pe, m * world.pe + m)
         for quantize in (None, "token", "block") if h % 128 == 0 else (None, "token"):
             for name in ("all_reduce_norm", "reduce_scatter_norm", "norm_all_gather"):
-                known = sys.modules[f"triton_dist.kernels.norm.{name}"]._ALGORITHMS
+                known = sys.modules[f"triton_dist.kernels.norm.{name}"].ALGORITHMS
                 for algorithm in (*known, "auto"):
                     if algorithm not in ("auto", "unfused") and h > 16384:
                         continue

@@ -326,7 +326,7 @@ def check_no_algorithm_is_left_out(world: Any) -> None:
         if ".collectives." not in module.__name__:  # a GEMM or a norm: gemms.py, norms.py
             continue
         examples = source[source.index(f"def check_{name}(") :].split("\ndef ")[0]
-        assert all(f'"{algorithm}"' in examples for algorithm in module._ALGORITHMS), name
+        assert all(f'"{algorithm}"' in examples for algorithm in module.ALGORITHMS), name
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from harness import main as run
 from harness import raises
 
 import triton_dist
-from triton_dist.kernels.norm.all_reduce_norm import _ALGORITHMS, all_reduce_norm
+from triton_dist.kernels.norm.all_reduce_norm import ALGORITHMS, all_reduce_norm
 from triton_dist.kernels.norm.norm_all_gather import norm_all_gather
 from triton_dist.kernels.norm.reduce_scatter_norm import reduce_scatter_norm
 
@@ -68,7 +68,7 @@ def check_all_reduce_norm(world: Any) -> None:
             residual = numbers(m, h, seed=60, dtype=dtype) if given else None
             total = sum(x.double() for x in xs) + (bias.double() + residual.double() if given else 0)
             results = {}
-            for algorithm in (*_ALGORITHMS, "auto"):
+            for algorithm in (*ALGORITHMS, "auto"):
                 results[algorithm] = found = all_reduce_norm(
                     xs[world.pe], weight, residual, bias=bias, norm=norm, norm_bias=shift, quantize=quantize,
                     algorithm=algorithm,
@@ -147,7 +147,7 @@ def check_groups_norm(world: Any) -> None:
     team = world.team_world.split_strided(1, 1, world.n_pes - 1)
     if world.pe:
         x = torch.full((3, 300), float(world.pe))
-        for algorithm in _ALGORITHMS:
+        for algorithm in ALGORITHMS:
             found = all_reduce_norm(x, algorithm=algorithm, group=team)
             assert (found.residual == sum(range(1, world.n_pes))).all()
 

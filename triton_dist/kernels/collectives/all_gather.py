@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import check_algorithm, check_part, check_tensors, need_symmetric, words
+from triton_dist.kernels.choice.choose import choose
+from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.communicator import Communicator, calling
@@ -39,7 +41,7 @@ from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["all_gather"]
+__all__ = ["ALGORITHMS", "all_gather"]
 
 
 @triton.jit
@@ -112,7 +114,7 @@ def all_gather(
             return output
         check_tensors("all_gather", output=output, input=input)
         check_part(comm, "all_gather", output, input, ("output", "input"))
-        check_algorithm("all_gather", algorithm, tuple(_ALGORITHMS))
+        check_algorithm("all_gather", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_gather", sm_margin)
         if input.numel():
             to, part = words("all_gather", input.numel() * input.element_size(), output, input)
@@ -121,7 +123,7 @@ def all_gather(
             if algorithm != "low_latency":
                 need_symmetric(comm, "all_gather", algorithm, output=output)
             comm.compare("all_gather", input.shape, input.dtype, algorithm, sm_margin)
-            made = _ALGORITHMS[algorithm](comm, to, part, limit=limit)
+            made = ALGORITHMS[algorithm](comm, to, part, limit=limit)
             prepared.keep(signature, made, "all_gather", input.shape, input.dtype, algorithm, sm_margin)
         return output
 
@@ -134,7 +136,7 @@ def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit
         estimates["low_latency"] = model.low_latency(sent)
         if not is_symmetric(comm, output):
             return "low_latency"
-    return model.fastest(estimates)
+    return choose(comm, Case("all_gather", BYTES, (input.numel() * input.element_size(),)), estimates)
 
 
 def low_latency(
@@ -196,7 +198,7 @@ def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *
         stream_barrier(comm)
 
 
-_ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
+ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
     "low_latency": low_latency,
     "push": push,
     "copy_engine": copy_engine,

@@ -25,6 +25,8 @@ from triton_dist.kernels.arguments import (
     need_symmetric,
     reduced_words,
 )
+from triton_dist.kernels.choice.choose import choose
+from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.reductions import begin, combine, finish, reduce_words, widen
@@ -57,7 +59,7 @@ from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["all_reduce"]
+__all__ = ["ALGORITHMS", "all_reduce"]
 
 
 @triton.jit
@@ -247,7 +249,7 @@ def all_reduce(
         if out.numel() != tensor.numel():
             raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
         check_op("all_reduce", op, tensor.dtype)
-        check_algorithm("all_reduce", algorithm, tuple(_ALGORITHMS))
+        check_algorithm("all_reduce", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_reduce", sm_margin)
         if tensor.numel():
             if algorithm == "auto":
@@ -257,7 +259,7 @@ def all_reduce(
             if algorithm == "direct":
                 need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
             comm.compare("all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
-            made = _ALGORITHMS[algorithm](comm, out, tensor, op, limit=limit)
+            made = ALGORITHMS[algorithm](comm, out, tensor, op, limit=limit)
             prepared.keep(signature, made, "all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
         return out
 
@@ -276,7 +278,7 @@ def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit
         estimates["push"] = model.staged(2 * share, barriers=2)
         if is_symmetric(comm, input):
             estimates["direct"] = model.pulled(2 * share)
-    return model.fastest(estimates)
+    return choose(comm, Case("all_reduce", BYTES, (nbytes,)), estimates)
 
 
 def one_shot(
@@ -410,7 +412,7 @@ def _part(n: int, n_pes: int) -> int:
     return -(-n // (16 * n_pes)) * 16
 
 
-_ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
+ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
     "one_shot": one_shot,
     "two_shot": two_shot,
     "push": push,

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
+from triton_dist.kernels.choice.choose import choose
+from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.communicator import Communicator, calling
@@ -38,7 +40,7 @@ from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["all_to_all"]
+__all__ = ["ALGORITHMS", "all_to_all"]
 
 
 @triton.jit
@@ -117,7 +119,7 @@ def all_to_all(
                 f"all_to_all: output and input must have the same number of elements, a multiple of {n_pes}, got shapes"
                 f" {tuple(output.shape)} and {tuple(input.shape)}"
             )
-        check_algorithm("all_to_all", algorithm, tuple(_ALGORITHMS))
+        check_algorithm("all_to_all", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_to_all", sm_margin)
         if input.numel():
             to, source = words("all_to_all", input.numel() // n_pes * input.element_size(), output, input)
@@ -126,7 +128,7 @@ def all_to_all(
             if algorithm != "low_latency":
                 need_symmetric(comm, "all_to_all", algorithm, output=output)
             comm.compare("all_to_all", input.shape, input.dtype, algorithm, sm_margin)
-            made = _ALGORITHMS[algorithm](comm, to, source, limit=limit)
+            made = ALGORITHMS[algorithm](comm, to, source, limit=limit)
             prepared.keep(signature, made, "all_to_all", input.shape, input.dtype, algorithm, sm_margin)
         return output
 
@@ -139,7 +141,7 @@ def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit
         estimates["low_latency"] = model.low_latency(sent)
         if not is_symmetric(comm, output):
             return "low_latency"
-    return model.fastest(estimates)
+    return choose(comm, Case("all_to_all", BYTES, (input.numel() * input.element_size(),)), estimates)
 
 
 def low_latency(
@@ -203,7 +205,7 @@ def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *
         stream_barrier(comm)
 
 
-_ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
+ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
     "low_latency": low_latency,
     "push": push,
     "copy_engine": copy_engine,

@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
+from triton_dist.kernels.choice.choose import choose
+from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.communicator import Communicator, calling
@@ -37,7 +39,7 @@ from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["broadcast"]
+__all__ = ["ALGORITHMS", "broadcast"]
 
 
 @triton.jit
@@ -138,7 +140,7 @@ def broadcast(
         check_tensors("broadcast", tensor=tensor)
         if not 0 <= root < comm.n_pes:
             raise ValueError(f"broadcast: root {root} is out of range [0, {comm.n_pes})")
-        check_algorithm("broadcast", algorithm, tuple(_ALGORITHMS))
+        check_algorithm("broadcast", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("broadcast", sm_margin)
         if tensor.numel():
             (moved,) = words("broadcast", tensor.numel() * tensor.element_size(), tensor)
@@ -147,7 +149,7 @@ def broadcast(
             if algorithm != "low_latency":
                 need_symmetric(comm, "broadcast", algorithm, tensor=tensor)
             comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
-            made = _ALGORITHMS[algorithm](comm, moved, root, limit=limit)
+            made = ALGORITHMS[algorithm](comm, moved, root, limit=limit)
             prepared.keep(signature, made, "broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
         return tensor
 
@@ -162,7 +164,7 @@ def _choose(comm: Communicator, tensor: torch.Tensor, limit: int) -> str:
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
         if not is_symmetric(comm, tensor):
             return "low_latency"
-    return model.fastest(estimates)
+    return choose(comm, Case("broadcast", BYTES, (nbytes,)), estimates)
 
 
 def low_latency(
@@ -251,4 +253,4 @@ def scatter(
     )
 
 
-_ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"low_latency": low_latency, "push": push, "scatter": scatter}
+ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"low_latency": low_latency, "push": push, "scatter": scatter}

@@ -1,4 +1,4 @@
-"""How long a collective will take, by algorithm: what ``algorithm="auto"`` compares.
+"""How long a collective will take, by algorithm: what ``algorithm="auto"`` compares where no measured times are known.
 
 Every estimate is a fixed latency plus bytes on the wire by a rate; the figures are for H200s on one NVLink switch,
 measured with ``benchmarks/collectives.py``. They need not be exact, only cross where the algorithms do.
@@ -6,7 +6,7 @@ measured with ``benchmarks/collectives.py``. They need not be exact, only cross 
 
 from __future__ import annotations
 
-__all__ = ["copy_engine", "direct", "fastest", "low_latency", "pulled", "staged"]
+__all__ = ["copy_engine", "direct", "low_latency", "pulled", "staged"]
 
 _US = 1e-6
 _WIRE = 350e9  # bytes/s that stores of a kernel send
@@ -37,8 +37,3 @@ def staged(nbytes: float, barriers: int) -> float:
 def copy_engine(nbytes: float, copies: int) -> float:
     """Seconds for a barrier, ``nbytes`` sent by the copy engine in so many copies, and a barrier."""
     return (20 + 5 * copies) * _US + nbytes / _COPY_ENGINE
-
-
-def fastest(estimates: dict[str, float]) -> str:
-    """The algorithm with the least estimate; the first of equals, so that all PEs choose alike."""
-    return min(estimates, key=lambda name: estimates[name])

@@ -22,6 +22,8 @@ from triton_dist.kernels.arguments import (
     count_reduced_words,
     reduced_words,
 )
+from triton_dist.kernels.choice.choose import choose
+from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.reductions import reduce_words
@@ -51,7 +53,7 @@ from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["reduce_scatter"]
+__all__ = ["ALGORITHMS", "reduce_scatter"]
 
 
 @triton.jit
@@ -153,13 +155,13 @@ def reduce_scatter(
         check_tensors("reduce_scatter", output=output, input=input)
         check_part(comm, "reduce_scatter", input, output, ("input", "output"))
         check_op("reduce_scatter", op, output.dtype)
-        check_algorithm("reduce_scatter", algorithm, tuple(_ALGORITHMS))
+        check_algorithm("reduce_scatter", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("reduce_scatter", sm_margin)
         if output.numel():
             if algorithm == "auto":
                 algorithm = _choose(comm, output, limit)
             comm.compare("reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
-            made = _ALGORITHMS[algorithm](comm, output, input, op, limit=limit)
+            made = ALGORITHMS[algorithm](comm, output, input, op, limit=limit)
             prepared.keep(signature, made, "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
         return output
 
@@ -170,7 +172,7 @@ def _choose(comm: Communicator, output: torch.Tensor, limit: int) -> str:
     estimates = {"push": model.staged(nbytes * (n_pes - 1), barriers=1)}
     if fits(count_reduced_words(output.numel(), output.element_size()), n_pes, limit):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
-    return model.fastest(estimates)
+    return choose(comm, Case("reduce_scatter", BYTES, (nbytes * n_pes,)), estimates)
 
 
 def low_latency(
@@ -236,4 +238,4 @@ def push(
     )
 
 
-_ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"low_latency": low_latency, "push": push}
+ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"low_latency": low_latency, "push": push}

@@ -18,7 +18,7 @@ from triton_dist.kernels.gemm.reduce_products import reduce_products
 from triton_dist.kernels.gemm.small_m import small_m_gemm
 from triton_dist.kernels.prepared import Launch
 
-__all__ = ["gemm_reduce_scatter"]
+__all__ = ["ALGORITHMS", "gemm_reduce_scatter"]
 
 
 @fused_gemm(ALGORITHMS, reduces=True, symmetric_result=False)

@@ -1,4 +1,4 @@
-"""A local GEMM, without communication: by cuBLAS or by our kernel, whichever is faster for its shape."""
+"""A local GEMM, without communication: by cuBLAS or, where measured times say that it is faster, by our kernel."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.fp8 import BlockScales, Scale, ones
-from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.gemm.plan_cache import cached, shape_of
 from triton_dist.torch_api import multiply_float8
 
-__all__ = ["local_gemm"]
+__all__ = ["local_gemm", "local_ways"]
 
 
 def local_gemm(
@@ -28,12 +28,25 @@ def local_gemm(
     epilogue: Epilogue,
     sm_margin: int,
 ) -> None:
-    """c = a · b on this PE, times ``scale`` and after ``epilogue``. *Collective* when a shape is first
-    used: members agree on what is fastest.
+    """c = a · b on this PE, times ``scale`` and after ``epilogue``.
 
     Without a GPU, and with operands that cuBLAS and our kernel do not take, that is the portable kernel. cuBLAS leaves
     no SM to others, and of epilogues it takes a bias of C's dtype.
     """
+    ways = local_ways(comm, a, b, c, scale, epilogue, sm_margin)
+    ways[choose_gemm(comm, "local_gemm", a, b, c, ways)]()
+
+
+def local_ways(
+    comm: Communicator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale: Scale,
+    epilogue: Epilogue,
+    sm_margin: int,
+) -> dict[str, Callable[[], object]]:
+    """What can compute c = a · b: ``cublas`` and ``ours``, or else ``portable``."""
     from triton_dist.kernels.gemm.hopper.launch import fits
 
     ways: dict[str, Callable[[], object]] = {}
@@ -50,7 +63,7 @@ def local_gemm(
         ways["portable"] = partial(
             portable.local, a, b, c, grid=portable.programs(sm_margin), scale=scale, epilogue=epilogue
         )
-    ways[fastest(comm, "local_gemm", a, b, c, ways, sm_margin, *epilogue.kind)]()
+    return ways
 
 
 def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:

@@ -17,9 +17,9 @@ import torch
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin
 from triton_dist.kernels.gemm.arguments import check_activation, check_choice, check_epilogue, check_operands, result
+from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import Epilogue, fold_of, kinds
 from triton_dist.kernels.gemm.fp8 import Scale, are_of_blocks, block_scales_of, scale_of
-from triton_dist.kernels.gemm.measure import fastest
 from triton_dist.kernels.prepared import Launch, Prepared
 
 __all__ = ["Call", "Computation", "FusedGemm", "fused_gemm"]
@@ -59,9 +59,9 @@ class FusedGemm(Protocol):
                 graphs. Of ``a``'s dtype; if that is an fp8 one, bfloat16, float16 or float32, and so are partial sums
                 that PEs exchange.
             algorithm: how communication overlaps with computation, one of those named above; or ``auto``: the fastest
-                of those that are available, as measured when a shape is first used. Algorithms that need a Hopper GPU
-                take up to 8 PEs and rows that begin at multiples of 16 bytes; with fp8, ``b`` with contiguous columns
-                and a result of 16-bit floats.
+                of those that are available, by measured times or a model; no call is timed. Algorithms that need a
+                Hopper GPU take up to 8 PEs and rows that begin at multiples of 16 bytes; with fp8, ``b`` with
+                contiguous columns and a result of 16-bit floats.
             scale_a, scale_b: what the elements of ``a`` and ``b`` are multiplied by, as a float32 tensor of one element
                 each, or a number; for fp8 only. By default 1. They may differ between PEs, but for the scale of an
                 operand that PEs share. Or of blocks, contiguous float32 of two dimensions: [rows of a, K / 128], one
@@ -228,8 +228,7 @@ def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[]
     name, a, b = call.function, call.a, call.b
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
-        options = call.sm_margin, call.scales_blocks, *kinds(call.activation, bias=call.bias, residual=call.residual)
-        algorithm = fastest(call.comm, name, a, b, computation.c, available, *options)
+        algorithm = choose_gemm(call.comm, name, a, b, computation.c, available)
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):
         raise ValueError(

@@ -56,7 +56,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_buffer
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["all_reduce_norm"]
+__all__ = ["ALGORITHMS", "all_reduce_norm"]
 
 
 @triton.jit
@@ -144,12 +144,12 @@ def all_reduce_norm(
     """
     with calling("all_reduce_norm", group) as comm:
         checked = check("all_reduce_norm", x, weight, residual, bias, norm, norm_bias, eps, quantize)
-        check_algorithm("all_reduce_norm", algorithm, tuple(_ALGORITHMS))
+        check_algorithm("all_reduce_norm", algorithm, tuple(ALGORITHMS))
         comm.compare("all_reduce_norm", x.shape, x.dtype, *checked.form, algorithm)
         to = new_outputs(x, checked, x.shape[0], x.shape[0])
         if x.shape[0]:
-            ways = {name: partial(way, comm, x, checked, to) for name, way in _ALGORITHMS.items()}
-            choose(comm, "all_reduce_norm", algorithm, x, checked, ways)()
+            ways = {name: partial(way, comm, x, checked, to) for name, way in ALGORITHMS.items()}
+            choose(comm, "all_reduce_norm", algorithm, x, ways)()
         return to
 
 
@@ -181,4 +181,4 @@ def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None
     local_norm(all_reduce(x, out=summed, group=comm), norm, to)
 
 
-_ALGORITHMS: dict[str, Callable[..., None]] = {"one_shot": one_shot, "two_shot": two_shot, "unfused": unfused}
+ALGORITHMS: dict[str, Callable[..., None]] = {"one_shot": one_shot, "two_shot": two_shot, "unfused": unfused}

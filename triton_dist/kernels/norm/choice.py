@@ -1,20 +1,24 @@
-"""Which algorithm a fused norm takes: the one that was fastest when such rows were first normalised."""
+"""Which algorithm a fused norm takes. Nothing is timed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import torch
 
+import triton_dist
+from triton_dist.kernels.choice.choose import choose as fastest
+from triton_dist.kernels.choice.tables import Case
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm.measure import fastest
-from triton_dist.kernels.norm.arguments import LONGEST, Norm, fits
+from triton_dist.kernels.norm.arguments import LONGEST, fits
+from triton_dist.kernels.norm.model import estimates
 
-__all__ = ["choose"]
+__all__ = ["case_of", "choose"]
 
-_MEASURED_BYTES = 1 << 20
-_MOST_TIMES = 16
+
+def case_of(function: str, x: torch.Tensor) -> Case:
+    """The case of rows ``x``. Kinds of norms and quantisation are not told apart: what is exchanged takes the time."""
+    return Case(function, str(x.dtype).removeprefix("torch."), (x.shape[0], x.shape[1]))
 
 
 def choose(
@@ -22,33 +26,24 @@ def choose(
     function: str,
     algorithm: str,
     x: torch.Tensor,
-    norm: Norm,
     ways: Mapping[str, Callable[[], None]],
 ) -> Callable[[], None]:
-    """The one of ``ways`` that is called ``algorithm``; for ``auto`` the fastest. *Collective* when it is measured.
+    """The one of ``ways`` that is called ``algorithm``; for ``auto`` the fastest, by measured times or the model.
 
-    Unfused is among those that are measured, so no fused kernel is taken where it is slower. A few rows take a few
-    microseconds, and are measured many times over. Similar numbers of rows, which differ by less than an eighth, are
-    measured once.
+    In the CPU world, where times mean nothing, that is the first.
 
     Raises:
         ValueError: rows are too long for ``algorithm``.
     """
     possible = dict(ways) if fits(x.shape[1]) else {"unfused": ways["unfused"]}
-    if algorithm == "auto":
-        step = max(1, (1 << (x.shape[0] - 1).bit_length()) // 16)
-        like = x.new_empty(-(-x.shape[0] // step) * step, x.shape[1], device="meta")
-        times = max(1, _MEASURED_BYTES // x.nbytes)
-        measured = {name: partial(_repeat, way, min(times, _MOST_TIMES)) for name, way in possible.items()}
-        algorithm = fastest(comm, f"{function}, {norm.form}", like, like, like, measured)
+    if algorithm == "auto" and triton_dist.kind() == "cpu":
+        algorithm = next(iter(possible))
+    elif algorithm == "auto":
+        seconds = estimates(function, x.shape[0], x.shape[1], x.element_size(), comm.n_pes, possible)
+        algorithm = fastest(comm, case_of(function, x), seconds)
     if algorithm not in possible:
         raise ValueError(
             f"{function}: rows of {x.shape[1]} columns are too long for algorithm {algorithm}, which takes up to"
             f" {LONGEST}; use unfused"
         )
     return possible[algorithm]
-
-
-def _repeat(way: Callable[[], None], times: int) -> None:
-    for _ in range(times):
-        way()

@@ -48,7 +48,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_buffer
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["norm_all_gather"]
+__all__ = ["ALGORITHMS", "norm_all_gather"]
 
 
 @triton.jit
@@ -101,15 +101,15 @@ def norm_all_gather(
     """
     with calling("norm_all_gather", group) as comm:
         checked = check("norm_all_gather", x, weight, residual, bias, norm, norm_bias, eps, quantize)
-        check_algorithm("norm_all_gather", algorithm, tuple(_ALGORITHMS))
+        check_algorithm("norm_all_gather", algorithm, tuple(ALGORITHMS))
         comm.compare("norm_all_gather", x.shape, x.dtype, *checked.form, algorithm)
         if quantize is not None and algorithm == "fused":
             raise ValueError("norm_all_gather: algorithm fused does not quantise; use unfused")
         to = new_outputs(x, checked, comm.n_pes * x.shape[0], x.shape[0])
         if x.shape[0]:
-            possible = _ALGORITHMS if quantize is None else {"unfused": unfused}
+            possible = ALGORITHMS if quantize is None else {"unfused": unfused}
             ways = {name: partial(way, comm, x, checked, to) for name, way in possible.items()}
-            choose(comm, "norm_all_gather", algorithm, x, checked, ways)()
+            choose(comm, "norm_all_gather", algorithm, x, ways)()
         return to
 
 
@@ -134,4 +134,4 @@ def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None
             whole.copy_(all_gather(gathered.view(whole.shape), part, group=comm))
 
 
-_ALGORITHMS: dict[str, Callable[..., None]] = {"fused": fused, "unfused": unfused}
+ALGORITHMS: dict[str, Callable[..., None]] = {"fused": fused, "unfused": unfused}

@@ -49,7 +49,7 @@ from triton_dist.kernels.protocols.members import group_size
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["reduce_scatter_norm"]
+__all__ = ["ALGORITHMS", "reduce_scatter_norm"]
 
 
 @triton.jit
@@ -102,13 +102,13 @@ def reduce_scatter_norm(
     with calling("reduce_scatter_norm", group) as comm:
         arguments = (x, weight, residual, bias, norm, norm_bias, eps, quantize)
         checked = check("reduce_scatter_norm", *arguments, shares=comm.n_pes)
-        check_algorithm("reduce_scatter_norm", algorithm, tuple(_ALGORITHMS))
+        check_algorithm("reduce_scatter_norm", algorithm, tuple(ALGORITHMS))
         comm.compare("reduce_scatter_norm", x.shape, x.dtype, *checked.form, algorithm)
         each = check_shares(comm, "reduce_scatter_norm", x)
         to = new_outputs(x, checked, each, each)
         if each:
-            ways = {name: partial(way, comm, x, checked, to) for name, way in _ALGORITHMS.items()}
-            choose(comm, "reduce_scatter_norm", algorithm, x, checked, ways)()
+            ways = {name: partial(way, comm, x, checked, to) for name, way in ALGORITHMS.items()}
+            choose(comm, "reduce_scatter_norm", algorithm, x, ways)()
         return to
 
 
@@ -128,4 +128,4 @@ def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None
     local_norm(reduce_scatter(summed, x, group=comm), norm, to)
 
 
-_ALGORITHMS: dict[str, Callable[..., None]] = {"fused": fused, "unfused": unfused}
+ALGORITHMS: dict[str, Callable[..., None]] = {"fused": fused, "unfused": unfused}

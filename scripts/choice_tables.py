@@ -1,0 +1,76 @@
+"""Write the tables of measured times that the package comes with, from the results of the benchmarks.
+
+    python scripts/choice_tables.py
+
+Of every algorithm that a result has by itself the median is taken. A file that ``kernels.tune`` has stored may be put
+beside them as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from triton_dist.kernels.choice.tables import BYTES, Case, Entry, Table, encoded
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+TABLES = ROOT / "triton_dist" / "kernels" / "choice" / "tables"
+SOURCES = {
+    "nvidia-h200-2.json": (
+        "2026-11-21-2xh200-collectives.json",
+        "2026-11-21-2xh200-products.json",
+        "2026-11-22-2xh200-norm.json",
+    ),
+    "nvidia-h200-4.json": ("2026-11-21-4xh200-collectives.json", "2026-11-21-4xh200-products.json"),
+}
+_UNITS = {"KB": 1 << 10, "MB": 1 << 20}
+
+
+def case_of(title: str, n_pes: int) -> Case:
+    """The case of an entry's title. Titles have the sizes of all PEs together where they do not say ``/PE``."""
+    operation, *_ = title.split()
+    if found := re.search(r"(\d+) (KB|MB)", title):
+        return Case(operation, BYTES, (int(found[1]) * _UNITS[found[2]],))
+    if operation.endswith("_norm"):
+        rows, columns = re.findall(r"\d+", title)[:2]
+        return Case(operation, "bfloat16", (int(rows), int(columns)))
+    if found := re.search(r"(\d+) × (\d+)", title):
+        return Case(operation, BYTES, (int(found[1]) * int(found[2]) * 2,))
+    sizes = {name: int(size) for name, size in re.findall(r"([MNK](?:/PE)?)=(\d+)", title)}
+    if operation == "gemm_all_scatter":
+        sizes["N"] //= n_pes
+    if operation == "all_gather_gemm":
+        sizes["M"] //= n_pes
+    return Case(operation, "bfloat16", (sizes["M"], *(sizes.get(x) or sizes[f"{x}/PE"] for x in "NK")))
+
+
+def entries_of(result: dict[str, Any], n_pes: int) -> Iterator[Entry]:
+    """The entries of a benchmark's file that compare several algorithms; of norms, those that do not quantise."""
+    for entry in result["entries"]:
+        if "fp8 a " in entry["title"]:
+            continue
+        times = {
+            name.removeprefix("ours").lstrip(", "): figures["median"]
+            for name, figures in entry["timings"].items()
+            if re.match(r"ours,? \w", name)
+        }
+        if len(times) > 1:
+            yield Entry(case_of(entry["title"], n_pes), times)
+
+
+def table_of(*files: str) -> str:
+    """The table of the benchmarks' files, all of one machine."""
+    results = [json.loads((RESULTS / file).read_text()) for file in files]
+    (gpus,) = {result["machine"]["gpus"] for result in results}
+    count, gpu = gpus.split(" × ")
+    entries = [entry for result in results for entry in entries_of(result, int(count))]
+    return encoded(Table(gpu, int(count), entries), "benchmarks/results: " + ", ".join(files))
+
+
+if __name__ == "__main__":
+    for name, files in SOURCES.items():
+        (TABLES / name).write_text(table_of(*files))

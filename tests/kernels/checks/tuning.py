@@ -1,0 +1,93 @@
+"""kernels.tune runs every algorithm on all PEs; what it has measured is what ``auto`` takes from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from harness import main as run
+from harness import raises
+
+import triton_dist
+from triton_dist import kernels
+from triton_dist.kernels import tuning
+from triton_dist.kernels.choice.choose import Choices
+from triton_dist.kernels.communicator import Communicator
+
+_Ways = Mapping[str, Callable[[], object]]
+
+
+@contextmanager
+def measured(times: Callable[[tuple[str, ...]], list[float]]) -> Iterator[list[tuple[str, ...]]]:
+    """``measure`` takes these times; which algorithms it was given, call after call."""
+    given: list[tuple[str, ...]] = []
+
+    def instead(comm: Any, ways: _Ways) -> dict[str, float]:
+        given.append(tuple(ways))
+        return dict(zip(ways, times(tuple(ways)), strict=True))
+
+    plain, tuning.measure = tuning.measure, instead
+    try:
+        yield given
+    finally:
+        tuning.measure = plain
+
+
+def check_every_algorithm_runs(world: triton_dist.World) -> None:
+    assert kernels.tune(max_tokens=5, hidden=64, weights=[(32, 64)]) == {}
+    assert kernels.tune("gemm_reduce_scatter", max_tokens=1, weights=[(32, 64)], dtype=torch.float8_e4m3fn) == {}
+
+
+def check_what_is_tuned(world: triton_dist.World) -> None:
+    n = world.n_pes
+    with measured(lambda ways: [1.0] * len(ways)) as given:
+        result = kernels.tune("all_reduce", "gemm_all_scatter", max_tokens=20, hidden=16, weights=[(8, 4)], store=False)
+    assert set(given) >= {("one_shot", "two_shot", "push", "direct"), ("portable",)}
+    assert not any("copy_engine" in ways for ways in given), "what refuses a call is not measured"
+    assert list(result) == ["all_reduce", "local_gemm", "gemm_all_scatter"]
+    assert list(result["all_reduce"]) == [(32 * rows,) for rows in (1, 4, 16, 20)]
+    assert list(result["gemm_all_scatter"]) == [(rows, 4, 8) for rows in (1, 4, 16, 20)]
+    with measured(lambda ways: [1.0] * len(ways)):
+        result = kernels.tune("reduce_scatter", "norm_all_gather", max_tokens=4, hidden=16, store=False)
+    each = [-(-rows // n) for rows in (1, 4)]
+    assert list(result["reduce_scatter"]) == [(32 * n * rows,) for rows in each]
+    assert list(result["norm_all_gather"]) == [(rows, 16) for rows in each]
+
+
+def check_auto_takes_what_was_fastest(world: triton_dist.World) -> None:
+    x = triton_dist.zeros(1024, dtype=torch.float32)
+    with Communicator() as tuned, Communicator() as other:
+        kernels.all_reduce(x, group=tuned)
+        for fastest in ("push", "direct", "two_shot"):
+            with measured(lambda ways, fastest=fastest: [1.0 if way == fastest else 2.0 for way in ways]):
+                kernels.tune("all_reduce", max_tokens=8, hidden=128, dtype=x.dtype, store=False, group=tuned)
+            kernels.all_reduce(x, group=tuned)
+            assert set(tuned.own(Choices)._made.values()) == {fastest}
+        assert not other.own(Choices)._tables[0].entries, "those of others stay as they are"
+
+
+def check_wrong_arguments(world: triton_dist.World) -> None:
+    good: dict[str, Any] = {"max_tokens": 4, "hidden": 8, "weights": [(8, 8)]}
+    for change, message in (
+        ({"max_tokens": 0}, "max_tokens must be a positive int, got 0"),
+        ({"max_tokens": 4.0}, "max_tokens must be a positive int, got 4.0"),
+        ({"hidden": -1}, "hidden must be a positive int"),
+        ({"weights": [(0, 8)]}, "pairs .K, N. of positive ints"),
+        ({"dtype": torch.int32}, "dtype must be"),
+        ({"dtype": torch.float8_e5m2}, "hidden is of collectives and norms"),
+        ({"hidden": 0, "weights": ()}, "give hidden=, for collectives and norms, or weights="),
+    ):
+        with raises(ValueError, f"tune: .*{message}"):
+            kernels.tune(**{**good, **change})
+    with raises(ValueError, "tune: 'flash_decode' is none of all_gather, "):
+        kernels.tune("flash_decode", **good)
+    with raises(ValueError, "tune: all_reduce needs hidden="):
+        kernels.tune("all_reduce", max_tokens=4, weights=[(8, 8)])
+    with raises(ValueError, "tune: all_gather_gemm needs weights="):
+        kernels.tune("all_gather_gemm", max_tokens=4, hidden=8)
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,360 @@
+"""What ``auto`` takes: a function of the case, the tables and the models, held against the times that were measured."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_dist.decoding import DecodingError
+from triton_dist.kernels.choice import agreement, files
+from triton_dist.kernels.choice.choose import Choices, choose
+from triton_dist.kernels.choice.tables import Case, Entry, Table, decoded, encoded
+from triton_dist.kernels.collectives import model as collective
+from triton_dist.kernels.gemm import model as gemm
+from triton_dist.kernels.norm import model as norm
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import choice_tables  # noqa: E402
+
+GPU = "NVIDIA H200"
+SHIPPED = {n: files.shipped(GPU, n) for n in (2, 4)}
+
+
+def communicator(*tables: Table) -> Any:
+    owned: dict[Any, Any] = {}
+    comm = SimpleNamespace(tables=tables)
+    comm.own = lambda kind: owned.setdefault(kind, None) or owned.update({kind: kind(comm)}) or owned[kind]
+    return comm
+
+
+# ---- tables
+
+
+@pytest.mark.parametrize("name", choice_tables.SOURCES)
+def test_the_package_has_the_times_of_the_results(name: str) -> None:
+    assert (choice_tables.TABLES / name).read_text() == choice_tables.table_of(*choice_tables.SOURCES[name])
+
+
+@pytest.mark.parametrize("path", sorted(choice_tables.TABLES.iterdir()), ids=lambda path: path.name)
+def test_every_file_of_the_package_is_found_by_its_name(path: Path) -> None:
+    table = decoded(path.read_bytes())
+    assert table.entries and files.shipped(table.gpu, table.n_pes).entries == table.entries
+
+
+def test_no_times_are_invented() -> None:
+    """Nothing was measured on H100s, nor on 8 H200s."""
+    assert not files.shipped("NVIDIA H100 80GB HBM3", 2).entries
+    assert not files.shipped(GPU, 8).entries
+
+
+@pytest.mark.parametrize("n_pes", SHIPPED)
+def test_of_a_measured_case_the_fastest_is_taken(n_pes: int) -> None:
+    for case, times in SHIPPED[n_pes].entries.items():
+        chosen = choose(communicator(SHIPPED[n_pes]), case, dict.fromkeys(times, 0.0))
+        assert times[chosen] == min(times.values()), case
+
+
+def table(*entries: tuple[str, tuple[int, ...], dict[str, float]]) -> Table:
+    return Table(GPU, 2, [Entry(Case(name, "bfloat16", sizes), times) for name, sizes, times in entries])
+
+
+def test_times_between_two_sizes_are_interpolated() -> None:
+    found = table(("f", (128,), {"x": 1.0, "y": 3.0}), ("f", (256,), {"x": 9.0, "y": 4.0}))
+    assert found.times(Case("f", "bfloat16", (192,)), ["x", "y"]) == {"x": 5.0, "y": 3.5}
+    assert found.times(Case("f", "bfloat16", (128,)), ["y"]) == {"y": 3.0}
+
+
+def test_far_from_what_was_measured_the_model_decides() -> None:
+    found = table(("f", (128, 1024, 1024), {"x": 1.0, "y": 3.0}))
+    estimates = {"y": 1.0, "x": 2.0}
+    near = [(128, 1024, 1024), (64, 1024, 1024), (256, 2048, 1024), (128, 512, 2048), (128, 4096, 1024)]
+    far = [(63, 1024, 1024), (257, 1024, 1024), (128, 8192, 1024), (128, 4096, 2048), (128, 1024), (128,)]
+    for sizes in near:
+        assert choose(communicator(found), Case("f", "bfloat16", sizes), estimates) == "x", sizes
+    for sizes in far:
+        assert choose(communicator(found), Case("f", "bfloat16", sizes), estimates) == "y", sizes
+    for other in (Case("g", "bfloat16", near[0]), Case("f", "float16", near[0])):
+        assert choose(communicator(found), other, estimates) == "y"
+
+
+def test_an_algorithm_without_a_time_leaves_the_choice_to_the_model() -> None:
+    found = table(("f", (128,), {"x": 1.0, "y": 3.0}))
+    assert choose(communicator(found), Case("f", "bfloat16", (128,)), {"x": 3.0, "y": 2.0, "z": 1.0}) == "z"
+
+
+def test_the_nearest_other_sizes_count() -> None:
+    found = table(("f", (128, 1024), {"x": 1.0, "y": 2.0}), ("f", (128, 4096), {"x": 2.0, "y": 1.0}))
+    names = {"x": 0.0, "y": 0.0}
+    assert choose(communicator(found), Case("f", "bfloat16", (128, 1500)), names) == "x"
+    assert choose(communicator(found), Case("f", "bfloat16", (128, 3000)), names) == "y"
+
+
+def test_the_stored_table_comes_first() -> None:
+    stored, shipped = table(("f", (128,), {"x": 2.0, "y": 1.0})), table(("f", (64,), {"x": 1.0, "y": 2.0}))
+    comm = communicator(stored, shipped)
+    assert choose(comm, Case("f", "bfloat16", (128,)), {"x": 0.0, "y": 0.0}) == "y"
+    assert choose(communicator(table(), shipped), Case("f", "bfloat16", (128,)), {"x": 0.0, "y": 0.0}) == "x"
+
+
+def test_what_was_learned_counts_at_once_and_what_was_said_before_no_more() -> None:
+    comm = communicator(table(), table())
+    case = Case("f", "bfloat16", (128,))
+    assert choose(comm, case, {"x": 1.0, "y": 2.0}) == "x"
+    learned = comm.own(Choices).learn([Entry(case, {"x": 2.0, "y": 1.0})])
+    assert choose(comm, case, {"x": 1.0, "y": 2.0}) == "y"
+    assert learned.entries == {case: {"x": 2.0, "y": 1.0}}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    comm = communicator(table(), table())
+    for size in range(1, 6000):
+        choose(comm, Case("f", "bfloat16", (size,)), {"x": 1.0, "y": 2.0})
+    assert len(comm.own(Choices)._made) <= 4096
+
+
+SIZES = st.lists(st.integers(1, 1 << 40), min_size=1, max_size=3)
+
+
+@given(sizes=SIZES, others=SIZES, scale=st.floats(0.1, 1e6))
+def test_tables_answer_for_any_sizes(sizes: list[int], others: list[int], scale: float) -> None:
+    found = table(("f", tuple(sizes), {"x": scale, "y": 2 * scale}))
+    times = found.times(Case("f", "bfloat16", tuple(others)), ["x", "y"])
+    assert times is None or 0 < times["x"] < times["y"]
+
+
+# ---- files
+
+
+def test_a_table_is_the_same_when_it_is_read_again() -> None:
+    for found in SHIPPED.values():
+        again = decoded(encoded(found, "a test"))
+        assert (again.gpu, again.n_pes, again.entries) == (found.gpu, found.n_pes, found.entries)
+        assert files.digest(again) == files.digest(found)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("", "[]", "{", '{"format": 1}', "9" * 5000, "[" * 100000),
+        *(
+            json.dumps({"format": 1, "gpu": GPU, "pes": 2, "source": "", "entries": []} | change)
+            for change in (
+                *({"format": 2}, {"pes": 0}, {"pes": "2"}, {"gpu": 1}, {"more": 1}, {"entries": {}}),
+                *({"entries": [entry]} for entry in ([], ["f", "b", [1], {}, 1], ["f", "b", [], {"x": 1.0}])),
+                *({"entries": [["f", "b", [1], {"x": time}]]} for time in (0, -1, True, "1", None, 1e400, [1])),
+                *({"entries": [["f", "b", [size], {"x": 1}]]} for size in (0, -1, 1.5, 1 << 60, None)),
+                *({"entries": [[name, "b", [1], {"x": 1}]]} for name in ("", "a b", "x" * 100, "\x1b[1m", 1)),
+                {"entries": [["f", "b", [1], {str(i): 1.0 for i in range(17)}]]},
+            )
+        ),
+    ],
+)
+def test_no_table(wrong: str) -> None:
+    with pytest.raises(DecodingError):
+        decoded(wrong)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRITON_DIST_TUNING_DIR", str(tmp_path / "of" / "mine"))
+    return tmp_path / "of" / "mine"
+
+
+FOUND = table(("f", (128,), {"x": 1.0, "y": 2.5}))
+
+
+def test_what_is_stored_is_found_by_the_next_process(folder: Path) -> None:
+    assert not files.stored(GPU, 2).entries
+    path = files.store(FOUND)
+    assert path.parent == folder and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) & 0o022 == 0
+    assert files.stored(GPU, 2).entries == FOUND.entries
+    assert not files.stored(GPU, 4).entries and not files.stored("NVIDIA H100", 2).entries
+    files.store(FOUND.merged([Entry(Case("f", "bfloat16", (256,)), {"x": 3.0})]))
+    assert len(files.stored(GPU, 2).entries) == 2
+    assert [file.name for file in folder.iterdir()] == [path.name], "no file is left behind"
+
+
+def test_the_default_folder_is_that_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_DIST_TUNING_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert files.stored_path(GPU, 2) == tmp_path / "triton_dist" / "tuning" / "nvidia-h200-2.json"
+    assert files.stored_path("../../etc/passwd", 2).parent == files.stored_path(GPU, 2).parent
+
+
+def test_a_failed_write_leaves_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.store(FOUND)
+    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("the disk is full")))
+    with pytest.raises(OSError, match="the disk is full"):
+        files.store(table())
+    assert files.stored(GPU, 2).entries == FOUND.entries and len(list(folder.iterdir())) == 1
+
+
+def _of_others(path: Path) -> None:
+    path.chmod(0o622)
+
+
+def _broken(path: Path) -> None:
+    path.write_text(path.read_text()[:-9])
+
+
+def _of_other_gpus(path: Path) -> None:
+    path.write_text(encoded(Table("NVIDIA H100", 2), ""))
+
+
+def _long(path: Path) -> None:
+    path.write_bytes(b" " * (8 << 20))
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (_of_others, "other users must not be able to write to it"),
+        (_broken, "not JSON"),
+        (_of_other_gpus, "it is of 2 × NVIDIA H100"),
+        (_long, "bytes where up to"),
+        (_pipe, "it is not a regular file"),
+        (_directory, "it is not a regular file"),
+    ],
+)
+def test_a_file_that_is_not_taken_is_told(folder: Path, caplog: pytest.LogCaptureFixture, spoil: Any, why: str) -> None:
+    path = files.store(FOUND)
+    spoil(path)
+    with caplog.at_level(logging.WARNING, "triton_dist"):
+        assert not files.stored(GPU, 2).entries
+    assert f"{path} is not used: " in caplog.text and why in caplog.text
+
+
+# ---- agreement
+
+
+def _agree(monkeypatch: pytest.MonkeyPatch, others: Any, gpu: str = GPU) -> tuple[Table, Table]:
+    monkeypatch.setattr(agreement, "gpu", lambda: SimpleNamespace(name=gpu))
+    return agreement.agreed_tables(2, lambda call, value: [value, others(value)])
+
+
+def test_equal_files_are_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.store(FOUND)
+    stored, shipped = _agree(monkeypatch, lambda value: value)
+    assert stored.entries == FOUND.entries and shipped.entries == SHIPPED[2].entries
+
+
+def test_different_files_are_not_used_on_any_pe(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.store(FOUND)
+    stored, shipped = _agree(monkeypatch, lambda value: f"{files.digest(Table(GPU, 2))} {GPU}")
+    assert not stored.entries and shipped.entries == SHIPPED[2].entries
+    assert "call kernels.tune() on all of them" in caplog.text
+
+
+def test_different_gpus_have_no_times(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored, shipped = _agree(monkeypatch, lambda value: value.replace(GPU, "NVIDIA H100"))
+    assert not stored.entries and not shipped.entries
+    assert "NVIDIA H100, NVIDIA H200" in caplog.text
+
+
+# ---- models
+
+
+def _model(case: Case, n_pes: int, algorithms: list[str]) -> dict[str, float]:
+    m, n, k = case.sizes
+    m_of_c = m * n_pes if case.operation == "all_gather_gemm" else m
+    described = gemm.Gemm(m_of_c, n, k, torch.bfloat16, torch.bfloat16, n_pes, hopper=True)
+    return gemm.estimates(case.operation, described, algorithms)
+
+
+@pytest.mark.parametrize("n_pes", SHIPPED)
+def test_the_model_of_gemms_loses_little_where_times_are_known(n_pes: int) -> None:
+    for case, times in SHIPPED[n_pes].entries.items():
+        if len(case.sizes) == 3:
+            estimates = _model(case, n_pes, list(times))
+            chosen = min(estimates, key=estimates.__getitem__)
+            assert times[chosen] <= 1.05 * min(times.values()), (case, chosen, times, estimates)
+
+
+FEW, MANY = (16, 8192, 7168), (8192, 8192, 7168)
+
+
+@pytest.mark.parametrize(
+    ("operation", "sizes", "algorithms", "expected"),
+    [
+        ("gemm_reduce_scatter", FEW, ["bulk_synchronous", "fused"], "fused"),
+        ("gemm_all_reduce", FEW, ["bulk_synchronous", "fused"], "fused"),
+        ("gemm_reduce_scatter", MANY, ["bulk_synchronous", "ring"], "ring"),
+        ("gemm_all_reduce", MANY, ["bulk_synchronous", "ring"], "ring"),
+        ("all_gather_gemm", (2048, 14336, 8192), ["bulk_synchronous", "copy_engine"], "copy_engine"),
+        ("all_gather_gemm", (16, 14336, 8192), ["bulk_synchronous"], "bulk_synchronous"),
+        ("local_gemm", MANY, ["cublas", "ours"], "cublas"),
+    ],
+)
+@pytest.mark.parametrize("n_pes", [2, 4, 8])
+def test_the_model_chooses_as_measurements_did(
+    operation: str, sizes: tuple[int, ...], algorithms: list[str], expected: str, n_pes: int
+) -> None:
+    """At these sizes the benchmarks' ``auto``, which measured, took these."""
+    estimates = _model(Case(operation, "bfloat16", sizes), n_pes, algorithms)
+    assert list(estimates) == algorithms
+    assert min(estimates, key=estimates.__getitem__) == expected, estimates
+
+
+OPERATIONS = {
+    "all_reduce_norm": ["one_shot", "two_shot", "unfused"],
+    "reduce_scatter_norm": ["fused", "unfused"],
+    "norm_all_gather": ["fused", "unfused"],
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("n_pes", [2, 4, 8, 72])
+def test_times_of_the_models_grow_with_the_size(operation: str, n_pes: int) -> None:
+    def times(rows: int) -> dict[str, float]:
+        return norm.estimates(operation, rows, 4096, 2, n_pes, OPERATIONS[operation])
+
+    for one, next in pairwise(map(times, (1, 2, 16, 100, 1000, 10000, 100000))):
+        assert all(0 < one[name] <= next[name] for name in one)
+    many = times(100000)
+    assert min(many, key=many.__getitem__) == "unfused" or n_pes > 4
+
+
+def test_the_model_of_norms_loses_little_where_times_are_known() -> None:
+    known = {case: times for case, times in SHIPPED[2].entries.items() if case.operation == "all_reduce_norm"}
+    assert len(known) == 4
+    for case, times in known.items():
+        estimates = norm.estimates(case.operation, *case.sizes, 2, 2, times)
+        chosen = min(estimates, key=estimates.__getitem__)
+        assert times[chosen] <= 1.06 * min(times.values()), (case, chosen, times, estimates)
+
+
+def test_gemms_of_any_size_have_positive_estimates() -> None:
+    for operation in ("all_gather_gemm", "gemm_all_scatter", "gemm_reduce_scatter", "gemm_all_reduce"):
+        for m in (1, 7, 128, 1 << 20):
+            described = gemm.Gemm(m, 1, 1, torch.float32, torch.float32, 3, hopper=False)
+            assert all(time > 0 for time in gemm._OF[operation](described).values())
+    assert collective.low_latency(0) > 0

@@ -1,0 +1,110 @@
+"""The tables on disk: those that come with the package, and the one that ``kernels.tune`` has stored for this user.
+
+Both have the same form and a file for each model of GPU and number of PEs. What is stored is written to a new file that
+replaces the old one, and is for its owner only. It is not trusted: a file of another user, or one that others may write
+to, is not read, and what it holds is validated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+
+from triton_dist import environment
+from triton_dist.decoding import DecodingError
+from triton_dist.kernels.choice.tables import Table, decoded, encoded
+
+__all__ = ["digest", "shipped", "store", "stored", "stored_path"]
+
+_log = logging.getLogger("triton_dist")
+
+_SHIPPED = Path(__file__).parent / "tables"
+_MOST_BYTES = 4 << 20
+
+
+def _file_name(gpu: str, n_pes: int) -> str:
+    return f"{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')[:80]}-{n_pes}.json"
+
+
+def shipped(gpu: str, n_pes: int) -> Table:
+    """The table of the package; an empty one if it has none."""
+    try:
+        data = (_SHIPPED / _file_name(gpu, n_pes)).read_bytes()
+    except FileNotFoundError:
+        return Table(gpu, n_pes)
+    return decoded(data)
+
+
+def stored_path(gpu: str, n_pes: int) -> Path:
+    """Where ``kernels.tune`` stores what it measures on this host."""
+    folder = environment.get("TRITON_DIST_TUNING_DIR")
+    if folder is None:
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        folder = os.path.join(cache, "triton_dist", "tuning")
+    return Path(folder) / _file_name(gpu, n_pes)
+
+
+def stored(gpu: str, n_pes: int) -> Table:
+    """What was measured on this host; an empty table if nothing was. Why a file is not taken is logged."""
+    path = stored_path(gpu, n_pes)
+    try:
+        data = _read(path)
+    except FileNotFoundError:
+        return Table(gpu, n_pes)
+    except (OSError, ValueError) as error:
+        _log.warning("%s is not used: %s", path, error)
+        return Table(gpu, n_pes)
+    try:
+        table = decoded(data)
+        if (table.gpu, table.n_pes) != (gpu, n_pes):
+            raise DecodingError(f"it is of {table.n_pes} × {table.gpu}")
+    except DecodingError as error:
+        _log.warning("%s is not used: %s; kernels.tune() writes it anew", path, error)
+        return Table(gpu, n_pes)
+    return table
+
+
+def _read(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is not a regular file")
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
+            raise ValueError(
+                f"it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):04o}: it must be yours,"
+                " and other users must not be able to write to it"
+            )
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(_MOST_BYTES + 1)
+    finally:
+        os.close(fd)
+
+
+def store(table: Table) -> Path:
+    """Replace this host's file of ``table``; where it is.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = stored_path(table.gpu, table.n_pes)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # for its owner only
+    try:
+        with open(fd, "w") as file:
+            file.write(encoded(table, "kernels.tune"))
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+    return path
+
+
+def digest(table: Table) -> str:
+    """The same for tables that hold the same."""
+    return hashlib.sha256(encoded(table, "").encode()).hexdigest()[:32]

@@ -1,0 +1,36 @@
+"""Which algorithm ``auto`` takes for a GEMM. Nothing is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+import triton_dist
+from triton_dist.kernels.choice.choose import choose
+from triton_dist.kernels.choice.tables import Case
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm.model import Gemm, estimates
+
+__all__ = ["case_of", "choose_gemm"]
+
+
+def case_of(operation: str, a: torch.Tensor, b: torch.Tensor) -> Case:
+    """The case of a product of ``a`` [M, K] and ``b`` [K, N], as they are passed."""
+    return Case(operation, str(a.dtype).removeprefix("torch."), (a.shape[0], b.shape[1], b.shape[0]))
+
+
+def choose_gemm(
+    comm: Communicator, operation: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, algorithms: Iterable[str]
+) -> str:
+    """One of the available ``algorithms`` for ``operation``, in which this PE computes ``c``; the same on all PEs.
+
+    In the CPU world, where times mean nothing, the first.
+    """
+    from triton_dist.kernels.gemm.hopper.launch import fits
+
+    names = tuple(algorithms)
+    if triton_dist.kind() == "cpu" or len(names) == 1:
+        return names[0]
+    gemm = Gemm(c.shape[0], b.shape[1], a.shape[1], a.dtype, c.dtype, comm.n_pes, fits(comm, a, b, c))
+    return choose(comm, case_of(operation, a, b), estimates(operation, gemm, names))

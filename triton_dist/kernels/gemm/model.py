@@ -1,0 +1,122 @@
+"""How long a fused GEMM will take, by algorithm: what ``algorithm="auto"`` compares where no measured times are known.
+
+The GEMM takes the time of its products or of loading B, whichever is longer; what is sent before or after it is added,
+what is sent beside it counts only where it takes longer. The rates are an H200's, measured with
+``benchmarks/products.py``; a GPU of another model has others, but the order of algorithms depends on their ratios. The
+test of this file holds the choices against the measured times: where they differ, little is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+
+from triton_dist.kernels.collectives import model as collective
+from triton_dist.kernels.gemm.config import WIRE, flops
+
+__all__ = ["Gemm", "estimates"]
+
+_US = 1e-6
+_MEMORY = 3.8e12
+"""Bytes/s at which B is loaded."""
+_PORTABLE = 1.5
+"""How many times as long as a Hopper kernel a portable one computes."""
+_COMM_PROGRAMS = 132 / 116
+"""How many times as long a GEMM takes whose programs leave 16 SMs to those that send; these send a little slower."""
+_LAUNCH = 2 * _US
+_BARRIER = 2.7 * _US
+
+
+class Gemm(NamedTuple):
+    """A call: M, N and K of what a PE computes, the dtypes of operands and result, and how many PEs there are."""
+
+    m: int
+    n: int
+    k: int
+    dtype: torch.dtype
+    result: torch.dtype
+    n_pes: int
+    hopper: bool
+    """Whether the Hopper kernels take it."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the GEMM alone."""
+        loaded = (self.m + self.n) * self.k * self.dtype.itemsize / _MEMORY
+        return _LAUNCH + max(2 * self.m * self.n * self.k / flops(self.dtype), loaded)
+
+    @property
+    def ours(self) -> float:
+        """Of the GEMM alone, by a kernel of this package that also sends."""
+        return self.seconds * (1 if self.hopper else _PORTABLE)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the result of a PE's GEMM."""
+        return self.m * self.n * self.result.itemsize
+
+
+def _all_gather(gemm: Gemm) -> dict[str, float]:
+    sent = gemm.m // gemm.n_pes * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
+    gathered = min(collective.low_latency(sent), collective.direct(sent), collective.copy_engine(sent, gemm.n_pes - 1))
+    return {
+        "bulk_synchronous": gathered + gemm.seconds,
+        "copy_engine": 20 * _US + max(gemm.ours, collective.copy_engine(sent, gemm.n_pes - 1)),
+    }
+
+
+def _all_scatter(gemm: Gemm) -> dict[str, float]:
+    sent = gemm.nbytes * (gemm.n_pes - 1) / WIRE
+    tail = sent / max(4, gemm.m * gemm.n / (132 * 128 * 128))  # of the last round of tiles, which nothing hides
+    barriers = 2 * _BARRIER
+    portable = gemm.seconds * _PORTABLE
+    return {
+        "bulk_synchronous": 2 * (_BARRIER + _LAUNCH) + gemm.seconds + _LAUNCH + sent,
+        "producer_consumer": 3 * _LAUNCH + barriers + max(portable * _COMM_PROGRAMS, sent) + tail,
+        "copy_engine": 20 * _US + max(gemm.ours, sent) + max(10 * _US * gemm.n_pes, tail),
+        "fused_sequential": 2 * _LAUNCH + barriers + portable + 0.5 * sent + tail,
+        "fused_producer_consumer": barriers + max(gemm.ours * _COMM_PROGRAMS, 1.08 * sent) + tail,
+        "warp_specialized": barriers + max(gemm.ours, sent) + tail,
+    }
+
+
+def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
+    sent = gemm.nbytes // gemm.n_pes * (gemm.n_pes - 1)
+    reduced = min(collective.low_latency(sent), collective.staged(sent, barriers=1))
+    return {
+        "bulk_synchronous": gemm.seconds + _LAUNCH + reduced,
+        "fused": gemm.seconds + 2 * _US + sent / WIRE,
+        "ring": _BARRIER + max(gemm.ours, sent / WIRE) + sent / WIRE / max(4, gemm.m * gemm.n / (132 * 128 * 128)),
+    }
+
+
+def _all_reduce(gemm: Gemm) -> dict[str, float]:
+    sent = 2 * gemm.nbytes // gemm.n_pes * (gemm.n_pes - 1)
+    reduced = min(
+        collective.low_latency(gemm.nbytes * (gemm.n_pes - 1)),
+        collective.low_latency(sent, hops=2),
+        collective.staged(sent, barriers=2),
+    )
+    return {
+        "bulk_synchronous": gemm.seconds + _LAUNCH + reduced,
+        "fused": gemm.seconds + 4 * _US + sent / WIRE,
+        "ring": 2 * _BARRIER + max(gemm.ours, sent / WIRE) + sent / WIRE / max(4, gemm.m * gemm.n / (132 * 128 * 128)),
+    }
+
+
+_OF: dict[str, Callable[[Gemm], dict[str, float]]] = {
+    "all_gather_gemm": _all_gather,
+    "gemm_all_scatter": _all_scatter,
+    "gemm_reduce_scatter": _reduce_scatter,
+    "gemm_all_reduce": _all_reduce,
+    # cuBLAS knows more tile sizes; measured alone, ours was as fast at the sizes of the benchmarks only.
+    "local_gemm": lambda gemm: {"cublas": gemm.seconds, "ours": 1.02 * gemm.ours, "portable": gemm.seconds * _PORTABLE},
+}
+
+
+def estimates(operation: str, gemm: Gemm, algorithms: Iterable[str]) -> dict[str, float]:
+    """Seconds of the algorithms that are available, in their order."""
+    of_all = _OF[operation](gemm)
+    return {algorithm: of_all[algorithm] for algorithm in algorithms}

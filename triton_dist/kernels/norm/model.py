@@ -1,0 +1,63 @@
+"""How long a fused norm will take, by algorithm: what ``algorithm="auto"`` compares where no measured times are known.
+
+A program exchanges one row of each PE after the other, so a fused kernel takes a latency for each round of rows, and
+the time of the bytes. Of norms ``all_reduce_norm`` has been timed, on 2 H200s with rows of 8192 columns
+(``benchmarks/norm.py``): the latency is from there. That of the other two is taken to be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from triton_dist.kernels.collectives import model as collective
+
+__all__ = ["estimates"]
+
+_US = 1e-6
+_ROUND = 4.2 * _US
+"""Of one exchange of rows: that of a message, and of reducing and normalising a row."""
+_WIRE = 350e9
+_MEMORY = 3.8e12
+_PROGRAMS = 64
+_LAUNCH = 2 * _US
+
+
+def estimates(
+    operation: str, rows: int, columns: int, itemsize: int, n_pes: int, algorithms: Iterable[str]
+) -> dict[str, float]:
+    """Seconds of the algorithms that are available, for ``x`` of [rows, columns], in their order."""
+    whole = rows * columns * itemsize
+    gathered = whole * (n_pes - 1)
+    share = whole // n_pes * (n_pes - 1)
+
+    def rounds(count: int) -> float:
+        return -(-count // _PROGRAMS) * _ROUND
+
+    def local(count: int) -> float:
+        return _LAUNCH + 3 * count * columns * itemsize / _MEMORY
+
+    each = -(-rows // n_pes)
+    of_all = {
+        "all_reduce_norm": lambda: {
+            "one_shot": _LAUNCH + rounds(rows) + gathered / _WIRE,
+            "two_shot": _LAUNCH + 2 * rounds(each) + 2 * share / _WIRE,
+            "unfused": local(rows)
+            + min(
+                collective.low_latency(gathered),
+                collective.low_latency(2 * share, hops=2),
+                collective.staged(2 * share, barriers=2),
+            ),
+        },
+        "reduce_scatter_norm": lambda: {
+            "fused": _LAUNCH + rounds(each) + share / _WIRE,
+            "unfused": local(each) + min(collective.staged(share, 1), collective.low_latency(share)),
+        },
+        "norm_all_gather": lambda: {
+            "fused": _LAUNCH + rounds(rows) + gathered / _WIRE,
+            # The gathered rows are copied out of workspace.
+            "unfused": local(rows)
+            + min(collective.low_latency(gathered), collective.direct(gathered))
+            + local(rows * n_pes),
+        },
+    }[operation]()
+    return {algorithm: of_all[algorithm] for algorithm in algorithms}
