@@ -77,6 +77,13 @@ def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:
     assert run.stdout.count("PASS") == 15, run.stdout
 
 
+def test_any_number_of_rows_in_graphs_and_tuning(n_gpus: int, tmp_path: Path) -> None:
+    env = CHECKS | {"TRITON_DIST_TUNING_DIR": str(tmp_path)}
+    run = torchrun(n_gpus, "tests/gpu/worker_serving.py", env=env, timeout=900)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 3, run.stdout
+
+
 def test_kernels_compiled_ahead_of_time(n_gpus: int, tmp_path: Path) -> None:
     major, minor = torch.cuda.get_device_capability()
     command = [sys.executable, str(ROOT / "tests/gpu/compile_ahead_of_time.py"), str(tmp_path), f"cuda:{major}{minor}"]

@@ -29,6 +29,7 @@ from triton_dist.kernels.gemm.hopper import (
     gemm_reduce_scatter,
     launch,
     local_gemm,
+    memory,
 )
 
 
@@ -55,7 +56,7 @@ def replace_the_gpu() -> None:
     triton.runtime.driver.set_active(Driver())
     hooks.install()
     GluonJITFunction.__getitem__ = compile_only
-    launch.current_world = lambda: SimpleNamespace(device=torch.device("cpu"))
+    launch.current_world = memory.current_world = lambda: SimpleNamespace(device=torch.device("cpu"))
     launch.claim = lambda *what: None  # no trace
     portable.programs = lambda sm_margin=0: 132 - sm_margin
     all_gather_gemm.side_stream = lambda comm: nullcontext(None)
@@ -64,8 +65,15 @@ def replace_the_gpu() -> None:
     all_gather_gemm.streams.Copy = lambda to, source: lambda stream, source: None
 
 
-def launch_all(pe: int, epilogue: Epilogue) -> None:
+def communicator(pe: int) -> Any:
     comm: Any = SimpleNamespace(n_pes=4, my_rank=pe, peer=lambda tensor, rank: tensor, zeros=torch.zeros)
+    owned = memory.GemmMemory(comm)
+    comm.own = lambda kind: owned
+    return comm
+
+
+def launch_all(pe: int, epilogue: Epilogue) -> None:
+    comm = communicator(pe)
     a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8192, 512), (512, 1280), (8192, 1280)))
     fp8_a, fp8_b = a.to(torch.float8_e4m3fn), b.t().contiguous().to(torch.float8_e5m2).t()
     local_gemm.run(local_gemm.make_plan(comm, a, c), a, b, c, None, epilogue)
@@ -91,7 +99,7 @@ def launch_all(pe: int, epilogue: Epilogue) -> None:
 
 def launch_folded(pe: int, epilogue: Epilogue) -> None:
     """The kernels that are not for sums over PEs, with two columns of B for one of C."""
-    comm: Any = SimpleNamespace(n_pes=4, my_rank=pe, peer=lambda tensor, rank: tensor, zeros=torch.zeros)
+    comm = communicator(pe)
     for rows in (8192, 64, 16):  # tiles of all widths
         a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((rows, 512), (512, 1280), (rows, 640)))
         local_gemm.run(local_gemm.make_plan(comm, a, c, 0, 2), a, b, c, None, epilogue)

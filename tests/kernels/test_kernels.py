@@ -30,6 +30,7 @@ RUNS = {
     "sm_margin.py": (2,),
     "tracing.py": (3,),
     "tuning.py": (2, 3),
+    "reserving.py": (2, 3),
     "operators.py": (2,),
     "tensor_parallel.py": (2,),
     "inductor.py": (3,),

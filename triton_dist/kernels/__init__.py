@@ -26,6 +26,7 @@ from triton_dist.kernels.norm import all_reduce_norm as _all_reduce_norm
 from triton_dist.kernels.norm import norm_all_gather as _norm_all_gather
 from triton_dist.kernels.norm import reduce_scatter_norm as _reduce_scatter_norm
 from triton_dist.kernels.norm.arguments import Normed
+from triton_dist.kernels.reserving import reserve
 from triton_dist.kernels.tracing.recorder import tracing
 from triton_dist.kernels.tuning import tune
 
@@ -47,6 +48,7 @@ __all__ = [
     "norm_all_gather",
     "reduce_scatter",
     "reduce_scatter_norm",
+    "reserve",
     "tracing",
     "tune",
 ]

@@ -46,7 +46,7 @@ def count_from(world: World, start: int) -> None:
                     plan.split.flags.fill_(start)
                 if kind not in ("copy engine", "chunks of a"):  # streams wait for their flags, which are 0 or 1
                     plan.flags.fill_(start)
-                if kind == "senders":
+                if kind == "comm programs":
                     plan.state[CHUNKS.value :] = start
     triton_dist.barrier_all()
 

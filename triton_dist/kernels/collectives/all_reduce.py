@@ -165,7 +165,7 @@ def _direct(output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, OP: 
     barrier(barriers, program, MEMBERS, trace, 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rounds"])
 def _push(
     output,
     input,

@@ -84,7 +84,7 @@ def _exchange(
     exchange_end(slice, number)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rounds"])
 def _push(
     output,
     input,

@@ -70,12 +70,15 @@ class Plan(NamedTuple):
 def plan(
     part: int, n_pes: int, itemsize: int, programs: int = 0, block_bytes: int = 4096, limit: int = NO_LIMIT
 ) -> Plan:
-    """How to cut parts of so many elements, for at most ``limit`` programs."""
+    """How to cut parts of so many elements, for at most ``limit`` programs.
+
+    Kernels are compiled for ``per_round``, which therefore is a power of two.
+    """
     slot = _slot_bytes(n_pes)
     block = min(block_bytes, slot) // itemsize
     blocks = -(-part // block)
     programs = min(programs or STAGING_PROGRAMS, STAGING_PROGRAMS, blocks, limit)
-    per_round = min(slot // (block * itemsize), -(-blocks // programs))
+    per_round = min(slot // (block * itemsize), 1 << (-(-blocks // programs) - 1).bit_length())
     return Plan(programs, -(-blocks // (programs * per_round)), block, per_round, slot // itemsize)
 
 

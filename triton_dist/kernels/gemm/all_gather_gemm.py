@@ -74,7 +74,8 @@ def _copy_engine_fits(
 ) -> bool:
     from triton_dist.kernels.gemm.hopper.launch import fits
 
-    if isinstance(scale, BlockScales) or not fits(comm, a, b, c):
+    # Rows that are no multiple of 64 fill no tiles, whatever their size.
+    if isinstance(scale, BlockScales) or a.shape[0] % 64 or not fits(comm, a, b, c):
         return False
     return a.shape[0] % _config(comm, a, b, c, epilogue.fold, sm_margin).block_m == 0
 
@@ -82,8 +83,8 @@ def _copy_engine_fits(
 def _config(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, fold: int, sm_margin: int) -> Config:
     """Tiles that lie within one PE's rows where possible. Cached, since choosing takes the host a while."""
     programs = portable.programs(sm_margin)
-    key = ("tiles of chunks", fold, programs, *shape_of(a, b))
-    return cached(comm, key, partial(choose, a, c, programs, each=a.shape[0], fold=fold))
+    key = ("tiles of chunks", fold, programs, a.shape[0], *shape_of(a, b))
+    return cached(comm, key, partial(choose, a, c, programs, each=a.shape[0], fold=fold), on_host=True)
 
 
 def _bulk_synchronous(
@@ -117,7 +118,7 @@ def _copy_engine(
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
     config = _config(comm, a, b, c, epilogue.fold, sm_margin)
-    key = ("chunks of a", epilogue.fold, sm_margin, *shape_of(a, b))
+    key = ("chunks of a", epilogue.fold, sm_margin, a.shape[0], *shape_of(a, b))
     plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, config, sm_margin))
     return hopper.run(plan, a, _gathered(comm, a), b, c, scale, epilogue)
 

@@ -9,7 +9,7 @@ import triton
 
 from triton_dist.kernels.gemm.schedule import rounds
 
-__all__ = ["K_BYTES", "LARGE", "WIRE", "Config", "block_k", "choose", "flops"]
+__all__ = ["K_BYTES", "LARGE", "WIDE", "WIRE", "Config", "block_k", "choose", "flops"]
 
 K_BYTES = 128
 """Of a row of A in a block along K: as many as the lines of shared memory that TMA and the tensor cores share."""

@@ -23,7 +23,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import WIRE, choose, flops
 from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.plan_cache import cached, shape_of
+from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, shape_of
 from triton_dist.kernels.protocols.side_stream import side_stream
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def send_by_copy_engine(
 
     fold = epilogue.fold
     key = ("copy engine", fold, sm_margin, *shape_of(a, b))
-    copies = cached(comm, key, lambda: _make_plan(comm, a, c, portable.programs(sm_margin), fold))
+    copies = cached(comm, key, lambda: _make_plan(comm, a, in_bucket(c), portable.programs(sm_margin), fold))
     plan, steps, current = copies.plan, copies.steps, torch.cuda.current_stream()
     n_pes, me = comm.n_pes, comm.my_rank
     others = [pe for pe in range(n_pes) if pe != me]
@@ -150,6 +150,7 @@ def send_by_copy_engine(
 
 def _make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, programs: int, fold: int = 1) -> CopyPlan:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks as hopper
+    from triton_dist.kernels.gemm.hopper.memory import symmetric_flags
 
     n_pes = comm.n_pes
     config = choose(a, c, programs, peers=n_pes - 1, fold=fold)
@@ -160,5 +161,5 @@ def _make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, programs: i
     ranges = chunks_of(steps, len(rows))
     plan, chunks = hopper.make_plan(comm, a, c, config, ranges, programs)
     numbers = {rows.stop: number for number, rows in enumerate(ranges)}
-    tokens = comm.zeros(max(1, len(steps)), dtype=torch.int32)
+    tokens = symmetric_flags(comm, max(1, len(steps)))
     return CopyPlan(plan, chunks, steps, numbers, tokens)

@@ -21,7 +21,7 @@ from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.fp8 import FP8, BlockScales, Scale
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.plan_cache import cached, shape_of
+from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, shape_of
 from triton_dist.kernels.prepared import Launch
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
@@ -174,8 +174,9 @@ def _fused_producer_consumer(
         from triton_dist.kernels.gemm.hopper import gemm_all_scatter_comm_programs as hopper
 
         comm_programs = min(_comm_programs(comm, a, c), grid // 2)
-        key = ("comm programs", comm_programs, epilogue.fold, sm_margin, *shape_of(a, b))
-        plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, comm_programs, sm_margin, epilogue.fold))
+        fold, like = epilogue.fold, in_bucket(c)
+        key = ("comm programs", comm_programs, fold, sm_margin, *shape_of(a, b))
+        plan = cached(comm, key, lambda: hopper.make_plan(comm, a, like, comm_programs, sm_margin, fold))
         return hopper.run(plan, comm_programs, a, b, c, scale, epilogue)
     stream_barrier(comm)
     portable.scatter_by_programs(
@@ -205,7 +206,7 @@ def _warp_specialized(
 
     fold = epilogue.fold
     key = ("scatter", fold, sm_margin, *shape_of(a, b))
-    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, sm_margin, fold))
+    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, in_bucket(c), sm_margin, fold))
     return hopper.run(plan, a, b, c, scale, epilogue)
 
 
@@ -222,4 +223,5 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
 def _tile_flags(comm: Communicator, c: torch.Tensor, fold: int) -> torch.Tensor:
     size = portable.blocks(c.dtype, fold)
     tiles = triton.cdiv(c.shape[0], size["BLOCK_M"]) * triton.cdiv(c.shape[1], size["BLOCK_N"])
-    return cached(comm, ("tile flags", tiles), lambda: torch.zeros(tiles, dtype=torch.int32, device=c.device))
+    enough = max(4096, int(triton.next_power_of_2(tiles)))  # calls leave them zero, so that all sizes may share them
+    return cached(comm, ("tile flags", enough), lambda: torch.zeros(enough, dtype=torch.int32, device=c.device))

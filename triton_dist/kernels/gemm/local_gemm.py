@@ -13,7 +13,7 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.fp8 import BlockScales, Scale, ones
-from triton_dist.kernels.gemm.plan_cache import cached, shape_of
+from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, shape_of
 from triton_dist.torch_api import multiply_float8
 
 __all__ = ["local_gemm", "local_ways"]
@@ -90,5 +90,5 @@ def _hopper(
 
     fold = epilogue.fold
     key = ("local", fold, sm_margin, *shape_of(a, b))
-    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, sm_margin, fold))
+    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, in_bucket(c), sm_margin, fold))
     hopper.run(plan, a, b, c, scale, epilogue)

@@ -30,7 +30,7 @@ class FusedGemm(Protocol):
 
     When it ends on a PE, as far as its stream is concerned, its ``out`` is complete, and ``a`` and ``b`` may be
     overwritten. The result is the same whenever it is computed by the same algorithm. A call may be captured in a CUDA
-    graph after it has run once for its shape.
+    graph after one has run whose M is in the same bucket (docs/kernels.md).
     """
 
     def __call__(
@@ -92,7 +92,7 @@ class FusedGemm(Protocol):
 
         Raises:
             TypeError, ValueError: an argument is not as described; the message says which and how.
-            RuntimeError: in the capture of a graph, before a first run of the same shape; another thread is in a call
+            RuntimeError: in the capture of a graph, before a first run in the same bucket; another thread is in a call
                 of the same communicator.
         """
         ...

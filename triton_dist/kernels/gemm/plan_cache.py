@@ -10,7 +10,7 @@ import torch
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.workspace import refuse_in_capture, symmetric_buffer
 
-__all__ = ["PlanCache", "cached", "shape_of", "symmetric_matrix"]
+__all__ = ["PlanCache", "cached", "in_bucket", "shape_of", "symmetric_matrix"]
 
 _T = TypeVar("_T")
 
@@ -25,22 +25,38 @@ class PlanCache:
         self.plans.clear()
 
 
-def cached(communicator: Communicator, key: Hashable, make: Callable[[], _T]) -> _T:
+def cached(communicator: Communicator, key: Hashable, make: Callable[[], _T], *, on_host: bool = False) -> _T:
     """What ``make()`` returned when it was first asked for with ``key`` and this communicator.
+
+    Args:
+        on_host: it makes nothing on the device, and so may be called at any time.
 
     Raises:
         RuntimeError: that would be now, while a CUDA graph is captured.
     """
     plans = communicator.own(PlanCache).plans
+    if key not in plans and not on_host:
+        refuse_in_capture("no GEMM with as many tiles has run yet, so that its workspace does not exist")
     if key not in plans:
-        refuse_in_capture("a GEMM of this shape has not run yet, so that its workspace does not exist")
         plans[key] = make()
     return plans[key]  # type: ignore[no-any-return]
 
 
 def shape_of(a: torch.Tensor, b: torch.Tensor) -> tuple[Hashable, ...]:
-    """The key of a product a · b: M, K, N and the dtype."""
-    return (a.shape[0], *b.shape, a.dtype)
+    """The key of a product a · b: M of its bucket, K, N and the dtype."""
+    return (_bucket(a.shape[0]), *b.shape, a.dtype)
+
+
+def in_bucket(matrix: torch.Tensor) -> torch.Tensor:
+    """A matrix without memory, for plans: like ``matrix``, with the most rows for which the plan is the same.
+
+    Numbers of rows that have as many tiles share a plan; TMA neither loads nor stores rows that do not exist.
+    """
+    return matrix.new_empty(_bucket(matrix.shape[0]), matrix.shape[1], device="meta")
+
+
+def _bucket(rows: int) -> int:
+    return 64 if rows <= 64 else -(-rows // 128) * 128  # tiles have 64 rows, or else 128
 
 
 def symmetric_matrix(

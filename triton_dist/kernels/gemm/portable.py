@@ -46,8 +46,9 @@ def _compute(
     FOLD: tl.constexpr = fold_of(epilogue.activation)
     rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = column * (BLOCK_N * FOLD) + tl.arange(0, BLOCK_N * FOLD)
-    if not WHOLE:  # behind the end are the first ones once more, which need no mask: what they give is not stored
-        rows, columns = rows % M, columns % (N * FOLD)
+    rows %= M  # behind the end are the first ones once more, which need no mask: what they give is not stored
+    if not WHOLE:
+        columns %= N * FOLD
     inner = tl.arange(0, BLOCK_K)
     a_at = a + rows.to(tl.int64)[:, None] * a_step + inner[None, :]
     b_at = b + columns.to(tl.int64)[None, :] * b_column + inner.to(tl.int64)[:, None] * b_row
@@ -85,7 +86,7 @@ def _tile_offsets(row, column, M, N, step, BLOCK_M: tl.constexpr, BLOCK_N: tl.co
     return rows.to(tl.int64)[:, None] * step + columns[None, :], (rows < M)[:, None] & (columns < N)[None, :]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _local(
     a, b, c, scale, epilogue, flags, trace, M, N, K, a_step, b_row, b_column, c_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
@@ -133,7 +134,7 @@ def _forward(
         record_event(trace, SEND, tile, began)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _send(
     c, flags, trace, M, N, c_step,
     MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FLAGS: tl.constexpr,
@@ -141,7 +142,7 @@ def _send(
     _forward(c, flags, trace, tl.program_id(0), tl.num_programs(0), M, N, c_step, MEMBERS, BLOCK_M, BLOCK_N, FLAGS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _scatter(
     a, b, c, scale, epilogue, trace, M, N, K, a_step, b_row, b_column, c_step, MEMBERS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
@@ -165,7 +166,7 @@ def _scatter(
         record_event(trace, SEND, tile, began)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _scatter_by_programs(
     a, b, c, scale, epilogue, flags, trace, comm_programs, M, N, K, a_step, b_row, b_column, c_step,
     MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE: tl.constexpr,
@@ -215,7 +216,7 @@ def _given(
     scales = "none" if scale is None else "one"
     if isinstance(scale, BlockScales):
         block_k, scales = SCALE_BLOCK, "blocks"
-    whole = c.shape[0] % size["BLOCK_M"] == 0 and c.shape[1] % size["BLOCK_N"] == 0
+    whole = c.shape[1] % size["BLOCK_N"] == 0
     constants = {**size, "BLOCK_K": block_k, "WHOLE": whole, "SCALES": scales}
     sizes = (*c.shape, a.shape[1], a.stride(0), *b.stride(), c.stride(0))
     return [a, b, c, c if scale is None else scale], sizes, constants

@@ -9,6 +9,7 @@ last block of B is one remote write, or two, and the time of the bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["MAX_ROWS", "Cut", "cut_for", "fits_small_m", "small_m_gemm", "stages_for"]
+__all__ = ["MAX_ROWS", "Cut", "cut_for", "fits_small_m", "reserve_slots", "small_m_gemm", "stages_for"]
 
 MAX_ROWS = 128
 
@@ -134,7 +135,7 @@ def _exchange(
         _store(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, each, each, N, c_step, 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "each"])
 def _small_m_gemm(
     a, b, c, slots, epilogue, trace, M, N, K, each, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -201,12 +202,10 @@ def small_m_gemm(
     (m, k), n = a.shape, b.shape[1]
     block_m = _block_m(m, n_pes)
     cut = _cut_here(block_m, n, a.element_size(), portable.programs(sm_margin))
-    words = block_m // int(triton.next_power_of_2(n_pes)) * cut.block_n * a.element_size() // 4
     out = "all" if to_all else "scatter"
-    # Each operation has its own: a program clears, of the tile before, the slot that it uses itself.
-    size = portable.programs() * (_HEADER.value + 2 * SLOTS.value * n_pes * words)
-    slots = symmetric_workspace(comm, f"small M, {out}, {words} words", size)
-    each = triton.cdiv(m, n_pes)
+    slots, words = _slots(comm, out, block_m, cut, a.element_size())
+    # Where all PEs get all rows, any of them may add up any: M changes nothing if each takes the rows of a block.
+    each = block_m // int(triton.next_power_of_2(n_pes)) if to_all else m // n_pes
     a_tma = _by_tma(a) and each * n_pes == block_m
     b_tma = _by_tma(b) or _by_tma(b.t())
     by_columns = b.stride(1) != 1
@@ -227,6 +226,22 @@ def small_m_gemm(
         WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0,
         num_warps=cut.warps, num_stages=_stages_here(block_m, cut, a.element_size()),
     )  # fmt: skip
+
+
+def reserve_slots(comm: Communicator, rows: int, n: int, itemsize: int, *, to_all: bool) -> None:
+    """Make the slots of GEMMs with up to so many rows, and ``n`` columns. *Collective.*"""
+    most = min(_block_m(rows, comm.n_pes), MAX_ROWS)
+    for block_m in takewhile(lambda size: size <= most, (16, 32, 64, 128)):
+        cut = _cut_here(block_m, n, itemsize, portable.programs())
+        _slots(comm, "all" if to_all else "scatter", block_m, cut, itemsize)
+
+
+def _slots(comm: Communicator, out: str, block_m: int, cut: Cut, itemsize: int) -> tuple[torch.Tensor, int]:
+    """The slots of an operation, and how many words a PE sends of a tile. Each operation has its own: a program clears,
+    of the tile before, the slot that it uses itself."""
+    words = block_m // int(triton.next_power_of_2(comm.n_pes)) * cut.block_n * itemsize // 4
+    size = portable.programs() * (_HEADER.value + 2 * SLOTS.value * comm.n_pes * words)
+    return symmetric_workspace(comm, f"small M, {out}, {words} words", size), words
 
 
 def _block_m(rows: int, n_pes: int) -> int:

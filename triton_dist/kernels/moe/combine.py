@@ -139,7 +139,7 @@ def _combine_send(
     _send(y, memory, flags, slots, numbers, MEMBERS, K, MAX_TOKENS, WORDS, PARTS, DTYPE, WEIGHTED, BLOCK)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_tokens"])
 def _combine_receive(
     out, ids, n_tokens, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
     MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, TAKEN: tl.constexpr,
@@ -147,7 +147,7 @@ def _combine_receive(
     _receive(out, ids, n_tokens, flags, slots, numbers, MEMBERS, K, L, MAX_TOKENS, WORDS, DTYPE, TAKEN)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_tokens"])
 def _combine(
     y, memory, ids, out, n_tokens, flags, slots, sent_numbers, received_numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr,

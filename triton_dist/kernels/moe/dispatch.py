@@ -197,7 +197,7 @@ def _receive(
     tl.store(numbers + tl.program_id(0), number)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_tokens"])
 def _dispatch_send(
     x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
@@ -222,7 +222,7 @@ def _dispatch_receive(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_tokens"])
 def _dispatch(
     x, scales, ids, weights, out, out_scales, memory, n_tokens, capacity, counts, slots, sent_numbers, received_numbers,
     MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr,

@@ -59,7 +59,7 @@ from triton_dist.kernels.tracing.recorder import record
 __all__ = ["ALGORITHMS", "all_reduce_norm"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _one_shot(
     x, residual, bias, weight, shift, out, new_residual, scales, slots, trace, M, H, eps,
     LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
@@ -85,7 +85,7 @@ def _one_shot(
     exchange_end(slots, number)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "each"])
 def _two_shot(
     x, residual, bias, weight, shift, out, new_residual, scales, slots, trace, M, H, eps, each,
     LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,

@@ -14,7 +14,7 @@ from triton_dist.kernels.norm.rows import add, load_rows, load_vectors, normaliz
 __all__ = ["local_norm"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _local_norm(
     x, residual, bias, weight, shift, out, new_residual, scales, M, H, eps,
     LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr,

@@ -51,7 +51,7 @@ from triton_dist.kernels.tracing.recorder import record
 __all__ = ["ALGORITHMS", "norm_all_gather"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["each"])
 def _fused(
     x, residual, bias, weight, shift, out, new_residual, slots, trace, each, H, eps,
     LAYER: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr,

@@ -52,7 +52,7 @@ from triton_dist.kernels.tracing.recorder import record
 __all__ = ["ALGORITHMS", "reduce_scatter_norm"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "each"])
 def _fused(
     x, residual, bias, weight, shift, out, new_residual, scales, slots, trace, M, H, eps, each,
     LAYER: tl.constexpr, QUANTUM: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,

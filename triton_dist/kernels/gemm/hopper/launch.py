@@ -18,6 +18,7 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.hopper import trace_events
 from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, MAX_PES, TILES
+from triton_dist.kernels.gemm.hopper.memory import sums_of_parts, symmetric_flags
 from triton_dist.kernels.gemm.hopper.multiply import SplitK
 from triton_dist.kernels.gemm.hopper.store import Pacing
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS
@@ -82,17 +83,18 @@ class Plan:
     pacing: Pacing | None = None
 
     def __post_init__(self) -> None:
-        self.flags  # noqa: B018 (allocated by all PEs in the same order)
+        # Now, by all PEs in the same order: a run may be captured, when no memory can be made.
+        self.flags, self.peers, self.state, self.work, self.split  # noqa: B018
 
     @cached_property
     def flags(self) -> torch.Tensor:
-        return self.communicator.zeros(self.n_flags, dtype=torch.int32) if self.n_flags else self.zeros(0)
+        return symmetric_flags(self.communicator, self.n_flags) if self.n_flags else self.zeros(0)
 
     @cached_property
     def peers(self) -> Peers:
         here = self.flags.data_ptr()
         comm = self.communicator
-        there = [comm.peer(self.flags, rank).data_ptr() for rank in range(comm.n_pes)]
+        there = [comm.peer(self.flags, rank).data_ptr() for rank in range(comm.n_pes)] if self.n_flags else []
         distances = self.upload([address - here for address in there], torch.int64)
         return Peers(comm.my_rank, self.flags, distances)
 
@@ -108,9 +110,7 @@ class Plan:
     def split(self) -> SplitK | None:
         if not self.schedule.slots:
             return None
-        tile = self.config.block_m * self.config.block_n
-        sums = torch.empty(self.schedule.slots * tile, dtype=torch.float32, device=current_world().device)
-        return SplitK(sums, self.zeros(self.schedule.slots * self.config.groups))
+        return SplitK(sums_of_parts(self.communicator), self.zeros(self.schedule.slots * self.config.groups))
 
     @cached_property
     def grid(self) -> tuple[int]:

@@ -1,0 +1,246 @@
+"""What new numbers of rows cost on a GPU that is not there (``fake_gpu.py``): ``bucket_calls.py FOLDER``.
+
+Prints for each check its name and ``ok``, or its traceback, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fake_gpu
+import pytest
+import torch
+from triton.runtime.jit import JITFunction
+
+from triton_dist import kernels
+from triton_dist.kernels import tuning
+from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.gemm.plan_cache import PlanCache
+
+fake_gpu.load_driver(Path(sys.argv[1]))
+fake_gpu.use_torch_without_a_gpu()
+WORLD = fake_gpu.begin_world(2)
+
+HIDDEN, MOST = 512, 1024
+BF16 = torch.bfloat16
+B = torch.zeros(64, HIDDEN, dtype=BF16)
+A = torch.zeros(MOST, 64, dtype=BF16)
+X = torch.zeros(MOST, HIDDEN, dtype=BF16)
+C: torch.Tensor = WORLD.empty((MOST, HIDDEN), BF16)
+WIDE: torch.Tensor = WORLD.empty((MOST, 2 * HIDDEN), BF16)
+SOURCE: torch.Tensor = WORLD.empty((MOST, HIDDEN), BF16)
+RESULT: torch.Tensor = WORLD.empty((2 * MOST, HIDDEN), BF16)
+OWN = torch.zeros(MOST, HIDDEN, dtype=BF16)
+
+
+@contextmanager
+def compiled() -> Iterator[list[str]]:
+    """The kernels that are compiled, or looked for on disk."""
+    found: list[str] = []
+    plain = JITFunction._do_compile
+
+    def counting(self: Any, *arguments: Any, **options: Any) -> Any:
+        found.append(self.__name__)
+        return plain(self, *arguments, **options)
+
+    JITFunction._do_compile = counting
+    try:
+        yield found
+    finally:
+        JITFunction._do_compile = plain
+
+
+@contextmanager
+def capturing() -> Iterator[None]:
+    plain = torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: True  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = plain
+
+
+def all_reduce(m: int) -> None:
+    kernels.all_reduce(SOURCE[:m], out=RESULT[:m])
+
+
+def all_reduce_norm(algorithm: str) -> Callable[[int], object]:
+    return lambda m: kernels.all_reduce_norm(X[:m], residual=X[:m], algorithm=algorithm)
+
+
+CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
+    # By name: the call, and its buckets: within one of these no M compiles or allocates, if another one has run.
+    "gemm_all_reduce, fused": (
+        lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], algorithm="fused"),
+        [range(17, 33), range(33, 65), range(65, 129)],
+    ),
+    "gemm_reduce_scatter, fused": (
+        lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: m // 2], algorithm="fused"),
+        [range(34, 64, 2), range(66, 128, 2)],
+    ),
+    "gemm_all_scatter, warp_specialized": (
+        lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m], algorithm="warp_specialized"),
+        [range(1, 65), range(65, 129), range(129, 257), range(897, 1025)],
+    ),
+    "gemm_all_scatter, fused_producer_consumer": (
+        lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m], algorithm="fused_producer_consumer"),
+        [range(129, 257), range(897, 1025)],
+    ),
+    "gemm_all_scatter, fused_sequential": (
+        lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m], algorithm="fused_sequential"),
+        [range(1, MOST + 1)],
+    ),
+    "all_reduce_norm, one_shot": (all_reduce_norm("one_shot"), [range(1, MOST + 1)]),
+    "all_reduce_norm, two_shot": (all_reduce_norm("two_shot"), [range(1, MOST + 1)]),
+    "reduce_scatter_norm": (
+        lambda m: kernels.reduce_scatter_norm(X[:m], algorithm="fused"),
+        [range(2, MOST + 1, 2)],
+    ),
+    "norm_all_gather": (lambda m: kernels.norm_all_gather(X[:m], algorithm="fused"), [range(1, MOST // 2 + 1)]),
+    "all_reduce, one_shot": (
+        lambda m: kernels.all_reduce(SOURCE[:m], out=RESULT[:m], algorithm="one_shot"),
+        [range(1, 33), range(33, 257)],
+    ),
+    "all_reduce, direct": (
+        lambda m: kernels.all_reduce(SOURCE[:m], out=RESULT[:m], algorithm="direct"),
+        [range(1, MOST + 1)],
+    ),
+    "all_reduce, push": (
+        lambda m: kernels.all_reduce(SOURCE[:m], out=RESULT[:m], algorithm="push"),
+        [range(2, 1025)],
+    ),
+    "all_gather, push": (
+        lambda m: kernels.all_gather(RESULT[: 2 * m], X[:m], algorithm="push"),
+        [range(1, 1024)],
+    ),
+}
+
+
+def some(bucket: range, seed: int) -> list[int]:
+    """Ends, primes and multiples of 16 of a bucket."""
+    inner = random.Random(seed).sample(bucket, min(5, len(bucket)))
+    return [bucket[0], bucket[-1], *inner, *[m for m in bucket if m % 16 == 0][:2]]
+
+
+def a_new_m_in_a_prepared_bucket_compiles_nothing() -> None:
+    for name, (call, buckets) in CALLS.items():
+        for bucket in buckets:
+            call(bucket[len(bucket) // 2])
+            with compiled() as found:
+                for m in some(bucket, 1):
+                    call(m)
+            assert not found, f"{name}, {bucket}: {found}"
+
+
+def a_new_m_in_a_prepared_bucket_is_captured() -> None:
+    """Nothing is made while a graph is captured, so that nothing refuses."""
+    for name, (call, buckets) in CALLS.items():
+        for bucket in buckets:
+            call(bucket[len(bucket) // 2])
+            before = WORLD._bindings.used
+            with capturing():
+                for m in some(bucket, 2):  # others than have run
+                    call(m)
+            assert WORLD._bindings.used == before, name
+
+
+def memory() -> tuple[int, int]:
+    return WORLD._bindings.used, communicator_of().workspace_bytes
+
+
+def a_thousand_ms_grow_by_nothing() -> None:
+    """Once reserved: no symmetric memory is made, and there are no more plans than rows of tiles."""
+    made = kernels.reserve(max_tokens=MOST, hidden=HIDDEN)
+    assert sum(made.values()) > 0 and set(kernels.reserve(max_tokens=MOST, hidden=HIDDEN).values()) == {0}
+    before = memory()
+    plans = communicator_of().own(PlanCache).plans
+    calls: tuple[Callable[[int], object], ...] = (
+        all_reduce,
+        lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m]),
+        lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m]),
+        lambda m: kernels.all_reduce_norm(X[:m]),
+        lambda m: kernels.gemm_reduce_scatter(A[: m - m % 2], B, OWN[: m // 2]) if m > 1 else None,
+    )
+    for i, m in enumerate(random.Random(2).sample(range(1, MOST + 1), 1000)):
+        calls[i % len(calls)](m)
+    assert memory() == before
+    assert len(plans) < 8 * (MOST // 128 + 1), len(plans)
+
+
+def more_than_was_reserved_is_refused_in_a_capture_only() -> None:
+    big = torch.zeros(4 * MOST, HIDDEN, dtype=BF16)
+    with capturing(), pytest.raises(RuntimeError, match="cannot be made while a CUDA graph is captured"):
+        kernels.all_reduce_norm(big, algorithm="unfused")
+    kernels.all_reduce_norm(big, algorithm="unfused")
+
+
+def auto_times_nothing() -> None:
+    plain, torch.cuda.CUDAGraph = torch.cuda.CUDAGraph, None  # type: ignore[misc, assignment]
+    try:
+        for m in (1, 16, 100, 128, 512, 1000):
+            kernels.gemm_all_reduce(A[:m], B, C[:m])
+            kernels.gemm_all_scatter(A[:m], B, WIDE[:m])
+            kernels.all_reduce_norm(X[:m])
+            all_reduce(m)
+    finally:
+        torch.cuda.CUDAGraph = plain  # type: ignore[misc]
+
+
+def what_was_tuned_is_taken_at_once_and_by_later_communicators() -> None:
+    def instead(comm: Any, ways: dict[str, Any]) -> dict[str, float]:
+        return {name: 1.0 if name == fastest else 2.0 for name in ways}
+
+    plain, tuning.measure = tuning.measure, instead
+    try:
+        for fastest in ("bulk_synchronous", "fused"):
+            kernels.gemm_all_reduce(A[:16], B, C[:16])
+            found = kernels.tune("gemm_all_reduce", max_tokens=16, weights=[(64, HIDDEN)])
+            assert set(found) == {"gemm_all_reduce", "local_gemm"}
+            for comm in (None, kernels.Communicator()):
+                launched: list[str] = []
+                run = JITFunction.run
+
+                def noting(self: Any, *given: Any, names: list[str] = launched, run: Any = run, **options: Any) -> Any:
+                    names.append(self.__name__)
+                    return run(self, *given, **options)
+
+                JITFunction.run = noting
+                try:
+                    kernels.gemm_all_reduce(A[:16], B, C[:16], group=comm)
+                finally:
+                    JITFunction.run = run
+                assert ("_small_m_gemm" in launched) == (fastest == "fused"), (fastest, comm, launched)
+    finally:
+        tuning.measure = plain
+
+
+CHECKS = (
+    a_new_m_in_a_prepared_bucket_compiles_nothing,
+    a_new_m_in_a_prepared_bucket_is_captured,
+    a_thousand_ms_grow_by_nothing,
+    more_than_was_reserved_is_refused_in_a_capture_only,
+    auto_times_nothing,
+    what_was_tuned_is_taken_at_once_and_by_later_communicators,
+)
+
+
+def main() -> None:
+    results = {}
+    for check in CHECKS:
+        try:
+            check()
+            results[check.__name__] = "ok"
+        except BaseException:
+            results[check.__name__] = traceback.format_exc()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

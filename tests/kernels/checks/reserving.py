@@ -1,0 +1,99 @@
+"""After kernels.reserve no call within its limits makes workspace, whatever its number of rows."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from harness import main as run
+from harness import raises
+
+import triton_dist
+from triton_dist import kernels
+from triton_dist.kernels import functional
+from triton_dist.kernels.communicator import Communicator, communicator_of
+from triton_dist.kernels.protocols.workspace import Workspace
+from triton_dist.kernels.reserving import OPERATIONS
+
+MOST, HIDDEN = 24, 32
+
+
+def rows_of(world: triton_dist.World, count: int) -> list[int]:
+    """The most rows, 1, and some between: the same on all PEs."""
+    return [MOST, 1, *random.Random(7).choices(range(1, MOST), k=count)]
+
+
+def check_nothing_is_made_after(world: triton_dist.World) -> None:
+    n = world.n_pes
+    most = -(-MOST // n)
+    x = triton_dist.zeros(n * most, HIDDEN, dtype=torch.float32)
+    y = triton_dist.zeros(n * most, HIDDEN, dtype=torch.float32)
+    wide = triton_dist.zeros(MOST, n * HIDDEN, dtype=torch.float32)
+    a, b = torch.zeros(n * most, HIDDEN), torch.zeros(HIDDEN, HIDDEN)
+    with Communicator() as comm:
+        made = kernels.reserve(max_tokens=MOST, hidden=HIDDEN, dtype=torch.float32, functional=True, group=comm)
+        assert list(made) == list(OPERATIONS)
+        assert sum(made.values()) == comm.workspace_bytes > 0
+        workspace = comm.own(Workspace)
+        count, nbytes = workspace.made, comm.workspace_bytes
+        for rows in rows_of(world, 2):
+            each = -(-rows // n)
+            for algorithm in ("one_shot", "two_shot", "push", "direct"):
+                kernels.all_reduce(x[:rows], out=y[:rows], algorithm=algorithm, group=comm)
+            for algorithm in ("low_latency", "push"):
+                kernels.all_gather(y[: n * each], x[:each], algorithm=algorithm, group=comm)
+                kernels.reduce_scatter(y[:each], x[: n * each], algorithm=algorithm, group=comm)
+                kernels.all_to_all(y[: n * each], x[: n * each], algorithm=algorithm, group=comm)
+                kernels.broadcast(x[:rows], algorithm=algorithm, group=comm)
+            for algorithm in ("one_shot", "two_shot", "unfused"):
+                kernels.all_reduce_norm(a[:rows], algorithm=algorithm, group=comm)
+            for algorithm in ("fused", "unfused"):
+                kernels.reduce_scatter_norm(a[: n * each], algorithm=algorithm, group=comm)
+                kernels.norm_all_gather(a[:each], algorithm=algorithm, group=comm)
+            for algorithm in ("bulk_synchronous", "fused"):
+                kernels.gemm_all_reduce(a[:rows], b, y[:rows], algorithm=algorithm, group=comm)
+                kernels.gemm_reduce_scatter(a[: n * each], b, algorithm=algorithm, group=comm)
+            for algorithm in ("bulk_synchronous", "producer_consumer", "fused_sequential", "fused_producer_consumer"):
+                kernels.gemm_all_scatter(a[:rows], b, wide[:rows], algorithm=algorithm, group=comm)
+            kernels.all_gather_gemm(a[:each], b, group=comm)
+            functional.all_reduce(a[:rows], group=comm)
+            functional.gemm_all_reduce(a[:rows], b, group=comm)
+            functional.all_gather(a[:each], group=comm)
+        assert (workspace.made, comm.workspace_bytes) == (count, nbytes), {*workspace.tensors}
+        again = kernels.reserve(max_tokens=MOST // 2, hidden=HIDDEN, dtype=torch.float32, functional=True, group=comm)
+        assert set(again.values()) == {0}
+
+
+def check_only_what_is_named(world: triton_dist.World) -> None:
+    with Communicator() as comm:
+        made = kernels.reserve("all_gather", "gemm_all_reduce", max_tokens=8, hidden=16, group=comm)
+        assert list(made) == ["all_gather", "gemm_all_reduce"] and min(made.values()) > 0
+        assert not any("norm" in name for name in comm.own(Workspace).tensors)
+    assert not communicator_of().workspace_bytes or communicator_of() is not comm
+
+
+def check_fp8(world: triton_dist.World) -> None:
+    with Communicator() as comm:
+        kernels.reserve(max_tokens=8, hidden=32, dtype=torch.float8_e4m3fn, group=comm)
+        count = comm.own(Workspace).made
+        a, b = (torch.zeros(shape).to(torch.float8_e4m3fn) for shape in ((8 * world.n_pes, 32), (32, 32)))
+        kernels.gemm_reduce_scatter(a[: world.n_pes], b, group=comm)
+        assert comm.own(Workspace).made == count
+
+
+def check_wrong_arguments(world: triton_dist.World) -> None:
+    for change, message in (
+        ({"max_tokens": 0}, "max_tokens must be a positive int, got 0"),
+        ({"hidden": 1.5}, "hidden must be a positive int, got 1.5"),
+        ({"dtype": torch.int8}, "dtype must be"),
+    ):
+        with raises(ValueError, f"reserve: {message}"):
+            kernels.reserve(**{"max_tokens": 1, "hidden": 1, **change})
+    with raises(ValueError, "reserve: 'dispatch' is none of all_gather"):
+        kernels.reserve("dispatch", max_tokens=1, hidden=1)
+    with Communicator() as comm, raises(MemoryError):
+        kernels.reserve("gemm_all_reduce", max_tokens=1 << 20, hidden=1 << 14, group=comm)
+
+
+if __name__ == "__main__":
+    run(globals())
