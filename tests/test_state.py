@@ -53,6 +53,7 @@ CACHES = {
     "gpu/module_state.py: cuda_driver": "the machine",
     "gpu/p2p.py: _layout": "installed files",
     "gpu/waiting_kernels.py: _is_inside": "names of files",
+    "kernels/cuda.py: driver": "installed files",
     "kernels/device.py: _gpu": "the machine",
     "triton_api/common.py: device_properties": "the machine",
 }
