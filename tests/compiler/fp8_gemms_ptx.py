@@ -12,6 +12,7 @@ from kernels_ptx import ptx_of
 
 from triton_dist.compiler import transport
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.epilogue import EMPTY
 
 TYPES = {"e4m3": "*fp8e4nv", "e5m2": "*fp8e5"}
 PAIRS = (("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e5m2"))
@@ -21,7 +22,8 @@ CONSTANTS = {
     "BLOCK_N": 128,
     "BLOCK_K": 64,
     "WHOLE": False,
-    "SCALED": True,
+    "SCALES": "one",
+    "epilogue": EMPTY,
     "FLAGS": True,
     "MEMBERS": (0, 1, 4),
     "trace": None,

@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 
 import triton_dist.kernels  # noqa: F401
 from triton_dist.compiler import transport
+from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 
 MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "MEMBERS": (0, 1, 4), "trace": None}
@@ -30,9 +31,10 @@ PRODUCT = dict.fromkeys(("a", "b", "c"), "*bf16") | {
     "MEMBERS": (0, 1, 4),
     "trace": None,
     "scale": "*fp32",
+    "epilogue": EMPTY,
 }
 PRODUCT |= dict.fromkeys(("comm_programs", "M", "N", "K", "a_step", "b_row", "b_column", "c_step"), "i32")
-PRODUCT |= {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WHOLE": False, "SCALED": False}
+PRODUCT |= {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WHOLE": False, "SCALES": "none"}
 KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("collectives.all_gather", "_push"): (MOVED | LARGE, 8),
     ("collectives.all_to_all", "_push"): (MOVED | LARGE, 8),
@@ -86,7 +88,12 @@ def ptx_of(
     chosen = {key: arguments[key] for key in kernel.arg_names}
     typed = {param.name for param in kernel.params if isinstance(chosen[param.name], str) and not param.is_constexpr}
     signature = {key: value if key in typed else "constexpr" for key, value in chosen.items()}
-    constants = {key: value for key, value in chosen.items() if key not in typed}
+    constants: dict[Any, Any] = {key: value for key, value in chosen.items() if key not in typed}
+    for i, key in enumerate(chosen):
+        if isinstance(chosen[key], Epilogue):  # a tuple, of which all is None
+            signature[key] = Epilogue(*["constexpr"] * len(EMPTY))
+            del constants[key]
+            constants |= {(i, j): None for j in range(len(EMPTY))}
     aligned = {(i,): [["tt.divisibility", 16]] for i, key in enumerate(chosen) if key in typed}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
     options = {"num_warps": num_warps, "num_stages": num_stages}
