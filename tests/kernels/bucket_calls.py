@@ -5,10 +5,8 @@ Prints for each check its name and ``ok``, or its traceback, as JSON.
 
 from __future__ import annotations
 
-import json
 import random
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -231,16 +229,5 @@ CHECKS = (
 )
 
 
-def main() -> None:
-    results = {}
-    for check in CHECKS:
-        try:
-            check()
-            results[check.__name__] = "ok"
-        except BaseException:
-            results[check.__name__] = traceback.format_exc()
-    print(json.dumps(results))
-
-
 if __name__ == "__main__":
-    main()
+    fake_gpu.run_checks(CHECKS)

@@ -8,9 +8,12 @@ PE. It is for processes of their own, which import it before Triton: in CPU worl
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -223,3 +226,15 @@ def begin_world(n_pes: int) -> Any:
     communicator._capture = lambda stream: None
     world = of_process(Current).world = FakeWorld()
     return world
+
+
+def run_checks(checks: Sequence[Callable[[], None]]) -> None:
+    """Print for each check its name and ``ok``, or its traceback, as JSON."""
+    results = {}
+    for check in checks:
+        try:
+            check()
+            results[check.__name__] = "ok"
+        except BaseException:
+            results[check.__name__] = traceback.format_exc()
+    print(json.dumps(results))

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from limits import HANG_SECONDS
+from host_checks import results_of
 
 CHECKS = (
     "a_new_m_in_a_prepared_bucket_compiles_nothing",
@@ -23,19 +17,7 @@ CHECKS = (
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "NVSHMEM_"))}
-    environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
-    environment["TRITON_DIST_TUNING_DIR"] = str(tmp_path_factory.mktemp("tuning"))
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("bucket_calls.py"), tmp_path_factory.mktemp("driver")],
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return results_of("bucket_calls.py", tmp_path_factory)
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from limits import HANG_SECONDS
+from host_checks import results_of
 
 CHECKS = (
     "second_calls_are_prepared",
@@ -37,20 +31,7 @@ CHECKS = (
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("driver")
-    program = Path(__file__).with_name("host_calls.py")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "NVSHMEM_"))}
-    environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
-    done = subprocess.run(
-        [sys.executable, str(program), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return results_of("host_calls.py", tmp_path_factory)
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -67,8 +67,6 @@ class _Plan(NamedTuple):
     workspace: int
     """How much workspace had been made: a later one may have replaced what the plan uses, on all members alike."""
     beside: Callable[..., object] | None
-    result: tuple[torch.Size, torch.dtype, torch.device] | None
-    """Of the new tensor, the last one, that a call of this signature makes for its result."""
     details: Any = None
     """What the host entry keeps for itself, for :meth:`Prepared.details`."""
 
@@ -150,39 +148,19 @@ class Prepared:
             plan.beside(side, *tensors)
         return True
 
-    def new_result(self, signature: Hashable | None) -> torch.Tensor | None:
-        """The tensor for the result of a call without one that left a plan under ``signature``: pass it as the last one
-        to :meth:`repeat`. None if the call must take the ordinary path."""
-        try:
-            plan = self._plans.get(signature)
-        except TypeError:
-            return None
-        if plan is None or plan.result is None:
-            return None
-        shape, dtype, device = plan.result
-        return torch.empty(shape, dtype=dtype, device=device)
-
     def details(self, signature: Hashable | None) -> Any:
-        """What :meth:`keep` was given for calls of this signature, from which results of several new tensors are made;
-        None without a plan."""
+        """What :meth:`keep` was given for calls of this signature, from which new tensors for results are made: pass
+        them to :meth:`repeat`. None without a plan."""
         try:
             plan = self._plans.get(signature)
         except TypeError:
             return None
         return None if plan is None else plan.details
 
-    def keep(
-        self,
-        signature: Hashable | None,
-        made: Launch | None,
-        *compared: Any,
-        result: torch.Tensor | None = None,
-        details: Any = None,
-    ) -> None:
+    def keep(self, signature: Hashable | None, made: Launch | None, *compared: Any, details: Any = None) -> None:
         """Leave a plan of a call that was made: its one launch, and what was compared between the members.
 
         Args:
-            result: the tensor that the call made for its result.
             details: what :meth:`details` returns.
         """
         if signature is None or made is None:
@@ -196,5 +174,4 @@ class Prepared:
         if again is not None:
             if len(self._plans) == _PLANS:
                 del self._plans[next(iter(self._plans))]
-            new = None if result is None else (result.shape, result.dtype, result.device)
-            self._plans[signature] = _Plan(again, takes, compared, self._workspace.made, made.beside, new, details)
+            self._plans[signature] = _Plan(again, takes, compared, self._workspace.made, made.beside, details)

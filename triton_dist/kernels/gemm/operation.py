@@ -155,6 +155,14 @@ class Computation:
     algorithms: Mapping[str, Callable[[], object] | str]
 
 
+class _Like(NamedTuple):
+    """What a new result is like."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+
 def fused_gemm(
     algorithms: Sequence[str], *, reduces: bool = False, symmetric_result: bool = True
 ) -> Callable[[Callable[[Call], Computation]], FusedGemm]:
@@ -193,7 +201,9 @@ def fused_gemm(
                     place = out.data_ptr() if symmetric_result and out is not None else None
                     options = name, algorithm, out_dtype, place, sm_margin, activation
                     signature = prepared.signature(options, *tensors)
-                    to = prepared.new_result(signature) if new else out
+                    to = out
+                    if new and (like := prepared.details(signature)) is not None:
+                        to = torch.empty(like.shape, dtype=like.dtype, device=like.device)
                     if to is not None and prepared.repeat(signature, a, b, to):
                         return to
                 check_operands(name, ("a", "b"), a, b)
@@ -208,7 +218,8 @@ def fused_gemm(
                 computation = operation(call)
                 made = _chosen(call, algorithm, computation)()
                 launched = made if isinstance(made, Launch) else None
-                prepared.keep(signature, launched, *compared, result=computation.out if new else None)
+                details = _Like(computation.out.shape, computation.out.dtype, computation.out.device) if new else None
+                prepared.keep(signature, launched, *compared, details=details)
                 return computation.out
 
         functools.update_wrapper(function, operation, assigned=("__module__", "__name__", "__qualname__"))

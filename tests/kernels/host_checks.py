@@ -1,0 +1,29 @@
+"""Runs a file of checks with a GPU that is not there (``fake_gpu.py``) in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from limits import HANG_SECONDS
+
+
+def results_of(program: str, folders: pytest.TempPathFactory) -> dict[str, str]:
+    """By check of ``program``, a file beside this one: ``ok`` or its traceback."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "NVSHMEM_"))}
+    environment["TRITON_CACHE_DIR"] = str(folders.mktemp("cache"))
+    environment["TRITON_DIST_TUNING_DIR"] = str(folders.mktemp("tuning"))
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name(program), folders.mktemp("driver")],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
