@@ -36,3 +36,14 @@ def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: 
         "an expert id is not in [-1, num_experts)" in (tmp_path / "dispatch.ptx").read_text()
         or "__assertfail" in (tmp_path / "dispatch.ptx").read_text()
     )
+
+
+def test_all_warps_have_seen_words_before_one_clears_them(tmp_path: Path) -> None:
+    """Each of 8 warps polls 32 words for itself: one that is late would wait for ever for words that are cleared."""
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_DIST_WORLD": "cpu", "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, Path(__file__).parent / "take_words_ptx.py"]
+    made = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    body = made.stdout.partition(".entry receive")[2]
+    last_poll, first_store = body.rindex("ld.volatile"), body.index("st.global")
+    assert "bar.sync" in body[last_poll:first_store], body

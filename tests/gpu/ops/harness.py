@@ -65,7 +65,7 @@ def expect_equal(found: torch.Tensor, expected: torch.Tensor, what: str) -> None
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", help="run only checks whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="run only checks whose name contains one of these")
     parser.add_argument("--without", help="run no check whose name contains this")
     parser.add_argument("--part", default="0/1", help="run one part of the checks: 2/4 is the third of four")
     parser.add_argument("--list", action="store_true", help="print the names of the checks")
@@ -78,7 +78,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="a JSON file to write: what ran, with which ops, and how it went")
     args = parser.parse_args()
     part, parts = map(int, args.part.split("/"))
-    names = [name for name in _checks if (args.only or "") in name]
+    names = [name for name in _checks if any(wanted in name for wanted in args.only)]
     names = [name for name in names if not args.without or args.without not in name][part::parts]
     chosen = {name: _checks[name] for name in names}
     if args.list:

@@ -53,6 +53,9 @@ def take_words(seen, places, mask, first, source, count):
     while tl.min((seen != 0).to(tl.int32).reshape([places.numel])) == 0:
         seen = look_at(places, mask)
         polls = poll(polls, first, dl.CMP_NE, 0, source, 1, count, count, 1)
+    # A block of fewer words than threads is held several times, and each warp polls for itself: all must have seen the
+    # words before one of them clears the slot.
+    tl.debug_barrier()
     sentinel.clear(places, mask)
     return seen ^ -0x80000000
 
