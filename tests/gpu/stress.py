@@ -3,10 +3,10 @@
     torchrun --nproc-per-node 2 tests/gpu/stress.py --seconds 570 --seed 1
     TRITON_DIST_WORLD=cpu torchrun --nproc-per-node 3 tests/gpu/stress.py --seconds 20
 
-Collectives and fused GEMMs of ``triton_dist.kernels`` with every algorithm, the ops of the language in
-small kernels, and host operations. On GPUs, calls move between more streams than torch's pool has and
-are captured in CUDA graphs, which are replayed in random order between direct calls. PEs are delayed at random. Buffers
-are reused at once. Worlds end and begin anew.
+Collectives, fused GEMMs with and without epilogues, and fused norms of ``triton_dist.kernels`` with every algorithm,
+flash decode, dispatch and combine, the ops of the language in small kernels, and host operations. On GPUs, calls move
+between more streams than torch's pool has and are captured in CUDA graphs, which are replayed in random order between
+direct calls. PEs are delayed at random. Buffers are reused at once. Worlds end and begin anew.
 
 The calls keep to the contract of docs/kernels.md: every PE makes the same calls in the same order, and a PE runs one
 operation at a time, so the stream of each call waits for that of the previous call. Every 16 steps the hosts agree
@@ -28,8 +28,10 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+import stress_cases
+import stress_library
 import torch
-from stress_cases import GPU, VARIANTS, Case, Cases, Recipe, catalogue
+from stress_cases import GPU, VARIANTS, Case, Cases, Recipe
 
 import triton_dist
 from triton_dist import World
@@ -90,6 +92,12 @@ class Session:
     graphs: list[Graph] = field(default_factory=list)
     pending: list[tuple[str, torch.Tensor]] = field(default_factory=list)
     """What was called, and how many elements are wrong, which the device will know."""
+
+
+def catalogue(rng: random.Random, variety: int) -> list[Recipe]:
+    """Of every function with every algorithm, ``variety`` calls; few, since each has kernels to compile."""
+    groups = [*stress_cases.groups(), *stress_library.groups()]
+    return [recipe for group in groups for recipe in rng.sample(group, min(variety, len(group)))]
 
 
 class Stress:
@@ -172,9 +180,9 @@ class Stress:
             return
         what = f"step {self.step}: {recipe.name}, variant {variant}"
         self.watchdog.expect(what, self.options.hang if recipe.name in self.known else self.options.cold)
-        case = session.cases(recipe)
         wrong = torch.zeros((), dtype=torch.int64, device=session.world.device)
         try:
+            case = session.cases(recipe)
             with self._stream():
                 case.run(variant, wrong)
         except ValueError:  # not for this world, or these sizes, on any PE

@@ -22,7 +22,7 @@ from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
-__all__ = ["VARIANTS", "Case", "Cases", "Recipe", "catalogue"]
+__all__ = ["FACTORS", "GPU", "SHAPES", "VARIANTS", "Case", "Cases", "Recipe", "groups"]
 
 GPU = triton_dist.kind() == "gpu"
 VARIANTS = 3
@@ -349,9 +349,9 @@ def host(how: str, n: int) -> Recipe:
     return Recipe(name, make)
 
 
-def catalogue(rng: random.Random, variety: int) -> list[Recipe]:
-    """Of every function with every algorithm, ``variety`` calls; few, since each has kernels to compile."""
-    groups: list[list[Recipe]] = []
+def groups() -> list[list[Recipe]]:
+    """The calls of every function with every algorithm."""
+    found: list[list[Recipe]] = []
     for function, algorithms, dtypes in (
         ("all_gather", ("low_latency", "push", "copy_engine", "auto"), MOVED),
         ("all_to_all", ("low_latency", "push", "copy_engine", "auto"), MOVED),
@@ -361,7 +361,7 @@ def catalogue(rng: random.Random, variety: int) -> list[Recipe]:
     ):
         for algorithm in algorithms:
             group = itertools.product(dtypes, PARTS, (True, False))
-            groups.append([collective(function, algorithm, *arguments) for arguments in group])
+            found.append([collective(function, algorithm, *arguments) for arguments in group])
     types = (*FACTORS, torch.float8_e4m3fn)
     for function, algorithms in (
         ("all_gather_gemm", (*GATHER, "auto")),
@@ -371,10 +371,10 @@ def catalogue(rng: random.Random, variety: int) -> list[Recipe]:
     ):
         for algorithm in algorithms:
             group = itertools.product(types, SHAPES, (True, False))
-            groups.append([gemm(function, algorithm, *arguments) for arguments in group])
+            found.append([gemm(function, algorithm, *arguments) for arguments in group])
     for how in ("put with signal", "get", "broadcast", "fcollect", "alltoall", "sum_reduce", "sum_reducescatter"):
-        groups.append([op(how, n) for n in OP_PARTS])
-    groups.append([op("atomics", 128)])
+        found.append([op(how, n) for n in OP_PARTS])
+    found.append([op("atomics", 128)])
     for how in ("put", "get", "broadcast", "fcollect", "alltoall", "reduce", "reducescatter"):
-        groups.append([host(how, n) for n in OP_PARTS])
-    return [recipe for group in groups for recipe in rng.sample(group, min(variety, len(group)))]
+        found.append([host(how, n) for n in OP_PARTS])
+    return found
