@@ -52,21 +52,20 @@ template <typename Poll, typename Look> void pollUntil(Poll poll, Look look) {
 }
 
 /// Polls a word until it compares true, and returns that value. As pollUntil, but that the count of polls costs no
-/// time: it goes down while the load is in flight, and one branch decides whether the loop goes on.
+/// time: it goes down while the load is in flight, one branch decides whether the loop goes on, and the one behind it
+/// does not depend on the load.
 template <typename T> T waitUntil(Global<T> *at, int32_t cmp, T value, int32_t site, int32_t pe = -1) {
   for (uint32_t state = 0;; state = lookAtClock(state, at, cmp, value, site, pe)) {
     keepLoop();
     T seen;
-    bool missing;
     uint32_t left = kPolls;
 #pragma clang loop unroll(disable)
     do {
       seen = loadRelaxed(at);
       --left;
-      missing = !compares(seen, cmp, value);
       relax();
-    } while (missing & (left != 0));
-    if (!missing)
+    } while (!compares(seen, cmp, value) & (left != 0));
+    if (__builtin_expect(left != 0, true)) // else the last poll does not count
       return seen;
   }
 }
