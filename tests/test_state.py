@@ -48,6 +48,7 @@ CACHES = {
     "compiler/hooks.py: _cache_key_for": "installed files",
     "triton_api/interpreter.py: _launch_options": "Triton's classes",
     "triton_api/language_patch.py: _interpreted": "Triton's functions",
+    "triton_api/replay.py: _identity_of": "Triton's types",
     "triton_api/language_patch.py: _language_changes": "Triton's functions",
     "cpu/location.py: _is_machinery": "names of files",
     "gpu/module_state.py: cuda_driver": "the machine",

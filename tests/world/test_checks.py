@@ -16,6 +16,7 @@ RUNS = {
     "teams.py": (2, 4),
     "mistakes.py": (2,),
     "programs.py": (1,),
+    "replaying.py": (1,),
     "polling.py": (1,),
     "numerics.py": (1,),
     "early_kernels.py": (1,),

@@ -36,8 +36,8 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ProcessorBuilder):
     num_ctas = 1
     """The launch options of the running kernel."""
 
-    def shmem_op(self, op: Op, operands: Sequence[Any], attributes: Sequence[IntEnum]) -> int | float | None:
-        """Do one op of the dialect; see :mod:`triton_dist.cpu.ops`."""
+    def shmem_op(self, op: Op, operands: Sequence[Any], attributes: Sequence[IntEnum], result: tl.dtype | None) -> Any:
+        """Do one op of the dialect; see :mod:`triton_dist.cpu.ops`. Its result as ``result``, if it has one."""
         if self.num_ctas > 1 and op.effect is not Effect.NO_EFFECT:
             raise RuntimeError(
                 f"{op.name} in a kernel with num_ctas={self.num_ctas}: it would act once per CTA instead of once per "
@@ -49,10 +49,14 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ProcessorBuilder):
         recorder = None if world is None else world.recorder
         if world is not None and recorder is not None:
             effects.before(op, recorder, world, arguments)
-        result: int | float | None = IMPLEMENTATIONS[op.name](*arguments)
+        value = IMPLEMENTATIONS[op.name](*arguments)
         if world is not None and recorder is not None:
             effects.after(op, recorder, world, arguments)
-        return result
+        if result is None:
+            return None
+        if result.is_int_unsigned():
+            value %= 1 << result.primitive_bitwidth  # an op answers with a signed number
+        return getattr(self, f"get_{result.name}")(value)
 
     def create_extern_elementwise(
         self, lib_name: str, lib_path: str, symbol: str, operands: Sequence[Any], result: Any, pure: bool

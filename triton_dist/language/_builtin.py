@@ -21,16 +21,18 @@ def builtin(function: _F) -> _F:
     functions, so there ours take the interpreter's.
     """
 
+    interpreted = triton_api.replayed(function)
+
     @functools.wraps(function)
     def wrapper(*args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
-        if _semantic is None:
-            _semantic = triton_api.interpreter_semantic()
-            if _semantic is None:
-                raise ValueError(
-                    f"triton_dist.language.{function.__name__} was called outside of a kernel: "
-                    "call it from a @triton.jit function"
-                )
-        return function(*args, _semantic=_semantic, **kwargs)
+        if _semantic is not None:
+            return function(*args, _semantic=_semantic, **kwargs)
+        if not triton_api.is_interpreting():
+            raise ValueError(
+                f"triton_dist.language.{function.__name__} was called outside of a kernel: "
+                "call it from a @triton.jit function"
+            )
+        return interpreted(*args, **kwargs)
 
     triton_api.mark_as_builtin(wrapper)
     wrapper.signature = inspect.signature(function)  # type: ignore[attr-defined]  # as Triton's own builtins have it

@@ -1,6 +1,6 @@
 """Building one shmem op, through Triton's plugin table.
 
-Under the interpreter the builder carries ``shmem_op`` (triton_dist.cpu), which acts and returns a number.
+Under the interpreter the builder carries ``shmem_op`` (triton_dist.cpu), which acts and returns the result.
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ def emit(semantic: Any, op: Op, /, *, result: tl.dtype | None = None, **argument
     handles = [arguments[name].handle for name in op.operands]
     builder = semantic.builder
     if hasattr(builder, "shmem_op"):
-        value = builder.shmem_op(op, handles, attributes)
-        if result is None:
-            return None
-        if result.is_int_unsigned():
-            value %= 1 << result.primitive_bitwidth  # an op answers with a signed number
-        return tl.tensor(getattr(builder, f"get_{result.name}")(value), result)  # scalar_constant loses -0.0
-    handle = triton_api.build_plugin_op(semantic, f"shmem_{op.name}", handles, list(map(int, attributes)), result)
+        handle = builder.shmem_op(op, handles, attributes, result)
+    else:
+        handle = triton_api.build_plugin_op(semantic, f"shmem_{op.name}", handles, list(map(int, attributes)), result)
     return None if handle is None else tl.tensor(handle, result)

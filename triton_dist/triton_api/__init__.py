@@ -23,7 +23,7 @@ from triton_dist.triton_api.common import (
     device_properties,
     extend_loading,
     guard_launches,
-    interpreter_semantic,
+    is_interpreting,
     load,
     mark_as_builtin,
     on_module_load,
@@ -32,6 +32,7 @@ from triton_dist.triton_api.common import (
     warp_size,
 )
 from triton_dist.triton_api.launching import PreparedLaunch, direct_launcher, is_descriptor, prepare_launch
+from triton_dist.triton_api.replay import replayed
 
 if triton.__version__.startswith(("3.7.", "3.8.")):
     from triton_dist.triton_api.v3_7 import build_plugin_op, extend_compilation
@@ -56,12 +57,13 @@ __all__ = [
     "extend_compilation",
     "extend_loading",
     "guard_launches",
-    "interpreter_semantic",
     "is_descriptor",
+    "is_interpreting",
     "load",
     "mark_as_builtin",
     "on_module_load",
     "prepare_launch",
+    "replayed",
     "run_plugin_passes",
     "set_int_attribute",
     "warp_size",

@@ -36,7 +36,7 @@ __all__ = [
     "extend_compilation",
     "extend_loading",
     "guard_launches",
-    "interpreter_semantic",
+    "is_interpreting",
     "load",
     "mark_as_builtin",
     "on_module_load",
@@ -352,9 +352,9 @@ def mark_as_builtin(function: Callable[..., Any]) -> None:
     setattr(function, TRITON_BUILTIN, True)
 
 
-def interpreter_semantic() -> Any:
-    """What builds ops while the interpreter of the CPU world runs a kernel; None where kernels are compiled."""
-    return interpreter.interpreter_semantic if hasattr(interpreter.interpreter_builder, "shmem_op") else None
+def is_interpreting() -> bool:
+    """Whether the interpreter of the CPU world runs the kernels of this process."""
+    return hasattr(interpreter.interpreter_builder, "shmem_op")
 
 
 def build_plugin_op(

@@ -95,7 +95,7 @@ class Launch(stock.GridExecutor):  # type: ignore[misc]
         """Run all programs. ``arguments`` are by the kernel's names, ``options`` those of the launch."""
 
     def __call__(self, *args_dev: Any, **kwargs: Any) -> None:
-        parameters = inspect.getfullargspec(self.fn).args
+        parameters = self.arg_names
         options = {name: value for name, value in kwargs.items() if name not in parameters}
         for name in options.keys() - _launch_options():
             raise KeyError(f"Keyword argument {name} was specified but unrecognised")  # as Triton's launch says it

@@ -9,14 +9,17 @@ are ``@triton.jit`` functions when Triton was imported before anybody asked for 
 from __future__ import annotations
 
 import functools
+import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import triton.language as tl
 from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITCallable
+
+from triton_dist.triton_api.replay import is_recorded, replayed
 
 __all__ = ["LanguagePatch"]
 
@@ -48,11 +51,12 @@ class LanguagePatch:
         if self._undo is not None:
             raise RuntimeError("a kernel runs already: kernels cannot launch kernels, nor can two threads run one each")
         self._undo = []
+        before = [(owner, _of(vars(owner), new)) for owner, new in _language_changes()]
         try:
-            for owner, name, value in _language_changes():
-                self._set(owner, name, value)
+            for owner, new in _language_changes():
+                _set(owner, new)
             for module in (tl, tl.core):
-                self._set(module, "static_assert", static_assert)
+                _set(module, {"static_assert": static_assert})
             self.extend(kernel_globals)
             yield
         finally:
@@ -60,6 +64,8 @@ class LanguagePatch:
             self._extended.clear()
             for step in reversed(undo):
                 step()
+            for owner, old in before:
+                _set(owner, old)
 
     def extend(self, function_globals: dict[str, Any]) -> None:
         """Patch the names that the module of a called device function imported from the language."""
@@ -77,40 +83,42 @@ class LanguagePatch:
             if function_globals[name] is not value:
                 self._undo.append(functools.partial(function_globals.__setitem__, name, value))
 
-    def _set(self, owner: Any, name: str, value: Any) -> None:
-        assert self._undo is not None
-        original = vars(owner).get(name, _MISSING)
-        self._undo.append(
-            functools.partial(delattr, owner, name)
-            if original is _MISSING
-            else functools.partial(setattr, owner, name, original)
-        )
-        setattr(owner, name, value)
+
+def _of(attributes: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: attributes.get(name, _MISSING) for name in names}
+
+
+def _set(owner: Any, attributes: dict[str, Any]) -> None:
+    """Set attributes, of which the missing ones are deleted. Of modules, which have most, this is one call."""
+    if isinstance(owner, types.ModuleType):
+        vars(owner).update(attributes)
+        attributes = {}
+    for name, value in attributes.items():
+        if value is _MISSING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
 
 
 @functools.cache
 def _interpreted(builtin: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(builtin)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return builtin(*args, **kwargs | {"_semantic": stock.interpreter_semantic})
-
-    return call
+    return replayed(builtin)
 
 
 @functools.cache
-def _language_changes() -> list[tuple[Any, str, Any]]:
-    """What Triton's own patch would set, and the jitted member functions, each once."""
+def _language_changes() -> list[tuple[Any, dict[str, Any]]]:
+    """What Triton's own patch would set, by the object, and the jitted member functions. Modules have all the names."""
     recorder = _Recorder()
-    stock._patch_builtin(tl.core.tensor_descriptor_base, stock.interpreter_builder, recorder)
-    for module in (tl, tl.core, tl.math):
-        stock._patch_builtin(module, stock.interpreter_builder, recorder)
-    stock._patch_builtin(tl.tensor, stock.interpreter_builder, recorder)
-    for module in (_NVIDIAS, tl.extra.hip.libdevice):
-        stock._patch_builtin(module, stock.interpreter_builder, recorder)
+    libdevices = _NVIDIAS, tl.extra.hip.libdevice
+    for owner in (tl.core.tensor_descriptor_base, tl, tl.core, tl.math, tl.tensor, *libdevices):
+        for name, member in inspect.getmembers(owner, tl.core.is_builtin):
+            recorder.set_attr(owner, name, _interpreted(member))
     for name, function in vars(_PORTABLE).items():
         if isinstance(function, types.FunctionType):
             recorder.set_attr(_PORTABLE, name, _of_target(name))
     stock._patch_lang_tensor(tl.tensor, recorder)
+    _, _, truth = recorder.changes[id(tl.tensor), "__bool__"]
+    recorder.set_attr(tl.tensor, "__bool__", lambda self: is_recorded(self) or truth(self))  # true, as in the compiler
     for module in (tl, tl.core):
         stock._patch_lang_core(module, recorder)
         # Triton makes one function of both; interpreted loops distinguish them.
@@ -120,7 +128,10 @@ def _language_changes() -> list[tuple[Any, str, Any]]:
     for name, member in vars(tl.tensor).items():
         if isinstance(member, JITCallable):
             recorder.set_attr(tl.tensor, name, _as_method(member))
-    return list(recorder.changes.values())
+    changes: dict[int, tuple[Any, dict[str, Any]]] = {}
+    for owner, name, value in recorder.changes.values():
+        changes.setdefault(id(owner), (owner, {}))[1][name] = value
+    return list(changes.values())
 
 
 def _of_target(name: str) -> Callable[..., Any]:
