@@ -62,6 +62,9 @@ def _in_float32(name: str) -> Any:
     return call
 
 
+_binary_op = _in_float32("binary_op")
+
+
 class Bfloat16Builder(interpreter.Builder):  # type: ignore[misc]
     """Triton's interpreter with bfloat16 arithmetic, and with products of small floats made and summed in float32."""
 
@@ -69,7 +72,15 @@ class Bfloat16Builder(interpreter.Builder):  # type: ignore[misc]
         return TensorHandle(encode(np.array([value], dtype=np.float32)), tl.bfloat16)
 
     unary_op = _in_float32("unary_op")
-    binary_op = _in_float32("binary_op")
+
+    def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
+        left, right = lhs.data, rhs.data
+        if left.dtype != np.uint16 and right.dtype != np.uint16:  # most operations, without what others need
+            output = op(left, right)
+            if output.itemsize <= left.itemsize:
+                return interpreter.handle(output, lhs.dtype.scalar)
+        return _binary_op(self, lhs, rhs, op)
+
     ternary_op = _in_float32("ternary_op")
     create_fma = _in_float32("create_fma")
     create_fabs = _in_float32("create_fabs")

@@ -37,6 +37,7 @@ __all__ = [
     "TensorHandle",
     "as_tensor",
     "builder",
+    "handle",
     "interpret",
     "numpy_dtype",
     "rounds_to_nearest",
@@ -67,6 +68,13 @@ def numpy_dtype(dtype: tl.dtype) -> np.dtype[Any]:
 def as_tensor(argument: Any) -> Any:
     """What a kernel gets for an argument of a launch."""
     return stock._implicit_cvt(argument)
+
+
+def handle(data: NDArray[Any], dtype: tl.dtype) -> TensorHandle:
+    """A :class:`TensorHandle` of elements that are known to be no wider than ``dtype``: it is not looked at again."""
+    made = object.__new__(TensorHandle)
+    made.data, made.dtype, made.attr = data, dtype, {}
+    return made
 
 
 def rounds_to_nearest(rounding_mode: Any) -> bool:
