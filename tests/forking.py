@@ -15,7 +15,7 @@ from triton_dist import testing
 from triton_dist.testing import Result, forks
 from triton_dist.testing.forks import Outcome
 
-__all__ = ["COMPILER", "ROOT", "Forker", "Outcome", "forker", "launch"]
+__all__ = ["COMPILER", "ROOT", "Forker", "Outcome", "compiler", "forker", "launch"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -51,7 +51,16 @@ class Forker(forks.Forker):
 @functools.cache
 def forker(modules: tuple[str, ...] = ()) -> Forker:
     """The one of this process, which ends with it, for PEs that import ``modules``, too."""
-    forker = Forker({"OMP_NUM_THREADS": "1"}, ["hypothesis", "pytest", "triton_dist.kernels", *modules])
+    return _started(Forker({"OMP_NUM_THREADS": "1"}, ["hypothesis", "pytest", "triton_dist.kernels", *modules]))
+
+
+@functools.cache
+def compiler() -> Forker:
+    """One of this process for programs whose kernels are compiled and not interpreted."""
+    return _started(Forker({"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}, ["triton_dist.kernels"]))
+
+
+def _started(forker: Forker) -> Forker:
     atexit.register(forker.__exit__)
     forker.__enter__()
     return forker

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-import triton
-from limits import HANG_SECONDS
+from ptx import made_by, ptxas_report
 
 from triton_dist.kernels.gemm.fp8 import check_capability
 
-ROOT = Path(__file__).resolve().parents[2]
-PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
-
 
 def test_8_bit_floats_are_multiplied_as_they_are_and_nothing_spills(tmp_path: Path) -> None:
-    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(path)}
-    script = Path(__file__).with_name("fp8_gemms_ptx.py")
-    run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
-    assert run.returncode == 0, run.stderr
-    compiled: dict[str, str] = json.loads(run.stdout)
+    compiled: dict[str, str] = json.loads(made_by(Path(__file__).with_name("fp8_gemms_ptx.py"), cache=tmp_path))
     assert len(compiled) == 20
     for name, ptx in compiled.items():
         architecture, _, a, b, _ = name.split()
@@ -34,8 +22,7 @@ def test_8_bit_floats_are_multiplied_as_they_are_and_nothing_spills(tmp_path: Pa
         assert re.search(rf"{operation}\.f32\.{a}\.{b}", ptx), name
         (tmp_path / "kernel.ptx").write_text(ptx)
         target = {"89": "sm_89", "90": "sm_90a"}[architecture]
-        command = [PTXAS, "-v", f"-arch={target}", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"]
-        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        report = ptxas_report(tmp_path / "kernel.ptx", target)
         spilt = max(int(number) for number in re.findall(r"(\d+) bytes spill stores", report))
         assert spilt == 0, f"{name}: {report}"
 

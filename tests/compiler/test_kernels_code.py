@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from limits import HANG_SECONDS
+from ptx import made_by
 from spelling import ATOM_SYS
 
-ROOT = Path(__file__).resolve().parents[2]
 LARGE = ["collectives.all_gather._push", "collectives.all_to_all._push", "collectives.all_reduce._direct"]
 STAGED = ["collectives.reduce_scatter._push", "collectives.all_reduce._push"]
 SMALL = ["collectives.all_gather._exchange", "collectives.all_reduce._two_shot"]
@@ -21,12 +17,7 @@ SMALL = ["collectives.all_gather._exchange", "collectives.all_reduce._two_shot"]
 
 def compiled(script: str, cache: Path) -> dict[str, str]:
     """The PTX that a script of this folder prints."""
-    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(path)}
-    command = [sys.executable, str(Path(__file__).with_name(script))]
-    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
-    assert run.returncode == 0, run.stderr
-    found: dict[str, str] = json.loads(run.stdout)
+    found: dict[str, str] = json.loads(made_by(Path(__file__).with_name(script), cache=cache))
     return found
 
 

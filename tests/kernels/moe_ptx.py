@@ -53,6 +53,14 @@ def compile_kernel(
         file.write_text(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"])
 
 
+def compile_combine(routing: Routing, hidden: int, folder: Path, types: dict[str, str]) -> None:
+    constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True, "PARTS": parts_of(routing)[:6]}
+    compile_kernel(combine._combine, constants, folder / "combine.ptx")
+    batch, block = rounds._blocks(constants["WORDS"], 256)
+    of_rounds = constants | {"B": batch, "BLOCK": block, "TAKEN": min(block, 2048 // N_PES)}
+    compile_kernel(rounds._combine, of_rounds, folder / "combine_rounds.ptx", types, rounds._warps(batch * block))
+
+
 def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
     ids = torch.empty(MAX_TOKENS, TOP_K, dtype=torch.int64)
     local = EXPERTS // N_PES
@@ -67,11 +75,8 @@ def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
     of_rounds = constants | {"B": batch, "BLOCK": block, "TOKENS": 64 * warps // TOP_K}
     types = {"words": "*i64", "rounds": "*i32"}
     compile_kernel(rounds._dispatch, of_rounds, folder / "dispatch_rounds.ptx", types, warps)
-    constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True, "PARTS": parts_of(routing)[:6]}
-    compile_kernel(combine._combine, constants, folder / "combine.ptx")
-    batch, block = rounds._blocks(constants["WORDS"], 256)
-    of_rounds = constants | {"B": batch, "BLOCK": block, "TAKEN": min(block, 2048 // N_PES)}
-    compile_kernel(rounds._combine, of_rounds, folder / "combine_rounds.ptx", types, rounds._warps(batch * block))
+    if not fp8:
+        compile_combine(routing, hidden, folder, types)
     operand, scales = ("*fp8e4nv", "*fp32") if fp8 else ("*bf16", "*bf16")
     types = dict.fromkeys(("a", "b"), operand) | {"c": "*bf16", "a_scales": scales, "b_scales": scales}
     types |= dict.fromkeys(("n_experts", "N", "K", "a_step", "b_step", "b_column"), "i32")

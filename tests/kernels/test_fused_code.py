@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import triton
+from ptx import made_by, ptxas_report
 
 HERE = Path(__file__).parent
-PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
-
-
-def run(tmp_path: Path, script: str, *arguments: str | Path) -> str:
-    """What a script prints that compiles, in a process of its own, since the kernels of this one may be interpreted."""
-    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_DIST_WORLD": "cpu", "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, HERE / script, *arguments]
-    made = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    return made.stdout
 
 
 def compiled(tmp_path: Path, script: str, *arguments: str) -> tuple[str, str, int]:
     """The kernel's PTX, what the script prints, and registers of a thread. Nothing is spilled to local memory."""
     file = tmp_path / "kernel.ptx"
-    printed = run(tmp_path, script, *arguments, file)
-    command = [PTXAS, "-v", "-arch=sm_90a", file, "-o", tmp_path / "kernel.cubin"]
-    report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    printed = made_by(HERE / script, *arguments, file, cache=tmp_path)
+    report = ptxas_report(file)
     assert " 0 bytes spill stores" in report, report
     ptx = file.read_text()
     registers = max(map(int, re.findall(r"Used (\d+) registers", report)))
@@ -37,7 +23,7 @@ def compiled(tmp_path: Path, script: str, *arguments: str) -> tuple[str, str, in
 
 
 def test_each_kernel_compiles_as_it_is_cut_for_gpus(tmp_path: Path) -> None:
-    lines = run(tmp_path, "fused_kernels_compile.py").splitlines()
+    lines = made_by(HERE / "fused_kernels_compile.py", cache=tmp_path).splitlines()
     assert len(lines) == 13, lines
 
 

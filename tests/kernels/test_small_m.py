@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import triton
+from ptx import made_by, ptxas_report
 
-PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 COMPILE = Path(__file__).parent / "small_m_ptx.py"
 
 
 @pytest.mark.parametrize(("rows", "how"), [(16, ""), (32, ""), (64, ""), (128, ""), (64, "traced"), (64, "finished")])
 def test_it_streams_fits_and_does_not_spill(tmp_path: Path, rows: int, how: str) -> None:
-    # In a process of its own, since the kernels of this one may be interpreted.
-    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_DIST_WORLD": "cpu", "TRITON_CACHE_DIR": str(tmp_path)}
     file = tmp_path / "kernel.ptx"
-    script = [sys.executable, COMPILE, str(rows), file, *how.split()]
-    made = subprocess.run(script, env=environment, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    stages, shared = map(int, made.stdout.split())
+    stages, shared = map(int, made_by(COMPILE, str(rows), file, *how.split(), cache=tmp_path).split())
     assert shared <= 227 << 10
     ptx = file.read_text()
     assert "wgmma.mma_async" in ptx
@@ -32,6 +23,5 @@ def test_it_streams_fits_and_does_not_spill(tmp_path: Path, rows: int, how: str)
     assert stages >= 6 and ptx.count("cp.async.bulk.tensor") == 2 * stages
     # Words go to peers, and are looked at, by four.
     assert "st.global.v4.b32" in ptx and "ld.volatile.global.v4.b32" in ptx
-    command = [PTXAS, "-v", "-arch=sm_90a", file, "-o", tmp_path / "kernel.cubin"]
-    report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    report = ptxas_report(file)
     assert " 0 bytes spill stores" in report, report
