@@ -21,6 +21,7 @@ from triton_dist.cpu.processor import ProcessorBuilder
 from triton_dist.cpu.program import running
 from triton_dist.cpu.recorder import Recorder
 from triton_dist.cpu.schedule import Access
+from triton_dist.cpu.shapes import ShapesBuilder
 from triton_dist.cpu.world import current
 from triton_dist.triton_api import interpreter
 
@@ -30,7 +31,7 @@ _POLLABLE = 4096
 """Bytes: a volatile load or an atomic of more than this is data, not something that a program spins on."""
 
 
-class CpuBuilder(Float8Builder, Bfloat16Builder, ProcessorBuilder):
+class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder):
     """The class of :func:`triton_dist.triton_api.interpreter.builder` in the CPU world."""
 
     num_ctas = 1
