@@ -7,6 +7,7 @@
 #   Triton_LIBRARY       libtriton.so, the plugin's only MLIR and LLVM; also the imported target Triton::triton
 #   Triton_PLUGIN_API    the version of Triton's plugin interface, from supported_triton.json, the one list of versions
 #   Triton_LLVM          the major version of the LLVM whose headers match that libtriton, from the same list
+#   Triton_EARLIER_LAYOUTS   JSON: where that libtriton still differs from those headers (see EarlierLayouts.cmake), from the same list
 #   Triton_SUPPORTED     all versions of that list
 #   Triton_OLDEST, Triton_OLDEST_LLVM   the oldest version of that list, and its oldest LLVM
 set(TRITON_DIR "" CACHE PATH "Triton: an installed package, a source tree or a build tree; empty: the package of Python")
@@ -67,6 +68,10 @@ if(NOT release IN_LIST Triton_SUPPORTED)
 endif()
 string(JSON Triton_PLUGIN_API GET "${supported}" ${release} plugin_api)
 string(JSON Triton_LLVM GET "${supported}" ${release} llvm)
+string(JSON Triton_EARLIER_LAYOUTS ERROR_VARIABLE has_none GET "${supported}" ${release} earlier_layouts)
+if(has_none)
+  set(Triton_EARLIER_LAYOUTS "{}")
+endif()
 message(STATUS "Triton ${Triton_VERSION}: ${Triton_LIBRARY}")
 set(Triton_FOUND TRUE)
 

@@ -7,17 +7,27 @@
 # gives the usual variables of MLIR and LLVM, their CMake functions, and the target mlir-headers-for-triton
 set(DOWNLOADS ${PROJECT_BINARY_DIR}/downloads CACHE PATH "Where the parts of other LLVMs and Tritons are put")
 set(apt_packages "libmlir-${Triton_LLVM}-dev mlir-${Triton_LLVM}-tools llvm-${Triton_LLVM}-dev")
-set(llvm_prefix /usr/lib/llvm-${Triton_LLVM})
-if(NOT (MLIR_DIR AND LLVM_DIR) AND NOT EXISTS ${llvm_prefix}/lib/cmake/mlir/MLIRConfig.cmake)
-  set(unpacked ${DOWNLOADS}/llvm-${Triton_LLVM})
-  if(NOT EXISTS ${unpacked})
-    message(STATUS "LLVM ${Triton_LLVM} is not installed: unpacking it into ${unpacked}")
-    execute_process(COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/fetch_llvm.sh ${Triton_LLVM} ${unpacked}
-                    ERROR_VARIABLE why_not_fetched)
+
+# Where Debian's LLVM of a version is, unpacked if it is not installed.
+function(find_debians_llvm version prefix)
+  set(found /usr/lib/llvm-${version})
+  if(NOT EXISTS ${found}/lib/cmake/mlir/MLIRConfig.cmake)
+    set(unpacked ${DOWNLOADS}/llvm-${version})
+    if(NOT EXISTS ${unpacked})
+      message(STATUS "LLVM ${version} is not installed: unpacking it into ${unpacked}")
+      execute_process(COMMAND bash ${PROJECT_SOURCE_DIR}/cmake/fetch_llvm.sh ${version} ${unpacked}
+                      ERROR_VARIABLE why_not_fetched)
+      set(why_not_fetched ${why_not_fetched} PARENT_SCOPE)
+    endif()
+    if(EXISTS ${unpacked})
+      string(PREPEND found ${unpacked})
+    endif()
   endif()
-  if(EXISTS ${unpacked})
-    set(llvm_prefix ${unpacked}${llvm_prefix})
-  endif()
+  set(${prefix} ${found} PARENT_SCOPE)
+endfunction()
+
+if(NOT (MLIR_DIR AND LLVM_DIR))
+  find_debians_llvm(${Triton_LLVM} llvm_prefix)
 endif()
 set(defaults "")
 foreach(name MLIR LLVM)
@@ -85,6 +95,8 @@ if(NOT header MATCHES "define LLVM_ENABLE_ABI_BREAKING_CHECKS 1")
   message(FATAL_ERROR "llvm/Config/abi-breaking.h in ${LLVM_INCLUDE_DIRS} does not define LLVM_ENABLE_ABI_BREAKING_CHECKS")
 endif()
 file(CONFIGURE OUTPUT ${shadow}/llvm/Config/abi-breaking.h CONTENT "${header}" @ONLY)
+
+include(EarlierLayouts)
 
 add_library(mlir-headers-for-triton INTERFACE)
 target_include_directories(mlir-headers-for-triton BEFORE INTERFACE ${shadow})

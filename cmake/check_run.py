@@ -2,12 +2,14 @@
 
 Symbols and vtables do not show everything: a field that was added to a class, or two virtual functions that changed
 places, are found by running only. So libtriton.so is loaded without the rest of Triton, and ops of each kind are
-parsed, verified, printed and lowered in it, in a process of its own, since what does not fit may crash.
+parsed, verified, printed and lowered in it, and a library is linked by it, in a process of its own, since what does not
+fit may crash.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.machinery
 import importlib.util
 import os
@@ -23,10 +25,24 @@ module attributes {"ttg.num-warps" = 4 : i32, ttg.target = "cuda:90"} {
     %me = shmem.my_pe : i32
     shmem.putmem block %x, %x, %n, %me : !llvm.ptr<1>, !llvm.ptr<1>
     shmem.signal_op %sig, add %n, %pe : !llvm.ptr<1>
+    %old = shmem.atomic_fetch acq_rel sys i32 %x, %pe : !llvm.ptr<1>, i32
+    shmem.atomic_add acq_rel sys i32 %x, %old, %pe : !llvm.ptr<1>, i32
+    %seen = shmem.signal_wait_until %sig, ge %n : !llvm.ptr<1>
     shmem.quiet
     llvm.return
   }
 }
+"""
+LIBRARY = """
+target datalayout = "e-i64:64-i128:128-v16:16-v32:32-n16:32:64"
+target triple = "nvptx64-nvidia-cuda"
+@state = addrspace(4) externally_initialized constant i64 0
+define i32 @helper(i32 %x) { ret i32 %x }
+define i32 @called(i32 %x) {
+  %y = call i32 @helper(i32 %x)
+  ret i32 %y
+}
+define void @unused() { ret void }
 """
 OTHER_PYTHON = "cannot be imported"
 PASSES = {"shmem_plan": ["nvshmem", "2"], "shmem_to_llvm": ["nvshmem"]}
@@ -64,8 +80,23 @@ def run(libtriton: Path, plugin: Path) -> None:
         (getattr(passes, name, None) or getattr(passes, f"add_{name}"))(manager, arguments)
     manager.run(module, "check_run")
     lowered = str(module)
+    link(plugin)
     if "shmem." in lowered.split("llvm.func @kernel")[1] or "llvm.call @nvshmemx_signal_op" not in lowered:
         raise SystemExit(f"The ops were not lowered:\n{lowered}")
+
+
+def link(plugin: Path) -> None:
+    """Have the plugin extract a function from a library; SystemExit if it does not."""
+    with tempfile.TemporaryDirectory() as folder:
+        library, extract = Path(folder, "library.ll"), Path(folder, "extract.bc")
+        library.write_text(LIBRARY)
+        message = ctypes.create_string_buffer(1024)
+        arguments = (os.fsencode(library), os.fsencode(extract), b"called\nstate", message, ctypes.c_size_t(1024))
+        status = ctypes.CDLL(str(plugin)).tritonDistExtractDeviceLibrary(*arguments)
+        linked = extract.read_bytes() if status == 0 else b""
+    names = [name for name in (b"called", b"helper", b"state", b"unused") if name in linked]
+    if names != [b"called", b"helper", b"state"]:
+        raise SystemExit(f"The plugin does not extract routines: {message.value.decode() or names}")
 
 
 def main() -> int:

@@ -249,6 +249,62 @@ def test_another_clang_is_refused(configure: Configure, tmp_path: Path) -> None:
     assert f"is needed, and {clang} is clang 19" in said(result)
 
 
+# Headers for a Triton whose LLVM lies between two releases
+
+
+def earlier_layouts(tmp_path: Path, layouts: str) -> subprocess.CompletedProcess[str]:
+    """Runs EarlierLayouts.cmake alone, on headers of two small releases."""
+    for release, text in (("before", "// before"), ("after", "unsigned id = 0;\nunsigned other = 0;")):
+        header = tmp_path / release / "include/mlir/IR/Block.h"
+        header.parent.mkdir(parents=True)
+        header.write_text(text)
+    (tmp_path / "CMakeLists.txt").write_text(f"""
+        cmake_minimum_required(VERSION 3.20)
+        project(layouts NONE)
+        function(find_debians_llvm version prefix)
+          set(${{prefix}} "{tmp_path}/before" PARENT_SCOPE)
+        endfunction()
+        set(MLIR_INCLUDE_DIRS "{tmp_path}/absent" "{tmp_path}/after/include")
+        set(shadow "{tmp_path}/shadow")
+        set(Triton_VERSION 3.8.0)
+        set(Triton_EARLIER_LAYOUTS [[{layouts}]])
+        include({REPOSITORY}/cmake/EarlierLayouts.cmake)
+    """)
+    return subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "build"], capture_output=True, text=True)
+
+
+def test_a_member_of_the_later_release_becomes_static(tmp_path: Path) -> None:
+    layouts = {"llvm": "22", "headers": [], "members": {"mlir/IR/Block.h": "unsigned id = 0;"}}
+    result = earlier_layouts(tmp_path, json.dumps(layouts))
+    assert result.returncode == 0, said(result)
+    header = (tmp_path / "shadow/mlir/IR/Block.h").read_text()
+    assert header == "static inline unsigned id = 0;\nunsigned other = 0;"
+
+
+def test_a_header_of_the_release_before_is_taken(tmp_path: Path) -> None:
+    layouts = {"llvm": "22", "headers": ["mlir/IR/Block.h"], "members": {}}
+    assert earlier_layouts(tmp_path, json.dumps(layouts)).returncode == 0
+    assert (tmp_path / "shadow/mlir/IR/Block.h").read_text() == "// before"
+
+
+def test_a_triton_of_a_release_changes_no_header(tmp_path: Path) -> None:
+    assert earlier_layouts(tmp_path, "{}").returncode == 0
+    assert not (tmp_path / "shadow").exists()
+
+
+@pytest.mark.parametrize(
+    ("layouts", "message"),
+    [
+        ({"headers": [], "members": {"mlir/IR/Block.h": "unsigned gone;"}}, "has no member `unsigned gone;`"),
+        ({"headers": ["llvm/ADT/Gone.h"], "members": {}}, "apt-get install llvm-22-dev"),
+    ],
+)
+def test_headers_without_what_is_named_are_refused(tmp_path: Path, layouts: dict[str, object], message: str) -> None:
+    result = earlier_layouts(tmp_path, json.dumps({"llvm": "22", **layouts}))
+    assert result.returncode != 0
+    assert message in said(result)
+
+
 # One list
 
 

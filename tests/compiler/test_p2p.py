@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -140,21 +141,25 @@ def test_the_size_of_a_program_is_a_constant(compile_kernel: Compile) -> None:
 def test_a_program_beside_partitions_meets_without_them(compile_kernel: Compile) -> None:
     """The threads of a warp-specialised kernel's partitions wait elsewhere: a barrier of all threads would hang."""
 
-    def kernel(a, c, sig, K):
+    def kernel(a, c, sig, K, PUT):
         tiles = tl.make_tensor_descriptor(a, [128, K], [K, 1], [128, 64])
         total = tl.zeros((128, 128), dtype=tl.float32)
         for k in tl.range(0, K, 64, warp_specialize=True):
             tile = tiles.load([0, k])
             total = tl.dot(tile, tile.T, total)
         tl.store(c + tl.arange(0, 128)[:, None] * 128 + tl.arange(0, 128)[None, :], total)
-        dl.putmem_signal(c, c, 128 * 128 * 4, sig, 1, dl.SIGNAL_ADD, 1)
+        if PUT:
+            dl.putmem_signal(c, c, 128 * 128 * 4, sig, 1, dl.SIGNAL_ADD, 1)
 
-    signature = {"a": "*fp16!", "c": "*fp32!", "sig": "*i64", "K": "i32!"}
-    compiled = compile_kernel(kernel, signature, target=GPUTarget("cuda", 100, 32), num_stages=3)
+    signature = {"a": "*fp16!", "c": "*fp32!", "sig": "*i64", "K": "i32!", "PUT": True}
+    options = {"target": GPUTarget("cuda", 100, 32), "num_stages": 3}
+    compiled = compile_kernel(kernel, signature, **options)
+    plain = compile_kernel(kernel, {**signature, "PUT": False}, **options)
     assert "ttg.warp_specialize" in compiled.asm["ttgir"]
-    assert set(re.findall(r"bar\.sync \t0(.*?);", compiled.asm["ptx"])) == {", 128"}
+    barriers, tritons = (Counter(re.findall(r"bar\.sync \t0(.*?);", kernel.asm["ptx"])) for kernel in (compiled, plain))
+    assert set(barriers - tritons) == {", 128"}
     with transport.using("nvshmem"), pytest.raises(ShmemCompilationError, match="warp-specialised kernel: nvshmem's"):
-        compile_kernel(kernel, signature, target=GPUTarget("cuda", 100, 32), num_stages=3)
+        compile_kernel(kernel, signature, **options)
 
 
 def test_puts_in_a_gemm_are_no_function_calls(compile_kernel: Compile) -> None:

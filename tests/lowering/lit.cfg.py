@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.metadata import version
 
 import lit.formats
 
@@ -11,7 +12,10 @@ config.suffixes = [".mlir"]  # noqa: F821
 config.test_source_root = os.path.dirname(__file__)  # noqa: F821
 config.test_exec_root = os.environ["TRITON_DIST_LIT_OUTPUT"]  # noqa: F821
 config.environment.update(os.environ)  # noqa: F821
+# The type of a tensor descriptor is !tt.tensordesc<tensor<16x16xf32>> in Triton 3.7, and lacks `tensor` since.
+DESCRIPTORS = "" if version("triton").startswith("3.7.") else "s/tensordesc<tensor</tensordesc</g; s/>>/>/g"
 config.substitutions += [  # noqa: F821
     ("%triton-dist-opt", f"{sys.executable} {os.environ['TRITON_DIST_LIT_OPT']}"),
+    ("%this-tritons-descriptors", f"'{DESCRIPTORS}'"),
     ("FileCheck", os.environ["TRITON_DIST_LIT_FILECHECK"]),
 ]

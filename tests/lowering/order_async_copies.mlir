@@ -1,4 +1,5 @@
-// RUN: %triton-dist-opt %s --pass order-async-copies | FileCheck %s
+// RUN: sed %this-tritons-descriptors %s > %t.mlir
+// RUN: %triton-dist-opt %t.mlir --pass order-async-copies | FileCheck %s
 // Waits for pipelined loads move before an op that would say too early that they are done; a partition completes its TMA
 // stores.
 

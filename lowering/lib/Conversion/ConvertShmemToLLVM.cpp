@@ -35,7 +35,7 @@
 
 #include "mlir/IR/Builders.h"
 
-#include "llvm/ADT/StringSet.h"
+#include <set>
 
 using namespace mlir;
 
@@ -240,7 +240,7 @@ public:
   /// Whether the module also calls functions that no library of ours has.
   bool callsOthers() {
     return llvm::any_of(module.getOps<LLVM::LLVMFuncOp>(), [&](LLVM::LLVMFuncOp function) {
-      return function.isExternal() && !routines.contains(function.getName()) &&
+      return function.isExternal() && routines.count(function.getName().str()) == 0 &&
              !function.getName().starts_with("llvm.");
     });
   }
@@ -385,7 +385,7 @@ private:
 
   /// NVSHMEM's test of the awaited elements, of one or of any. It compares with the least value, so it is always true.
   void callTestAfter(ProgramBuilder &b, LibraryCall op, StringRef name, ArrayRef<Value> arguments) {
-    routines.insert(name);
+    routines.insert(name.str());
     auto type = op->getAttrOfType<ElementTypeAttr>("type").getValue();
     unsigned bits = 8 * elementBytes(type);
     bool isSigned = stringifyElementType(type).starts_with("i");
@@ -450,10 +450,10 @@ private:
   const Target &target;
   ResultSlot slot;
   int32_t warpSize;
-  bool copiesByTma = false;   // any function of the module
-  int32_t programThreads;     // 0 where the module does not say
-  int32_t meetingThreads;     // see Target::barrier
-  llvm::StringSet<> routines; // called so far
+  bool copiesByTma = false;       // any function of the module
+  int32_t programThreads;         // 0 where the module does not say
+  int32_t meetingThreads;         // see Target::barrier
+  std::set<std::string> routines; // called so far; llvm::StringSet changes its layout between LLVM's versions
 };
 
 //===----------------------------------------------------------------------===//

@@ -2,12 +2,12 @@
 
 #include "Alignment.h"
 #include "Routines.h"
+#include "Text.h"
 #include "WaitSites.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 #include "llvm/ADT/MapVector.h"
-#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 
@@ -34,22 +34,19 @@ bool isInWarpSpecializedRegion(Operation *op) {
 std::string findMistake(LibraryCall op, Transport transport, int64_t numCtas, bool hasPartitions) {
   StringRef name = op->getName().getStringRef();
   if (std::string why = whyUnavailable(op, transport); !why.empty())
-    return llvm::formatv("{0} {1} on transport {2}", name, why, stringify(transport));
+    return textOf(name, " ", why, " on transport ", stringify(transport));
   if (op.getCaller() == Caller::EveryThread)
     return {};
   if (isInWarpSpecializedRegion(op))
-    return llvm::formatv("{0} stands in a warp-specialised region: it needs every warp of the program, and a "
-                         "partition has only some of them; move it out of the loop, or drop warp_specialize=True",
-                         name);
+    return textOf(name, " stands in a warp-specialised region: it needs every warp of the program, and a partition has "
+                        "only some of them; move it out of the loop, or drop warp_specialize=True");
   if (hasPartitions && transport != Transport::P2p && op.getCaller() == Caller::Block)
-    return llvm::formatv(
-        "{0} in a warp-specialised kernel: {1}'s routine would wait for the partitions' warps, too; give "
-        "it scope=\"warp\" or \"thread\", or use transport p2p",
-        name, stringify(transport));
+    return textOf(name, " in a warp-specialised kernel: ", stringify(transport),
+                  "'s routine would wait for the partitions' warps, too; give it scope=\"warp\" or \"thread\", or use "
+                  "transport p2p");
   if (numCtas > 1)
-    return llvm::formatv("{0} in a kernel with num_ctas={1}: it would act once per CTA instead of once per program; "
-                         "use num_ctas=1",
-                         name, numCtas);
+    return textOf(name, " in a kernel with num_ctas=", numCtas,
+                  ": it would act once per CTA instead of once per program; use num_ctas=1");
   return {};
 }
 
@@ -64,7 +61,7 @@ std::string findDoubt(LibraryCall op, int32_t nPes) {
   std::optional<int64_t> pe = constantOf(op.getPeOperand());
   if (nPes == 0 || !pe || (*pe >= 0 && *pe < nPes))
     return {};
-  return llvm::formatv("{0}: pe {1} is out of range [0, {2})", op->getName().getStringRef(), *pe, nPes);
+  return textOf(op->getName().getStringRef(), ": pe ", *pe, " is out of range [0, ", nPes, ")");
 }
 
 /// The name of the kernel's argument that `value` is; empty when it is none.
@@ -114,12 +111,12 @@ std::string scratchNeeded(LibraryCall op, Transport transport) {
     return {};
   std::string nelems = numberOfElements(kept);
   auto type = op->getAttrOfType<ElementTypeAttr>("type").getValue();
-  return nelems.empty() ? "" : llvm::formatv("{0}\t{1}", nelems, elementBytes(type)).str();
+  return nelems.empty() ? "" : textOf(nelems, "\t", elementBytes(type));
 }
 
 std::string sourceLine(Location loc) {
   if (auto place = loc->findInstanceOf<FileLineColLoc>())
-    return llvm::formatv("{0}:{1}:{2}", place.getFilename().strref(), place.getLine(), place.getColumn());
+    return textOf(place.getFilename().strref(), ":", place.getLine(), ":", place.getColumn());
   return "unknown line";
 }
 

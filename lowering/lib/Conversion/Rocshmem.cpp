@@ -17,7 +17,6 @@
 #include "Rocshmem.h"
 
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace triton_dist::shmem;

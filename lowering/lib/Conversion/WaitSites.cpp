@@ -2,9 +2,9 @@
 
 #include "WaitSites.h"
 
-#include "mlir/IR/Builders.h"
+#include "Text.h"
 
-#include "llvm/Support/FormatVariadic.h"
+#include "mlir/IR/Builders.h"
 
 using namespace mlir;
 using namespace triton_dist::shmem;
@@ -31,7 +31,7 @@ static void appendLines(Location loc, std::string &lines) {
     appendLines(call.getCallee(), lines);
     appendLines(call.getCaller(), lines);
   } else if (auto place = loc->findInstanceOf<FileLineColLoc>()) {
-    lines += llvm::formatv("\t{0}:{1}", place.getFilename().strref(), place.getLine());
+    lines += textOf("\t", place.getFilename().strref(), ":", place.getLine());
   }
 }
 

@@ -23,10 +23,9 @@ llvm::StringRef declare(llvm::Module &extract, const llvm::Module &library, llvm
   llvm::SmallVector<llvm::StringRef> names;
   routines.split(names, '\n', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
   for (llvm::StringRef name : names) {
-    const llvm::GlobalValue *symbol = library.getNamedValue(name);
-    if (auto *routine = llvm::dyn_cast_or_null<llvm::Function>(symbol))
+    if (const llvm::Function *routine = library.getFunction(name))
       extract.getOrInsertFunction(name, routine->getFunctionType(), routine->getAttributes());
-    else if (auto *variable = llvm::dyn_cast_or_null<llvm::GlobalVariable>(symbol))
+    else if (const llvm::GlobalVariable *variable = library.getGlobalVariable(name))
       new llvm::GlobalVariable(extract, variable->getValueType(), variable->isConstant(),
                                llvm::GlobalValue::ExternalLinkage, /*Initializer=*/nullptr, name,
                                /*InsertBefore=*/nullptr, llvm::GlobalValue::NotThreadLocal,
@@ -54,9 +53,9 @@ tritonDistExtractDeviceLibrary(const char *input, const char *output, const char
   if (!library)
     return fail(1, llvm::Twine(input) + ": " + diagnostic.getMessage());
 
+  // The linker takes data layout and target from the library. Where a module keeps them changes between LLVM's
+  // versions.
   llvm::Module extract("triton_dist_device_library", context);
-  extract.setDataLayout(library->getDataLayout());
-  extract.setTargetTriple(library->getTargetTriple());
   if (llvm::StringRef missing = declare(extract, *library, routines); !missing.empty())
     return fail(2, missing);
   if (llvm::Linker::linkModules(extract, std::move(library), llvm::Linker::LinkOnlyNeeded))
