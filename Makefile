@@ -7,6 +7,7 @@
 #   make bench    run the benchmarks                  make docs     write docs/ops.md and tested.md anew
 #   make build    build the plugin and the runtime into triton_dist/_C         CMAKE_ARGS="-DTRITON_DIR=… -DMLIR_DIR=…"
 #   make plugins  build also the plugins for the other versions of Triton that are supported (downloads some 700 MB, once)
+#   make test-plugins   run the smoke set with each of those versions
 #   make wheels   build the source distribution and the wheel for every Python and every supported Triton, into dist/
 #   make clean    remove what was built (not .venv)
 #
@@ -26,7 +27,7 @@ EXTRAS := dev mlir $(if $(GPUS),cuda13 bench)
 TEST_PROCESSES := $(if $(GPUS),,-n2 --dist=loadfile --no-loadscope-reorder)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 
-.PHONY: demo test lint format bench docs build plugins wheels clean
+.PHONY: demo test lint format bench docs build plugins test-plugins wheels clean
 .DEFAULT_GOAL := build
 
 demo: build
@@ -60,6 +61,9 @@ build: build/build.ninja
 
 plugins: build/build.ninja
 	@cmake --build build --target plugins
+
+test-plugins: plugins
+	@bash scripts/test_other_tritons.sh $(abspath $(PY)) $(PYTEST_ARGS)
 
 wheels: $(VENV)/.ready
 	@$(PY) scripts/extras.py wheels >$(VENV)/requirements-wheels.txt

@@ -33,7 +33,9 @@ _PACKAGES = (
     "torch",
     "numpy",
     "greenlet",
+    "nvshmem4py-cu12",
     "nvshmem4py-cu13",
+    "nvidia-nvshmem-cu12",
     "nvidia-nvshmem-cu13",
     "cuda-bindings",
     "cuda-core",
@@ -226,10 +228,9 @@ def _found(versions: dict[str, Any], torch: dict[str, Any], package: dict[str, A
         torch=torch.get("version") or versions["torch"],
         torch_gpu=versions["CUDA of PyTorch"],
         gpus=len(torch.get("gpus", [])),
-        nvshmem_of_plugin=plugin and plugin.get("nvshmem"),
         nvshmem_device=bitcode and bitcode[1],
         nvshmem_host=package.get("nvshmem host") or versions["NVSHMEM host library"],
-        nvshmem4py=versions["nvshmem4py-cu13"],
+        nvshmem4py=versions["nvshmem4py-cu13"] or versions["nvshmem4py-cu12"],
         mlir=tuple((name, _installed(_MLIR[name]) or "") for name in package.get("mlir") or _distributed()),
     )
 
@@ -240,15 +241,15 @@ def _distributed() -> list[str]:
 
 
 def _requirements() -> dict[str, str]:
-    """Which Python and PyTorch the package asks for, as it is installed."""
+    """Which Python, PyTorch and NVSHMEM the package asks for, as it is installed."""
     try:
         metadata = importlib.metadata.metadata("triton-dist")
     except importlib.metadata.PackageNotFoundError:
         return {}
     asked = {"python": metadata["Requires-Python"] or ""}
     for line in metadata.get_all("Requires-Dist") or ():
-        if found := re.fullmatch(r"torch\s*([<>=!~][^;]*)", line.strip()):
-            asked["torch"] = found[1].strip()
+        if found := re.fullmatch(r"(?:nvidia-)?(torch|nvshmem)(?:-cu13)?\s*([<>=!~][^;]*)(;.*)?", line.strip()):
+            asked.setdefault(found[1], found[2].strip())
     return asked
 
 

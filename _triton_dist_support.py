@@ -15,7 +15,7 @@ class Found:
 
     python: str
     requires: dict[str, str] = field(default_factory=dict)
-    """What the package asks for: ``{"python": ">=3.10", "torch": ">=2.13"}``."""
+    """What the package asks for: ``{"python": ">=3.10", "torch": ">=2.13", "nvshmem": ">=3.4.5,<3.9"}``."""
     triton: str | None = None
     plugins: tuple[str, ...] = ()
     """The versions of Triton that there are plugins for."""
@@ -29,8 +29,6 @@ class Found:
     torch_gpu: str | None = None
     """What PyTorch is built for: ``"13.0"``, ``"HIP 6.4"``."""
     gpus: int = 0
-    nvshmem_of_plugin: str | None = None
-    """The version whose headers the plugin was compiled with."""
     nvshmem_device: str | None = None
     """The version of the bitcode, as those of the next two."""
     nvshmem_host: str | None = None
@@ -59,23 +57,20 @@ def matrix(found: Found) -> list[Row]:
     """A row for each component that the package works with."""
     needs_gpu_packages = found.gpus > 0 and not (found.torch_gpu or "").startswith("HIP")
     absent = "missing" if needs_gpu_packages else "optional"
-    extra = f"pip install 'triton-dist[cuda{(found.torch_gpu or '13').split('.')[0]}]'"
-    wanted = found.nvshmem_of_plugin
+    cuda = "12" if (found.torch_gpu or "").startswith("12.") else "13"
+    extra = f"pip install 'triton-dist[cuda{cuda}]'"
+    bitcode = f"pip install nvidia-nvshmem-cu{cuda}==3.4.5"
+    wanted = found.requires.get("nvshmem", "")
+    same = f"=={found.nvshmem_device}" if found.nvshmem_device else wanted
     return [
         _by_version("Python", found.python, found.requires.get("python", ""), "install another Python"),
         _triton(found),
         _plugin(found),
         _by_version("PyTorch", found.torch, found.requires.get("torch", ""), "pip install --upgrade torch"),
         _runtime(found),
-        _nvshmem(
-            "NVSHMEM bitcode",
-            found.nvshmem_device,
-            wanted,
-            absent,
-            f"pip install nvidia-nvshmem-cu13=={wanted or '3.4.5'}",
-        ),
-        _nvshmem("NVSHMEM host library", found.nvshmem_host, found.nvshmem_device, absent, extra),
-        _nvshmem("nvshmem4py", found.nvshmem4py, None, absent, extra),
+        _nvshmem("NVSHMEM bitcode", found.nvshmem_device, wanted, absent, bitcode),
+        _nvshmem("NVSHMEM host library", found.nvshmem_host, same, absent, extra),
+        _nvshmem("nvshmem4py", found.nvshmem4py, "", absent, extra),
         _mlir(found),
     ]
 
@@ -152,12 +147,12 @@ def _runtime(found: Found) -> Row:
     return Row("library of CPU worlds", "", "any Python", "optional" if found.gpus else "missing", "make build")
 
 
-def _nvshmem(component: str, installed: str | None, wanted: str | None, absent: str, action: str) -> Row:
+def _nvshmem(component: str, installed: str | None, wanted: str, absent: str, action: str) -> Row:
     if installed is None:
-        return Row(component, "", wanted or "", absent, action)
-    if wanted and not installed.startswith(wanted):
+        return Row(component, "", wanted, absent, action)
+    if not satisfies(installed, wanted):
         return Row(component, installed, wanted, "unsupported", action)
-    return Row(component, installed, wanted or "", "ok")
+    return Row(component, installed, wanted, "ok")
 
 
 def _mlir(found: Found) -> Row:

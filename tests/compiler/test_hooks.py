@@ -113,7 +113,13 @@ def test_a_library_that_is_none_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
     device_library.nvshmem_bitcode.cache_clear()
 
 
-def test_nvshmem_of_one_file_for_each_architecture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "chosen"),
+    [("sm_80", "sm_80"), ("sm_86", "sm_80"), ("sm_90", "sm_90"), ("sm_100", "sm_100"), ("sm_120", "sm_100")],
+)
+def test_nvshmem_of_files_for_some_architectures(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, architecture: str, chosen: str
+) -> None:
     """As NVSHMEM is laid out from 3.7 on."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "include/non_abi").mkdir(parents=True)
@@ -122,10 +128,12 @@ def test_nvshmem_of_one_file_for_each_architecture(monkeypatch: pytest.MonkeyPat
             f"#define NVSHMEM_VENDOR_{part}_VERSION {n}\n" for part, n in (("MAJOR", 3), ("MINOR", 8), ("PATCH", 0))
         )
     )
-    for architecture in ("sm_90", "sm_100"):
-        (tmp_path / f"lib/libnvshmem_device_{architecture}.bc").touch()
+    for there in ("sm_75", "sm_80", "sm_90", "sm_100", "sm_nine"):
+        (tmp_path / f"lib/libnvshmem_device_{there}.bc").touch()
     device_library.nvshmem_bitcode.cache_clear()
     monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
-    path, version = device_library.nvshmem_bitcode("sm_100")
-    assert (path.name, version) == ("libnvshmem_device_sm_100.bc", "3.8.0")
+    path, version = device_library.nvshmem_bitcode(architecture)
+    assert (path.name, version) == (f"libnvshmem_device_{chosen}.bc", "3.8.0")
+    with pytest.raises(FileNotFoundError, match=r"device library for sm_70.* was not found"):
+        device_library.nvshmem_bitcode("sm_70")
     device_library.nvshmem_bitcode.cache_clear()

@@ -120,7 +120,7 @@ def test_what_is_missing_can_be_installed(monkeypatch: pytest.MonkeyPatch) -> No
 
 SOUND = Found(
     python="3.12.1",
-    requires={"python": ">=3.10", "torch": ">=2.13"},
+    requires={"python": ">=3.10", "torch": ">=2.13", "nvshmem": ">=3.4.5,<3.9"},
     triton="3.7.1",
     plugins=("3.7.1",),
     supported=("3.7.1", "3.9.0"),
@@ -129,7 +129,6 @@ SOUND = Found(
     torch="2.13.0+cu130",
     torch_gpu="13.0",
     gpus=2,
-    nvshmem_of_plugin="3.4.5",
     nvshmem_device="3.4.5",
     nvshmem_host="3.4.5",
     nvshmem4py="0.3.1",
@@ -157,7 +156,10 @@ def test_all_is_well_where_all_is_installed() -> None:
         ({"runtime": None}, "library of CPU worlds", "optional", "make build"),
         ({"runtime": None, "gpus": 0}, "library of CPU worlds", "missing", "make build"),
         ({"nvshmem_device": None}, "NVSHMEM bitcode", "missing", "pip install nvidia-nvshmem-cu13==3.4.5"),
-        ({"nvshmem_device": "3.8.1"}, "NVSHMEM bitcode", "unsupported", "pip install nvidia-nvshmem-cu13==3.4.5"),
+        ({"nvshmem_device": "3.9.1"}, "NVSHMEM bitcode", "unsupported", "pip install nvidia-nvshmem-cu13==3.4.5"),
+        ({"nvshmem_device": "3.3.24"}, "NVSHMEM bitcode", "unsupported", "pip install nvidia-nvshmem-cu13==3.4.5"),
+        ({"nvshmem_device": "3.8.0"}, "NVSHMEM host library", "unsupported", "pip install 'triton-dist[cuda13]'"),
+        ({"nvshmem4py": None, "torch_gpu": "12.9"}, "nvshmem4py", "missing", "pip install 'triton-dist[cuda12]'"),
         ({"nvshmem_host": "3.3.9"}, "NVSHMEM host library", "unsupported", "pip install 'triton-dist[cuda13]'"),
         ({"nvshmem4py": None}, "nvshmem4py", "missing", "pip install 'triton-dist[cuda13]'"),
         ({"nvshmem4py": None, "gpus": 0}, "nvshmem4py", "optional", "pip install 'triton-dist[cuda13]'"),
@@ -169,6 +171,12 @@ def test_what_is_not_has_a_command(changes: dict[str, Any], component: str, stat
     (row,) = [row for row in rows if row.component == component]
     assert row.status == status and row.action.startswith(action)
     assert any(line.startswith(f"→ {component}: {action}") for line in table(rows))
+
+
+@pytest.mark.parametrize("version", ["3.4.5", "3.6.5", "3.8.0"])
+def test_every_supported_nvshmem_is_well(version: str) -> None:
+    rows = matrix(dataclasses.replace(SOUND, nvshmem_device=version, nvshmem_host=version))
+    assert {row.status for row in rows} == {"ok"}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from triton_dist import triton_api
 __all__ = ["DeviceLibrary", "MissingRoutineError", "find", "linked_bitcode", "nvshmem_bitcode", "plugin_hash"]
 
 _NVSHMEM_VERSION_HEADER = "include/non_abi/nvshmem_version.h"
-_INSTALL_NVSHMEM = "pip install nvidia-nvshmem-cu13==3.4.5, or set NVSHMEM_HOME to an installed NVSHMEM"
+_INSTALL_NVSHMEM = "pip install nvidia-nvshmem-cu13==3.4.5 (-cu12 with CUDA 12), or set NVSHMEM_HOME to an NVSHMEM"
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,22 @@ def find(transport: str, architecture: str) -> DeviceLibrary:
 def nvshmem_bitcode(architecture: str = "sm_90") -> tuple[Path, str]:
     """Path and version ("3.4.5") of NVSHMEM's device library.
 
-    Looked for in ``NVSHMEM_HOME`` and in the package ``nvidia.nvshmem`` of the NVIDIA wheels. From 3.7 on there is one
-    file for each architecture.
+    Looked for in ``NVSHMEM_HOME`` and in the package ``nvidia.nvshmem`` of the NVIDIA wheels. Up to 3.6 one file is for
+    all architectures. From 3.7 on there are files for some architectures; a GPU takes the newest that is not newer than
+    itself, since what is compiled for a GPU also runs on later ones.
 
     Raises:
         FileNotFoundError: there is none, or its version cannot be told; the message says what to install.
     """
     homes = _nvshmem_homes()
-    names = [f"lib/libnvshmem_device_{architecture}.bc", "lib/libnvshmem_device.bc"]
     for home in homes:
-        for name in names:
-            if (home / name).is_file():
-                return home / name, _nvshmem_version(home)
+        if (bitcode := _nvshmem_file(home / "lib", architecture)) is not None:
+            return bitcode, _nvshmem_version(home)
     looked = ", ".join(map(str, homes)) or "no NVSHMEM is installed"
-    raise FileNotFoundError(f"NVSHMEM's device library {names[-1]} was not found ({looked}): {_INSTALL_NVSHMEM}")
+    raise FileNotFoundError(
+        f"NVSHMEM's device library for {architecture}, lib/libnvshmem_device.bc or lib/libnvshmem_device_sm_*.bc, was "
+        f"not found ({looked}): {_INSTALL_NVSHMEM}"
+    )
 
 
 def linked_bitcode(library: DeviceLibrary, routines: tuple[str, ...]) -> Path:
@@ -147,6 +149,19 @@ def _nvshmem_homes() -> list[Path]:
     except ModuleNotFoundError:
         return []
     return [Path(place) for place in (package.submodule_search_locations or ())] if package else []
+
+
+def _nvshmem_file(folder: Path, architecture: str) -> Path | None:
+    """The bitcode in a folder for ``"sm_90"``; None when there is none."""
+    wanted = re.match(r"sm_(\d+)", architecture)
+    files = {}
+    for file in folder.glob("libnvshmem_device_sm_*.bc"):
+        if (found := re.fullmatch(r".*_sm_(\d+)\.bc", file.name)) and wanted and int(found[1]) <= int(wanted[1]):
+            files[int(found[1])] = file
+    if files:
+        return files[max(files)]
+    for_all = folder / "libnvshmem_device.bc"
+    return for_all if for_all.is_file() else None
 
 
 def _nvshmem_version(home: Path) -> str:
