@@ -31,6 +31,7 @@ from triton_dist.kernels.gemm.hopper import (
     local_gemm,
     memory,
 )
+from triton_dist.kernels.gemm.operands import Operands
 
 
 class Driver:
@@ -76,15 +77,16 @@ def launch_all(pe: int, epilogue: Epilogue) -> None:
     comm = communicator(pe)
     a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8192, 512), (512, 1280), (8192, 1280)))
     fp8_a, fp8_b = a.to(torch.float8_e4m3fn), b.t().contiguous().to(torch.float8_e5m2).t()
-    local_gemm.run(local_gemm.make_plan(comm, a, c), a, b, c, None, epilogue)
-    gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c), a, b, c, None, epilogue)
+    gemm = Operands(comm, a, b, c, None, epilogue)
+    local_gemm.run(local_gemm.make_plan(comm, a, c), gemm)
+    gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c), gemm)
     gemm_all_scatter_comm_programs.run(
-        gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16), 16, a, b, c, None, EMPTY
+        gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16), 16, gemm._replace(epilogue=EMPTY)
     )
     chunked = copy_engine._make_plan(comm, a, c, 132)
-    gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, a, b, c, None, epilogue)
-    all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:2048], c, LARGE), a[:2048], a, b, c, None, epilogue)
-    gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, c), a, b, c[:2048], c, None, epilogue)
+    gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, gemm)
+    all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:2048], c, LARGE), gemm._replace(a=a[:2048]), a)
+    gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, c), gemm._replace(c=c[:2048]), c)
     for plan in (
         local_gemm.make_plan(comm, a, c, 20),
         gemm_all_scatter.make_plan(comm, a, c, 20),
@@ -94,7 +96,8 @@ def launch_all(pe: int, epilogue: Epilogue) -> None:
         gemm_all_reduce.make_plan(comm, a, c, 20),
     ):
         assert plan.grid == (112,), f"{plan.name}: {plan.grid} programs leave fewer than 20 SMs"
-    gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, fp8_a, c), fp8_a, fp8_b, c, c, torch.ones(1), epilogue)
+    fp8 = Operands(comm, fp8_a, fp8_b, c, torch.ones(1), epilogue)
+    gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, fp8_a, c), fp8, c)
 
 
 def launch_folded(pe: int, epilogue: Epilogue) -> None:
@@ -102,16 +105,17 @@ def launch_folded(pe: int, epilogue: Epilogue) -> None:
     comm = communicator(pe)
     for rows in (8192, 64, 16):  # tiles of all widths
         a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((rows, 512), (512, 1280), (rows, 640)))
-        local_gemm.run(local_gemm.make_plan(comm, a, c, 0, 2), a, b, c, None, epilogue)
-        gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c, 0, 2), a, b, c, None, epilogue)
+        gemm = Operands(comm, a, b, c, None, epilogue)
+        local_gemm.run(local_gemm.make_plan(comm, a, c, 0, 2), gemm)
+        gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c, 0, 2), gemm)
         programs = gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16, 0, 2)
-        gemm_all_scatter_comm_programs.run(programs, 16, a, b, c, None, epilogue)
+        gemm_all_scatter_comm_programs.run(programs, 16, gemm)
         chunked = copy_engine._make_plan(comm, a, c, 132, 2)
-        gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, a, b, c, None, epilogue)
+        gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, gemm)
     config = choose(a, c, 132, each=2048, fold=2)
     a, c = torch.zeros(8192, 512, dtype=torch.bfloat16), torch.zeros(8192, 640, dtype=torch.bfloat16)
     plan = all_gather_gemm.make_plan(comm, a[:2048], c, config)
-    all_gather_gemm.run(plan, a[:2048], a, b, c, None, epilogue)
+    all_gather_gemm.run(plan, Operands(comm, a[:2048], b, c, None, epilogue), a)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from triton_dist.kernels.gemm import copy_engine
-from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks, launch
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, TILES
+from triton_dist.kernels.gemm.operands import Operands
 
 BLOCK_M, COLUMNS = 4, 3
 
@@ -83,7 +83,7 @@ class Machine:
         monkeypatch.setattr(copy_engine.streams, "write_value", lambda stream, word: done.append(("write", word)))
         monkeypatch.setattr(copy_engine.streams, "copy", lambda stream, to, source: done.append(("copy", to, source)))
         a = torch.zeros(20 * BLOCK_M, 1)
-        copy_engine.send_by_copy_engine(comm, a, a, self.mine[pe], None, EMPTY, 0)
+        copy_engine.send_by_copy_engine(Operands(comm, a, a, self.mine[pe]))
         return done
 
     def run(self, programs: list[list[tuple[Any, ...]]]) -> None:

@@ -16,10 +16,10 @@ import torch
 from triton_dist.kernels import cuda
 from triton_dist.kernels.gemm import all_gather_gemm, portable, streams
 from triton_dist.kernels.gemm.config import LARGE
-from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 from triton_dist.kernels.gemm.hopper import launch
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.protocols import side_stream
 from triton_dist.world.base import World
 
@@ -211,13 +211,13 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
     monkeypatch.setattr(
         all_gather_gemm, "cached", lambda comm, key, make: plans[pe].get(key) or _keep(plans[pe], key, make)
     )
-    monkeypatch.setattr(all_gather_gemm, "_config", lambda comm, a, b, c, fold, sm_margin: LARGE)
+    monkeypatch.setattr(all_gather_gemm, "_config", lambda gemm: LARGE)
     monkeypatch.setattr(all_gather_gemm, "_gathered", lambda comm, a: gathered[pe])
     a, b, c = torch.zeros(256, 64), torch.zeros(64, 128), torch.zeros(512, 128)
     for _ in range(40):
         for pe in machine.gpus:
             with machine.on(torch.cuda.Stream()):
-                all_gather_gemm._copy_engine(owners[pe], a, b, c, None, EMPTY, 0)
+                all_gather_gemm._copy_engine(Operands(owners[pe], a, b, c))
         machine.run()
 
 

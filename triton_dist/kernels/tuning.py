@@ -28,9 +28,9 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gemm import all_gather_gemm, gemm_all_reduce, gemm_all_scatter, gemm_reduce_scatter
 from triton_dist.kernels.gemm.arguments import DTYPES
 from triton_dist.kernels.gemm.choice import case_of as case_of_gemm
-from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_ways
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.norm import all_reduce_norm, norm_all_gather, reduce_scatter_norm
 from triton_dist.kernels.norm.choice import case_of as case_of_norm
 from triton_dist.kernels.prepared import Prepared
@@ -119,7 +119,7 @@ def _gemm(operation: str, comm: Communicator, work: Workload) -> _Measured:
             scale = torch.ones(1, device=a.device) if work.dtype in FP8 else None
             local = a if operation != "all_gather_gemm" else _random(comm, c.shape[0], k, work.dtype)
             # First, since bulk_synchronous takes what is fastest of these.
-            yield case_of_gemm("local_gemm", local, b), local_ways(comm, local, b, c, scale, EMPTY, 0)
+            yield case_of_gemm("local_gemm", local, b), local_ways(Operands(comm, local, b, c, scale))
             call = partial(getattr(module, operation), a, b, out, group=comm)
             yield case_of_gemm(operation, a, b), _ways(call, module.ALGORITHMS)
 

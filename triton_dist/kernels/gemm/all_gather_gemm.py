@@ -10,11 +10,11 @@ from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config, choose
-from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.fp8 import BlockScales, Scale
+from triton_dist.kernels.gemm.fp8 import BlockScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
+from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
 from triton_dist.kernels.prepared import Launch
 
 __all__ = ["ALGORITHMS", "all_gather_gemm", "copy_gathered"]
@@ -34,18 +34,14 @@ def all_gather_gemm(call: Call) -> Computation:
       it continues with the next PE's, which have arrived by then. For Hopper GPUs, and a multiple of 128 rows on each
       PE.
     """
-    comm, a, b = call.comm, call.a, call.b
-    c = call.result((a.shape[0] * comm.n_pes, call.columns), symmetric=False)
-    scale, epilogue = call.scale(), call.epilogue(c, reduces=False)
-    whole = None if isinstance(scale, BlockScales) else scale
+    c = call.result((call.a.shape[0] * call.comm.n_pes, call.columns), symmetric=False)
+    gemm = call.operands(c, reduces=False)
     return Computation(
         c,
         c,
         {
-            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, epilogue, call.sm_margin),
-            "copy_engine": partial(_copy_engine, comm, a, b, c, whole, epilogue, call.sm_margin)
-            if _copy_engine_fits(comm, a, b, c, scale, epilogue, call.sm_margin)
-            else _NEEDS,
+            "bulk_synchronous": partial(_bulk_synchronous, gemm),
+            "copy_engine": partial(_copy_engine, gemm) if _copy_engine_fits(gemm) else _NEEDS,
         },
     )
 
@@ -63,64 +59,37 @@ _NEEDS = (
 )
 
 
-def _copy_engine_fits(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: Scale,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> bool:
-    from triton_dist.kernels.gemm.hopper.launch import fits
-
+def _copy_engine_fits(gemm: Operands) -> bool:
     # Rows that are no multiple of 64 fill no tiles, whatever their size.
-    if isinstance(scale, BlockScales) or a.shape[0] % 64 or not fits(comm, a, b, c):
-        return False
-    return a.shape[0] % _config(comm, a, b, c, epilogue.fold, sm_margin).block_m == 0
+    return gemm.a.shape[0] % 64 == 0 and gemm.on_hopper and gemm.a.shape[0] % _config(gemm).block_m == 0
 
 
-def _config(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, fold: int, sm_margin: int) -> Config:
+def _config(gemm: Operands) -> Config:
     """Tiles that lie within one PE's rows where possible. Cached, since choosing takes the host a while."""
-    programs = portable.programs(sm_margin)
-    key = ("tiles of chunks", fold, programs, a.shape[0], *shape_of(a, b))
-    return cached(comm, key, partial(choose, a, c, programs, each=a.shape[0], fold=fold), on_host=True)
+    rows, programs = gemm.a.shape[0], portable.programs(gemm.sm_margin)
+    make = partial(choose, gemm.a, gemm.c, programs, each=rows, fold=gemm.fold)
+    return cached(gemm.comm, gemm.key("tiles of chunks", programs, rows), make, on_host=True)
 
 
-def _bulk_synchronous(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: Scale,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> None:
-    gathered = _gathered(comm, a)
+def _bulk_synchronous(gemm: Operands) -> None:
+    comm, a, sm_margin = gemm.comm, gemm.a, gemm.sm_margin
+    gathered, scale = _gathered(comm, a), gemm.scale
     all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
     if isinstance(scale, BlockScales):
         rows, blocks = scale.a.shape
         scale_a = symmetric_matrix(comm, "gathered scales", rows * comm.n_pes, blocks, scale.a.dtype)
         all_gather(scale_a, scale.a, sm_margin=sm_margin, group=comm)
         scale = BlockScales(scale_a, scale.b)
-    local_gemm(comm, gathered, b, c, scale, epilogue, sm_margin)
+    local_gemm(gemm._replace(a=gathered, scale=scale))
 
 
-def _copy_engine(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: torch.Tensor | None,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> Launch | None:
+def _copy_engine(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
-    config = _config(comm, a, b, c, epilogue.fold, sm_margin)
-    key = ("chunks of a", epilogue.fold, sm_margin, a.shape[0], *shape_of(a, b))
-    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, config, sm_margin))
-    return hopper.run(plan, a, _gathered(comm, a), b, c, scale, epilogue)
+    comm, a, c, config = gemm.comm, gemm.a, gemm.c, _config(gemm)
+    key = gemm.key("chunks of a", a.shape[0])
+    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, config, gemm.sm_margin))
+    return hopper.run(plan, gemm, _gathered(comm, a))
 
 
 def _gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:

@@ -22,8 +22,8 @@ import triton
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import WIRE, choose, flops
-from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, shape_of
+from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
 from triton_dist.kernels.protocols.side_stream import side_stream
 
 if TYPE_CHECKING:
@@ -98,27 +98,18 @@ class CopyPlan:
     tokens: torch.Tensor
 
 
-def send_by_copy_engine(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: torch.Tensor | None,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> None:
+def send_by_copy_engine(gemm: Operands) -> None:
     """c = a · b, this PE's columns of C, on every PE. *Collective* when a shape is first used.
 
     Args:
-        c: [M, N / n_pes], the columns of a symmetric [M, N].
+        gemm: whose ``c``, [M, N / n_pes], are the columns of a symmetric [M, N].
     """
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks as hopper
     from triton_dist.kernels.gemm.hopper.launch import peer_tensors
     from triton_dist.kernels.gemm.hopper.layout import DONE, ENTERED
 
-    fold = epilogue.fold
-    key = ("copy engine", fold, sm_margin, *shape_of(a, b))
-    copies = cached(comm, key, lambda: _make_plan(comm, a, in_bucket(c), portable.programs(sm_margin), fold))
+    comm, a, c, programs = gemm.comm, gemm.a, gemm.c, portable.programs(gemm.sm_margin)
+    copies = cached(comm, gemm.key("copy engine"), lambda: _make_plan(comm, a, in_bucket(c), programs, gemm.fold))
     plan, steps, current = copies.plan, copies.steps, torch.cuda.current_stream()
     n_pes, me = comm.n_pes, comm.my_rank
     others = [pe for pe in range(n_pes) if pe != me]
@@ -126,7 +117,7 @@ def send_by_copy_engine(
     flags, tokens = ([words.data_ptr() for words in peer_tensors(comm, own)] for own in (plan.flags, copies.tokens))
 
     with side_stream(comm) as side:
-        hopper.run(plan, copies.chunks, a, b, c, scale, epilogue)
+        hopper.run(plan, copies.chunks, gemm)
         for pe in others:
             streams.wait_value(side, flags[0] + 4 * (ENTERED.value + pe))
         awaited = 0

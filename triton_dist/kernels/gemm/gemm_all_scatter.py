@@ -17,11 +17,11 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import WIRE, flops
 from triton_dist.kernels.gemm.copy_engine import send_by_copy_engine
-from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.fp8 import FP8, BlockScales, Scale
+from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, shape_of
+from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
 from triton_dist.kernels.prepared import Launch
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
@@ -59,21 +59,14 @@ def gemm_all_scatter(call: Call) -> Computation:
     - ``warp_specialized``: one kernel; in every program one warp sends a tile while the others compute the next. For
       Hopper GPUs.
     """
-    comm, a, b = call.comm, call.a, call.b
-    n_pes, me = comm.n_pes, comm.my_rank
-    rows, columns = a.shape[0], call.columns
-    out = call.result((rows, columns * n_pes), symmetric=True)
-    c = out[:, me * columns : (me + 1) * columns]
-    scale, epilogue = call.scale(), call.epilogue(c, reduces=False)
-    on_hopper = not isinstance(scale, BlockScales) and _hopper_fits(comm, a, b, c)
+    columns, me = call.columns, call.comm.my_rank
+    out = call.result((call.a.shape[0], columns * call.comm.n_pes), symmetric=True)
+    gemm = call.operands(out[:, me * columns : (me + 1) * columns], reduces=False)
+    on_hopper = _hopper_fits(gemm)
     return Computation(
         out,
-        c,
-        {
-            name: _needs(name, on_hopper, call.sm_margin)
-            or partial(_FUNCTIONS[name], comm, a, b, c, scale, epilogue, call.sm_margin)
-            for name in _preferred()
-        },
+        gemm.c,
+        {name: _needs(name, on_hopper, gemm.sm_margin) or partial(_FUNCTIONS[name], gemm) for name in _preferred()},
     )
 
 
@@ -99,89 +92,53 @@ def _preferred() -> tuple[str, ...]:
     return ALGORITHMS
 
 
-def _hopper_fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
-    from triton_dist.kernels.gemm.hopper.launch import fits
-
+def _hopper_fits(gemm: Operands) -> bool:
     # All PEs must agree: also the other PEs' columns begin at a multiple of 16 bytes.
-    return c.shape[1] * c.element_size() % 16 == 0 and fits(comm, a, b, c)
+    return gemm.c.shape[1] * gemm.c.element_size() % 16 == 0 and gemm.on_hopper
 
 
-def _bulk_synchronous(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: Scale,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> None:
-    stream_barrier(comm)
-    local_gemm(comm, a, b, c, scale, epilogue, sm_margin)
-    portable.send(comm, c, None, portable.programs(sm_margin))
-    stream_barrier(comm)
+def _bulk_synchronous(gemm: Operands) -> None:
+    stream_barrier(gemm.comm)
+    local_gemm(gemm)
+    portable.send(gemm.comm, gemm.c, None, portable.programs(gemm.sm_margin))
+    stream_barrier(gemm.comm)
 
 
-def _producer_consumer(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: Scale,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> None:
-    flags = _tile_flags(comm, c, epilogue.fold)
-    grid = portable.programs(sm_margin)
+def _producer_consumer(gemm: Operands) -> None:
+    comm, c, fold = gemm.comm, gemm.c, gemm.fold
+    flags = _tile_flags(gemm)
+    grid = portable.programs(gemm.sm_margin)
     comm_programs = min(COMM_PROGRAMS, grid // 2)
     stream_barrier(comm)
     if triton_dist.kind() == "cpu":  # one kernel at a time
-        portable.local(a, b, c, flags, grid=grid, scale=scale, epilogue=epilogue)
-        portable.send(comm, c, flags, comm_programs, epilogue.fold)
+        portable.local(gemm, grid, flags)
+        portable.send(comm, c, flags, comm_programs, fold)
     else:
         with side_stream(comm) as side:
-            portable.local(a, b, c, flags, grid=grid - comm_programs, scale=scale, epilogue=epilogue)
+            portable.local(gemm, grid - comm_programs, flags)
             with torch.cuda.stream(side):
-                portable.send(comm, c, flags, comm_programs, epilogue.fold)
+                portable.send(comm, c, flags, comm_programs, fold)
     stream_barrier(comm)
 
 
-def _fused_sequential(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: Scale,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> None:
-    stream_barrier(comm)
-    portable.scatter(comm, a, b, c, portable.programs(sm_margin), scale, epilogue)
-    stream_barrier(comm)
+def _fused_sequential(gemm: Operands) -> None:
+    stream_barrier(gemm.comm)
+    portable.scatter(gemm, portable.programs(gemm.sm_margin))
+    stream_barrier(gemm.comm)
 
 
-def _fused_producer_consumer(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: Scale,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> Launch | None:
+def _fused_producer_consumer(gemm: Operands) -> Launch | None:
+    comm, a, c, fold, sm_margin = gemm.comm, gemm.a, gemm.c, gemm.fold, gemm.sm_margin
     grid = portable.programs(sm_margin)
-    by_rows = b.stride(1) == 1 or a.dtype in FP8
-    if not isinstance(scale, BlockScales) and by_rows and _hopper_fits(comm, a, b, c):
+    if (gemm.b.stride(1) == 1 or a.dtype in FP8) and _hopper_fits(gemm):
         from triton_dist.kernels.gemm.hopper import gemm_all_scatter_comm_programs as hopper
 
-        comm_programs = min(_comm_programs(comm, a, c), grid // 2)
-        fold, like = epilogue.fold, in_bucket(c)
-        key = ("comm programs", comm_programs, fold, sm_margin, *shape_of(a, b))
+        comm_programs, like = min(_comm_programs(comm, a, c), grid // 2), in_bucket(c)
+        key = gemm.key("comm programs", comm_programs)
         plan = cached(comm, key, lambda: hopper.make_plan(comm, a, like, comm_programs, sm_margin, fold))
-        return hopper.run(plan, comm_programs, a, b, c, scale, epilogue)
+        return hopper.run(plan, comm_programs, gemm)
     stream_barrier(comm)
-    portable.scatter_by_programs(
-        comm, a, b, c, _tile_flags(comm, c, epilogue.fold), min(COMM_PROGRAMS, grid // 2), grid, scale, epilogue
-    )
+    portable.scatter_by_programs(gemm, _tile_flags(gemm), min(COMM_PROGRAMS, grid // 2), grid)
     stream_barrier(comm)
     return None
 
@@ -193,21 +150,12 @@ def _comm_programs(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> int:
     return COMM_PROGRAMS if sent < computed else 2 * COMM_PROGRAMS
 
 
-def _warp_specialized(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: torch.Tensor | None,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> Launch | None:
+def _warp_specialized(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter as hopper
 
-    fold = epilogue.fold
-    key = ("scatter", fold, sm_margin, *shape_of(a, b))
-    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, in_bucket(c), sm_margin, fold))
-    return hopper.run(plan, a, b, c, scale, epilogue)
+    comm, a, c = gemm.comm, gemm.a, gemm.c
+    make = partial(hopper.make_plan, comm, a, in_bucket(c), gemm.sm_margin, gemm.fold)
+    return hopper.run(cached(comm, gemm.key("scatter"), make), gemm)
 
 
 _FUNCTIONS: dict[str, Callable[..., object]] = {
@@ -220,8 +168,8 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
 }
 
 
-def _tile_flags(comm: Communicator, c: torch.Tensor, fold: int) -> torch.Tensor:
-    size = portable.blocks(c.dtype, fold)
+def _tile_flags(gemm: Operands) -> torch.Tensor:
+    c, size = gemm.c, portable.blocks(gemm.c.dtype, gemm.fold)
     tiles = triton.cdiv(c.shape[0], size["BLOCK_M"]) * triton.cdiv(c.shape[1], size["BLOCK_N"])
     enough = max(4096, int(triton.next_power_of_2(tiles)))  # calls leave them zero, so that all sizes may share them
-    return cached(comm, ("tile flags", enough), lambda: torch.zeros(enough, dtype=torch.int32, device=c.device))
+    return cached(gemm.comm, ("tile flags", enough), lambda: torch.zeros(enough, dtype=torch.int32, device=c.device))

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
-
 from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
-from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.arguments import check_rows
-from triton_dist.kernels.gemm.epilogue import Epilogue
-from triton_dist.kernels.gemm.fp8 import BlockScales, Scale
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
-from triton_dist.kernels.gemm.plan_cache import cached, shape_of, symmetric_matrix
+from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
 from triton_dist.kernels.gemm.reduce_products import reduce_products
 from triton_dist.kernels.gemm.small_m import small_m_gemm
 from triton_dist.kernels.prepared import Launch
@@ -34,52 +30,32 @@ def gemm_reduce_scatter(call: Call) -> Computation:
     - ``fused``, for small M (up to 128 rows in all, no fp8): one kernel that streams B and sends each tile's rows to
       their PEs from registers.
     """
-    comm, a, b = call.comm, call.a, call.b
-    rows = check_rows(comm, call.function, "a", a.shape[0])
-    c = call.result((rows, b.shape[1]), symmetric=False)
-    scale, epilogue = call.scale(), call.epilogue(c, reduces=True)
-    whole = None if isinstance(scale, BlockScales) else scale
+    rows = check_rows(call.comm, call.function, "a", call.a.shape[0])
+    c = call.result((rows, call.b.shape[1]), symmetric=False)
+    gemm = call.operands(c, reduces=True)
     return Computation(
         c,
         c,
         {
-            "bulk_synchronous": partial(_bulk_synchronous, comm, a, b, c, scale, epilogue, call.sm_margin),
-            "fused": needs_of_fused(comm, a, c)
-            or partial(small_m_gemm, comm, a, b, c, to_all=False, epilogue=epilogue, sm_margin=call.sm_margin),
-            "ring": needs_of_ring(comm, a, b, c, scale)
-            or partial(_ring, comm, a, b, c, whole, epilogue, call.sm_margin),
+            "bulk_synchronous": partial(_bulk_synchronous, gemm),
+            "fused": needs_of_fused(gemm) or partial(small_m_gemm, gemm, to_all=False),
+            "ring": needs_of_ring(gemm) or partial(_ring, gemm),
         },
     )
 
 
-def _bulk_synchronous(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: Scale,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> None:
-    product = local_product(comm, a, b, c.dtype, scale, sm_margin)
-    if epilogue.is_empty:
-        reduce_scatter(c, product, sm_margin=sm_margin, group=comm)
+def _bulk_synchronous(gemm: Operands) -> None:
+    product = local_product(gemm)
+    if gemm.epilogue.is_empty:
+        reduce_scatter(gemm.c, product, sm_margin=gemm.sm_margin, group=gemm.comm)
     else:
-        reduce_products(comm, product, c, epilogue, to_all=False, sm_margin=sm_margin)
+        reduce_products(gemm, product, to_all=False)
 
 
-def _ring(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: torch.Tensor | None,
-    epilogue: Epilogue,
-    sm_margin: int,
-) -> Launch | None:
+def _ring(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter as hopper
 
-    staging = symmetric_matrix(comm, "ring", a.shape[0], b.shape[1], c.dtype)
-    key = ("ring, reduce-scatter", sm_margin, *shape_of(a, b))
-    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, staging, sm_margin))
-    return hopper.run(plan, a, b, c, staging, scale, epilogue)
+    comm, a = gemm.comm, gemm.a
+    staging = symmetric_matrix(comm, "ring", a.shape[0], gemm.b.shape[1], gemm.c.dtype)
+    plan = cached(comm, gemm.key("ring, reduce-scatter"), lambda: hopper.make_plan(comm, a, staging, gemm.sm_margin))
+    return hopper.run(plan, gemm, staging)

@@ -18,8 +18,9 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin
 from triton_dist.kernels.gemm.arguments import check_activation, check_choice, check_epilogue, check_operands, result
 from triton_dist.kernels.gemm.choice import choose_gemm
-from triton_dist.kernels.gemm.epilogue import Epilogue, fold_of, kinds
-from triton_dist.kernels.gemm.fp8 import Scale, are_of_blocks, block_scales_of, scale_of
+from triton_dist.kernels.gemm.epilogue import fold_of, kinds
+from triton_dist.kernels.gemm.fp8 import are_of_blocks, block_scales_of, scale_of
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.prepared import Launch, Prepared
 
 __all__ = ["Call", "Computation", "FusedGemm", "fused_gemm"]
@@ -120,24 +121,18 @@ class Call(NamedTuple):
             self.comm, self.function, self.out, shape, self.a.dtype, symmetric=symmetric, out_dtype=self.out_dtype
         )
 
-    def scale(self) -> Scale:
-        """What sums are multiplied by: one float32 or scales of blocks for fp8 operands, None for others."""
-        if self.scales_blocks:
-            return block_scales_of(self.function, self.a, self.b, self.scale_a, self.scale_b)
-        return scale_of(self.comm, self.function, self.a.dtype, self.scale_a, self.scale_b)
-
-    @property
-    def scales_blocks(self) -> bool:
-        return are_of_blocks(self.a, self.b, self.scale_a, self.scale_b)
-
     @property
     def columns(self) -> int:
         """Columns of C that this PE computes of ``b``."""
         return self.b.shape[1] // int(fold_of(self.activation))
 
-    def epilogue(self, c: torch.Tensor, *, reduces: bool) -> Epilogue:
-        """What is done with the sums of ``c``, which are sums over PEs if it ``reduces``."""
-        return check_epilogue(self.function, self.b, c, self.activation, self.bias, self.residual, reduces=reduces)
+    def operands(self, c: torch.Tensor, *, reduces: bool) -> Operands:
+        """This PE's GEMM, whose scales and epilogue are checked. ``c`` are sums over PEs if it ``reduces``."""
+        name, a, b, scales = self.function, self.a, self.b, (self.scale_a, self.scale_b)
+        of_blocks = are_of_blocks(a, b, *scales)
+        scale = block_scales_of(name, a, b, *scales) if of_blocks else scale_of(self.comm, name, a.dtype, *scales)
+        epilogue = check_epilogue(name, b, c, self.activation, self.bias, self.residual, reduces=reduces)
+        return Operands(self.comm, a, b, c, scale, epilogue, self.sm_margin)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
-from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue, finish, fold_of
-from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, BlockScales, Scale
+from triton_dist.kernels.gemm.epilogue import finish, fold_of
+from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, BlockScales
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
@@ -204,14 +205,13 @@ def blocks(dtype: torch.dtype, fold: int = 1) -> dict[str, int]:
     return {"BLOCK_M": 128, "BLOCK_N": (64 if dtype.itemsize > 2 else 128) // fold}
 
 
-def _given(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: Scale, fold: int
-) -> tuple[list[Any], tuple[int, ...], dict[str, Any]]:
+def _given(gemm: Operands) -> tuple[list[Any], tuple[int, ...], dict[str, Any]]:
     """A kernel's first arguments, the sizes, and what is known when it is compiled."""
+    _, a, b, c, scale, epilogue, _ = gemm
     if triton_dist.kind() == "cpu" and a.dtype in FP8:
         # Triton's interpreter takes e4m3's NaN for a number, and loses the smallest of e5m2.
         a, b = a.float(), b.float()
-    size = blocks(c.dtype, fold)
+    size = blocks(c.dtype, gemm.fold)
     block_k = 32 if triton_dist.kind() == "cpu" or a.itemsize > 2 else 64
     scales = "none" if scale is None else "one"
     if isinstance(scale, BlockScales):
@@ -219,7 +219,7 @@ def _given(
     whole = c.shape[1] % size["BLOCK_N"] == 0
     constants = {**size, "BLOCK_K": block_k, "WHOLE": whole, "SCALES": scales}
     sizes = (*c.shape, a.shape[1], a.stride(0), *b.stride(), c.stride(0))
-    return [a, b, c, c if scale is None else scale], sizes, constants
+    return [a, b, c, c if scale is None else scale, epilogue], sizes, constants
 
 
 def _trace(kernel: str, c: torch.Tensor, programs: int, fold: int, sharing: int = 0) -> torch.Tensor | None:
@@ -229,21 +229,11 @@ def _trace(kernel: str, c: torch.Tensor, programs: int, fold: int, sharing: int 
     return record(kernel, programs, 2 * -(-tiles // (sharing or programs)))
 
 
-def local(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    flags: torch.Tensor | None = None,
-    *,
-    grid: int,
-    scale: Scale = None,
-    epilogue: Epilogue = EMPTY,
-) -> None:
-    """c = a · b here, after ``epilogue``; a tile's flag, if there are any, is set when it is stored."""
-    first, sizes, constants = _given(a, b, c, scale, epilogue.fold)
-    given = c if flags is None else flags
-    flagged = {"FLAGS": flags is not None, "num_warps": 8, "num_stages": 3}
-    _local[(grid,)](*first, epilogue, given, _trace("GEMM", c, grid, epilogue.fold), *sizes, **constants, **flagged)
+def local(gemm: Operands, grid: int, flags: torch.Tensor | None = None) -> None:
+    """c = a · b here, after the epilogue; a tile's flag, if there are any, is set when it is stored."""
+    first, sizes, constants = _given(gemm)
+    given, trace = gemm.c if flags is None else flags, _trace("GEMM", gemm.c, grid, gemm.fold)
+    _local[(grid,)](*first, given, trace, *sizes, **constants, FLAGS=flags is not None, num_warps=8, num_stages=3)
 
 
 def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: int, fold: int = 1) -> None:
@@ -254,35 +244,18 @@ def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: 
     )  # fmt: skip
 
 
-def scatter(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    grid: int,
-    scale: Scale = None,
-    epilogue: Epilogue = EMPTY,
-) -> None:
-    """c = a · b on all PEs, after ``epilogue``, each tile stored by the program that computed it."""
-    first, sizes, constants = _given(a, b, c, scale, epilogue.fold)
-    trace = _trace("GEMM, sent", c, grid, epilogue.fold)
-    _scatter[(grid,)](*first, epilogue, trace, *sizes, comm.members, **constants, num_warps=8, num_stages=3)
+def scatter(gemm: Operands, grid: int) -> None:
+    """c = a · b on all PEs, after the epilogue, each tile stored by the program that computed it."""
+    first, sizes, constants = _given(gemm)
+    trace = _trace("GEMM, sent", gemm.c, grid, gemm.fold)
+    _scatter[(grid,)](*first, trace, *sizes, gemm.comm.members, **constants, num_warps=8, num_stages=3)
 
 
-def scatter_by_programs(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    flags: torch.Tensor,
-    comm_programs: int,
-    grid: int,
-    scale: Scale = None,
-    epilogue: Epilogue = EMPTY,
-) -> None:
-    """c = a · b on all PEs, after ``epilogue``; of a grid, ``comm_programs`` programs send what the others compute."""
-    first, sizes, constants = _given(a, b, c, scale, epilogue.fold)
-    trace = _trace("GEMM and communication programs", c, grid, epilogue.fold, min(comm_programs, grid - comm_programs))
+def scatter_by_programs(gemm: Operands, flags: torch.Tensor, comm_programs: int, grid: int) -> None:
+    """c = a · b on all PEs, after the epilogue; of a grid, ``comm_programs`` programs send what the others compute."""
+    first, sizes, constants = _given(gemm)
+    sharing = min(comm_programs, grid - comm_programs)
+    trace = _trace("GEMM and communication programs", gemm.c, grid, gemm.fold, sharing)
     _scatter_by_programs[(grid,)](
-        *first, epilogue, flags, trace, comm_programs, *sizes, comm.members, **constants, num_warps=8, num_stages=3
+        *first, flags, trace, comm_programs, *sizes, gemm.comm.members, **constants, num_warps=8, num_stages=3
     )

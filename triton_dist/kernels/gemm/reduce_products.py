@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 import triton_dist
-from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.epilogue import Epilogue, finish
+from triton_dist.kernels.gemm.epilogue import finish
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
@@ -46,23 +46,21 @@ def _reduce_products(
             tl.store(c + own.to(tl.int64)[:, None] * N + columns[None, :], finished, mask=exist)
 
 
-def reduce_products(
-    comm: Communicator, product: torch.Tensor, c: torch.Tensor, epilogue: Epilogue, *, to_all: bool, sm_margin: int
-) -> None:
-    """c = the sum of all PEs' ``product``, after ``epilogue``: this PE's rows of it, or all on every PE.
+def reduce_products(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> None:
+    """c = the sum of all PEs' ``product``, after the epilogue: this PE's rows of it, or all on every PE.
 
     Args:
+        gemm: whose ``c`` is contiguous [M / n_pes, N], or [M, N], symmetric.
         product: [M, N], symmetric and contiguous. The next work on the stream may overwrite it.
-        c: contiguous [M / n_pes, N], or [M, N], symmetric.
     """
-    rows, columns = product.shape
+    comm, sm_margin, (rows, columns) = gemm.comm, gemm.sm_margin, product.shape
     block_m, block_n = (16, 128) if triton_dist.kind() == "gpu" else (16, 32)
     each = triton.cdiv(rows, comm.n_pes)
     tiles = triton.cdiv(each, block_m) * triton.cdiv(columns, block_n)
     programs = min(tiles, portable.programs(sm_margin) * (1 if sm_margin else 4))
     stream_barrier(comm)
     _reduce_products[(programs,)](
-        product, c, epilogue, rows, columns, each, TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m,
+        product, gemm.c, gemm.epilogue, rows, columns, each, TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m,
         BLOCK_N=block_n, num_warps=4,
     )  # fmt: skip
     stream_barrier(comm)

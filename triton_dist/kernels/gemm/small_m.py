@@ -22,7 +22,8 @@ from triton_dist.kernels.collectives.sums import elements_of, words_of
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.epilogue import Epilogue, finish
+from triton_dist.kernels.gemm.epilogue import finish
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
@@ -180,24 +181,14 @@ def fits_small_m(rows: int, n_pes: int) -> bool:
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
-def small_m_gemm(
-    comm: Communicator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    *,
-    epilogue: Epilogue,
-    to_all: bool,
-    sm_margin: int,
-) -> Launch | None:
-    """c = the sum of a · b over PEs, after ``epilogue``: this PE's rows of it, of which each has as many, or all on
+def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
+    """c = the sum of a · b over PEs, after the epilogue: this PE's rows of it, of which each has as many, or all on
     every PE. *Collective* when a shape is first used.
 
     Args:
-        a: [M, K], with contiguous rows; ``fits_small_m`` says how many.
-        b: [K, N], with contiguous rows or columns.
-        c: [M / n_pes, N], or all of it, [M, N].
+        gemm: ``fits_small_m`` says how many rows ``a`` may have; ``c`` is [M / n_pes, N], or all of it, [M, N].
     """
+    comm, a, b, c, _, epilogue, sm_margin = gemm
     n_pes = comm.n_pes
     (m, k), n = a.shape, b.shape[1]
     block_m = _block_m(m, n_pes)

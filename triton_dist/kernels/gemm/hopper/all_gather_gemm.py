@@ -19,7 +19,6 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import Config
-from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete
@@ -31,6 +30,7 @@ from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.side_stream import side_stream
@@ -115,32 +115,24 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Conf
     return Plan(comm, "all-gather + GEMM", schedule, config)
 
 
-def run(
-    plan: Plan,
-    a: torch.Tensor,
-    gathered: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: torch.Tensor | None,
-    epilogue: Epilogue,
-) -> Launch | None:
-    """c = A · b, times ``scale`` and after ``epilogue``, on the current stream.
+def run(plan: Plan, gemm: Operands, gathered: torch.Tensor) -> Launch | None:
+    """c = A · b, times the scale and after the epilogue, on the current stream.
 
     Args:
-        a: this PE's rows of A.
+        gemm: whose ``a`` are this PE's rows of A.
         gathered: symmetric memory for all of A.
     """
     comm, config = plan.communicator, plan.config
-    a_map, b_map, b_by_columns = operand_maps(gathered, b, config)
-    own_a_map, _, _ = operand_maps(a, b, config)
-    send = _sends(plan, a, gathered)
+    a_map, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
+    own_a_map, _, _ = operand_maps(gemm.a, gemm.b, config)
+    send = _sends(plan, gemm.a, gathered)
     with side_stream(comm) as side:
         made = launch(
-            all_gather_gemm_kernel, plan.grid, (own_a_map, b_map, tile_map(c, config)), a_map,
-            plan.work, plan.split, scale, epilogue, plan.state, plan.peers, plan.trace(), config, b_by_columns,
-            comm.n_pes, **plan.options,
+            all_gather_gemm_kernel, plan.grid, (own_a_map, b_map, tile_map(gemm.c, config)), a_map,
+            plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers, plan.trace(), config,
+            b_by_columns, comm.n_pes, **plan.options,
         )  # fmt: skip
-        send(side, a)
+        send(side, gemm.a)
     return made and made._replace(beside=send)
 
 

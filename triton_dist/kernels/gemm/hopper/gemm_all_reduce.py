@@ -13,7 +13,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, tile_map
 from triton_dist.kernels.gemm.hopper.load import load_operands
@@ -25,6 +24,7 @@ from triton_dist.kernels.gemm.hopper.ring import (
     receive_tiles,
     store_ring_tiles,
 )
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["gemm_all_reduce_kernel", "make_plan", "run"]
@@ -63,27 +63,19 @@ def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_mar
     return make_ring_plan(comm, "GEMM + all-reduce", a, staging, peers=comm.n_pes - 1, sm_margin=sm_margin)
 
 
-def run(
-    plan: Plan,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    staging: torch.Tensor,
-    scale: torch.Tensor | None,
-    epilogue: Epilogue,
-) -> Launch | None:
-    """c = the sum of a · b, times ``scale`` and after ``epilogue``, on every PE, on the current stream.
+def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
+    """c = the sum of a · b, times the scale and after the epilogue, on every PE, on the current stream.
 
     Args:
-        c: symmetric.
+        gemm: whose ``c`` is symmetric.
         staging: [M, N], symmetric memory for the partial sums of the previous PE.
     """
     comm, config = plan.communicator, plan.config
-    a_map, b_map, b_by_columns = operand_maps(a, b, config)
+    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     next_staging = comm.peer(staging, (comm.my_rank + 1) % comm.n_pes)
     return launch(
         gemm_all_reduce_kernel, plan.grid, (a_map, b_map),
-        tile_map(c, config), *peer_maps(comm, c, PIECE), tile_map(next_staging, config, PIECE),
-        tile_map(staging, config), plan.work, plan.split, scale, epilogue, plan.state, plan.peers, plan.tile_columns,
-        plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
+        tile_map(gemm.c, config), *peer_maps(comm, gemm.c, PIECE), tile_map(next_staging, config, PIECE),
+        tile_map(staging, config), plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers,
+        plan.tile_columns, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

@@ -15,7 +15,6 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
@@ -28,6 +27,7 @@ from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block
 from triton_dist.kernels.gemm.hopper.trace_events import PEERS, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, finishes_tile, tile_of, units_of_program
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["gemm_all_scatter_kernel", "make_plan", "run"]
@@ -92,18 +92,17 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: i
     return Plan(comm, "GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers, programs))
 
 
-def run(
-    plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, epilogue: Epilogue
-) -> Launch | None:
-    """c = a · b, times ``scale`` and after ``epilogue``, on every PE, on the current stream.
+def run(plan: Plan, gemm: Operands) -> Launch | None:
+    """c = a · b, times the scale and after the epilogue, on every PE, on the current stream.
 
     Args:
-        c: this PE's columns of a symmetric matrix.
+        gemm: whose ``c`` are this PE's columns of a symmetric matrix.
     """
     comm, config = plan.communicator, plan.config
-    a_map, b_map, b_by_columns = operand_maps(a, b, config)
+    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
         gemm_all_scatter_kernel, plan.grid, (a_map, b_map),
-        tile_map(c, config), *peer_maps(comm, c, piece_of(config)), plan.work, plan.split, scale, epilogue, plan.state,
-        plan.peers, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
+        tile_map(gemm.c, config), *peer_maps(comm, gemm.c, piece_of(config)), plan.work, plan.split, gemm.factor,
+        gemm.epilogue, plan.state, plan.peers, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes,
+        **plan.options,
     )  # fmt: skip

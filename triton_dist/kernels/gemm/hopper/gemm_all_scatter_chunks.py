@@ -19,7 +19,6 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.config import Config
-from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
@@ -31,6 +30,7 @@ from triton_dist.kernels.gemm.hopper.store import release_block
 from triton_dist.kernels.gemm.hopper.trace_events import SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 
 __all__ = ["Chunks", "gemm_all_scatter_chunks_kernel", "make_plan", "run"]
@@ -114,20 +114,12 @@ def make_plan(
     return plan, Chunks(sizes, plan.zeros(len(chunks)))
 
 
-def run(
-    plan: Plan,
-    chunks: Chunks,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: torch.Tensor | None,
-    epilogue: Epilogue,
-) -> None:
-    """c = a · b, times ``scale`` and after ``epilogue``, this PE's columns of C, on the current stream; and the flags
+def run(plan: Plan, chunks: Chunks, gemm: Operands) -> None:
+    """c = a · b, times the scale and after the epilogue, this PE's columns of C, on the current stream; and the flags
     of its chunks."""
     config = plan.config
-    a_map, b_map, b_by_columns = operand_maps(a, b, config)
+    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     gemm_all_scatter_chunks_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, epilogue, plan.state, plan.peers, chunks,
-        plan.trace(), config, b_by_columns, plan.communicator.n_pes, **plan.options,
+        a_map, b_map, tile_map(gemm.c, config), plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state,
+        plan.peers, chunks, plan.trace(), config, b_by_columns, plan.communicator.n_pes, **plan.options,
     )  # fmt: skip

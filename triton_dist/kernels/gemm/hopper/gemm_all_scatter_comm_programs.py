@@ -20,7 +20,6 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import LARGE
-from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import (
     await_full,
     await_tile_block,
@@ -38,6 +37,7 @@ from triton_dist.kernels.gemm.hopper.store import release_block
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, PEERS, SEND, TILE, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 from triton_dist.kernels.prepared import Launch, launch
 
@@ -213,25 +213,17 @@ def make_plan(
     return Plan(comm, "GEMM + all-scatter, communication programs", schedule, config, state_words=len(tiles))
 
 
-def run(
-    plan: Plan,
-    comm_programs: int,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    scale: torch.Tensor | None,
-    epilogue: Epilogue,
-) -> Launch | None:
-    """c = a · b, times ``scale`` and after ``epilogue``, on every PE, on the current stream.
+def run(plan: Plan, comm_programs: int, gemm: Operands) -> Launch | None:
+    """c = a · b, times the scale and after the epilogue, on every PE, on the current stream.
 
     Args:
-        c: this PE's columns of a symmetric matrix.
+        gemm: whose ``c`` are this PE's columns of a symmetric matrix.
     """
     comm, config = plan.communicator, plan.config
-    a_map, b_map, b_by_columns = operand_maps(a, b, config)
+    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
         gemm_all_scatter_comm_programs_kernel, plan.grid, (a_map, b_map),
-        tile_map(c, config), *peer_maps(comm, c, (config.group_m, config.c_columns)),
-        plan.work, plan.split, scale, epilogue, plan.state, plan.peers, plan.trace(),
+        tile_map(gemm.c, config), *peer_maps(comm, gemm.c, (config.group_m, config.c_columns)),
+        plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers, plan.trace(),
         config, b_by_columns, comm.n_pes, comm_programs, **plan.options,
     )  # fmt: skip

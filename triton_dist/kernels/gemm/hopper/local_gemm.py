@@ -15,7 +15,6 @@ from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
@@ -24,6 +23,7 @@ from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.warps import specialize
+from triton_dist.kernels.gemm.operands import Operands
 
 __all__ = ["local_gemm_kernel", "make_plan", "run"]
 
@@ -56,13 +56,11 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: i
     return Plan(comm, "GEMM", *grouped_schedule(a, c, portable.programs(sm_margin), fold=fold), n_flags=0)
 
 
-def run(
-    plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, epilogue: Epilogue
-) -> None:
-    """c = a · b, times ``scale`` and after ``epilogue``, on the current stream."""
+def run(plan: Plan, gemm: Operands) -> None:
+    """c = a · b, times the scale and after the epilogue, on the current stream."""
     config = plan.config
-    a_map, b_map, b_by_columns = operand_maps(a, b, config)
+    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     local_gemm_kernel[plan.grid](
-        a_map, b_map, tile_map(c, config), plan.work, plan.split, scale, epilogue, plan.state, plan.trace(),
-        config, b_by_columns, **plan.options,
+        a_map, b_map, tile_map(gemm.c, config), plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state,
+        plan.trace(), config, b_by_columns, **plan.options,
     )  # fmt: skip

@@ -1,0 +1,56 @@
+"""What an algorithm is given: one PE's GEMM, with the scale and the epilogue of its sums."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import torch
+
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
+from triton_dist.kernels.gemm.fp8 import BlockScales, Scale
+from triton_dist.kernels.gemm.plan_cache import shape_of
+
+__all__ = ["Operands"]
+
+
+class Operands(NamedTuple):
+    """``c`` = ``a`` · ``b``, times ``scale`` and after ``epilogue``, by all SMs but ``sm_margin``.
+
+    Attributes:
+        comm: whose members compute such a GEMM each.
+        a: [M, K], with contiguous rows.
+        b: [K, N], with contiguous rows or columns.
+        c: the matrix that this PE computes; of a sum over PEs what it gets of that.
+    """
+
+    comm: Communicator
+    a: torch.Tensor
+    b: torch.Tensor
+    c: torch.Tensor
+    scale: Scale = None
+    epilogue: Epilogue = EMPTY
+    sm_margin: int = 0
+
+    @property
+    def factor(self) -> torch.Tensor | None:
+        """The scale where it is one of whole operands, as the Hopper kernels take it."""
+        assert not isinstance(self.scale, BlockScales)
+        return self.scale
+
+    @property
+    def fold(self) -> int:
+        """How many columns of ``b`` make one of ``c``."""
+        return self.epilogue.fold
+
+    @property
+    def on_hopper(self) -> bool:
+        """Whether the Hopper kernels take it."""
+        from triton_dist.kernels.gemm.hopper.launch import fits
+
+        return not isinstance(self.scale, BlockScales) and fits(self.comm, self.a, self.b, self.c)
+
+    def key(self, *plan: Hashable) -> tuple[Hashable, ...]:
+        """The key of a ``plan`` of this name in the plan cache."""
+        return (*plan, self.fold, self.sm_margin, *shape_of(self.a, self.b))
