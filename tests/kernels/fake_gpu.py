@@ -124,6 +124,7 @@ def use_a_driver_s_streams() -> None:
         cuStreamCreate=lambda flags: (0, 70),
         cuStreamDestroy=lambda stream: (0,),
         cuThreadExchangeStreamCaptureMode=lambda mode: (0, mode),
+        cuStreamGetCaptureInfo=lambda stream: (0, 0, 0),
         cuStreamWaitValue32=wait,
         cuStreamWriteValue32=write,
         cuMemcpy2DAsync=copy,

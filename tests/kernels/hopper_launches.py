@@ -18,7 +18,7 @@ from triton.experimental.gluon._runtime import GluonJITFunction
 
 from triton_dist.compiler import hooks
 from triton_dist.kernels.gemm import copy_engine, portable
-from triton_dist.kernels.gemm.config import LARGE, choose
+from triton_dist.kernels.gemm.config import LARGE, choose, ring_rows
 from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
@@ -63,6 +63,7 @@ def replace_the_gpu() -> None:
     all_gather_gemm.side_stream = lambda comm: nullcontext(None)
     for name in ("wait_value", "write_value"):
         setattr(all_gather_gemm.streams, name, lambda *arguments: None)
+    torch.cuda.current_stream = lambda device=None: None  # type: ignore[assignment, return-value]
     all_gather_gemm.streams.Copy = lambda to, source: lambda stream, source: None
 
 
@@ -112,10 +113,27 @@ def launch_folded(pe: int, epilogue: Epilogue) -> None:
         gemm_all_scatter_comm_programs.run(programs, 16, gemm)
         chunked = copy_engine._make_plan(comm, a, c, 132, 2)
         gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, gemm)
-    config = choose(a, c, 132, each=2048, fold=2)
     a, c = torch.zeros(8192, 512, dtype=torch.bfloat16), torch.zeros(8192, 640, dtype=torch.bfloat16)
-    plan = all_gather_gemm.make_plan(comm, a[:2048], c, config)
+    plan = all_gather_gemm.make_plan(comm, a[:2048], c, choose(a, c, 132, fold=2))
     all_gather_gemm.run(plan, Operands(comm, a[:2048], b, c, None, epilogue), a)
+
+
+def launch_ragged(pe: int, epilogue: Epilogue) -> None:
+    """Rows that fill no tiles, and which PEs do not share equally where they need not; N and K are multiples of 16."""
+    comm = communicator(pe)
+    for rows in (1, 7, 33, 100, 130, 1000):  # of each PE
+        m = 4 * rows
+        a, b, c = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((m, 528), (528, 1296), (m, 1296)))
+        gathered = Operands(comm, a[:rows], b, c, None, epilogue._replace(residual=None))
+        plan = all_gather_gemm.make_plan(comm, a[:rows], c, choose(a, c, 132))
+        all_gather_gemm.run(plan, gathered, a)
+        staging = torch.zeros(ring_rows(m, 4), 1296, dtype=torch.bfloat16)
+        scattered = Operands(comm, a, b, c[:rows], None, epilogue)
+        gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, staging), scattered, staging)
+        for odd in (m, m - 1):
+            staging = torch.zeros(ring_rows(odd, 1), 1296, dtype=torch.bfloat16)
+            summed = Operands(comm, a[:odd], b, c[:odd], None, epilogue)
+            gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a[:odd], staging), summed, staging)
 
 
 if __name__ == "__main__":
@@ -124,5 +142,7 @@ if __name__ == "__main__":
     for pe in range(3):
         launch_all(pe, EMPTY)
     launch_all(1, Epilogue(bias=bias, columns=1280))
-    launch_all(1, Epilogue(tl.constexpr("silu"), bias.float(), residual, 8192, 1280))
+    launch_all(1, Epilogue(tl.constexpr("silu"), bias.float(), residual, 1280))
     launch_folded(1, Epilogue(tl.constexpr("swiglu"), bias, columns=1280))
+    launch_ragged(2, EMPTY)
+    launch_ragged(1, Epilogue(tl.constexpr("silu"), torch.zeros(1296), torch.zeros(4000, 1296), 1296))

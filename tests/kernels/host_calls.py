@@ -119,6 +119,11 @@ CALLS: dict[str, Callable[[], object]] = {
     "gemm_reduce_scatter, ring": lambda: kernels.gemm_reduce_scatter(A, B, OWN, algorithm="ring"),
     "gemm_reduce_scatter, ring, new": lambda: kernels.gemm_reduce_scatter(A, B, algorithm="ring"),
     "all_gather_gemm, copies": lambda: kernels.all_gather_gemm(A, B, OF_ALL, algorithm="copy_engine"),
+    "gemm_all_reduce, ring, ragged": lambda: kernels.gemm_all_reduce(A[:333], B, C[:333], algorithm="ring"),
+    "gemm_reduce_scatter, ring, ragged": lambda: kernels.gemm_reduce_scatter(A[:334], B, OWN[:167], algorithm="ring"),
+    "all_gather_gemm, copies, ragged": lambda: kernels.all_gather_gemm(
+        A[:200], B, OF_ALL[:400], algorithm="copy_engine"
+    ),
     "all_gather_gemm, copies, new": lambda: kernels.all_gather_gemm(A, BT, algorithm="copy_engine"),
     "gemm_all_scatter, warps": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="warp_specialized"),
     "gemm_all_reduce, fused, silu": lambda: kernels.gemm_all_reduce(

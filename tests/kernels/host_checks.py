@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from limits import HANG_SECONDS
 
 
-def results_of(program: str, folders: pytest.TempPathFactory) -> dict[str, str]:
-    """By check of ``program``, a file beside this one: ``ok`` or its traceback."""
+def results_of(program: str, folders: pytest.TempPathFactory) -> dict[str, Any]:
+    """What ``program``, a file beside this one, prints: by check ``ok`` or its traceback."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "NVSHMEM_"))}
     environment["TRITON_CACHE_DIR"] = str(folders.mktemp("cache"))
     environment["TRITON_DIST_TUNING_DIR"] = str(folders.mktemp("tuning"))
@@ -25,5 +26,5 @@ def results_of(program: str, folders: pytest.TempPathFactory) -> dict[str, str]:
         env=environment,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -38,7 +38,7 @@ def main(rows: int, file: Path, *, traced: bool, finished: bool) -> None:
     types |= {"b": f"tensordesc<bf16[{cut.block_k}, {cut.block_n}]>"}
     place = _small_m_gemm.arg_names.index
     aligned = {(place(name),): [["tt.divisibility", 16]] for name in ("c", "slots", "N", "c_step")}
-    parts = {"bias": "*bf16", "residual": "*bf16", "rows": "i32", "columns": "i32"} if finished else {}
+    parts = {"bias": "*bf16", "residual": "*bf16", "columns": "i32"} if finished else {}
     types["epilogue"] = Epilogue(**(dict.fromkeys(Epilogue._fields, "constexpr") | parts))
     known: dict[Any, Any] = {(place(name),): value for name, value in constants.items()}
     known |= {(place("epilogue"), i): None for i, name in enumerate(Epilogue._fields) if name not in parts}

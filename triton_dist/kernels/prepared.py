@@ -42,6 +42,8 @@ class Launch(NamedTuple):
     named: Mapping[str, Any]
     beside: Callable[..., object] | None = None
     """What was put on a side stream behind the launch: it is called with that stream and the call's tensors."""
+    in_front: Callable[..., object] | None = None
+    """What was put on the current stream in front of the launch: it is called with the call's tensors."""
 
 
 def launch(kernel: Any, grid: Sequence[int], tensors: Sequence[Any], *others: Any, **named: Any) -> Launch | None:
@@ -67,6 +69,7 @@ class _Plan(NamedTuple):
     workspace: int
     """How much workspace had been made: a later one may have replaced what the plan uses, on all members alike."""
     beside: Callable[..., object] | None
+    in_front: Callable[..., object] | None
     details: Any = None
     """What the host entry keeps for itself, for :meth:`Prepared.details`."""
 
@@ -139,6 +142,8 @@ class Prepared:
             return False
         self._world.check_live()
         self._communicator.compare(*plan.compared)
+        if plan.in_front is not None:
+            plan.in_front(*tensors)
         first = plan.launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
         if plan.beside is None:
             plan.launch(self._communicator.stream_handle(), *first)
@@ -174,4 +179,6 @@ class Prepared:
         if again is not None:
             if len(self._plans) == _PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[signature] = _Plan(again, takes, compared, self._workspace.made, made.beside, details)
+            self._plans[signature] = _Plan(
+                again, takes, compared, self._workspace.made, made.beside, made.in_front, details
+            )

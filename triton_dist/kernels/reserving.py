@@ -14,6 +14,7 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.functional import layout
 from triton_dist.kernels.gemm.arguments import DTYPES
+from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.small_m import reserve_slots
@@ -54,8 +55,9 @@ def _partial_sums(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype
     if dtype == result:
         reserve_slots(comm, rows, hidden, dtype.itemsize, to_all=to_all)
     if _on_hopper():
-        symmetric_matrix(comm, "ring", rows, hidden, result)
-        _flags(comm, rows, hidden)
+        shards = 1 if to_all else comm.n_pes
+        symmetric_matrix(comm, "ring", ring_rows(rows, shards), hidden, result)
+        _flags(comm, rows, hidden, shards)
 
 
 def _norm(
@@ -80,15 +82,18 @@ def _on_hopper() -> bool:
     return triton_dist.kind() == "gpu" and gpu().capability == (9, 0)
 
 
-def _flags(comm: Communicator, rows: int, columns: int) -> None:
-    """Flags of a plan for each number of rows of tiles, with ``columns`` if tiles have some, for two shapes of B."""
+def _flags(comm: Communicator, rows: int, columns: int, shards: int = 1) -> None:
+    """Flags of a plan for each number of rows of tiles, with ``columns`` if tiles have some, for two shapes of B.
+
+    A plan is for a number of rows of tiles of each of the ``shards``.
+    """
     if _on_hopper():
         from triton_dist.kernels.gemm.hopper.layout import TILES
         from triton_dist.kernels.gemm.hopper.memory import GemmMemory
 
-        plans, across = triton.cdiv(rows, 128), triton.cdiv(columns, 128)
+        plans, across = triton.cdiv(triton.cdiv(rows, shards), 128), triton.cdiv(columns, 64)
         each = 256 + TILES.value  # with the tokens of copies
-        comm.own(GemmMemory).reserve(2 * (plans * each + across * plans * (plans + 1) // 2))
+        comm.own(GemmMemory).reserve(2 * (plans * each + across * shards * plans * (plans + 1) // 2))
 
 
 _RESERVE: dict[str, Callable[[Communicator, int, int, torch.dtype], None]] = {

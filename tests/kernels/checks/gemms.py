@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import triton_dist
 from triton_dist import kernels
+from triton_dist.kernels import functional
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
@@ -83,6 +84,27 @@ def check_gemm_reduce_scatter_and_all_reduce(world: Any) -> None:
         triton_dist.free(out)
 
     example()
+
+
+def check_no_rows(world: Any) -> None:
+    """A server may have no token in a step: results have no rows, and the next call is as all others."""
+    n, n_pes = 5, world.n_pes
+    a, b = torch.ones(2 * n_pes, 6), torch.ones(6, n)
+    bias, residual = torch.ones(n), torch.ones(2 * n_pes, n)
+    for rows in (0, 2, 0):
+        x, own = a[: rows * n_pes], a[:rows]
+        assert kernels.all_gather_gemm(own, b, bias=bias).shape == (rows * n_pes, n)
+        assert kernels.gemm_reduce_scatter(x, b, residual=residual[:rows]).shape == (rows, n)
+        assert kernels.gemm_all_reduce(x, b, residual=residual[: rows * n_pes]).shape == (rows * n_pes, n)
+        assert kernels.gemm_all_scatter(x, b).shape == (rows * n_pes, n * n_pes)
+        assert kernels.gemm_all_scatter(x, b, algorithm="bulk_synchronous").shape == (rows * n_pes, n * n_pes)
+    with raises(ValueError, "algorithm must be"):
+        kernels.all_gather_gemm(a[:0], b, algorithm="fast")
+    out = torch.full((0, n), 7.0)
+    assert kernels.gemm_reduce_scatter(a[:0], b, out) is out
+    for function in (functional.all_gather_gemm, functional.gemm_reduce_scatter, functional.gemm_all_reduce):
+        assert function(a[:0], b).shape == (0, n)
+    assert functional.gemm_all_scatter(a[:0].view(0, 1, 6), b).shape == (0, 1, n * n_pes)
 
 
 def check_fp8_operands(world: Any) -> None:
@@ -278,13 +300,18 @@ def check_mistakes(world: Any) -> None:
         kernels.all_gather_gemm(a.t(), torch.ones(a.shape[0], 3))
     with raises(ValueError, "out must be contiguous, of shape"):
         kernels.all_gather_gemm(a, b, torch.ones(2, 2))
-    with raises(ValueError, "no elements"):
-        kernels.all_gather_gemm(a[:0], b)
+    with raises(ValueError, "a has no elements"):
+        kernels.all_gather_gemm(a[:, :0], b[:0])
+    with raises(ValueError, "b has no elements"):
+        kernels.all_gather_gemm(a, b[:, :0])
     out = torch.ones(a.shape[0], 5 * world.n_pes)
     with raises(ValueError, "out must be symmetric"):
         kernels.gemm_all_scatter(a, b, out)
     if world.n_pes > 1:
-        with raises(ValueError, "cannot share equally"):
+        rows = a.shape[0]
+        with raises(
+            ValueError, f"a has {rows - 1} rows, which {world.n_pes} PEs cannot share equally", f"to {rows} rows"
+        ):
             kernels.gemm_reduce_scatter(a[:-1], b)
 
 

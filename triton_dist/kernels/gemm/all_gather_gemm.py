@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
 from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import Config, choose
+from triton_dist.kernels.gemm.config import choose
 from triton_dist.kernels.gemm.fp8 import BlockScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
+from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, symmetric_matrix
 from triton_dist.kernels.prepared import Launch
+
+if TYPE_CHECKING:
+    from triton_dist.kernels.gemm.hopper.launch import Plan
 
 __all__ = ["ALGORITHMS", "all_gather_gemm", "copy_gathered"]
 
@@ -31,8 +35,7 @@ def all_gather_gemm(call: Call) -> Computation:
 
     - ``bulk_synchronous``: A is gathered, then multiplied.
     - ``copy_engine``: the copy engine sends this PE's rows to one PE after the other while the GEMM begins with them;
-      it continues with the next PE's, which have arrived by then. For Hopper GPUs, and a multiple of 128 rows on each
-      PE.
+      it continues with the next PE's, which have arrived by then. For Hopper GPUs.
     """
     c = call.result((call.a.shape[0] * call.comm.n_pes, call.columns), symmetric=False)
     gemm = call.operands(c, reduces=False)
@@ -41,7 +44,7 @@ def all_gather_gemm(call: Call) -> Computation:
         c,
         {
             "bulk_synchronous": partial(_bulk_synchronous, gemm),
-            "copy_engine": partial(_copy_engine, gemm) if _copy_engine_fits(gemm) else _NEEDS,
+            "copy_engine": partial(_copy_engine, gemm) if gemm.on_hopper else _NEEDS,
         },
     )
 
@@ -54,21 +57,9 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> Non
 
 
 _NEEDS = (
-    "needs a Hopper GPU, up to 8 PEs, rows that begin at multiples of 16 bytes, whole tiles on each PE and no scales of"
-    " blocks"
+    "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns and no scales of blocks,"
+    " a result of 16-bit floats, and rows that begin at multiples of 16 bytes"
 )
-
-
-def _copy_engine_fits(gemm: Operands) -> bool:
-    # Rows that are no multiple of 64 fill no tiles, whatever their size.
-    return gemm.a.shape[0] % 64 == 0 and gemm.on_hopper and gemm.a.shape[0] % _config(gemm).block_m == 0
-
-
-def _config(gemm: Operands) -> Config:
-    """Tiles that lie within one PE's rows where possible. Cached, since choosing takes the host a while."""
-    rows, programs = gemm.a.shape[0], portable.programs(gemm.sm_margin)
-    make = partial(choose, gemm.a, gemm.c, programs, each=rows, fold=gemm.fold)
-    return cached(gemm.comm, gemm.key("tiles of chunks", programs, rows), make, on_host=True)
 
 
 def _bulk_synchronous(gemm: Operands) -> None:
@@ -86,10 +77,16 @@ def _bulk_synchronous(gemm: Operands) -> None:
 def _copy_engine(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
-    comm, a, c, config = gemm.comm, gemm.a, gemm.c, _config(gemm)
-    key = gemm.key("chunks of a", a.shape[0])
-    plan = cached(comm, key, lambda: hopper.make_plan(comm, a, c, config, gemm.sm_margin))
+    comm, a = gemm.comm, gemm.a
+    plan = cached(comm, gemm.key("chunks of a", rows=gemm.c.shape[0]), lambda: _plan(gemm))
     return hopper.run(plan, gemm, _gathered(comm, a))
+
+
+def _plan(gemm: Operands) -> Plan:
+    from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
+
+    c, programs = in_bucket(gemm.c), portable.programs(gemm.sm_margin)
+    return hopper.make_plan(gemm.comm, gemm.a, c, choose(gemm.a, c, programs, fold=gemm.fold), gemm.sm_margin)
 
 
 def _gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:

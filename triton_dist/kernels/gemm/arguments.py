@@ -28,7 +28,7 @@ def check_operands(function: str, names: tuple[str, str], a: torch.Tensor, b: to
             raise ValueError(f"{function}: {name} must be a matrix, got shape {tuple(matrix.shape)}")
         if matrix.dtype not in DTYPES:
             raise ValueError(f"{function}: operands are of {', '.join(map(str, DTYPES))}, got {name} of {matrix.dtype}")
-        if matrix.numel() == 0:
+        if matrix.numel() == 0 and (matrix is b or matrix.shape[1] == 0):  # ``a`` may have no rows
             raise ValueError(f"{function}: {name} has no elements: its shape is {tuple(matrix.shape)}")
     if a.dtype in FP8 and device.type == "cuda":
         check_capability(function, a.dtype, gpu().name, gpu().capability)
@@ -88,7 +88,6 @@ def check_epilogue(
         None if activation is None else tl.constexpr(activation),
         bias,
         residual,
-        None if residual is None else c.shape[0],
         None if bias is None and residual is None else b.shape[1],
     )
 
@@ -97,7 +96,10 @@ def check_rows(comm: Communicator, function: str, name: str, rows: int) -> int:
     """The rows of each member, of so many that all have together."""
     n_pes = comm.n_pes
     if rows % n_pes:
-        raise ValueError(f"{function}: {name} has {rows} rows, which {n_pes} PEs cannot share equally")
+        raise ValueError(
+            f"{function}: {name} has {rows} rows, which {n_pes} PEs cannot share equally, and out has one shape on all"
+            f" PEs: pad {name} to {-(-rows // n_pes) * n_pes} rows, or use gemm_all_reduce, which takes any number"
+        )
     return rows // n_pes
 
 

@@ -9,7 +9,7 @@ import triton
 
 from triton_dist.kernels.gemm.schedule import rounds
 
-__all__ = ["K_BYTES", "LARGE", "WIDE", "WIRE", "Config", "block_k", "choose", "flops"]
+__all__ = ["K_BYTES", "LARGE", "WIDE", "WIRE", "Config", "block_k", "choose", "flops", "ring_rows"]
 
 K_BYTES = 128
 """Of a row of A in a block along K: as many as the lines of shared memory that TMA and the tensor cores share."""
@@ -60,6 +60,14 @@ ADDING = 9e-6
 takes longer whose tiles are split: from measurements. They decide only which way is taken, or tried, for a shape."""
 
 
+def ring_rows(rows: int, shards: int) -> int:
+    """Rows that a ring computes for so many of C, of which each of as many ``shards`` is padded to whole tiles.
+
+    Its tiles are those that two groups compute.
+    """
+    return int(triton.cdiv(triton.cdiv(rows, shards), LARGE.block_m) * LARGE.block_m * shards)
+
+
 def block_k(dtype: torch.dtype) -> int:
     """Elements along K in a block."""
     return K_BYTES // dtype.itemsize
@@ -70,7 +78,7 @@ def flops(dtype: torch.dtype) -> float:
     return FLOPS * 2 / dtype.itemsize
 
 
-def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, peers: int = 0, fold: int = 1) -> Config:
+def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0, fold: int = 1) -> Config:
     """The configuration for a GEMM with ``a`` in ``c`` with so many programs at a time.
 
     Where all tiles fit into one round, the GEMM waits for B to come from memory, and what counts is that all
@@ -78,7 +86,6 @@ def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, pe
     fewer programs idle, and less to be sent, in the end.
 
     Args:
-        each: if it is not 0, tiles do not reach over a multiple of so many rows, if that can be had.
         peers: to how many PEs C is sent, tile by tile.
         fold: how many columns of B make one of C.
     """
@@ -90,7 +97,7 @@ def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, each: int = 0, pe
         return replace(NARROW if tall else FLAT_NARROW, fold=fold)
     if not tall:
         return replace(FLAT, fold=fold)
-    possible = [replace(config, fold=fold) for config in (LARGE, WIDE) if each % config.block_m == 0 or config is LARGE]
+    possible = [replace(config, fold=fold) for config in (LARGE, WIDE)]
     return min(possible, key=lambda config: _seconds(a, c, programs, config, peers))
 
 

@@ -27,15 +27,14 @@ class Epilogue(NamedTuple):
         activation: a constant, the name of one. ``swiglu`` makes one column of two, SiLU of the first times the second:
             they lie side by side, and so in the registers of one thread.
         bias: [N], added to every row.
-        residual: [rows, N], contiguous, added; a PE that computes all rows of C has ``rows`` of them.
-        rows: of the residual.
+        residual: [rows, N], contiguous, added; a PE that computes all rows of C has all of them. (How many there are is
+            an argument of kernels: Triton specialises on numbers in a tuple, and would compile anew for other rows.)
         columns: N, where there is a bias or a residual.
     """
 
     activation: Any = None
     bias: Any = None
     residual: Any = None
-    rows: Any = None
     columns: Any = None
 
     @property
@@ -76,11 +75,11 @@ def fold_of(activation):
 
 
 @triton.jit
-def finish(sums, epilogue, rows, columns):
+def finish(sums, epilogue, rows, of_residual, columns):
     """The float32 ``sums`` of a tile after the epilogue.
 
-    ``rows`` are those of the residual, and ``columns`` those of A · B. They may lie behind the end. (Gluon's kernels
-    are compiled from this source, too, so it calls no function of ours.)
+    ``rows`` are those of the residual, which has ``of_residual``, and ``columns`` those of A · B. They may lie behind
+    the end. (Gluon's kernels are compiled from this source, too, so it calls no function of ours.)
     """
     if epilogue.bias is not None:
         bias = tl.load(epilogue.bias + columns, mask=columns < epilogue.columns, other=0.0)
@@ -96,6 +95,6 @@ def finish(sums, epilogue, rows, columns):
         sums = gate / (1.0 + tl.exp(-gate)) * up
     if epilogue.residual is not None:
         places = rows.to(tl.int64)[:, None] * epilogue.columns + columns[None, :]
-        there = (rows < epilogue.rows)[:, None] & (columns < epilogue.columns)[None, :]
+        there = (rows < of_residual)[:, None] & (columns < epilogue.columns)[None, :]
         sums += tl.load(epilogue.residual + places, mask=there, other=0.0).to(tl.float32)
     return sums

@@ -7,8 +7,15 @@ from functools import partial
 from triton_dist.kernels.collectives.all_reduce import all_reduce
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
-from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
+from triton_dist.kernels.gemm.partial_sums import (
+    ALGORITHMS,
+    auto_passes_over,
+    local_product,
+    needs_of_fused,
+    needs_of_ring,
+    ring_staging,
+)
+from triton_dist.kernels.gemm.plan_cache import cached
 from triton_dist.kernels.gemm.reduce_products import reduce_products
 from triton_dist.kernels.gemm.small_m import small_m_gemm
 from triton_dist.kernels.prepared import Launch
@@ -24,7 +31,8 @@ def gemm_all_reduce(call: Call) -> Computation:
     symmetric.
 
     - ``bulk_synchronous``: the GEMM, then the all-reduce.
-    - ``ring``: as of :func:`gemm_reduce_scatter`; a PE's own tiles then go to all PEs.
+    - ``ring``: as of :func:`gemm_reduce_scatter`; a PE's own tiles then go to all PEs. M need
+      not be a multiple of the number of PEs.
     - ``fused``, for small M (up to 128 rows, no fp8): as of :func:`gemm_reduce_scatter`; the sums then go to all PEs.
     """
     c = call.result((call.a.shape[0], call.b.shape[1]), symmetric=True)
@@ -37,6 +45,7 @@ def gemm_all_reduce(call: Call) -> Computation:
             "fused": needs_of_fused(gemm) or partial(small_m_gemm, gemm, to_all=True),
             "ring": needs_of_ring(gemm) or partial(_ring, gemm),
         },
+        auto_passes_over(gemm),
     )
 
 
@@ -51,7 +60,7 @@ def _bulk_synchronous(gemm: Operands) -> None:
 def _ring(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_reduce as hopper
 
-    comm, a = gemm.comm, gemm.a
-    staging = symmetric_matrix(comm, "ring", a.shape[0], gemm.b.shape[1], gemm.c.dtype)
-    plan = cached(comm, gemm.key("ring, all-reduce"), lambda: hopper.make_plan(comm, a, staging, gemm.sm_margin))
+    staging = ring_staging(gemm, shards=1)
+    key = gemm.key("ring, all-reduce", rows=staging.shape[0])
+    plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin))
     return hopper.run(plan, gemm, staging)

@@ -8,8 +8,15 @@ from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
 from triton_dist.kernels.gemm.arguments import check_rows
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, local_product, needs_of_fused, needs_of_ring
-from triton_dist.kernels.gemm.plan_cache import cached, symmetric_matrix
+from triton_dist.kernels.gemm.partial_sums import (
+    ALGORITHMS,
+    auto_passes_over,
+    local_product,
+    needs_of_fused,
+    needs_of_ring,
+    ring_staging,
+)
+from triton_dist.kernels.gemm.plan_cache import cached
 from triton_dist.kernels.gemm.reduce_products import reduce_products
 from triton_dist.kernels.gemm.small_m import small_m_gemm
 from triton_dist.kernels.prepared import Launch
@@ -26,7 +33,7 @@ def gemm_reduce_scatter(call: Call) -> Computation:
 
     - ``bulk_synchronous``: the GEMM, then the reduce-scatter.
     - ``ring``: tiles circulate around the PEs while the next ones are computed; each PE adds its partial sum. For
-      Hopper GPUs, and a multiple of 128 rows for each PE.
+      Hopper GPUs. It computes each PE's rows in tiles of 128, the last of which need not be full.
     - ``fused``, for small M (up to 128 rows in all, no fp8): one kernel that streams B and sends each tile's rows to
       their PEs from registers.
     """
@@ -41,6 +48,7 @@ def gemm_reduce_scatter(call: Call) -> Computation:
             "fused": needs_of_fused(gemm) or partial(small_m_gemm, gemm, to_all=False),
             "ring": needs_of_ring(gemm) or partial(_ring, gemm),
         },
+        auto_passes_over(gemm),
     )
 
 
@@ -55,7 +63,7 @@ def _bulk_synchronous(gemm: Operands) -> None:
 def _ring(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter as hopper
 
-    comm, a = gemm.comm, gemm.a
-    staging = symmetric_matrix(comm, "ring", a.shape[0], gemm.b.shape[1], gemm.c.dtype)
-    plan = cached(comm, gemm.key("ring, reduce-scatter"), lambda: hopper.make_plan(comm, a, staging, gemm.sm_margin))
+    staging = ring_staging(gemm, shards=gemm.comm.n_pes)
+    key = gemm.key("ring, reduce-scatter", rows=staging.shape[0])
+    plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin))
     return hopper.run(plan, gemm, staging)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from triton_dist.kernels.collectives import model as collective
-from triton_dist.kernels.gemm.config import WIRE, flops
+from triton_dist.kernels.gemm.config import WIRE, flops, ring_rows
 
 __all__ = ["Gemm", "estimates"]
 
@@ -82,13 +82,20 @@ def _all_scatter(gemm: Gemm) -> dict[str, float]:
     }
 
 
+def _ring(gemm: Gemm, shards: int, share: float) -> float:
+    """Of a ring that sends this share of all tiles; also rows that pad ``shards`` are computed and sent."""
+    padded = gemm._replace(m=ring_rows(gemm.m, shards))
+    sent = padded.nbytes * share / WIRE
+    return max(padded.ours, sent) + sent / max(4, padded.m * padded.n / (132 * 128 * 128))
+
+
 def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     sent = gemm.nbytes // gemm.n_pes * (gemm.n_pes - 1)
     reduced = min(collective.low_latency(sent), collective.staged(sent, barriers=1))
     return {
         "bulk_synchronous": gemm.seconds + _LAUNCH + reduced,
         "fused": gemm.seconds + 2 * _US + sent / WIRE,
-        "ring": _BARRIER + max(gemm.ours, sent / WIRE) + sent / WIRE / max(4, gemm.m * gemm.n / (132 * 128 * 128)),
+        "ring": _BARRIER + _ring(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes),
     }
 
 
@@ -102,7 +109,7 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
     return {
         "bulk_synchronous": gemm.seconds + _LAUNCH + reduced,
         "fused": gemm.seconds + 4 * _US + sent / WIRE,
-        "ring": 2 * _BARRIER + max(gemm.ours, sent / WIRE) + sent / WIRE / max(4, gemm.m * gemm.n / (132 * 128 * 128)),
+        "ring": 2 * _BARRIER + _ring(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes),
     }
 
 

@@ -53,7 +53,8 @@ class FusedGemm(Protocol):
     ) -> torch.Tensor:
         """
         Args:
-            a: bfloat16, float16, float32, float8_e4m3fn or float8_e5m2, with contiguous rows.
+            a: bfloat16, float16, float32, float8_e4m3fn or float8_e5m2, with contiguous rows; any number of them, also
+                none, the same on all PEs.
             b: with contiguous rows or columns, of the same shape on every PE. Of ``a``'s dtype; if that is an fp8 one,
                 of either.
             out: contiguous; by default a new tensor. If it must be symmetric, a new one is *collective* and not for
@@ -143,11 +144,13 @@ class Computation:
         out: its result.
         c: what this PE computes of C; ``out``, or a part of it.
         algorithms: by name, each a function that computes ``out``, or a text that says what it needs.
+        passed_over: those that ``auto`` does not consider.
     """
 
     out: torch.Tensor
     c: torch.Tensor
     algorithms: Mapping[str, Callable[[], object] | str]
+    passed_over: Sequence[str] = ()
 
 
 class _Like(NamedTuple):
@@ -211,6 +214,8 @@ def fused_gemm(
                 comm.compare(*compared)
                 call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, sm_margin, activation, bias, residual)
                 computation = operation(call)
+                if a.shape[0] == 0:
+                    return computation.out
                 made = _chosen(call, algorithm, computation)()
                 launched = made if isinstance(made, Launch) else None
                 details = _Like(computation.out.shape, computation.out.dtype, computation.out.device) if new else None
@@ -234,7 +239,8 @@ def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[]
     name, a, b = call.function, call.a, call.b
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
-        algorithm = choose_gemm(call.comm, name, a, b, computation.c, available)
+        considered = [key for key in available if key not in computation.passed_over]
+        algorithm = choose_gemm(call.comm, name, a, b, computation.c, considered)
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):
         raise ValueError(

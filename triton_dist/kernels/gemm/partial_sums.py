@@ -7,28 +7,45 @@ from __future__ import annotations
 
 import torch
 
-from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m
 
-__all__ = ["ALGORITHMS", "local_product", "needs_of_fused", "needs_of_ring"]
+__all__ = [
+    "ALGORITHMS",
+    "auto_passes_over",
+    "local_product",
+    "needs_of_fused",
+    "needs_of_ring",
+    "ring_staging",
+]
 
 ALGORITHMS = ("bulk_synchronous", "fused", "ring")
 
 
 def needs_of_ring(gemm: Operands) -> str:
     """What the algorithm ``ring`` needs that is not there; empty if it is available."""
-    rows, rest = divmod(gemm.a.shape[0], gemm.comm.n_pes)
-    if rest == 0 and rows % LARGE.block_m == 0 and gemm.on_hopper:
+    if gemm.on_hopper:
         return ""
     return (
         "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns and no scales of"
-        " blocks, a result of 16-bit floats, rows that begin at multiples of 16 bytes, and a multiple of"
-        f" {LARGE.block_m} rows for each PE"
+        " blocks, a result of 16-bit floats, and rows that begin at multiples of 16 bytes"
     )
+
+
+def ring_staging(gemm: Operands, *, shards: int) -> torch.Tensor:
+    """Symmetric memory for the partial sums of a ring: the rows of C, each of as many ``shards`` padded to whole
+    tiles."""
+    rows = ring_rows(gemm.a.shape[0], shards)
+    return symmetric_matrix(gemm.comm, "ring", rows, gemm.b.shape[1], gemm.c.dtype)
+
+
+def auto_passes_over(gemm: Operands) -> tuple[str, ...]:
+    """What ``auto`` does not consider: a ring, where ``fused`` streams B once and the ring loads it for each PE."""
+    return () if needs_of_fused(gemm) else ("ring",)
 
 
 def needs_of_fused(gemm: Operands) -> str:

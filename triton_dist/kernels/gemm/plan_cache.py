@@ -42,9 +42,9 @@ def cached(communicator: Communicator, key: Hashable, make: Callable[[], _T], *,
     return plans[key]  # type: ignore[no-any-return]
 
 
-def shape_of(a: torch.Tensor, b: torch.Tensor) -> tuple[Hashable, ...]:
-    """The key of a product a · b: M of its bucket, K, N and the dtype."""
-    return (_bucket(a.shape[0]), *b.shape, a.dtype)
+def shape_of(rows: int, b: torch.Tensor) -> tuple[Hashable, ...]:
+    """The key of a GEMM of so many rows with ``b``: M of its bucket, K, N and the dtype."""
+    return (_bucket(rows), *b.shape, b.dtype)
 
 
 def in_bucket(matrix: torch.Tensor) -> torch.Tensor:

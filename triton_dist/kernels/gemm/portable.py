@@ -76,7 +76,7 @@ def _compute(
         sums *= tl.load(scale)
     rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = column * (BLOCK_N * FOLD) + tl.arange(0, BLOCK_N * FOLD)
-    return finish(sums, epilogue, rows, columns)
+    return finish(sums, epilogue, rows, M, columns)
 
 
 @triton.jit

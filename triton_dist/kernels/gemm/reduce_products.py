@@ -21,7 +21,7 @@ from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 __all__ = ["reduce_products"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "each"])
 def _reduce_products(
     product, c, epilogue, M, N, each,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -38,7 +38,7 @@ def _reduce_products(
         for rank in tl.static_range(N_PES):
             sums += tl.load(at_rank(product, rank, MEMBERS) + places, mask=exist, other=0.0).to(tl.float32)
         of_residual = tl.where(own < each, rows if TO_ALL else own, M)  # M: not of this PE
-        finished = finish(sums, epilogue, of_residual, columns).to(c.dtype.element_ty)
+        finished = finish(sums, epilogue, of_residual, M if TO_ALL else each, columns).to(c.dtype.element_ty)
         if TO_ALL:
             for i in tl.static_range(N_PES):
                 tl.store(at_rank(c, (me + i) % N_PES, MEMBERS) + places, finished, mask=exist)

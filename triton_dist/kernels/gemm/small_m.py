@@ -119,7 +119,7 @@ def _exchange(
         sums = tl.sum(tl.where(exist, elements_of(received, DTYPE), 0.0), axis=0).reshape([ROWS // PES, COLUMNS])
         own = tl.arange(0, ROWS // PES)
         rows = tl.where(own < each, (my_rank(MEMBERS) * each if TO_ALL else 0) + own, M)  # M: not of this PE
-        sums = finish(sums, epilogue, rows, column + tl.arange(0, COLUMNS))
+        sums = finish(sums, epilogue, rows, M if TO_ALL else each, column + tl.arange(0, COLUMNS))
         summed = words_of(sums.reshape([1, ROWS // PES * COLUMNS]), DTYPE)
     else:
         summed = reduce_words(received, N_PES, DTYPE, PER_WORD, "sum").reshape([1, WORDS])

@@ -4,7 +4,12 @@ A: [M, K], rows of PE p from p · M / n_pes on; B: [K, N] and C: [M, N] are each
 
 Overlap: the schedule begins with this PE's rows of A, which the kernel reads where they are, while the copy engine
 sends them to one peer after the other. PE p computes the rows of p, p + 1, … and sends to p - 1 first: the PE that
-needs the rows next has them next. The load warp waits for a PE's rows before it loads the first block of them.
+needs the rows next has them next. The load warp waits for the PEs whose rows a tile has before it loads the first
+block of them.
+
+M / n_pes need not be a multiple of a tile's rows. A tile with rows of several PEs comes when the last of these is
+due, and is read from the gathered A. This PE's own rows in such tiles are copied there in front of the kernel, and not
+beside it: a copy on the same GPU may be a kernel, which finds no SM while this one waits for it.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ri
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
-from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K_END, PE
+from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K_END
 from triton_dist.kernels.gemm.hopper.load import load_b
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.store import store_tiles
@@ -35,52 +40,58 @@ from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.side_stream import side_stream
 
-__all__ = ["all_gather_gemm_kernel", "make_plan", "run"]
+__all__ = ["all_gather_gemm_kernel", "make_plan", "rows_as_they_arrive", "run"]
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["rows"])
 def all_gather_gemm_kernel(
-    own_a, b, c, a, work, split, scale, epilogue, state, peers, trace,
+    own_a, b, c, a, work, split, scale, epilogue, state, peers, rows, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
-        _load, (a, own_a, b, operands, work, trace, peers, CONFIG, B_BY_COLUMNS),
+        _load, (a, own_a, b, operands, work, trace, peers, rows, CONFIG, B_BY_COLUMNS, N_PES),
         _store, (c, output, work, trace, state, peers, CONFIG, N_PES),
         CONFIG,
     )  # fmt: skip
 
 
 @gluon.jit
-def _load(a, own_a, b, operands, work, trace, peers, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
-    """Load the blocks of every unit in order: this PE's rows of A from ``own_a``, others when they have arrived."""
+def _load(
+    a, own_a, b, operands, work, trace, peers, rows,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
+):  # fmt: skip
+    """Load the blocks of every unit in order: tiles of this PE's rows of A, of which each PE has ``rows``, from
+    ``own_a``, others when they have arrived."""
     GROUPS: gl.constexpr = CONFIG.groups
     BLOCK_K: gl.constexpr = a.block_shape[1]
     NBYTES: gl.constexpr = GROUPS * a.block_type.nbytes + b.block_type.nbytes
     me = peers.me
     first, last = units_of_program(work)
     step = 0
-    arrived = me
+    arrived = 1 << me  # a bit of each PE
     for unit in range(first, last):
         row, column = sums_origin(*tile_of(work, unit), 0, CONFIG)
-        owner = field(work, unit, PE)
-        if owner != arrived:
-            if owner != me:
+        first_pe = row // rows
+        last_pe = gl.minimum((row + CONFIG.block_m - 1) // rows, N_PES - 1)
+        own = (first_pe == me) & (last_pe == me)
+        for pe in range(first_pe, last_pe + 1):
+            if (arrived >> pe & 1) == 0:
                 began = time(trace)
-                acquire(peers.flags + GATHERED + owner, 1, "sys")
+                acquire(peers.flags + GATHERED + pe, 1, "sys")
                 record_event(trace, unit, ARRIVAL, began)
                 fence_async_proxy()
-            arrived = owner
+                arrived |= 1 << pe
         for k in range(field(work, unit, K_BEGIN), field(work, unit, K_END)):
             stage, full = begin_stage(operands, step, NBYTES, CONFIG)
             for group in gl.static_range(GROUPS):
                 block = operands.a.index(stage * GROUPS + group)
-                own_row = row % own_a.shape[0] + group * CONFIG.group_m
-                tma.async_copy_global_to_shared(own_a, [own_row, k * BLOCK_K], full, block, pred=owner == me)
+                own_row = row - me * rows + group * CONFIG.group_m
+                tma.async_copy_global_to_shared(own_a, [own_row, k * BLOCK_K], full, block, pred=own)
                 place = [row + group * CONFIG.group_m, k * BLOCK_K]
-                tma.async_copy_global_to_shared(a, place, full, block, pred=owner != me)
+                tma.async_copy_global_to_shared(a, place, full, block, pred=own == 0)
             load_b(b, k * BLOCK_K, column, full, operands.b.index(stage), B_BY_COLUMNS)
             step += 1
 
@@ -99,20 +110,32 @@ def _store(c, output, work, trace, state, peers, CONFIG: gl.constexpr, N_PES: gl
 
 
 def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Config, sm_margin: int = 0) -> Plan:
-    """The plan for GEMMs of these shapes and dtypes. *Collective.*
+    """The plan for GEMMs of these dtypes, with as many rows of tiles and as many columns. *Collective.*
 
     Args:
-        a: this PE's rows of A, a multiple of ``config.block_m``.
+        a: this PE's rows of A; with fewer the plan is the same as long as ``c`` has as many rows of tiles.
     """
-    n_pes, me = comm.n_pes, comm.my_rank
-    tile_rows, (_, columns) = a.shape[0] // config.block_m, config.tiles(c)
+    tile_rows, columns = config.tiles(c)
     tiles = [
         Tile(row, column, pe)
-        for pe in ((me + i) % n_pes for i in range(n_pes))
-        for row, column in grouped(range(pe * tile_rows, (pe + 1) * tile_rows), columns)
+        for pe, rows in rows_as_they_arrive(len(tile_rows), config.block_m, c.shape[0], comm.n_pes, comm.my_rank)
+        for row, column in grouped(rows, columns)
     ]
     schedule = make_schedule(tiles, config.k_steps(a), portable.programs(sm_margin))
     return Plan(comm, "all-gather + GEMM", schedule, config)
+
+
+def rows_as_they_arrive(tile_rows: int, block_m: int, m: int, n_pes: int, me: int) -> list[tuple[int, range]]:
+    """The rows of tiles, in the order in which PE ``me`` has all of their ``m`` rows, with the PE that they wait for.
+
+    It has its own at once, then those of PE me + 1, me + 2, and so on.
+    """
+    due: dict[int, list[int]] = {distance: [] for distance in range(n_pes)}
+    for row in range(tile_rows):
+        first, last = (min(place, m - 1) * n_pes // m for place in (row * block_m, (row + 1) * block_m - 1))
+        due[max((pe - me) % n_pes for pe in range(first, last + 1))].append(row)
+    # Rows that wait for one PE follow each other: one of several PEs is the first or the last of those.
+    return [((me + distance) % n_pes, range(rows[0], rows[-1] + 1)) for distance, rows in due.items() if rows]
 
 
 def run(plan: Plan, gemm: Operands, gathered: torch.Tensor) -> Launch | None:
@@ -125,15 +148,42 @@ def run(plan: Plan, gemm: Operands, gathered: torch.Tensor) -> Launch | None:
     comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
     own_a_map, _, _ = operand_maps(gemm.a, gemm.b, config)
-    send = _sends(plan, gemm.a, gathered)
+    send, in_front = _sends(plan, gemm.a, gathered), _copies_in_front(plan, gemm.a, gathered)
+    if in_front is not None:
+        in_front(gemm.a)
     with side_stream(comm) as side:
         made = launch(
             all_gather_gemm_kernel, plan.grid, (own_a_map, b_map, tile_map(gemm.c, config)), a_map,
-            plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers, plan.trace(), config,
-            b_by_columns, comm.n_pes, **plan.options,
+            plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers, gemm.a.shape[0],
+            plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
         )  # fmt: skip
         send(side, gemm.a)
-    return made and made._replace(beside=send)
+    return made and made._replace(beside=send, in_front=in_front)
+
+
+def _copies_in_front(plan: Plan, a: torch.Tensor, gathered: torch.Tensor) -> Callable[..., None] | None:
+    """What copies this PE's rows in tiles with rows of others to ``gathered``, from a matrix like ``a``; None, if
+    there are none."""
+    each, block_m = a.shape[0], plan.config.block_m
+    begin, m = plan.communicator.my_rank * each, each * plan.communicator.n_pes
+    end = begin + each
+    head = range(begin, min(end, -(-begin // block_m) * block_m))
+    tail = range(max(begin, end // block_m * block_m), end) if end < m else range(0)
+    shared = [range(begin, end)] if head.stop > tail.start and tail else [head, tail]
+    copies = [
+        (streams.Copy(gathered[rows.start : rows.stop], a[: len(rows)]), slice(rows.start - begin, rows.stop - begin))
+        for rows in shared
+        if rows
+    ]
+    if not copies:
+        return None
+
+    def copy(source: torch.Tensor, *_: torch.Tensor) -> None:
+        stream = torch.cuda.current_stream()
+        for one, rows in copies:
+            one(stream, source[rows])
+
+    return copy
 
 
 def _sends(plan: Plan, a: torch.Tensor, gathered: torch.Tensor) -> Callable[..., None]:

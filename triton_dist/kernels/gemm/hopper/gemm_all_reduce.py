@@ -18,6 +18,7 @@ from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.pacing import PIECE
 from triton_dist.kernels.gemm.hopper.ring import (
+    by_tiles,
     make_received,
     make_ring_plan,
     multiply_ring_tiles,
@@ -43,12 +44,12 @@ def gemm_all_reduce_kernel(
     # fmt: off
     gl.warp_specialize([
         (multiply_ring_tiles, (0, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
-                               CONFIG, B_BY_COLUMNS, N_PES)),
+                               c.shape[0], 0, CONFIG, B_BY_COLUMNS, N_PES)),
         (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
-                               CONFIG, B_BY_COLUMNS, N_PES)),
+                               c.shape[0], 0, CONFIG, B_BY_COLUMNS, N_PES)),
         (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS)),
         (store_ring_tiles, (c, peers_c[: N_PES - 1], next_staging, output, work, trace, state, peers, tiles_n, pacing,
-                            CONFIG, N_PES, True)),
+                            0, CONFIG, N_PES, True)),
         (receive_tiles, (staging, output, received, work, trace, state, peers, tiles_n, CONFIG, N_PES)),
     ], [4, 1, 1, 1], [232, 24, 24, 24])
     # fmt: on
@@ -58,9 +59,10 @@ def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_mar
     """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
-        staging: [M, N], of C's dtype.
+        staging: [padded M, N], of C's dtype: a multiple of 128 rows.
     """
-    return make_ring_plan(comm, "GEMM + all-reduce", a, staging, peers=comm.n_pes - 1, sm_margin=sm_margin)
+    peers = comm.n_pes - 1
+    return make_ring_plan(comm, "GEMM + all-reduce", a, staging, by_tiles, peers=peers, sm_margin=sm_margin)
 
 
 def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
@@ -68,7 +70,7 @@ def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
 
     Args:
         gemm: whose ``c`` is symmetric.
-        staging: [M, N], symmetric memory for the partial sums of the previous PE.
+        staging: [padded M, N], symmetric memory for the partial sums of the previous PE.
     """
     comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)

@@ -2,6 +2,8 @@
 
 A: [M, K / n_pes] this PE's columns, B: [K / n_pes, N] this PE's rows; C: [M / n_pes, N], rows of PE p of the whole.
 
+Shards of M / n_pes rows are padded to whole tiles, where that is no multiple of them.
+
 Overlap: tiles circulate (``ring.py``). While the groups compute a tile, the store warp sends the one before to the next
 PE, and the receive warp loads what is added to the one after. A PE's own tiles are the last; they go to its C.
 """
@@ -18,6 +20,7 @@ from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.pacing import PIECE
 from triton_dist.kernels.gemm.hopper.ring import (
+    by_shards,
     make_received,
     make_ring_plan,
     multiply_ring_tiles,
@@ -30,9 +33,9 @@ from triton_dist.kernels.prepared import Launch, launch
 __all__ = ["gemm_reduce_scatter_kernel", "make_plan", "run"]
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["padding"])
 def gemm_reduce_scatter_kernel(
-    a, b, c, next_staging, staging, work, split, scale, epilogue, state, peers, tiles_n, pacing, trace,
+    a, b, c, next_staging, staging, work, split, scale, epilogue, state, peers, tiles_n, pacing, padding, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
@@ -41,12 +44,12 @@ def gemm_reduce_scatter_kernel(
     # fmt: off
     gl.warp_specialize([
         (multiply_ring_tiles, (0, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
-                               CONFIG, B_BY_COLUMNS, N_PES)),
+                               c.shape[0], padding, CONFIG, B_BY_COLUMNS, N_PES)),
         (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
-                               CONFIG, B_BY_COLUMNS, N_PES)),
-        (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS)),
+                               c.shape[0], padding, CONFIG, B_BY_COLUMNS, N_PES)),
+        (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS, padding)),
         (store_ring_tiles, (c, (), next_staging, output, work, trace, state, peers, tiles_n, pacing,
-                            CONFIG, N_PES, False)),
+                            padding, CONFIG, N_PES, False)),
         (receive_tiles, (staging, output, received, work, trace, state, peers, tiles_n, CONFIG, N_PES)),
     ], [4, 1, 1, 1], [232, 24, 24, 24])
     # fmt: on
@@ -56,23 +59,24 @@ def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_mar
     """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
-        staging: [M, N], of C's dtype.
+        staging: [padded M, N], of C's dtype: a multiple of 128 rows for each PE.
     """
-    return make_ring_plan(comm, "GEMM + reduce-scatter", a, staging, peers=1, sm_margin=sm_margin)
+    return make_ring_plan(comm, "GEMM + reduce-scatter", a, staging, by_shards, peers=1, sm_margin=sm_margin)
 
 
 def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
     """c = this PE's rows of the sum of a · b, times the scale and after the epilogue, on the current stream.
 
     Args:
-        staging: [M, N], symmetric memory for the partial sums of the previous PE.
+        staging: [padded M, N], symmetric memory for the partial sums of the previous PE.
     """
     comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
+    padding = staging.shape[0] // comm.n_pes - gemm.c.shape[0]
     next_staging = comm.peer(staging, (comm.my_rank + 1) % comm.n_pes)
     return launch(
         gemm_reduce_scatter_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)),
         tile_map(next_staging, config, PIECE), tile_map(staging, config),
         plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers, plan.tile_columns, plan.pacing,
-        plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
+        padding, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

@@ -137,15 +137,19 @@ _finish = gluon.jit(finish.fn)
 
 
 @gluon.jit
-def finish_unit(GROUP: gl.constexpr, sums, epilogue, work, unit, CONFIG: gl.constexpr):
-    """A group's sums of a unit that finishes its tile, after the epilogue."""
+def finish_unit(GROUP: gl.constexpr, sums, epilogue, work, unit, CONFIG: gl.constexpr, residual_rows=0, padding=0):
+    """A group's sums of a unit that finishes its tile, after the epilogue.
+
+    The residual has ``residual_rows``: all of C, or those of the PE whose tile this is, whose shard then has
+    ``padding`` rows more.
+    """
     LAYOUT: gl.constexpr = sums.type.layout
     row, column = sums_origin(*tile_of(work, unit), GROUP, CONFIG)
     rows = row + gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT))
     columns = column + gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT))
-    if epilogue.residual is not None:  # of all rows of C, or of those of the PE whose tile this is
-        rows = rows % epilogue.rows
-    return _finish(sums, epilogue, rows, columns)
+    if epilogue.residual is not None:
+        rows = rows % (residual_rows + padding)
+    return _finish(sums, epilogue, rows, residual_rows, columns)
 
 
 @gluon.jit

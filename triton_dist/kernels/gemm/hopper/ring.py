@@ -1,14 +1,20 @@
 """Ring reduction of tiles: what GEMM + reduce-scatter and GEMM + all-reduce share.
 
-Rows of C belong to PEs. A tile of PE p's rows starts at PE p + 1, which sends its partial sum to PE p + 2, and so on;
-each PE adds its own. PE p is the last and has the sum of all. A PE therefore computes the rows of the PE before it
-first, and its own last. Partial sums are sent in C's dtype and added in float32.
+Tiles of C belong to PEs. A tile of PE p starts at PE p + 1, which sends its partial sum to PE p + 2, and so on; each PE
+adds its own. PE p is the last and has the sum of all. A PE therefore computes the tiles of the PE before it first, and
+its own last. Partial sums are sent in C's dtype and added in float32.
+
+Any number of rows goes. Where each PE gets rows, these are a shard, which is padded to whole tiles in the staging
+memory: the sums of padding rows are those of other rows of A, or of none, and TMA does not store them to C. Where all
+PEs get all rows, any PE may have any tile, so tiles are dealt out equally and only C's last ones are not full.
 
 A receive warp loads the partial sum of the previous PE into the tile buffer. The groups add theirs to it in place, and
 the store warp sends it on: one buffer for both ways.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from triton.experimental import gluon
@@ -17,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.config import choose
+from triton_dist.kernels.gemm.config import Config, choose
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete, wait_peers
@@ -30,7 +36,15 @@ from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, PEERS, RECEI
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 
-__all__ = ["make_received", "make_ring_plan", "multiply_ring_tiles", "receive_tiles", "store_ring_tiles"]
+__all__ = [
+    "by_shards",
+    "by_tiles",
+    "make_received",
+    "make_ring_plan",
+    "multiply_ring_tiles",
+    "receive_tiles",
+    "store_ring_tiles",
+]
 
 SHARE = 0.5
 """Share of the next tile's time over which a tile is sent. (What is added to the next tile arrives after that.)"""
@@ -52,8 +66,8 @@ def starts_ring(work, unit, me, N_PES: gl.constexpr):
 
 @gluon.jit
 def multiply_ring_tiles(
-    GROUP: gl.constexpr, operands, output, received, work, trace, state, split, scale, epilogue, me,
-    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
+    GROUP: gl.constexpr, operands, output, received, work, trace, state, split, scale, epilogue, me, residual_rows,
+    padding, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     """Compute this group's rows of every unit in order, and add those of finished tiles to what was received.
 
@@ -78,7 +92,7 @@ def multiply_ring_tiles(
             if not starts_ring(work, unit, me, N_PES):
                 sums += output.blocks.index(GROUP).load(sums.type.layout).to(gl.float32)
             if field(work, unit, PE) == me:
-                sums = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG)
+                sums = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG, residual_rows, padding)
             record_event(trace, unit, HAND_OVER + GROUP, began)
             hand_over(GROUP, sums, output)
             phase ^= 1
@@ -125,11 +139,11 @@ def _signal_next_pe(tile_row, tile_column, peers, tiles_n, epoch, N_PES: gl.cons
 
 @gluon.jit
 def store_ring_tiles(
-    c, peers_c, next_staging, output, work, trace, state, peers, tiles_n, pacing,
+    c, peers_c, next_staging, output, work, trace, state, peers, tiles_n, pacing, padding,
     CONFIG: gl.constexpr, N_PES: gl.constexpr, TO_ALL: gl.constexpr,
 ):  # fmt: skip
     """Send tiles to the next PE's staging memory. Store this PE's own to its C: to their rows of all of C and, too, to
-    that of all peers in ``peers_c``, if ``TO_ALL``, else to a C that has this PE's rows only."""
+    that of all peers in ``peers_c``, if ``TO_ALL``, else to a C that has this PE's rows only, without the padding."""
     GROUPS: gl.constexpr = CONFIG.groups
     epoch = epoch_of(state)
     first, last = units_of_program(work)
@@ -156,7 +170,8 @@ def store_ring_tiles(
                     tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
                     send_block(peers_c, place, output, group, cycles, interval)
                 else:
-                    tma.async_copy_shared_to_global(c, [place[0] % c.shape[0], place[1]], output.blocks.index(group))
+                    own_row = place[0] % (c.shape[0] + padding)
+                    tma.async_copy_shared_to_global(c, [own_row, place[1]], output.blocks.index(group))
                 release_block(output, group)
             phase ^= 1
             if owner != peers.me:
@@ -169,25 +184,45 @@ def store_ring_tiles(
             exchange_done(peers, epoch, work, trace, N_PES)
 
 
-def make_ring_plan(
-    comm: Communicator, name: str, a: torch.Tensor, staging: torch.Tensor, *, peers: int, sm_margin: int
-) -> Plan:
-    """The plan for GEMMs with ``a`` whose partial sums arrive in ``staging``, [M, N]. *Collective.*
+def by_shards(staging: torch.Tensor, columns: range, n_pes: int, config: Config) -> list[list[Tile]]:
+    """The tiles of each PE, which has an equal part of the rows of ``staging``, whole tiles."""
+    each = staging.shape[0] // config.block_m // n_pes
+    return [
+        [Tile(row, column, pe) for row, column in grouped(range(pe * each, (pe + 1) * each), columns)]
+        for pe in range(n_pes)
+    ]
 
-    PE p computes the rows of PE p - 1 first, then those of p - 2, and its own last.
+
+def by_tiles(staging: torch.Tensor, columns: range, n_pes: int, config: Config) -> list[list[Tile]]:
+    """The tiles of each PE, of which all have as many but for one."""
+    places = list(grouped(range(staging.shape[0] // config.block_m), columns))
+    ends = [len(places) * pe // n_pes for pe in range(n_pes + 1)]
+    return [[Tile(*place, pe) for place in places[ends[pe] : ends[pe + 1]]] for pe in range(n_pes)]
+
+
+def make_ring_plan(
+    comm: Communicator,
+    name: str,
+    a: torch.Tensor,
+    staging: torch.Tensor,
+    owned: Callable[[torch.Tensor, range, int, Config], list[list[Tile]]],
+    *,
+    peers: int,
+    sm_margin: int,
+) -> Plan:
+    """The plan for GEMMs with ``a`` whose partial sums arrive in ``staging``, whole tiles of rows. *Collective.*
+
+    PE p computes the tiles of PE p - 1 first, then those of p - 2, and its own last.
 
     Args:
+        owned: the tiles of each PE.
         peers: to how many PEs a tile is sent at most.
     """
     n_pes, me, programs = comm.n_pes, comm.my_rank, portable.programs(sm_margin)
-    rows = a.shape[0] // n_pes
-    config = choose(a, staging, programs, each=rows)
-    tile_rows, columns = rows // config.block_m, config.tiles(staging)[1]
-    tiles = [
-        Tile(row, column, pe)
-        for pe in ((me - 1 - i) % n_pes for i in range(n_pes))
-        for row, column in grouped(range(pe * tile_rows, (pe + 1) * tile_rows), columns)
-    ]
+    config = choose(a, staging, programs)
+    columns = config.tiles(staging)[1]
+    of_pes = owned(staging, columns, n_pes, config)
+    tiles = [tile for i in range(n_pes) for tile in of_pes[(me - 1 - i) % n_pes]]
     schedule = make_schedule(tiles, config.k_steps(a), programs)
     return Plan(
         comm,

@@ -1,0 +1,173 @@
+"""Any number of rows: what the schedules of the overlapped GEMMs store to C, followed on the host for all PEs.
+
+Each test does what the warps of a kernel do with a unit of work, with the same formulas, on whole tiles. TMA's part is
+that rows that do not exist are neither loaded nor stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.config import choose, ring_rows
+from triton_dist.kernels.gemm.hopper import all_gather_gemm, gemm_all_reduce, gemm_reduce_scatter, launch, memory
+from triton_dist.kernels.gemm.hopper.layout import PE, TILE_COLUMN, TILE_ROW
+from triton_dist.kernels.gemm.plan_cache import in_bucket
+from triton_dist.kernels.gemm.schedule import Schedule
+
+ROWS = (1, 7, 33, 64, 100, 128, 200, 333, 777, 1024)
+COLUMNS, K, PROGRAMS = 208, 64, 16
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SimpleNamespace(device=torch.device("cpu"))
+    for module in (launch, memory):
+        monkeypatch.setattr(module, "current_world", lambda: world)
+    monkeypatch.setattr(portable, "programs", lambda sm_margin=0: PROGRAMS)
+
+
+def plans(n_pes: int, make: Callable[[Any], Any]) -> list[Any]:
+    """Each PE's plan."""
+    found = []
+    for pe in range(n_pes):
+        comm: Any = SimpleNamespace(n_pes=n_pes, my_rank=pe, peer=lambda tensor, rank: tensor, zeros=torch.zeros)
+        owned = memory.GemmMemory(comm)
+        comm.own = lambda kind, owned=owned: owned
+        found.append(make(comm))
+    return found
+
+
+def tiles(schedule: Schedule) -> list[tuple[int, int, int]]:
+    """Row, column and PE of each tile, in the order of programs and their units, once."""
+    return list(
+        dict.fromkeys((unit[TILE_ROW.value], unit[TILE_COLUMN.value], unit[PE.value]) for unit in schedule.units)
+    )
+
+
+def rows_of(matrix: torch.Tensor, first: int, count: int) -> torch.Tensor:
+    """As TMA loads them: zeros for those that do not exist."""
+    found = torch.zeros(count, matrix.shape[1])
+    there = range(max(0, first), max(0, min(first + count, matrix.shape[0])))
+    if there:
+        found[there.start - first : there.stop - first] = matrix[there.start : there.stop]
+    return found
+
+
+def store(c: torch.Tensor, first: int, column: int, block: torch.Tensor, written: torch.Tensor) -> None:
+    """As TMA stores a block; counts in ``written``."""
+    assert first >= 0
+    target = c[first : first + block.shape[0], column : column + block.shape[1]]
+    target.copy_(block[: target.shape[0], : target.shape[1]])
+    written[first : first + block.shape[0], column : column + block.shape[1]] += 1
+
+
+def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
+    return torch.randint(-3, 4, (rows, columns), generator=torch.Generator().manual_seed(seed)).float()
+
+
+@pytest.mark.parametrize("n_pes", [1, 2, 3, 8])
+@pytest.mark.parametrize("m", ROWS)
+@pytest.mark.parametrize("to_all", [True, False])
+def test_a_ring_gives_every_row_of_every_pe_once(m: int, n_pes: int, to_all: bool) -> None:
+    m += 0 if to_all else -m % n_pes
+    operands = [(matrix(m, 8, pe), matrix(8, COLUMNS, 50 + pe)) for pe in range(n_pes)]
+    expected = sum(a @ b for a, b in operands)
+    each = m if to_all else m // n_pes
+    like = torch.empty(m, K, dtype=torch.bfloat16)
+    staging = torch.empty(ring_rows(m, 1 if to_all else n_pes), COLUMNS, dtype=torch.bfloat16)
+    hopper = gemm_all_reduce if to_all else gemm_reduce_scatter
+    of_pes = plans(n_pes, lambda comm: hopper.make_plan(comm, like, staging))
+    padding = 0 if to_all else staging.shape[0] // n_pes - each  # as run() passes it
+    config = of_pes[0].config
+    assert config.groups == 2, "as many as the kernels of the ring have"
+    found = [torch.full((each, COLUMNS), 77.0) for _ in range(n_pes)]
+    written = [torch.zeros(each, COLUMNS) for _ in range(n_pes)]
+    owner = {(row, column): pe for row, column, pe in tiles(of_pes[0].schedule)}
+    for plan in of_pes:
+        assert {(row, column): pe for row, column, pe in tiles(plan.schedule)} == owner, "all agree who owns a tile"
+        assert plan.n_flags >= 24 + (staging.shape[0] // config.block_m) * plan.tile_columns
+    for (tile_row, tile_column), pe in owner.items():
+        row = tile_row * config.block_m
+        columns = slice(tile_column * config.block_n, (tile_column + 1) * config.block_n)
+        total = sum(rows_of(a, row - pe * padding, config.block_m) @ b[:, columns] for a, b in operands)
+        assert torch.is_tensor(total) and row + config.block_m <= staging.shape[0]
+        if to_all:
+            for one, count in zip(found, written, strict=True):
+                store(one, row, columns.start, total, count)
+        else:
+            store(found[pe], row % (each + padding), columns.start, total, written[pe])
+    assert torch.is_tensor(expected)
+    for pe, one in enumerate(found):
+        assert torch.equal(one, expected if to_all else expected[pe * each : (pe + 1) * each])
+        assert written[pe].min() == written[pe].max() == 1
+
+
+@pytest.mark.parametrize("n_pes", [2, 3, 7, 8])
+@pytest.mark.parametrize("m", ROWS)
+def test_a_ring_for_all_deals_tiles_out_equally(m: int, n_pes: int) -> None:
+    like, staging = torch.empty(m, K, dtype=torch.bfloat16), torch.empty(ring_rows(m, 1), 4096, dtype=torch.bfloat16)
+    (plan,) = plans(n_pes, lambda comm: gemm_all_reduce.make_plan(comm, like, staging))[:1]
+    counts = [sum(tile[2] == pe for tile in tiles(plan.schedule)) for pe in range(n_pes)]
+    assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("n_pes", [1, 2, 3, 8])
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_gathered_tile_is_loaded_when_and_from_where_its_rows_are(rows: int, n_pes: int) -> None:
+    m = rows * n_pes
+    parts = [matrix(rows, 8, pe) for pe in range(n_pes)]
+    a, b = torch.cat(parts), matrix(8, COLUMNS, 99)
+    like, c_like = torch.empty(rows, K, dtype=torch.bfloat16), torch.empty(m, COLUMNS, dtype=torch.bfloat16)
+    nominal = in_bucket(c_like)
+    config = choose(like, nominal, PROGRAMS)
+    for me, plan in enumerate(plans(n_pes, lambda comm: all_gather_gemm.make_plan(comm, like, nominal, config))):
+        gathered = a.clone()
+        gathered[me * rows : (me + 1) * rows] = float("nan")  # unless a copy brings this PE's own rows
+        copied: list[Any] = []
+        to_copy = all_gather_gemm._copies_in_front
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(all_gather_gemm.streams, "Copy", lambda to, source: lambda stream, rows: to.copy_(rows))
+            patch.setattr(torch.cuda, "current_stream", lambda: None)
+            if (copy := to_copy(plan, parts[me], gathered)) is not None:
+                copied.append(copy)
+                copy(parts[me])
+        if rows % config.block_m == 0:
+            assert not copied
+        found, written = torch.full((m, COLUMNS), 77.0), torch.zeros(m, COLUMNS)
+        awaited = set()
+        for tile_row, tile_column, _ in tiles(plan.schedule):
+            row = tile_row * config.block_m
+            first, last = row // rows, min((row + config.block_m - 1) // rows, n_pes - 1)
+            awaited |= set(range(first, last + 1))
+            from_own = first == last == me
+            x = (
+                rows_of(parts[me], row - me * rows, config.block_m)
+                if from_own
+                else rows_of(gathered, row, config.block_m)
+            )
+            columns = slice(tile_column * config.block_n, (tile_column + 1) * config.block_n)
+            store(found, row, columns.start, x @ b[:, columns], written)
+        assert torch.equal(found, a @ b)
+        assert written.min() == written.max() == 1
+        assert awaited == set(range(n_pes)), "no flag is cleared before its copy has set it"
+
+
+@given(st.integers(64, 5000), st.integers(1, 8), st.sampled_from((64, 128)), st.data())
+def test_rows_of_tiles_come_as_they_arrive(m: int, n_pes: int, block_m: int, data: st.DataObject) -> None:
+    me, tile_rows = data.draw(st.integers(0, n_pes - 1)), -(-m // block_m)
+    found = all_gather_gemm.rows_as_they_arrive(tile_rows, block_m, m, n_pes, me)
+    assert sorted(row for _, rows in found for row in rows) == list(range(tile_rows))
+    distances = [(pe - me) % n_pes for pe, _ in found]
+    assert distances == sorted(distances)
+    for pe, rows in found:
+        for row in rows:
+            pes = {place * n_pes // m for place in range(row * block_m, min(m, (row + 1) * block_m))}
+            assert max((one - me) % n_pes for one in pes) == (pe - me) % n_pes
