@@ -32,5 +32,6 @@ def choose_gemm(
     names = tuple(algorithms)
     if triton_dist.kind() == "cpu" or len(names) == 1:
         return names[0]
-    gemm = Gemm(c.shape[0], b.shape[1], a.shape[1], a.dtype, c.dtype, comm.n_pes, fits(comm, a, b, c))
+    m = max(a.shape[0], c.shape[0])  # PEs that share rows of A compute all rows of C, and of A if they share those of C
+    gemm = Gemm(m, b.shape[1], a.shape[1], a.dtype, c.dtype, comm.n_pes, fits(comm, a, b, c))
     return choose(comm, case_of(operation, a, b), estimates(operation, gemm, names))

@@ -1,0 +1,36 @@
+"""Which algorithms take which numbers of rows, and which one ``auto`` takes, by ``gemm_choices.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from host_checks import results_of
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "kernels.md"
+OVERLAPPED = {
+    "all_gather_gemm": {"copy_engine"},
+    "gemm_reduce_scatter": {"ring"},
+    "gemm_all_reduce": {"ring"},
+    "gemm_all_scatter": {
+        *("producer_consumer", "copy_engine", "fused_sequential", "fused_producer_consumer", "warp_specialized"),
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return results_of("gemm_choices.py", tmp_path_factory)
+
+
+def test_the_table_of_the_documentation_is_what_auto_takes(found: dict[str, Any]) -> None:
+    assert "\n".join(found["table"]) in DOCS.read_text(), "\n".join(found["table"])
+
+
+@pytest.mark.parametrize("operation", OVERLAPPED)
+def test_overlapped_algorithms_take_any_number_of_rows(found: dict[str, Any], operation: str) -> None:
+    assert len(found["available"][operation]) >= 4 * 12
+    for rows, *names in found["available"][operation]:
+        assert set(names) >= OVERLAPPED[operation], rows
+        assert ("fused" in names) == (rows <= 128 and operation in ("gemm_reduce_scatter", "gemm_all_reduce")), rows
