@@ -51,6 +51,8 @@ class Recorder:
         self._launch, self._encode = utils.launch, utils.fill_tma_descriptor_tiled
         self._maps: dict[int, Any] = {}
         self.last: list[Any] = []
+        self.all: list[list[Any]] = []
+        """Of every launch; clear it."""
         utils.launch, utils.fill_tma_descriptor_tiled = self._launched, self._encoded
 
     @property
@@ -66,6 +68,7 @@ class Recorder:
         hooks = slice(8, 11)  # and what they are told: a prepared launch is made only while there are none
         how[hooks] = []
         self.last = [*how, [self._plain(argument) for argument in of_kernel]]
+        self.all.append(self.last)
         self._launch(*arguments)
 
     def _encoded(self, address: int, *how: Any) -> Any:

@@ -136,6 +136,22 @@ CALLS: dict[str, Callable[[], object]] = {
     "gemm_all_scatter, programs": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="fused_producer_consumer"),
 }
 
+IN_STEPS: dict[str, Callable[[], object]] = {
+    f"{function.__name__}, {margin} SMs left": partial(
+        function, A, B, out, algorithm="bulk_synchronous", sm_margin=margin, activation=activation
+    )
+    for margin, activation in ((0, None), (1, None), (1, "silu"))  # by cuBLAS, and by our kernel
+    for function, out in (
+        (kernels.all_gather_gemm, OF_ALL),
+        (kernels.all_gather_gemm, None),
+        (kernels.gemm_reduce_scatter, OWN),
+        (kernels.gemm_all_reduce, C),
+        (kernels.gemm_all_scatter, WIDE),
+    )
+    if activation is None or "reduce" not in function.__name__
+}
+"""Calls of several launches and functions of PyTorch."""
+
 TOKENS, IDS, WEIGHTS = matrix(8, 64), torch.zeros(8, 2, dtype=torch.int64), torch.ones(8, 2)
 TOKENS8, SCALES = TOKENS.to(torch.float8_e4m3fn), torch.ones(8, 4)
 EXPERTS: dict[str, Any] = {"num_experts": 4, "max_tokens": 8}
@@ -156,6 +172,34 @@ def second_calls_are_prepared() -> None:
     for name, call in (CALLS | NEW_RESULTS).items():
         call()
         assert is_prepared(call), name
+
+
+def calls_in_steps_are_prepared() -> None:
+    """As many launches with the same arguments, none through Triton's binder, and nothing is checked again."""
+    for name, call in IN_STEPS.items():
+        call()
+        plans().clear()
+        RECORDER.all.clear()
+        call()
+        ordinary = [*RECORDER.all]
+        assert ordinary and plans(), name
+        RECORDER.all.clear()
+        found = calls(call)
+        assert len(RECORDER.all) == len(ordinary) == found["PreparedLaunch.__call__"], name
+        assert RECORDER.all == ordinary or call.args[2] is None, name  # type: ignore[attr-defined]
+        assert not found["JITFunction.run"] and not found["check_operands"] and not found["choose"], name
+
+
+def results_in_steps_are_computed() -> None:
+    """By cuBLAS, which is the CPU here, from what the call is given, to where it says."""
+    a, b = torch.randn(512, 256).bfloat16(), torch.randn(256, 512).bfloat16()
+    for _ in range(3):
+        kernels.gemm_all_scatter(A, B, WIDE, algorithm="bulk_synchronous")
+    kernels.gemm_all_scatter(a, b, WIDE, algorithm="bulk_synchronous")
+    assert torch.equal(WIDE[:, :512], a @ b)
+    gathered: Any = kernels.all_gather_gemm(a, b, algorithm="bulk_synchronous")
+    again: Any = kernels.all_gather_gemm(a, b, algorithm="bulk_synchronous")
+    assert gathered.data_ptr() != again.data_ptr() and torch.equal(gathered, again)
 
 
 def calls_of_python_are_counted() -> None:
@@ -468,6 +512,8 @@ def plans_end_with_the_world() -> None:
 
 CHECKS = (
     second_calls_are_prepared,
+    calls_in_steps_are_prepared,
+    results_in_steps_are_computed,
     calls_of_python_are_counted,
     the_driver_gets_the_same_arguments,
     new_results_are_those_that_are_returned,

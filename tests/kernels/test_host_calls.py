@@ -7,6 +7,8 @@ from host_checks import results_of
 
 CHECKS = (
     "second_calls_are_prepared",
+    "calls_in_steps_are_prepared",
+    "results_in_steps_are_computed",
     "calls_of_python_are_counted",
     "the_driver_gets_the_same_arguments",
     "new_results_are_those_that_are_returned",

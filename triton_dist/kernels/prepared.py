@@ -1,12 +1,13 @@
 """Prepared calls: what the host finds out in a call of a collective is kept, and used by the next one like it.
 
-A call that is one launch leaves a plan: the compiled kernel, its grid, and all arguments but the caller's tensors; and
-what a side stream does beside the kernel, as copies by the copy engine. The communicator keeps it under the call's
-*signature*, which holds all that the host's decisions depend on: the function and its options; of each tensor the
-shape, strides, dtype, device, whether it is symmetric on the members, and its address modulo 16. A later call of this
-signature passes the same checks, so it looks nothing up but the plan, compares the call with those of the other
-members, and launches. Whatever is unusual takes the ordinary path: tensors of a subclass, tracing, hooks on Triton's
-launches, another transport for a while, workspace that was made since the plan.
+A call that is one launch leaves a plan: the compiled kernel, its grid, and all arguments but the caller's tensors;
+and what a side stream does beside the kernel, as copies by the copy engine. So does a call of several steps, one
+after the other, each of which is a launch or a function, as another call or one of PyTorch. The communicator keeps it
+under the call's *signature*, which holds all that the host's decisions depend on: the function and its options; of
+each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its address modulo 16. A
+later call of this signature passes the same checks, so it looks nothing up but the plan, compares the call with those
+of the other members, and launches. Whatever is unusual takes the ordinary path: tensors of a subclass, tracing, hooks
+on Triton's launches, another transport for a while, workspace that was made since the plan.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
 
-__all__ = ["Launch", "Prepared", "launch"]
+__all__ = ["Launch", "Prepared", "Step", "Work", "launch", "steps"]
 
 _PLANS = 1024
 _ADDRESSES = 4096
@@ -60,8 +61,27 @@ def launch(kernel: Any, grid: Sequence[int], tensors: Sequence[Any], *others: An
     return None if compiled is None else Launch(kernel, compiled, grid, tensors, others, named)
 
 
+Work = Launch | Callable[..., object]
+"""A launch that was made, or a function that does the same again with the tensors it is called with."""
+
+
+class Step(NamedTuple):
+    """One part of a call. Work of a call is of its caller's tensors only where ``tensors`` takes them."""
+
+    work: Work
+    tensors: Callable[..., Sequence[torch.Tensor]]
+    """What the work is given, of the call's tensors."""
+
+
+def steps(*parts: tuple[Work | None, Callable[..., Sequence[torch.Tensor]]]) -> tuple[Step, ...] | None:
+    """A call of these parts, in this order; None, if one of them cannot be made again."""
+    made = tuple(Step(work, tensors) for work, tensors in parts if work is not None)
+    return made if len(made) == len(parts) else None
+
+
 class _Plan(NamedTuple):
-    launch: triton_api.PreparedLaunch
+    launch: triton_api.PreparedLaunch | None
+    """The one launch; None: the call has ``steps``."""
     takes: int
     """Of how many of the call's tensors it has descriptors; 0 if it takes all tensors themselves."""
     compared: tuple[Any, ...]
@@ -71,6 +91,14 @@ class _Plan(NamedTuple):
     beside: Callable[..., object] | None
     in_front: Callable[..., object] | None
     details: Any = None
+    steps: Sequence[tuple[Any, Callable[..., Sequence[torch.Tensor]]]] = ()
+
+    def holds(self) -> bool:
+        """Whether Triton would launch the same kernels. (Functions find out by themselves.)"""
+        if self.launch is not None:
+            return self.launch.holds()
+        return all(work.holds() for work, _ in self.steps if type(work) is triton_api.PreparedLaunch)
+
     """What the host entry keeps for itself, for :meth:`Prepared.details`."""
 
 
@@ -137,21 +165,33 @@ class Prepared:
             return False
         if plan is None:
             return False
-        if plan.workspace != self._workspace.made or not plan.launch.holds():
+        launch = plan.launch
+        if plan.workspace != self._workspace.made or not (plan.holds() if launch is None else launch.holds()):
             del self._plans[signature]
             return False
         self._world.check_live()
         self._communicator.compare(*plan.compared)
+        if launch is None:
+            self._repeat_steps(plan, tensors)
+            return True
         if plan.in_front is not None:
             plan.in_front(*tensors)
-        first = plan.launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
+        first = launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
         if plan.beside is None:
-            plan.launch(self._communicator.stream_handle(), *first)
+            launch(self._communicator.stream_handle(), *first)
             return True
         with side_stream(self._communicator) as side:
-            plan.launch(self._communicator.stream_handle(), *first)
+            launch(self._communicator.stream_handle(), *first)
             plan.beside(side, *tensors)
         return True
+
+    def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> None:
+        for work, given in plan.steps:
+            found = given(*tensors)
+            if type(work) is triton_api.PreparedLaunch:
+                work(self._communicator.stream_handle(), *work.arguments(found))
+            else:
+                work(*found)
 
     def details(self, signature: Hashable | None) -> Any:
         """What :meth:`keep` was given for calls of this signature, from which new tensors for results are made: pass
@@ -162,23 +202,38 @@ class Prepared:
             return None
         return None if plan is None else plan.details
 
-    def keep(self, signature: Hashable | None, made: Launch | None, *compared: Any, details: Any = None) -> None:
-        """Leave a plan of a call that was made: its one launch, and what was compared between the members.
+    def keep(
+        self, signature: Hashable | None, made: Launch | Sequence[Step] | None, *compared: Any, details: Any = None
+    ) -> None:
+        """Leave a plan of a call that was made: its one launch or its steps, and what was compared between the members.
 
         Args:
             details: what :meth:`details` returns.
         """
         if signature is None or made is None:
             return
+        workspace = self._workspace.made
+        if isinstance(made, Launch):
+            again = self._prepared(made, _DEPTH)
+            if again is None:
+                return
+            takes = len(made.tensors) if any(map(triton_api.is_descriptor, made.tensors)) else 0
+            plan = _Plan(again, takes, compared, workspace, made.beside, made.in_front, details)
+        else:
+            repeats = [
+                (self._prepared(step.work, _DEPTH + 1) if isinstance(step.work, Launch) else step.work, step.tensors)
+                for step in made
+            ]
+            if any(work is None for work, _ in repeats):
+                return
+            plan = _Plan(None, 0, compared, workspace, None, None, details, repeats)
+        if len(self._plans) == _PLANS:
+            del self._plans[next(iter(self._plans))]
+        self._plans[signature] = plan
+
+    def _prepared(self, made: Launch, depth: int) -> triton_api.PreparedLaunch | None:
         symmetric = [not triton_api.is_descriptor(x) and bool(self._symmetric.get(x.data_ptr())) for x in made.tensors]
-        wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=_DEPTH)
-        again = triton_api.prepare_launch(
+        wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=depth)
+        return triton_api.prepare_launch(
             made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap
         )
-        takes = len(made.tensors) if any(map(triton_api.is_descriptor, made.tensors)) else 0
-        if again is not None:
-            if len(self._plans) == _PLANS:
-                del self._plans[next(iter(self._plans))]
-            self._plans[signature] = _Plan(
-                again, takes, compared, self._workspace.made, made.beside, made.in_front, details
-            )

@@ -115,6 +115,63 @@ def gemm_reduce_patterns(world: World) -> None:
 
 
 @check(gpu_only=True)
+def gemms_of_rows_that_fill_no_tile(world: World) -> None:
+    """The overlapped algorithms on Hopper, without and with a residual; M that PEs cannot share where they need not."""
+    n, k, dtype, n_pes = 1296, 528, torch.bfloat16, world.n_pes
+    b = matrix(k, n, 99 + world.pe, dtype)
+    for rows in (1, 7, 33, 100, 130, 333, 1000):
+        m = rows * n_pes
+        factors = [(matrix(m, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(n_pes)]
+        total = torch.stack([x.float() @ y.float() for x, y in factors]).sum(0)
+        assert total.abs().max() < 250, "sums are not exact"
+        mine, own = factors[world.pe], slice(rows * world.pe, rows * (world.pe + 1))
+        local = torch.empty(m, n, dtype=dtype, device=world.device)
+        gathered = torch.cat([x[:rows] for x, _ in factors]).float() @ b.float()
+        for factor in (b, by_columns(b)):
+            call = partial(kernels.all_gather_gemm, mine[0][:rows], factor, local, algorithm="copy_engine")
+            again_and_in_graphs(call, local, gathered)
+        residual = matrix(m, n, 77, dtype)
+        part, whole = local[:rows], triton_dist.empty(m, n, dtype=dtype)
+        for added in (None, residual):
+            expected = total if added is None else total + added.float()
+            options = {"algorithm": "ring", "residual": None if added is None else added[own]}
+            call = partial(kernels.gemm_reduce_scatter, *mine, part, **options)
+            again_and_in_graphs(call, part, expected[own])
+            for odd in dict.fromkeys((m, m - 1)):
+                options = {"algorithm": "ring", "residual": None if added is None else added[:odd]}
+                call = partial(kernels.gemm_all_reduce, mine[0][:odd], mine[1], whole[:odd], **options)
+                again_and_in_graphs(call, whole[:odd], expected[:odd])
+        triton_dist.free(whole)
+
+
+@check(gpu_only=True)
+def gemms_of_many_rows_in_turn(world: World) -> None:
+    """Plans, staging memory and flags of different numbers of rows, one launch after the other, without a pause."""
+    n, k, dtype, n_pes = 640, 256, torch.bfloat16, world.n_pes
+    most = 700 * n_pes
+    factors = [(matrix(most, k, 2 * pe, dtype), matrix(k, n, 2 * pe + 1, dtype)) for pe in range(n_pes)]
+    total = torch.stack([x.float() @ y.float() for x, y in factors]).sum(0)
+    a, b = factors[world.pe]
+    whole = triton_dist.empty(most, n, dtype=dtype)
+    for seed in range(3):
+        found = []
+        for rows in torch.randint(1, 700, (12,), generator=torch.Generator().manual_seed(seed)).tolist():
+            m = rows * n_pes
+            part = kernels.gemm_reduce_scatter(a[:m], b, algorithm="ring")
+            kernels.gemm_all_reduce(a[: m - 1], b, whole[: m - 1], algorithm="ring")
+            local = kernels.all_gather_gemm(a[:rows], b, algorithm="copy_engine")
+            found.append((rows, part, whole[: m - 1].clone(), local))
+        torch.cuda.synchronize()
+        for rows, part, summed, local in found:
+            m = rows * n_pes
+            assert torch.equal(part.float(), total[rows * world.pe : rows * (world.pe + 1)]), rows
+            assert torch.equal(summed.float(), total[: m - 1]), rows
+            assert torch.equal(local.float(), torch.cat([x[:rows] for x, _ in factors]).float() @ b.float()), rows
+    assert kernels.gemm_all_reduce(a[:0], b, whole[:0]).shape == (0, n)
+    triton_dist.free(whole)
+
+
+@check(gpu_only=True)
 def gemms_with_sm_margins(world: World) -> None:
     """All algorithms with fewer programs, in turn with all of them; 2 is the least that all can do with."""
     n_pes, k, dtype = world.n_pes, 512, torch.bfloat16

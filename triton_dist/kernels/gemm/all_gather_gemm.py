@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, symmetric_matrix
-from triton_dist.kernels.prepared import Launch
+from triton_dist.kernels.prepared import Launch, Step, steps
 
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Plan
@@ -62,16 +63,21 @@ _NEEDS = (
 )
 
 
-def _bulk_synchronous(gemm: Operands) -> None:
-    comm, a, sm_margin = gemm.comm, gemm.a, gemm.sm_margin
-    gathered, scale = _gathered(comm, a), gemm.scale
-    all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
+def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
+    comm, sm_margin = gemm.comm, gemm.sm_margin
+    gathered, scale = _gathered(comm, gemm.a), gemm.scale
+
+    def gather(a: torch.Tensor) -> None:
+        all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
+
+    gather(gemm.a)
     if isinstance(scale, BlockScales):
         rows, blocks = scale.a.shape
         scale_a = symmetric_matrix(comm, "gathered scales", rows * comm.n_pes, blocks, scale.a.dtype)
         all_gather(scale_a, scale.a, sm_margin=sm_margin, group=comm)
         scale = BlockScales(scale_a, scale.b)
-    local_gemm(gemm._replace(a=gathered, scale=scale))
+    multiplied = local_gemm(gemm._replace(a=gathered, scale=scale))
+    return steps((gather, lambda a, b, out: (a,)), (multiplied, lambda a, b, out: (gathered, b, out)))
 
 
 def _copy_engine(gemm: Operands) -> Launch | None:

@@ -6,7 +6,7 @@ Triton", 2025), with the copy engine as one more consumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -22,7 +22,7 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
-from triton_dist.kernels.prepared import Launch
+from triton_dist.kernels.prepared import Launch, Step, steps
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
@@ -97,11 +97,18 @@ def _hopper_fits(gemm: Operands) -> bool:
     return gemm.c.shape[1] * gemm.c.element_size() % 16 == 0 and gemm.on_hopper
 
 
-def _bulk_synchronous(gemm: Operands) -> None:
-    stream_barrier(gemm.comm)
-    local_gemm(gemm)
-    portable.send(gemm.comm, gemm.c, None, portable.programs(gemm.sm_margin))
-    stream_barrier(gemm.comm)
+def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
+    comm, width = gemm.comm, gemm.c.shape[1]
+    mine = slice(comm.my_rank * width, (comm.my_rank + 1) * width)
+    entered = stream_barrier(comm)
+    multiplied = local_gemm(gemm)
+    sent = portable.send(comm, gemm.c, None, portable.programs(gemm.sm_margin))
+    return steps(
+        (entered, lambda a, b, out: ()),
+        (multiplied, lambda a, b, out: (a, b, out[:, mine])),
+        (sent, lambda a, b, out: (out[:, mine],)),
+        (stream_barrier(comm), lambda a, b, out: ()),
+    )
 
 
 def _producer_consumer(gemm: Operands) -> None:

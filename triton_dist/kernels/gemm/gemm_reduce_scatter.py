@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+
+import torch
 
 from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
 from triton_dist.kernels.gemm.arguments import check_rows
@@ -19,7 +22,7 @@ from triton_dist.kernels.gemm.partial_sums import (
 from triton_dist.kernels.gemm.plan_cache import cached
 from triton_dist.kernels.gemm.reduce_products import reduce_products
 from triton_dist.kernels.gemm.small_m import small_m_gemm
-from triton_dist.kernels.prepared import Launch
+from triton_dist.kernels.prepared import Launch, Step, steps
 
 __all__ = ["ALGORITHMS", "gemm_reduce_scatter"]
 
@@ -52,12 +55,18 @@ def gemm_reduce_scatter(call: Call) -> Computation:
     )
 
 
-def _bulk_synchronous(gemm: Operands) -> None:
-    product = local_product(gemm)
-    if gemm.epilogue.is_empty:
-        reduce_scatter(gemm.c, product, sm_margin=gemm.sm_margin, group=gemm.comm)
-    else:
+def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
+    product, multiplied = local_product(gemm)
+    if not gemm.epilogue.is_empty:
         reduce_products(gemm, product, to_all=False)
+        return None
+    comm, sm_margin = gemm.comm, gemm.sm_margin
+
+    def reduce(out: torch.Tensor) -> None:
+        reduce_scatter(out, product, sm_margin=sm_margin, group=comm)
+
+    reduce(gemm.c)
+    return steps((multiplied, lambda a, b, out: (a, b, product)), (reduce, lambda a, b, out: (out,)))
 
 
 def _ring(gemm: Operands) -> Launch | None:

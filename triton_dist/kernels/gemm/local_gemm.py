@@ -13,32 +13,33 @@ from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
+from triton_dist.kernels.prepared import Launch, Work
 from triton_dist.torch_api import multiply_float8
 
 __all__ = ["local_gemm", "local_ways"]
 
 
-def local_gemm(gemm: Operands) -> None:
-    """c = a · b on this PE, times the scale and after the epilogue.
+def local_gemm(gemm: Operands) -> Work | None:
+    """c = a · b on this PE, times the scale and after the epilogue. Returns what does it again with other a, b and c.
 
     Without a GPU, and with operands that cuBLAS and our kernel do not take, that is the portable kernel. cuBLAS leaves
     no SM to others, and of epilogues it takes a bias of C's dtype.
     """
     ways = local_ways(gemm)
-    ways[choose_gemm(gemm.comm, "local_gemm", gemm.a, gemm.b, gemm.c, ways)]()
+    return ways[choose_gemm(gemm.comm, "local_gemm", gemm.a, gemm.b, gemm.c, ways)]()
 
 
-def local_ways(gemm: Operands) -> dict[str, Callable[[], object]]:
+def local_ways(gemm: Operands) -> dict[str, Callable[[], Work | None]]:
     """What can compute c = a · b: ``cublas`` and ``ours``, or else ``portable``."""
     _, a, b, c, scale, epilogue, sm_margin = gemm
-    ways: dict[str, Callable[[], object]] = {}
+    ways: dict[str, Callable[[], Work | None]] = {}
     if triton_dist.kind() != "cpu" and not sm_margin:
         if scale is None and epilogue.is_empty:
-            ways["cublas"] = partial(torch.mm, a, b, out=c)
+            ways["cublas"] = partial(_run, _mm, gemm)
         elif scale is None and epilogue.is_bias_of(c.dtype):
-            ways["cublas"] = partial(torch.addmm, epilogue.bias, a, b, out=c)
+            ways["cublas"] = partial(_run, partial(_addmm, epilogue.bias), gemm)
         elif isinstance(scale, torch.Tensor) and epilogue.is_empty and _scaled_mm_takes(a, b, c):
-            ways["cublas"] = partial(_scaled_mm, gemm, scale)
+            ways["cublas"] = partial(_run, partial(_scaled_mm, scale, ones(gemm.comm)), gemm)
     if gemm.on_hopper:
         ways["ours"] = partial(_hopper, gemm)
     if not ways:
@@ -53,13 +54,26 @@ def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     return aligned and b.stride(0) == 1 and torch.float8_e4m3fn in (a.dtype, b.dtype)
 
 
-def _scaled_mm(gemm: Operands, scale: torch.Tensor) -> None:
-    multiply_float8(gemm.a, gemm.b, scale, ones(gemm.comm), gemm.c)
+def _run(work: Callable[..., object], gemm: Operands) -> Work:
+    work(gemm.a, gemm.b, gemm.c)
+    return work
 
 
-def _hopper(gemm: Operands) -> None:
+def _mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    torch.mm(a, b, out=c)
+
+
+def _addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    torch.addmm(bias, a, b, out=c)
+
+
+def _scaled_mm(scale: torch.Tensor, one: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    multiply_float8(a, b, scale, one, c)
+
+
+def _hopper(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import local_gemm as hopper
 
     comm, a, c = gemm.comm, gemm.a, gemm.c
     make = partial(hopper.make_plan, comm, a, in_bucket(c), gemm.sm_margin, gemm.fold)
-    hopper.run(cached(comm, gemm.key("local"), make), gemm)
+    return hopper.run(cached(comm, gemm.key("local"), make), gemm)

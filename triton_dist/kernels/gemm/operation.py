@@ -21,7 +21,7 @@ from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import fold_of, kinds
 from triton_dist.kernels.gemm.fp8 import are_of_blocks, block_scales_of, scale_of
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.prepared import Launch, Prepared
+from triton_dist.kernels.prepared import Launch, Prepared, Step
 
 __all__ = ["Call", "Computation", "FusedGemm", "fused_gemm"]
 
@@ -217,7 +217,7 @@ def fused_gemm(
                 if a.shape[0] == 0:
                     return computation.out
                 made = _chosen(call, algorithm, computation)()
-                launched = made if isinstance(made, Launch) else None
+                launched = cast("Launch | Sequence[Step] | None", made)
                 details = _Like(computation.out.shape, computation.out.dtype, computation.out.device) if new else None
                 prepared.keep(signature, launched, *compared, details=details)
                 return computation.out

@@ -13,6 +13,7 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m
+from triton_dist.kernels.prepared import Work
 
 __all__ = [
     "ALGORITHMS",
@@ -58,8 +59,8 @@ def needs_of_fused(gemm: Operands) -> str:
     )
 
 
-def local_product(gemm: Operands) -> torch.Tensor:
-    """a · b, this PE's partial sum of all of C, in symmetric memory that the next call overwrites."""
+def local_product(gemm: Operands) -> tuple[torch.Tensor, Work | None]:
+    """a · b, this PE's partial sum of all of C, in symmetric memory that the next call overwrites; and what computes it
+    again."""
     product = symmetric_matrix(gemm.comm, "product", gemm.a.shape[0], gemm.b.shape[1], gemm.c.dtype)
-    local_gemm(gemm._replace(c=product, epilogue=EMPTY))
-    return product
+    return product, local_gemm(gemm._replace(c=product, epilogue=EMPTY))

@@ -19,6 +19,7 @@ from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.epilogue import finish, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, BlockScales
 from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, WAIT, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
@@ -236,10 +237,10 @@ def local(gemm: Operands, grid: int, flags: torch.Tensor | None = None) -> None:
     _local[(grid,)](*first, given, trace, *sizes, **constants, FLAGS=flags is not None, num_warps=8, num_stages=3)
 
 
-def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: int, fold: int = 1) -> None:
+def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: int, fold: int = 1) -> Launch | None:
     """``c``, columns of a symmetric matrix, to all others; each tile when its flag is set, which is then cleared."""
-    _send[(grid,)](
-        c, c if flags is None else flags, _trace("sending", c, grid, fold), *c.shape, c.stride(0), comm.members,
+    return launch(
+        _send, (grid,), (c,), flags, _trace("sending", c, grid, fold), *c.shape, c.stride(0), comm.members,
         **blocks(c.dtype, fold), FLAGS=flags is not None, num_warps=8,
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.workspace import barrier_state
 from triton_dist.kernels.tracing.recorder import record
@@ -18,7 +19,7 @@ def _stream_barrier(barriers, trace, MEMBERS: tl.constexpr):
     barrier(barriers, 0, MEMBERS, trace)
 
 
-def stream_barrier(communicator: Communicator) -> None:
+def stream_barrier(communicator: Communicator) -> Launch | None:
     """Order what the current stream gets next after what every member's stream has got before. *Collective.*"""
     state, trace = barrier_state(communicator), record("stream barrier", 1, 1)
-    _stream_barrier[(1,)](state, trace, communicator.members, num_warps=1)
+    return launch(_stream_barrier, (1,), (), state, trace, communicator.members, num_warps=1)

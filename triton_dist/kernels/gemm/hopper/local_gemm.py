@@ -24,6 +24,7 @@ from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["local_gemm_kernel", "make_plan", "run"]
 
@@ -56,11 +57,11 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: i
     return Plan(comm, "GEMM", *grouped_schedule(a, c, portable.programs(sm_margin), fold=fold), n_flags=0)
 
 
-def run(plan: Plan, gemm: Operands) -> None:
+def run(plan: Plan, gemm: Operands) -> Launch | None:
     """c = a · b, times the scale and after the epilogue, on the current stream."""
     config = plan.config
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
-    local_gemm_kernel[plan.grid](
-        a_map, b_map, tile_map(gemm.c, config), plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state,
-        plan.trace(), config, b_by_columns, **plan.options,
+    return launch(
+        local_gemm_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)), plan.work, plan.split,
+        gemm.factor, gemm.epilogue, plan.state, plan.trace(), config, b_by_columns, **plan.options,
     )  # fmt: skip
