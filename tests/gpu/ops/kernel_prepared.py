@@ -92,6 +92,13 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
         (kernels.all_gather_gemm, "copy_engine", 128, (rows, 512), False),
         (kernels.gemm_all_scatter, "warp_specialized", rows, (rows, 512 * n_pes), True),
         (kernels.gemm_all_scatter, "fused_producer_consumer", rows, (rows, 512 * n_pes), True),
+        (kernels.gemm_all_reduce, "ring", 333, (333, 512), True),  # rows that fill no tile
+        (kernels.gemm_reduce_scatter, "ring", 100 * n_pes, (100, 512), False),
+        (kernels.all_gather_gemm, "copy_engine", 100, (100 * n_pes, 512), False),
+        (kernels.gemm_all_reduce, "bulk_synchronous", 16, (16, 512), True),  # several launches
+        (kernels.gemm_reduce_scatter, "bulk_synchronous", rows, (128, 512), False),
+        (kernels.all_gather_gemm, "bulk_synchronous", 100, (100 * n_pes, 512), False),
+        (kernels.gemm_all_scatter, "bulk_synchronous", rows, (rows, 512 * n_pes), True),
     ):
         make = triton_dist.zeros if symmetric else torch.zeros
         where = {} if symmetric else {"device": world.device}
