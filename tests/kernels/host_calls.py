@@ -148,7 +148,6 @@ IN_STEPS: dict[str, Callable[[], object]] = {
         (kernels.gemm_all_reduce, C),
         (kernels.gemm_all_scatter, WIDE),
     )
-    if activation is None or "reduce" not in function.__name__
 }
 """Calls of several launches and functions of PyTorch."""
 

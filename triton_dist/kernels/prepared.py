@@ -24,7 +24,7 @@ from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
 
-__all__ = ["Launch", "Prepared", "Step", "Work", "launch", "steps"]
+__all__ = ["Launch", "Part", "Prepared", "Step", "Work", "launch", "steps"]
 
 _PLANS = 1024
 _ADDRESSES = 4096
@@ -73,7 +73,11 @@ class Step(NamedTuple):
     """What the work is given, of the call's tensors."""
 
 
-def steps(*parts: tuple[Work | None, Callable[..., Sequence[torch.Tensor]]]) -> tuple[Step, ...] | None:
+Part = tuple[Work | None, Callable[..., Sequence[torch.Tensor]]]
+"""A step, if it can be made again."""
+
+
+def steps(*parts: Part) -> tuple[Step, ...] | None:
     """A call of these parts, in this order; None, if one of them cannot be made again."""
     made = tuple(Step(work, tensors) for work, tensors in parts if work is not None)
     return made if len(made) == len(parts) else None

@@ -57,16 +57,16 @@ def gemm_reduce_scatter(call: Call) -> Computation:
 
 def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     product, multiplied = local_product(gemm)
+    multiply = multiplied, lambda a, b, out: (a, b, product)
     if not gemm.epilogue.is_empty:
-        reduce_products(gemm, product, to_all=False)
-        return None
+        return steps(multiply, *reduce_products(gemm, product, to_all=False))
     comm, sm_margin = gemm.comm, gemm.sm_margin
 
     def reduce(out: torch.Tensor) -> None:
         reduce_scatter(out, product, sm_margin=sm_margin, group=comm)
 
     reduce(gemm.c)
-    return steps((multiplied, lambda a, b, out: (a, b, product)), (reduce, lambda a, b, out: (out,)))
+    return steps(multiply, (reduce, lambda a, b, out: (out,)))
 
 
 def _ring(gemm: Operands) -> Launch | None:

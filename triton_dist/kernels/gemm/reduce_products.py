@@ -15,6 +15,7 @@ import triton_dist
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.prepared import Part, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
@@ -23,7 +24,7 @@ __all__ = ["reduce_products"]
 
 @triton.jit(do_not_specialize=["M", "each"])
 def _reduce_products(
-    product, c, epilogue, M, N, each,
+    c, product, epilogue, M, N, each,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     N_PES: tl.constexpr = group_size(MEMBERS)
@@ -46,21 +47,25 @@ def _reduce_products(
             tl.store(c + own.to(tl.int64)[:, None] * N + columns[None, :], finished, mask=exist)
 
 
-def reduce_products(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> None:
+def reduce_products(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> tuple[Part, ...]:
     """c = the sum of all PEs' ``product``, after the epilogue: this PE's rows of it, or all on every PE.
 
     Args:
         gemm: whose ``c`` is contiguous [M / n_pes, N], or [M, N], symmetric.
         product: [M, N], symmetric and contiguous. The next work on the stream may overwrite it.
+
+    Returns:
+        its parts, as of a call with ``a``, ``b`` and ``out``.
     """
     comm, sm_margin, (rows, columns) = gemm.comm, gemm.sm_margin, product.shape
     block_m, block_n = (16, 128) if triton_dist.kind() == "gpu" else (16, 32)
     each = triton.cdiv(rows, comm.n_pes)
     tiles = triton.cdiv(each, block_m) * triton.cdiv(columns, block_n)
     programs = min(tiles, portable.programs(sm_margin) * (1 if sm_margin else 4))
-    stream_barrier(comm)
-    _reduce_products[(programs,)](
-        product, gemm.c, gemm.epilogue, rows, columns, each, TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m,
-        BLOCK_N=block_n, num_warps=4,
+    entered = stream_barrier(comm)
+    reduced = launch(
+        _reduce_products, (programs,), (gemm.c,), product, gemm.epilogue, rows, columns, each,
+        TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
     )  # fmt: skip
-    stream_barrier(comm)
+    done = stream_barrier(comm)
+    return (entered, lambda a, b, out: ()), (reduced, lambda a, b, out: (out,)), (done, lambda a, b, out: ())
