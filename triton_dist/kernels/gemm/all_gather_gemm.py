@@ -38,6 +38,8 @@ def all_gather_gemm(call: Call) -> Computation:
     - ``copy_engine``: the copy engine sends this PE's rows to one PE after the other while the GEMM begins with them;
       it continues with the next PE's, which have arrived by then. For Hopper GPUs.
     """
+    from triton_dist.kernels.gemm.hopper.launch import takes
+
     c = call.result((call.a.shape[0] * call.comm.n_pes, call.columns), symmetric=False)
     gemm = call.operands(c, reduces=False)
     return Computation(
@@ -45,7 +47,7 @@ def all_gather_gemm(call: Call) -> Computation:
         c,
         {
             "bulk_synchronous": partial(_bulk_synchronous, gemm),
-            "copy_engine": partial(_copy_engine, gemm) if gemm.on_hopper else _NEEDS,
+            "copy_engine": partial(_copy_engine, gemm) if takes(gemm) else _NEEDS,
         },
     )
 

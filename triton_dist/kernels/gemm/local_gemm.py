@@ -31,6 +31,8 @@ def local_gemm(gemm: Operands) -> Work | None:
 
 def local_ways(gemm: Operands) -> dict[str, Callable[[], Work | None]]:
     """What can compute c = a · b: ``cublas`` and ``ours``, or else ``portable``."""
+    from triton_dist.kernels.gemm.hopper.launch import takes
+
     _, a, b, c, scale, epilogue, sm_margin = gemm
     ways: dict[str, Callable[[], Work | None]] = {}
     if triton_dist.kind() != "cpu" and not sm_margin:
@@ -40,7 +42,7 @@ def local_ways(gemm: Operands) -> dict[str, Callable[[], Work | None]]:
             ways["cublas"] = partial(_run, partial(_addmm, epilogue.bias), gemm)
         elif isinstance(scale, torch.Tensor) and epilogue.is_empty and _scaled_mm_takes(a, b, c):
             ways["cublas"] = partial(_run, partial(_scaled_mm, scale, ones(gemm.comm)), gemm)
-    if gemm.on_hopper:
+    if takes(gemm):
         ways["ours"] = partial(_hopper, gemm)
     if not ways:
         ways["portable"] = partial(portable.local, gemm, portable.programs(sm_margin))

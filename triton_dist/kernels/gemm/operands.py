@@ -44,13 +44,6 @@ class Operands(NamedTuple):
         """How many columns of ``b`` make one of ``c``."""
         return self.epilogue.fold
 
-    @property
-    def on_hopper(self) -> bool:
-        """Whether the Hopper kernels take it."""
-        from triton_dist.kernels.gemm.hopper.launch import fits
-
-        return not isinstance(self.scale, BlockScales) and fits(self.comm, self.a, self.b, self.c)
-
     def key(self, *plan: Hashable, rows: int | None = None) -> tuple[Hashable, ...]:
         """The key of a ``plan`` of this name in the plan cache; for so many ``rows``, by default those of ``a``."""
         return (*plan, self.fold, self.sm_margin, *shape_of(self.a.shape[0] if rows is None else rows, self.b))

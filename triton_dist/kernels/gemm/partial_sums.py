@@ -29,7 +29,9 @@ ALGORITHMS = ("bulk_synchronous", "fused", "ring")
 
 def needs_of_ring(gemm: Operands) -> str:
     """What the algorithm ``ring`` needs that is not there; empty if it is available."""
-    if gemm.on_hopper:
+    from triton_dist.kernels.gemm.hopper.launch import takes
+
+    if takes(gemm):
         return ""
     return (
         "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns and no scales of"

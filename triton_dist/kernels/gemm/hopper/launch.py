@@ -14,7 +14,7 @@ import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.config import Config, block_k, choose
-from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gemm.fp8 import FP8, BlockScales
 from triton_dist.kernels.gemm.hopper import trace_events
 from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, MAX_PES, TILES
@@ -23,11 +23,12 @@ from triton_dist.kernels.gemm.hopper.multiply import SplitK
 from triton_dist.kernels.gemm.hopper.store import Pacing
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS
 from triton_dist.kernels.gemm.hopper.work import Work
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
 from triton_dist.kernels.tracing.recorder import Event, claim
 from triton_dist.world.current import current_world
 
-__all__ = ["Plan", "fits", "grouped_schedule", "operand_maps", "peer_maps", "peer_tensors", "tile_map"]
+__all__ = ["Plan", "fits", "grouped_schedule", "operand_maps", "peer_maps", "peer_tensors", "takes", "tile_map"]
 
 _RESULTS = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 _TYPES = _RESULTS | {torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5}
@@ -44,6 +45,11 @@ def fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
     if c.dtype not in _RESULTS or (a.dtype in FP8 and b.stride(1) == 1):
         return False
     return _addressable(a) and (_addressable(b) or _addressable(b.t())) and _addressable(c)
+
+
+def takes(gemm: Operands) -> bool:
+    """Whether the Hopper kernels compute it: they fit, and have no scales of blocks."""
+    return not isinstance(gemm.scale, BlockScales) and fits(gemm.comm, gemm.a, gemm.b, gemm.c)
 
 
 def _addressable(matrix: torch.Tensor) -> bool:
