@@ -104,6 +104,9 @@ def check_no_rows(world: Any) -> None:
     assert kernels.gemm_reduce_scatter(a[:0], b, out) is out
     for function in (functional.all_gather_gemm, functional.gemm_reduce_scatter, functional.gemm_all_reduce):
         assert function(a[:0], b).shape == (0, n)
+        x, y = a[:0].clone().requires_grad_(), b.clone().requires_grad_()
+        function(x, y).sum().backward()
+        assert x.grad is not None and x.grad.shape == x.shape and y.grad is not None and not y.grad.any()
     assert functional.gemm_all_scatter(a[:0].view(0, 1, 6), b).shape == (0, 1, n * n_pes)
 
 

@@ -392,7 +392,7 @@ def check_mistakes(world: Any) -> None:
     with raises(ValueError, "a is of torch.float32, and b of torch.bfloat16"):
         functional.gemm_all_reduce(a, b.bfloat16())
     with raises(ValueError, "no elements"):
-        functional.all_gather_gemm(a[:0], b)
+        functional.all_gather_gemm(a[:, :0], b[:0])
     with raises(ValueError, "algorithm must be auto"):
         functional.all_gather(a, algorithm="fast")
     with raises(ValueError, "algorithm must be auto"):

@@ -22,7 +22,8 @@ def check_dim(function: str, name: str, dim: int, dims: int) -> None:
 def check_share(function: str, what: str, size: int, parts: int) -> None:
     """``size`` can be shared equally by ``parts`` PEs."""
     if size % parts:
-        raise ValueError(f"{function}: {what} is {size}, which {parts} PEs cannot share equally")
+        whole = -(-size // parts) * parts
+        raise ValueError(f"{function}: {what} is {size}, which {parts} PEs cannot share equally: pad it to {whole}")
 
 
 def rows_first(tensor: torch.Tensor, dim: int) -> torch.Tensor:
