@@ -77,7 +77,7 @@ def _dtype(a: torch.Tensor, *options: Any) -> torch.dtype:
 
 def _flat(a: torch.Tensor, dim: int = 0) -> torch.Tensor:
     """The rows of ``a`` as a matrix, ``dim`` running slowest."""
-    return by_rows(a.movedim(dim, 0).reshape(-1, a.shape[-1]))
+    return by_rows(a.movedim(dim, 0).flatten(0, -2))  # also with K = 0, which the kernels refuse
 
 
 def _weight_grad(a: torch.Tensor, grad: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
