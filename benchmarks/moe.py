@@ -1,5 +1,7 @@
 """Tokens to the PEs of their experts and back: dispatch and combine against NCCL and torch's symmetric memory.
 
+Then experts of which every PE has a slice: GEMMs that overlap with all-gather and reduce-scatter (moe_slices.py).
+
     torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode] [--save FILE]
 
 Peers get what a model would otherwise have to make for each routing: NCCL's splits and permutations are computed before
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from harness import Bench, Side, session
+from moe_slices import SLICED, TINY_SLICED, Slices, differs, measure_slices, ours_gathering, ours_scattering
 
 import triton_dist
 from triton_dist import kernels
@@ -244,6 +247,15 @@ def compare_tiny() -> None:
             for step, check in zip((*dispatches, *both), checks, strict=True):
                 if problem := check(step(0), 0):
                     raise AssertionError(problem)
+        sliced = Slices(TINY_SLICED, world)
+        gathered = triton_dist.zeros(world.n_pes * len(sliced.x), TINY_SLICED.hidden, dtype=sliced.x.dtype)
+        kernels.all_gather(gathered, sliced.x)
+        back = torch.empty_like(sliced.x)
+        kernels.reduce_scatter(back, sliced.multiplied_then_summed())
+        expected = sliced.gathered_then_multiplied(gathered), back
+        for step, wanted in zip((ours_gathering(sliced), ours_scattering(sliced)), expected, strict=True):
+            if problem := differs(step(0), wanted):
+                raise AssertionError(problem)
         if world.pe == 0:
             print("moe: compared. The CPU world interprets kernels; its times say nothing about GPUs.", flush=True)
 
@@ -257,10 +269,13 @@ def main() -> None:
         compare_tiny()
         return
     shapes = [shape for shape in SHAPES if arguments.only in shape.name]
-    with session("moe", total=4 * len(shapes)) as bench:
+    sliced = [shape for shape in SLICED if arguments.only in shape.name]
+    with session("moe", total=4 * len(shapes) + 3 * len(sliced)) as bench:
         rate = bench.copy_engine_rate()
         for shape in shapes:
             measure(bench, shape, rate)
+        for of_slices in sliced:
+            measure_slices(bench, of_slices, rate)
         if arguments.save:
             bench.save(arguments.save)
 

@@ -14,10 +14,14 @@ import torch
 
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import calling, communicator_of
+from triton_dist.kernels.device import sms
 from triton_dist.kernels.moe.combine import run as run_combine
 from triton_dist.kernels.moe.results import result_of
 
 __all__ = ["Buffer", "EventOverlap"]
+
+_FEW = 512
+"""Up to as many tokens of a PE go with low latency; more go in rounds, by ``Buffer.num_sms`` programs."""
 
 _BLOCK = 128
 _LARGEST = 448.0  # of float8_e4m3fn
@@ -56,6 +60,7 @@ class Buffer:
     """
 
     num_sms = 20
+    """How many SMs :meth:`dispatch` and its :meth:`combine` use if ``max_tokens`` is more than 512; else all."""
 
     def __init__(self, group: Any = None, *options: Any, max_tokens: int = 4096, **named: Any) -> None:
         self.comm = communicator_of(group)
@@ -64,7 +69,9 @@ class Buffer:
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
-        """Accepted; kernels use all SMs."""
+        """How many SMs thousands of tokens take, from the next :meth:`dispatch` on; the same on all PEs."""
+        if type(new_num_sms) is not int or new_num_sms < 1:
+            raise ValueError(f"Buffer.set_num_sms: a number of SMs must be an int of at least 1, got {new_num_sms!r}")
         Buffer.num_sms = new_num_sms
 
     @staticmethod
@@ -277,10 +284,15 @@ class Buffer:
 
     def _send(self, rows: torch.Tensor, pes: torch.Tensor, scales: torch.Tensor | None) -> moe.Dispatched:
         """A row to each of the PEs, as if each were one expert."""
-        room = self.group_size * self.max_tokens
-        experts, most = self.group_size, self.max_tokens
         return moe.dispatch(
-            rows, pes, num_experts=experts, max_tokens=most, scales=scales, capacity=room, group=self.comm
+            rows,
+            pes,
+            num_experts=self.group_size,
+            max_tokens=self.max_tokens,
+            scales=scales,
+            capacity=self.group_size * self.max_tokens,
+            num_sms=min(Buffer.num_sms, sms()) if self.max_tokens > _FEW else 0,
+            group=self.comm,
         )
 
 

@@ -17,7 +17,7 @@ __all__ = ["MoE"]
 
 
 class MoE(nn.Module):
-    """A layer of experts, of which every PE has an equal part (expert parallelism).
+    """A layer of experts, of which every PE has an equal part: some experts whole, or a slice of each.
 
         # Qwen3-30B-A3B
         MoE(2048, 768, num_experts=128, top_k=8, max_tokens=4096)
@@ -32,6 +32,8 @@ class MoE(nn.Module):
         hidden, intermediate: sizes of tokens, and of what is between an expert's two matrices.
         num_experts: of all PEs together. top_k: how many a token chooses.
         max_tokens: how many tokens a PE may have in a call.
+        parallel: ``expert``: every PE has num_experts / n_pes experts. ``tensor``: every PE has intermediate / n_pes of
+            the columns between the two matrices of each expert, so that all PEs have as much to do with any routing.
         scoring: ``softmax`` (Mixtral, Qwen3-MoE) or ``sigmoid``, of groups (DeepSeek-V3).
         norm_topk_prob: divide the weights of a token by their sum.
         n_group, topk_group, routed_scaling_factor: of ``sigmoid``; see
@@ -40,7 +42,8 @@ class MoE(nn.Module):
         capacity: for how many rows a PE has room; by default for the most that can come. Fewer take less memory, and it
             is an error of the kernel if more come.
         num_sms: for thousands of tokens, how many SMs send and receive them; see
-            :func:`~triton_dist.kernels.moe.dispatch`.
+            :func:`~triton_dist.kernels.moe.dispatch`. With ``tensor`` how many SMs do while the others multiply; see
+            :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`.
         group: as of :mod:`triton_dist.kernels.functional`.
         dtype, device: of the parameters; by default PyTorch's dtype, and this PE's device.
 
@@ -48,7 +51,7 @@ class MoE(nn.Module):
         gate: [num_experts, hidden], the router. bias: [num_experts] float32, with ``sigmoid``; a buffer that training
             updates to balance the load.
         w13: [L, 2 * intermediate, hidden], of this PE's L experts, the gates' rows first.
-        w2: [L, hidden, intermediate].
+        w2: [L, hidden, intermediate]. With ``tensor`` L is num_experts, and intermediate that of this PE's slice.
 
     Raises:
         ValueError: an argument is not as described. RuntimeError: there is no world.
@@ -72,6 +75,7 @@ class MoE(nn.Module):
         shared_intermediate: int = 0,
         capacity: int | None = None,
         num_sms: int = 0,
+        parallel: str = "expert",
         group: Any = None,
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
@@ -82,7 +86,15 @@ class MoE(nn.Module):
             raise ValueError(f"MoE: scoring must be softmax or sigmoid, got {scoring!r}")
         if scoring == "softmax" and (n_group, topk_group, routed_scaling_factor) != (1, 1, 1.0):
             raise ValueError("MoE: n_group, topk_group and routed_scaling_factor are for scoring='sigmoid'")
-        if num_experts % max(size, 1) or num_experts % n_group or not 1 <= topk_group <= n_group:
+        if parallel not in ("expert", "tensor"):
+            raise ValueError(f"MoE: parallel must be expert or tensor, got {parallel!r}")
+        sliced = parallel == "tensor"
+        if sliced and (intermediate % max(size, 1) or capacity is not None):
+            raise ValueError(
+                f"MoE: with parallel='tensor' intermediate must be a multiple of the {size} PEs, and there is no"
+                f" capacity; got intermediate {intermediate}, capacity {capacity}"
+            )
+        if (not sliced and num_experts % max(size, 1)) or num_experts % n_group or not 1 <= topk_group <= n_group:
             raise ValueError(
                 f"MoE: num_experts must be a multiple of the {size} PEs and of n_group, and topk_group in [1, n_group];"
                 f" got num_experts {num_experts}, n_group {n_group}, topk_group {topk_group}"
@@ -90,12 +102,13 @@ class MoE(nn.Module):
         if not 1 <= top_k <= num_experts // n_group * topk_group:
             raise ValueError(f"MoE: top_k {top_k} is more than the experts of which a token may choose, or less than 1")
         self.top_k, self.num_experts, self.max_tokens, self.capacity = top_k, num_experts, max_tokens, capacity
-        self.num_sms = num_sms
+        self.num_sms, self.parallel = num_sms, parallel
         self.scoring, self.norm_topk_prob = scoring, norm_topk_prob
         self.n_group, self.topk_group, self.routed_scaling_factor = n_group, topk_group, routed_scaling_factor
         self.group = group
         made: dict[str, Any] = {"dtype": dtype, "device": device or current_world().device}
-        local = num_experts // max(size, 1)
+        local = num_experts if sliced else num_experts // max(size, 1)
+        intermediate = intermediate // max(size, 1) if sliced else intermediate
         self.gate = nn.Parameter(torch.empty(num_experts, hidden, **made))
         self.w13 = nn.Parameter(torch.empty(local, 2 * intermediate, hidden, **made))
         self.w2 = nn.Parameter(torch.empty(local, hidden, intermediate, **made))
@@ -140,6 +153,7 @@ class MoE(nn.Module):
             max_tokens=self.max_tokens,
             capacity=self.capacity,
             num_sms=self.num_sms,
+            parallel=self.parallel,
             group=self.group,
         )
         if self.shared_up is not None and self.shared_down is not None:

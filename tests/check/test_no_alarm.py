@@ -26,7 +26,7 @@ def test_examples(example: Path, schedule: str) -> None:
     assert re.search(rf"nothing found \(4 PEs, schedule {schedule}, \d+ events\)", outcome.output), outcome.output
 
 
-@pytest.mark.parametrize("checks", ["collectives", "decode", "gemms", "moe", "norms"])
+@pytest.mark.parametrize("checks", ["collectives", "decode", "gemms", "moe", "moe_tensor", "norms"])
 def test_kernels(checks: str) -> None:
     """triton_dist.kernels, by the programs that test them."""
     file = ROOT / "tests" / "kernels" / "checks" / f"{checks}.py"

@@ -234,6 +234,129 @@ def gradients_of_rounds(world: Any) -> None:
     layers_and_gradients(world, SMS)
 
 
+def sliced(
+    world: Any, seed: int, room: int, skew: float = 0.0
+) -> tuple[Tokens, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Tokens, both matrices of all experts, and this PE's slices of them: small integers, whose sums are exact."""
+    inner, experts = (256, 16) if ON_GPU else (24, 5)
+    generator = torch.Generator().manual_seed(seed)
+    given = tokens(world, seed, skew, room=room)
+    given = given._replace(x=given.x[:, :, : HIDDEN // 4].clamp(-1, 1).contiguous(), ids=given.ids % (experts + 1) - 1)
+    hidden, n = given.x.shape[2], world.n_pes
+    w1 = torch.randint(-1, 2, (experts, hidden, inner * n), generator=generator).to(world.device).bfloat16()
+    w2 = torch.randint(-1, 2, (experts, inner * n, hidden), generator=generator).to(world.device).bfloat16()
+    mine = slice(world.pe * inner, (world.pe + 1) * inner)
+    return given, w1, w2, w1[:, :, mine].contiguous(), w2[:, mine].contiguous()
+
+
+def verify_sliced(
+    world: Any, given: Tokens, w1: torch.Tensor, w2: torch.Tensor, up: torch.Tensor, out: torch.Tensor
+) -> None:
+    """``up`` and ``out`` as of this PE's slices, with a clamp in between."""
+    n, me, inner = world.n_pes, world.pe, w1.shape[2] // world.n_pes
+    pe, token, k = torch.meshgrid(*(torch.arange(s, device=world.device) for s in given.ids.shape), indexing="ij")
+    used = (given.ids >= 0) & (token < torch.tensor(given.counts, device=world.device)[:, None, None])
+    order = torch.argsort(given.ids[used], stable=True)
+    pe, token, k, expert = (tensor[used][order] for tensor in (pe, token, k, given.ids))
+    x = given.x[pe, token].float()
+    rows = torch.stack([row @ w1[e].float() for row, e in zip(x, expert.tolist(), strict=True)]) if len(x) else x
+    part = slice(me * inner, (me + 1) * inner)
+    expected = rows[:, part].bfloat16() if len(x) else up[:0]
+    assert torch.equal(up[: len(x)], expected), f"PE {me}: {(up[: len(x)] != expected).sum().item()} elements of rows"
+    wanted = torch.zeros(given.counts[me], w2.shape[2], device=world.device)
+    for i in range(n):
+        partial = torch.zeros_like(wanted)
+        slice_ = slice(i * inner, (i + 1) * inner)
+        for at in (pe == me).nonzero()[:, 0].tolist():
+            product = rows[at, slice_].bfloat16().clamp(-2, 2).float() @ w2[expert[at], slice_].float()
+            weight = given.weights[me, token[at], k[at]]
+            partial[token[at]] += (weight * product).bfloat16().float()
+        wanted += partial.bfloat16().float()
+    assert torch.equal(out, wanted.bfloat16()), f"PE {me}: {(out != wanted.bfloat16()).sum().item()} elements of sums"
+
+
+def tensor_parallel(world: Any) -> None:
+    """GEMMs that overlap with all-gather and reduce-scatter, of calls without a pause in between."""
+    room = MAX_TOKENS if ON_GPU else 5
+    for seed in range(12 if ON_GPU else 2):
+        given, w1, w2, mine1, mine2 = sliced(world, seed, room, skew=(0.0, 0.5, 1.0)[seed % 3])
+        me, n = world.pe, given.counts[world.pe]
+        x, ids, weights = (tensor[me, :n].contiguous() for tensor in given[:3])
+        options = {"num_sms": (0, 1, 2)[seed % 3]}
+        for _ in range(3):
+            routing = moe.gather_routing(ids, weights, num_experts=len(w1), max_tokens=room)
+            up = moe.all_gather_grouped_gemm(x, mine1, routing, **options)
+            out = moe.grouped_gemm_reduce_scatter(up.clamp(-2, 2), mine2, routing, **options)
+        again = moe.grouped_gemm_reduce_scatter(up.clamp(-2, 2), mine2, routing, **options)
+        assert torch.equal(out, again)
+        verify_sliced(world, given, w1, w2, up, out)
+
+
+def tensor_parallel_graphs(world: Any) -> None:
+    """A graph of two layers is replayed with other ids, weights and tokens."""
+    if not ON_GPU:
+        return
+    room = MAX_TOKENS
+    cases = [sliced(world, seed, room) for seed in range(6)]
+    cases = [(given._replace(counts=[room] * world.n_pes), *rest) for given, *rest in cases]
+    _, w1, w2, mine1, mine2 = cases[0]
+    static = [tensor[world.pe].clone() for tensor in cases[0][0][:3]]
+
+    def step() -> tuple[torch.Tensor, torch.Tensor]:
+        routing = moe.gather_routing(*static[1:], num_experts=len(w1), max_tokens=room)
+        up = moe.all_gather_grouped_gemm(static[0], mine1, routing)
+        return up, moe.grouped_gemm_reduce_scatter(up.clamp(-2, 2), mine2, routing)
+
+    step()
+    torch.cuda.synchronize()
+    triton_dist.barrier_all()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+        up, out = step()
+    for given, *_ in cases * 2:
+        for place, tensor in zip(static, given[:3], strict=True):
+            place.copy_(tensor[world.pe])
+        graph.replay()
+        graph.replay()
+        verify_sliced(world, given, w1, w2, up, out)
+
+
+def tensor_parallel_layers(world: Any) -> None:
+    """A module of slices against the same module of one whole expert after the other, and its gradients."""
+    n, hidden, inner = world.n_pes, 256 if ON_GPU else 16, 128 if ON_GPU else 8
+    layer = MoE(hidden, inner * n, num_experts=3, top_k=2, max_tokens=32, parallel="tensor", dtype=torch.float32)
+    generator = torch.Generator().manual_seed(3)
+    w13 = ((torch.rand(3, 2, inner * n, hidden, generator=generator) - 0.5) / 8).to(world.device).requires_grad_()
+    w2 = ((torch.rand(3, hidden, inner * n, generator=generator) - 0.5) / 8).to(world.device)
+    gate = torch.rand(3, hidden, generator=generator).to(world.device)
+    x = (torch.rand(n, 20, hidden, generator=generator) - 0.5).to(world.device)
+    mine = slice(world.pe * inner, (world.pe + 1) * inner)
+    with torch.no_grad():
+        for parameter, value in (
+            (layer.gate, gate),
+            (layer.w13, w13[:, :, mine].flatten(1, 2)),
+            (layer.w2, w2[:, :, mine]),
+        ):
+            parameter.copy_(value)
+    here = x[world.pe].clone().requires_grad_()
+    out = layer(here)
+    out.square().sum().backward()
+    loss = torch.zeros((), device=world.device)
+    leaves = [x[pe].clone().requires_grad_() for pe in range(n)]
+    for pe in range(n):
+        ids, weights = layer.route(leaves[pe])
+        first, second = torch.einsum("th,epih->ptei", leaves[pe], w13)
+        of_all = torch.einsum("tei,ehi->teh", torch.nn.functional.silu(first) * second, w2)
+        expected = (of_all.gather(1, ids[:, :, None].expand(-1, -1, hidden)) * weights[:, :, None]).sum(1)
+        if pe == world.pe:
+            torch.testing.assert_close(out, expected, rtol=1e-3, atol=1e-4)
+        loss = loss + expected.square().sum()
+    loss.backward()
+    torch.testing.assert_close(here.grad, leaves[world.pe].grad, rtol=1e-2, atol=1e-4)
+    torch.testing.assert_close(layer.w13.grad, w13.grad[:, :, mine].flatten(1, 2), rtol=1e-2, atol=1e-4)
+
+
 CHECKS: tuple[Callable[[Any], None], ...] = (
     dispatch_and_combine,
     fp8_with_scales,
@@ -244,6 +367,9 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     rounds,
     graphs_of_rounds,
     gradients_of_rounds,
+    tensor_parallel,
+    tensor_parallel_graphs,
+    tensor_parallel_layers,
 )
 
 

@@ -20,8 +20,18 @@ from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.results import parts_of
 from triton_dist.kernels.protocols.members import Members
 
-MODULES = ("dispatch", "combine", "grouped_gemm", "rounds")
-dispatch, combine, grouped_gemm, rounds = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)
+MODULES = (
+    "dispatch",
+    "combine",
+    "grouped_gemm",
+    "rounds",
+    "gathered_routing",
+    "all_gather_grouped_gemm",
+    "grouped_gemm_reduce_scatter",
+)
+dispatch, combine, grouped_gemm, rounds, gathered, gathering, scattering = (
+    import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES
+)
 
 rounds._blocks = lambda words, most: (8, min(most, int(triton.next_power_of_2(words))))
 for module in (dispatch, combine):  # blocks as on a GPU
@@ -30,7 +40,7 @@ for module in (dispatch, combine):  # blocks as on a GPU
 N_PES, EXPERTS, TOP_K, MAX_TOKENS = 8, 256, 8, 128
 POINTERS = {"counts": "*i64", "flags": "*i64", "messages": "*i64", "ids": "*i64", "weights": "*fp32"}
 SCALARS = ("n_tokens", "capacity")
-ALIGNED = ("N", "K", "a_step", "b_step", "b_column")
+ALIGNED = ("N", "K", "N_COLUMNS", "INNER", "a_step", "b_step", "b_column")
 
 
 def compile_kernel(
@@ -46,7 +56,7 @@ def compile_kernel(
     ]
     source = ASTSource(kernel, signature, constants, {i: [["tt.divisibility", 16]] for i in wide})
     options = dispatch._options({"BLOCK": 1024} | constants)
-    if kernel.__name__ != "_dispatch":
+    if kernel.__name__ not in ("_dispatch", "_pack"):
         del options["debug"]
     options["num_warps"] = warps or options["num_warps"]
     with transport.using("p2p"):
@@ -87,6 +97,38 @@ def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
         "SCALES": "blocks" if fp8 else "none",
     }
     compile_kernel(grouped_gemm._grouped, tile | {"b_row": 1}, folder / "grouped_gemm.ptx", types | {"counts": "*i32"})
+    for n_pes in (2, N_PES):
+        compile_tensor_parallel(folder, n_pes, hidden, fp8, tile, types)
+
+
+def compile_tensor_parallel(
+    folder: Path, n_pes: int, hidden: int, fp8: bool, tile: dict[str, Any], types: dict[str, str]
+) -> None:
+    """The kernels for experts of which every PE has a slice."""
+    end, itemsize = f"_{n_pes}.ptx", 1 if fp8 else 2
+    sizes = (n_pes, MAX_TOKENS, TOP_K, EXPERTS)
+    common = {
+        "MEMBERS": Members(0, 1, n_pes), "N": n_pes, "E": EXPERTS, "K": TOP_K, "MAX_TOKENS": MAX_TOKENS,
+        "PARTS": gathered.parts_of(*sizes), "CHUNKS": 4, "SIZE": 256,
+    }  # fmt: skip
+    compile_kernel(gathered._pack, common | {"BLOCK": 1024}, folder / f"pack{end}", {}, 4)
+    compile_kernel(gathered._count, common, folder / f"count{end}", {}, 4)
+    compile_kernel(gathered._place, common, folder / f"place{end}", {}, 4)
+    types = {
+        **types, "out": "*bf16", "gathered": types["a"], "gathered_scales": types["a_scales"], "products": "*bf16",
+        "slots": "*bf16", **dict.fromkeys(("N_COLUMNS", "INNER", "senders", "reducers"), "i32"),
+    }  # fmt: skip
+    multiplied = common | tile | {"b_row": 1, "FLAGS": 256, "PROGRAMS": 256}
+    sent = {"WORDS": hidden * itemsize // 4, "S": hidden // 128 if fp8 else 0, "BLOCK": 8192}
+    compile_kernel(
+        gathering._gather_and_multiply,
+        multiplied | sent,
+        folder / f"gather_and_multiply{end}",
+        types | {"a": "*i32"},
+        8,
+    )
+    sent = {"CHUNK": 8 * tile["BLOCK_N"], "WEIGHTED": True, "B": 4, "BLOCK": 512}
+    compile_kernel(scattering._multiply_and_scatter, multiplied | sent, folder / f"multiply_and_scatter{end}", types, 8)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ RUNS = {
     "moe.py": (3,),
     "moe_assertions.py": (2,),
     "moe_layers.py": (2,),
+    "moe_tensor.py": (3,),
+    "moe_tensor_layers.py": (2,),
     "deep_ep.py": (2,),
     "norms.py": (3,),
     "decode.py": (3,),

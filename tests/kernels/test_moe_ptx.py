@@ -1,4 +1,4 @@
-"""The machine code of dispatch, combine and the grouped GEMM: made for a GPU that is not there."""
+"""The machine code of dispatch, combine and the grouped GEMMs: made for a GPU that is not there."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ KERNELS = "dispatch", "dispatch_rounds", "grouped_gemm", "combine", "combine_rou
 @pytest.mark.parametrize(("hidden", "dtype"), [(7168, "bfloat16"), (2048, "float8_e4m3fn")])
 def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: int, dtype: str) -> None:
     made_by(COMPILE, tmp_path, str(hidden), dtype, cache=tmp_path)
-    for name in KERNELS if dtype == "bfloat16" else KERNELS[:3]:  # what is combined is bfloat16 always
+    of_slices = [f"{name}_{n}" for name in ("gather_and_multiply", "multiply_and_scatter") for n in (2, 8)]
+    placed = [f"{name}_{n}" for name in ("pack", "count", "place") for n in (2, 8)]
+    moved = KERNELS if dtype == "bfloat16" else KERNELS[:3]  # what is combined is bfloat16 always
+    for name in (*moved, *of_slices, *placed):
         file = tmp_path / f"{name}.ptx"
         report = ptxas_report(file)
         assert " 0 bytes spill stores" in report, (name, report)
         ptx = file.read_text()
-        if name == "grouped_gemm":
-            assert "wgmma.mma_async" in ptx
-        else:
+        if name == "grouped_gemm" or name in of_slices:
+            assert "wgmma.mma_async" in ptx, name
+        if name in of_slices:  # rows, also those that are gathered, are loaded and sent 16 bytes at a time
+            assert "st.global.v4.b32" in ptx and "cp.async.cg.shared.global" in ptx, name
+            assert "atom.global.sys.acquire" in ptx and "release" in ptx, name
+        if name in moved and name != "grouped_gemm":
             assert "st.global.v4.b32" in ptx and "ld.volatile.global.v4.b32" in ptx, name
+    assert "__assertfail" in (tmp_path / "pack_2.ptx").read_text()
     assert (
         "an expert id is not in [-1, num_experts)" in (tmp_path / "dispatch.ptx").read_text()
         or "__assertfail" in (tmp_path / "dispatch.ptx").read_text()

@@ -9,6 +9,7 @@ from harness import main as run
 from harness import raises
 
 from triton_dist.deep_ep import Buffer
+from triton_dist.kernels.communicator import communicator_of
 
 
 def tokens(world: Any, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -20,8 +21,22 @@ def tokens(world: Any, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch
 
 
 def check_deep_ep_dispatch_and_combine(world: Any) -> None:
+    dispatch_and_combine(world, 8)
+
+
+def check_deep_ep_thousands_of_tokens_go_in_rounds(world: Any) -> None:
+    """By as many SMs as DeepEP's users say, through slots that do not grow with the tokens."""
+    before = communicator_of().workspace_bytes
+    Buffer.set_num_sms(2)
+    dispatch_and_combine(world, 4096)
+    assert communicator_of().workspace_bytes - before < 4096 * 128
+    with raises(ValueError, "must be an int of at least 1, got 0"):
+        Buffer.set_num_sms(0)
+
+
+def dispatch_and_combine(world: Any, max_tokens: int) -> None:
     me, n = world.pe, world.n_pes
-    buffer = Buffer(max_tokens=8)
+    buffer = Buffer(max_tokens=max_tokens)
     x, idx, weights = tokens(world)
     per_rank, none, per_expert, in_rank, event = buffer.get_dispatch_layout(idx[me], 3 * n)
     homes = torch.where(idx >= 0, idx // 3, -1)

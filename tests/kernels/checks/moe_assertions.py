@@ -20,6 +20,12 @@ def check_moe_ids_out_of_range(world: Any) -> None:
         moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=2, num_sms=4)
 
 
+def check_moe_gathered_ids_out_of_range(world: Any) -> None:
+    for wrong in (world.n_pes, -2, 1 << 40):
+        with raises(RuntimeError, r"moe/gathered_routing\.py:\d+: .*an expert id is not in \[-1, num_experts\)"):
+            moe.gather_routing(torch.tensor([[0], [wrong]]), num_experts=world.n_pes, max_tokens=2)
+
+
 def check_moe_more_rows_than_capacity(world: Any) -> None:
     ids = torch.arange(2 * world.n_pes)[:, None] % world.n_pes
     x = torch.ones(len(ids), 8)

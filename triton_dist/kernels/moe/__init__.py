@@ -5,9 +5,12 @@ waits for the host.
 """
 
 from triton_dist.kernels.moe import functional
+from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm
 from triton_dist.kernels.moe.combine import Combining, combine, combine_receive, combine_send
 from triton_dist.kernels.moe.dispatch import Sent, dispatch, dispatch_receive, dispatch_send
+from triton_dist.kernels.moe.gathered_routing import GatheredRouting, gather_routing
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm
+from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter
 from triton_dist.kernels.moe.layer import moe_layer
 from triton_dist.kernels.moe.results import Dispatched
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
@@ -15,7 +18,9 @@ from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
 __all__ = [
     "Combining",
     "Dispatched",
+    "GatheredRouting",
     "Sent",
+    "all_gather_grouped_gemm",
     "combine",
     "combine_receive",
     "combine_send",
@@ -23,8 +28,10 @@ __all__ = [
     "dispatch_receive",
     "dispatch_send",
     "functional",
+    "gather_routing",
     "group_limited_top_k",
     "grouped_gemm",
+    "grouped_gemm_reduce_scatter",
     "moe_layer",
     "softmax_top_k",
 ]

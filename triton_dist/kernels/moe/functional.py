@@ -21,12 +21,24 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, check_routing, most_rows
 from triton_dist.kernels.moe.combine import run as run_combine
 from triton_dist.kernels.moe.dispatch import run as run_dispatch
+from triton_dist.kernels.moe.functional_tensor_parallel import (
+    all_gather_grouped_gemm,
+    gather_routing,
+    grouped_gemm_reduce_scatter,
+)
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm as multiply
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
 from triton_dist.kernels.moe.results import Dispatched, result_of
 from triton_dist.kernels.protocols.members import Members
 
-__all__ = ["combine", "dispatch", "grouped_gemm"]
+__all__ = [
+    "all_gather_grouped_gemm",
+    "combine",
+    "dispatch",
+    "gather_routing",
+    "grouped_gemm",
+    "grouped_gemm_reduce_scatter",
+]
 
 _ops: Any = torch.ops.triton_dist
 

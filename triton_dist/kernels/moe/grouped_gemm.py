@@ -21,22 +21,33 @@ from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, check_capability
 from triton_dist.kernels.gemm.portable import blocks, programs
 
-__all__ = ["SCALE_BLOCK", "check_groups", "grouped_gemm", "grouped_weight_grad"]
+__all__ = [
+    "SCALE_BLOCK",
+    "as_multiplied",
+    "check_group_scales",
+    "check_groups",
+    "check_result",
+    "grouped_gemm",
+    "grouped_weight_grad",
+    "product_of_rows",
+    "tile_of",
+]
 
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @triton.jit
-def _tile_of_group(
-    a, b, c, a_scales, b_scales, expert, begin, rows_here, row, column, N, K, a_step, b_step, b_row, b_column,
+def product_of_rows(
+    a, b, a_scales, b_scales, expert, a_rows, column, N, K, a_step, b_step, b_row, b_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
-    rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
+    """Rows ``a_rows`` of ``a``, which all exist, times tile ``column`` of the expert's matrix: float32.
+
+    What the tile's columns behind the last hold is not to be stored.
+    """
+    # Behind the last column are the first ones once more, which need no mask.
+    b_columns = (column * BLOCK_N + tl.arange(0, BLOCK_N)) % N
     inner = tl.arange(0, BLOCK_K)
-    # Behind the last row and column are the first ones once more, which need no mask: what they give is not stored.
-    a_rows = begin + rows % rows_here
-    b_columns = columns % N
     a_at = a + a_rows.to(tl.int64)[:, None] * a_step + inner[None, :]
     b_at = b + expert.to(tl.int64) * b_step + b_columns.to(tl.int64)[None, :] * b_column
     b_at += inner.to(tl.int64)[:, None] * b_row
@@ -60,8 +71,7 @@ def _tile_of_group(
         scale_a = tl.load(a_scales + a_rows)
         scale_b = tl.load(b_scales + expert.to(tl.int64) * N + b_columns)
         sums *= scale_a[:, None] * scale_b[None, :]
-    at = c + (begin + rows).to(tl.int64)[:, None] * N + columns[None, :]
-    tl.store(at, sums.to(c.dtype.element_ty), mask=(rows < rows_here)[:, None] & (columns < N)[None, :])
+    return sums
 
 
 @triton.jit
@@ -78,10 +88,16 @@ def _grouped(
         behind = first + tiles_m * tiles_n
         while tile < behind:
             row, column = (tile - first) % tiles_m, (tile - first) // tiles_m
-            _tile_of_group(
-                a, b, c, a_scales, b_scales, expert, tl.load(offsets + expert), rows_here, row, column, N, K, a_step,
-                b_step, b_row, b_column, BLOCK_M, BLOCK_N, BLOCK_K, SCALES,
+            begin = tl.load(offsets + expert)
+            rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
+            # Behind the last row are the first ones once more, too.
+            sums = product_of_rows(
+                a, b, a_scales, b_scales, expert, begin + rows % rows_here, column, N, K, a_step, b_step, b_row,
+                b_column, BLOCK_M, BLOCK_N, BLOCK_K, SCALES,
             )  # fmt: skip
+            columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
+            at = c + (begin + rows).to(tl.int64)[:, None] * N + columns[None, :]
+            tl.store(at, sums.to(c.dtype.element_ty), mask=(rows < rows_here)[:, None] & (columns < N)[None, :])
             tile += tl.num_programs(0)
         first = behind
 
@@ -142,27 +158,14 @@ def grouped_gemm(
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
     rows, inner, columns = check_groups("grouped_gemm", a, b, offsets, counts)
-    dtype = out_dtype or (out.dtype if out is not None else torch.bfloat16 if a.dtype in FP8 else a.dtype)
-    if dtype not in _FLOATS or (a.dtype not in FP8 and dtype != a.dtype):
-        raise ValueError(f"grouped_gemm: operands of {a.dtype} cannot give a result of {dtype}")
-    if out is None:
-        out = a.new_empty(rows, columns, dtype=dtype)
-    check_contiguous("grouped_gemm", out=out)
-    if out.shape != (rows, columns) or out.dtype != dtype:
-        raise ValueError(
-            f"grouped_gemm: out must be {(rows, columns)} of {dtype}, got shape {tuple(out.shape)} and {out.dtype}"
-        )
-    scales = _check_scales(a, b, a_scales, b_scales)
-    tile = blocks(dtype)
-    if scales == "blocks":  # whose partial sums take registers, too
-        tile["BLOCK_N"] = min(tile["BLOCK_N"], 64)
-    if triton_dist.kind() == "cpu" and a.dtype in FP8:
-        a, b = a.float(), b.float()  # as in gemm/portable.py
-    block_k = SCALE_BLOCK if scales == "blocks" else 32 if a.itemsize > 2 else 128 // a.itemsize
+    out = check_result("grouped_gemm", a, (rows, columns), out, out_dtype)
+    scales = check_group_scales("grouped_gemm", a, b, a_scales, b_scales)
+    tile = tile_of(a.dtype, out.dtype, scales)
+    a, b = as_multiplied(a, b)
     _grouped[(programs(),)](
         a, b, out, out if a_scales is None else a_scales, out if b_scales is None else b_scales, offsets, counts,
-        counts.numel(), columns, inner, a.stride(0), *b.stride(), **tile, BLOCK_K=block_k, SCALES=scales,
-        num_warps=8, num_stages=3,
+        counts.numel(), columns, inner, a.stride(0), *b.stride(), **tile, SCALES=scales, num_warps=8,
+        num_stages=3,
     )  # fmt: skip
     return out
 
@@ -217,15 +220,54 @@ def check_groups(
     return a.shape[0], a.shape[1], b.shape[2]
 
 
-def _check_scales(
-    a: torch.Tensor, b: torch.Tensor, a_scales: torch.Tensor | None, b_scales: torch.Tensor | None
+def check_result(
+    function: str,
+    a: torch.Tensor,
+    shape: tuple[int, int],
+    out: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> torch.Tensor:
+    """``out``, or a new tensor, for products of ``a``."""
+    dtype = out_dtype or (out.dtype if out is not None else torch.bfloat16 if a.dtype in FP8 else a.dtype)
+    if dtype not in _FLOATS or (a.dtype not in FP8 and dtype != a.dtype):
+        raise ValueError(f"{function}: operands of {a.dtype} cannot give a result of {dtype}")
+    if out is None:
+        out = a.new_empty(shape, dtype=dtype)
+    check_contiguous(function, out=out)
+    if out.shape != shape or out.dtype != dtype:
+        raise ValueError(f"{function}: out must be {shape} of {dtype}, got shape {tuple(out.shape)} and {out.dtype}")
+    return out
+
+
+def tile_of(operand: torch.dtype, result: torch.dtype, scales: str) -> dict[str, int]:
+    """The size of a tile, of rows of ``operand`` and results of ``result``."""
+    tile = blocks(result)
+    if scales == "blocks":  # whose partial sums take registers, too
+        tile["BLOCK_N"] = min(tile["BLOCK_N"], 64)
+    block_k = SCALE_BLOCK if scales == "blocks" else 32 if operand.itemsize > 2 else 128 // operand.itemsize
+    return tile | {"BLOCK_K": block_k}
+
+
+def as_multiplied(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The operands as kernels take them: in the CPU world those of fp8 as float32, as in gemm/portable.py."""
+    if triton_dist.kind() == "cpu":
+        return tuple(operand.float() if operand.dtype in FP8 else operand for operand in operands)
+    return operands
+
+
+def check_group_scales(
+    function: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    a_scales: torch.Tensor | None,
+    b_scales: torch.Tensor | None,
 ) -> str:
     """What the scales are of: ``none``, ``rows`` or ``blocks``."""
     if a_scales is None and b_scales is None:
         return "none"
     if a_scales is None or b_scales is None or a.dtype not in FP8:
-        raise ValueError("grouped_gemm: a_scales and b_scales are for operands of fp8, and go together")
-    check_contiguous("grouped_gemm", a_scales=a_scales, b_scales=b_scales)
+        raise ValueError(f"{function}: a_scales and b_scales are for operands of fp8, and go together")
+    check_contiguous(function, a_scales=a_scales, b_scales=b_scales)
     (rows, inner), (local, _, columns) = a.shape, b.shape
     k_blocks, n_blocks = (-(-size // SCALE_BLOCK) for size in (inner, columns))
     shapes = tuple(a_scales.shape), tuple(b_scales.shape)
@@ -235,7 +277,7 @@ def _check_scales(
         if shapes == ((rows, k_blocks), (local, n_blocks, k_blocks)):
             return "blocks"
     raise ValueError(
-        f"grouped_gemm: scales must be [{rows}, 1] and [{local}, {columns}], or [{rows}, {k_blocks}] and"
+        f"{function}: scales must be [{rows}, 1] and [{local}, {columns}], or [{rows}, {k_blocks}] and"
         f" [{local}, {n_blocks}, {k_blocks}], of torch.float32; got {shapes[0]} and {shapes[1]} of {a_scales.dtype} and"
         f" {b_scales.dtype}"
     )

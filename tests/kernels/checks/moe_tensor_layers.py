@@ -1,0 +1,98 @@
+"""Layers of which every PE has a slice of each expert, and their gradients, against one process that has all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from harness import main as run
+from harness import raises
+from moe_layers import OPS, dense, leaf, routed, same, whole
+
+from triton_dist.kernels import moe
+from triton_dist.kernels.moe import functional
+from triton_dist.nn import MoE
+
+INNER = 6
+"""Of an expert on each PE."""
+
+
+def sliced(world: Any, w13: torch.Tensor, w2: torch.Tensor, pe: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A PE's part of the matrices of all experts."""
+    gate, up = w13.chunk(2, dim=1)
+    mine = slice(pe * INNER, (pe + 1) * INNER)
+    return torch.cat([gate[:, mine], up[:, mine]], dim=1), w2[:, :, mine]
+
+
+def check_moe_tensor_layer_and_gradients(world: Any) -> None:
+    n, me, experts = world.n_pes, world.pe, 3
+    x, ids, weights = routed(world, 5, experts, 2, 0)
+    w13, w2 = whole(experts, 2 * INNER * n, 8, seed=8) / 4, whole(experts, 8, INNER * n, seed=9) / 4
+    given = [leaf(x[me]), leaf(weights[me]), *map(leaf, sliced(world, w13, w2, me))]
+    sizes: dict[str, Any] = {"num_experts": experts, "max_tokens": 6, "parallel": "tensor"}
+    out = moe.moe_layer(given[0], ids[me], *given[1:], **sizes)
+    all_of = [leaf(tensor) for tensor in (x, weights, w13, w2)]
+    outs = [dense(all_of[0][pe], ids[pe], all_of[1][pe], *all_of[2:]) for pe in range(n)]
+    same(out, outs[me])
+    with torch.no_grad():
+        same(moe.moe_layer(given[0], ids[me], *given[1:], **sizes), outs[me])
+    (out * whole(5, 8, seed=me)).sum().backward()
+    sum((part * whole(5, 8, seed=pe)).sum() for pe, part in enumerate(outs)).backward()
+    same(given[0].grad, all_of[0].grad[me])
+    same(given[1].grad, all_of[1].grad[me])
+    for mine, expected in zip(given[2:], sliced(world, all_of[2].grad, all_of[3].grad, me), strict=True):
+        same(mine.grad, expected)
+    with raises(ValueError, "parallel must be expert or tensor"):
+        moe.moe_layer(given[0], ids[me], *given[1:], **(sizes | {"parallel": "pipeline"}))
+    with raises(ValueError, "capacity is for parallel='expert'"):
+        moe.moe_layer(given[0], ids[me], *given[1:], **sizes, capacity=8)
+
+
+def check_moe_tensor_modules(world: Any) -> None:
+    n, me = world.n_pes, world.pe
+    for options in ({}, {"shared_intermediate": 4, "num_sms": 1}):
+        torch.manual_seed(0)
+        layer = MoE(8, INNER * n, num_experts=3, top_k=2, max_tokens=8, parallel="tensor", **options)
+        w13, w2 = whole(3, 2 * INNER * n, 8, seed=1) / 4, whole(3, 8, INNER * n, seed=2) / 4
+        with torch.no_grad():
+            for parameter, value in zip((layer.w13, layer.w2), sliced(world, w13, w2, me), strict=True):
+                parameter.copy_(value)
+        x = whole(2, 3, 8, seed=10 + me)
+        tokens = x.view(-1, 8)
+        expected = dense(tokens, *layer.route(tokens), w13, w2)
+        if layer.shared_up is not None:
+            gate, up = layer.shared_up(tokens).chunk(2, dim=-1)
+            expected = expected + layer.shared_down(torch.nn.functional.silu(gate) * up)
+        same(layer(x), expected.view(2, 3, 8))
+    same(layer(x[:, :0]), x[:, :0])
+    with raises(ValueError, "parallel must be expert or tensor"):
+        MoE(8, 8, num_experts=n, top_k=1, max_tokens=1, parallel="both")
+    with raises(ValueError, "intermediate must be a multiple of the", "there is no capacity; got intermediate 6"):
+        MoE(8, 6, num_experts=3, top_k=1, max_tokens=1, parallel="tensor", capacity=8)
+
+
+def check_moe_tensor_opcheck(world: Any) -> None:
+    n, me = world.n_pes, world.pe
+    x, ids, weights = routed(world, 3, 3, 2, 0)
+    sizes = (3, 4, n, "")
+    torch.library.opcheck(OPS.moe_gather_routing.default, (ids[me], weights[me], *sizes))
+    routing = functional.gather_routing(ids[me], weights[me], num_experts=3, max_tokens=4)
+    b = leaf(whole(3, 8, 4))
+    gathered = (leaf(x[me]), b, routing.memory, None, None, 2, None, 0, *sizes)
+    torch.library.opcheck(OPS.moe_all_gather_grouped_gemm.default, gathered)
+    y = leaf(functional.all_gather_grouped_gemm(x[me], b.detach(), routing))
+    scattered = (y, leaf(whole(3, 4, 8)), leaf(weights[me]), routing.memory, None, None, True, None, 0, *sizes)
+    torch.library.opcheck(OPS.moe_grouped_gemm_reduce_scatter.default, scattered)
+
+
+def check_moe_tensor_compiled(world: Any) -> None:
+    layer = MoE(8, INNER * world.n_pes, num_experts=3, top_k=2, max_tokens=8, parallel="tensor")
+    x = whole(7, 8, seed=world.pe)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    same(compiled(x), layer(x))
+    compiled(x).sum().backward()
+    assert layer.w13.grad is not None and layer.gate.grad is not None
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,272 @@
+"""Operations on experts of which every PE has a slice, for models in PyTorch: with gradients, traced by torch.compile.
+
+    routing = functional.gather_routing(ids, weights, num_experts=128, max_tokens=256)
+    y = functional.all_gather_grouped_gemm(x, w, routing)
+    out = functional.grouped_gemm_reduce_scatter(act(y), v, routing, weights)
+
+The two are each other's backward with respect to ``a``, with the same overlap. The gradient of ``b`` is a local GEMM
+with gathered rows; that of the weights is reduce-scattered. All are *collective*, so on every PE the same tensors
+require gradients. Rows that no token fills are zeros in what all_gather_grouped_gemm returns here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from triton_dist.kernels.communicator import calling
+from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.moe.all_gather_grouped_gemm import run as run_gathering
+from triton_dist.kernels.moe.gathered_routing import GatheredRouting, gather, memory_words
+from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import run as run_scattering
+from triton_dist.kernels.protocols.members import Members
+
+__all__ = ["all_gather_grouped_gemm", "gather_routing", "grouped_gemm_reduce_scatter"]
+
+_ops: Any = torch.ops.triton_dist
+
+_SIZES = "int num_experts, int max_tokens, int group_size, str group_name"
+_OPTIONS = f"ScalarType? out_dtype, int num_sms, {_SIZES}"
+
+
+# ---- routing
+
+
+def gather_routing(
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor | None = None,
+    *,
+    num_experts: int,
+    max_tokens: int,
+    group: Any = None,
+) -> GatheredRouting:
+    """:func:`triton_dist.kernels.moe.gather_routing`. The result has no gradient: weights get theirs from
+    :func:`grouped_gemm_reduce_scatter`."""
+    size, name = groups.resolve(group)
+    if topk_weights is None:
+        topk_weights = torch.ones(topk_ids.shape, device=topk_ids.device)
+    memory = _ops.moe_gather_routing(topk_ids, topk_weights.detach(), num_experts, max_tokens, size, name)
+    return _routing(memory, topk_ids.shape, (num_experts, max_tokens, size, name))
+
+
+def _routing(memory: torch.Tensor, ids: Any, sizes: tuple[Any, ...]) -> GatheredRouting:
+    """Of a call for ids of shape ``ids``."""
+    num_experts, max_tokens, size, _ = sizes
+    return GatheredRouting(memory, ids[0], ids[1], num_experts, max_tokens, Members(0, 1, size))
+
+
+@torch.library.custom_op(
+    "triton_dist::moe_gather_routing",
+    mutates_args=(),
+    schema=f"(Tensor topk_ids, Tensor topk_weights, {_SIZES}) -> Tensor",
+)
+def _gather_routing(topk_ids: torch.Tensor, topk_weights: torch.Tensor, *sizes: Any) -> torch.Tensor:
+    with calling("gather_routing", groups.communicator("gather_routing", *sizes[-2:])) as comm:
+        return gather(comm, topk_ids.contiguous(), topk_weights.contiguous(), *sizes[:2]).memory
+
+
+@_gather_routing.register_fake
+def _gather_routing_fake(topk_ids: torch.Tensor, topk_weights: torch.Tensor, *sizes: Any) -> torch.Tensor:
+    groups.check("gather_routing", *sizes[-2:])
+    if topk_ids.dim() != 2:
+        raise ValueError("gather_routing: topk_ids must have two dimensions")
+    num_experts, max_tokens, size, _ = sizes
+    return topk_ids.new_empty(memory_words(size, max_tokens, topk_ids.shape[1], num_experts), dtype=torch.int32)
+
+
+# ---- all-gather and grouped GEMM
+
+
+def all_gather_grouped_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    routing: GatheredRouting,
+    *,
+    a_scales: torch.Tensor | None = None,
+    b_scales: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    num_sms: int = 0,
+    group: Any = None,
+) -> torch.Tensor:
+    """:func:`triton_dist.kernels.moe.all_gather_grouped_gemm`, with gradients of ``a`` and ``b``. fp8 has none."""
+    sizes = (routing.num_experts, routing.max_tokens, *groups.resolve(group))
+    result: torch.Tensor = _ops.moe_all_gather_grouped_gemm(
+        a, b, routing.memory, a_scales, b_scales, routing.top_k, out_dtype, num_sms, *sizes
+    )
+    return result
+
+
+@torch.library.custom_op(
+    "triton_dist::moe_all_gather_grouped_gemm",
+    mutates_args=(),
+    schema=f"(Tensor a, Tensor b, Tensor memory, Tensor? a_scales, Tensor? b_scales, int top_k, {_OPTIONS}) -> Tensor",
+)
+def _gathering(
+    a: torch.Tensor, b: torch.Tensor, memory: torch.Tensor, a_scales: Any, b_scales: Any, top_k: int, *rest: Any
+) -> torch.Tensor:
+    _, num_sms, *sizes = rest
+    out = torch.zeros_like(_gathering_fake(a, b, memory, a_scales, b_scales, top_k, *rest))
+    comm = groups.communicator("all_gather_grouped_gemm", *sizes[-2:])
+    routing = _routing(memory, (a.shape[0], top_k), tuple(sizes))._replace(members=comm.members, comm=comm)
+    return run_gathering(a.contiguous(), b, routing, out, a_scales, b_scales, out.dtype, num_sms)
+
+
+@_gathering.register_fake
+def _gathering_fake(
+    a: torch.Tensor, b: torch.Tensor, memory: torch.Tensor, a_scales: Any, b_scales: Any, top_k: int, *rest: Any
+) -> torch.Tensor:
+    out_dtype, _, _, max_tokens, size, _ = rest
+    groups.check("all_gather_grouped_gemm", *rest[-2:])
+    _check_dims("all_gather_grouped_gemm", a, b)
+    return a.new_empty(size * max_tokens * top_k, b.shape[2], dtype=_dtype(a, out_dtype))
+
+
+def _check_dims(function: str, a: torch.Tensor, b: torch.Tensor) -> None:
+    if a.dim() != 2 or b.dim() != 3:
+        raise ValueError(f"{function}: a must have two dimensions and b three, got {tuple(a.shape)}, {tuple(b.shape)}")
+
+
+def _dtype(a: torch.Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
+    return out_dtype or (torch.bfloat16 if a.dtype in FP8 else a.dtype)
+
+
+def _refuse_fp8(function: str, a: torch.Tensor) -> None:
+    if a.dtype in FP8:
+        raise ValueError(f"{function}: operands of {a.dtype} have no gradient here: pass detached tensors")
+
+
+def _gathering_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    a, b, memory, _, _, ctx.top_k, _, ctx.num_sms, *ctx.sizes = inputs
+    _refuse_fp8("all_gather_grouped_gemm", a)
+    ctx.shape = a.shape[0], ctx.top_k
+    ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b, memory)
+
+
+def _gathering_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b, memory = ctx.saved_tensors
+    grad_a = grad_b = None
+    if ctx.needs_input_grad[0]:
+        ones = torch.ones(ctx.shape, device=grad.device)
+        grad_a = _ops.moe_grouped_gemm_reduce_scatter(
+            grad, b.transpose(1, 2), ones, memory, None, None, False, None, ctx.num_sms, *ctx.sizes
+        )
+    if ctx.needs_input_grad[1]:
+        routing = _routing(memory, ctx.shape, tuple(ctx.sizes))
+        rows = _rows_of_all(a, routing, ctx.sizes)
+        grad_b = _ops.moe_grouped_weight_grad(rows, grad, routing.offsets, routing.counts)
+    return grad_a, grad_b, *[None] * 10
+
+
+def _rows_of_all(x: torch.Tensor, routing: GatheredRouting, sizes: Any) -> torch.Tensor:
+    """The rows of all PEs' tokens, [R, hidden]; those behind the last are any tokens'."""
+    padded = torch.nn.functional.pad(x, (0, 0, 0, routing.max_tokens - x.shape[0]))
+    gathered = _ops.all_gather(padded, 0, *sizes[-2:])
+    return gathered.index_select(0, routing.tokens.clamp(0, len(gathered) - 1))  # type: ignore[no-any-return]
+
+
+_gathering.register_autograd(_gathering_backward, setup_context=_gathering_setup)
+
+
+# ---- grouped GEMM and reduce-scatter
+
+
+def grouped_gemm_reduce_scatter(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    routing: GatheredRouting,
+    topk_weights: torch.Tensor | None = None,
+    *,
+    weighted: bool = True,
+    a_scales: torch.Tensor | None = None,
+    b_scales: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    num_sms: int = 0,
+    group: Any = None,
+) -> torch.Tensor:
+    """:func:`triton_dist.kernels.moe.grouped_gemm_reduce_scatter`, with gradients of ``a``, ``b`` and the weights.
+
+    Args:
+        topk_weights: [T, top_k], those that were gathered, if they want a gradient.
+    """
+    if topk_weights is None:
+        topk_weights = torch.ones(routing.n_tokens, routing.top_k, device=a.device)
+    sizes = (routing.num_experts, routing.max_tokens, *groups.resolve(group))
+    result: torch.Tensor = _ops.moe_grouped_gemm_reduce_scatter(
+        a, b, topk_weights, routing.memory, a_scales, b_scales, weighted, out_dtype, num_sms, *sizes
+    )
+    return result
+
+
+@torch.library.custom_op(
+    "triton_dist::moe_grouped_gemm_reduce_scatter",
+    mutates_args=(),
+    schema="(Tensor a, Tensor b, Tensor topk_weights, Tensor memory, Tensor? a_scales, Tensor? b_scales,"
+    f" bool weighted, {_OPTIONS}) -> Tensor",
+)
+def _scattering(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    topk_weights: torch.Tensor,
+    memory: torch.Tensor,
+    a_scales: Any,
+    b_scales: Any,
+    weighted: bool,
+    *rest: Any,
+) -> torch.Tensor:
+    out_dtype, num_sms, *sizes = rest
+    comm = groups.communicator("grouped_gemm_reduce_scatter", *sizes[-2:])
+    routing = _routing(memory, topk_weights.shape, tuple(sizes))._replace(members=comm.members, comm=comm)
+    if a.dim() == 2 and a.stride(1) != 1:
+        a = a.contiguous()
+    return run_scattering(a, b, routing, weighted, None, a_scales, b_scales, out_dtype, num_sms)
+
+
+@_scattering.register_fake
+def _scattering_fake(a: torch.Tensor, b: torch.Tensor, topk_weights: torch.Tensor, *rest: Any) -> torch.Tensor:
+    groups.check("grouped_gemm_reduce_scatter", *rest[-2:])
+    _check_dims("grouped_gemm_reduce_scatter", a, b)
+    return a.new_empty(topk_weights.shape[0], b.shape[2], dtype=_dtype(a, rest[4]))
+
+
+def _scattering_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    a, b, topk_weights, memory, _, _, ctx.weighted, _, ctx.num_sms, *ctx.sizes = inputs
+    _refuse_fp8("grouped_gemm_reduce_scatter", a)
+    ctx.shape, ctx.dtype = topk_weights.shape, a.dtype
+    ctx.save_for_backward(a if any(ctx.needs_input_grad[1:3]) else None, b, memory)
+
+
+def _scattering_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b, memory = ctx.saved_tensors
+    routing = _routing(memory, ctx.shape, tuple(ctx.sizes))
+    grad = grad.to(ctx.dtype)
+    of_weights = ctx.weighted and ctx.needs_input_grad[2]
+    grad_a = grad_b = grad_weights = None
+    if ctx.needs_input_grad[0] or of_weights:
+        rows = _ops.moe_all_gather_grouped_gemm(
+            grad, b.transpose(1, 2), memory, None, None, ctx.shape[1], None, ctx.num_sms, *ctx.sizes
+        )
+        if ctx.needs_input_grad[0]:
+            grad_a = _weighted(rows, routing) if ctx.weighted else rows
+        if of_weights:
+            # This PE's part of what each row's weight multiplies, by choice; parts are summed over PEs.
+            of_rows = (rows.float() * a.float()).sum(dim=-1)
+            made = routing.positions >= 0
+            by_choice = torch.where(made, of_rows[routing.positions.clamp(min=0)], 0.0)
+            summed = _ops.reduce_scatter(by_choice.flatten(0, 1), "sum", 0, *ctx.sizes[-2:])
+            grad_weights = summed[: ctx.shape[0]]
+    if ctx.needs_input_grad[1]:
+        rows = _rows_of_all(grad, routing, ctx.sizes)
+        rows = _weighted(rows, routing) if ctx.weighted else rows
+        grad_b = _ops.moe_grouped_weight_grad(a, rows, routing.offsets, routing.counts)
+    return grad_a, grad_b, grad_weights, *[None] * 10
+
+
+def _weighted(rows: torch.Tensor, routing: GatheredRouting) -> torch.Tensor:
+    """Rows times their weights; rows behind the last are zeros."""
+    used = torch.arange(len(rows), device=rows.device) < routing.offsets[-1]
+    return torch.where(used[:, None], rows.float() * routing.weights[:, None], 0.0).to(rows.dtype)
+
+
+_scattering.register_autograd(_scattering_backward, setup_context=_scattering_setup)

@@ -1,0 +1,285 @@
+"""The routing of all PEs' tokens on every PE, for experts of which every PE has a slice (tensor parallelism).
+
+Ids and weights of all PEs are gathered; then every PE knows where each choice of each token has its row. Rows are
+grouped by expert, within an expert by PE, then token, then choice: the order of a dispatch with all experts on one PE.
+
+Choices are cut into chunks, none of which has choices of two PEs. A first kernel counts the experts of each chunk. A
+second one adds up the counts of the chunks in front of a program's own, so the row of a choice is
+
+    offset of the expert + rows of this expert from the chunks before + rank among those of its chunk
+
+Both have a program for each chunk. Nothing waits for the host.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from triton_dist.kernels.arguments import check_contiguous
+from triton_dist.kernels.collectives.all_gather import all_gather
+from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.moe.arguments import refuse_gradients
+from triton_dist.kernels.protocols.members import Members
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+
+__all__ = ["GatheredRouting", "gather", "gather_routing", "memory_words", "parts_of"]
+
+_RANKED = tl.constexpr(64)
+"""Choices that are compared with each other at a time."""
+
+_CHUNKS = 128
+_MOST_EXPERTS = 16384
+"""Of all PEs' counts together, as blocks whose sizes are powers of two: what a program holds in registers."""
+
+
+class GatheredRouting(NamedTuple):
+    """Which rows the tokens of all PEs have; the same on every PE.
+
+    R, the room for rows, is ``n_pes`` * ``max_tokens`` * ``top_k``. Rows behind the last hold anything.
+
+    Attributes:
+        memory: int32, of which the properties are views.
+        n_tokens, top_k: of this PE's ids.
+        members: the PEs. comm: their communicator; None while PyTorch traces.
+        num_experts, max_tokens: as of :func:`gather_routing`.
+    """
+
+    memory: torch.Tensor
+    n_tokens: int
+    top_k: int
+    num_experts: int
+    max_tokens: int
+    members: Members
+    comm: Communicator | None = None
+
+    @property
+    def rows(self) -> int:
+        """R."""
+        return self.members.size * self.max_tokens * self.top_k
+
+    @property
+    def counts(self) -> torch.Tensor:
+        """[num_experts] int32, how many rows each expert has."""
+        return self._part(0)
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """[num_experts + 1] int32, where the rows of each expert begin; and the end of the last."""
+        return self._part(1)
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        """[R] int32, the token of each row: rank * ``max_tokens`` + its number on its PE."""
+        return self._part(4)
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """[R] float32, the weight of each row."""
+        return self._part(5).view(torch.float32)
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """[n_pes, max_tokens, top_k] int32, the row of each choice; -1 where there is none."""
+        return self._part(6).view(self.members.size, self.max_tokens, self.top_k)
+
+    def _part(self, i: int) -> torch.Tensor:
+        sizes = (self.members.size, self.max_tokens, self.top_k, self.num_experts)
+        return self.memory.narrow(0, parts_of(*sizes)[i], _sizes(*sizes)[i])
+
+
+def _sizes(n_pes: int, max_tokens: int, top_k: int, num_experts: int) -> tuple[int, ...]:
+    """Words of the parts: counts, offsets, the tokens of each PE, where the rows of each PE begin among those of each
+    expert [n_pes, num_experts], and by row or choice: tokens, weights, positions."""
+    rows = n_pes * max_tokens * top_k
+    return num_experts, num_experts + 1, n_pes, n_pes * num_experts, rows, rows, rows
+
+
+def parts_of(n_pes: int, max_tokens: int, top_k: int, num_experts: int) -> tuple[int, ...]:
+    """Where the parts of the memory begin, at multiples of 16 bytes."""
+    begins = [0]
+    for size in _sizes(n_pes, max_tokens, top_k, num_experts)[:-1]:
+        begins.append(begins[-1] + -(-size // 4) * 4)
+    return tuple(begins)
+
+
+def memory_words(n_pes: int, max_tokens: int, top_k: int, num_experts: int) -> int:
+    """How many words the memory has."""
+    sizes = (n_pes, max_tokens, top_k, num_experts)
+    return parts_of(*sizes)[-1] + _sizes(*sizes)[-1]
+
+
+@triton.jit(do_not_specialize=["n_tokens"])
+def _pack(
+    packed, ids, weights, n_tokens, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """[2 * MAX_TOKENS * K + 4]: ids, which are -1 behind the last token, weights, and how many tokens there are."""
+    choices = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = choices < n_tokens * K
+    given = tl.load(ids + choices, mask=there, other=-1)
+    assert (given >= -1) & (given < E), "gather_routing: an expert id is not in [-1, num_experts)"
+    exist = choices < MAX_TOKENS * K
+    tl.store(packed + choices, given.to(tl.int32), mask=exist)
+    weight = tl.load(weights + choices, mask=there, other=0.0)
+    tl.store(packed + MAX_TOKENS * K + choices, weight.to(tl.int32, bitcast=True), mask=exist)
+    if tl.program_id(0) == 0:
+        tl.store(packed + 2 * MAX_TOKENS * K + tl.arange(0, 4), tl.zeros([4], tl.int32) + n_tokens)
+
+
+@triton.jit
+def _chunk(gathered, first, MAX_TOKENS: tl.constexpr, K: tl.constexpr, CHUNKS: tl.constexpr, SIZE: tl.constexpr):
+    """The rank whose choices are this program's, a pointer to them, and the choices of a chunk from ``first`` on."""
+    rank = tl.program_id(0) // CHUNKS
+    choices = tl.program_id(0) % CHUNKS * SIZE + first + tl.arange(0, _RANKED)
+    return rank, gathered + rank.to(tl.int64) * (2 * MAX_TOKENS * K + 4), choices, choices < MAX_TOKENS * K
+
+
+@triton.jit
+def _count(
+    gathered, chunk_counts, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr, CHUNKS: tl.constexpr,
+    SIZE: tl.constexpr,
+):  # fmt: skip
+    EP: tl.constexpr = triton.next_power_of_2(E)
+    counted = tl.zeros([EP], tl.int32)
+    for first in range(0, SIZE, _RANKED):
+        _, source, choices, exist = _chunk(gathered, first, MAX_TOKENS, K, CHUNKS, SIZE)
+        ids = tl.load(source + choices, mask=exist, other=-1)
+        counted += tl.histogram(ids, EP, mask=(ids >= 0) & (ids < E))
+    tl.store(chunk_counts + tl.program_id(0) * EP + tl.arange(0, EP), counted)
+
+
+@triton.jit
+def _place(
+    gathered, chunk_counts, memory, N: tl.constexpr, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
+    CHUNKS: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    EP: tl.constexpr = triton.next_power_of_2(E)
+    program = tl.program_id(0)
+    experts = tl.arange(0, EP)
+    before = tl.zeros([EP], tl.int32)
+    counts = tl.zeros([EP], tl.int32)
+    for first in range(0, N * CHUNKS, 8):
+        others = first + tl.arange(0, 8)
+        at = chunk_counts + others[:, None] * EP + experts[None, :]
+        found = tl.load(at, mask=(others < N * CHUNKS)[:, None], other=0)
+        counts += tl.sum(found, axis=0)
+        before += tl.sum(tl.where((others < program)[:, None], found, 0), axis=0)
+    offsets = tl.cumsum(counts, axis=0) - counts
+    begins = offsets + before
+    if program == 0:
+        tl.store(memory + PARTS[0] + experts, counts, mask=experts < E)
+        tl.store(memory + PARTS[1] + experts, offsets, mask=experts < E)
+        tl.store(memory + PARTS[1] + E, tl.sum(counts))
+    if program % CHUNKS == 0:
+        rank, source, _, _ = _chunk(gathered, 0, MAX_TOKENS, K, CHUNKS, SIZE)
+        tl.store(memory + PARTS[2] + rank, tl.load(source + 2 * MAX_TOKENS * K))
+        tl.store(memory + PARTS[3] + rank * E + experts, before, mask=experts < E)
+    order = tl.arange(0, _RANKED)
+    for first in range(0, SIZE, _RANKED):
+        rank, source, choices, exist = _chunk(gathered, first, MAX_TOKENS, K, CHUNKS, SIZE)
+        ids = tl.load(source + choices, mask=exist, other=-1)
+        weights = tl.load(source + MAX_TOKENS * K + choices, mask=exist, other=0)
+        same = (ids[:, None] == ids[None, :]) & (order[:, None] < order[None, :])
+        made = exist & (ids >= 0) & (ids < E)
+        rows = tl.gather(begins, tl.where(made, ids, 0), 0) + tl.sum(same.to(tl.int32), axis=0)
+        tl.store(memory + PARTS[4] + rows, rank * MAX_TOKENS + choices // K, mask=made)
+        tl.store(memory + PARTS[5] + rows, weights, mask=made)
+        tl.store(memory + PARTS[6] + rank * (MAX_TOKENS * K) + choices, tl.where(made, rows, -1), mask=exist)
+        begins += tl.histogram(ids, EP, mask=made)
+
+
+# ---- the host's part
+
+
+def gather_routing(
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor | None = None,
+    *,
+    num_experts: int,
+    max_tokens: int,
+    group: Any = None,
+) -> GatheredRouting:
+    """Tell every PE which experts this PE's tokens go to, and learn it of all tokens.
+
+    *Collective*, on the current stream. Every PE calls it with the same sizes but for T, and may have no tokens at all.
+    A call may be captured in a CUDA graph after it has run once for its sizes.
+
+    Args:
+        topk_ids: [T, top_k] int32 or int64, contiguous, in [0, num_experts), or -1 for a choice that is not made. An
+            expert may be chosen twice.
+        topk_weights: [T, top_k] float32, contiguous; by default 1.
+        num_experts: of which every PE has a slice.
+        max_tokens: how many tokens a PE may have.
+        group: as of all functions of :mod:`triton_dist.kernels`.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message says which and how. RuntimeError: in the CPU
+            world, an id is out of range, which on a GPU is a device-side assertion.
+    """
+    with calling("gather_routing", group) as comm:
+        return gather(comm, topk_ids, topk_weights, num_experts, max_tokens)
+
+
+def gather(
+    comm: Communicator, ids: torch.Tensor, weights: torch.Tensor | None, num_experts: int, max_tokens: int
+) -> GatheredRouting:
+    """:func:`gather_routing`, inside a call."""
+    weights = _check(comm, ids, weights, num_experts, max_tokens)
+    n, (n_tokens, top_k) = comm.n_pes, ids.shape
+    comm.compare("gather_routing", ids.shape[1], num_experts, max_tokens)
+    choices, sizes = max_tokens * top_k, (n, max_tokens, top_k, num_experts)
+    memory = torch.empty(memory_words(*sizes), dtype=torch.int32, device=ids.device)
+    packed = memory.new_empty(2 * choices + 4)
+    _pack[(triton.cdiv(choices, 1024),)](
+        packed, ids, weights, n_tokens, num_experts, top_k, max_tokens, 1024, debug=True, sanitize_overflow=False
+    )
+    gathered = symmetric_workspace(comm, "moe: gathered routing", n * packed.numel())[: n * packed.numel()]
+    all_gather(gathered, packed, group=comm)
+    ranked = int(_RANKED.value)
+    chunks = max(1, min(triton.cdiv(choices, 4 * ranked), _CHUNKS // n))
+    cut = {"CHUNKS": chunks, "SIZE": triton.cdiv(choices, chunks * ranked) * ranked}
+    common = {"E": num_experts, "K": top_k, "MAX_TOKENS": max_tokens}
+    chunk_counts = memory.new_empty(n * chunks * int(triton.next_power_of_2(num_experts)))
+    _count[(n * chunks,)](gathered, chunk_counts, **common, **cut)
+    _place[(n * chunks,)](gathered, chunk_counts, memory, n, **common, **cut, PARTS=parts_of(*sizes))
+    return GatheredRouting(memory, n_tokens, top_k, num_experts, max_tokens, comm.members, comm)
+
+
+def _check(
+    comm: Communicator, ids: torch.Tensor, weights: torch.Tensor | None, num_experts: int, max_tokens: int
+) -> torch.Tensor:
+    """Check the arguments, all but the values of ``ids``, and return the weights."""
+    refuse_gradients("gather_routing", weights)
+    check_contiguous("gather_routing", topk_ids=ids)
+    if ids.dim() != 2 or ids.dtype not in (torch.int32, torch.int64) or not 1 <= ids.shape[1] <= 64:
+        raise ValueError(
+            "gather_routing: topk_ids must be [T, top_k] of torch.int32 or torch.int64, with top_k in [1, 64]; got"
+            f" shape {tuple(ids.shape)} and {ids.dtype}"
+        )
+    if weights is None:
+        weights = torch.ones(ids.shape, dtype=torch.float32, device=ids.device)
+    check_contiguous("gather_routing", topk_weights=weights)
+    if weights.shape != ids.shape or weights.dtype != torch.float32:
+        raise ValueError(
+            f"gather_routing: topk_weights must be {tuple(ids.shape)} of torch.float32, as topk_ids is, got shape"
+            f" {tuple(weights.shape)} and {weights.dtype}"
+        )
+    for name, value in (("num_experts", num_experts), ("max_tokens", max_tokens)):
+        if type(value) is not int:
+            raise TypeError(f"gather_routing: {name} must be an int, got {type(value).__name__}")
+    if not ids.shape[0] <= max_tokens or max_tokens < 1:
+        raise ValueError(f"gather_routing: topk_ids has {ids.shape[0]} tokens, and max_tokens is {max_tokens}")
+    together = int(triton.next_power_of_2(comm.n_pes)) * int(triton.next_power_of_2(max(num_experts, 1)))
+    if num_experts < 1 or together > _MOST_EXPERTS:
+        raise ValueError(
+            f"gather_routing: num_experts must be at least 1, and times {comm.n_pes} PEs, both as powers of two, at"
+            f" most {_MOST_EXPERTS}; got {num_experts}"
+        )
+    if comm.n_pes * max_tokens * ids.shape[1] >= 1 << 30:
+        raise ValueError(
+            f"gather_routing: {comm.n_pes} PEs * max_tokens {max_tokens} * top_k {ids.shape[1]} must be less than 2**30"
+        )
+    return weights
