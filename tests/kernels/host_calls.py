@@ -156,6 +156,11 @@ TOKENS8, SCALES = TOKENS.to(torch.float8_e4m3fn), torch.ones(8, 4)
 EXPERTS: dict[str, Any] = {"num_experts": 4, "max_tokens": 8}
 RECEIVED = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
 IN_ROUNDS = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24)
+ROUTED = moe.gather_routing(IDS, WEIGHTS, **EXPERTS)
+SLICE, SLICE8 = torch.zeros(4, 64, 32).bfloat16(), torch.zeros(4, 64, 32).to(torch.float8_e4m3fn)
+OF_SLICES: dict[str, Any] = {"a_scales": torch.ones(8, 1), "b_scales": torch.ones(4, 32)}
+OF_ROWS = {"out": torch.zeros(ROUTED.rows, 32).bfloat16()}
+ROWS = torch.zeros(ROUTED.rows, 64).bfloat16()
 
 NEW_RESULTS: dict[str, Callable[[], object]] = {
     "dispatch": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS),
@@ -163,6 +168,10 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
     "dispatch, rounds": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24),
     "combine": lambda: moe.combine(RECEIVED.x, RECEIVED),
     "combine, rounds": lambda: moe.combine(IN_ROUNDS.x, IN_ROUNDS),
+    "all_gather_grouped_gemm": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED),
+    "all_gather_grouped_gemm, out=": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED, **OF_ROWS),
+    "all_gather_grouped_gemm, fp8": lambda: moe.all_gather_grouped_gemm(TOKENS8, SLICE8, ROUTED, **OF_SLICES),
+    "grouped_gemm_reduce_scatter": lambda: moe.grouped_gemm_reduce_scatter(ROWS, SLICE, ROUTED),
 }
 """Calls whose results are new tensors each time."""
 
