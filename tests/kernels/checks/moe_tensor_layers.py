@@ -77,6 +77,8 @@ def check_moe_tensor_opcheck(world: Any) -> None:
     sizes = (3, 4, n, "")
     torch.library.opcheck(OPS.moe_gather_routing.default, (ids[me], weights[me], *sizes))
     routing = functional.gather_routing(ids[me], weights[me], num_experts=3, max_tokens=4)
+    with raises(ValueError, "all_gather_grouped_gemm: this routing was gathered by moe.functional"):
+        moe.all_gather_grouped_gemm(x[me], whole(3, 8, 4), routing)
     b = leaf(whole(3, 8, 4))
     gathered = (leaf(x[me]), b, routing.memory, None, None, 2, None, 0, *sizes)
     torch.library.opcheck(OPS.moe_all_gather_grouped_gemm.default, gathered)

@@ -28,7 +28,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.moe.arguments import ROWS, check_rows, refuse_gradients
-from triton_dist.kernels.moe.gathered_routing import GatheredRouting, parts_of
+from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, parts_of
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
     check_group_scales,
@@ -244,14 +244,14 @@ def run(
 ) -> torch.Tensor:
     """:func:`all_gather_grouped_gemm`."""
     refuse_gradients(_FUNCTION, a, b)
-    with calling(_FUNCTION, routing.comm) as comm:
+    with calling(_FUNCTION, communicator_of(_FUNCTION, routing)) as comm:
         prepared = comm.own(Prepared)
         given = [tensor for tensor in (a, b, routing.memory, a_scales, b_scales, out) if tensor is not None]
         options = (_FUNCTION, out is None, a_scales is None, out_dtype, num_sms, sm_margin, *routing[1:5])
         signature = prepared.signature(options, *given)
         known = prepared.details(signature)
         if known is not None:
-            result = a.new_empty(*known) if out is None else out
+            result = a.new_empty(known[0], dtype=known[1]) if out is None else out
             scales = (result if a_scales is None else a_scales, result if b_scales is None else b_scales)
             if prepared.repeat(signature, a, b, result, routing.memory, *scales):
                 return result

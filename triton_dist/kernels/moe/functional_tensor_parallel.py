@@ -64,7 +64,7 @@ def _routing(memory: torch.Tensor, ids: Any, sizes: tuple[Any, ...]) -> Gathered
 )
 def _gather_routing(topk_ids: torch.Tensor, topk_weights: torch.Tensor, *sizes: Any) -> torch.Tensor:
     with calling("gather_routing", groups.communicator("gather_routing", *sizes[-2:])) as comm:
-        return gather(comm, topk_ids.contiguous(), topk_weights.contiguous(), *sizes[:2]).memory
+        return gather(comm, topk_ids.contiguous(), topk_weights.contiguous(), *sizes[:2], torch.zeros).memory
 
 
 @_gather_routing.register_fake

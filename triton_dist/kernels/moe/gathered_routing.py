@@ -13,6 +13,7 @@ Both have a program for each chunk. Nothing waits for the host.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -26,14 +27,15 @@ from triton_dist.kernels.moe.arguments import refuse_gradients
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["GatheredRouting", "gather", "gather_routing", "memory_words", "parts_of"]
+__all__ = ["GatheredRouting", "communicator_of", "gather", "gather_routing", "memory_words", "parts_of"]
 
 _RANKED = tl.constexpr(64)
 """Choices that are compared with each other at a time."""
 
 _CHUNKS = 128
-_MOST_EXPERTS = 16384
-"""Of all PEs' counts together, as blocks whose sizes are powers of two: what a program holds in registers."""
+_EXPERTS, _COUNTS = 2048, 16384
+"""The most experts, and counts of all PEs together: blocks, whose sizes are powers of two, that a program holds in
+registers."""
 
 
 class GatheredRouting(NamedTuple):
@@ -161,8 +163,9 @@ def _place(
     experts = tl.arange(0, EP)
     before = tl.zeros([EP], tl.int32)
     counts = tl.zeros([EP], tl.int32)
-    for first in range(0, N * CHUNKS, 8):
-        others = first + tl.arange(0, 8)
+    AT_A_TIME: tl.constexpr = min(8, max(1, 4096 // EP))
+    for first in range(0, N * CHUNKS, AT_A_TIME):
+        others = first + tl.arange(0, AT_A_TIME)
         at = chunk_counts + others[:, None] * EP + experts[None, :]
         found = tl.load(at, mask=(others < N * CHUNKS)[:, None], other=0)
         counts += tl.sum(found, axis=0)
@@ -224,14 +227,19 @@ def gather_routing(
 
 
 def gather(
-    comm: Communicator, ids: torch.Tensor, weights: torch.Tensor | None, num_experts: int, max_tokens: int
+    comm: Communicator,
+    ids: torch.Tensor,
+    weights: torch.Tensor | None,
+    num_experts: int,
+    max_tokens: int,
+    new: Callable[..., torch.Tensor] = torch.empty,
 ) -> GatheredRouting:
-    """:func:`gather_routing`, inside a call."""
+    """:func:`gather_routing`, inside a call; ``new`` makes the result, ``torch.empty`` or ``torch.zeros``."""
     weights = _check(comm, ids, weights, num_experts, max_tokens)
     n, (n_tokens, top_k) = comm.n_pes, ids.shape
     comm.compare("gather_routing", ids.shape[1], num_experts, max_tokens)
     choices, sizes = max_tokens * top_k, (n, max_tokens, top_k, num_experts)
-    memory = torch.empty(memory_words(*sizes), dtype=torch.int32, device=ids.device)
+    memory = new(memory_words(*sizes), dtype=torch.int32, device=ids.device)
     packed = memory.new_empty(2 * choices + 4)
     _pack[(triton.cdiv(choices, 1024),)](
         packed, ids, weights, n_tokens, num_experts, top_k, max_tokens, 1024, debug=True, sanitize_overflow=False
@@ -244,8 +252,18 @@ def gather(
     common = {"E": num_experts, "K": top_k, "MAX_TOKENS": max_tokens}
     chunk_counts = memory.new_empty(n * chunks * int(triton.next_power_of_2(num_experts)))
     _count[(n * chunks,)](gathered, chunk_counts, **common, **cut)
-    _place[(n * chunks,)](gathered, chunk_counts, memory, n, **common, **cut, PARTS=parts_of(*sizes))
+    _place[(n * chunks,)](gathered, chunk_counts, memory, n, **common, **cut, PARTS=parts_of(*sizes), num_warps=8)
     return GatheredRouting(memory, n_tokens, top_k, num_experts, max_tokens, comm.members, comm)
+
+
+def communicator_of(function: str, routing: GatheredRouting) -> Communicator:
+    """The communicator that gathered ``routing``."""
+    if routing.comm is None:
+        raise ValueError(
+            f"{function}: this routing was gathered by moe.functional.gather_routing: pass it to"
+            f" moe.functional.{function}"
+        )
+    return routing.comm
 
 
 def _check(
@@ -272,11 +290,11 @@ def _check(
             raise TypeError(f"gather_routing: {name} must be an int, got {type(value).__name__}")
     if not ids.shape[0] <= max_tokens or max_tokens < 1:
         raise ValueError(f"gather_routing: topk_ids has {ids.shape[0]} tokens, and max_tokens is {max_tokens}")
-    together = int(triton.next_power_of_2(comm.n_pes)) * int(triton.next_power_of_2(max(num_experts, 1)))
-    if num_experts < 1 or together > _MOST_EXPERTS:
+    pes = int(triton.next_power_of_2(comm.n_pes))
+    if not 1 <= num_experts <= _EXPERTS or pes * int(triton.next_power_of_2(num_experts)) > _COUNTS:
         raise ValueError(
-            f"gather_routing: num_experts must be at least 1, and times {comm.n_pes} PEs, both as powers of two, at"
-            f" most {_MOST_EXPERTS}; got {num_experts}"
+            f"gather_routing: num_experts must be in [1, {min(_EXPERTS, _COUNTS // pes)}] for {comm.n_pes} PEs, got"
+            f" {num_experts}"
         )
     if comm.n_pes * max_tokens * ids.shape[1] >= 1 << 30:
         raise ValueError(
