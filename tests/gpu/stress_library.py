@@ -28,6 +28,12 @@ EXPERTS = (
     else ((6, 64, 3, 2, 0), (9, 64, 2, 2, 2))
 )
 """Tokens of a PE, hidden size, choices, experts of a PE, and how many SMs for rounds."""
+SLICES = (
+    ((128, 2048, 256, 8, 64, 0), (9, 512, 64, 2, 5, 3), (700, 1024, 384, 2, 8, 32))
+    if GPU
+    else ((6, 32, 16, 2, 3, 0), (9, 16, 40, 1, 2, 2))
+)
+"""Tokens of a PE, hidden size, columns between both matrices on each PE, choices, experts, and how many SMs send."""
 CACHES = ((1, 8, 4, 3000), (16, 2, 8, 300), (70, 1, 16, 40)) if GPU else ((2, 1, 2, 9),)
 """Requests, KV heads, queries of each, and keys of a PE."""
 HEAD = 128 if GPU else 16
@@ -190,6 +196,43 @@ def experts(tokens: int, hidden: int, top_k: int, local: int, num_sms: int) -> R
     return Recipe(name, make)
 
 
+def slices(tokens: int, hidden: int, inner: int, top_k: int, n_experts: int, num_sms: int) -> Recipe:
+    name = f"slices of experts({tokens} tokens × {hidden}, {inner} columns, {top_k} of {n_experts}, num_sms={num_sms})"
+
+    def make(cases: Cases) -> Case:
+        x_data = cases.mine(cases.data(f"x {name}", (tokens, hidden), BF16))
+        id_data = cases.mine(cases.data(f"ids {name}", (tokens, top_k), torch.int64, -1, n_experts - 1))
+        w_data = cases.mine(cases.data(f"weights {name}", (tokens, top_k), torch.float32, 1, 4))
+        up_data = cases.data(f"up {name}", (n_experts, hidden, inner), BF16)
+        down_data = cases.data(f"down {name}", (n_experts, inner, hidden), BF16)
+        x = cases.buffer("tokens", (tokens, hidden), BF16, symmetric=False)
+        ids = cases.buffer("ids", (tokens, top_k), torch.int64, symmetric=False)
+        weights = cases.buffer("weights", (tokens, top_k), torch.float32, symmetric=False)
+        up = cases.buffer("up", (n_experts, hidden, inner), BF16, symmetric=False)
+        down = cases.buffer("down", (n_experts, inner, hidden), BF16, symmetric=False)
+        out = cases.buffer("combined", (tokens, hidden), BF16, symmetric=False)
+
+        def call() -> None:
+            routing = moe.gather_routing(ids, weights, num_experts=n_experts, max_tokens=tokens)
+            rows = moe.all_gather_grouped_gemm(x, up, routing, num_sms=num_sms)
+            moe.grouped_gemm_reduce_scatter(rows, down, routing, num_sms=num_sms, out=out)
+
+        references = []
+        for variant in range(VARIANTS):
+            total = torch.zeros(tokens, hidden, dtype=torch.float64, device=cases.device)
+            for of_up, of_down in zip(up_data[variant], down_data[variant], strict=True):
+                for expert in range(n_experts):
+                    rows = (x_data[variant].float() @ of_up[expert].float()).to(BF16)
+                    factor = torch.where(id_data[variant] == expert, w_data[variant], 0.0).sum(1, keepdim=True)
+                    total += factor * (rows.float() @ of_down[expert].float())
+            references.append(total)
+        inputs = [(x, x_data), (ids, id_data), (weights, w_data), (up, cases.mine(up_data))]
+        inputs.append((down, cases.mine(down_data)))
+        return verified(Case(name, call, inputs, out, []), name, references)
+
+    return Recipe(name, make)
+
+
 def groups() -> list[list[Recipe]]:
     found = []
     for function, algorithms in (
@@ -205,4 +248,5 @@ def groups() -> list[list[Recipe]]:
             found.append([norm(function, algorithm, shape) for shape in ROWS])
     found.append([decode(*cache) for cache in CACHES])
     found.append([experts(*sizes) for sizes in EXPERTS])
+    found.append([slices(*sizes) for sizes in SLICES])
     return found
