@@ -270,6 +270,8 @@ def check_moe_tensor_mistakes(world: Any) -> None:
     ):
         with raises(kind, f"^gather_routing: .*{text}"):
             moe.gather_routing(*arguments, **(sizes | options))
+    with raises(TypeError, "routing must be what gather_routing returns, got Tensor"):
+        moe.all_gather_grouped_gemm(ids, ids, ids)
     routing = moe.gather_routing(ids, **sizes)
     x, w = torch.ones(2, 8).bfloat16(), torch.ones(2, 8, 8).bfloat16()
     rows = torch.ones(routing.rows, 8).bfloat16()

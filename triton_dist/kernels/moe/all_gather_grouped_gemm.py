@@ -43,7 +43,7 @@ from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank, 
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["all_gather_grouped_gemm", "run", "senders_of"]
+__all__ = ["all_gather_grouped_gemm", "senders_of"]
 
 _FUNCTION = "all_gather_grouped_gemm"
 
@@ -228,21 +228,6 @@ def all_gather_grouped_gemm(
         TypeError, ValueError: an argument is not as described; the message says which and how. RuntimeError: a CUDA
             graph is captured before a first run of the same sizes.
     """
-    return run(a, b, routing, out, a_scales, b_scales, out_dtype, num_sms, sm_margin)
-
-
-def run(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    routing: GatheredRouting,
-    out: torch.Tensor | None = None,
-    a_scales: torch.Tensor | None = None,
-    b_scales: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    num_sms: int = 0,
-    sm_margin: int = 0,
-) -> torch.Tensor:
-    """:func:`all_gather_grouped_gemm`."""
     refuse_gradients(_FUNCTION, a, b)
     with calling(_FUNCTION, communicator_of(_FUNCTION, routing)) as comm:
         prepared = comm.own(Prepared)

@@ -18,9 +18,9 @@ import torch
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.gemm.fp8 import FP8
-from triton_dist.kernels.moe.all_gather_grouped_gemm import run as run_gathering
+from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm as gather_and_multiply
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, gather, memory_words
-from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import run as run_scattering
+from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter as multiply_and_scatter
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = ["all_gather_grouped_gemm", "gather_routing", "grouped_gemm_reduce_scatter"]
@@ -110,7 +110,9 @@ def _gathering(
     out = torch.zeros_like(_gathering_fake(a, b, memory, a_scales, b_scales, top_k, *rest))
     comm = groups.communicator("all_gather_grouped_gemm", *sizes[-2:])
     routing = _routing(memory, (a.shape[0], top_k), tuple(sizes))._replace(members=comm.members, comm=comm)
-    return run_gathering(a.contiguous(), b, routing, out, a_scales, b_scales, out.dtype, num_sms)
+    return gather_and_multiply(
+        a.contiguous(), b, routing, out=out, a_scales=a_scales, b_scales=b_scales, num_sms=num_sms
+    )
 
 
 @_gathering.register_fake
@@ -220,7 +222,8 @@ def _scattering(
     routing = _routing(memory, topk_weights.shape, tuple(sizes))._replace(members=comm.members, comm=comm)
     if a.dim() == 2 and a.stride(1) != 1:
         a = a.contiguous()
-    return run_scattering(a, b, routing, weighted, None, a_scales, b_scales, out_dtype, num_sms)
+    options = {"a_scales": a_scales, "b_scales": b_scales, "out_dtype": out_dtype, "num_sms": num_sms}
+    return multiply_and_scatter(a, b, routing, weighted=weighted, **options)
 
 
 @_scattering.register_fake

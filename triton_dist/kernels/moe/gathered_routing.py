@@ -258,6 +258,8 @@ def gather(
 
 def communicator_of(function: str, routing: GatheredRouting) -> Communicator:
     """The communicator that gathered ``routing``."""
+    if not isinstance(routing, GatheredRouting):
+        raise TypeError(f"{function}: routing must be what gather_routing returns, got {type(routing).__name__}")
     if routing.comm is None:
         raise ValueError(
             f"{function}: this routing was gathered by moe.functional.gather_routing: pass it to"

@@ -44,7 +44,7 @@ from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["grouped_gemm_reduce_scatter", "run"]
+__all__ = ["grouped_gemm_reduce_scatter"]
 
 _FUNCTION = "grouped_gemm_reduce_scatter"
 _ROW = tl.constexpr(ROW)
@@ -242,22 +242,6 @@ def grouped_gemm_reduce_scatter(
         TypeError, ValueError: an argument is not as described; the message says which and how. RuntimeError: a CUDA
             graph is captured before a first run of the same sizes.
     """
-    return run(a, b, routing, weighted, out, a_scales, b_scales, out_dtype, num_sms, sm_margin)
-
-
-def run(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    routing: GatheredRouting,
-    weighted: bool = True,
-    out: torch.Tensor | None = None,
-    a_scales: torch.Tensor | None = None,
-    b_scales: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    num_sms: int = 0,
-    sm_margin: int = 0,
-) -> torch.Tensor:
-    """:func:`grouped_gemm_reduce_scatter`."""
     refuse_gradients(_FUNCTION, a, b)
     with calling(_FUNCTION, communicator_of(_FUNCTION, routing)) as comm:
         prepared = comm.own(Prepared)
