@@ -63,8 +63,10 @@ def _routing(memory: torch.Tensor, ids: Any, sizes: tuple[Any, ...]) -> Gathered
     schema=f"(Tensor topk_ids, Tensor topk_weights, {_SIZES}) -> Tensor",
 )
 def _gather_routing(topk_ids: torch.Tensor, topk_weights: torch.Tensor, *sizes: Any) -> torch.Tensor:
-    with calling("gather_routing", groups.communicator("gather_routing", *sizes[-2:])) as comm:
-        return gather(comm, topk_ids.contiguous(), topk_weights.contiguous(), *sizes[:2], torch.zeros).memory
+    num_experts, max_tokens, *where = sizes
+    with calling("gather_routing", groups.communicator("gather_routing", *where)) as comm:
+        ids, weights = topk_ids.contiguous(), topk_weights.contiguous()
+        return gather(comm, ids, weights, num_experts, max_tokens, torch.zeros).memory
 
 
 @_gather_routing.register_fake
