@@ -233,6 +233,20 @@ def check_moe_tensor_bits_do_not_depend_on_programs(world: Any) -> None:
         assert torch.equal(up[:n_rows], first[0][:n_rows]) and torch.equal(out, first[1]), options
 
 
+def check_moe_tensor_calls_that_follow_each_other(world: Any) -> None:
+    """Gathered tokens, and partial sums, are not overwritten before a slow PE has read them."""
+    chosen = case(world.n_pes, [12, 3], seed=6)
+    routing = routed(world, chosen)
+    w = matrices(chosen, 16, 24, 1)
+    for i in range(3):
+        chosen = chosen._replace(x=[x + 1 for x in chosen.x])
+        expected = products(chosen, w)
+        up = moe.all_gather_grouped_gemm(chosen.x[world.pe], w.bfloat16(), routing, num_sms=1 + i % 2)
+        assert torch.equal(up[: len(expected)], expected.bfloat16())
+    outs = [moe.grouped_gemm_reduce_scatter(up, w.bfloat16().transpose(1, 2), routing) for _ in range(3)]
+    assert torch.equal(outs[0], outs[1]) and torch.equal(outs[0], outs[2])
+
+
 def check_moe_tensor_results_are_stored_to(world: Any) -> None:
     chosen = case(world.n_pes, [4, 3], experts=2)
     routing = routed(world, chosen)
