@@ -46,6 +46,7 @@ __all__ = [
     "reducescatter",
     "register_tensor",
     "team_from_group",
+    "team_shared",
     "team_world",
     "zeros",
 ]
@@ -245,6 +246,21 @@ def register_tensor(tensor: torch.Tensor) -> torch.Tensor:
 def team_world() -> teams.Team:
     """The team of all PEs, to split others from: see :class:`Team`."""
     return current_world().team_world
+
+
+def team_shared() -> teams.Team:
+    """The team of the PEs of this PE's host. *Collective* over all PEs.
+
+    They reach each other by load and store, unless the CPU world's transport maps nothing (OpenSHMEM over TCP). On one
+    host it is :func:`team_world`. Further calls return the same team, which ends with the world.
+
+    Raises:
+        ValueError: the numbers of a host's PEs are not at equal distances (on every PE).
+        RuntimeError: there is no world, or no more teams can be had.
+
+    OpenSHMEM's ``SHMEM_TEAM_SHARED``.
+    """
+    return current_world().team_shared()
 
 
 def team_from_group(group: Any, mesh_dim: str | int | None = None) -> teams.Team | None:

@@ -80,6 +80,13 @@ def _schedule(text: str) -> str:
     return text.lower()
 
 
+def _topology(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})", text.strip().lower())
+    if not found:
+        raise ValueError("expected <hosts>x<PEs of each>, such as 2x4")
+    return int(found[1]), int(found[2])
+
+
 def _path(text: str) -> str:
     if not text or "\0" in text:
         raise ValueError("expected the path of a file")
@@ -124,6 +131,14 @@ VARIABLES: dict[str, Variable] = {
             "name",
         ),
         Variable(
+            "TRITON_DIST_CPU_TRANSPORT",
+            _choice("shared", "oshmem"),
+            "shared",
+            "What carries a CPU world. shared: memory that the processes of one machine share. oshmem: Open MPI's "
+            "OpenSHMEM library, also between hosts (docs/launching.md). The same on all PEs.",
+            "shared or oshmem",
+        ),
+        Variable(
             "TRITON_DIST_SYMMETRIC_SIZE",
             size,
             1 << 30,
@@ -160,6 +175,14 @@ VARIABLES: dict[str, Variable] = {
             "Folder of what kernels.tune() has measured on this host (docs/kernels.md). Unset: triton_dist/tuning in "
             "XDG_CACHE_HOME or ~/.cache. It is yours, and other users cannot write to it.",
             "path",
+        ),
+        Variable(
+            "TRITON_DIST_TOPOLOGY",
+            _topology,
+            None,
+            "Divides the PEs into pretended hosts, such as 2x4: two hosts of four PEs each. Between them nothing is "
+            "reached by load and store (docs/world.md, Hosts). The same on all PEs; read by init().",
+            "hosts x PEs",
         ),
         Variable(
             "TRITON_DIST_ALLOW_SHARED_GPU",

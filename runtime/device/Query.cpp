@@ -4,6 +4,12 @@
 
 using namespace triton_dist::device;
 
+/// Whether kernels may load from and store to a PE of the world. Our own puts reach all PEs: these are mapped, and only
+/// pretended to be on other hosts.
+static bool isNear(int32_t pe) {
+  return !(triton_dist_p2p_state.unreachable[(uint32_t)pe / 32] >> ((uint32_t)pe % 32) & 1);
+}
+
 TRITON_DIST_CONSTANT State triton_dist_p2p_state;
 
 extern "C" {
@@ -28,8 +34,10 @@ int32_t triton_dist_team_translate_pe(int32_t srcTeam, int32_t srcPe, int32_t de
 
 int64_t triton_dist_heap_distance(int32_t pe) { return triton_dist_p2p_state.distance[pe]; }
 
-int32_t triton_dist_is_reachable(int32_t pe) { return (uint32_t)pe < (uint32_t)triton_dist_p2p_state.nPes; }
+int32_t triton_dist_is_reachable(int32_t pe) {
+  return (uint32_t)pe < (uint32_t)triton_dist_p2p_state.nPes && isNear(pe);
+}
 
-void *triton_dist_ptr(void *pointer, int32_t pe) { return (void *)onPe((char *)pointer, pe); }
+void *triton_dist_ptr(void *pointer, int32_t pe) { return isNear(pe) ? (void *)onPe((char *)pointer, pe) : nullptr; }
 
 } // extern "C"

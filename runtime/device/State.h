@@ -40,6 +40,7 @@ struct State {
   SyncArea *sync;            // kMaxTeams of them, a symmetric address
   int64_t distance[kMaxPes]; // bytes from this PE's heap to each PE's, as both are mapped here
   Team teams[kMaxTeams];
+  uint32_t unreachable[(kMaxPes + 31) / 32]; // a bit for each PE that loads and stores of kernels may not reach
 };
 
 //===----------------------------------------------------------------------===//

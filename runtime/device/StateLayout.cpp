@@ -19,9 +19,10 @@ int main() {
   std::printf("  \"max_teams\": %d,\n", kMaxTeams);
   std::printf("  \"sync_bytes\": %zu,\n", kMaxTeams * sizeof(SyncArea));
   std::printf("  \"state_bytes\": %zu,\n", sizeof(State));
-  std::printf("  \"offsets\": {\"pe\": %zu, \"n_pes\": %zu, \"sync\": %zu, \"distance\": %zu, \"teams\": %zu},\n",
+  std::printf("  \"offsets\": {\"pe\": %zu, \"n_pes\": %zu, \"sync\": %zu, \"distance\": %zu, \"teams\": %zu,\n",
               offsetof(State, pe), offsetof(State, nPes), offsetof(State, sync), offsetof(State, distance),
               offsetof(State, teams));
+  std::printf("    \"unreachable\": %zu},\n", offsetof(State, unreachable));
   std::printf("  \"team_bytes\": %zu,\n", sizeof(Team));
   std::printf("  \"team_offsets\": {\"start\": %zu, \"stride\": %zu, \"size\": %zu},\n", offsetof(Team, start),
               offsetof(Team, stride), offsetof(Team, size));

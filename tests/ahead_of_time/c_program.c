@@ -1,7 +1,7 @@
 /* Loads and launches ring.cubin by triton_dist_kernel.h, with a driver that is none: what it is told is printed. */
 #include "ring.h"
 
-static size_t state_bytes = 976;
+static size_t state_bytes = 992;
 static int capability = 90, blocks = 1, status;
 
 CUresult cuCtxGetDevice(CUdevice *device) { return *device = 0, CUDA_SUCCESS; }
@@ -73,7 +73,7 @@ int main(int count, char **words) {
   other = ring_kernel, other.file_fnv1a += 1, LOAD(&other, &world);
   other = ring_kernel, other.state_bytes = 100, LOAD(&other, &world);
   other = ring_kernel, other.nvshmem_symbol = "x", LOAD(&other, &world);
-  state_bytes = 900, LOAD(&ring_kernel, &world), state_bytes = 976;
+  state_bytes = 900, LOAD(&ring_kernel, &world), state_bytes = 992;
   capability = 80, LOAD(&ring_kernel, &world), capability = 90;
   status = CUDA_ERROR_NO_BINARY_FOR_GPU, LOAD(&ring_kernel, &world), status = 0;
   path = "nothing", LOAD(&ring_kernel, &world);

@@ -37,7 +37,7 @@ def test_a_c_program_loads_and_launches(made: Any, tmp_path: Path) -> None:
     run = subprocess.run([str(tmp_path / "program"), str(ring / "ring.cubin")], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     state, *said = run.stdout.splitlines()
-    assert state == f"state 976 {p2p.state(1, [-4096, 0], 0x7000).hex()}", "the same as in a world of Python"
+    assert state == f"state 992 {p2p.state(1, [-4096, 0], 0x7000).hex()}", "the same as in a world of Python"
     size = ahead_of_time.read(made.manifest("ring")).binary.bytes
     wrong = f"{ring}/ring.cubin is not the file of kernel ring: {size} bytes, not"
     assert said == [
@@ -56,7 +56,7 @@ def test_a_c_program_loads_and_launches(made: Any, tmp_path: Path) -> None:
         f"{wrong} {size}, or another content",
         "kernel ring: a wrong layout of its state",
         "kernel ring needs cumodule_init: it uses NVSHMEM",
-        "kernel ring: its state has 900 bytes, not 976",
+        "kernel ring: its state has 900 bytes, not 992",
         "kernel ring is for compute capability 90, not 80",
         f"{ring}/ring.cubin: CUDA error 209 of cuModuleLoadData",
         "nothing cannot be opened",

@@ -27,7 +27,12 @@ class Pe:
         self._world = world
         self._meetings = np.zeros(1, dtype=np.uint64)
         distances = [(other - number) * len(world.heaps[0]) for other in range(world.n_pes)]
-        self._state = p2p.state(number, distances, world.heaps[number].ctypes.data + world.HEAP)
+        self._place = number, distances, world.heaps[number].ctypes.data + world.HEAP
+        self._state = p2p.state(*self._place)
+
+    def reach_all_but(self, pes: list[int]) -> None:
+        """As between hosts: kernels may not load from and store to ``pes``."""
+        self._state = p2p.state(*self._place, unreachable=pes)
 
     def array(self, offset: int, count: int, dtype: Any, pe: int | None = None) -> np.ndarray:
         """Symmetric elements, of this PE or of another."""

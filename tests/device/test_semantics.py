@@ -55,6 +55,23 @@ def test_queries(world: HostWorld) -> None:
     world.run(program)
 
 
+def test_pes_of_other_hosts(world: HostWorld) -> None:
+    """They have no address, and are put to."""
+
+    def program(pe: Pe) -> None:
+        far = [other for other in range(pe.n_pes) if other % 2 != pe.number % 2]
+        pe.reach_all_but(far)
+        mine, theirs = pe.array(40, 1, np.uint8), (pe.number + 1) % pe.n_pes
+        for other in range(pe.n_pes):
+            assert pe.call("is_reachable", other, result=ctypes.c_int32) == (other not in far)
+            there = pe.call("ptr", mine, other, result=U64)
+            assert there == (0 if other in far else pe.array(40, 1, np.uint8, other).ctypes.data)
+        pe.call("putmem", pe.array(80, 8, np.uint8), np.full(8, 7, np.uint8), SIZE(8), theirs)
+        assert pe.array(80, 8, np.uint8, theirs).tolist() == [7] * 8
+
+    world.run(program)
+
+
 @pytest.mark.parametrize("invalid", [-1, 1, 32])
 def test_a_collective_of_no_team_says_so_and_touches_nothing(host_library: ctypes.CDLL, invalid: int) -> None:
     """Its barrier flags would be outside of the flags of all teams."""

@@ -84,7 +84,9 @@ def test_state_is_laid_out_as_the_device_library_says() -> None:
     assert read(offsets["sync"], 8) == 0x7F00_0000_0000
     assert [read(offsets["distance"] + 8 * pe, 8) for pe in range(4)] == [-4096, 0, 8192, 0]
     assert [read(offsets["teams"] + team[name], 4) for name in ("start", "stride", "size")] == [0, 1, 3]
-    assert not any(data[offsets["teams"] + layout["team_bytes"] :]), "other teams are none"
+    assert not any(data[offsets["teams"] + layout["team_bytes"] :]), "other teams are none, and all PEs reachable"
+    far = p2p.state(1, [-4096, 0, 8192], 0x7F00_0000_0000, unreachable=[0, 2])
+    assert int.from_bytes(far[offsets["unreachable"] : offsets["unreachable"] + 4], "little") == 0b101
 
     data = p2p.state(1, [-4096, 0, 8192], 0x7F00_0000_0000, {6: range(1, 3), 31: range(0, 3, 2)})
     for handle, numbers in ((0, [0, 1, 3]), (6, [1, 1, 2]), (31, [0, 2, 2]), (7, [0, 0, 0])):

@@ -36,13 +36,20 @@ __all__ = [
 ]
 
 
-def state(pe: int, distances: Sequence[int], sync: int, teams: Mapping[int, range] = MappingProxyType({})) -> bytes:
+def state(
+    pe: int,
+    distances: Sequence[int],
+    sync: int,
+    teams: Mapping[int, range] = MappingProxyType({}),
+    unreachable: Sequence[int] = (),
+) -> bytes:
     """The state of PE ``pe``.
 
     Args:
         distances: bytes from this PE's symmetric heap to each PE's, as both are mapped in this process.
         sync: address of this PE's symmetric ``sync_bytes()`` bytes, of which those of a team were zero when it began.
         teams: the PEs of this PE's teams, by handle; that of all need not be among them.
+        unreachable: PEs that kernels may not load from and store to, though they are mapped.
     """
     layout = _layout()
     n_pes = len(distances)
@@ -59,6 +66,8 @@ def state(pe: int, distances: Sequence[int], sync: int, teams: Mapping[int, rang
     put(offsets["sync"], sync, 8)
     for other, distance in enumerate(distances):
         put(offsets["distance"] + 8 * other, distance, 8)
+    words = -(-layout["max_pes"] // 32)
+    put(offsets["unreachable"], sum(1 << other for other in set(unreachable)), 4 * words)
     for handle, pes in {0: range(n_pes), **teams}.items():
         assert 0 <= handle < max_teams(), f"team {handle}"
         at = offsets["teams"] + handle * layout["team_bytes"]
@@ -73,10 +82,11 @@ def state_symbol() -> str:
 
 
 def state_layout() -> dict[str, int]:
-    """Sizes, limits and offsets in bytes of the state, as a C program takes them."""
+    """Sizes, limits and offsets in bytes of the state, as a C program takes them: what it does not fill is zero."""
     layout = _layout()
+    filled = {name: offset for name, offset in layout["offsets"].items() if name != "unreachable"}
     numbers = {name: layout[name] for name in ("state_bytes", "sync_bytes", "max_pes", "team_bytes")}
-    numbers |= {f"{name}_offset": offset for name, offset in layout["offsets"].items()}
+    numbers |= {f"{name}_offset": offset for name, offset in filled.items()}
     return numbers | {f"team_{name}_offset": offset for name, offset in layout["team_offsets"].items()}
 
 

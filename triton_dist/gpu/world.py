@@ -89,7 +89,10 @@ class GpuWorld(World):
         try:
             self._distances, p2p_lacks = self._prepare_p2p()
             nvshmem_lacks = why_not_nvshmem(shared, self._bindings.init_status())
-            self.transport = _choose_transport(asked, p2p_lacks, launch, nvshmem_lacks)
+            kernels_lack = nvshmem_lacks
+            if self._hosts.pretended and not kernels_lack:
+                kernels_lack = "its kernels do not know the pretended hosts of TRITON_DIST_TOPOLOGY"
+            self.transport = _choose_transport(asked, p2p_lacks, launch, kernels_lack)
         except BaseException:
             self._nvshmem.finalize()
             raise
@@ -97,7 +100,7 @@ class GpuWorld(World):
         self._calls = CallComparison(launch, self._give_up)
         self._teams = GpuTeams(None if nvshmem_lacks else self._bindings, self._sync)
         transport.choose(self.transport, self.n_pes)
-        lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", nvshmem_lacks)) if why}
+        lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", kernels_lack)) if why}
         fill = {"nvshmem": self._fill_nvshmem, "p2p": self._fill_p2p}
         fill = {name: how for name, how in fill.items() if name not in lacking}
         self.transports = tuple(fill)
@@ -117,10 +120,8 @@ class GpuWorld(World):
     def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
         self.check_live()
         there = self._heap.peer(tensor, self.check_pe(pe))
-        if there is None:
-            raise RuntimeError(
-                f"PE {self.pe} cannot reach the memory of PE {pe} by load and store: it can be put to and got from only"
-            )
+        self.check_reachable(pe)
+        assert there is not None, "it is mapped"
         return there
 
     def check_symmetric(self, tensor: torch.Tensor, name: str = "the tensor") -> None:
@@ -252,18 +253,23 @@ class GpuWorld(World):
         of_process(WaitingKernels).unbind()
         self._wait_reports.end()
 
+    def _maps(self, pe: int) -> bool:
+        return self._mapped[pe]
+
     def _prepare_p2p(self) -> tuple[list[int], str]:
         """How far each PE's heap is mapped from this one's, or why not all are, the same on every PE. *Collective.*"""
         self._sync.zero_()
         self.finish_work()
         here = self._sync.data_ptr()
         there = [self._bindings.ptr(here, pe) for pe in range(self.n_pes)]  # 0 where nothing is mapped
+        self._mapped = [bool(address) for address in there]
         missing = [str(pe) for pe, address in enumerate(there) if not address]
         lists = self._launch.exchange("unreachable", ", ".join(missing))  # by now all have zeroed theirs
         return [address - here for address in there], _why_not_p2p(lists)
 
     def _fill_p2p(self, module: module_state.Module) -> None:
-        state = p2p.state(self.pe, self._distances, self._sync.data_ptr(), self._teams.table)
+        far = [pe for pe in range(self.n_pes) if not self.is_reachable(pe)]
+        state = p2p.state(self.pe, self._distances, self._sync.data_ptr(), self._teams.table, far)
         module_state.write(module, p2p.state_symbol(), state)
 
     def _tell_modules(self) -> None:

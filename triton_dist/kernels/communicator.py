@@ -62,7 +62,8 @@ class Communicator:
 
     Raises:
         TypeError: ``group`` is none. ValueError: this PE is not in it, its members are not at equal distances, or a
-            member is no PE of the world. RuntimeError: there is no world.
+            member is no PE of the world. RuntimeError: there is no world, or a member is on another host, which the
+            loads and stores of these kernels do not reach (``triton_dist.team_shared()`` is the group of a host).
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -340,6 +341,8 @@ def _pes_of(world: World, group: Any) -> range:
     pes = pes_of_group(world, group)
     if world.pe not in pes:
         raise ValueError(f"PE {world.pe} is not in {HostGroup('', pes)!r}: only members call functions with a group")
+    for pe in pes:
+        world.check_reachable(pe)
     return pes
 
 

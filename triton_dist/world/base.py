@@ -19,11 +19,13 @@ import torch
 from triton_dist import environment
 from triton_dist.bootstrap import exit_report as last_words
 from triton_dist.bootstrap.launch import Launch
+from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.world.allocations import Allocation, Ledger
 from triton_dist.world.groups import ALIGNMENT, GroupMemory, HostGroup
 from triton_dist.world.host_ops import HostOps
+from triton_dist.world.hosts import Host, find_hosts
 from triton_dist.world.integers import integer
-from triton_dist.world.teams import Team
+from triton_dist.world.teams import Team, as_range
 
 __all__ = ["World", "check_same_calls", "group_memory_size"]
 
@@ -88,6 +90,8 @@ class World(ABC):
         self._owned: dict[type, Any] = {}
         self._owning = threading.RLock()
         self._told_rank = False
+        self._hosts = find_hosts(launch, self._memory_domain)
+        self._team_shared: Team | None = None
 
     def own(self, kind: type[_Owned]) -> _Owned:
         """This world's ``kind``. The first call creates it as ``kind(world)``; the world closes it at its end.
@@ -99,6 +103,58 @@ class World(ABC):
                 if kind not in self._owned:
                     self._owned[kind] = kind(self)
         return self._owned[kind]  # type: ignore[no-any-return]
+
+    # ---- hosts
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The hosts of the PEs, in the order of their first PEs; pretended ones under ``TRITON_DIST_TOPOLOGY``."""
+        return self._hosts.all
+
+    def is_reachable(self, pe: int) -> bool:
+        """Whether this PE's loads and stores reach the symmetric memory of ``pe``: ``shmem_ptr`` is not null.
+
+        Raises:
+            ValueError, TypeError: as of :meth:`check_pe`.
+        """
+        pe = self.check_pe(pe)
+        near = not self._hosts.pretended or pe in self._hosts.of(self.pe).pes
+        return near and self._maps(pe)
+
+    def check_reachable(self, pe: int) -> None:
+        """RuntimeError if this PE's loads and stores do not reach ``pe``."""
+        if not self.is_reachable(pe):
+            raise RuntimeError(
+                f"PE {self.pe} on host {self._hosts.of(self.pe)} cannot reach the memory of PE {pe} on host"
+                f" {self._hosts.of(pe)} by load and store: it can be put to and got from, and take part in signals,"
+                " atomics and collectives"
+            )
+
+    def team_shared(self) -> Team:
+        """The team of the PEs of this PE's host. *Collective* over the world. See :func:`triton_dist.team_shared`."""
+        self.check_live()
+        if len(self.hosts) == 1:
+            return self.team_world
+        if self._team_shared is None:
+            parts = []
+            for host in self.hosts:
+                if (part := as_range(host.pes)) is None:
+                    raise ValueError(
+                        f"host {host} has PEs {', '.join(map(str, host.pes))}, and a team has its PEs at equal"
+                        " distances: number the PEs host by host"
+                    )
+                parts.append(part)
+            self._team_shared = self.team_world.split_predefined("team_shared()", parts)
+        return self._team_shared
+
+    @staticmethod
+    def _memory_domain(member: Member) -> str:
+        """What PEs that share memory have in common."""
+        return member.host_identity
+
+    def _maps(self, pe: int) -> bool:
+        """Whether the heap of ``pe`` is mapped here."""
+        return True
 
     # ---- symmetric tensors
 

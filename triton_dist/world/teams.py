@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from triton_dist.world.integers import integer
 
-__all__ = ["Team", "WorldOfTeams", "agree_on_handle", "from_group", "pes_of_group"]
+__all__ = ["Team", "WorldOfTeams", "agree_on_handle", "as_range", "from_group", "pes_of_group"]
 
 
 class WorldOfTeams(Protocol):
@@ -46,6 +46,7 @@ class Team:
         self._handle = handle
         self._pes = pes
         self._splits = 0
+        self._is_predefined = handle == 0
 
     @property
     def handle(self) -> int:
@@ -147,12 +148,13 @@ class Team:
         """End the team. *Collective* over it; once its members have done what they do together.
 
         Raises:
-            ValueError: it is the team of all PEs, which ends with the world.
+            ValueError: it is the team of all PEs, or that of a host, which end with the world.
             RuntimeError: it was destroyed already.
         """
         self.check_live()
-        if self._handle == 0:
-            raise ValueError("the team of all PEs cannot be destroyed: it ends with the world")
+        if self._is_predefined:
+            which = "all PEs" if self._handle == 0 else "the PEs of a host"
+            raise ValueError(f"the team of {which} cannot be destroyed: it ends with the world")
         self.world.finish_work()
         self.world.together(self, "team.destroy()")
         self.world.unmake_team(self)
@@ -169,6 +171,13 @@ class Team:
         self.check_live()
         if self.world.pe not in self._pes:
             raise ValueError(f"{what}: PE {self.world.pe} is not in {self}")
+
+    def split_predefined(self, call: str, parts: Sequence[range]) -> Team:
+        """The team that a world makes of this PE's part, one of ``parts``, which cover this team. *Collective.*"""
+        team = self._split(call, parts)
+        assert team is not None, "every PE is in a part"
+        team._is_predefined = True
+        return team
 
     def _split(self, call: str, parts: Sequence[range]) -> Team | None:
         """Of these disjoint parts of the team, the one with this PE. *Collective* over this team.
@@ -228,7 +237,7 @@ def from_group(world: WorldOfTeams, group: Any, mesh_dim: str | int | None) -> T
     for text in filter(lambda text: text != "none", groups):
         start, stride, size = map(int, text.split(":"))
         pes = [pe_of_rank.get(rank, -1) for rank in range(start, start + stride * size, stride)]
-        part = _as_range(pes)
+        part = as_range(pes)
         if part is None or any(said[pe].split()[1] != text for pe in part):
             raise RuntimeError(
                 f"the group of ranks {start}, {start + stride}, … ({size} of them): each of its ranks must be a PE of"
@@ -268,7 +277,7 @@ def pes_of_group(world: WorldOfTeams, group: Any) -> range:
         )
     ranks = _ranks(group, None)
     pes = world.pes_of_ranks(distributed.get_rank(), ranks)
-    found = _as_range(pes)
+    found = as_range(pes)
     if found is None:
         raise ValueError(
             f"the group of ranks {', '.join(map(str, ranks))} is of PEs {', '.join(map(str, pes))}, and the PEs of a"
@@ -299,14 +308,14 @@ def _ranks(group: Any, mesh_dim: str | int | None) -> list[int]:
 def _regular(ranks: list[int]) -> str:
     if not ranks:
         return "none"
-    part = _as_range(ranks)
+    part = as_range(ranks)
     return "irregular" if part is None else f"{part[0]}:{part.step}:{len(part)}"
 
 
-def _as_range(numbers: list[int]) -> range | None:
+def as_range(numbers: Sequence[int]) -> range | None:
     """The numbers as a range that ascends, if they are one."""
     stride = numbers[1] - numbers[0] if len(numbers) > 1 else 1
     if numbers[0] < 0 or stride < 1:
         return None
     part = range(numbers[0], numbers[0] + stride * len(numbers), stride)
-    return part if list(part) == numbers else None
+    return part if list(part) == list(numbers) else None
