@@ -26,6 +26,7 @@ OF_PROCESS = {
     "bootstrap/discovery.py: Sources": "a later world meets where an earlier one met",
     "compiler/transport.py: Chosen": "compilations in all threads ask",
     "triton_api/language_patch.py: LanguagePatch": "triton.language is one for each process",
+    "cpu/oshmem/library.py: Library": "the library starts once in a process",
     "cpu/world.py: EndedHeaps": "about worlds that have ended",
     "gpu/launch_check.py: LaunchChecks": "loaded kernels outlive worlds",
     "gpu/module_state.py: LoadedModules": "modules that worlds write to stay loaded",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_dist.cpu.runtime.heap import SymmetricHeap
+from triton_dist.cpu.memory import SymmetricMemory
 
 __all__ = ["Ranges", "joined", "may_touch", "of_pointers"]
 
@@ -22,14 +22,16 @@ class Ranges:
     ends: NDArray[np.int64]
 
 
-def may_touch(heap: SymmetricHeap, n_pes: int, pointers: NDArray[Any]) -> bool:
+def may_touch(heap: SymmetricMemory, n_pes: int, pointers: NDArray[Any]) -> bool:
     """Whether some of the pointers may lie in a heap; those that a mask excludes may be anywhere."""
     if not pointers.size:
         return False
     return bool(int(pointers.max()) >= heap.base(0) and int(pointers.min()) < heap.base(n_pes - 1) + heap.size)
 
 
-def of_pointers(heap: SymmetricHeap, n_pes: int, pointers: NDArray[Any], mask: NDArray[Any], size: int) -> list[Ranges]:
+def of_pointers(
+    heap: SymmetricMemory, n_pes: int, pointers: NDArray[Any], mask: NDArray[Any], size: int
+) -> list[Ranges]:
     """What elements of ``size`` bytes at ``pointers`` where ``mask`` is true cover of the symmetric heaps."""
     chosen = np.broadcast_to(pointers, np.broadcast_shapes(pointers.shape, mask.shape))
     # The interpreter holds some int1 as integers, which would index elements.

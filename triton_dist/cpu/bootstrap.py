@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from triton_dist.bootstrap import memfd
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.bootstrap.launch import Launch
-from triton_dist.cpu.runtime.control import ControlBlock
+from triton_dist.cpu.runtime.control import Caller, ControlBlock
 from triton_dist.cpu.runtime.heap import SymmetricHeap
+from triton_dist.cpu.team_sync import ControlMeeting
+from triton_dist.cpu.transport import Transport
 from triton_dist.decoding import integer, record
 
 __all__ = ["DESCRIPTOR", "join"]
@@ -21,7 +23,7 @@ _CARD = record(integer(1, 1 << 62), DESCRIPTOR, integer(-1, (1 << 31) - 1))
 """Bytes that users may ask for, the descriptor of the heap, and PE 0's of the control block."""
 
 
-def join(launch: Launch, size: int, reserved: int) -> tuple[SymmetricHeap, ControlBlock]:
+def join(launch: Launch, size: int, reserved: int) -> Transport:
     """Make this PE's heap, map the others', and open the control block that PE 0 makes.
 
     The heap has room for ``size`` bytes, which users ask for, and ``reserved`` bytes more.
@@ -48,7 +50,8 @@ def join(launch: Launch, size: int, reserved: int) -> tuple[SymmetricHeap, Contr
     for other in filter(lambda other: other != pe, range(n_pes)):
         with _explained(launch, other):
             heap.attach(other, memfd.open_of(launch.members[other].pid, cards[other][1], f"heap_{other}"))
-    return heap, control
+    meetings = {caller: ControlMeeting(control, caller, pe, n_pes) for caller in Caller}
+    return Transport(heap, control, meetings)
 
 
 def _check_one_machine(launch: Launch) -> None:
@@ -57,7 +60,7 @@ def _check_one_machine(launch: Launch) -> None:
         if member.kernel_identity != mine.kernel_identity:
             raise RuntimeError(
                 f"PE {launch.pe} is on {mine.host} and PE {member.pe} on {member.host}: a CPU world shares memory, so"
-                " it lives on one machine, in one container"
+                " it lives on one machine, in one container. Over several, it takes TRITON_DIST_CPU_TRANSPORT=oshmem"
             )
 
 

@@ -11,9 +11,9 @@ import ctypes
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.runtime.atomics import WORDS, Order
-from triton_dist.cpu.runtime.heap import SymmetricHeap
-from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
+from triton_dist.cpu.team_sync import PLACE_BYTES, Counter, MeetingPlace
 
 __all__ = ["CHANNEL_BYTES", "MAX_GROUPS", "Channels"]
 
@@ -32,7 +32,7 @@ CHANNEL_BYTES = MAX_GROUPS * _STEP
 class Channels:
     """This PE's places, from byte ``offset`` of each heap."""
 
-    def __init__(self, heap: SymmetricHeap, pe: int, offset: int) -> None:
+    def __init__(self, heap: SymmetricMemory, pe: int, offset: int) -> None:
         self._heap, self._pe, self._offset = heap, pe, offset
         self._free = deque(range(MAX_GROUPS))  # those that were closed last come last
         self._open: dict[str, int] = {}
@@ -50,43 +50,45 @@ class Channels:
         if not self._free:
             raise RuntimeError(f"PE {self._pe} has {MAX_GROUPS} groups, and no more are to be had: close() one")
         number = self._free.popleft()
-        mine = self._address(self._pe, number)
+        at = self._offset + number * _STEP
+        mine = self._heap.base(self._pe) + at
         counts = [WORDS[8].load(mine + place, Order.ACQUIRE) for place in (_FIRST_PLACE, _CALLS)]
-        for at, count in zip((mine, mine + _CALLS_BASE), counts, strict=True):
-            WORDS[8].store(at, count, Order.RELEASE)
+        for base, count in zip((0, _CALLS_BASE), counts, strict=True):
+            WORDS[8].store(mine + base, count, Order.RELEASE)
         self._write_name(mine, name)
         self._open[name] = number
         found: dict[int, int] = {}
 
         def all_are_here() -> bool:
             for pe in pes:
-                if pe not in found and (address := self._find(pe, name)) is not None:
-                    found[pe] = address
+                if pe not in found and (offset := self._find(pe, name)) is not None:
+                    found[pe] = offset
             return len(found) == len(pes)
 
         wait(all_are_here)
         made = []
+        words = self._heap.words(8)
         for place, base, count in zip((_FIRST_PLACE, _CALLS), (0, _CALLS_BASE), counts, strict=True):
-            theirs = [(found[pe] + place, WORDS[8].load(found[pe] + base, Order.ACQUIRE)) for pe in pes]
-            made.append(MeetingPlace((mine + place, count), theirs))
+            theirs = [Counter(pe, found[pe] + place, words.load(pe, found[pe] + base, Order.ACQUIRE)) for pe in pes]
+            made.append(MeetingPlace(self._heap, Counter(self._pe, at + place, count), theirs))
         return made[0], made[1]
 
     def close(self, name: str) -> None:
         """Give this PE's place back."""
         number = self._open.pop(name)
-        self._write_name(self._address(self._pe, number), "")
+        self._write_name(self._heap.base(self._pe) + self._offset + number * _STEP, "")
         self._free.append(number)
 
     def _find(self, pe: int, name: str) -> int | None:
+        """The offset of the place that ``pe`` has opened for a group."""
+        found = ctypes.create_string_buffer(_NAME_BYTES)
         for number in range(MAX_GROUPS):
-            address = self._address(pe, number)
+            offset = self._offset + number * _STEP
+            self._heap.read(pe, offset + 8, ctypes.addressof(found), _NAME_BYTES)
             # (The name's first bytes are written last, so a name that is found is complete.)
-            if ctypes.string_at(address + 8, _NAME_BYTES).split(b"\0")[0] == _encoded(name):
-                return address
+            if found.value == _encoded(name):
+                return offset
         return None
-
-    def _address(self, pe: int, number: int) -> int:
-        return int(self._heap.base(pe)) + self._offset + number * _STEP
 
     @staticmethod
     def _write_name(place: int, name: str) -> None:

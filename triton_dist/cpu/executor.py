@@ -77,6 +77,8 @@ class Executor(interpreter.Launch):
         try:
             with contextlib.nullcontext() if world is None else world.turn():
                 Scheduler(enter, world).run(programs)
+                if world is not None:
+                    world.heap.quiet()
                 if world is not None and world.recorder is not None:
                     world.recorder.launch_ended()
         except (CannotGoOnError, BrokenWorldError) as error:

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from triton_dist.world.base import World
+from triton_dist.cpu.host_copies import CopyingWorld, read_from, write_to
+from triton_dist.cpu.transport import Collectives
 from triton_dist.world.host_ops import HostOps
 from triton_dist.world.teams import Team
 
@@ -20,41 +21,56 @@ __all__ = ["CpuHostOps"]
 
 
 class CpuHostOps(HostOps):
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: CopyingWorld, collectives: Collectives | None) -> None:
+        self._world, self._collectives = world, collectives
 
     def put(self, dst: torch.Tensor, src: torch.Tensor, pe: int, stream: Any) -> None:
         _refuse(stream)
-        self._there(dst, pe).copy_(src.detach())
+        write_to(self._world, dst.detach(), src.detach(), pe)
 
     def get(self, dst: torch.Tensor, src: torch.Tensor, pe: int, stream: Any) -> None:
         _refuse(stream)
-        dst.detach().copy_(self._there(src, pe))
+        read_from(self._world, dst.detach(), src.detach(), pe)
 
     def barrier(self, team: Team, stream: Any) -> None:
         _refuse(stream)
         self._world.together(team, "barrier()")
+        if self._collectives is not None:
+            self._collectives.barrier(team.pes)
 
     def broadcast(self, team: Team, dst: torch.Tensor, src: torch.Tensor, root: int, stream: Any) -> None:
-        self._run(team, f"broadcast({_of(src)} of PE {root})", dst, stream, lambda: self._taken(team, src, root))
+        def whole(library: Collectives) -> bool:
+            return library.broadcast(team.pes, dst.detach(), src.detach(), root)
+
+        call = f"broadcast({_of(src)} of PE {root})"
+        self._run(team, call, dst, stream, lambda: self._taken(team, src, root), whole)
 
     def fcollect(self, team: Team, dst: torch.Tensor, src: torch.Tensor, stream: Any) -> None:
         def take() -> torch.Tensor:
             return torch.cat([self._taken(team, src, member) for member in range(team.n_pes)])
 
-        self._run(team, f"fcollect({_of(src)})", dst, stream, take)
+        def whole(library: Collectives) -> bool:
+            return library.fcollect(team.pes, dst, src)
+
+        self._run(team, f"fcollect({_of(src)})", dst, stream, take, whole)
 
     def alltoall(self, team: Team, dst: torch.Tensor, src: torch.Tensor, stream: Any) -> None:
         def take() -> torch.Tensor:
             return torch.cat([self._part(team, src, member) for member in range(team.n_pes)])
 
-        self._run(team, f"alltoall({_of(src)})", dst, stream, take)
+        def whole(library: Collectives) -> bool:
+            return library.alltoall(team.pes, dst, src)
+
+        self._run(team, f"alltoall({_of(src)})", dst, stream, take, whole)
 
     def reduce(self, team: Team, dst: torch.Tensor, src: torch.Tensor, op: str, stream: Any) -> None:
         def take() -> torch.Tensor:
             return _reduced([self._taken(team, src, member) for member in range(team.n_pes)], op)
 
-        self._run(team, f"reduce({_of(src)}, {op})", dst, stream, take)
+        def whole(library: Collectives) -> bool:
+            return library.reduce(team.pes, dst, src, op)
+
+        self._run(team, f"reduce({_of(src)}, {op})", dst, stream, take, whole)
 
     def reducescatter(self, team: Team, dst: torch.Tensor, src: torch.Tensor, op: str, stream: Any) -> None:
         def take() -> torch.Tensor:
@@ -62,19 +78,24 @@ class CpuHostOps(HostOps):
 
         self._run(team, f"reducescatter({_of(src)}, {op})", dst, stream, take)
 
-    def _run(self, team: Team, call: str, dst: torch.Tensor, stream: Any, take: Callable[[], torch.Tensor]) -> None:
+    def _run(
+        self, team: Team, call: str, dst: torch.Tensor, stream: Any, take: Callable[[], torch.Tensor],
+        whole: Callable[[Collectives], bool] | None = None,
+    ) -> None:  # fmt: skip
+        """``take`` makes this PE's result out of sources; ``whole`` has a transport do it all, if it can."""
         _refuse(stream)
         self._world.together(team, call)
+        if whole is not None and self._collectives is not None and whole(self._collectives):
+            return
         result = take()
         self._world.together(team, call)
         dst.detach().copy_(result.view(dst.shape))
 
-    def _there(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
-        return self._world.peer(tensor.detach(), pe)
-
     def _taken(self, team: Team, src: torch.Tensor, member: int) -> torch.Tensor:
         """A copy of what a member contributes."""
-        return self._there(src, team.pes[member]).clone().view(-1)
+        taken = torch.empty(src.numel(), dtype=src.dtype)
+        read_from(self._world, taken, src.detach().view(-1), team.pes[member])
+        return taken
 
     def _part(self, team: Team, src: torch.Tensor, member: int) -> torch.Tensor:
         """A copy of what a member contributes for this PE."""

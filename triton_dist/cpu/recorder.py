@@ -19,8 +19,8 @@ from triton_dist.check.log import HOST, LONGEST_LIST, NONE, Flag, Kind, Log, Pla
 from triton_dist.check.log import Program as LoggedProgram
 from triton_dist.cpu import location
 from triton_dist.cpu.accesses import Ranges, joined, of_pointers
+from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.program import Program, running
-from triton_dist.cpu.runtime.heap import SymmetricHeap
 from triton_dist.cpu.turn_taking import Turns
 
 __all__ = ["OutsideError", "Recorded", "Recorder", "Word"]
@@ -47,7 +47,7 @@ class Recorded(Protocol):
 
     pe: int
     n_pes: int
-    heap: SymmetricHeap
+    heap: SymmetricMemory
 
     def describe(self, address: int) -> str: ...
 

@@ -81,6 +81,8 @@ class Scheduler:
                     raise CannotGoOnError(
                         f"no program could go on for {self._limit:g} s (TRITON_DIST_WAIT_TIMEOUT)\n{self._report()}"
                     )
+                if self._world is not None:
+                    self._world.heap.progress()
                 backoff.pause()
 
     def _go_on(self) -> bool:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.runtime.atomics import WORDS, Order
 from triton_dist.cpu.runtime.backoff import Backoff
-from triton_dist.cpu.runtime.heap import SymmetricHeap
+from triton_dist.cpu.runtime.control import Caller, ControlBlock
 
-__all__ = ["PLACE_BYTES", "MeetingPlace"]
+__all__ = ["PLACE_BYTES", "ControlMeeting", "Counter", "Meeting", "MeetingPlace"]
 
 _TEXT_BYTES = 512
 _FIRST_TEXT = 64  # behind the count, on a cache line of its own
@@ -23,36 +26,85 @@ PLACE_BYTES = _FIRST_TEXT + 2 * _TEXT_BYTES
 """What a meeting place takes of each member's heap."""
 
 
-class MeetingPlace:
-    """A place in each member's heap, as its address and the count that it begins with. One user on a PE at a time."""
+class Meeting(ABC):
+    """Where PEs wait for each other, and tell what for. One user on a PE at a time."""
 
-    def __init__(self, mine: tuple[int, int], places: Sequence[tuple[int, int]]) -> None:
+    @abstractmethod
+    def arrive(self, text: str) -> int:
+        """This PE comes, and says ``text``; its ticket. What it wrote before is seen by whoever finds all have come."""
+
+    @abstractmethod
+    def passed(self, ticket: int) -> bool:
+        """Whether all have come."""
+
+    @abstractmethod
+    def wait(self, ticket: int, seconds: float) -> bool:
+        """Wait for all to come, at most ``seconds``; whether they have."""
+
+    @abstractmethod
+    def said(self, ticket: int) -> list[str]:
+        """What each said, in the PEs' order. Only once all have come, and before the next call of this PE."""
+
+
+class ControlMeeting(Meeting):
+    """All PEs, in the control block of a world of one machine."""
+
+    def __init__(self, control: ControlBlock, caller: Caller, pe: int, n_pes: int) -> None:
+        self._control, self._caller, self._pe, self._n_pes = control, caller, pe, n_pes
+        self._barrier = control.host_barrier if caller is Caller.HOST else control.kernel_barrier
+        self._rounds = 0
+
+    def arrive(self, text: str) -> int:
+        self._control.announce(self._caller, self._pe, self._rounds, text)
+        self._rounds += 1
+        return self._barrier.arrive()
+
+    def passed(self, ticket: int) -> bool:
+        return self._barrier.passed(ticket)
+
+    def wait(self, ticket: int, seconds: float) -> bool:
+        return self._barrier.wait(ticket, seconds)
+
+    def said(self, ticket: int) -> list[str]:
+        return [self._control.announced(self._caller, pe, self._rounds - 1) for pe in range(self._n_pes)]
+
+
+class Counter(NamedTuple):
+    """A place in a PE's heap, and the count that it begins with."""
+
+    pe: int
+    offset: int
+    first: int = 0
+
+
+class MeetingPlace(Meeting):
+    """A place in each member's heap."""
+
+    def __init__(self, heap: SymmetricMemory, mine: Counter, places: Sequence[Counter]) -> None:
         """The members must meet elsewhere before the first of them arrives: an earlier team may have met here."""
-        self._mine, self._count = mine
-        self._first = self._count
+        self._heap, self._words = heap, heap.words(8)
+        self._mine = heap.base(mine.pe) + mine.offset
+        self._first = self._count = mine.first
         self._places = places
 
     @staticmethod
-    def at(heap: SymmetricHeap, pe: int, pes: Sequence[int], offset: int) -> MeetingPlace:
+    def at(heap: SymmetricMemory, pe: int, pes: Sequence[int], offset: int) -> MeetingPlace:
         """A new place at the same ``offset`` of each member's heap."""
-        mine = heap.base(pe) + offset
-        WORDS[8].store(mine, 0, Order.RELEASE)
-        return MeetingPlace((mine, 0), [(heap.base(member) + offset, 0) for member in pes])
+        WORDS[8].store(heap.base(pe) + offset, 0, Order.RELEASE)
+        return MeetingPlace(heap, Counter(pe, offset), [Counter(member, offset) for member in pes])
 
     def arrive(self, text: str) -> int:
-        """This PE comes, and says ``text``; its ticket. What it wrote before is seen by whoever finds all have come."""
+        self._heap.quiet()
         self._count += 1
         said = text.encode()[: _TEXT_BYTES - 1] + b"\0"
-        ctypes.memmove(self._text(self._mine, self._count), said, len(said))
+        ctypes.memmove(self._mine + _text(self._count), said, len(said))
         WORDS[8].store(self._mine, self._count, Order.RELEASE)
         return self._count - self._first
 
     def passed(self, ticket: int) -> bool:
-        """Whether all have come."""
-        return all(WORDS[8].load(place, Order.ACQUIRE) - first >= ticket for place, first in self._places)
+        return all(self._count_of(place) - place.first >= ticket for place in self._places)
 
     def wait(self, ticket: int, seconds: float) -> bool:
-        """Wait for all to come, at most ``seconds``; whether they have."""
         deadline, backoff = time.monotonic() + seconds, Backoff()
         while not self.passed(ticket):
             if time.monotonic() > deadline:
@@ -68,19 +120,26 @@ class MeetingPlace:
         # A full fence: the look does not pass the arrival.
         WORDS[8].fetch_add(self._mine, 0, Order.SEQUENTIALLY_CONSISTENT)
         found: list[str | None] = []
-        for place, first in self._places:
-            before = WORDS[8].load(place, Order.ACQUIRE)
-            text = ctypes.string_at(self._text(place, first + ticket)).decode(errors="ignore")
+        for place in self._places:
+            before = self._count_of(place)
+            text = self._said_at(place, ticket)
             # While the count stays, the text of this ticket is in place, and that of the next one goes elsewhere.
-            after = WORDS[8].load(place, Order.ACQUIRE)
-            found.append(text if before == after == first + ticket else None)
+            after = self._count_of(place)
+            found.append(text if before == after == place.first + ticket else None)
         return found
 
     def said(self, ticket: int) -> list[str]:
-        """What each said, in the team's order. Only once all have come, and before the next call of this PE."""
-        texts = (ctypes.string_at(self._text(place, first + ticket)) for place, first in self._places)
-        return [text.decode(errors="ignore") for text in texts]
+        return [self._said_at(place, ticket) for place in self._places]
 
-    @staticmethod
-    def _text(place: int, count: int) -> int:
-        return place + _FIRST_TEXT + count % 2 * _TEXT_BYTES
+    def _count_of(self, place: Counter) -> int:
+        return self._words.load(place.pe, place.offset, Order.ACQUIRE)
+
+    def _said_at(self, place: Counter, ticket: int) -> str:
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        at = place.offset + _text(place.first + ticket)
+        self._heap.read(place.pe, at, ctypes.addressof(text), _TEXT_BYTES)
+        return text.value.decode(errors="ignore")
+
+
+def _text(count: int) -> int:
+    return _FIRST_TEXT + count % 2 * _TEXT_BYTES

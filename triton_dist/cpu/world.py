@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -17,15 +17,16 @@ import torch
 from triton_dist import environment
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.bootstrap.launch import Launch
-from triton_dist.cpu import schedule
+from triton_dist.bootstrap.rendezvous import Member
+from triton_dist.cpu import bootstrap, schedule
 from triton_dist.cpu.allocator import CHECKED_GAP, FirstFit, padded
-from triton_dist.cpu.bootstrap import join
 from triton_dist.cpu.channels import CHANNEL_BYTES, Channels
 from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_ops import CpuHostOps
+from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.runtime.control import Caller, State
-from triton_dist.cpu.runtime.heap import SymmetricHeap
-from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
+from triton_dist.cpu.team_sync import PLACE_BYTES, Meeting, MeetingPlace
+from triton_dist.cpu.transport import Transport
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
 from triton_dist.process_state import of_process
 from triton_dist.world.allocations import Allocation
@@ -45,7 +46,7 @@ _LOOK_SECONDS = 0.1
 """How often a wait looks whether the awaited PEs still run."""
 
 
-class EndedHeaps(weakref.WeakSet[SymmetricHeap]):
+class EndedHeaps(weakref.WeakSet[SymmetricMemory]):
     """Heaps of worlds that have ended while tensors on them live. One for each process, since they outlive worlds."""
 
 
@@ -83,15 +84,17 @@ class CpuWorld(World):
     kind = "cpu"
 
     def __init__(self, launch: Launch) -> None:
+        carrier = _transport_of_all(launch)
         super().__init__(launch)
         self.device = torch.device("cpu")
-        self.host_ops = CpuHostOps(self)
         teams = MAX_TEAMS * len(Caller.__members__) * PLACE_BYTES
         first = padded(teams + CHANNEL_BYTES)  # of the memory of groups
         for_groups = group_memory_size(launch)
         reserved = first + for_groups
-        self.heap, self.control = join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"), reserved)
         checked = environment.get("TRITON_DIST_CHECK")
+        self._transport = _join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"), reserved, carrier)
+        self.heap, self.control = self._transport.heap, self._transport.control
+        self.host_ops = CpuHostOps(self, self._transport.collectives)
         self._allocator = FirstFit(self.heap.size, CHECKED_GAP if checked else 0, reuses_late=checked)
         self._allocator.allocate(reserved)  # at offset 0: where teams and groups meet, and the memory of groups
         self._channels = Channels(self.heap, self.pe, teams)
@@ -99,9 +102,8 @@ class CpuWorld(World):
         self._group_allocations: dict[int, Allocation] = {}
         begin = self.heap.base(self.pe) + first
         self.group_memory = GroupMemory(begin, first, for_groups, self.device, self.heap, self._group_memory_changed)
-        self._places: dict[int, dict[Caller, MeetingPlace]] = {}
+        self._places: dict[int, Mapping[Caller, Meeting]] = {0: self._transport.meetings}
         self._free_handles = set(range(1, MAX_TEAMS))
-        self._rounds = {Caller.HOST: 0, Caller.KERNEL: 0}
         self._next_look = 0.0
         self._kernel_calls: dict[int, str] = {}
         self.turns = self._take_turns(launch)
@@ -118,9 +120,19 @@ class CpuWorld(World):
 
     # ---- symmetric tensors
 
+    @staticmethod
+    def _memory_domain(member: Member) -> str:
+        return (
+            member.kernel_identity if environment.get("TRITON_DIST_CPU_TRANSPORT") == "shared" else member.host_identity
+        )
+
+    def _maps(self, pe: int) -> bool:
+        return self.heap.maps(pe)
+
     def peer(self, tensor: torch.Tensor, pe: int) -> torch.Tensor:
         self.check_live()
         pe = self.check_pe(pe)
+        self.check_reachable(pe)
         allocation = self._allocation_of(tensor, "the tensor")
         distance = self.heap.base(pe) - self.heap.base(self.pe)
         return elsewhere(tensor, distance, self.device, allocation.use(), self.heap)
@@ -212,7 +224,11 @@ class CpuWorld(World):
         place = self.heap.find(address)
         if place is None:
             return f"{address:#x} (not symmetric)"
-        pe, offset = place
+        return self.describe_place(*place)
+
+    def describe_place(self, pe: int, offset: int) -> str:
+        """What lies at an offset of a PE's heap, for messages; at this PE's own address where that is not mapped."""
+        address = self.heap.base(pe if self.heap.maps(pe) else self.pe) + offset
         allocation = self.allocation_at(offset)
         if allocation is not None and offset - allocation.begin < allocation.nbytes:
             index, rest = divmod(offset - allocation.begin, allocation.dtype.itemsize)
@@ -224,6 +240,8 @@ class CpuWorld(World):
 
     def barrier_all(self) -> None:
         self.together(self.team_world, "barrier_all()")
+        if self._transport.collectives is not None:
+            self._transport.collectives.barrier(self.team_world.pes)
 
     def _close(self) -> None:
         try:
@@ -237,6 +255,7 @@ class CpuWorld(World):
         except BaseException:
             self._leave()
             raise
+        self._transport.close()
         self._leave(politely=True)
 
     def _drop(self) -> None:
@@ -244,25 +263,18 @@ class CpuWorld(World):
             self.checking.fail("gave up its world after an error")
         self._leave()
 
-    def _host_place(self, team: Team | HostGroup) -> MeetingPlace:
-        return (
-            self._group_places[team.name][0] if isinstance(team, HostGroup) else self._places[team.handle][Caller.HOST]
-        )
+    def _host_place(self, team: Team | HostGroup) -> Meeting:
+        if isinstance(team, HostGroup):
+            return self._group_places[team.name][0]
+        return self._places[0 if team is self.team_world else team.handle][Caller.HOST]
 
     def _exchange(self, team: Team | HostGroup, call: str, text: str) -> list[str]:
         with self.turn(f"PE {self.pe} cannot complete {call}"):
-            if team is self.team_world:
-                number = self._announce(Caller.HOST, text)
-                barrier = self.control.host_barrier
-                ticket = barrier.arrive()
-                # Short waits, so that a Ctrl-C gets through.
-                self._come(team, call, lambda: barrier.passed(ticket), lambda: barrier.wait(ticket, _LOOK_SECONDS / 2))
-                texts = self._announced(Caller.HOST, number)
-            else:
-                place = self._host_place(team)
-                ticket = place.arrive(text)
-                self._come(team, call, lambda: place.passed(ticket), lambda: place.wait(ticket, _LOOK_SECONDS / 2))
-                texts = place.said(ticket)
+            place = self._host_place(team)
+            ticket = place.arrive(text)
+            # Short waits, so that a Ctrl-C gets through.
+            self._come(team, call, lambda: place.passed(ticket), lambda: place.wait(ticket, _LOOK_SECONDS / 2))
+            texts = place.said(ticket)
             if self.recorder is not None:
                 self.recorder.host_leaves(tuple(team.pes))
             return texts
@@ -275,17 +287,6 @@ class CpuWorld(World):
             self.wait(wait, call, needs=team.pes)
         else:
             self._wait_in_turns(passed, call, team)
-
-    def _announce(self, caller: Caller, text: str) -> int:
-        """Tell all other PEs what this one comes to do together; the number of the round."""
-        number = self._rounds[caller]
-        self._rounds[caller] += 1
-        self.control.announce(caller, self.pe, number, text)
-        return number
-
-    def _announced(self, caller: Caller, number: int) -> list[str]:
-        """What all told, once all have come."""
-        return [self.control.announced(caller, pe, number) for pe in range(self.n_pes)]
 
     def wait(self, done: Callable[[], bool], what: str, *, needs: Container[int]) -> None:
         """Return when ``done()`` is true; BrokenWorldError when that cannot be hoped for. ``needs``: as of trouble."""
@@ -305,20 +306,14 @@ class CpuWorld(World):
                 f"another program of this PE is already waiting for all PEs in {self._kernel_calls[team.handle]}: "
                 "collectives are for one program of each PE at a time"
             )
-        of_all = team is self.team_world
-        if of_all:
-            number = self._announce(Caller.KERNEL, call)
-            barrier = self.control.kernel_barrier
-            ticket = barrier.arrive()
-        else:
-            place = self._places[team.handle][Caller.KERNEL]
-            ticket = place.arrive(call)
+        place = self._places[team.handle][Caller.KERNEL]
+        ticket = place.arrive(call)
         self._kernel_calls[team.handle] = call
         try:
-            yield lambda: barrier.passed(ticket) if of_all else place.passed(ticket)
+            yield lambda: place.passed(ticket)
         finally:
             del self._kernel_calls[team.handle]
-        check_same_calls(team, self._announced(Caller.KERNEL, number) if of_all else place.said(ticket))
+        check_same_calls(team, place.said(ticket))
 
     # ---- teams
 
@@ -505,3 +500,34 @@ class CpuWorld(World):
         of_process(EndedHeaps).add(self.heap)
         self.control.leave(self.pe)
         atexit.unregister(self._on_exit)
+
+
+def _transport_of_all(launch: Launch) -> str:
+    """The transport that ``TRITON_DIST_CPU_TRANSPORT`` names. *Collective.*
+
+    Raises:
+        RuntimeError: PEs name different ones, or it cannot do what other variables ask for.
+    """
+    asked: str = environment.get("TRITON_DIST_CPU_TRANSPORT")
+    for pe, theirs in enumerate(launch.exchange("CPU transport", asked)):
+        if theirs != asked:
+            raise RuntimeError(
+                f"TRITON_DIST_CPU_TRANSPORT is {asked} on PE {launch.pe} and {theirs} on PE {pe}: set it alike on all"
+                " PEs"
+            )
+    if asked != "shared":
+        for name, usual in (("TRITON_DIST_CHECK", False), ("TRITON_DIST_SCHEDULE", "round-robin")):
+            if environment.get(name) != usual:
+                raise RuntimeError(
+                    f"{name} needs TRITON_DIST_CPU_TRANSPORT=shared: PEs that take turns share memory, and"
+                    f" TRITON_DIST_CPU_TRANSPORT is {asked}"
+                )
+    return asked
+
+
+def _join(launch: Launch, size: int, reserved: int, carrier: str) -> Transport:
+    if carrier == "shared":
+        return bootstrap.join(launch, size, reserved)
+    from triton_dist.cpu.oshmem import bootstrap as oshmem  # here, since nothing else needs that library
+
+    return oshmem.join(launch, size, reserved)

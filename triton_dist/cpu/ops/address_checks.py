@@ -45,9 +45,9 @@ def offset(world: CpuWorld, name: str, address: int, count: int, align: int = 1)
     return where
 
 
-def there(world: CpuWorld, name: str, address: int, pe: int, size: int) -> int:
-    """The address, in this process, of PE ``pe``'s copy of the element of ``size`` bytes at ``address``."""
-    return world.heap.base(world.check_pe(pe)) + offset(world, name, address, size, align=size)
+def there(world: CpuWorld, name: str, address: int, pe: int, size: int) -> tuple[int, int]:
+    """The PE and the offset of PE ``pe``'s copy of the element of ``size`` bytes at ``address``."""
+    return world.check_pe(pe), offset(world, name, address, size, align=size)
 
 
 def here(world: CpuWorld, name: str, address: int, count: int, size: int) -> int:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from triton_dist._C.op_table import ElementType, MemScope, Sem
+from triton_dist.cpu.memory import RemoteWords
 from triton_dist.cpu.ops.address_checks import the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS, Element
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.program import running
-from triton_dist.cpu.runtime.atomics import Order, Word
+from triton_dist.cpu.runtime.atomics import Order
 
 __all__ = [
     "atomic_add",
@@ -40,54 +41,58 @@ _ORDERS = {
     Sem.ACQ_REL: Order.ACQUIRE_RELEASE,
 }
 
-_Update = Callable[[Element, int, "int | float", Order], int]
-"""Updates the element at an address by an operand; the word that was there before."""
+_Place = tuple[int, int]
+"""PE and offset in its heap."""
+
+_Update = Callable[[Element, RemoteWords, _Place, "int | float", Order], int]
+"""Updates the element at a place by an operand; the word that was there before."""
 
 _R = TypeVar("_R")
 
 
-def _exchange(element: Element, address: int, value: int | float, order: Order) -> int:
-    return element.word.exchange(address, element.bits(value), order)
+def _exchange(element: Element, words: RemoteWords, place: _Place, value: int | float, order: Order) -> int:
+    return words.exchange(*place, element.bits(value), order)
 
 
-def _read(element: Element, address: int, value: int | float, order: Order) -> int:
-    return element.word.fetch_or(address, 0, order)
+def _read(element: Element, words: RemoteWords, place: _Place, value: int | float, order: Order) -> int:
+    return words.fetch_or(*place, 0, order)
 
 
-def _add(element: Element, address: int, value: int | float, order: Order) -> int:
+def _add(element: Element, words: RemoteWords, place: _Place, value: int | float, order: Order) -> int:
     if element.is_integer:
-        return element.word.fetch_add(address, element.bits(value), order)
+        return words.fetch_add(*place, element.bits(value), order)
     more = element.number(element.bits(value))
-    seen = element.word.load(address, Order.RELAXED)
+    seen = words.load(*place, Order.RELAXED)
     while True:
         total = element.bits_of(element.number(seen) + more)
-        before = element.word.compare_swap(address, seen, total, order)
+        before = words.compare_swap(*place, seen, total, order)
         if before == seen:
             return before
         seen = before
 
 
-def _bitwise(instruction: Callable[[Word], Callable[..., int]]) -> _Update:
-    def update(element: Element, address: int, value: int | float, order: Order) -> int:
+def _bitwise(operation: Callable[[RemoteWords], Callable[..., int]]) -> _Update:
+    def update(element: Element, words: RemoteWords, place: _Place, value: int | float, order: Order) -> int:
         if not element.is_integer:
             raise ValueError(f"and, or and xor are for integers, not {element.name}")
-        return instruction(element.word)(address, element.bits(value), order)
+        return operation(words)(*place, element.bits(value), order)
 
     return update
 
 
-_and = _bitwise(lambda word: word.fetch_and)
-_or = _bitwise(lambda word: word.fetch_or)
-_xor = _bitwise(lambda word: word.fetch_xor)
+_and = _bitwise(lambda words: words.fetch_and)
+_or = _bitwise(lambda words: words.fetch_or)
+_xor = _bitwise(lambda words: words.fetch_xor)
 
 
 def _op(update: _Update) -> Callable[[int, int | float, int, ElementType, Sem, MemScope], None]:
     """The op that only updates."""
 
     def op(dst: int, value: int | float, pe: int, type: ElementType, sem: Sem, mem_scope: MemScope) -> None:
-        element = ELEMENTS[type]
+        world, element = the_world(), ELEMENTS[type]
         running().outstanding.before_update(pe)
-        update(element, there(the_world(), "dst", dst, pe, element.size), value, _ORDERS[sem])
+        place = there(world, "dst", dst, pe, element.size)
+        update(element, world.heap.words(element.size), place, value, _ORDERS[sem])
         moved()
 
     return op
@@ -98,10 +103,10 @@ def _fetching(name: str, update: _Update) -> Callable[[int, int | float, int, El
 
     def op(dst: int, value: int | float, pe: int, type: ElementType, sem: Sem, mem_scope: MemScope) -> int | float:
         world, element = the_world(), ELEMENTS[type]
-        address = there(world, "dst", dst, pe, element.size)
+        place = there(world, "dst", dst, pe, element.size)
         running().outstanding.before_update(pe)
-        before = element.result(update(element, address, value, _ORDERS[sem]))
-        looked(world, name, address, before)
+        before = element.result(update(element, world.heap.words(element.size), place, value, _ORDERS[sem]))
+        looked(world, name, place, before)
         return before
 
     return op
@@ -136,12 +141,12 @@ def atomic_compare_swap(
     dst: int, cond: int | float, value: int | float, pe: int, type: ElementType, sem: Sem, mem_scope: MemScope
 ) -> int | float:
     world, element = the_world(), ELEMENTS[type]
-    address = there(world, "dst", dst, pe, element.size)
+    place = there(world, "dst", dst, pe, element.size)
     expected = element.bits(cond)
     running().outstanding.before_update(pe)
-    before = element.word.compare_swap(address, expected, element.bits(value), _ORDERS[sem])
+    before = world.heap.words(element.size).compare_swap(*place, expected, element.bits(value), _ORDERS[sem])
     if before == expected:
         moved()  # it has what it wanted
     else:
-        looked(world, "atomic_compare_swap", address, element.result(before))
+        looked(world, "atomic_compare_swap", place, element.result(before))
     return element.result(before)

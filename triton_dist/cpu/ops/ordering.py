@@ -13,24 +13,30 @@ __all__ = ["barrier", "barrier_all", "fence", "meet", "pe_fence", "pe_quiet", "q
 
 
 def fence() -> None:
-    the_world()
+    world = the_world()
     running().outstanding.fence()
+    world.heap.fence()
     atomics.fence()
 
 
 def quiet() -> None:
-    the_world()
+    world = the_world()
     running().outstanding.arrive()
+    world.heap.quiet()
     atomics.fence()
 
 
 def pe_fence(pe: int) -> None:
-    running().outstanding.fence(the_world().check_pe(pe))
+    world = the_world()
+    running().outstanding.fence(world.check_pe(pe))
+    world.heap.fence()
     atomics.fence()
 
 
 def pe_quiet(pe: int) -> None:
-    running().outstanding.arrive(the_world().check_pe(pe))
+    world = the_world()
+    running().outstanding.arrive(world.check_pe(pe))
+    world.heap.quiet()
     atomics.fence()
 
 

@@ -8,14 +8,14 @@ from triton_dist.cpu.world import CpuWorld
 __all__ = ["looked", "moved"]
 
 
-def looked(world: CpuWorld, op: str, address: int, seen: object) -> None:
-    """The program has looked at ``address`` and seen ``seen``, a number or the bytes that are there."""
+def looked(world: CpuWorld, op: str, place: tuple[int, int], seen: object) -> None:
+    """The program has looked at ``place``, a PE and an offset in its heap, and seen a number, or the bytes there."""
 
     def describe() -> str:
         stays = seen[:16].hex(" ") if isinstance(seen, bytes) else seen
-        return f"a loop around {op}: {world.describe(address)}, which stays {stays}"
+        return f"a loop around {op}: {world.describe_place(*place)}, which stays {stays}"
 
-    running().poll((op, address), seen if isinstance(seen, bytes) else repr(seen).encode(), describe)
+    running().poll((op, place), seen if isinstance(seen, bytes) else repr(seen).encode(), describe)
 
 
 def moved() -> None:

@@ -64,10 +64,10 @@ def symm_offset(ptr: int, pe: int) -> int:
 
 def heap_distance(pe: int) -> int:
     world = the_world()
-    return world.heap.base(world.check_pe(pe)) - world.heap.base(world.pe)
+    pe = world.check_pe(pe)
+    world.check_reachable(pe)
+    return world.heap.base(pe) - world.heap.base(world.pe)
 
 
 def is_reachable(pe: int) -> int:
-    """All heaps are mapped by all PEs."""
-    the_world().check_pe(pe)
-    return 1
+    return int(the_world().is_reachable(pe))

@@ -41,7 +41,7 @@ def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> 
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
-        _copy(world, pe, partial(world.heap.write, pe, offset(world, "dst", dst, nbytes), src, nbytes))
+        _copy(world, pe, partial(world.heap.write_nbi, pe, offset(world, "dst", dst, nbytes), src, nbytes))
         moved()
 
 
@@ -53,7 +53,7 @@ def getmem(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None
     place = offset(world, "src", src, nbytes)
     world.heap.read(pe, place, dst, nbytes)
     if nbytes <= _POLLABLE:
-        looked(world, "getmem", world.heap.base(pe) + place, ctypes.string_at(dst, nbytes))
+        looked(world, "getmem", (pe, place), ctypes.string_at(dst, nbytes))
     else:
         moved()
 
@@ -62,7 +62,7 @@ def getmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> 
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
-        _copy(world, None, partial(world.heap.read, pe, offset(world, "src", src, nbytes), dst, nbytes))
+        _copy(world, None, partial(world.heap.read_nbi, pe, offset(world, "src", src, nbytes), dst, nbytes))
         moved()
 
 
@@ -145,16 +145,17 @@ def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, 
 
 def p(dst: int, value: int | float, pe: int, type: ElementType) -> None:
     """A relaxed store: it orders nothing."""
-    element = ELEMENTS[type]
+    world, element = the_world(), ELEMENTS[type]
     running().outstanding.before_update(pe)
-    element.word.store(there(the_world(), "dst", dst, pe, element.size), element.bits(value), Order.RELAXED)
+    place = there(world, "dst", dst, pe, element.size)
+    world.heap.words(element.size).store(*place, element.bits(value), Order.RELAXED)
     moved()
 
 
 def g(src: int, pe: int, type: ElementType) -> int | float:
     world = the_world()
     element = ELEMENTS[type]
-    address = there(world, "src", src, pe, element.size)
-    value = element.result(element.word.load(address, Order.ACQUIRE))
-    looked(world, "g", address, value)
+    place = there(world, "src", src, pe, element.size)
+    value = element.result(world.heap.words(element.size).load(*place, Order.ACQUIRE))
+    looked(world, "g", place, value)
     return value

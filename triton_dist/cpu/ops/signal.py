@@ -9,14 +9,16 @@ from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.ops.sync import wait_for
 from triton_dist.cpu.program import running
 from triton_dist.cpu.runtime.atomics import Order
+from triton_dist.cpu.world import CpuWorld
 
 __all__ = ["putmem_signal", "putmem_signal_nbi", "signal_fetch", "signal_op", "signal_wait_until"]
 
 
 def signal_op(sig_addr: int, signal: int, pe: int, sig_op: SignalUpdate) -> None:
-    at = there(the_world(), "sig_addr", sig_addr, pe, U64.size)
+    world = the_world()
+    at = there(world, "sig_addr", sig_addr, pe, U64.size)
     running().outstanding.before_update(pe)
-    _update(at, signal, sig_op)
+    _update(world, at, signal, sig_op)
 
 
 def putmem_signal(
@@ -27,7 +29,8 @@ def putmem_signal(
     place = offset(world, "dst", dst, count_of("nbytes", nbytes)) if nbytes else 0
     running().outstanding.before_update(pe)
     world.heap.write(pe, place, src, nbytes)
-    _update(at, signal, sig_op)
+    world.heap.fence()  # the signal comes behind the data
+    _update(world, at, signal, sig_op)
 
 
 putmem_signal_nbi = putmem_signal
@@ -37,7 +40,7 @@ def signal_fetch(sig_addr: int) -> int | float:
     world = the_world()
     address = here(world, "sig_addr", sig_addr, 1, U64.size)
     signal = U64.word.load(address, Order.ACQUIRE)
-    looked(world, "signal_fetch", address, signal)
+    looked(world, "signal_fetch", (world.pe, address - world.heap.base(world.pe)), signal)
     return U64.result(signal)
 
 
@@ -46,7 +49,8 @@ def signal_wait_until(sig_addr: int, cmp_value: int, cmp: Cmp) -> int | float:
     return U64.result(wait_for("signal_wait_until", "sig_addr", sig_addr, cmp_value, cmp, U64))
 
 
-def _update(address: int, signal: int, sig_op: SignalUpdate) -> None:
-    update = U64.word.store if sig_op is SignalUpdate.SET else U64.word.fetch_add
-    update(address, U64.bits(signal), Order.RELEASE)
+def _update(world: CpuWorld, place: tuple[int, int], signal: int, sig_op: SignalUpdate) -> None:
+    words = world.heap.words(U64.size)
+    update = words.store if sig_op is SignalUpdate.SET else words.fetch_add
+    update(*place, U64.bits(signal), Order.RELEASE)
     moved()

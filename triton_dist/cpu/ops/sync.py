@@ -100,7 +100,7 @@ def _first(accepted: list[int]) -> int:
 
 
 def _tested(watched: Watched, answer: int) -> int:
-    looked(watched.world, watched.op, watched.begin, answer)
+    looked(watched.world, watched.op, (watched.world.pe, watched.first), answer)
     return answer
 
 

@@ -62,9 +62,14 @@ class Watched:
         """What is there now."""
         return self.element.word.load(self.begin + index * self.element.size, Order.ACQUIRE)
 
+    @property
+    def first(self) -> int:
+        """The offset of element 0 in this PE's heap."""
+        return self.begin - self.world.heap.base(self.world.pe)
+
     def places(self) -> tuple[tuple[int, int], ...]:
         """PE and offset of each."""
-        first = self.begin - self.world.heap.base(self.world.pe)
+        first = self.first
         return tuple((self.world.pe, first + index * self.element.size) for index in self.indices)
 
     def accepts(self, index: int, word: int) -> bool:

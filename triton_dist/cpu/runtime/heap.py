@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ctypes import POINTER, byref, c_int, c_int64, c_uint64, c_void_p
 
+from triton_dist.cpu.memory import RemoteWords, SymmetricMemory
+from triton_dist.cpu.runtime.atomics import WORDS, Order, Word
 from triton_dist.cpu.runtime.library import failing, function, waiting
 
-__all__ = ["SymmetricHeap"]
+__all__ = ["MappedWords", "SymmetricHeap"]
 
 _create = failing(
     waiting("heap_create", c_int, c_int, c_int, c_uint64, POINTER(c_void_p), *[POINTER(c_uint64)] * 3),
@@ -21,7 +23,38 @@ _write_strided = failing(waiting("heap_write_strided", c_int, *_STRIDED))
 _read_strided = failing(waiting("heap_read_strided", c_int, *_STRIDED))
 
 
-class SymmetricHeap:
+class MappedWords(RemoteWords):
+    """Words of heaps that lie side by side: each operation is one instruction at an address."""
+
+    def __init__(self, begin: int, stride: int, word: Word) -> None:
+        self._begin, self._stride, self._word = begin, stride, word
+
+    def load(self, pe: int, offset: int, order: Order) -> int:
+        return self._word.load(self._begin + pe * self._stride + offset, order)
+
+    def store(self, pe: int, offset: int, value: int, order: Order) -> None:
+        self._word.store(self._begin + pe * self._stride + offset, value, order)
+
+    def exchange(self, pe: int, offset: int, value: int, order: Order) -> int:
+        return self._word.exchange(self._begin + pe * self._stride + offset, value, order)
+
+    def fetch_add(self, pe: int, offset: int, value: int, order: Order) -> int:
+        return self._word.fetch_add(self._begin + pe * self._stride + offset, value, order)
+
+    def fetch_and(self, pe: int, offset: int, value: int, order: Order) -> int:
+        return self._word.fetch_and(self._begin + pe * self._stride + offset, value, order)
+
+    def fetch_or(self, pe: int, offset: int, value: int, order: Order) -> int:
+        return self._word.fetch_or(self._begin + pe * self._stride + offset, value, order)
+
+    def fetch_xor(self, pe: int, offset: int, value: int, order: Order) -> int:
+        return self._word.fetch_xor(self._begin + pe * self._stride + offset, value, order)
+
+    def compare_swap(self, pe: int, offset: int, expected: int, value: int, order: Order) -> int:
+        return self._word.compare_swap(self._begin + pe * self._stride + offset, expected, value, order)
+
+
+class SymmetricHeap(SymmetricMemory):
     """The heap of ``pe``, made by this process with ``size`` bytes, rounded up to pages; others' are attached.
 
     PEs' heaps lie at equal distances, with a guard behind each that no access may touch. They are unmapped with this
@@ -37,6 +70,7 @@ class SymmetricHeap:
         _create(pe, n_pes, size, byref(handle), byref(begin), byref(stride), byref(bytes_each))
         self._handle = handle.value
         self._begin, self._stride, self.size = begin.value, stride.value, bytes_each.value
+        self._words = {size: MappedWords(self._begin, self._stride, word) for size, word in WORDS.items()}
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
@@ -51,35 +85,31 @@ class SymmetricHeap:
         """The descriptor of this PE's own heap."""
         return int(_fd(self._handle))
 
+    def maps(self, pe: int) -> bool:
+        return True
+
+    def words(self, size: int) -> RemoteWords:
+        return self._words[size]
+
     def base(self, pe: int) -> int:
-        """Where the heap of ``pe`` begins."""
         return self._begin + pe * self._stride
 
     def find(self, address: int) -> tuple[int, int] | None:
-        """The PE in whose heap ``address`` is, and the offset there; None if it is in none."""
         pe, offset = divmod(address - self._begin, self._stride)
         return (pe, offset) if 0 <= pe < self._n_pes and offset < self.size else None
 
     def write(self, pe: int, offset: int, source: int, count: int) -> None:
-        """Copy ``count`` bytes from the address ``source`` to the heap of ``pe``.
-
-        Raises:
-            IndexError: the range is not inside the heap. RuntimeError: the local memory is not mapped.
-        """
         _write(self._handle, pe, offset, source, count)
 
     def read(self, pe: int, offset: int, destination: int, count: int) -> None:
-        """Copy ``count`` bytes of the heap of ``pe`` to the address ``destination``; raises as :meth:`write` does."""
         _read(self._handle, pe, offset, destination, count)
 
     def write_strided(
         self, pe: int, offset: int, stride: int, source: int, source_stride: int, size: int, count: int
     ) -> None:
-        """Write ``count`` pieces of ``size`` bytes, which begin a stride of bytes apart; it may be negative."""
         _write_strided(self._handle, pe, offset, stride, source, source_stride, size, count)
 
     def read_strided(
         self, pe: int, offset: int, stride: int, destination: int, destination_stride: int, size: int, count: int
     ) -> None:
-        """Read what :meth:`write_strided` writes."""
         _read_strided(self._handle, pe, offset, stride, destination, destination_stride, size, count)
