@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs Open MPI and MPICH beside each other from Debian or Ubuntu, for the tests that start PEs with mpirun; without
-# them these tests skip. Takes some ten seconds.
+# Installs Open MPI and MPICH beside each other from Debian or Ubuntu, for the tests that start PEs with mpirun and those of
+# CPU worlds over OpenSHMEM (openmpi-bin brings oshrun and liboshmem); without them these tests skip. Takes some ten
+# seconds.
 set -euo pipefail
 as_root=()
 (($(id -u) == 0)) || as_root=(sudo)

@@ -28,6 +28,15 @@ def test_ops(n_pes: int, tmp_path: Path) -> None:
     assert set(OPS) - used == {"always", "poll"}, "ops that no check between PEs uses"
 
 
+def test_ops_between_pretended_hosts(tmp_path: Path) -> None:
+    """Without loads and stores between PEs: checks that need them are left out, and so these say what does."""
+    report = tmp_path / "results.json"
+    env = {**CPU, "TRITON_DIST_TOPOLOGY": "3x1"}
+    launch([HERE / "worker_ops.py", "--limit", "600", "--results", report], 3, env=env).check()
+    run = json.loads(report.read_text())
+    assert all(check["passed"] for check in run["checks"]) and len(run["checks"]) > 50
+
+
 def test_heap_teams_and_host_operations() -> None:
     result = launch([HERE / "worker_heap.py"], 4, env=CPU).check()
     assert result[0].stdout.count("PASS") == 5, "checks are missing"
@@ -137,4 +146,6 @@ def test_stress_says_what_hangs() -> None:
         "stress_cases.Case.run = lambda case, variant, wrong: time.sleep(1000)", "--hang", "1", "--cold", "1"
     )
     assert any(pe.returncode == 3 for pe in result) and not result.timed_out, result.report
-    assert any(re.search(r"HANG seed 7, step \d+: ", pe.stdout) and "Thread" in pe.stderr for pe in result), result.report
+    assert any(re.search(r"HANG seed 7, step \d+: ", pe.stdout) and "Thread" in pe.stderr for pe in result), (
+        result.report
+    )

@@ -10,45 +10,22 @@ import os
 import re
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from checking import HERE
+from hosts import SUBNET, ip, two_hosts
 from limits import HANG_SECONDS, INIT_SECONDS
 
 PROGRAM = HERE / "failing" / "hosts.py"
 _OWN_KERNEL = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-_SUBNET = "198.18.77"  # kept for tests of networks
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Two namespaces, joined by a cable."""
-    tag = uuid.uuid4().hex[:6]
-    names = [f"td{tag}{side}" for side in "ab"]
-    try:
-        for name in names:
-            _ip("netns", "add", name)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"network namespaces cannot be made here: {getattr(error, 'stderr', error)}".strip())
-    try:
-        cable = [f"v{tag}{side}" for side in "ab"]
-        _ip("link", "add", cable[0], "type", "veth", "peer", "name", cable[1])
-        for i, (name, end) in enumerate(zip(names, cable, strict=True), 1):
-            _ip("link", "set", end, "netns", name)
-            _ip("-n", name, "addr", "add", f"{_SUBNET}.{i}/24", "dev", end)
-            _ip("-n", name, "link", "set", end, "up")
-            _ip("-n", name, "link", "set", "lo", "up")
+    with two_hosts() as names:
         yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
 def start(host: str, environment: dict[str, str], *arguments: str, own_kernel: bool = False) -> subprocess.Popen[str]:
@@ -73,7 +50,7 @@ def start(host: str, environment: dict[str, str], *arguments: str, own_kernel: b
 
 def by_hand(pe: int, n_pes: int) -> dict[str, str]:
     """RANK and so on, with PE 0 on the first host, which nobody else's agent helps."""
-    return {"RANK": str(pe), "WORLD_SIZE": str(n_pes), "MASTER_ADDR": f"{_SUBNET}.1", "MASTER_PORT": "29511"}
+    return {"RANK": str(pe), "WORLD_SIZE": str(n_pes), "MASTER_ADDR": f"{SUBNET}.1", "MASTER_PORT": "29511"}
 
 
 def by_slurm(pe: int, n_pes: int) -> dict[str, str]:
@@ -83,7 +60,7 @@ def by_slurm(pe: int, n_pes: int) -> dict[str, str]:
         "SLURM_PROCID": str(pe),
         "SLURM_STEP_NUM_TASKS": str(n_pes),
         "SLURM_STEP_NUM_NODES": "2",
-        "SLURM_STEP_NODELIST": f"{_SUBNET}.[1-2]",  # names that need no name service
+        "SLURM_STEP_NODELIST": f"{SUBNET}.[1-2]",  # names that need no name service
     }
 
 
@@ -98,7 +75,7 @@ def test_the_other_host_is_lost(hosts: list[str]) -> None:
     """The cable is cut while PE 0 is in a wait of the host, and PE 1 in nothing that it could be roused from."""
     pes = [start(host, by_hand(pe, 2), "wait") for pe, host in enumerate(hosts)]
     assert all(pe.stdout is not None and pe.stdout.readline().startswith("here") for pe in pes)
-    _ip("-n", hosts[1], "link", "set", "v" + hosts[1].removeprefix("td"), "down")
+    ip("-n", hosts[1], "link", "set", "v" + hosts[1].removeprefix("td"), "down")
     errors = [pe.communicate(timeout=HANG_SECONDS)[1] for pe in pes]
     assert [pe.returncode for pe in pes] == [1, 1], errors
     assert re.search(r"PE 0 cannot exchange never: PE 1 is lost: its process \d+", errors[0]), errors

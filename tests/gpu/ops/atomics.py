@@ -145,7 +145,7 @@ def every_atomic_on_every_type(world: World) -> None:
             triton_dist.free(words)
 
 
-@check
+@check(maps_all=True)
 def atomics_under_contention(world: World) -> None:
     programs, turns = rounds(128, 3), rounds(100, 4)
     everyone = world.n_pes * programs
@@ -189,7 +189,7 @@ def atomics_of_every_order(world: World) -> None:
     triton_dist.free(word)
 
 
-@check
+@check(maps_all=True)
 def a_lock_made_of_compare_swap(world: World) -> None:
     programs, turns, block = rounds(8, 2), rounds(200, 3), 128
     for dtype in (torch.int32, torch.int64):
@@ -219,7 +219,7 @@ def atomics_on_floats(world: World) -> None:
         triton_dist.free(words)
 
 
-@check
+@check(maps_all=True)
 def additions_to_floats(world: World) -> None:
     programs, turns = rounds(64, 3), rounds(50, 4)
     for dtype in (torch.float32, torch.float64):

@@ -66,7 +66,7 @@ def truths(n: int, pe: int) -> torch.Tensor:
     return (random_bytes(n, pe) % 2).bool()
 
 
-@check
+@check(maps_all=True)
 def copies_of_bool(world: World) -> None:
     before, behind = (world.pe - 1) % world.n_pes, (world.pe + 1) % world.n_pes
     source = triton_dist.from_tensor(truths(N, world.pe))
@@ -96,7 +96,7 @@ def copies_of_bool(world: World) -> None:
     triton_dist.free(target)
 
 
-@check
+@check(maps_all=True)
 def collectives_of_bool(world: World) -> None:
     n = world.n_pes
     of_all = [truths(n * N, pe) for pe in range(n)]

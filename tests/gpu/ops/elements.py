@@ -129,7 +129,7 @@ def p_and_g_of_every_type(world: World) -> None:
         triton_dist.free(target)
 
 
-@check
+@check(maps_all=True)
 def tiles_of_a_peer(world: World) -> None:
     rows, columns, width, block = 27, 30, 41, 32
     row, column = torch.arange(block)[:, None], torch.arange(block)[None, :]
@@ -153,7 +153,7 @@ def tiles_of_a_peer(world: World) -> None:
         triton_dist.free(target)
 
 
-@check
+@check(maps_all=True)
 def scalars_and_rows_of_a_peer(world: World) -> None:
     n = 129
     for dtype in (torch.float16, torch.int64):
@@ -193,7 +193,8 @@ def the_team_of_all(world: World) -> None:
     ask[(1,)](out)
     expect_equal(out[:2], torch.tensor([world.pe, n], dtype=torch.int32), "team_my_pe, team_n_pes")
     expect_equal(out[2 : 2 + n], torch.arange(n, dtype=torch.int32), "team_translate_pe")
-    expect_equal(out[2 + n :], torch.ones(n + 1, dtype=torch.int32), "is_reachable")
+    reachable = [*(world.is_reachable(pe) for pe in range(n)), True]
+    expect_equal(out[2 + n :], torch.tensor(reachable, dtype=torch.int32), "is_reachable")
 
 
 @check

@@ -24,14 +24,17 @@ Check = Callable[[World], None]
 GPU = triton_dist.kind() == "gpu"
 LIMIT_SECONDS = 60  # of one check, of the start and of the end: then every PE prints its stack and ends
 LEFT_ALONE_SECONDS = 15  # how long a PE on which a check failed waits for the others, who may be waiting for it
-_checks: dict[str, tuple[Check, bool]] = {}
+_checks: dict[str, tuple[Check, bool, bool]] = {}
 
 
-def check(function: Check | None = None, *, gpu_only: bool = False) -> Any:
-    """Register ``function(world)`` as a check: every PE runs it, and it raises where something is wrong."""
+def check(function: Check | None = None, *, gpu_only: bool = False, maps_all: bool = False) -> Any:
+    """Register ``function(world)`` as a check: every PE runs it, and it raises where something is wrong.
+
+    ``maps_all``: it loads from and stores to peers, so it is for worlds in which every PE reaches every other.
+    """
     if function is None:
-        return lambda f: check(f, gpu_only=gpu_only)
-    _checks[function.__name__] = function, gpu_only
+        return lambda f: check(f, gpu_only=gpu_only, maps_all=maps_all)
+    _checks[function.__name__] = function, gpu_only, maps_all
     return function
 
 
@@ -88,9 +91,12 @@ def main() -> int:
     record.start(GPU)
     faulthandler.dump_traceback_later(args.limit, exit=True)
     with triton_dist.init() as world:
-        for name, (function, gpu_only) in chosen.items():
-            if gpu_only and not GPU:
-                _say(world, f"SKIP {name}: needs GPUs")
+        all_reachable = all(world.is_reachable(pe) for pe in range(world.n_pes))
+        for name, (function, gpu_only, maps_all) in chosen.items():
+            lacks = "GPUs" if gpu_only and not GPU else ""
+            lacks = lacks or ("PEs that reach each other by load and store" if maps_all and not all_reachable else "")
+            if lacks:
+                _say(world, f"SKIP {name}: needs {lacks}")
                 skipped.append(name)
                 continue
             begin = time.perf_counter()
@@ -131,11 +137,18 @@ def _run(function: Check, world: World, limit: float) -> str:
         print(f"PE {world.pe}, {name}:\n{traceback.format_exc()}", flush=True)
         faulthandler.dump_traceback_later(LEFT_ALONE_SECONDS, exit=True)
     bad = triton_dist.full(1, float(bool(problem)))
-    pes = [pe for pe in range(world.n_pes) if triton_dist.peer(bad, pe).item()]
+    pes = [pe for pe in range(world.n_pes) if _on_pe(bad, pe).item()]
     triton_dist.barrier_all()
     triton_dist.free(bad)
     faulthandler.dump_traceback_later(limit, exit=True)
     return f"FAIL {name} on PEs {pes} {problem}" if pes else f"PASS {name}"
+
+
+def _on_pe(tensor: torch.Tensor, pe: int) -> torch.Tensor:
+    """A copy of a symmetric tensor as it lies on a PE."""
+    copy = torch.empty_like(tensor)
+    triton_dist.get(copy, tensor, pe)
+    return copy
 
 
 def _say(world: World, line: str) -> None:

@@ -163,10 +163,10 @@ for name, op, dtypes in (
     ("min", "min", (torch.float32, torch.float64, torch.int8, torch.int32)),
     ("avg", "avg", FLOATS),
 ):
-    check(_reducing(name, op, dtypes))
+    check(_reducing(name, op, dtypes), maps_all=True)
 
 
-@check
+@check(maps_all=True)
 def kernels_with_sm_margins(world: World) -> None:
     """Every algorithm with fewer programs, and with all of them again, in one workspace."""
     n_pes, total = world.n_pes, sms()

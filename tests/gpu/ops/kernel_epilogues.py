@@ -78,7 +78,7 @@ def expect(call: Callable[[], torch.Tensor], out: torch.Tensor, exact: torch.Ten
     triton_dist.barrier_all()
 
 
-@check
+@check(maps_all=True)
 def gemm_all_scatter_with_bias(world: World) -> None:
     for rows, n, k, operands, dtype, lines in CASES:
         a = matrix(rows, k, 1, operands, world)
@@ -96,7 +96,7 @@ def gemm_all_scatter_with_bias(world: World) -> None:
             triton_dist.free(out)
 
 
-@check
+@check(maps_all=True)
 def all_gather_gemm_with_bias(world: World) -> None:
     for rows, n, k, operands, dtype, lines in CASES:
         parts = [matrix(rows, k, 1 + pe, operands, world) for pe in range(world.n_pes)]
@@ -114,7 +114,7 @@ def all_gather_gemm_with_bias(world: World) -> None:
                 expect(call, out, exact, f"{algorithm}, {rows} rows of {operands}, bias of {bias_dtype}")
 
 
-@check
+@check(maps_all=True)
 def sums_with_bias_and_residual(world: World) -> None:
     n_pes = world.n_pes
     for rows, n, k, operands, dtype, lines in CASES:
@@ -199,12 +199,12 @@ def activated(world: World, activation: str, cases: Sequence[Any]) -> None:
         triton_dist.free(out)
 
 
-@check
+@check(maps_all=True)
 def gemms_with_swiglu(world: World) -> None:
     activated(world, "swiglu", ACTIVATED)
 
 
-@check
+@check(maps_all=True)
 def gemms_with_gelu(world: World) -> None:
     activated(world, "gelu", ACTIVATED[:2])
     activated(world, "gelu_tanh", ACTIVATED[-1:])
@@ -215,7 +215,7 @@ def gemms_with_silu(world: World) -> None:
     activated(world, "silu", ACTIVATED[2:4])
 
 
-@check
+@check(maps_all=True)
 def sums_with_activations(world: World) -> None:
     n_pes = world.n_pes
     for rows, n, k, operands, dtype, lines in ACTIVATED:

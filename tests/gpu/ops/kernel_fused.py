@@ -36,7 +36,7 @@ def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return x / (x.pow(2).mean(1, keepdim=True) + 1e-6).sqrt() * weight.double()
 
 
-@check
+@check(maps_all=True)
 def fused_norms_compute_what_they_should(world: World) -> None:
     sizes = (
         *((1, 8192), (3, 7168), (64, 8192), (129, 5120), (1000, 8192), (4099, 4096), (7, 16384)),

@@ -26,7 +26,7 @@ def _prepared(group: object = None) -> int:
     return len(communicator_of(group).own(Prepared)._plans)
 
 
-@check
+@check(maps_all=True)
 def repeated_calls_find_what_they_are_given(world: World) -> None:
     symmetric = [triton_dist.zeros(N, dtype=torch.bfloat16) for _ in range(3)]
     plain = [torch.zeros(N, dtype=torch.bfloat16, device=world.device) for _ in range(3)]
@@ -43,7 +43,7 @@ def repeated_calls_find_what_they_are_given(world: World) -> None:
     assert (_prepared() > 0) == (world.kind == "gpu")
 
 
-@check
+@check(maps_all=True)
 def communicators_are_not_mixed_up(world: World) -> None:
     x = triton_dist.zeros(N, dtype=torch.bfloat16)
     with Communicator() as first, Communicator() as second:

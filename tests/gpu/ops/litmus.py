@@ -152,12 +152,12 @@ def _check_messages(world: World, how: int) -> None:
         triton_dist.free(tensor)
 
 
-@check
+@check(maps_all=True)
 def message_passing_by_stores_and_signal(world: World) -> None:
     _check_messages(world, STORE_SIGNAL)
 
 
-@check
+@check(maps_all=True)
 def message_passing_by_stores_and_atomics(world: World) -> None:
     _check_messages(world, STORE_ATOMIC)
 
@@ -182,7 +182,7 @@ def message_passing_by_atomics_alone(world: World) -> None:
     _check_messages(world, ATOMICS)
 
 
-@check
+@check(maps_all=True)
 def store_buffering_across_quiet(world: World) -> None:
     for how, name in enumerate(("p", "a store through symm_at", "atomic_set")):
         inbox = triton_dist.zeros(1, dtype=torch.int32)
@@ -197,7 +197,7 @@ def store_buffering_across_quiet(world: World) -> None:
         triton_dist.free(seen)
 
 
-@check
+@check(maps_all=True)
 def store_buffering_across_barrier(world: World) -> None:
     inbox = triton_dist.zeros(1, dtype=torch.int32)
     wrong = torch.full((1,), -1, dtype=torch.int32, device=world.device)
@@ -207,7 +207,7 @@ def store_buffering_across_barrier(world: World) -> None:
     triton_dist.free(inbox)
 
 
-@check
+@check(maps_all=True)
 def signals_added_by_everyone(world: World) -> None:
     programs = rounds(100, 3)
     turns = ROUNDS // programs

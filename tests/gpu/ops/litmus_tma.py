@@ -140,27 +140,27 @@ def _provide_scratch(world: World) -> None:
         triton.set_allocator(lambda size, _alignment, _stream: torch.empty(size, dtype=torch.int8, device=world.device))
 
 
-@check
+@check(maps_all=True)
 def tma_store_signal_load(world: World) -> None:
     _check_tiles(world, STORE)
 
 
-@check
+@check(maps_all=True)
 def tma_store_signal_tma_load(world: World) -> None:
     _check_tiles(world, STORE_TO_LOAD)
 
 
-@check
+@check(maps_all=True)
 def store_signal_tma_load(world: World) -> None:
     _check_tiles(world, PLAIN_TO_LOAD)
 
 
-@check
+@check(maps_all=True)
 def tma_store_put_fence_signal(world: World) -> None:
     _check_tiles(world, PUT_OF_STORED)
 
 
-@check
+@check(maps_all=True)
 def tma_store_putmem_signal(world: World) -> None:
     _check_tiles(world, PUT_SIGNAL_OF_STORED)
 
@@ -170,12 +170,12 @@ def tma_reduction_atomic_load(world: World) -> None:
     _check_tiles(world, REDUCE)
 
 
-@check
+@check(maps_all=True)
 def tma_store_signal_get_tma_load(world: World) -> None:
     _check_tiles(world, GET_TO_LOAD)
 
 
-@check
+@check(maps_all=True)
 def tma_loads_in_a_pipelined_loop(world: World) -> None:
     _provide_scratch(world)
     for stages in (1, 3, 4):

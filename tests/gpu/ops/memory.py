@@ -43,7 +43,7 @@ def allocations_do_not_overlap(world: World) -> None:
         triton_dist.free(tensor)
 
 
-@check
+@check(maps_all=True)
 def views_of_peers(world: World) -> None:
     mine = triton_dist.from_tensor(random_floats(6, 8, seed=world.pe))
     for pe in range(world.n_pes):
@@ -63,7 +63,7 @@ def views_of_peers(world: World) -> None:
     triton_dist.free(mine)
 
 
-@check
+@check(maps_all=True)
 def errors_name_what_is_wrong(world: World) -> None:
     tensor = triton_dist.zeros(8)
     plain = torch.zeros(8, device=world.device)

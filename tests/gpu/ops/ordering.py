@@ -133,12 +133,12 @@ def pe_quiet_completes_put_nbi(world: World) -> None:
     _check_messages(world, PUT_NBI_PE_QUIET)
 
 
-@check
+@check(maps_all=True)
 def signal_publishes_remote_stores(world: World) -> None:
     _check_messages(world, STORE_SIGNAL)
 
 
-@check
+@check(maps_all=True)
 def fence_orders_remote_stores(world: World) -> None:
     _check_messages(world, STORE_FENCE_STORE)
 

@@ -45,7 +45,7 @@ def addresses(out, pointer):
         tl.store(out + pe, dl.symm_at(pointer, pe).to(tl.int64))
 
 
-@check
+@check(maps_all=True)
 def symm_at_store(world: World) -> None:
     programs, block = rounds(32, 3), 256
     n = programs * block
@@ -57,7 +57,7 @@ def symm_at_store(world: World) -> None:
     triton_dist.free(table)
 
 
-@check
+@check(maps_all=True)
 def symm_at_load(world: World) -> None:
     programs, block = rounds(32, 3), 256
     n = programs * block
@@ -69,7 +69,7 @@ def symm_at_load(world: World) -> None:
     triton_dist.free(mine)
 
 
-@check
+@check(maps_all=True)
 def symm_at_atomic_add(world: World) -> None:
     programs, block = rounds(100, 4), 64
     integers = triton_dist.zeros(block, dtype=torch.int32)
@@ -83,7 +83,7 @@ def symm_at_atomic_add(world: World) -> None:
     triton_dist.free(floats)
 
 
-@check
+@check(maps_all=True)
 def symm_at_agrees_with_peer(world: World) -> None:
     tensor = triton_dist.zeros(40)
     out = torch.zeros(world.n_pes, dtype=torch.int64, device=world.device)

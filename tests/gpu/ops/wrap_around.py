@@ -75,7 +75,7 @@ def run_across(world: World, calls: dict[str, tuple[Callable[[], object], torch.
                 expect_equal(found, expected, f"{name}, launch {i} from {start}")
 
 
-@check
+@check(maps_all=True)
 def collectives_wrap_around(world: World) -> None:
     n_pes, pe, n = world.n_pes, world.pe, rounds(400, 160)
     inputs = [integers((n_pes * n,), 10 + i, world.device) for i in range(n_pes)]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from harness import main, together
+from harness import by_load_and_store, main, together
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,6 +122,7 @@ def store_to_all(dst, N: tl.constexpr):
         tl.store(dl.symm_at(dst, pe) + at, 100 * me + tl.arange(0, N))
 
 
+@by_load_and_store
 def check_symm_at(world: Any) -> None:
     n = world.n_pes
     dst = triton_dist.zeros(n * 16, dtype=torch.int32)
@@ -144,6 +145,7 @@ def all_to_all_rounds(data, seen, rounds, N: tl.constexpr):
         dl.sync_all()
 
 
+@by_load_and_store
 def check_barrier_all_in_a_kernel(world: Any) -> None:
     """A barrier that lets one PE through early, or late, shows as a sum of another round."""
     n, rounds = world.n_pes, 50

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from harness import main, raises, together
+from harness import by_load_and_store, main, raises, together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,6 +94,7 @@ def check_dropped_when_all_have_dropped(world: Any) -> None:
     assert world.heap_free == free
 
 
+@by_load_and_store
 def check_a_view_of_a_peer_keeps_it(world: Any) -> None:
     free = world.heap_free
     tensor = triton_dist.full(100, world.pe, dtype=torch.int32)
@@ -127,6 +128,7 @@ def check_a_full_heap_collects_first(world: Any) -> None:
     assert len(world.ledger) == 0
 
 
+@by_load_and_store
 def check_autograd(world: Any) -> None:
     weight = triton_dist.full((4, 4), 2.0).requires_grad_()
     x = torch.arange(4.0)
@@ -143,6 +145,7 @@ def check_autograd(world: Any) -> None:
     )
 
 
+@by_load_and_store
 def check_use_after_free(world: Any) -> None:
     a, b = triton_dist.zeros(16, dtype=torch.int32), triton_dist.zeros(16, dtype=torch.int32)
     view = triton_dist.peer(b, 0)

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from harness import main, raises
+from harness import by_load_and_store, main, raises
 
 import triton_dist
 import triton_dist.language as dl
 
 
+@by_load_and_store
 def check_tensors_are_aligned_and_symmetric(world: Any) -> None:
     for shape in ((), (0,), (3,), (5, 0, 2), (2, 3, 4)):
         for dtype in (torch.bool, torch.uint8, torch.bfloat16, torch.float32, torch.complex64):
@@ -26,6 +27,7 @@ def check_tensors_are_aligned_and_symmetric(world: Any) -> None:
             assert mirrored.untyped_storage().data_ptr() - world.heap.base(1 - world.pe) == offset
 
 
+@by_load_and_store
 def check_peer_views(world: Any) -> None:
     tensor = triton_dist.full((6, 8), world.pe, dtype=torch.float32)
     triton_dist.peer(tensor[1:4, ::2].t(), 1 - world.pe).fill_(10 + world.pe)
@@ -128,6 +130,7 @@ def line_of(kernel: Any, text: str) -> str:
     return rf"checks/memory\.py:{next(i for i in range(begin, len(lines)) if text in lines[i]) + 1}\b"
 
 
+@by_load_and_store
 def check_bad_copies(world: Any) -> None:
     other = 1 - world.pe
     mine, private = triton_dist.zeros(16, dtype=torch.float32), torch.zeros(16)
@@ -155,9 +158,9 @@ def check_bad_copies(world: Any) -> None:
 def check_unmapped_source(world: Any) -> None:
     """A copy from memory that is not there is an error, where a memcpy would end the process."""
     mine = triton_dist.zeros(16, dtype=torch.float32)
-    guard = world.heap.base(0) + world.heap.size
+    nowhere = 4096
     with raises(RuntimeError, "cannot copy from address", "Bad address", line_of(put_from_address, "dl.putmem")):
-        put_from_address[(1,)](mine, guard, 4, 1 - world.pe)
+        put_from_address[(1,)](mine, nowhere, 4, 1 - world.pe)
 
 
 @triton.jit
@@ -191,6 +194,7 @@ def check_two_programs_in_a_barrier(world: Any) -> None:
     barrier_all[(1,)]()
 
 
+@by_load_and_store
 def check_nothing_after_finalize(world: Any) -> None:
     tensor = triton_dist.full((1000,), world.pe, dtype=torch.float32)
     mirrored = triton_dist.peer(tensor, 1 - world.pe)

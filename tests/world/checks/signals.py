@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from harness import main
+from harness import by_load_and_store, main, on_pe
 
 import triton_dist
 import triton_dist.language as dl
@@ -24,14 +24,15 @@ def add_many(signal, word, times, expected):
         dl.signal_wait_until(signal, dl.CMP_GE, expected)
 
 
+@by_load_and_store
 def check_adds_of_all_count(world: Any) -> None:
     programs, times = 4, 250
     total = programs * times * world.n_pes
     signal, word = triton_dist.zeros(1, dtype=torch.int64), triton_dist.zeros(1, dtype=torch.int32)
     add_many[(programs,)](signal, word, times, 3 * total)
     triton_dist.barrier_all()
-    assert triton_dist.peer(signal, 0).item() == 3 * total
-    assert triton_dist.peer(word, 0).item() == total
+    assert on_pe(signal, 0).item() == 3 * total
+    assert on_pe(word, 0).item() == total
 
 
 @triton.jit
@@ -43,6 +44,7 @@ def add_in_blocks(words, floats, times, N: tl.constexpr):
         tl.atomic_add(dl.symm_at(floats, 0) + same, same.to(tl.float32) + 1)
 
 
+@by_load_and_store
 def check_atomics_of_blocks_count(world: Any) -> None:
     """Triton's own atomics act on memory that other processes change at the same time: 10^4 adds by each PE."""
     words, floats = triton_dist.zeros(1, dtype=torch.int64), triton_dist.zeros(1)
@@ -131,6 +133,7 @@ def queue(slots, filled, emptied, out, n_items, DEPTH: tl.constexpr):
             dl.signal_op(emptied, 1, dl.SIGNAL_ADD, 0)
 
 
+@by_load_and_store
 def check_bounded_queue(world: Any) -> None:
     slots = triton_dist.zeros(4, dtype=torch.int64)
     filled, emptied = triton_dist.zeros(1, dtype=torch.int64), triton_dist.zeros(1, dtype=torch.int64)

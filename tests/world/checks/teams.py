@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from harness import DTYPES, main, noise, raises, together
+from harness import DTYPES, by_load_and_store, main, noise, raises, together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import distributed
@@ -156,6 +156,7 @@ class WithoutStreams(gpu_host_ops.GpuHostOps):
         yield 0
 
 
+@by_load_and_store
 def check_host_ops_of_gpus(world: Any) -> None:
     usual, world.host_ops = world.host_ops, WithoutStreams(world)
     limit, gpu_host_ops._ONE_SHOT_BYTES = gpu_host_ops._ONE_SHOT_BYTES, 200  # so that larger ones are shared out
