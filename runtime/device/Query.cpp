@@ -5,9 +5,13 @@
 using namespace triton_dist::device;
 
 /// Whether kernels may load from and store to a PE of the world. Our own puts reach all PEs: these are mapped, and only
-/// pretended to be on other hosts.
-static bool isNear(int32_t pe) {
+/// pretended to be on other hosts. Kernels of worlds without such hosts do not ask.
+static bool isNear([[maybe_unused]] int32_t pe) {
+#ifndef TRITON_DIST_PRETENDED_HOSTS
+  return true;
+#else
   return !(triton_dist_p2p_state.unreachable[(uint32_t)pe / 32] >> ((uint32_t)pe % 32) & 1);
+#endif
 }
 
 TRITON_DIST_CONSTANT State triton_dist_p2p_state;

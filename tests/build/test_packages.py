@@ -89,6 +89,8 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
         "triton_dist/_C/shmem_op_classes.py",
         "triton_dist/_C/p2p_nvptx64.bc",
         "triton_dist/_C/p2p_amdgcn.bc",
+        "triton_dist/_C/p2p_hosts_nvptx64.bc",
+        "triton_dist/_C/p2p_hosts_amdgcn.bc",
         "triton_dist/_C/p2p_state.json",
         "triton_dist/_C/libtriton_dist_runtime.so",
         "triton_dist/__init__.py",

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import _triton_dist_loader
-from triton_dist import triton_api
+from triton_dist import environment, triton_api
 
 __all__ = ["DeviceLibrary", "MissingRoutineError", "find", "linked_bitcode", "nvshmem_bitcode", "plugin_hash"]
 
@@ -55,7 +55,8 @@ def find(transport: str, architecture: str) -> DeviceLibrary:
         return DeviceLibrary(transport, path, version)
     if transport == "p2p":
         family = "amdgcn" if architecture.startswith("gfx") else "nvptx64"
-        path = Path(_triton_dist_loader.plugin_path()).parent / f"p2p_{family}.bc"
+        hosts = "hosts_" if environment.get("TRITON_DIST_TOPOLOGY") else ""  # where symm_at asks who is reached
+        path = Path(_triton_dist_loader.plugin_path()).parent / f"p2p_{hosts}{family}.bc"
         if not path.is_file():
             raise FileNotFoundError(
                 f"triton_dist's own device library is not built ({path}). In a source tree: make build"
