@@ -16,7 +16,17 @@ from host_world import HostWorld
 @pytest.fixture(scope="session")
 def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     directory = tmp_path_factory.mktemp("device")
-    options = ["-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-fno-operator-names", "-Wno-psabi"]
+    options = [
+        "-DTRITON_DIST_PRETENDED_HOSTS",
+        f"-I{SOURCES}",
+        "-std=c++17",
+        "-O1",
+        "-fPIC",
+        "-fno-strict-aliasing",
+        "-fwrapv",
+        "-fno-operator-names",
+        "-Wno-psabi",
+    ]
     sources = [file for file in SOURCES.glob("*.cpp") if file.stem != "StateLayout"] + [
         Path(__file__).with_name("host.cpp")
     ]

@@ -20,7 +20,15 @@ from pathlib import Path
 import _triton_dist_loader
 from triton_dist import environment, triton_api
 
-__all__ = ["DeviceLibrary", "MissingRoutineError", "find", "linked_bitcode", "nvshmem_bitcode", "plugin_hash"]
+__all__ = [
+    "DeviceLibrary",
+    "MissingRoutineError",
+    "asks_for_hosts",
+    "find",
+    "linked_bitcode",
+    "nvshmem_bitcode",
+    "plugin_hash",
+]
 
 _NVSHMEM_VERSION_HEADER = "include/non_abi/nvshmem_version.h"
 _INSTALL_NVSHMEM = "pip install nvidia-nvshmem-cu13==3.4.5 (-cu12 with CUDA 12), or set NVSHMEM_HOME to an NVSHMEM"
@@ -44,6 +52,11 @@ class MissingRoutineError(Exception):
     """A device library lacks a routine; its name is the argument."""
 
 
+def asks_for_hosts() -> bool:
+    """Whether kernels ask which PEs are reached by load and store: where hosts are pretended, and nowhere else."""
+    return environment.get("TRITON_DIST_TOPOLOGY") is not None
+
+
 def find(transport: str, architecture: str) -> DeviceLibrary:
     """The library of a transport for a GPU: ``"sm_90"``, ``"gfx942"``.
 
@@ -55,7 +68,7 @@ def find(transport: str, architecture: str) -> DeviceLibrary:
         return DeviceLibrary(transport, path, version)
     if transport == "p2p":
         family = "amdgcn" if architecture.startswith("gfx") else "nvptx64"
-        hosts = "hosts_" if environment.get("TRITON_DIST_TOPOLOGY") else ""  # where symm_at asks who is reached
+        hosts = "hosts_" if asks_for_hosts() else ""
         path = Path(_triton_dist_loader.plugin_path()).parent / f"p2p_{hosts}{family}.bc"
         if not path.is_file():
             raise FileNotFoundError(

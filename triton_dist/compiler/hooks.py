@@ -35,11 +35,11 @@ def install() -> None:
 
 def _cache_key() -> tuple[str, str, Mapping[str, str]]:
     """Key and digest, and the transport of each of Triton's backends. Cheap: Triton asks at every launch."""
-    return _cache_key_for(transport.current("cuda"), transport.current("hip"))
+    return _cache_key_for(transport.current("cuda"), transport.current("hip"), device_library.asks_for_hosts())
 
 
 @cache
-def _cache_key_for(cuda: str, hip: str) -> tuple[str, str, Mapping[str, str]]:
+def _cache_key_for(cuda: str, hip: str, asks_for_hosts: bool) -> tuple[str, str, Mapping[str, str]]:
     libraries = [_identify(name, "sm_90") for name in dict.fromkeys((cuda, "p2p"))]
     libraries += [_identify(name, "gfx942") for name in dict.fromkeys((hip, "p2p"))]
     key = "-".join(["-triton_dist", device_library.plugin_hash(), *libraries])
