@@ -1,8 +1,9 @@
 """A GPU world on a machine without a GPU, for what the host does in a call of the kernel library.
 
-Kernels are compiled for sm_90 and go through Triton's binder, its own launcher in C and our launch checks. The driver
-stands in ``fake_libcuda.c``: it counts launches and runs none. Tensors lie in the CPU's memory, and every peer is this
-PE. It is for processes of their own, which import it before Triton: in CPU worlds ``JITFunction.run`` interprets.
+Kernels are compiled for sm_90 as far as PTX. They go through Triton's binder, its own launcher in C and our launch
+checks. The driver stands in ``fake_libcuda.c``: it counts launches and runs none, so ptxas is left out. Tensors lie in
+the CPU's memory, and every peer is this PE. It is for processes of their own, which import it before Triton: in CPU
+worlds ``JITFunction.run`` interprets.
 """
 
 from __future__ import annotations
@@ -180,6 +181,8 @@ class Bindings:
 
 def begin_world(n_pes: int) -> Any:
     """The world of PE 0 of so many, as ``triton_dist.init()`` would make it."""
+    from triton.backends.nvidia.compiler import CUDABackend
+
     from triton_dist.compiler import transport
     from triton_dist.gpu.heap import GpuHeap
     from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory
@@ -225,6 +228,7 @@ def begin_world(n_pes: int) -> Any:
             of_process(LaunchChecks).memory = None
             of_process(LoadedModules).unbind()
 
+    CUDABackend.make_cubin = lambda *arguments: b""
     gpu = device.Gpu("a GPU that is not there", (9, 0), 132, 227 << 10)
     device._gpu = lambda index: gpu  # type: ignore[assignment]
     communicator._capture = lambda stream: None
