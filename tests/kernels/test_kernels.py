@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from check_files import CheckFiles
 from forking import COMPILER, launch
 
 from triton_dist.testing import Result
@@ -37,28 +37,27 @@ RUNS = {
     "tensor_parallel.py": (2,),
     "inductor.py": (3,),
 }
-
-
-@functools.cache
-def launched(file: str, n_pes: int) -> Result:
-    environment = ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}
-    return launch([CHECKS / file], n_pes, env=environment, modules=COMPILER)
-
-
-@pytest.mark.parametrize(
-    ("file", "n_pes", "check"),
-    [
-        pytest.param(file, n, check, id=f"{file.removesuffix('.py')}-{n}-{check}")
-        for file, counts in RUNS.items()
-        for n in counts
-        for check in re.findall(r"^def check_(\w+)\(", (CHECKS / file).read_text(), re.MULTILINE)
-    ],
+SLOW = (
+    *("collectives-1", "inductor-3", "tuning-3", "reserving-3"),
+    *("process_groups-4-operators_and_their_gradients", "process_groups-4-parallel_styles_on_a_part_of_a_mesh"),
+    *("groups-4-gemms", "groups-4-many_shapes_take_bounded_memory"),
+    *("epilogues-3-bias_and_residual_of_sums", "epilogues-3-activations"),
+    *("moe-3-moe_rounds", "moe_layers-2-moe_opcheck", "moe_layers-2-moe_compiled"),
+    *("operators-2-opcheck", "operators-2-norms_and_decode_compiled", "tensor_parallel-2-compile"),
 )
+"""Repeats at other sizes, with another number of PEs, or compiled what the other checks of the same operations show."""
+
+
+def launched(args: Sequence[str | Path], n_pes: int) -> Result:
+    return launch(args, n_pes, env=ENVIRONMENT | {"PYTHONPATH": str(HARNESS)}, modules=COMPILER)
+
+
+FILES = CheckFiles(CHECKS, launched, RUNS, SLOW)
+
+
+@pytest.mark.parametrize(("file", "n_pes", "check"), FILES.parameters())
 def test_check(file: str, n_pes: int, check: str) -> None:
-    result = launched(file, n_pes)
-    missing = [pe.pe for pe in result if f"passed: {check}\n" not in pe.stdout]
-    if missing:
-        pytest.fail(f"{check} did not pass on PE {missing}\n{result.report}", pytrace=False)
+    FILES.assert_passed(file, n_pes, check)
 
 
 def test_compiled_before_any_world() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from check_files import CheckFiles
 from forking import COMPILER, launch
 
 from triton_dist.testing import Result
@@ -17,6 +18,7 @@ CHECKS = Path(__file__).parent / "checks"
 ROOT = Path(__file__).parents[2]
 HARNESS = ROOT / "tests/world/checks"  # whose harness.py runs the checks of a file on one PE
 RUNS = {"transformer.py": (2,), "compiled.py": (2,), "hugging_face.py": (2,), "serving.py": (2,)}
+SLOW = ("compiled-2",)
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
 HAS_TRANSFORMERS = importlib.util.find_spec("transformers") is not None
 IMPORTED = (
@@ -27,28 +29,19 @@ IMPORTED = (
 """What the process has imported that PEs are forked from: all of it together takes longer than the checks."""
 
 
-@functools.cache
-def launched(file: str, n_pes: int) -> Result:
+def launched(args: Sequence[str | Path], n_pes: int) -> Result:
     environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(map(str, (HARNESS, ROOT / "examples")))}
-    return launch([CHECKS / file], n_pes, env=environment, modules=IMPORTED)
+    return launch(args, n_pes, env=environment, modules=IMPORTED)
 
 
-@pytest.mark.parametrize(
-    ("file", "n_pes", "check"),
-    [
-        pytest.param(file, n, check, id=f"{file.removesuffix('.py')}-{n}-{check}")
-        for file, counts in RUNS.items()
-        for n in counts
-        for check in re.findall(r"^def check_(\w+)\(", (CHECKS / file).read_text(), re.MULTILINE)
-    ],
-)
+FILES = CheckFiles(CHECKS, launched, RUNS, SLOW)
+
+
+@pytest.mark.parametrize(("file", "n_pes", "check"), FILES.parameters())
 def test_check(file: str, n_pes: int, check: str) -> None:
     if file == "hugging_face.py" and not HAS_TRANSFORMERS:
         pytest.skip("Hugging Face transformers is not installed (extra models)")
-    result = launched(file, n_pes)
-    missing = [pe.pe for pe in result if f"passed: {check}\n" not in pe.stdout]
-    if missing:
-        pytest.fail(f"{check} did not pass on PE {missing}\n{result.report}", pytrace=False)
+    FILES.assert_passed(file, n_pes, check)
 
 
 def test_compiled_without_a_world() -> None:

@@ -22,14 +22,20 @@ RUNS = {
     "early_kernels.py": (1,),
     "autotuning.py": (2,),
 }
+SLOW = (
+    *("copies-1", "signals-1", "one_sided-1", "collectives-1"),
+    *("copies-4", "signals-4", "one_sided-4", "collectives-4", "waits-4", "teams-2"),
+)
+"""Numbers of PEs at which only loops are longer or shorter."""
 
 
 @pytest.mark.parametrize(
     ("file", "n_pes", "check"),
     [
-        pytest.param(file, n, check, id=f"{file.removesuffix('.py')}-{n}-{check}")
+        pytest.param(file, n, check, id=f"{run}-{check}", marks=pytest.mark.slow if run in SLOW else [])
         for file, counts in RUNS.items()
         for n in counts
+        for run in [f"{file.removesuffix('.py')}-{n}"]
         for check in checks_of(file)
     ],
 )

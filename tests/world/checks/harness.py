@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -55,8 +56,12 @@ def on_pe(tensor: torch.Tensor, pe: int) -> torch.Tensor:
 
 
 def main(module: Mapping[str, Any]) -> None:
-    """Every ``check_…`` of the module, in order, in one world. The first that fails ends this PE, and so the others."""
-    checks: list[Callable[[Any], None]] = [value for name, value in module.items() if name.startswith("check_")]
+    """Every ``check_…`` of the module, or those that the command names, in the module's order and in one world.
+
+    The first that fails ends this PE, and so the others.
+    """
+    names = [name for name in module if name.startswith("check_") and (name[6:] in sys.argv[1:] or not sys.argv[1:])]
+    checks: list[Callable[[Any], None]] = [module[name] for name in names]
     with triton_dist.init() as world:
         all_reachable = all(world.is_reachable(pe) for pe in range(world.n_pes))
         for check in checks:
