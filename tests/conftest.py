@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"needs {need} GPUs, and PyTorch sees {have}"))
 
 
-@pytest.fixture(params=[1, 2, 4], ids="{}pes".format)
+@pytest.fixture(params=[1, 2, pytest.param(4, marks=pytest.mark.slow)], ids="{}pes".format)
 def n_pes(request: pytest.FixtureRequest) -> int:
     """How many PEs to launch in the CPU world."""
     return int(request.param)

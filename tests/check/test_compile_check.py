@@ -52,7 +52,7 @@ def run(file: Path, *command: str, **environ: str) -> subprocess.CompletedProces
     )
 
 
-@pytest.fixture(params=["sm_90", "gfx942"], scope="module")
+@pytest.fixture(params=["sm_90", pytest.param("gfx942", marks=pytest.mark.slow)], scope="module")
 def target(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -94,6 +94,7 @@ def assert_both_found(file: Path, target: str, text: str) -> None:
     assert "bytes of shared memory" in text
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAM.format(broken=True, value=2.5))

@@ -15,10 +15,24 @@ from triton_dist.check.__main__ import main
 PLANTED = Path(__file__).parent / "planted"
 EXAMPLES = sorted((ROOT / "examples").glob("0*.py"))
 SCHEDULES = ["adversarial", "random:5", "round-robin"]
+EXAMPLE_RUNS = list(zip(EXAMPLES, itertools.cycle(SCHEDULES)))
+CHECKS = {
+    "collectives": ["all_gather", "all_reduce", "reduce_scatter", "many_rounds"],
+    "decode": ["mla", "lengths_change"],
+    "gemms": ["gemm_all_scatter", "all_gather_gemm", "gemm_reduce_scatter_and_all_reduce"],
+    "moe": ["moe_routings"],
+    "norms": ["all_reduce_norm"],
+}
+"""Files of checks of ``triton_dist.kernels``, with those that have each protocol once."""
 
 
 @pytest.mark.parametrize(
-    ("example", "schedule"), [*zip(EXAMPLES, itertools.cycle(SCHEDULES)), (EXAMPLES[1], "adversarial")]
+    ("example", "schedule"),
+    [
+        *EXAMPLE_RUNS[:3],
+        *(pytest.param(*run, marks=pytest.mark.slow) for run in EXAMPLE_RUNS[3:]),
+        (EXAMPLES[1], "adversarial"),
+    ],
 )
 def test_examples(example: Path, schedule: str) -> None:
     outcome = forking.forker(COMPILER).run(example, n_pes=4, TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE=schedule)
@@ -26,16 +40,24 @@ def test_examples(example: Path, schedule: str) -> None:
     assert re.search(rf"nothing found \(4 PEs, schedule {schedule}, \d+ events\)", outcome.output), outcome.output
 
 
-@pytest.mark.parametrize("checks", ["collectives", "decode", "gemms", "moe", "moe_tensor", "norms"])
-def test_kernels(checks: str) -> None:
-    """triton_dist.kernels, by the programs that test them."""
-    file = ROOT / "tests" / "kernels" / "checks" / f"{checks}.py"
+@pytest.mark.parametrize(
+    ("file", "checks"),
+    [
+        *(pytest.param(file, checks, id=f"{file}-some") for file, checks in CHECKS.items()),
+        *(pytest.param(file, [], id=file, marks=pytest.mark.slow) for file in (*CHECKS, "moe_tensor")),
+    ],
+)
+def test_kernels(file: str, checks: list[str]) -> None:
+    """triton_dist.kernels, by the programs that test them; these run all of their checks, or those that are named."""
+    program = ROOT / "tests" / "kernels" / "checks" / f"{file}.py"
     where = str(ROOT / "tests" / "world" / "checks")
     environment = {"TRITON_DIST_CHECK": "1", "TRITON_DIST_SYMMETRIC_SIZE": "64M", "PYTHONPATH": where}
-    outcome = forking.forker(COMPILER).run(file, **environment)
+    outcome = forking.forker(COMPILER).run(program, *checks, **environment)
+    assert outcome.output.count("passed: ") >= 2 * len(checks), outcome.output
     assert outcome.statuses == [0, 0] and "nothing found" in outcome.output, outcome.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["round-robin"])
 def test_groups_of_kernels(schedule: str) -> None:
     """Groups that overlap, with workspaces of their own beside each other in memory."""

@@ -1,11 +1,13 @@
 """Compile the portable products of fp8 factors and print their PTX as JSON, by GPU, kernel, types and layout of b.
 
-Started by test_fp8_gemms.py. (Why it is a process of its own, and ``ptx_of``: kernels_ptx.py.)
+Takes the capability of the GPU: ``fp8_gemms_ptx.py 90``. Started by test_fp8_gemms.py. (Why it is a process of its
+own, and ``ptx_of``: kernels_ptx.py.)
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from itertools import product
 
 from kernels_ptx import ptx_of
@@ -33,7 +35,7 @@ OTHERS = {"c": "*bf16", "scale": "*fp32", "flags": "*i32", "comm_programs": "i32
 if __name__ == "__main__":
     found = {}
     with transport.using("p2p"):
-        for architecture, (a, b), contiguous in product((89, 90), PAIRS, ("b_row", "b_column")):
+        for architecture, (a, b), contiguous in product(map(int, sys.argv[1:]), PAIRS, ("b_row", "b_column")):
             for name in ("_local", "_scatter", "_scatter_by_programs") if (a, b) == PAIRS[0] else ("_local",):
                 arguments = {"a": TYPES[a], "b": TYPES[b]} | OTHERS | SIZES | CONSTANTS | {contiguous: 1}
                 key = f"{architecture} {name} {a} {b} {contiguous}"

@@ -42,16 +42,19 @@ def test_heap_teams_and_host_operations() -> None:
     assert result[0].stdout.count("PASS") == 5, "checks are missing"
 
 
+@pytest.mark.slow
 def test_operators_and_parallel_styles_of_pytorch() -> None:
     result = launch([HERE / "worker_torch_ops.py"], 2, env=CPU, modules=COMPILER).check()
     assert result[0].stdout.count("PASS") == 6, result.report
 
 
+@pytest.mark.slow
 def test_groups() -> None:
     result = launch([HERE / "worker_groups.py"], 4, env=CPU, modules=COMPILER).check()
     assert result[0].stdout.count("PASS") == 2, result.report
 
 
+@pytest.mark.slow
 def test_mixture_of_experts() -> None:
     result = launch([HERE / "worker_moe.py"], 2, env=CPU, timeout=200, modules=COMPILER).check()
     assert result[0].stdout.count("PASS") == 12, result.report
@@ -102,7 +105,7 @@ sys.exit(harness.main())
     assert "PE 1 is lost" in result[0].stderr, result.report
 
 
-@pytest.mark.parametrize(("n_pes", "seed"), [(2, 1), (3, 2)])
+@pytest.mark.parametrize(("n_pes", "seed"), [(2, 1), pytest.param(3, 2, marks=pytest.mark.slow)])
 def test_stress(n_pes: int, seed: int) -> None:
     arguments = ["--steps", "60", "--seed", str(seed), "--variety", "1", "--hang", "600", "--cold", "600"]
     result = launch([HERE / "stress.py", *arguments], n_pes, env=CPU).check()

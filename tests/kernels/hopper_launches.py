@@ -1,11 +1,13 @@
-"""Launches every Hopper GEMM as each of PEs 0, 1 and 2 of 4 would, on H200s that need not be there.
+"""Launches every Hopper GEMM on H200s that need not be there: ``hopper_launches.py CASE…``.
 
-Each call goes through the host's code, Triton's binder and the compiler. Only the GPU's part is left out. Prints the
-kernels' names. Triton specialises on 0 and on 1. (A process of its own: in CPU worlds ``JITFunction.run`` interprets.)
+A case is the PE of 4 that calls (Triton specialises on 0 and on 1), or an epilogue. Each call goes through the host's
+code, Triton's binder and the compiler. Only the GPU's part is left out. Prints the kernels' names. (A process of its
+own: in CPU worlds ``JITFunction.run`` interprets.)
 """
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -139,10 +141,17 @@ def launch_ragged(pe: int, epilogue: Epilogue) -> None:
 if __name__ == "__main__":
     replace_the_gpu()
     bias, residual = torch.zeros(1280, dtype=torch.bfloat16), torch.zeros(8192, 1280)
-    for pe in range(3):
-        launch_all(pe, EMPTY)
-    launch_all(1, Epilogue(bias=bias, columns=1280))
-    launch_all(1, Epilogue(tl.constexpr("silu"), bias.float(), residual, 1280))
-    launch_folded(1, Epilogue(tl.constexpr("swiglu"), bias, columns=1280))
-    launch_ragged(2, EMPTY)
-    launch_ragged(1, Epilogue(tl.constexpr("silu"), torch.zeros(1296), torch.zeros(4000, 1296), 1296))
+    for case in sys.argv[1:]:
+        match case:
+            case "bias":
+                launch_all(1, Epilogue(bias=bias, columns=1280))
+            case "residual":
+                launch_all(1, Epilogue(tl.constexpr("silu"), bias.float(), residual, 1280))
+            case "swiglu":
+                launch_folded(1, Epilogue(tl.constexpr("swiglu"), bias, columns=1280))
+            case "ragged":
+                launch_ragged(2, EMPTY)
+            case "ragged residual":
+                launch_ragged(1, Epilogue(tl.constexpr("silu"), torch.zeros(1296), torch.zeros(4000, 1296), 1296))
+            case pe:
+                launch_all(int(pe), EMPTY)

@@ -37,7 +37,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("differs", CALLS)
-@pytest.mark.parametrize("group", ["None", "column"])
+@pytest.mark.parametrize("group", ["None", pytest.param("column", marks=pytest.mark.slow)])
 def test_they_are_found_at_once(differs: str, group: str) -> None:
     """After calls that were alike. Waits in kernels would be reported after five minutes."""
     program = f"""

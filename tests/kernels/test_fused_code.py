@@ -22,6 +22,7 @@ def compiled(tmp_path: Path, script: str, *arguments: str) -> tuple[str, str, in
     return ptx[ptx.index(".visible .entry") :].split("\n.func")[0], printed, registers
 
 
+@pytest.mark.slow
 def test_each_kernel_compiles_as_it_is_cut_for_gpus(tmp_path: Path) -> None:
     lines = made_by(HERE / "fused_kernels_compile.py", cache=tmp_path).splitlines()
     assert len(lines) == 13, lines

@@ -11,7 +11,9 @@ COMPILE = Path(__file__).parent / "moe_ptx.py"
 KERNELS = "dispatch", "dispatch_rounds", "grouped_gemm", "combine", "combine_rounds"
 
 
-@pytest.mark.parametrize(("hidden", "dtype"), [(7168, "bfloat16"), (2048, "float8_e4m3fn")])
+@pytest.mark.parametrize(
+    ("hidden", "dtype"), [pytest.param(7168, "bfloat16", marks=pytest.mark.slow), (2048, "float8_e4m3fn")]
+)
 def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: int, dtype: str) -> None:
     made_by(COMPILE, tmp_path, str(hidden), dtype, cache=tmp_path)
     of_slices = [f"{name}_{n}" for name in ("gather_and_multiply", "multiply_and_scatter") for n in (2, 8)]

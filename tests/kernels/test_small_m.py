@@ -10,7 +10,13 @@ from ptx import made_by, ptxas_report
 COMPILE = Path(__file__).parent / "small_m_ptx.py"
 
 
-@pytest.mark.parametrize(("rows", "how"), [(16, ""), (32, ""), (64, ""), (128, ""), (64, "traced"), (64, "finished")])
+@pytest.mark.parametrize(
+    ("rows", "how"),
+    [
+        *((16, ""), (128, ""), (64, "traced")),
+        *(pytest.param(rows, how, marks=pytest.mark.slow) for rows, how in ((32, ""), (64, ""), (64, "finished"))),
+    ],
+)
 def test_it_streams_fits_and_does_not_spill(tmp_path: Path, rows: int, how: str) -> None:
     file = tmp_path / "kernel.ptx"
     stages, shared = map(int, made_by(COMPILE, str(rows), file, *how.split(), cache=tmp_path).split())

@@ -98,12 +98,14 @@ def secrets(tmp_path: Path) -> list[Path]:
     return [tmp_path / "one", tmp_path / "other"]
 
 
+@pytest.mark.slow
 def test_hosts_without_a_secret_are_warned(hosts: list[str]) -> None:
     (first, out, warning), (second, other, silence) = launch_on(hosts)
     assert (first, second) == (0, 0) and out == other == "met ['PE 0', 'PE 1']\n", (warning, silence)
     assert "have no secret in common (TRITON_DIST_SECRET_FILE)" in warning and "SECRET" not in silence
 
 
+@pytest.mark.slow
 def test_hosts_with_a_secret(hosts: list[str], secrets: list[Path]) -> None:
     for status, out, err in launch_on(hosts, secrets[0], secrets[0]):
         assert (status, out) == (0, "met ['PE 0', 'PE 1']\n") and "SECRET" not in err, err

@@ -71,7 +71,7 @@ def test_torchrun() -> None:
     assert_worlds(output, 2, "torchrun")
 
 
-@pytest.mark.parametrize(("which", "at_once"), [("openmpi", 1), ("mpich", 2)])
+@pytest.mark.parametrize(("which", "at_once"), [("openmpi", 1), pytest.param("mpich", 2, marks=pytest.mark.slow)])
 def test_mpirun(which: str, at_once: int) -> None:
     """Two at once: neither may meet the other's PEs. (MPICH's give no name of the launch in the environment.)"""
     command, name = mpirun(which)
@@ -79,6 +79,7 @@ def test_mpirun(which: str, at_once: int) -> None:
         assert_worlds(output, 2, name)
 
 
+@pytest.mark.slow
 def test_mpi4py() -> None:
     """A communicator, in an order of its own; then the world of all, which mpi4py has started."""
     command, name = mpirun("openmpi")
