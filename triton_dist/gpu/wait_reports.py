@@ -205,6 +205,8 @@ class WaitReports:
 
     def look(self) -> None:
         """Read new reports, and print those of the last call."""
+        oldest = time.monotonic() - _REPEATED
+        self._recent = {key: at for key, at in self._recent.items() if at > oldest}
         pending, self._pending = self._pending, [r for r in read(self._memory.array, self._known) if self._is_new(r)]
         if self._pending and self._watch is not None:
             self._watch.tell_waits(self._summary(self._pending))
@@ -213,11 +215,9 @@ class WaitReports:
 
     def _is_new(self, report: _Report) -> bool:
         """Whether no other warp has just reported the same wait."""
-        now = time.monotonic()
         key = (report.kernel, report.site, report.program, report.address, report.expected)
-        self._recent = {key: at for key, at in self._recent.items() if now - at < _REPEATED}
         is_new = key not in self._recent
-        self._recent[key] = now
+        self._recent[key] = time.monotonic()
         return is_new
 
     def _summary(self, reports: list[_Report]) -> str:
