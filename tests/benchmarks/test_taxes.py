@@ -22,6 +22,7 @@ def taxes(monkeypatch: pytest.MonkeyPatch) -> Any:
     return taxes
 
 
+@pytest.mark.slow
 def test_the_variants_compute_the_right_thing_and_their_traces_are_read() -> None:
     environment = {"TRITON_DIST_WORLD": "cpu", "PYTHONPATH": str(BENCHMARKS)}
     result = launch([BENCHMARKS / "taxes.py"], 2, env=environment)

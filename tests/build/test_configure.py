@@ -135,7 +135,9 @@ def test_a_python_without_triton_is_told_to_install_it(find: Configure, bare_pyt
 # Plugins for other versions of Triton
 
 
-@pytest.mark.parametrize(("asked", "built"), [("none", False), ("all", True), (NEWEST, True)])
+@pytest.mark.parametrize(
+    ("asked", "built"), [("none", False), pytest.param("all", True, marks=pytest.mark.slow), (NEWEST, True)]
+)
 def test_plugins_for_other_versions_are_built_when_asked(configure: Configure, asked: str, built: bool) -> None:
     result = configure(f"-DALSO_FOR_TRITON={asked}")
     assert result.returncode == 0, said(result)
@@ -160,7 +162,12 @@ def environment_with_triton(tmp_path: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("version", "built"), [(NEWEST, [NEWEST]), (f"{NEWEST}+git12", [NEWEST]), ("", list(SUPPORTED)[1:]), ("3.6.0", [])]
+    ("version", "built"),
+    [
+        *((NEWEST, [NEWEST]), ("3.6.0", [])),
+        pytest.param(f"{NEWEST}+git12", [NEWEST], marks=pytest.mark.slow),
+        pytest.param("", list(SUPPORTED)[1:], marks=pytest.mark.slow),
+    ],
 )
 def test_pip_builds_for_the_triton_of_the_environment(
     configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, built: list[str]
@@ -203,7 +210,7 @@ def test_a_folder_without_nvshmem_is_refused(find: Configure, tmp_path: Path) ->
 # Python, MLIR and what LLVM needs
 
 
-@pytest.mark.parametrize("variable", ["MLIR_DIR", "LLVM_DIR"])
+@pytest.mark.parametrize("variable", ["MLIR_DIR", pytest.param("LLVM_DIR", marks=pytest.mark.slow)])
 def test_a_folder_without_llvm_is_refused(configure: Configure, tmp_path: Path, variable: str) -> None:
     result = configure(f"-D{variable}={tmp_path}")
     assert result.returncode != 0
@@ -211,7 +218,9 @@ def test_a_folder_without_llvm_is_refused(configure: Configure, tmp_path: Path, 
     assert f"apt-get install libmlir-{LLVM}-dev mlir-{LLVM}-tools llvm-{LLVM}-dev" in said(result)
 
 
-@pytest.mark.parametrize(("project", "package"), [("mlir", "mlir-{}-tools"), ("llvm", "llvm-{}-dev")])
+@pytest.mark.parametrize(
+    ("project", "package"), [("mlir", "mlir-{}-tools"), pytest.param("llvm", "llvm-{}-dev", marks=pytest.mark.slow)]
+)
 def test_llvm_without_tablegen_is_refused(configure: Configure, tmp_path: Path, project: str, package: str) -> None:
     llvm = tmp_path / "llvm"
     llvm.mkdir()
@@ -222,7 +231,9 @@ def test_llvm_without_tablegen_is_refused(configure: Configure, tmp_path: Path, 
     assert f"apt-get install {package.format(LLVM)}" in said(result)
 
 
-@pytest.mark.parametrize(("library", "package"), [("ZLIB", "zlib1g-dev"), ("zstd", "libzstd-dev")])
+@pytest.mark.parametrize(
+    ("library", "package"), [("ZLIB", "zlib1g-dev"), pytest.param("zstd", "libzstd-dev", marks=pytest.mark.slow)]
+)
 def test_what_llvm_needs_is_named(configure: Configure, library: str, package: str) -> None:
     result = configure(f"-DCMAKE_DISABLE_FIND_PACKAGE_{library}=ON")
     assert result.returncode != 0

@@ -142,7 +142,9 @@ def test_building_a_wheel_leaves_the_sources_alone(wheel: Path, sources: Path) -
     assert not (sources / "triton_dist" / "_C").exists()
 
 
-@pytest.mark.parametrize("program", ["import triton, triton_dist", "import triton_dist, triton"])
+@pytest.mark.parametrize(
+    "program", ["import triton, triton_dist", pytest.param("import triton_dist, triton", marks=pytest.mark.slow)]
+)
 def test_an_installed_wheel_works(installed: Path, tmp_path: Path, program: str) -> None:
     program += "; print(triton_dist.__file__, triton._C.libtriton.passes.plugin.shmem_to_llvm is not None)"
     file, has_plugin = run(installed, "-c", program, cwd=tmp_path).split()
@@ -154,6 +156,7 @@ def test_the_installed_runtime_loads(installed: Path, tmp_path: Path) -> None:
     run(installed, "-c", "import triton_dist.cpu.runtime.heap", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_plugin_that_fails_the_check_is_not_published(sources: Path, tmp_path: Path) -> None:
     triton = tmp_path / "triton"
     (triton / "_C").mkdir(parents=True)

@@ -42,7 +42,7 @@ def tutorials(world: str, n_pes: int) -> Result:
     return launch([HERE / "tutorials.py"], n_pes, env=environment)
 
 
-@pytest.mark.parametrize("n_pes", [2, 4], ids="{}pes".format)
+@pytest.mark.parametrize("n_pes", [2, pytest.param(4, marks=pytest.mark.slow)], ids="{}pes".format)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_pattern_runs(pattern: str, n_pes: int) -> None:
     assert_passed(tutorials("cpu", n_pes), pattern)

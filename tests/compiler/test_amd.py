@@ -19,6 +19,10 @@ from triton_dist.compiler import transport
 from triton_dist.compiler.hooks import ShmemCompilationError
 
 Compile = Callable[..., Any]
+ARCHITECTURES = [
+    amd.ARCHITECTURES[0],
+    *(pytest.param(other, marks=pytest.mark.slow) for other in amd.ARCHITECTURES[1:]),
+]
 LIT = Path(__file__).parents[1] / "lowering/rocshmem"
 
 
@@ -86,7 +90,7 @@ KERNELS = [(exchange, EXCHANGE), (elements, ELEMENTS), (collectives, {"x": "*fp3
 
 
 @pytest.mark.parametrize("name", ["rocshmem", "p2p"])
-@pytest.mark.parametrize("architecture", amd.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("kernel", "signature"), KERNELS)
 def test_kernels_are_complete(
     kernel: Any,
@@ -114,7 +118,7 @@ LACKING = [
 
 
 @pytest.mark.parametrize("op", [op for op in SHOWN if op.routines["rocshmem"]], ids=lambda op: op.name)
-@pytest.mark.parametrize("architecture", amd.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_op_of_rocshmem_is_complete(
     op: Op, architecture: str, compile_kernel: Compile, examples: ModuleType, with_rocshmem: Path, tmp_path: Path
 ) -> None:

@@ -15,14 +15,17 @@ from triton_dist.testing import Result
 HERE = Path(__file__).resolve().parent
 
 CPU = {"TRITON_DIST_WORLD": "cpu"}
+OF_KERNELS = ("--without", "kernels_", "gemm", "fp8_", "sums_with_", "fused_norms", "flash_decode", "wrap_around")
+"""Leaves out checks of ``triton_dist.kernels``, of which there are others in ``tests/kernels/checks``."""
 
 
+@pytest.mark.parametrize("without", [pytest.param((), marks=pytest.mark.slow), OF_KERNELS], ids=["all", "language"])
 @pytest.mark.parametrize("n_pes", [3])
-def test_ops(n_pes: int, tmp_path: Path) -> None:
+def test_ops(n_pes: int, without: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "results.json"
-    launch([HERE / "worker_ops.py", "--limit", "600", "--results", report], n_pes, env=CPU).check()
+    launch([HERE / "worker_ops.py", *without, "--limit", "600", "--results", report], n_pes, env=CPU).check()
     run = json.loads(report.read_text())
-    listed = launch([HERE / "worker_ops.py", "--list"], 1, env=CPU).check()[0].stdout.split()
+    listed = launch([HERE / "worker_ops.py", *without, "--list"], 1, env=CPU).check()[0].stdout.split()
     assert sorted([*(check["check"] for check in run["checks"] if check["passed"]), *run["skipped"]]) == sorted(listed)
     used = {op for check in run["checks"] for op in check["ops"]}
     assert set(OPS) - used == {"always", "poll"}, "ops that no check between PEs uses"

@@ -64,12 +64,13 @@ def test_another_triton(environment: Environment) -> None:
     [
         ("TRITON_DIST_WORLD", "moon", "TRITON_DIST_WORLD='moon': expected one of cpu, gpu"),
         ("TRITON_DIST_DISABLE_PLUGIN", "1", "switched off: unset TRITON_DIST_DISABLE_PLUGIN"),
-        (
+        pytest.param(
             "TRITON_DIST_WAIT_TIMEOUT",
             "-3",
             "expected a number of seconds from 0.001 to 1000000, such as 30 or 0.5, or 0 for never",
+            marks=pytest.mark.slow,
         ),
-        ("PMI_SIZE", "4", "an MPI launcher started this process"),
+        pytest.param("PMI_SIZE", "4", "an MPI launcher started this process", marks=pytest.mark.slow),
     ],
 )
 def test_wrong_variables(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str) -> None:

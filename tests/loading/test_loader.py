@@ -25,7 +25,9 @@ CHECK = "import _triton_dist_loader; _triton_dist_loader.check()"
 # What a user types
 
 
-@pytest.mark.parametrize("program", ["import triton, triton_dist", "import triton_dist, triton"])
+@pytest.mark.parametrize(
+    "program", ["import triton, triton_dist", pytest.param("import triton_dist, triton", marks=pytest.mark.slow)]
+)
 def test_import_order_does_not_matter(environment: Environment, program: str) -> None:
     environment.add_real_triton()
     environment.add_triton_dist()

@@ -106,6 +106,7 @@ def test_the_time_limit_of_a_check(checks: subprocess.Popen[str], tmp_path: Path
     assert_goes(tmp_path / "pid")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checks", ["900"], indirect=True)
 def test_an_interrupted_check(checks: subprocess.Popen[str], tmp_path: Path) -> None:
     """It ends before its time limit, which would leave a message and another status."""

@@ -111,6 +111,7 @@ def test_hosts_with_a_secret(hosts: list[str], secrets: list[Path]) -> None:
         assert (status, out) == (0, "met ['PE 0', 'PE 1']\n") and "SECRET" not in err, err
 
 
+@pytest.mark.slow
 def test_hosts_with_different_secrets(hosts: list[str], secrets: list[Path]) -> None:
     for status, _, err in launch_on(hosts, *secrets):
         assert status == 1 and "does not have the key of this world: it has a different secret" in err, err

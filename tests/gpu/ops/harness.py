@@ -69,7 +69,7 @@ def expect_equal(found: torch.Tensor, expected: torch.Tensor, what: str) -> None
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="+", default=[""], help="run only checks whose name contains one of these")
-    parser.add_argument("--without", help="run no check whose name contains this")
+    parser.add_argument("--without", nargs="+", default=[], help="run no check whose name contains one of these")
     parser.add_argument("--part", default="0/1", help="run one part of the checks: 2/4 is the third of four")
     parser.add_argument("--list", action="store_true", help="print the names of the checks")
     parser.add_argument(
@@ -82,7 +82,7 @@ def main() -> int:
     args = parser.parse_args()
     part, parts = map(int, args.part.split("/"))
     names = [name for name in _checks if any(wanted in name for wanted in args.only)]
-    names = [name for name in names if not args.without or args.without not in name][part::parts]
+    names = [name for name in names if not any(unwanted in name for unwanted in args.without)][part::parts]
     chosen = {name: _checks[name] for name in names}
     if args.list:
         print("\n".join(chosen))
