@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import pytest
 from limits import HANG_SECONDS
 
 
-def results_of(program: str, folders: pytest.TempPathFactory) -> dict[str, Any]:
-    """What ``program``, a file beside this one, prints: by check ``ok`` or its traceback."""
+def results_of(program: str, folders: pytest.TempPathFactory, checks: Sequence[str] = ()) -> dict[str, Any]:
+    """What ``program``, a file beside this one, prints: by check ``ok`` or its traceback. It runs all or ``checks``."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "NVSHMEM_"))}
     environment["TRITON_CACHE_DIR"] = str(folders.mktemp("cache"))
     environment["TRITON_DIST_TUNING_DIR"] = str(folders.mktemp("tuning"))
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name(program), folders.mktemp("driver")],
+        [sys.executable, Path(__file__).with_name(program), folders.mktemp("driver"), *checks],
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,

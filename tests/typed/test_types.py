@@ -26,6 +26,7 @@ def mypy(file: Path, cache: Path) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_a_program_has_types(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     cache = ROOT / ".mypy_cache"
