@@ -31,6 +31,7 @@ def test_ops(n_pes: int, without: tuple[str, ...], tmp_path: Path) -> None:
     assert set(OPS) - used == {"always", "poll"}, "ops that no check between PEs uses"
 
 
+@pytest.mark.slow
 def test_ops_between_pretended_hosts(tmp_path: Path) -> None:
     """Without loads and stores between PEs: checks that need them are left out, and so these say what does."""
     report = tmp_path / "results.json"

@@ -66,12 +66,16 @@ def test_torchrun() -> None:
     assert done.returncode == 0 and done.stdout.split() == ["passed"] * 3, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("file", "n_pes"), BETWEEN_HOSTS.items())
+@pytest.mark.parametrize(
+    ("file", "n_pes"),
+    [pytest.param(*run, marks=[] if run[0] == "copies.py" else pytest.mark.slow) for run in BETWEEN_HOSTS.items()],
+)
 def test_checks(file: str, n_pes: int) -> None:
     for check in checks_of(file):
         assert_passed(file, n_pes, check, **(OSHMEM | {"TRITON_DIST_SYMMETRIC_SIZE": "64M"}))
 
 
+@pytest.mark.slow
 def test_ops(tmp_path: Path) -> None:
     """The checks between GPUs, as far as they do not load from and store to peers."""
     report = tmp_path / "results.json"

@@ -12,7 +12,9 @@ from limits import HANG_SECONDS
 CPU = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_SYMMETRIC_SIZE": "16M"}
 
 
-@pytest.mark.parametrize(("topology", "n_pes"), [("2x1", 2), ("2x2", 4), ("3x1", 3)])
+@pytest.mark.parametrize(
+    ("topology", "n_pes"), [("2x1", 2), ("2x2", 4), pytest.param("3x1", 3, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("check", ["0", "1"])
 def test_what_reaches_across(topology: str, n_pes: int, check: str) -> None:
     env = CPU | {"TRITON_DIST_TOPOLOGY": topology, "TRITON_DIST_CHECK": check}
@@ -20,7 +22,10 @@ def test_what_reaches_across(topology: str, n_pes: int, check: str) -> None:
     assert all("passed" in pe.stdout for pe in result), result.report
 
 
-@pytest.mark.parametrize(("file", "n_pes"), BETWEEN_HOSTS.items())
+@pytest.mark.parametrize(
+    ("file", "n_pes"),
+    [pytest.param(*run, marks=[] if run[0] == "copies.py" else pytest.mark.slow) for run in BETWEEN_HOSTS.items()],
+)
 def test_checks(file: str, n_pes: int) -> None:
     """The same checks as in a world of one host, as far as they do not load from and store to peers."""
     for check in checks_of(file):
