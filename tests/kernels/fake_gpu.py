@@ -197,6 +197,8 @@ def begin_world(n_pes: int) -> Any:
     class FakeWorld(GpuWorld):
         def __init__(self) -> None:
             launch: Any = SimpleNamespace(pe=0, n_pes=n_pes, watch=None, store=None, check=lambda doing: None)
+            launch.members = [SimpleNamespace(pe=pe, host="a host") for pe in range(n_pes)]
+            launch.exchange = lambda call, text: [text] * n_pes
             World.__init__(self, launch)
             self.device = torch.device("cpu")
             self.compared: list[str] = []
@@ -213,6 +215,12 @@ def begin_world(n_pes: int) -> Any:
                 owner="PE 0",
                 scatter_limit=1 << 60,
             )
+
+        def _memory_domain(self, member: Any) -> str:
+            return str(member.host)
+
+        def _maps(self, pe: int) -> bool:
+            return True
 
         def _exchange(self, team: Any, call: str, text: str) -> list[str]:
             return [text] * n_pes
