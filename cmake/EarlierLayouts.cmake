@@ -4,11 +4,19 @@
 #   llvm      the release before
 #   headers   headers that are taken from it
 #   members   by header, a member that the release has added: made static, it takes no place in an object
-# The headers are put into ${shadow}, before all others.
+# gives
+#   shadow    the folder of these headers, which is searched before all others
+#
+# The folder is named after what is in it. ccache, to which paths in the build folder are relative, does not notice a header
+# that hides the one of the cached compilation: with one name for all it takes the objects of another Triton.
+set(shadow ${PROJECT_BINARY_DIR}/llvm-with-assertions)
 string(JSON before ERROR_VARIABLE has_none GET "${Triton_EARLIER_LAYOUTS}" llvm)
 if(has_none)
   return()
 endif()
+string(SHA256 layouts "${Triton_EARLIER_LAYOUTS}")
+string(SUBSTRING ${layouts} 0 12 layouts)
+string(APPEND shadow -${layouts})
 
 find_debians_llvm(${before} before_prefix)
 string(JSON headers GET "${Triton_EARLIER_LAYOUTS}" headers)

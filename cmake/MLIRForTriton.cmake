@@ -82,9 +82,10 @@ include(TableGen)
 include(AddLLVM)
 include(AddMLIR)
 
+include(EarlierLayouts)
+
 # Triton's LLVM is built with assertions, a distribution's is not, and the layout of many classes follows this macro. (When
 # a libtriton is built without, the symbol llvm::EnableABIBreakingChecks is missing in it and check_abi.py says so.)
-set(shadow ${PROJECT_BINARY_DIR}/llvm-with-assertions)
 foreach(dir ${LLVM_INCLUDE_DIRS})
   if(EXISTS ${dir}/llvm/Config/abi-breaking.h)
     file(READ ${dir}/llvm/Config/abi-breaking.h header)
@@ -95,8 +96,6 @@ if(NOT header MATCHES "define LLVM_ENABLE_ABI_BREAKING_CHECKS 1")
   message(FATAL_ERROR "llvm/Config/abi-breaking.h in ${LLVM_INCLUDE_DIRS} does not define LLVM_ENABLE_ABI_BREAKING_CHECKS")
 endif()
 file(CONFIGURE OUTPUT ${shadow}/llvm/Config/abi-breaking.h CONTENT "${header}" @ONLY)
-
-include(EarlierLayouts)
 
 add_library(mlir-headers-for-triton INTERFACE)
 target_include_directories(mlir-headers-for-triton BEFORE INTERFACE ${shadow})

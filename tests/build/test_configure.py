@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -263,6 +264,9 @@ def test_another_clang_is_refused(configure: Configure, tmp_path: Path) -> None:
 # Headers for a Triton whose LLVM lies between two releases
 
 
+SHADOWED = "build/*/mlir/IR/Block.h"
+
+
 def earlier_layouts(tmp_path: Path, layouts: str) -> subprocess.CompletedProcess[str]:
     """Runs EarlierLayouts.cmake alone, on headers of two small releases."""
     for release, text in (("before", "// before"), ("after", "unsigned id = 0;\nunsigned other = 0;")):
@@ -276,7 +280,6 @@ def earlier_layouts(tmp_path: Path, layouts: str) -> subprocess.CompletedProcess
           set(${{prefix}} "{tmp_path}/before" PARENT_SCOPE)
         endfunction()
         set(MLIR_INCLUDE_DIRS "{tmp_path}/absent" "{tmp_path}/after/include")
-        set(shadow "{tmp_path}/shadow")
         set(Triton_VERSION 3.8.0)
         set(Triton_EARLIER_LAYOUTS [[{layouts}]])
         include({REPOSITORY}/cmake/EarlierLayouts.cmake)
@@ -288,19 +291,20 @@ def test_a_member_of_the_later_release_becomes_static(tmp_path: Path) -> None:
     layouts = {"llvm": "22", "headers": [], "members": {"mlir/IR/Block.h": "unsigned id = 0;"}}
     result = earlier_layouts(tmp_path, json.dumps(layouts))
     assert result.returncode == 0, said(result)
-    header = (tmp_path / "shadow/mlir/IR/Block.h").read_text()
-    assert header == "static inline unsigned id = 0;\nunsigned other = 0;"
+    (header,) = tmp_path.glob(SHADOWED)
+    assert header.read_text() == "static inline unsigned id = 0;\nunsigned other = 0;"
 
 
 def test_a_header_of_the_release_before_is_taken(tmp_path: Path) -> None:
     layouts = {"llvm": "22", "headers": ["mlir/IR/Block.h"], "members": {}}
     assert earlier_layouts(tmp_path, json.dumps(layouts)).returncode == 0
-    assert (tmp_path / "shadow/mlir/IR/Block.h").read_text() == "// before"
+    (header,) = tmp_path.glob(SHADOWED)
+    assert header.read_text() == "// before"
 
 
 def test_a_triton_of_a_release_changes_no_header(tmp_path: Path) -> None:
     assert earlier_layouts(tmp_path, "{}").returncode == 0
-    assert not (tmp_path / "shadow").exists()
+    assert not list(tmp_path.glob(SHADOWED))
 
 
 @pytest.mark.parametrize(
@@ -314,6 +318,45 @@ def test_headers_without_what_is_named_are_refused(tmp_path: Path, layouts: dict
     result = earlier_layouts(tmp_path, json.dumps({"llvm": "22", **layouts}))
     assert result.returncode != 0
     assert message in said(result)
+
+
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+def test_ccache_keeps_tritons_apart(tmp_path: Path) -> None:
+    """Two compilations that differ in a header alone, which hides another one. ccache does not notice such a header."""
+    header = tmp_path / "include/mlir/IR/Block.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("struct Block {\nunsigned id = 0;\nunsigned other = 0;\n};\n")
+    (tmp_path / "size.cpp").write_text('#include "mlir/IR/Block.h"\nint main() { return sizeof(Block); }\n')
+    (tmp_path / "CMakeLists.txt").write_text(f"""
+        cmake_minimum_required(VERSION 3.20)
+        project(layouts CXX)
+        function(find_debians_llvm version prefix)
+        endfunction()
+        set(MLIR_INCLUDE_DIRS "{tmp_path}/include")
+        include({REPOSITORY}/cmake/EarlierLayouts.cmake)
+        file(WRITE ${{shadow}}/llvm/Config/abi-breaking.h "")
+        include_directories(${{shadow}} {tmp_path}/include)
+        add_executable(size size.cpp)
+    """)
+    settings = {
+        "CCACHE_BASEDIR": str(tmp_path),
+        "CCACHE_CONFIGPATH": os.devnull,
+        "CCACHE_DIR": str(tmp_path / "cache"),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_SLOPPINESS": "include_file_ctime,include_file_mtime",  # else new headers are not cached
+    }
+    sizes = {}
+    for version, layouts in (
+        ("3.9.0", "{}"),
+        ("3.8.0", json.dumps({"llvm": "22", "headers": [], "members": {"mlir/IR/Block.h": "unsigned id = 0;"}})),
+    ):
+        build = tmp_path / version
+        definitions = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache", f"-DTriton_EARLIER_LAYOUTS={layouts}"]
+        for command in (["-S", tmp_path, "-B", build, "-G", "Ninja", *definitions], ["--build", build]):
+            result = subprocess.run(["cmake", *command], capture_output=True, text=True, env=os.environ | settings)
+            assert result.returncode == 0, said(result)
+        sizes[version] = subprocess.run([build / "size"]).returncode
+    assert sizes == {"3.9.0": 8, "3.8.0": 4}
 
 
 # One list
