@@ -9,6 +9,7 @@ A kernel is plain Python to Triton's interpreter: ``a and b`` of two blocks is `
 from __future__ import annotations
 
 import builtins
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,7 @@ from triton_dist.triton_api.interpreter import TensorHandle
 
 __all__ = [
     "assigned",
+    "chained",
     "check_that",
     "either",
     "iterate",
@@ -57,10 +59,10 @@ def unwrapped(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value
 
 
-def logical(operation: str, *operands: Callable[[], Any]) -> Any:
+def logical(operation: str, *operands: Callable[[], Any], of_blocks: bool = False) -> Any:
     """``visit_BoolOp``: tensor operands are all evaluated and combined; constants may short-circuit.
 
-    ``operation`` is ``"logical_and"`` or ``"logical_or"``.
+    ``operation`` is ``"logical_and"`` or ``"logical_or"``. ``of_blocks``: blocks are meant, so nothing warns of them.
     """
     tensors, value = [], None
     for operand in operands:
@@ -71,7 +73,7 @@ def logical(operation: str, *operands: Callable[[], Any]) -> Any:
             return value
     if not tensors:
         return value
-    if any(tensor.type.is_block() for tensor in tensors):
+    if not of_blocks and any(tensor.type.is_block() for tensor in tensors):
         frame = sys._getframe(1)
         text = "'and' and 'or' are deprecated for non-scalar tensors; please use '&' or '|' instead"
         once = frame.f_globals.setdefault("__warningregistry__", {})
@@ -81,6 +83,18 @@ def logical(operation: str, *operands: Callable[[], Any]) -> Any:
     while tensors:
         combined = getattr(_semantic, operation)(tensors.pop(), combined)
     return combined
+
+
+def chained(first: Any, *links: tuple[Callable[[Any, Any], Any], Callable[[], Any]]) -> Any:
+    """``visit_Compare`` since Triton 3.9: ``a < b < c`` evaluates ``b`` once. A link: an operator, an operand."""
+    left = first
+
+    def holds(compare: Callable[[Any, Any], Any], operand: Callable[[], Any]) -> Any:
+        nonlocal left
+        before, left = left, operand()
+        return compare(before, left)
+
+    return logical("logical_and", *(functools.partial(holds, *link) for link in links), of_blocks=True)
 
 
 def negation(value: Any) -> Any:

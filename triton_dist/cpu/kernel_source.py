@@ -1,9 +1,9 @@
 """Rewrites a kernel's source so that its control flow has the semantics of Triton's compiler.
 
 ``a and b`` becomes ``logical("logical_and", lambda: a, lambda: b)``, and so on, with the functions of
-:mod:`~triton_dist.cpu.kernel_python`. A construct that the compiler does not support (``break``, ``a < b < c``, a
-global variable that is not a constant) becomes a statement that raises the error when the kernel executes it, since the
-compiler does not visit branches that are known not to be taken.
+:mod:`~triton_dist.cpu.kernel_python`. A construct that the compiler does not support (``break``, a
+global variable that is not a constant, before Triton 3.9 ``a < b < c``) becomes a statement that raises the error when
+the kernel executes it, since the compiler does not visit branches that are known not to be taken.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if len(node.ops) > 1:
-            return self._refused(node, "simultaneous multiple comparison is not supported")
+            return self._chain(node)
         if isinstance(node.ops[0], (ast.In, ast.NotIn)):
             operator = type(node.ops[0]).__name__
             return self._refused(node, f"AST comparison operator '{operator}' is not (currently) implemented.")
@@ -96,6 +96,19 @@ class _Rewriter(ast.NodeTransformer):
                 [_call(node, "unwrapped", node.comparators[0])],
             )
         return node
+
+    def _chain(self, node: ast.Compare) -> ast.AST:
+        if not front_end.CHAINS_COMPARISONS:
+            return self._refused(node, "simultaneous multiple comparison is not supported")
+        links = []
+        for op, operand in zip(node.ops, node.comparators, strict=True):
+            names = [ast.arg("__left__"), ast.arg("__right__")]
+            both = ast.arguments(posonlyargs=[], args=names, kwonlyargs=[], kw_defaults=[], defaults=[])
+            left, right = (ast.copy_location(ast.Name(name.arg, ast.Load()), operand) for name in names)
+            comparison = self.visit_Compare(ast.copy_location(ast.Compare(left, [op], [right]), operand))
+            assert isinstance(comparison, ast.expr)
+            links.append(ast.Tuple([ast.Lambda(both, comparison), _later(self.visit(operand))], ast.Load()))
+        return _call(node, "chained", self.visit(node.left), *links)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         self.generic_visit(node)

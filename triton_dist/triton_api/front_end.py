@@ -1,6 +1,6 @@
 """Triton's compiler before it makes IR: which Python it accepts in a kernel, its errors, and kernels as it keeps them.
 
-All of this is the same in the version lines of Triton that are known.
+All of this is the same in the version lines of Triton that are known, but for ``CHAINS_COMPARISONS``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from triton.runtime.jit import JITCallable, JITFunction, _triton_jit_function_re
 
 __all__ = [
     "BUILTIN_NAMES",
+    "CHAINS_COMPARISONS",
     "CONDITION_TYPES",
     "CompilationError",
     "accepts",
@@ -33,6 +34,9 @@ __all__ = [
 
 BUILTIN_NAMES = frozenset(CodeGenerator.builtin_namespace)
 """Python's names that mean something in kernels."""
+
+CHAINS_COMPARISONS = hasattr(CodeGenerator, "_apply_boolean_values")
+"""Whether kernels may say ``a < b < c``: since Triton 3.9."""
 
 CONDITION_TYPES = tuple(_condition_types)
 """The types of constants that may stand in the condition of an ``if``."""

@@ -202,6 +202,27 @@ def check_errors_name_their_place(world: Any) -> None:
         fail[(1, 2)](torch.zeros(1), 3)
 
 
+@triton.jit
+def chained(x, calls, out, S: tl.constexpr):
+    i = tl.arange(0, S)
+    tl.store(out + i, (1 < tl.load(x + i) < 5).to(tl.int32))
+    if 0 <= tl.atomic_add(calls, 1) < S <= 8:
+        tl.store(out, 50)
+    if 8 < S < tl.atomic_add(calls, 1):
+        tl.store(out, 60)
+
+
+def check_chained_comparisons_are_what_the_compiler_makes_of_them(world: Any) -> None:
+    """Since Triton 3.9: the middle operand is evaluated once, and none behind a constant that is false."""
+    x, calls, out = torch.arange(8), torch.zeros(1, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
+        with raises(triton.runtime.errors.InterpreterError, "simultaneous multiple comparison is not supported"):
+            chained[(1,)](x, calls, out, S=8)
+        return
+    chained[(1,)](x, calls, out, S=8)
+    assert out.tolist() == [50, 0, 1, 1, 1, 0, 0, 0] and calls.item() == 1
+
+
 @triton.autotune([triton.Config({"B": 4}, num_warps=2), triton.Config({"B": 8})], key=["n"], reset_to_zero=["calls"])
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["B"] == 0})
 @triton.jit
