@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-__all__ = ["Found", "Row", "matrix", "satisfies", "table"]
+__all__ = ["TESTED", "Found", "Row", "matrix", "satisfies", "table"]
+
+TESTED = {
+    "3.7.1": "whole test suite, also on GPUs",
+    "3.8.0": "smoke set on CPU, not run on a GPU",
+    "3.9.0": "kernels compile, CPU world runs, not run on a GPU",
+}
+"""What each version of Triton was tested with. docs/building.md says what the smoke set is."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,8 @@ class Row:
     """``"ok"``, ``"optional"`` (is missing and not needed here), ``"missing"`` or ``"unsupported"``."""
     action: str = ""
     """The command that mends it."""
+    tested: str = ""
+    """How far this version was tested."""
 
     def to_dict(self) -> dict[str, str]:
         return asdict(self)
@@ -78,7 +87,8 @@ def matrix(found: Found) -> list[Row]:
 def table(rows: Iterable[Row]) -> list[str]:
     """The rows as lines of text."""
     cells = [("", "installed", "supported", "")] + [
-        (row.component, row.installed or "–", row.supported or "any", row.status) for row in rows
+        (row.component, row.installed or "–", row.supported or "any", ": ".join(filter(None, (row.status, row.tested))))
+        for row in rows
     ]
     widths = [max(len(line[column]) for line in cells) for column in range(3)]
     lines = ["  ".join(f"{text:{width}}" for text, width in zip(line, (*widths, 0), strict=True)) for line in cells]
@@ -128,7 +138,7 @@ def _triton(found: Found) -> Row:
     if found.triton is None:
         return Row("Triton", "", supported, "missing", install)
     if found.triton in found.plugins:
-        return Row("Triton", found.triton, supported, "ok")
+        return Row("Triton", found.triton, supported, "ok", tested=TESTED.get(found.triton, ""))
     if found.triton in found.supported:
         return Row("Triton", found.triton, supported, "unsupported", f"make plugins (builds one for it), or {install}")
     return Row("Triton", found.triton, supported, "unsupported", install)

@@ -17,7 +17,7 @@ from limits import HANG_SECONDS
 from python_environment import REPOSITORY, Environment
 
 import _triton_dist_info
-from _triton_dist_support import Found, matrix, satisfies, table
+from _triton_dist_support import TESTED, Found, matrix, satisfies, table
 
 
 def run(*arguments: str, python: object = sys.executable) -> subprocess.CompletedProcess[str]:
@@ -40,7 +40,7 @@ def test_a_sound_installation() -> None:
     assert found["places"]["triton"] == str(Path(triton.__file__).parent)
     assert found["launch"] == {"launcher": "python", "pe": 0, "n_pes": 1}
     page = _triton_dist_info._page(found)
-    assert re.search(r"^  Triton +3\.\S+ +3\.7\.1, .* ok$", page, re.MULTILINE), page
+    assert re.search(r"^  Triton +3\.\S+ +3\.7\.1, .* ok: .*$", page, re.MULTILINE), page
     assert re.search(r"^  NVSHMEM bitcode +\d+\.\d+\.\d+ ", page, re.MULTILINE), page
 
 
@@ -172,6 +172,14 @@ def test_what_is_not_has_a_command(changes: dict[str, Any], component: str, stat
     (row,) = [row for row in rows if row.component == component]
     assert row.status == status and row.action.startswith(action)
     assert any(line.startswith(f"→ {component}: {action}") for line in table(rows))
+
+
+def test_how_far_a_triton_was_tested_is_told() -> None:
+    supported = json.loads((REPOSITORY / "cmake" / "supported_triton.json").read_text())
+    assert list(TESTED) == list(supported)
+    rows = matrix(dataclasses.replace(SOUND, triton="3.8.0", plugins=("3.7.1", "3.8.0")))
+    (line,) = [line for line in table(rows) if line.startswith("Triton")]
+    assert line.endswith("ok: smoke set on CPU, not run on a GPU")
 
 
 @pytest.mark.parametrize("version", ["3.4.5", "3.6.5", "3.8.0"])
