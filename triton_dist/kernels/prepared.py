@@ -95,15 +95,15 @@ class _Plan(NamedTuple):
     beside: Callable[..., object] | None
     in_front: Callable[..., object] | None
     details: Any = None
+    """What the host entry keeps for itself, for :meth:`Prepared.details`."""
     steps: Sequence[tuple[Any, Callable[..., Sequence[torch.Tensor]]]] = ()
+    """What is done with which of the call's tensors, one after the other; empty where there is one launch."""
 
     def holds(self) -> bool:
         """Whether Triton would launch the same kernels. (Functions find out by themselves.)"""
         if self.launch is not None:
             return self.launch.holds()
         return all(work.holds() for work, _ in self.steps if type(work) is triton_api.PreparedLaunch)
-
-    """What the host entry keeps for itself, for :meth:`Prepared.details`."""
 
 
 class Prepared:
