@@ -3,7 +3,7 @@
 #
 #   make demo     run the examples, checked against PyTorch: on the GPUs that are here, else as four processes on the CPU
 #   make test     run the tests, without the slow ones (those that need GPUs say so and skip)
-#   make test-all run all tests; test-slow: those that `make test` leaves out       PYTEST_ARGS="-k ring -x", "-n0"
+#                 SLOW=1: with them; make test-slow: only them      PYTEST_ARGS="-k ring -x", "-n0"
 #   make lint     ruff, mypy, clang-format            make format   let ruff and clang-format rewrite
 #   make bench    run the benchmarks                  make docs     write docs/ops.md and tested.md anew
 #   make build    build the plugin and the runtime into triton_dist/_C         CMAKE_ARGS="-DTRITON_DIR=… -DMLIR_DIR=…"
@@ -28,15 +28,15 @@ EXTRAS := dev mlir $(if $(GPUS),cuda13 bench)
 TEST_PROCESSES := $(if $(GPUS),,-n2 --dist=loadfile --no-loadscope-reorder)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 
-.PHONY: demo test test-slow test-all lint format bench docs build plugins test-plugins wheels clean
+.PHONY: demo test test-slow lint format bench docs build plugins test-plugins wheels clean
 .DEFAULT_GOAL := build
 
 demo: build
 	@$(PY) -m triton_dist.demo
 
-test: MARKED := -m 'not slow'
+test: MARKED := $(if $(SLOW),,-m 'not slow')
 test-slow: MARKED := -m slow
-test test-slow test-all: build
+test test-slow: build
 	@$(PY) -m pytest $(TEST_PROCESSES) $(MARKED) $(PYTEST_ARGS)
 
 bench: build
