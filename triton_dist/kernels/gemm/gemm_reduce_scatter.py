@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-
 import torch
 
 from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
 from triton_dist.kernels.gemm.arguments import check_rows
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
-from triton_dist.kernels.gemm.partial_sums import (
-    ALGORITHMS,
-    auto_passes_over,
-    local_product,
-    needs_of_fused,
-    needs_of_ring,
-    ring_staging,
-)
+from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
 from triton_dist.kernels.gemm.plan_cache import cached
-from triton_dist.kernels.gemm.reduce_products import reduce_products
-from triton_dist.kernels.gemm.small_m import small_m_gemm
-from triton_dist.kernels.prepared import Launch, Step, steps
+from triton_dist.kernels.prepared import Launch
 
 __all__ = ["ALGORITHMS", "gemm_reduce_scatter"]
 
@@ -43,30 +31,12 @@ def gemm_reduce_scatter(call: Call) -> Computation:
     rows = check_rows(call.comm, call.function, "a", call.a.shape[0])
     c = call.result((rows, call.b.shape[1]), symmetric=False)
     gemm = call.operands(c, reduces=True)
-    return Computation(
-        c,
-        c,
-        {
-            "bulk_synchronous": partial(_bulk_synchronous, gemm),
-            "fused": needs_of_fused(gemm) or partial(small_m_gemm, gemm, to_all=False),
-            "ring": needs_of_ring(gemm) or partial(_ring, gemm),
-        },
-        auto_passes_over(gemm),
-    )
-
-
-def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
-    product, multiplied = local_product(gemm)
-    multiply = multiplied, lambda a, b, out: (a, b, product)
-    if not gemm.epilogue.is_empty:
-        return steps(multiply, *reduce_products(gemm, product, to_all=False))
     comm, sm_margin = gemm.comm, gemm.sm_margin
 
-    def reduce(out: torch.Tensor) -> None:
+    def reduce(product: torch.Tensor, out: torch.Tensor) -> None:
         reduce_scatter(out, product, sm_margin=sm_margin, group=comm)
 
-    reduce(gemm.c)
-    return steps(multiply, (reduce, lambda a, b, out: (out,)))
+    return computation(gemm, reduce, _ring, to_all=False)
 
 
 def _ring(gemm: Operands) -> Launch | None:

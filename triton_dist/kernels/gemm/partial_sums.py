@@ -5,29 +5,62 @@ Partial sums are sent in C's dtype and added in float32, in the order of the PEs
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import torch
 
 from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.gemm.operation import Computation
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
-from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m
-from triton_dist.kernels.prepared import Work
+from triton_dist.kernels.gemm.reduce_products import reduce_products
+from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m, small_m_gemm
+from triton_dist.kernels.prepared import Launch, Step, Work, steps
 
-__all__ = [
-    "ALGORITHMS",
-    "auto_passes_over",
-    "local_product",
-    "needs_of_fused",
-    "needs_of_ring",
-    "ring_staging",
-]
+__all__ = ["ALGORITHMS", "computation", "ring_staging"]
 
 ALGORITHMS = ("bulk_synchronous", "fused", "ring")
 
 
-def needs_of_ring(gemm: Operands) -> str:
+def computation(
+    gemm: Operands,
+    reduce: Callable[[torch.Tensor, torch.Tensor], object],
+    run_ring: Callable[[Operands], Launch | None],
+    *,
+    to_all: bool,
+) -> Computation:
+    """What computes ``gemm.c``.
+
+    Args:
+        reduce: adds up a product, [M, N], symmetric, of all PEs into a tensor like ``gemm.c``, without the epilogue.
+            It is kept for later calls, and so may hold no operand.
+        run_ring: the algorithm ``ring``.
+        to_all: ``gemm.c`` is symmetric, and all of the sum; otherwise this PE's rows of it.
+    """
+    needs_of_fused = _needs_of_fused(gemm)
+    return Computation(
+        gemm.c,
+        gemm.c,
+        {
+            "bulk_synchronous": partial(_bulk_synchronous, gemm, reduce, to_all=to_all),
+            "fused": needs_of_fused or partial(small_m_gemm, gemm, to_all=to_all),
+            "ring": _needs_of_ring(gemm) or partial(run_ring, gemm),
+        },
+        passed_over=() if needs_of_fused else ("ring",),  # which loads B for each PE, where fused streams it once
+    )
+
+
+def ring_staging(gemm: Operands, *, shards: int) -> torch.Tensor:
+    """Symmetric memory for the partial sums of a ring: the rows of C, each of as many ``shards`` padded to whole
+    tiles."""
+    rows = ring_rows(gemm.a.shape[0], shards)
+    return symmetric_matrix(gemm.comm, "ring", rows, gemm.b.shape[1], gemm.c.dtype)
+
+
+def _needs_of_ring(gemm: Operands) -> str:
     """What the algorithm ``ring`` needs that is not there; empty if it is available."""
     from triton_dist.kernels.gemm.hopper.launch import takes
 
@@ -39,19 +72,7 @@ def needs_of_ring(gemm: Operands) -> str:
     )
 
 
-def ring_staging(gemm: Operands, *, shards: int) -> torch.Tensor:
-    """Symmetric memory for the partial sums of a ring: the rows of C, each of as many ``shards`` padded to whole
-    tiles."""
-    rows = ring_rows(gemm.a.shape[0], shards)
-    return symmetric_matrix(gemm.comm, "ring", rows, gemm.b.shape[1], gemm.c.dtype)
-
-
-def auto_passes_over(gemm: Operands) -> tuple[str, ...]:
-    """What ``auto`` does not consider: a ring, where ``fused`` streams B once and the ring loads it for each PE."""
-    return () if needs_of_fused(gemm) else ("ring",)
-
-
-def needs_of_fused(gemm: Operands) -> str:
+def _needs_of_fused(gemm: Operands) -> str:
     """What the algorithm ``fused`` needs that is not there; empty if it is available."""
     if gemm.a.dtype == gemm.c.dtype and fits_small_m(gemm.a.shape[0], gemm.comm.n_pes):
         return ""
@@ -61,7 +82,18 @@ def needs_of_fused(gemm: Operands) -> str:
     )
 
 
-def local_product(gemm: Operands) -> tuple[torch.Tensor, Work | None]:
+def _bulk_synchronous(
+    gemm: Operands, reduce: Callable[[torch.Tensor, torch.Tensor], object], *, to_all: bool
+) -> Sequence[Step] | None:
+    product, multiplied = _local_product(gemm)
+    multiply = multiplied, lambda a, b, out: (a, b, product)
+    if not gemm.epilogue.is_empty:
+        return steps(multiply, *reduce_products(gemm, product, to_all=to_all))
+    reduce(product, gemm.c)
+    return steps(multiply, (partial(reduce, product), lambda a, b, out: (out,)))
+
+
+def _local_product(gemm: Operands) -> tuple[torch.Tensor, Work | None]:
     """a · b, this PE's partial sum of all of C, in symmetric memory that the next call overwrites; and what computes it
     again."""
     product = symmetric_matrix(gemm.comm, "product", gemm.a.shape[0], gemm.b.shape[1], gemm.c.dtype)
