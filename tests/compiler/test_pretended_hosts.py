@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import triton.language as tl
 
 import triton_dist.language as dl
@@ -16,15 +15,16 @@ def store_to(pointer, pe):  # type: ignore[no-untyped-def]
     tl.store(dl.symm_at(pointer, pe), 1)
 
 
-def test_only_pretended_hosts_cost_instructions(
-    compile_kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_pretended_hosts_cost_instructions(compile_kernel: Callable[..., Any]) -> None:
     def instructions() -> int:
-        with transport.using("p2p"):
-            return int(compile_kernel(store_to, {"pointer": "*i32", "pe": "i32"}).asm["ptx"].count(";"))
+        return int(compile_kernel(store_to, {"pointer": "*i32", "pe": "i32"}).asm["ptx"].count(";"))
 
-    plain = instructions()
-    monkeypatch.setenv("TRITON_DIST_TOPOLOGY", "2x2")
-    assert instructions() > plain
-    monkeypatch.delenv("TRITON_DIST_TOPOLOGY")
-    assert instructions() == plain
+    try:
+        transport.choose("p2p", 4)
+        plain = instructions()
+        transport.choose("p2p", 4, pretends_hosts=True)
+        assert instructions() > plain
+        transport.choose("p2p", 4)
+        assert instructions() == plain
+    finally:
+        transport.choose(None)

@@ -18,12 +18,11 @@ from functools import cache
 from pathlib import Path
 
 import _triton_dist_loader
-from triton_dist import environment, triton_api
+from triton_dist import triton_api
 
 __all__ = [
     "DeviceLibrary",
     "MissingRoutineError",
-    "asks_for_hosts",
     "find",
     "linked_bitcode",
     "nvshmem_bitcode",
@@ -52,13 +51,10 @@ class MissingRoutineError(Exception):
     """A device library lacks a routine; its name is the argument."""
 
 
-def asks_for_hosts() -> bool:
-    """Whether kernels ask which PEs are reached by load and store: where hosts are pretended, and nowhere else."""
-    return environment.get("TRITON_DIST_TOPOLOGY") is not None
-
-
-def find(transport: str, architecture: str) -> DeviceLibrary:
+def find(transport: str, architecture: str, *, pretends_hosts: bool = False) -> DeviceLibrary:
     """The library of a transport for a GPU: ``"sm_90"``, ``"gfx942"``.
+
+    ``pretends_hosts``: the variant of ``p2p`` that asks at run time which PEs are on this host.
 
     Raises:
         FileNotFoundError: there is none; the message says what to install.
@@ -68,7 +64,7 @@ def find(transport: str, architecture: str) -> DeviceLibrary:
         return DeviceLibrary(transport, path, version)
     if transport == "p2p":
         family = "amdgcn" if architecture.startswith("gfx") else "nvptx64"
-        hosts = "hosts_" if asks_for_hosts() else ""
+        hosts = "hosts_" if pretends_hosts else ""
         path = Path(_triton_dist_loader.plugin_path()).parent / f"p2p_{hosts}{family}.bc"
         if not path.is_file():
             raise FileNotFoundError(

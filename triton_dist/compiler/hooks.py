@@ -35,20 +35,20 @@ def install() -> None:
 
 def _cache_key() -> tuple[str, str, Mapping[str, str]]:
     """Key and digest, and the transport of each of Triton's backends. Cheap: Triton asks at every launch."""
-    return _cache_key_for(transport.current("cuda"), transport.current("hip"), device_library.asks_for_hosts())
+    return _cache_key_for(transport.current("cuda"), transport.current("hip"), transport.pretends_hosts())
 
 
 @cache
-def _cache_key_for(cuda: str, hip: str, asks_for_hosts: bool) -> tuple[str, str, Mapping[str, str]]:
-    libraries = [_identify(name, "sm_90") for name in dict.fromkeys((cuda, "p2p"))]
-    libraries += [_identify(name, "gfx942") for name in dict.fromkeys((hip, "p2p"))]
+def _cache_key_for(cuda: str, hip: str, pretends_hosts: bool) -> tuple[str, str, Mapping[str, str]]:
+    libraries = [_identify(name, "sm_90", pretends_hosts) for name in dict.fromkeys((cuda, "p2p"))]
+    libraries += [_identify(name, "gfx942", pretends_hosts) for name in dict.fromkeys((hip, "p2p"))]
     key = "-".join(["-triton_dist", device_library.plugin_hash(), *libraries])
     return key, hashlib.sha256(key.encode()).hexdigest(), {"cuda": cuda, "hip": hip}
 
 
-def _identify(name: str, architecture: str) -> str:
+def _identify(name: str, architecture: str, pretends_hosts: bool) -> str:
     try:
-        return f"{name}-{device_library.find(name, architecture).version}"
+        return f"{name}-{device_library.find(name, architecture, pretends_hosts=pretends_hosts).version}"
     except FileNotFoundError:
         return f"{name}-none"  # kernels without shmem ops compile all the same
 
@@ -136,7 +136,7 @@ def _libraries(name: str, architecture: str, routines: dict[str, str]) -> tuple[
         called.setdefault("p2p" if routine.startswith("triton_dist_") else name, {})[routine] = use
     found = []
     for transport_of, its in called.items():
-        library = device_library.find(transport_of, architecture)
+        library = device_library.find(transport_of, architecture, pretends_hosts=transport.pretends_hosts())
         found.append((library.link_name, str(_linked_bitcode(library, its))))
     return tuple(found)
 

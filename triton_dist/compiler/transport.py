@@ -19,7 +19,7 @@ from types import MappingProxyType
 from triton_dist import environment
 from triton_dist.process_state import of_process
 
-__all__ = ["choose", "current", "is_overridden", "n_pes", "pin", "using"]
+__all__ = ["choose", "current", "is_overridden", "n_pes", "pin", "pretends_hosts", "using"]
 
 _BEFORE_A_WORLD = {"cuda": "nvshmem", "hip": "p2p"}
 
@@ -28,26 +28,32 @@ _BEFORE_A_WORLD = {"cuda": "nvshmem", "hip": "p2p"}
 class _Choice:
     transport: str | None
     n_pes: int
+    pretends_hosts: bool
 
 
 class Chosen:
     """The world's choice. One for each process: it holds for compilations in all threads, of whatever kernel."""
 
-    by_world = _Choice(None, 0)  # replaced as a whole, so that another thread never sees half of a change
+    by_world = _Choice(None, 0, False)  # replaced as a whole, so that another thread never sees half of a change
 
 
 _override: ContextVar[Mapping[str, str]] = ContextVar("triton_dist.transport", default=MappingProxyType({}))
 """By Triton's backend; empty when nothing but the world decides."""
 
 
-def choose(name: str | None, n_pes: int = 0) -> None:
-    """The world's choice, and how many PEs it has; None when the world ends."""
-    of_process(Chosen).by_world = _Choice(name, n_pes)
+def choose(name: str | None, n_pes: int = 0, *, pretends_hosts: bool = False) -> None:
+    """The world's choice, how many PEs it has, and whether its hosts are pretended; None when the world ends."""
+    of_process(Chosen).by_world = _Choice(name, n_pes, pretends_hosts)
 
 
 def n_pes() -> int:
     """How many PEs the present world has; 0 when there is none."""
     return of_process(Chosen).by_world.n_pes
+
+
+def pretends_hosts() -> bool:
+    """Whether kernels ask which PEs are reached by load and store: where the world's hosts are pretended."""
+    return of_process(Chosen).by_world.pretends_hosts
 
 
 @contextmanager

@@ -99,7 +99,7 @@ class GpuWorld(World):
         self.host_ops = GpuHostOps(self._bindings, self._heap, self.device, mapped=not p2p_lacks, lacks=nvshmem_lacks)
         self._calls = CallComparison(launch, self._give_up)
         self._teams = GpuTeams(None if nvshmem_lacks else self._bindings, self._sync)
-        transport.choose(self.transport, self.n_pes)
+        transport.choose(self.transport, self.n_pes, pretends_hosts=self._hosts.pretended)
         lacking = {name: why for name, why in (("p2p", p2p_lacks), ("nvshmem", kernels_lack)) if why}
         fill = {"nvshmem": self._fill_nvshmem, "p2p": self._fill_p2p}
         fill = {name: how for name, how in fill.items() if name not in lacking}
