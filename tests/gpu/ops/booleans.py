@@ -107,14 +107,18 @@ def collectives_of_bool(world: World) -> None:
     whole = triton_dist.zeros(n * n * N, dtype=torch.bool)
     exchange[(1,)](target, source, n * N, root, 0)
     expect_bits(target, of_all[root], "broadcast")
+    triton_dist.barrier_all()  # a peer that is ahead would store into a target that is still compared
     exchange[(1,)](target, source, N, root, 1)
     expect_bits(target, torch.cat([theirs[:N] for theirs in of_all]), "fcollect")
+    triton_dist.barrier_all()
     exchange[(1,)](target, source, N, root, 2)
     expect_bits(target, torch.cat([theirs[mine] for theirs in of_all]), "alltoall")
+    triton_dist.barrier_all()
     triton_dist.broadcast(target, source, 0)
     expect_bits(target, of_all[0], "the host's broadcast")
     triton_dist.fcollect(whole, source)
     expect_bits(whole, torch.cat(of_all), "the host's fcollect")
+    triton_dist.barrier_all()
     triton_dist.alltoall(target, source)
     expect_bits(target, torch.cat([theirs[mine] for theirs in of_all]), "the host's alltoall")
     for tensor in (source, target, whole):
