@@ -2,7 +2,7 @@
 
 Then experts of which every PE has a slice: GEMMs that overlap with all-gather and reduce-scatter (moe_slices.py).
 
-    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode] [--save FILE]
+    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode | kraken | slices] [--save FILE]
 
 Peers get what a model would otherwise have to make for each routing: NCCL's splits and permutations are computed before
 and not timed. The bound is the time in which a copy engine sends a row to each other PE that has an expert of its
@@ -44,6 +44,14 @@ SHAPES = (
     Shape("prefill, DeepSeek-V3", 4096, 7168, 256, 8),
 )
 TINY = Shape("tiny", 6, 64, 8, 2)
+
+KRAKEN = Shape("kraken", 4096, 4096, 8, 1)
+"""The case of meta-pytorch/kraken, pull request 32: bfloat16, 4096 rows of 4096 from each PE to 8 experts, 33.55 MB.
+
+Published there for 2 H100s: dispatch 80.1 µs and combine 83.4 by Kraken, 812.8 and 165.3 by torchtitan's way, 740.0 and
+621.1 by torch's symmetric memory. These are without packing tokens by expert and without weights, which ours does here,
+and so do the peers.
+"""
 
 
 class Case:
@@ -91,6 +99,13 @@ class Case:
         row = self.shape.hidden * self.dtype.itemsize + (0 if self.scales is None else 4 * self.scales.shape[1])
         return float(homes.sum().item()) * row
 
+    def received_bytes(self) -> float:
+        """What this PE gets from others, which a combine sends back, in rows like those of the dispatch."""
+        own = self.all_ids.clone()
+        own[self.world.pe] = -1
+        here = (own // self.local == self.world.pe) & (own >= 0)
+        return float(here.any(dim=-1).sum().item()) * self.shape.hidden * self.dtype.itemsize
+
     def check_rows(self, result: torch.Tensor, _: int) -> str | None:
         wrong = 0
         for pe in range(self.world.n_pes):
@@ -118,6 +133,12 @@ def ours_both(case: Case, **options: Any) -> Side:
     received = moe.dispatch(case.x, case.ids, case.weights, **case.options)
     buffer = received.x.bfloat16() if case.dtype == FP8 else received.x
     return step
+
+
+def ours_combine(case: Case, **options: Any) -> Side:
+    """Of rows as they came."""
+    received = moe.dispatch(case.x, case.ids, case.weights, **case.options, **options)
+    return lambda _: moe.combine(received.x, received)
 
 
 def nccl_dispatch(case: Case) -> Callable[[], torch.Tensor]:
@@ -236,8 +257,36 @@ def measure(bench: Bench, shape: Shape, rate: float) -> None:
         bench.say(f"    host: {host_microseconds(sides['ours']):.1f} µs a dispatch and a combine, called directly")
 
 
+def measure_kraken(bench: Bench, rate: float) -> None:
+    """Dispatch and combine one by one, as they are published."""
+    case, shape = Case(KRAKEN, bench.world, torch.bfloat16), KRAKEN
+    name = f"{shape.name}, {shape.tokens} x {shape.hidden}, top {shape.top_k} of {shape.num_experts}"
+    bound = case.sent_bytes() / rate
+    to, back = nccl_dispatch(case), nccl_combine(case)
+    sides: dict[str, Side] = {
+        "ours": ours_dispatch(case),
+        "ours, rounds, 24 SMs": ours_dispatch(case, num_sms=24),
+        "ours, rounds, 64 SMs": ours_dispatch(case, num_sms=64),
+        "NCCL, permuted": lambda _: to(),
+        "torch all_to_all_vdev_2d": attempt(lambda: vdev_dispatch(case)),
+    }
+    bench.compare(f"dispatch, {name}", sides, check=case.check_rows, calls=8, bound=bound)
+    rows = to().clone()
+    sides = {
+        "ours": ours_combine(case),
+        "ours, rounds, 24 SMs": ours_combine(case, num_sms=24),
+        "ours, rounds, 64 SMs": ours_combine(case, num_sms=64),
+        "NCCL, permuted": lambda _: back(rows),
+    }
+    bench.compare(f"combine, {name}", sides, check=case.check_tokens, calls=8, bound=case.received_bytes() / rate)
+
+
 def compare_tiny() -> None:
     with triton_dist.init() as world:
+        once = Case(TINY._replace(top_k=1), world, torch.bfloat16)
+        for options in ({}, {"num_sms": 2}):
+            if problem := once.check_tokens(ours_combine(once, **options)(0), 0):
+                raise AssertionError(problem)
         for dtype in (torch.bfloat16, FP8):
             case = Case(TINY, world, dtype)
             case.scales = None
@@ -270,8 +319,11 @@ def main() -> None:
         return
     shapes = [shape for shape in SHAPES if arguments.only in shape.name]
     sliced = [shape for shape in SLICED if arguments.only in shape.name]
-    with session("moe", total=4 * len(shapes) + 3 * len(sliced)) as bench:
+    kraken = arguments.only in KRAKEN.name
+    with session("moe", total=4 * len(shapes) + 3 * len(sliced) + 2 * kraken) as bench:
         rate = bench.copy_engine_rate()
+        if kraken:
+            measure_kraken(bench, rate)
         for shape in shapes:
             measure(bench, shape, rate)
         for of_slices in sliced:
