@@ -280,8 +280,10 @@ def check_moe_rounds_mistakes(world: Any) -> None:
     with raises(ValueError, "num_sms says how many SMs work"):
         moe.dispatch(x, ids, num_sms=1, sm_margin=1, **options)
     found = moe.dispatch(x, ids, num_sms=1, **options)
-    with raises(ValueError, "combine_send: a dispatch with num_sms has no halves"):
+    with raises(ValueError, "combine_send: a dispatch with num_sms goes in rounds and has no halves"):
         moe.combine_send(found.x, found)
+    with raises(ValueError, "dispatch_send: a dispatch with num_sms .* sm_margin leaves SMs"):
+        moe.dispatch_send(x, ids, num_sms=1, **options)
     with raises(ValueError, "leave out sm_margin"):
         moe.combine(found.x, found, sm_margin=1)
 

@@ -22,6 +22,7 @@ __all__ = [
     "most_rows",
     "records_gradients",
     "refuse_gradients",
+    "refuse_halves_of_rounds",
 ]
 
 ROWS = (torch.bfloat16, torch.float16, torch.float32, *FP8)
@@ -165,6 +166,15 @@ def refuse_gradients(function: str, *tensors: torch.Tensor | None) -> None:
             f"{function}: a tensor requires a gradient, which this function does not record: use"
             " triton_dist.kernels.moe.functional, or call it under torch.no_grad()"
         )
+
+
+def refuse_halves_of_rounds(function: str) -> None:
+    """A send half that does not wait needs a slot for each token, and rounds use theirs again."""
+    raise ValueError(
+        f"{function}: a dispatch with num_sms goes in rounds and has no halves, and nor has its combine: slots hold"
+        " fewer tokens than are sent, so that sending ends when peers receive. Leave out num_sms in dispatch_send,"
+        " where sm_margin leaves SMs to other kernels"
+    )
 
 
 def records_gradients(*tensors: torch.Tensor | None) -> bool:

@@ -19,7 +19,13 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import calling
-from triton_dist.kernels.moe.arguments import Routing, check_rows, records_gradients, refuse_gradients
+from triton_dist.kernels.moe.arguments import (
+    Routing,
+    check_rows,
+    records_gradients,
+    refuse_gradients,
+    refuse_halves_of_rounds,
+)
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rounds import combine_rounds
@@ -200,7 +206,7 @@ def combine_send(
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
     _check_as_many("combine_send", y, dispatched)
     if dispatched.routing.num_sms:
-        raise ValueError("combine_send: a dispatch with num_sms has no halves, and nor has its combine: call combine")
+        refuse_halves_of_rounds("combine_send")
     with calling("combine_send", dispatched.routing.comm):
         exchange, constants = _prepare("combine_send", y, dispatched, weighted, buffer, sm_margin)
         del constants["L"], constants["TAKEN"]

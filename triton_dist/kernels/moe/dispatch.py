@@ -27,7 +27,14 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import calling
-from triton_dist.kernels.moe.arguments import Routing, check_routing, check_scales, compared_of, records_gradients
+from triton_dist.kernels.moe.arguments import (
+    Routing,
+    check_routing,
+    check_scales,
+    compared_of,
+    records_gradients,
+    refuse_halves_of_rounds,
+)
 from triton_dist.kernels.moe.dispatch_counts import begins_of, count_ids, receive_counts, send_counts
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
 from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
@@ -326,14 +333,18 @@ def dispatch_send(
     expert_capacity: int | None = None,
     buffer: int = 0,
     sm_margin: int = 0,
+    num_sms: int = 0,
     group: Any = None,
 ) -> Sent:
     """The first half of :func:`dispatch`, with its arguments: send, and wait for nothing.
 
     What follows on the stream runs while the rows are on their way. :func:`dispatch_receive` must come before the next
-    dispatch in the same slots.
+    dispatch in the same slots. A number of ``num_sms`` is refused: rounds have no halves. With thousands of tokens
+    ``sm_margin`` leaves SMs to other kernels, and the slots take 2 * ``n_pes`` * ``max_tokens`` rows.
     """
     with calling("dispatch_send", group) as comm:
+        if num_sms:
+            refuse_halves_of_rounds("dispatch_send")
         routing = check_routing(
             comm, "dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
         )
