@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -23,6 +23,7 @@ ROUNDS = 50 if ON_GPU else 3
 MANY, SMS = (2000, 24) if ON_GPU else (21, 2)
 """Tokens that go in rounds, and by how many programs."""
 FP8 = torch.float8_e4m3fn
+Result = TypeVar("Result")
 
 
 class Tokens(NamedTuple):
@@ -143,6 +144,18 @@ def halves(world: Any) -> None:
         verify_combine(world, given, moe.combine_receive(combining))
 
 
+def captured(step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """A graph of two steps without a pause in between, after a first step, and what its second step returns."""
+    step()
+    torch.cuda.synchronize()
+    triton_dist.barrier_all()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+        result = step()
+    return graph, result
+
+
 def graphs_with_other_routings(world: Any, num_sms: int = 0) -> None:
     """A graph of two layers is replayed with ids, weights and tokens that change, without a pause in between."""
     if not ON_GPU:
@@ -156,13 +169,7 @@ def graphs_with_other_routings(world: Any, num_sms: int = 0) -> None:
         found = moe.dispatch(*static, **options)
         return found, moe.combine(times_expert(found, me * LOCAL), found)
 
-    step()
-    torch.cuda.synchronize()
-    triton_dist.barrier_all()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-        found, out = step()
+    graph, (found, out) = captured(step)
     for given in cases * 3:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[me])
@@ -307,13 +314,7 @@ def tensor_parallel_graphs(world: Any) -> None:
         up = moe.all_gather_grouped_gemm(static[0], mine1, routing)
         return up, moe.grouped_gemm_reduce_scatter(up.clamp(-2, 2), mine2, routing)
 
-    step()
-    torch.cuda.synchronize()
-    triton_dist.barrier_all()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-        up, out = step()
+    graph, (up, out) = captured(step)
     for given, *_ in cases * 2:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[world.pe])

@@ -106,10 +106,11 @@ def compile_tensor_parallel(
 ) -> None:
     """The kernels for experts of which every PE has a slice."""
     end, itemsize = f"_{n_pes}.ptx", 1 if fp8 else 2
-    sizes = (n_pes, MAX_TOKENS, TOP_K, EXPERTS)
+    members = Members(0, 1, n_pes)
+    routing = gathered.GatheredRouting(torch.empty(0), MAX_TOKENS, TOP_K, EXPERTS, MAX_TOKENS, members)
     common = {
-        "MEMBERS": Members(0, 1, n_pes), "N": n_pes, "E": EXPERTS, "K": TOP_K, "MAX_TOKENS": MAX_TOKENS,
-        "PARTS": gathered.parts_of(*sizes), "CHUNKS": 4, "SIZE": 256,
+        "MEMBERS": members, "N": n_pes, "E": EXPERTS, "K": TOP_K, "MAX_TOKENS": MAX_TOKENS, "PARTS": routing.parts,
+        "CHUNKS": 4, "SIZE": 256,
     }  # fmt: skip
     compile_kernel(gathered._pack, common | {"BLOCK": 1024}, folder / f"pack{end}", {}, 4)
     compile_kernel(gathered._count, common, folder / f"count{end}", {}, 4)

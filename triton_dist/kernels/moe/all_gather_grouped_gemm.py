@@ -28,7 +28,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.moe.arguments import ROWS, check_rows, refuse_gradients
-from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, parts_of
+from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
     check_group_scales,
@@ -284,9 +284,8 @@ def _launch(
     return launch(
         _gather_and_multiply, (n_programs,), tensors, n_tokens, n_senders, gathered.view(a.dtype), scales, state,
         barrier_state(comm, "moe: gathering"), b.shape[2], inner, *b.stride(), MEMBERS=comm.members,
-        E=routing.num_experts, MAX_TOKENS=routing.max_tokens,
-        PARTS=parts_of(n, routing.max_tokens, routing.top_k, routing.num_experts), WORDS=words, S=n_scales, FLAGS=flags,
-        BLOCK=8192, **tile, SCALES=kind, num_warps=8, num_stages=3,
+        E=routing.num_experts, MAX_TOKENS=routing.max_tokens, PARTS=routing.parts, WORDS=words, S=n_scales,
+        FLAGS=flags, BLOCK=8192, **tile, SCALES=kind, num_warps=8, num_stages=3,
     )  # fmt: skip
 
 

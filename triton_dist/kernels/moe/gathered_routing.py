@@ -27,7 +27,7 @@ from triton_dist.kernels.moe.arguments import refuse_gradients
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["GatheredRouting", "communicator_of", "gather", "gather_routing", "memory_words", "parts_of"]
+__all__ = ["GatheredRouting", "communicator_of", "gather", "gather_routing", "memory_words"]
 
 _RANKED = tl.constexpr(64)
 """Choices that are compared with each other at a time."""
@@ -64,6 +64,11 @@ class GatheredRouting(NamedTuple):
         return self.members.size * self.max_tokens * self.top_k
 
     @property
+    def parts(self) -> tuple[int, ...]:
+        """Where the parts of ``memory`` begin, in words, at multiples of 16 bytes."""
+        return _begins(_sizes(*self._layout))
+
+    @property
     def counts(self) -> torch.Tensor:
         """[num_experts] int32, how many rows each expert has."""
         return self._part(0)
@@ -88,9 +93,12 @@ class GatheredRouting(NamedTuple):
         """[n_pes, max_tokens, top_k] int32, the row of each choice; -1 where there is none."""
         return self._part(6).view(self.members.size, self.max_tokens, self.top_k)
 
+    @property
+    def _layout(self) -> tuple[int, int, int, int]:
+        return self.members.size, self.max_tokens, self.top_k, self.num_experts
+
     def _part(self, i: int) -> torch.Tensor:
-        sizes = (self.members.size, self.max_tokens, self.top_k, self.num_experts)
-        return self.memory.narrow(0, parts_of(*sizes)[i], _sizes(*sizes)[i])
+        return self.memory.narrow(0, self.parts[i], _sizes(*self._layout)[i])
 
 
 def _sizes(n_pes: int, max_tokens: int, top_k: int, num_experts: int) -> tuple[int, ...]:
@@ -100,18 +108,18 @@ def _sizes(n_pes: int, max_tokens: int, top_k: int, num_experts: int) -> tuple[i
     return num_experts, num_experts + 1, n_pes, n_pes * num_experts, rows, rows, rows
 
 
-def parts_of(n_pes: int, max_tokens: int, top_k: int, num_experts: int) -> tuple[int, ...]:
-    """Where the parts of the memory begin, at multiples of 16 bytes."""
+def _begins(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Where parts of these sizes begin, at multiples of 16 bytes."""
     begins = [0]
-    for size in _sizes(n_pes, max_tokens, top_k, num_experts)[:-1]:
+    for size in sizes[:-1]:
         begins.append(begins[-1] + -(-size // 4) * 4)
     return tuple(begins)
 
 
 def memory_words(n_pes: int, max_tokens: int, top_k: int, num_experts: int) -> int:
     """How many words the memory has."""
-    sizes = (n_pes, max_tokens, top_k, num_experts)
-    return parts_of(*sizes)[-1] + _sizes(*sizes)[-1]
+    sizes = _sizes(n_pes, max_tokens, top_k, num_experts)
+    return _begins(sizes)[-1] + sizes[-1]
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
@@ -238,8 +246,9 @@ def gather(
     weights = _check(comm, ids, weights, num_experts, max_tokens)
     n, (n_tokens, top_k) = comm.n_pes, ids.shape
     comm.compare("gather_routing", ids.shape[1], num_experts, max_tokens)
-    choices, sizes = max_tokens * top_k, (n, max_tokens, top_k, num_experts)
-    memory = new(memory_words(*sizes), dtype=torch.int32, device=ids.device)
+    choices = max_tokens * top_k
+    memory = new(memory_words(n, max_tokens, top_k, num_experts), dtype=torch.int32, device=ids.device)
+    routing = GatheredRouting(memory, n_tokens, top_k, num_experts, max_tokens, comm.members, comm)
     packed = memory.new_empty(2 * choices + 4)
     _pack[(triton.cdiv(choices, 1024),)](
         packed, ids, weights, n_tokens, num_experts, top_k, max_tokens, 1024, debug=True, sanitize_overflow=False
@@ -252,8 +261,8 @@ def gather(
     common = {"E": num_experts, "K": top_k, "MAX_TOKENS": max_tokens}
     chunk_counts = memory.new_empty(n * chunks * int(triton.next_power_of_2(num_experts)))
     _count[(n * chunks,)](gathered, chunk_counts, **common, **cut)
-    _place[(n * chunks,)](gathered, chunk_counts, memory, n, **common, **cut, PARTS=parts_of(*sizes), num_warps=8)
-    return GatheredRouting(memory, n_tokens, top_k, num_experts, max_tokens, comm.members, comm)
+    _place[(n * chunks,)](gathered, chunk_counts, memory, n, **common, **cut, PARTS=routing.parts, num_warps=8)
+    return routing
 
 
 def communicator_of(function: str, routing: GatheredRouting) -> Communicator:

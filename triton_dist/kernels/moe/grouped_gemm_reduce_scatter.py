@@ -29,7 +29,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.moe.all_gather_grouped_gemm import senders_of
 from triton_dist.kernels.moe.arguments import refuse_gradients
-from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, parts_of
+from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
     check_group_scales,
@@ -299,9 +299,8 @@ def _launch(
         _multiply_and_scatter, (n_programs,), tensors, routing.n_tokens, n_reducers, slots, progress,
         barrier_state(comm, f"moe: scattering by {n_reducers} programs"), columns, a.shape[1], a.stride(0), *b.stride(),
         MEMBERS=comm.members, E=routing.num_experts, K=routing.top_k, MAX_TOKENS=routing.max_tokens,
-        PARTS=parts_of(n, routing.max_tokens, routing.top_k, routing.num_experts), CHUNK=chunk,
-        PROGRAMS=int(triton.next_power_of_2(n_programs)), WEIGHTED=weighted, B=4, BLOCK=min(512, chunk), **tile,
-        SCALES=kind, num_warps=8, num_stages=3,
+        PARTS=routing.parts, CHUNK=chunk, PROGRAMS=int(triton.next_power_of_2(n_programs)), WEIGHTED=weighted, B=4,
+        BLOCK=min(512, chunk), **tile, SCALES=kind, num_warps=8, num_stages=3,
     )  # fmt: skip
 
 
