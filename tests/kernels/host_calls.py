@@ -92,6 +92,7 @@ def matrix(rows: int, columns: int) -> torch.Tensor:
 A, B, BT = matrix(512, 256), matrix(256, 512), matrix(512, 256).t()
 A8, B8 = A.to(torch.float8_e4m3fn), B.t().contiguous().to(torch.float8_e4m3fn).t()
 FEW, FEW_OUT, OWN = matrix(16, 256), matrix(8, 512), matrix(256, 512)
+BIAS, RESIDUAL = torch.zeros(512), matrix(16, 512)
 OF_ALL = matrix(1024, 512)
 TO_ALL, C, WIDE = (WORLD.empty(shape, torch.bfloat16) for shape in ((16, 512), (512, 512), (512, 1024)))
 COMPLEX = torch.zeros(64, dtype=torch.complex64), torch.zeros(128, dtype=torch.complex64)
@@ -134,6 +135,9 @@ CALLS: dict[str, Callable[[], object]] = {
         A, B, C, algorithm="warp_specialized", activation="swiglu"
     ),
     "gemm_all_scatter, programs": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="fused_producer_consumer"),
+    "gemm_all_reduce, fused, residual": lambda: kernels.gemm_all_reduce(
+        FEW, B, TO_ALL, algorithm="fused", bias=BIAS, residual=RESIDUAL
+    ),
 }
 
 IN_STEPS: dict[str, Callable[[], object]] = {
@@ -217,6 +221,7 @@ def calls_of_python_are_counted() -> None:
         "all_reduce, out=": 30,
         "all_gather": 29,
         "gemm_all_reduce, fused": 33,
+        "gemm_all_reduce, fused, residual": 34,
         "dispatch": 32,
         "combine": 32,
     }.items():
@@ -328,17 +333,73 @@ def scales_take_the_ordinary_path() -> None:
         assert not is_prepared(lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring", scale_a=one))
 
 
-def epilogues_with_tensors_take_the_ordinary_path() -> None:
-    """Their addresses are those of each call; and no plan of a call without them is taken for one."""
-    bias = torch.zeros(512)
-    CALLS["gemm_all_reduce, fused"]()
-    for algorithm, a, out in (("fused", FEW, TO_ALL), ("ring", A, C)):
-        for epilogue in ({"bias": bias}, {"residual": matrix(len(a), 512)}, {"bias": bias.bfloat16()}):
-            for _ in range(2):
-                call = partial(kernels.gemm_all_reduce, a, B, out, algorithm=algorithm, **epilogue)
-                assert not is_prepared(call), algorithm
-                given = [part for argument in RECORDER.last[-1] if isinstance(argument, tuple) for part in argument]
-                assert {("at", tensor.data_ptr()) for tensor in epilogue.values()} <= set(given)
+WITH_EPILOGUES: dict[str, tuple[Callable[..., object], int]] = {
+    # By name: what takes an epilogue, and how many rows its residual has; 0: it takes none.
+    "gemm_all_reduce, fused": (partial(kernels.gemm_all_reduce, FEW, B, TO_ALL, algorithm="fused"), 16),
+    "gemm_all_reduce, fused, without TMA": (
+        partial(kernels.gemm_all_reduce, FEW[:3], B, TO_ALL[:3], algorithm="fused"),
+        3,
+    ),
+    "gemm_reduce_scatter, fused": (partial(kernels.gemm_reduce_scatter, FEW, B, FEW_OUT, algorithm="fused"), 8),
+    "gemm_all_reduce, ring": (partial(kernels.gemm_all_reduce, A, B, C, algorithm="ring"), 512),
+    "gemm_reduce_scatter, ring": (partial(kernels.gemm_reduce_scatter, A, B, OWN, algorithm="ring"), 256),
+    "gemm_reduce_scatter, ring, new": (partial(kernels.gemm_reduce_scatter, A, B, algorithm="ring"), 256),
+    "gemm_all_reduce, bulk": (partial(kernels.gemm_all_reduce, A, B, C, algorithm="bulk_synchronous"), 512),
+    "gemm_reduce_scatter, bulk": (partial(kernels.gemm_reduce_scatter, A, B, OWN, algorithm="bulk_synchronous"), 256),
+    "all_gather_gemm, copies": (partial(kernels.all_gather_gemm, A, B, OF_ALL, algorithm="copy_engine"), 0),
+    "all_gather_gemm, bulk": (partial(kernels.all_gather_gemm, A, B, OF_ALL, algorithm="bulk_synchronous"), 0),
+    "all_gather_gemm, bulk, new": (partial(kernels.all_gather_gemm, A, B, algorithm="bulk_synchronous"), 0),
+    "gemm_all_scatter, warps": (partial(kernels.gemm_all_scatter, A, B, WIDE, algorithm="warp_specialized"), 0),
+    "gemm_all_scatter, bulk": (partial(kernels.gemm_all_scatter, A, B, WIDE, algorithm="bulk_synchronous"), 0),
+}
+
+
+def epilogues(rows: int) -> list[dict[str, torch.Tensor]]:
+    """New tensors each time."""
+    found = [{"bias": torch.zeros(512)}, {"bias": torch.zeros(512).bfloat16()}]
+    if rows:
+        found += [{"residual": matrix(rows, 512)}, {"bias": torch.zeros(512), "residual": torch.zeros(rows, 512)}]
+    return found
+
+
+def calls_with_bias_and_residual_are_prepared() -> None:
+    """As many launches as an ordinary call makes, with the same arguments but for the tensors of an epilogue, which are
+    the call's own; none through Triton's binder, and nothing is checked again."""
+    for name, (call, rows) in WITH_EPILOGUES.items():
+        for first, second in zip(epilogues(rows), epilogues(rows), strict=True):
+            call()
+            before = len(plans())
+            call(**first)
+            assert len(plans()) == before + 1, f"{name}: no plan of a call without an epilogue is taken for one"
+            RECORDER.all.clear()
+            found = calls(partial(call, **second))
+            again = [*RECORDER.all]
+            assert not found["JITFunction.run"] and not found["check_operands"] and not found["check_epilogue"], name
+            assert len(again) == found["PreparedLaunch.__call__"], name
+            plans().clear()
+            RECORDER.all.clear()
+            call(**second)
+            assert again == RECORDER.all or name.endswith("new"), name
+            if rows or not name.endswith("bulk"):  # there cuBLAS takes the bias
+                given = [x for one in again for part in one[-1] if isinstance(part, tuple) for x in part]
+                assert {("at", tensor.data_ptr()) for tensor in second.values()} <= {*given} or "bulk" in name, name
+
+
+def a_bias_of_cublas_is_the_call_s() -> None:
+    a, b = torch.randn(512, 256).bfloat16(), torch.randn(256, 512).bfloat16()
+    plans().clear()
+    for seed in range(3):
+        bias = torch.full((512,), float(seed)).bfloat16()
+        found = calls(partial(kernels.gemm_all_scatter, a, b, WIDE, algorithm="bulk_synchronous", bias=bias))
+        assert (seed == 0) == bool(found["check_operands"])
+        assert torch.equal(WIDE[:, :512], torch.addmm(bias, a, b))
+
+
+def the_result_may_be_the_residual() -> None:
+    call = partial(kernels.gemm_all_reduce, FEW, B, TO_ALL, algorithm="fused", residual=TO_ALL)
+    call()
+    assert is_prepared(call)
+    assert not is_prepared(partial(call, residual=TO_ALL.clone())), "symmetric or not is a part of the signature"
 
 
 def other_signatures_are_not_mixed_up() -> None:
@@ -491,11 +552,16 @@ def plans_keep_no_tensors_of_the_caller() -> None:
     for algorithm, rows in (("ring", 512), ("fused", 16)):
         for _ in range(2):
             kernels.gemm_all_reduce(matrices[0][:rows], matrices[1], out[:rows], algorithm=algorithm)
-    gone = [weakref.ref(tensor) for tensor in (mine, out, *matrices)]
+    bias, residual = torch.zeros(512, dtype=torch.bfloat16), torch.zeros(512, 512)
+    for algorithm in ("ring", "bulk_synchronous"):
+        for _ in range(2):
+            kernels.gemm_all_reduce(*matrices, out, algorithm=algorithm, bias=bias, residual=residual)
+            kernels.all_gather_gemm(*matrices, algorithm="bulk_synchronous", bias=bias)
+    gone = [weakref.ref(tensor) for tensor in (mine, out, bias, residual, *matrices)]
     dropped = len(WORLD.ledger.all_dropped())
-    del mine, out, matrices
+    del mine, out, matrices, bias, residual
     gc.collect()
-    assert [tensor() for tensor in gone] == [None] * 4
+    assert [tensor() for tensor in gone] == [None] * 6
     assert len(WORLD.ledger.all_dropped()) == dropped + 1, "nor their memory"
 
 
@@ -529,7 +595,9 @@ CHECKS = (
     matrices_may_lie_elsewhere,
     new_results_are_new,
     scales_take_the_ordinary_path,
-    epilogues_with_tensors_take_the_ordinary_path,
+    calls_with_bias_and_residual_are_prepared,
+    a_bias_of_cublas_is_the_call_s,
+    the_result_may_be_the_residual,
     other_signatures_are_not_mixed_up,
     errors_are_those_of_ordinary_calls,
     unusual_calls_take_the_ordinary_path,

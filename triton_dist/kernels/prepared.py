@@ -87,7 +87,10 @@ class _Plan(NamedTuple):
     launch: triton_api.PreparedLaunch | None
     """The one launch; None: the call has ``steps``."""
     takes: int
-    """Of how many of the call's tensors it has descriptors; 0 if it takes all tensors themselves."""
+    """How many of the call's first tensors it takes, by descriptors or beside others; 0 if it takes all tensors as they
+    are."""
+    also: int
+    """How many of the call's last tensors stand in tuples of the launches' other arguments."""
     compared: tuple[Any, ...]
     """What is compared between the members."""
     workspace: int
@@ -181,19 +184,21 @@ class Prepared:
         if plan.in_front is not None:
             plan.in_front(*tensors)
         first = launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
+        also = tensors[-plan.also :] if plan.also else ()
         if plan.beside is None:
-            launch(self._communicator.stream_handle(), *first)
+            launch(self._communicator.stream_handle(), *first, also=also)
             return True
         with side_stream(self._communicator) as side:
-            launch(self._communicator.stream_handle(), *first)
+            launch(self._communicator.stream_handle(), *first, also=also)
             plan.beside(side, *tensors)
         return True
 
     def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> None:
+        also = tensors[-plan.also :] if plan.also else ()
         for work, given in plan.steps:
             found = given(*tensors)
             if type(work) is triton_api.PreparedLaunch:
-                work(self._communicator.stream_handle(), *work.arguments(found))
+                work(self._communicator.stream_handle(), *work.arguments(found), also=also)
             else:
                 work(*found)
 
@@ -207,37 +212,46 @@ class Prepared:
         return None if plan is None else plan.details
 
     def keep(
-        self, signature: Hashable | None, made: Launch | Sequence[Step] | None, *compared: Any, details: Any = None
+        self,
+        signature: Hashable | None,
+        made: Launch | Sequence[Step] | None,
+        *compared: Any,
+        details: Any = None,
+        also: Sequence[torch.Tensor] = (),
     ) -> None:
         """Leave a plan of a call that was made: its one launch or its steps, and what was compared between the members.
 
         Args:
             details: what :meth:`details` returns.
+            also: the call's last tensors, if they stand in tuples of launches' other arguments, as an epilogue's do.
         """
         if signature is None or made is None:
             return
         workspace = self._workspace.made
         if isinstance(made, Launch):
-            again = self._prepared(made, _DEPTH)
+            again = self._prepared(made, _DEPTH, also)
             if again is None:
                 return
-            takes = len(made.tensors) if any(map(triton_api.is_descriptor, made.tensors)) else 0
-            plan = _Plan(again, takes, compared, workspace, made.beside, made.in_front, details)
+            takes = len(made.tensors) if also or any(map(triton_api.is_descriptor, made.tensors)) else 0
+            plan = _Plan(again, takes, len(also), compared, workspace, made.beside, made.in_front, details)
         else:
             repeats = [
-                (self._prepared(step.work, _DEPTH + 1) if isinstance(step.work, Launch) else step.work, step.tensors)
+                (
+                    self._prepared(step.work, _DEPTH + 1, also) if isinstance(step.work, Launch) else step.work,
+                    step.tensors,
+                )
                 for step in made
             ]
             if any(work is None for work, _ in repeats):
                 return
-            plan = _Plan(None, 0, compared, workspace, None, None, details, repeats)
+            plan = _Plan(None, 0, len(also), compared, workspace, None, None, details, repeats)
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]
         self._plans[signature] = plan
 
-    def _prepared(self, made: Launch, depth: int) -> triton_api.PreparedLaunch | None:
+    def _prepared(self, made: Launch, depth: int, also: Sequence[torch.Tensor]) -> triton_api.PreparedLaunch | None:
         symmetric = [not triton_api.is_descriptor(x) and bool(self._symmetric.get(x.data_ptr())) for x in made.tensors]
         wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=depth)
         return triton_api.prepare_launch(
-            made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap
+            made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap, also
         )

@@ -1,7 +1,8 @@
 """Launches that are made again: what Triton's ``JITFunction.run`` finds out for a call is kept and used for the next.
 
-That is the compiled kernel, the grid and the arguments. Only the first arguments may be others, if Triton would find
-the same kernel for them: tensors of the same dtype whose addresses are multiples of 16 alike.
+That is the compiled kernel, the grid and the arguments. Only the first arguments, and tensors in tuples that are named
+beforehand, may be others, if Triton would find the same kernel for them: tensors of the same dtype whose addresses are
+multiples of 16 alike.
 """
 
 from __future__ import annotations
@@ -118,11 +119,12 @@ class PreparedLaunch:
         first: the first arguments, which calls bring. Where one is a descriptor, they bring the tensor.
         others: the kernel's arguments by position behind these. The tensors of descriptors are not kept alive.
         named: arguments by name; names that are none of the kernel's are options of its compilation.
+        also: tensors that stand in tuples of the others, which calls bring as well. They are not kept alive.
     """
 
     __slots__ = (
         *("_debug", "_descriptors", "_encode", "_encoded", "_grid", "_instrumentation", "_kernel", "_loaded"),
-        *("_others", "_run", "_stages_hook"),
+        *("_others", "_places", "_run", "_stages_hook", "_takes"),
     )
 
     def __init__(
@@ -134,6 +136,7 @@ class PreparedLaunch:
         first: Sequence[Any],
         others: Sequence[Any],
         named: Mapping[str, Any],
+        also: Sequence[Any] = (),
     ) -> None:
         x, y, z = (*grid, 1, 1)[:3]
         rest = kernel.params[len(first) + len(others) :]
@@ -142,14 +145,21 @@ class PreparedLaunch:
         self._run = launcher
         self._grid = x, y, z
         self._loaded = compiled.function, compiled.packed_metadata, None, None, None  # no hooks, nor what they are told
+        self._takes = len(first)
         self._encode = getattr(launcher, "encoded", None)
         self._encoded: dict[tuple[int, int], Any] = {}
         self._descriptors = {
             i: _moved(argument, argument.base.data_ptr()) for i, argument in enumerate(first) if is_descriptor(argument)
         }
+        self._places = tuple(
+            (i, places) for i, argument in enumerate(arguments) if (places := _places_of(argument, also))
+        )
+        kept = list(arguments)
+        for i, places in self._places:
+            kept[i] = tuple(None if k in dict(places) else part for k, part in enumerate(kept[i]))
         self._others = tuple(
             self._at(i, argument, argument.base.data_ptr()) if is_descriptor(argument) else argument
-            for i, argument in enumerate(arguments, len(first))
+            for i, argument in enumerate(kept, len(first))
         )
         self._stages_hook = knobs.runtime.add_stages_inspection_hook
         self._debug = knobs.runtime.__dict__.get("debug")
@@ -171,13 +181,28 @@ class PreparedLaunch:
             and knobs.compilation.__dict__.get("instrumentation_mode") == self._instrumentation
         )
 
-    def __call__(self, stream: int, *tensors: Any) -> None:
-        """Launch on the stream of this handle, which is one of the device that the kernel was loaded for."""
-        self._run(*self._grid, stream, *self._loaded, *tensors, *self._others)
+    def __call__(self, stream: int, *tensors: Any, also: Sequence[Any] = ()) -> None:
+        """Launch on the stream of this handle, which is one of the device that the kernel was loaded for.
+
+        Args:
+            tensors: the first arguments.
+            also: what stands in tuples of the others, in the order in which it was named.
+        """
+        others = self._with(also) if self._places else self._others
+        self._run(*self._grid, stream, *self._loaded, *tensors, *others)
+
+    def _with(self, also: Sequence[Any]) -> Sequence[Any]:
+        others = list(self._others)
+        for i, places in self._places:
+            parts = list(others[i])
+            for k, which in places:
+                parts[k] = also[which]
+            others[i] = tuple(parts)
+        return others
 
     def arguments(self, tensors: Sequence[Any]) -> Sequence[Any]:
-        """The first arguments of a call with these tensors: they, or their descriptors."""
-        found = list(tensors)
+        """The first arguments of a call with these tensors, of which there may be more: they, or their descriptors."""
+        found = list(tensors[: self._takes])
         for i in self._descriptors:
             found[i] = self._descriptor(i, found[i].data_ptr())
         return found
@@ -195,6 +220,13 @@ class PreparedLaunch:
         return self._encode(position, moved) if self._encode else moved
 
 
+def _places_of(argument: Any, tensors: Sequence[Any]) -> Sequence[tuple[int, int]]:
+    """Where in ``argument``, if it is a tuple, which of the ``tensors`` stand."""
+    if not isinstance(argument, tuple):
+        return ()
+    return [(k, which) for k, part in enumerate(argument) for which, tensor in enumerate(tensors) if part is tensor]
+
+
 _ENCODED = 256
 """Descriptors that a launch keeps: of as many addresses of its tensors."""
 
@@ -207,8 +239,10 @@ def prepare_launch(
     others: Sequence[Any],
     named: Mapping[str, Any],
     wrap: Callable[[Any], Any],
+    also: Sequence[Any] = (),
 ) -> PreparedLaunch | None:
-    """The launch ``kernel[grid](*first, *others, **named)``, which returned ``compiled``, with other first arguments.
+    """The launch ``kernel[grid](*first, *others, **named)``, which returned ``compiled``, with other first arguments,
+    and other tensors in place of those of ``also`` that stand in tuples of the others.
 
     ``wrap`` is given the kernel's launcher and returns the one to be used. None if there is nothing to launch again: a
     kernel that is interpreted, or compiled in another thread.
@@ -216,4 +250,4 @@ def prepare_launch(
     if not isinstance(compiled, CompiledKernel):
         return None
     launcher = wrap(direct_launcher(compiled.run, compiled))
-    return PreparedLaunch(kernel, compiled, launcher, grid, first, others, named)
+    return PreparedLaunch(kernel, compiled, launcher, grid, first, others, named, also)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 import triton_dist
@@ -103,16 +105,24 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
         make = triton_dist.zeros if symmetric else torch.zeros
         where = {} if symmetric else {"device": world.device}
         out = make(*shape, dtype=torch.bfloat16, **where)
-        for _ in range(6):
+        reduces = function in (kernels.gemm_all_reduce, kernels.gemm_reduce_scatter)
+        for i in range(12):
             a, b = matrix(m, 256), matrix(256, 512)
             if function is kernels.gemm_all_scatter:
                 a = torch.ones_like(a)  # the same on every PE
-            function(a, b, out, algorithm=algorithm)
+            epilogue: dict[str, torch.Tensor] = {}
+            if i >= 6:
+                shared = torch.Generator(world.device).manual_seed(i)  # the same on every PE
+                epilogue["bias"] = torch.randn(512, generator=shared, device=world.device)
+                if reduces:
+                    epilogue["residual"] = torch.randn(shape, generator=shared, device=world.device)
+            call = partial(function, a, b, algorithm=algorithm, **epilogue)
+            call(out=out)
             found = out.clone()
             triton_dist.barrier_all()
             communicator_of().own(Prepared)._plans.clear()
-            function(a, b, out, algorithm=algorithm)
-            expect_equal(out, found, f"{function.__name__}, {algorithm}")
+            call(out=out)
+            expect_equal(out, found, f"{function.__name__}, {algorithm}, {[*epilogue]}")
             if not symmetric:
-                expect_equal(function(a, b, algorithm=algorithm), found, f"{function.__name__}, {algorithm}, new")
+                expect_equal(call(), found, f"{function.__name__}, {algorithm}, {[*epilogue]}, new")
             triton_dist.barrier_all()

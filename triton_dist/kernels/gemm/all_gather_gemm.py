@@ -79,7 +79,9 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
         all_gather(scale_a, scale.a, sm_margin=sm_margin, group=comm)
         scale = BlockScales(scale_a, scale.b)
     multiplied = local_gemm(gemm._replace(a=gathered, scale=scale))
-    return steps((gather, lambda a, b, out: (a,)), (multiplied, lambda a, b, out: (gathered, b, out)))
+    return steps(
+        (gather, lambda a, b, out, *bias: (a,)), (multiplied, lambda a, b, out, *bias: (gathered, b, out, *bias))
+    )
 
 
 def _copy_engine(gemm: Operands) -> Launch | None:

@@ -106,10 +106,10 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     multiplied = local_gemm(gemm)
     sent = portable.send(comm, gemm.c, None, portable.programs(gemm.sm_margin))
     return steps(
-        (entered, lambda a, b, out: ()),
-        (multiplied, lambda a, b, out: (a, b, out[:, mine])),
-        (sent, lambda a, b, out: (out[:, mine],)),
-        (stream_barrier(comm), lambda a, b, out: ()),
+        (entered, lambda *tensors: ()),
+        (multiplied, lambda a, b, out, *bias: (a, b, out[:, mine], *bias)),
+        (sent, lambda a, b, out, *bias: (out[:, mine],)),
+        (stream_barrier(comm), lambda *tensors: ()),
     )
 
 

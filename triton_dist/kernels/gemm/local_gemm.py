@@ -20,7 +20,8 @@ __all__ = ["local_gemm", "local_ways"]
 
 
 def local_gemm(gemm: Operands) -> Work | None:
-    """c = a · b on this PE, times the scale and after the epilogue. Returns what does it again with other a, b and c.
+    """c = a · b on this PE, times the scale and after the epilogue. Returns what does it again with other a, b and c,
+    and, where there is one, another bias.
 
     Without a GPU, and with operands that cuBLAS and our kernel do not take, that is the portable kernel. cuBLAS leaves
     no SM to others, and of epilogues it takes a bias of C's dtype.
@@ -39,7 +40,7 @@ def local_ways(gemm: Operands) -> dict[str, Callable[[], Work | None]]:
         if scale is None and epilogue.is_empty:
             ways["cublas"] = partial(_run, _mm, gemm)
         elif scale is None and epilogue.is_bias_of(c.dtype):
-            ways["cublas"] = partial(_run, partial(_addmm, epilogue.bias), gemm)
+            ways["cublas"] = partial(_run, _addmm, gemm, epilogue.bias)
         elif isinstance(scale, torch.Tensor) and epilogue.is_empty and _scaled_mm_takes(a, b, c):
             ways["cublas"] = partial(_run, partial(_scaled_mm, scale, ones(gemm.comm)), gemm)
     if takes(gemm):
@@ -56,8 +57,8 @@ def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     return aligned and b.stride(0) == 1 and torch.float8_e4m3fn in (a.dtype, b.dtype)
 
 
-def _run(work: Callable[..., object], gemm: Operands) -> Work:
-    work(gemm.a, gemm.b, gemm.c)
+def _run(work: Callable[..., object], gemm: Operands, *bias: torch.Tensor) -> Work:
+    work(gemm.a, gemm.b, gemm.c, *bias)
     return work
 
 
@@ -65,7 +66,7 @@ def _mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     torch.mm(a, b, out=c)
 
 
-def _addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _addmm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, bias: torch.Tensor) -> None:
     torch.addmm(bias, a, b, out=c)
 
 

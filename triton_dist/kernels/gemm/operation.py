@@ -193,16 +193,18 @@ def fused_gemm(
             with calling(name, group) as comm:
                 prepared = comm.own(Prepared)
                 signature, new = None, out is None and not symmetric_result
-                plain = scale_a is None and scale_b is None and bias is None and residual is None
-                if plain and (new or type(out) is torch.Tensor):
-                    tensors = (a, b) if out is None else (a, b, out)
+                also = () if bias is None else (bias,)
+                if residual is not None:
+                    also = *also, residual
+                if scale_a is None and scale_b is None and (new or type(out) is torch.Tensor):
+                    tensors = (a, b, *also) if out is None else (a, b, out, *also)
                     place = out.data_ptr() if symmetric_result and out is not None else None
-                    options = name, algorithm, out_dtype, place, sm_margin, activation
+                    options = name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None
                     signature = prepared.signature(options, *tensors)
                     to = out
                     if new and (like := prepared.details(signature)) is not None:
                         to = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-                    if to is not None and prepared.repeat(signature, a, b, to):
+                    if to is not None and prepared.repeat(signature, a, b, to, *also):
                         return to
                 check_operands(name, ("a", "b"), a, b)
                 check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
@@ -219,7 +221,7 @@ def fused_gemm(
                 made = _chosen(call, algorithm, computation)()
                 launched = cast("Launch | Sequence[Step] | None", made)
                 details = _Like(computation.out.shape, computation.out.dtype, computation.out.device) if new else None
-                prepared.keep(signature, launched, *compared, details=details)
+                prepared.keep(signature, launched, *compared, details=details, also=also)
                 return computation.out
 
         functools.update_wrapper(function, operation, assigned=("__module__", "__name__", "__qualname__"))

@@ -86,7 +86,7 @@ def _bulk_synchronous(
     gemm: Operands, reduce: Callable[[torch.Tensor, torch.Tensor], object], *, to_all: bool
 ) -> Sequence[Step] | None:
     product, multiplied = _local_product(gemm)
-    multiply = multiplied, lambda a, b, out: (a, b, product)
+    multiply = multiplied, lambda a, b, out, *of_epilogue: (a, b, product)
     if not gemm.epilogue.is_empty:
         return steps(multiply, *reduce_products(gemm, product, to_all=to_all))
     reduce(product, gemm.c)
