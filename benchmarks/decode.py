@@ -1,12 +1,18 @@
-"""Flash decode of a KV cache that is split along the sequence: one kernel, or a kernel, an all-gather and a combine.
+"""Flash decode of a KV cache that is split along the sequence, or by heads, then with the output projection.
 
     torchrun --nproc-per-node 4 benchmarks/decode.py [--save FILE]
 
-"unfused" is our kernel on this PE's keys alone, then an all-gather of the partial results, NCCL's or ours, then the
-combine as one kernel of torch.compile. The local kernel alone, and FlashInfer's where that is installed, say what the
-exchange costs; they compute something else, and so are timed apart. The bound is the time in which this PE's keys and
-values are read at the rate at which a large copy, reads and writes counted, or a kernel that only reads moves bytes,
-whichever is higher. In the CPU world our contenders are checked at tiny sizes; nothing is timed.
+Along the sequence, "unfused" is our kernel on this PE's keys alone, then an all-gather of the partial results, NCCL's
+or ours, then the combine as one kernel of torch.compile. The local kernel alone, and FlashInfer's where that is
+installed, say what the exchange costs; they compute something else, and so are timed apart. The bound is the time in
+which this PE's keys and values are read at the rate at which a large copy, reads and writes counted, or a kernel that
+only reads moves bytes, whichever is higher.
+
+By heads, "ours" is flash_decode_projection with a residual: flash decode, then the small-M GEMM with its all-reduce.
+The others have the same flash decode, then cuBLAS, then our all-reduce or NCCL's, then the addition of the residual.
+The bound counts the bytes of the weight, too.
+
+In the CPU world our contenders are checked at tiny sizes; nothing is timed.
 """
 
 from __future__ import annotations
@@ -47,6 +53,40 @@ SIZES = (
     Size(256, 2 << 10, 32, 8, 128),
 )
 
+BY_HEADS = (
+    *(Size(1, context, 64, 8, 128) for context in (4 << 10, 64 << 10)),
+    *(Size(requests, 8 << 10, 64, 8, 128) for requests in (8, 32, 64)),
+)
+"""Where PEs share the heads: those of all PEs together."""
+
+
+def random(world: World, *shape: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator(world.device).manual_seed(seed)
+    return torch.randn(*shape, generator=generator, device=world.device, dtype=torch.bfloat16)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of one request, in float32: [heads, dim], and the logarithms of the sums, [heads, 1]."""
+    queries = q.float().unflatten(0, (k.shape[1], -1))
+    logits = torch.einsum("hgd,thd->hgt", queries, k.float()) * q.shape[1] ** -0.5
+    out = torch.einsum("hgt,thd->hgd", logits.softmax(-1), v.float())
+    return out.flatten(0, 1), logits.logsumexp(-1, keepdim=True).flatten(0, 1)
+
+
+def of_all_pes(world: World, part: torch.Tensor) -> torch.Tensor:
+    """Every PE's ``part``, in PE order."""
+    shared = triton_dist.from_tensor(part)
+    triton_dist.barrier_all()
+    parts = torch.stack([triton_dist.peer(shared, pe) for pe in range(world.n_pes)])
+    triton_dist.barrier_all()
+    triton_dist.free(shared)
+    return parts
+
+
+def differs(result: torch.Tensor, expected: torch.Tensor) -> str | None:
+    error = (result.float() - expected.float()).abs().max().item() / expected.float().abs().max().item()
+    return None if error < 0.03 else f"an error is {error:.3f} of the largest value"
+
 
 class Decode:
     """Queries and this PE's keys and values."""
@@ -57,19 +97,14 @@ class Decode:
         shape = (size.requests, self.part, size.kv_heads, size.dim)
         self.nbytes = 2 * 2 * size.requests * self.part * size.kv_heads * size.dim
         self.sets = max(1, min(8, (512 << 20) // self.nbytes)) if world.kind == "gpu" else 1
-        self.k = [self.random(*shape, seed=10 * i + 1000 * world.pe + 1) for i in range(self.sets)]
-        self.v = [self.random(*shape, seed=10 * i + 1000 * world.pe + 2) for i in range(self.sets)]
-        self.q = [self.random(size.requests, size.query_heads, size.dim, seed=10 * i) for i in range(self.sets)]
+        self.k = [random(world, *shape, seed=10 * i + 1000 * world.pe + 1) for i in range(self.sets)]
+        self.v = [random(world, *shape, seed=10 * i + 1000 * world.pe + 2) for i in range(self.sets)]
+        self.q = [random(world, size.requests, size.query_heads, size.dim, seed=10 * i) for i in range(self.sets)]
         self.lengths = torch.full((size.requests,), size.context, dtype=torch.int32, device=world.device)
         length = max(0, min(self.part, size.context - self.part * world.pe))
         self.local_lengths = torch.full_like(self.lengths, length)
         self.alone = kernels.Communicator(world.team_world.split_2d(1)[0])
         self.combine: Any = compiled(combined) if world.kind == "gpu" else combined
-
-    def random(self, *shape: int, seed: int) -> torch.Tensor:
-        device = self.world.device
-        generator = torch.Generator(device).manual_seed(seed)
-        return torch.randn(*shape, generator=generator, device=device, dtype=torch.bfloat16)
 
     def fused(self, i: int) -> torch.Tensor:
         return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.lengths)[0]
@@ -96,24 +131,59 @@ class Decode:
 
     def check(self, result: torch.Tensor, i: int) -> str | None:
         """What is wrong with a result: it is compared with the combined local ones, computed by PyTorch."""
-        group = self.size.query_heads // self.size.kv_heads
-        q = self.q[i].float().view(self.size.requests, self.size.kv_heads, group, -1)
         length = int(self.local_lengths[0])
         parts = []
         for request in range(self.size.requests):  # one by one: float32 copies of keys are large
-            k, v = (x[i][request, :length].float() for x in (self.k, self.v))
-            logits = torch.einsum("hgd,thd->hgt", q[request], k) * self.size.dim**-0.5
-            out = torch.einsum("hgt,thd->hgd", logits.softmax(-1), v)
-            parts.append(torch.cat([out, logits.logsumexp(-1, keepdim=True)], -1).flatten(0, 1))
-        shared = triton_dist.from_tensor(torch.stack(parts))
-        triton_dist.barrier_all()
-        expected = combined(torch.stack([triton_dist.peer(shared, pe) for pe in range(self.world.n_pes)]))
-        triton_dist.barrier_all()
-        triton_dist.free(shared)
+            k, v = (x[i][request, :length] for x in (self.k, self.v))
+            parts.append(torch.cat(attention(self.q[i][request], k, v), -1))
+        expected = combined(of_all_pes(self.world, torch.stack(parts)))
         if result.shape != expected.shape:  # heads of this PE
             expected = expected.chunk(self.world.n_pes, 1)[self.world.pe]
-        error = (result.float() - expected.float()).abs().max().item() / expected.float().abs().max().item()
-        return None if error < 0.03 else f"an error is {error:.3f} of the largest value"
+        return differs(result, expected)
+
+
+class ByHeads:
+    """Queries, keys and values of this PE's heads, its rows of the output projection's weight, and a residual."""
+
+    def __init__(self, world: World, size: Size, hidden: int) -> None:
+        self.world, self.size = world, size
+        heads, kv_heads = size.query_heads // world.n_pes, size.kv_heads // world.n_pes
+        shape = (size.requests, size.context, kv_heads, size.dim)
+        weight = (heads * size.dim, hidden)
+        self.nbytes = 2 * (2 * size.requests * size.context * kv_heads * size.dim + weight[0] * hidden)
+        self.sets = max(1, min(8, (512 << 20) // self.nbytes)) if world.kind == "gpu" else 1
+        seeds = [10 * i + 1000 * world.pe for i in range(self.sets)]
+        self.q = [random(world, size.requests, heads, size.dim, seed=seed) for seed in seeds]
+        self.k = [random(world, *shape, seed=seed + 1) for seed in seeds]
+        self.v = [random(world, *shape, seed=seed + 2) for seed in seeds]
+        self.weight = [random(world, *weight, seed=seed + 3) * weight[0] ** -0.5 for seed in seeds]
+        self.residual = random(world, size.requests, hidden, seed=9)
+        self.lengths = torch.full((size.requests,), size.context, dtype=torch.int32, device=world.device)
+        self.alone = kernels.Communicator(world.team_world.split_2d(1)[0])
+        self.summed = triton_dist.empty(size.requests, hidden, dtype=torch.bfloat16)
+        """A partial sum that becomes the sum; symmetric, as our all-reduce wants larger ones."""
+
+    def fused(self, i: int) -> torch.Tensor:
+        return kernels.flash_decode_projection(
+            self.q[i], self.k[i], self.v[i], self.lengths, self.weight[i], residual=self.residual
+        )
+
+    def nccl(self, i: int) -> torch.Tensor:
+        part = self.attention(i) @ self.weight[i]
+        dist.all_reduce(part)
+        return part.add_(self.residual)
+
+    def ours_unfused(self, i: int) -> torch.Tensor:
+        part = torch.mm(self.attention(i), self.weight[i], out=self.summed)
+        return kernels.all_reduce(part) + self.residual
+
+    def attention(self, i: int) -> torch.Tensor:
+        return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.lengths, group=self.alone)[0].flatten(1)
+
+    def check(self, result: torch.Tensor, i: int) -> str | None:
+        parts = [attention(*row)[0].flatten() for row in zip(self.q[i], self.k[i], self.v[i], strict=True)]
+        product = torch.stack(parts) @ self.weight[i].float()
+        return differs(result, of_all_pes(self.world, product).sum(0) + self.residual.float())
 
 
 def combined(parts: torch.Tensor) -> torch.Tensor:
@@ -163,14 +233,27 @@ def compare(bench: Bench, size: Size, rate: float) -> None:
     d.alone.close()
 
 
+def compare_by_heads(bench: Bench, size: Size, rate: float) -> None:
+    d = ByHeads(bench.world, size, size.query_heads * size.dim)
+    sides = {"ours": d.fused, "ours unfused": d.ours_unfused, "cuBLAS + NCCL all-reduce": d.nccl}
+    title = f"flash decode by heads + projection {size}"
+    bench.compare(title, sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
+    d.alone.close()
+    triton_dist.free(d.summed)
+
+
 def check_only() -> None:
     """In the CPU world: every contender of ours computes the right thing."""
     with triton_dist.init() as world:
         d = Decode(world, Size(2, 24 * world.n_pes, 2 * world.n_pes, 1, 16))
-        for name, step in contenders(d).items():
-            if problem := d.check(step(0), 0):
+        by_heads = ByHeads(world, Size(2, 24, 4 * world.n_pes, 2 * world.n_pes, 16), 32)
+        sides = [(d, name, step) for name, step in contenders(d).items()]
+        sides += [(by_heads, "by heads", by_heads.fused), (by_heads, "by heads, unfused", by_heads.ours_unfused)]
+        for of, name, step in sides:
+            if problem := of.check(step(0), 0):
                 raise SystemExit(f"{name}: {problem}")
         d.alone.close()
+        by_heads.alone.close()
         if world.pe == 0:
             print("decode: checked, not measured. The CPU world interprets kernels.")
 
@@ -182,10 +265,11 @@ def main() -> int:
     if triton_dist.kind() == "cpu":
         check_only()
         return 0
-    with session("flash decode", total=len(SIZES)) as bench:
+    with session("flash decode", total=len(SIZES) + len(BY_HEADS)) as bench:
         rate = bench.memory_rate()
-        for size in SIZES:
-            compare(bench, size, rate)
+        runs = [(compare, size) for size in SIZES] + [(compare_by_heads, size) for size in BY_HEADS]
+        for run, size in runs:
+            run(bench, size, rate)
             if args.save:
                 bench.save(args.save)
     return 0

@@ -3,10 +3,11 @@
     torchrun --nproc-per-node 2 benchmarks/model.py [--config qwen3-32b] [--layers 8] [--save FILE] [--trace FOLDER]
 
 The model is that of examples/qwen3.py with our styles, with torch's own (NCCL), and with these and torch's async tensor
-parallelism, compiled and eager; all of them with one set of weights. In "ours, all_reduce_norm" a decode step's
-all-reduces are fused with the residuals and norms behind them, not with the GEMMs before them. Hugging Face's is its
-Qwen3 with `tp_plan="auto"`, with the same weights, by its own public calls. Logits are compared with those of the
-unsharded model, or, where that does not fit beside the sharded one, with those of torch's styles.
+parallelism, compiled and eager; all of them with one set of weights. In "ours, fused decode" a step is
+qwen3.FusedDecode: attention with its projection and all-reduce, and after the MLP an all-reduce with residual and norm.
+Hugging Face's is its Qwen3 with `tp_plan="auto"`, with the same weights, by its own public calls. Logits are
+compared with those of the unsharded model, or, where that does not fit beside the sharded one, with those of torch's
+styles.
 
 - prefill: 8192 tokens of one sequence; decode: a token for each of 1, 32 and 128 sequences, with 1024 before it.
 - a layer alone, and the whole model; tokens/s are the whole model's.
@@ -134,7 +135,7 @@ class Models:
     def steps(self, sequence: bool) -> dict[str, Step]:
         """Our styles' model and the peers', compiled and eager, as functions of the model's arguments."""
         made = contenders(*(self.sharded[name, sequence] for name in STYLES), self.mesh if sequence else None)
-        return made if sequence else made | {"ours, all_reduce_norm": compiled(self.fused_decode)}
+        return made if sequence else made | {"ours, fused decode": compiled(self.fused_decode)}
 
 
 def contenders(ours: torch.nn.Module, theirs: torch.nn.Module, mesh: Any) -> dict[str, Step]:

@@ -7,7 +7,8 @@ styles, by triton_dist.tensor_parallel or by torch.distributed.tensor.parallel i
 - With sequence parallelism (prefill, training) activations between GEMMs are sharded by rows of the sequence: every
   layer is all_gather_gemm, attention, gemm_reduce_scatter, all_gather_gemm, SwiGLU, gemm_reduce_scatter.
 - Without it (decode: too few rows to share) they are replicated: gemm_all_reduce after attention and after the MLP.
-- `FusedDecode` is the second again: each all-reduce is one kernel with the residual and the norm behind it.
+- `FusedDecode` is the second again: attention goes on to its output projection, whose all-reduce is fused with the GEMM
+  and adds the residual; behind the MLP the all-reduce is one kernel with the residual and the norm that follow.
 
 All shard weights alike, so one set of weights serves them (`share_weights`).
 """
@@ -76,11 +77,15 @@ class Attention(nn.Module):
         self.q_norm, self.k_norm = nn.RMSNorm(c.head_dim, c.eps), nn.RMSNorm(c.head_dim, c.eps)
         self.out = nn.Linear(c.heads * c.head_dim, c.hidden, bias=False)
 
-    def forward(self, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor | None) -> torch.Tensor:
+    def heads(self, x: torch.Tensor, rope: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values, [batch, sequence, heads of this PE, head_dim]."""
         qkv = self.qkv(x).unflatten(-1, (-1, self.queries + 2, self.head_dim))
         q, k, v = qkv.split([self.queries, 1, 1], dim=3)  # [batch, sequence, KV heads, …, head_dim]
         q, k, v = self.q_norm(q.flatten(2, 3)), self.k_norm(k.squeeze(3)), v.squeeze(3)
-        q, k = rotated(q, *rope), rotated(k, *rope)
+        return rotated(q, *rope), rotated(k, *rope), v
+
+    def forward(self, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor | None) -> torch.Tensor:
+        q, k, v = self.heads(x, rope)
         if position is not None:
             return self.out(self.decode(q, k, v, *cache, position))
         if cache is not None:
@@ -157,8 +162,10 @@ class Transformer(nn.Module):
 class FusedDecode(nn.Module):
     """A step of decode of a model that is sharded by ``plan(styles, sequence=False, summed=False)``.
 
-    The embedding, attention and the MLP leave each PE a partial sum. ``all_reduce_norm`` adds the sums and the residual
-    and normalises for what follows: one kernel, which sends the residual's bytes only. For inference.
+    The embedding and the MLP leave each PE a partial sum. ``all_reduce_norm`` adds the sums and the residual and
+    normalises for what follows: one kernel, which sends the residual's bytes only. Attention reads as much of the cache
+    as a sequence is long, and its projection's sum and residual are one kernel: ``flash_decode_projection``. For
+    inference.
     """
 
     def __init__(self, model: Transformer, mesh: DeviceMesh) -> None:
@@ -172,9 +179,24 @@ class FusedDecode(nn.Module):
         norms = [norm for layer in model.layers for norm in (layer.attention_norm, layer.mlp_norm)] + [model.norm]
         y, x = self.add_norm(model.embedding(tokens), None, norms[0])
         for i, layer in enumerate(model.layers):
-            y, x = self.add_norm(layer.attention(y, rope, cache[i], position), x, norms[2 * i + 1])
+            x = self.attend(layer.attention, y, x, rope, cache[i], position)
+            y = norms[2 * i + 1](x)[:, None]
             y, x = self.add_norm(layer.mlp(y), x, norms[2 * i + 2])
         return model.head(y)
+
+    def attend(
+        self, attention: Any, y: torch.Tensor, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor
+    ) -> torch.Tensor:
+        """``x`` + the projected attention of ``y``, [batch, 1, hidden], to itself and to the tokens before it."""
+        q, k, v = attention.heads(y, rope)
+        for kept, new in zip(cache, (k, v), strict=True):
+            kept.index_copy_(1, position, new)
+        weight = attention.out.weight
+        weight = weight.to_local() if isinstance(weight, DTensor) else weight
+        lengths = (position + 1).int().repeat(q.shape[0])
+        return functional.flash_decode_projection(
+            q.squeeze(1), *cache, lengths, weight.t(), residual=x, group=self.group
+        )
 
     def add_norm(self, part: torch.Tensor, x: Any, norm: nn.RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:
         """The norm of ``x`` + the sum over PEs of ``part``, [batch, 1, hidden], and that sum, [batch, hidden]."""

@@ -22,6 +22,7 @@ CHECKS = {
     "gemms": ["gemm_all_scatter", "all_gather_gemm", "gemm_reduce_scatter_and_all_reduce"],
     "moe": ["moe_routings"],
     "norms": ["all_reduce_norm"],
+    "projection": ["projection_of_mla_and_fp8"],
 }
 """Files of checks of ``triton_dist.kernels``, with those that have each protocol once."""
 

@@ -1,4 +1,5 @@
-"""Compiles a flash decode for an H200 that need not be there: ``decode_ptx.py CASE PES FILE``.
+"""Compiles a flash decode for an H200 that need not be there: ``decode_ptx.py CASE PES FILE``. For one PE it is that of
+heads that PEs share, and stores no logarithms.
 
 Writes its PTX to FILE and prints the bytes of shared memory.
 """
@@ -42,6 +43,7 @@ def compiled(case: str, size: int) -> Any:
         "COLUMNS": shape.columns, "WAYS": shape.ways, "RADIX": shape.radix,
         "MEMBERS": Members(0, 1, size), "trace": None,
     } | ({} if cache.startswith("fp8") else {"k_scale": None, "v_scale": None})  # fmt: skip
+    constants |= {"lse": None} if size == 1 else {}
     pointers = {"q": "*bf16", "k": f"*{cache}", "v": f"*{cache}", "out": "*bf16", "lengths": "*i32", "table": "*i32"}
     pointers |= {"counters": "*i32", "slots": "*i64"}
     pointers |= dict.fromkeys(("lse", "parts", "k_scale", "v_scale"), "*fp32")

@@ -33,6 +33,8 @@ CALLS = {
     "norm": "kernels.all_reduce_norm(torch.ones(2 + world.pe // 3, 4), group=group)",
     "decode": "kernels.flash_decode(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16), torch.ones(1, 4, 1, 16),"
     " torch.ones(1, dtype=torch.int32), window=1 + world.pe // 3, group=group)",
+    "projection": "kernels.flash_decode_projection(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16),"
+    " torch.ones(1, 4, 1, 16), torch.ones(1, dtype=torch.int32), torch.ones(16, 4 + world.pe // 3), group=group)",
 }
 
 

@@ -55,3 +55,10 @@ def test_decode_is_pipelined_and_fits(tmp_path: Path, case: str) -> None:
     assert "st.global.v2.b64" in ptx and "ld.volatile.global.v2.b64" in ptx and "lookAtClock" in ptx
     if case == "gqa":  # eight parts of 16 heads are merged at a time: each of 128 threads has 32 loads in flight
         assert ptx.count("ld.global.v4.b32") >= 32
+
+
+@pytest.mark.parametrize("case", ["gqa", "mla-16"])
+def test_decode_of_heads_that_pes_share_knows_no_peers(tmp_path: Path, case: str) -> None:
+    ptx, _, _ = compiled(tmp_path, "decode_ptx.py", case, "1")
+    assert "cp.async.cg.shared.global" in ptx and "mma.sync" in ptx
+    assert "ld.volatile" not in ptx and ".sys" not in ptx and "lookAtClock" not in ptx

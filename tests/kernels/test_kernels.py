@@ -29,6 +29,7 @@ RUNS = {
     "deep_ep.py": (2,),
     "norms.py": (3,),
     "decode.py": (3,),
+    "projection.py": (2, 3),
     "sm_margin.py": (2,),
     "tracing.py": (3,),
     "tuning.py": (2, 3),

@@ -10,6 +10,7 @@ Importing this package registers the operators ``torch.ops.triton_dist``: see :m
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.attention import flash_decode as _flash_decode
+from triton_dist.kernels.attention import projection as _projection
 from triton_dist.kernels.collectives import all_gather as _all_gather
 from triton_dist.kernels.collectives import all_reduce as _all_reduce
 from triton_dist.kernels.collectives import all_to_all as _all_to_all
@@ -40,6 +41,7 @@ __all__ = [
     "all_to_all",
     "broadcast",
     "flash_decode",
+    "flash_decode_projection",
     "functional",
     "gemm_all_reduce",
     "gemm_all_scatter",
@@ -66,3 +68,4 @@ all_reduce_norm = for_inference(functional.all_reduce_norm)(_all_reduce_norm.all
 reduce_scatter_norm = for_inference(functional.reduce_scatter_norm)(_reduce_scatter_norm.reduce_scatter_norm)
 norm_all_gather = for_inference(functional.norm_all_gather)(_norm_all_gather.norm_all_gather)
 flash_decode = for_inference(functional.flash_decode)(_flash_decode.flash_decode)
+flash_decode_projection = for_inference(functional.flash_decode_projection)(_projection.flash_decode_projection)

@@ -176,3 +176,60 @@ def flash_decode_in_a_graph_with_changing_lengths(world: World) -> None:
             once = out.clone()
             graph.replay()
             assert torch.equal(out, once), "not the same every time"
+
+
+@check
+def flash_decode_projection_computes_what_it_should(world: World) -> None:
+    cases = (
+        # requests, KV heads and query heads a KV head on a PE, head size, of values, longest, page, cache, hidden
+        (1, 4, 8, 128, 128, 40_000, None, torch.bfloat16, 8192),
+        (32, 4, 8, 128, 128, 3000, 16, torch.bfloat16, 8192),
+        (128, 1, 5, 128, 128, 500, None, torch.float8_e4m3fn, 5120),
+        (3, 1, 64, 576, 512, 2000, 64, torch.bfloat16, 7168),
+        (200, 2, 4, 64, 64, 300, None, torch.bfloat16, 4096),
+    )
+    for b, heads, group, dim, dim_v, longest, page, dtype, hidden in cases if GPU else ():
+        generator = torch.Generator().manual_seed(b)
+        lengths = torch.randint(0, longest + 1, (b,), generator=generator).tolist()
+        lengths[-1], lengths[0] = 0 if b > 1 else longest, longest
+        pages = -(-longest // page) if page else 1
+        expected = residual = random(b, hidden, seed=4, dtype=torch.bfloat16)
+        expected = expected.double()
+        arguments: Any = ()
+        for pe in range(world.n_pes):
+            k = random(b, pages * page if page else longest, heads, dim, seed=10 * pe + 1, dtype=torch.float32)
+            k = k.to(dtype)
+            v = random(*k.shape[:3], dim_v, seed=10 * pe + 2, dtype=torch.float32).to(dtype)
+            v = k[..., :dim_v] if dim > dim_v else v
+            q = random(b, heads * group, dim, seed=10 * pe + 3, dtype=torch.bfloat16)
+            weight = random(heads * group * dim_v, hidden, seed=10 * pe + 4, dtype=torch.bfloat16)
+            weight *= (longest / weight.shape[0]) ** 0.5  # attention to so many keys is far smaller than a value
+            attended = attention(q, k.float(), v.float(), lengths, None)
+            expected += attended.flatten(1) @ weight.double()
+            if pe == world.pe:
+                arguments = q, k, v, weight
+        size = expected.abs().amax(1, keepdim=True)  # each request's own: attention to few keys is larger
+        q, k, v, weight = arguments
+        options: dict[str, Any] = {"residual": residual, "head_dim_v": dim_v}
+        if page:
+            order = torch.randperm(b * pages, generator=generator).to(k.device)
+            options["block_table"] = order.argsort().view(b, pages).int()
+            k, v = (part.reshape(b * pages, page, heads, -1)[order] for part in (k, v))
+        values = None if dim > dim_v else v
+        on_device = torch.tensor(lengths, dtype=torch.int32, device=k.device)
+        what = f"flash decode + projection of {b} requests, heads of {dim}, {dtype}"
+        found = kernels.flash_decode_projection(q, k, values, on_device, weight, **options)
+        close(found / size, expected / size, 2**-6, what)
+        by_columns = weight.t().contiguous().t()
+        again = kernels.flash_decode_projection(q, k, values, on_device, by_columns, **options)
+        close(again / size, expected / size, 2**-6, what)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = [kernels.flash_decode_projection(q, k, values, on_device, weight, **options) for _ in range(3)]
+        for _ in range(20):
+            graph.replay()
+        assert all(torch.equal(one, found) for one in captured), f"{what}: not the same every time"
+        on_device.zero_()
+        graph.replay()
+        assert all(torch.equal(one, residual) for one in captured), f"{what}: lengths of a graph do not change"

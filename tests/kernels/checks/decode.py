@@ -116,11 +116,7 @@ def check_flash_decode(world: Any) -> None:
             mine = slice(*(kv_heads * group // world.n_pes * i for i in (world.pe, world.pe + 1)))
             scattered = flash_decode(q, k, v, s.on_device, scatter_heads=True, **options)
             assert torch.equal(scattered[0], found[0][:, mine]) and torch.equal(scattered[1], found[1][:, mine])
-        everywhere = triton_dist.from_tensor(found[0])
-        triton_dist.barrier_all()
-        assert torch.equal(triton_dist.peer(everywhere, (world.pe + 1) % world.n_pes), everywhere), "PEs differ"
-        triton_dist.barrier_all()
-        triton_dist.free(everywhere)
+        same_everywhere(world, found[0])
 
 
 def check_a_tree_of_parts(world: Any) -> None:
@@ -213,6 +209,14 @@ def check_groups_decode(world: Any) -> None:
         mine = slice(5 * (world.pe - 1), 5 * world.pe)
         found = flash_decode(q, k[:, mine].contiguous(), v[:, mine].contiguous(), lengths, group=team)
         close(found, reference(q, k, v, (10, 3), 0.25, None))
+
+
+def same_everywhere(world: Any, found: torch.Tensor) -> None:
+    shared = triton_dist.from_tensor(found)
+    triton_dist.barrier_all()
+    assert torch.equal(triton_dist.peer(shared, (world.pe + 1) % world.n_pes), shared), "PEs differ"
+    triton_dist.barrier_all()
+    triton_dist.free(shared)
 
 
 def check_decode_mistakes(world: Any) -> None:

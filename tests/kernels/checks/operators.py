@@ -65,6 +65,11 @@ def sample_arguments(world: Any) -> dict[str, tuple[Any, ...]]:
             *(whole(2, n, 16), whole(2, 3, 1, 16, seed=1), whole(2, 3, 1, 16, seed=2)),
             *(torch.tensor([3 * n, 1], dtype=torch.int32), None, 16, None, 5, None, None, None, True, *where),
         ),
+        "flash_decode_projection": (
+            *(whole(2, n, 16), whole(2, 3, 1, 16, seed=1), whole(2, 3, 1, 16, seed=2)),
+            *(torch.tensor([3, 0], dtype=torch.int32), whole(n * 16, 5, seed=3), whole(5), None, None, 16, None, 2),
+            *(None, None, *where),
+        ),
     }
 
 
@@ -87,7 +92,10 @@ def check_norms_and_decode_compiled(world: Any) -> None:
     def decode() -> Any:
         return kernels.flash_decode(x[:2, :16].reshape(2, 1, 16), cache, cache, lengths)
 
-    for function in (norms, decode):
+    def projection() -> Any:
+        return kernels.flash_decode_projection(x[:2, :16].reshape(2, 1, 16), cache, cache, lengths, x.view(-1, 16)[:16])
+
+    for function in (norms, decode, projection):
         plain = function()
         compiled = torch.compile(function, backend="aot_eager", fullgraph=True)()
         for a, b in zip(torch.utils._pytree.tree_leaves(plain), torch.utils._pytree.tree_leaves(compiled), strict=True):

@@ -10,7 +10,6 @@ import triton
 
 import triton_dist
 from triton_dist.kernels.arguments import check_on_device
-from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_current_device, gpu
 
 __all__ = ["Call", "Shape", "check", "shape_for"]
@@ -138,7 +137,8 @@ class Call:
 
 
 def check(
-    comm: Communicator,
+    function: str,
+    n_pes: int,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor | None,
@@ -154,97 +154,99 @@ def check(
 ) -> Call:
     """The call with these arguments of :func:`flash_decode`.
 
+    Args:
+        function: the name of the public function, for messages.
+        n_pes: how many PEs share the heads, if those are scattered.
+
     Raises:
         TypeError, ValueError: an argument is not as described there.
     """
-    check_current_device("flash_decode")
-    _tensor("q", q, 3, "[B, HQ, D]", _DTYPES)
+    check_current_device(function)
+    _tensor(function, "q", q, 3, "[B, HQ, D]", _DTYPES)
     cache = "[B, S, HKV, D]" if table is None else "[P, page_size, HKV, D]"
-    _tensor("k_cache", k, 4, cache, (q.dtype, *_FP8))
+    _tensor(function, "k_cache", k, 4, cache, (q.dtype, *_FP8))
     requests, query_heads, dim = q.shape
     kv_heads = k.shape[2]
     if k.shape[3] != dim:
-        raise ValueError(f"flash_decode: q has heads of {dim} elements, and k_cache of {k.shape[3]}")
+        raise ValueError(f"{function}: q has heads of {dim} elements, and k_cache of {k.shape[3]}")
     if not query_heads or not kv_heads or query_heads % kv_heads:
         raise ValueError(
-            f"flash_decode: the {query_heads} heads of q must be a multiple of the {kv_heads} of k_cache, and not none"
+            f"{function}: the {query_heads} heads of q must be a multiple of the {kv_heads} of k_cache, and not none"
         )
-    if scatter and query_heads % comm.n_pes:
-        raise ValueError(
-            f"flash_decode: scatter_heads: {query_heads} heads cannot be shared equally by {comm.n_pes} PEs"
-        )
+    if scatter and query_heads % n_pes:
+        raise ValueError(f"{function}: scatter_heads: {query_heads} heads cannot be shared equally by {n_pes} PEs")
     main = 1 << (dim.bit_length() - 1) if dim else 0
     if not 16 <= main <= 512 or dim - main not in (0, 16, 32, 64, 128, 256):
         raise ValueError(
-            f"flash_decode: heads must have 16, 32, 64, 128, 256 or 512 elements, or the sum of two of these, got {dim}"
+            f"{function}: heads must have 16, 32, 64, 128, 256 or 512 elements, or the sum of two of these, got {dim}"
         )
     if v is None:
         if head_dim_v != main:
             raise ValueError(
-                f"flash_decode: without v_cache, head_dim_v must be {main} for heads of {dim}, got {head_dim_v}"
+                f"{function}: without v_cache, head_dim_v must be {main} for heads of {dim}, got {head_dim_v}"
             )
     else:
-        _tensor("v_cache", v, 4, cache.replace("D", "DV"), (k.dtype,))
+        _tensor(function, "v_cache", v, 4, cache.replace("D", "DV"), (k.dtype,))
         if v.shape[:3] != k.shape[:3]:
             raise ValueError(
-                f"flash_decode: v_cache has shape {tuple(v.shape)}, and k_cache {tuple(k.shape)}: all but the last"
+                f"{function}: v_cache has shape {tuple(v.shape)}, and k_cache {tuple(k.shape)}: all but the last"
                 " dimension must agree"
             )
         if head_dim_v not in (None, v.shape[3]):
-            raise ValueError(f"flash_decode: head_dim_v is {head_dim_v}, and v_cache has {v.shape[3]} elements a head")
+            raise ValueError(f"{function}: head_dim_v is {head_dim_v}, and v_cache has {v.shape[3]} elements a head")
         head_dim_v = v.shape[3]
         if head_dim_v not in (16, 32, 64, 128, 256, 512):
-            raise ValueError(f"flash_decode: values must have 16, 32, 64, 128, 256 or 512 elements, got {head_dim_v}")
-    _tensor("lengths", lengths, 1, "[B]", (torch.int32,))
+            raise ValueError(f"{function}: values must have 16, 32, 64, 128, 256 or 512 elements, got {head_dim_v}")
+    _tensor(function, "lengths", lengths, 1, "[B]", (torch.int32,))
     if table is None:
         if k.shape[0] != requests:
-            raise ValueError(f"flash_decode: q has {requests} requests, and k_cache {k.shape[0]}")
+            raise ValueError(f"{function}: q has {requests} requests, and k_cache {k.shape[0]}")
     else:
-        _tensor("block_table", table, 2, "[B, pages of a request]", (torch.int32,))
+        _tensor(function, "block_table", table, 2, "[B, pages of a request]", (torch.int32,))
         if table.shape[0] != requests:
-            raise ValueError(f"flash_decode: q has {requests} requests, and block_table {table.shape[0]}")
+            raise ValueError(f"{function}: q has {requests} requests, and block_table {table.shape[0]}")
     if lengths.shape[0] != requests:
-        raise ValueError(f"flash_decode: q has {requests} requests, and lengths {lengths.shape[0]}")
+        raise ValueError(f"{function}: q has {requests} requests, and lengths {lengths.shape[0]}")
     capacity = k.shape[1] * (1 if table is None else table.shape[1])
     if capacity >= 1 << 30:
-        raise ValueError(
-            f"flash_decode: a request's part of a cache may have up to {(1 << 30) - 1} keys, got {capacity}"
-        )
+        raise ValueError(f"{function}: a request's part of a cache may have up to {(1 << 30) - 1} keys, got {capacity}")
     for name, value in (("window", window), ("interleave", interleave)):
         if value is not None and not 0 < value < 1 << 31:
-            raise ValueError(f"flash_decode: {name} must be in [1, {1 << 31}), got {value!r}")
+            raise ValueError(f"{function}: {name} must be in [1, {1 << 31}), got {value!r}")
     if scale is not None and not math.isfinite(scale):
-        raise ValueError(f"flash_decode: scale must be finite, got {scale!r}")
+        raise ValueError(f"{function}: scale must be finite, got {scale!r}")
     return Call(
         q, k, v, lengths, table, head_dim_v, main, (dim**-0.5 if scale is None else float(scale)) * _LOG2_E,
-        window or 0, interleave or max(1, capacity), _scale("k_scale", k_scale, k), _scale("v_scale", v_scale, k),
-        bool(scatter),
+        window or 0, interleave or max(1, capacity), _scale(function, "k_scale", k_scale, k),
+        _scale(function, "v_scale", v_scale, k), bool(scatter),
     )  # fmt: skip
 
 
-def _tensor(name: str, tensor: torch.Tensor, dims: int, shape: str, dtypes: tuple[torch.dtype, ...]) -> None:
-    check_on_device("flash_decode", **{name: tensor})
+def _tensor(
+    function: str, name: str, tensor: torch.Tensor, dims: int, shape: str, dtypes: tuple[torch.dtype, ...]
+) -> None:
+    check_on_device(function, **{name: tensor})
     if tensor.dim() != dims:
-        raise ValueError(f"flash_decode: {name} must have shape {shape}, got {tuple(tensor.shape)}")
+        raise ValueError(f"{function}: {name} must have shape {shape}, got {tuple(tensor.shape)}")
     if tensor.dtype not in dtypes:
-        raise ValueError(f"flash_decode: {name} must be of {' or '.join(map(str, dtypes))}, got {tensor.dtype}")
+        raise ValueError(f"{function}: {name} must be of {' or '.join(map(str, dtypes))}, got {tensor.dtype}")
     if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
-        raise ValueError(f"flash_decode: {name} must have a contiguous last dimension, got strides {tensor.stride()}")
+        raise ValueError(f"{function}: {name} must have a contiguous last dimension, got strides {tensor.stride()}")
 
 
-def _scale(name: str, scale: torch.Tensor | float | None, cache: torch.Tensor) -> torch.Tensor | None:
+def _scale(function: str, name: str, scale: torch.Tensor | float | None, cache: torch.Tensor) -> torch.Tensor | None:
     """Scales of a cache of fp8, as a tensor."""
     if scale is None:
         return None
     if cache.dtype not in _FP8:
-        raise ValueError(f"flash_decode: {name} is for caches of fp8, got {cache.dtype}")
+        raise ValueError(f"{function}: {name} is for caches of fp8, got {cache.dtype}")
     if isinstance(scale, (int, float)):
         return torch.full((1,), scale, dtype=torch.float32, device=cache.device)
     if not isinstance(scale, torch.Tensor):
-        raise TypeError(f"flash_decode: {name} must be a torch.Tensor or a float, got {type(scale).__name__}")
+        raise TypeError(f"{function}: {name} must be a torch.Tensor or a float, got {type(scale).__name__}")
     if scale.dtype != torch.float32 or scale.device != cache.device or scale.numel() not in (1, cache.shape[2]):
         raise ValueError(
-            f"flash_decode: {name} must be float32 on {cache.device}, one element or one for each of {cache.shape[2]}"
+            f"{function}: {name} must be float32 on {cache.device}, one element or one for each of {cache.shape[2]}"
             f" KV heads, got shape {tuple(scale.shape)} and {scale.dtype} on {scale.device}"
         )
     return scale.reshape(-1).contiguous()

@@ -35,12 +35,12 @@ from triton_dist.kernels.attention.exchange import (
 from triton_dist.kernels.attention.partial import attend, load_queries, merge
 from triton_dist.kernels.attention.work import run_of, task_at
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.protocols.members import group_size, my_rank
+from triton_dist.kernels.protocols.members import Members, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["flash_decode"]
+__all__ = ["attend_alone", "flash_decode"]
 
 _LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -147,7 +147,7 @@ def _flash_decode(
     TASKS: tl.constexpr = KV_HEADS * TILES
     OWNED: tl.constexpr = QUERY_HEADS // SIZE if SCATTER else QUERY_HEADS
     program = tl.program_id(0)
-    rank = my_rank(MEMBERS)
+    rank = my_rank(MEMBERS) if SIZE > 1 else 0
     n_rows = n_requests * OWNED
     first, last, quota, ends = run_of(
         lengths, n_requests, rank, interleave, capacity, window, TASKS, BLOCK_N, REQUESTS, SIZE
@@ -289,8 +289,8 @@ def flash_decode(
     """
     with calling("flash_decode", group) as comm:
         call = check(
-            comm, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
-            scatter_heads,
+            "flash_decode", comm.n_pes, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window,
+            interleave, k_scale, v_scale, scatter_heads,
         )  # fmt: skip
         # Caches may hold a different number of keys or pages on each PE, but where that says which keys a PE has.
         comm.compare(
@@ -311,11 +311,22 @@ def flash_decode(
         half = (1 << (together * words - 1).bit_length()) if comm.n_pes > 1 else 0
         for start in range(0, q.shape[0], max(1, together)):
             part = slice(start, start + together)
-            _launch(comm, call.of_requests(part), out[part], lse[part], half)
+            _launch(comm, comm.members, call.of_requests(part), out[part], lse[part], half)
         return out, lse
 
 
 _MOST_REQUESTS = 256
+
+
+def attend_alone(comm: Communicator, call: Call, out: torch.Tensor) -> None:
+    """Store attention to keys of which this PE has all to ``out``, [B, HQ, DV]. No peer is waited for."""
+    for start in range(0, out.shape[0], _MOST_REQUESTS):
+        part = slice(start, start + _MOST_REQUESTS)
+        _launch(comm, _ALONE, call.of_requests(part), out[part], None, 0)
+
+
+_ALONE = Members(0, 1, 1)
+"""The same on every PE: the kernel asks for its rank only where there are several."""
 
 
 def _half_words() -> int:
@@ -323,9 +334,12 @@ def _half_words() -> int:
     return (8 << 20) if triton_dist.kind() == "gpu" else (64 << 10)
 
 
-def _launch(comm: Communicator, call: Call, out: torch.Tensor, lse: torch.Tensor, half: int) -> None:
+def _launch(
+    comm: Communicator, members: Members, call: Call, out: torch.Tensor, lse: torch.Tensor | None, half: int
+) -> None:
+    """Attention to the keys of ``members``, with the workspace of ``comm``, of which they are some."""
     n_requests, query_heads = call.q.shape[:2]
-    shape = call.shape(comm.n_pes)
+    shape = call.shape(members.size)
     slots = symmetric_workspace(comm, "flash_decode", HEADER.value + 2 * half, torch.int64)
     half = (slots.numel() - HEADER.value) // 2
     programs = call.programs()
@@ -343,6 +357,6 @@ def _launch(comm: Communicator, call: Call, out: torch.Tensor, lse: torch.Tensor
         QUERY_HEADS=query_heads, KV_HEADS=call.kv_heads, ROWS=shape.rows, TILES=shape.tiles, DV=call.head_dim_v,
         D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),
         PAGED=call.table is not None, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
-        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, MEMBERS=comm.members,
+        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, MEMBERS=members,
         num_warps=shape.warps, num_stages=shape.stages,
     )  # fmt: skip

@@ -33,6 +33,7 @@ __all__ = [
     "all_reduce_norm",
     "all_to_all",
     "flash_decode",
+    "flash_decode_projection",
     "gemm_all_reduce",
     "gemm_all_scatter",
     "gemm_reduce_scatter",
@@ -381,13 +382,43 @@ def flash_decode(
     group: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """:func:`triton_dist.kernels.flash_decode`, for ``torch.compile``. No gradient."""
-    if head_dim_v is None and v_cache is not None:
-        head_dim_v = v_cache.shape[-1]
-    k_scale, v_scale = (
-        torch.tensor([float(s)], device=q.device) if isinstance(s, (int, float)) else s for s in (k_scale, v_scale)
-    )
+    head_dim_v, k_scale, v_scale = _of_cache(q, v_cache, head_dim_v, k_scale, v_scale)
     result: tuple[torch.Tensor, torch.Tensor] = _ops.flash_decode(
         q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
         scatter_heads, *resolve(group),
     )  # fmt: skip
     return result
+
+
+def flash_decode_projection(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor | None,
+    lengths: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    head_dim_v: int | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+    k_scale: torch.Tensor | float | None = None,
+    v_scale: torch.Tensor | float | None = None,
+    group: Any = None,
+) -> torch.Tensor:
+    """:func:`triton_dist.kernels.flash_decode_projection`, for ``torch.compile``. No gradient."""
+    head_dim_v, k_scale, v_scale = _of_cache(q, v_cache, head_dim_v, k_scale, v_scale)
+    result: torch.Tensor = _ops.flash_decode_projection(
+        q, k_cache, v_cache, lengths, weight, bias, residual, block_table, head_dim_v, scale, window, k_scale, v_scale,
+        *resolve(group),
+    )  # fmt: skip
+    return result
+
+
+def _of_cache(q: torch.Tensor, v_cache: Any, head_dim_v: Any, *scales: Any) -> tuple[Any, ...]:
+    """``head_dim_v`` and the scales of a KV cache as operators take them."""
+    if head_dim_v is None and v_cache is not None:
+        head_dim_v = v_cache.shape[-1]
+    tensors = (torch.tensor([float(s)], device=q.device) if isinstance(s, (int, float)) else s for s in scales)
+    return head_dim_v, *tensors
