@@ -37,6 +37,7 @@ COMPUTE, PUT, PUT_NBI, BULK = range(4)
 WAYS = {"compute": COMPUTE, "put": PUT, "put_nbi": PUT_NBI, "bulk": BULK}
 
 # Run by one thread: waits for the previous store, which frees the staging memory, then loads and stores the next bytes.
+# Its warp waits for it: otherwise it would compute twice, once for this thread and once for the others.
 _START = tl.constexpr("""{
     .reg .pred elected, arrived;
     .reg .b32 thread, stage, barrier;
@@ -59,6 +60,7 @@ fetching:
     cp.async.bulk.global.shared::cta.bulk_group [$1], [stage], $3;
     cp.async.bulk.commit_group;
 done:
+    bar.warp.sync 0xffffffff;
 }""")
 # Eight multiply-adds, each on the result of the one before. As PTX, so that every way has the same machine code for it.
 _SPIN = tl.constexpr("mov.f32 $0, $1; " + "fma.rn.f32 $0, $0, 0f3F7FBE77, 0f3F800000; " * 8)
