@@ -112,9 +112,13 @@ class Decode:
     def scattered(self, i: int) -> torch.Tensor:
         return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.lengths, scatter_heads=True)[0]
 
+    def alone_decode(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """This PE's partial result, divided already, and its logarithm."""
+        return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.local_lengths, group=self.alone)
+
     def local(self, i: int) -> torch.Tensor:
-        """This PE's partial result: [requests, heads, dim + 1] in float32, divided already, and its logarithm."""
-        out, lse = kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.local_lengths, group=self.alone)
+        """The same as one float32 tensor, [requests, heads, dim + 1]."""
+        out, lse = self.alone_decode(i)
         return torch.cat([out.float(), lse[:, :, None]], 2)
 
     def gathered(self, i: int) -> torch.Tensor:

@@ -12,6 +12,10 @@ arXiv 2511.02168). An all-gather + GEMM, a GEMM + all-scatter and a flash decode
   last. Both are means over PEs;
 - intermediate: bytes that a PE writes to memory and reads again, by formula.
 
+The all-gather + GEMM that is fused into one kernel loads A from the peers, as in that paper (taxes_kernels.py). It
+stores nothing in between, and loads a peer's rows once for each column of tiles; our library has the copy engine
+gather A instead.
+
 In the CPU world the variants are checked at tiny sizes, and their traces are read; nothing is timed.
 """
 
@@ -32,7 +36,7 @@ import torch.distributed as dist
 from decode import Decode, Size
 from harness import Bench, capture, machine, session
 from layer_traces import kernels_of
-from taxes_kernels import combine_behind_barrier
+from taxes_kernels import combine_behind_barrier, combine_on_arrival, gemm_from_peers
 
 import triton_dist
 from triton_dist import World, kernels
@@ -121,6 +125,9 @@ def all_gather_gemm(world: World, m: int, n: int, k: int) -> Case:
 
         received = written if algorithm == "bulk_synchronous" else written - 2 * a.nbytes
         variants[named(algorithm)] = Variant(step, received)
+    shared, comm = triton_dist.from_tensor(a), communicator_of()
+    fused = "ours, fused (GEMM that loads from peers)"
+    variants[fused] = Variant(lambda i: gemm_from_peers(comm, shared, b, out), 0)
     return Case(f"all-gather + GEMM, {m} × {n} × {k}", variants, against(whole.float() @ b.float()))
 
 
@@ -155,17 +162,22 @@ def flash_decode(world: World, size: Size) -> tuple[Case, Decode]:
     comm = communicator_of()
 
     def behind_barrier(i: int) -> torch.Tensor:
-        out, lse = kernels.flash_decode(d.q[i], d.k[i], d.v[i], d.local_lengths, group=d.alone)
+        out, lse = d.alone_decode(i)
         torch.cat([out.float(), lse[:, :, None]], 2, out=shared)
         return combine_behind_barrier(comm, shared, d.q[i].dtype)
 
+    def on_arrival(i: int) -> torch.Tensor:
+        return combine_on_arrival(comm, *d.alone_decode(i))
+
     part = rows * (size.dim + 1) * 4  # a partial result as it is exchanged
     local = 2 * (rows * size.dim * (2 + 4) + part)  # as the local kernel stores it, as float32, and with its logarithms
+    sent = 2 * world.n_pes * rows * (size.dim + 2) * 8  # with a flag beside each word
     variants = {
         "NCCL all-gather + combine": Variant(d.gathered, local + 2 * world.n_pes * part),
         "ours, three kernels": Variant(d.gathered_by_us, local + 2 * world.n_pes * part),
         "ours, device barriers, two kernels": Variant(behind_barrier, local),
-        "ours, fused": Variant(d.fused, 2 * world.n_pes * rows * (size.dim + 2) * 8),
+        "ours, producer–consumer, two kernels": Variant(on_arrival, 2 * rows * (size.dim * 2 + 4) + sent),
+        "ours, fused": Variant(d.fused, sent),
     }
     return Case(f"flash decode, {size}", variants, d.check), d
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from forking import launch
+from ptx import made_by, ptxas_report
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -27,6 +28,14 @@ def test_the_variants_compute_the_right_thing_and_their_traces_are_read() -> Non
     environment = {"TRITON_DIST_WORLD": "cpu", "PYTHONPATH": str(BENCHMARKS)}
     result = launch([BENCHMARKS / "taxes.py"], 2, env=environment)
     assert result[0].stdout.endswith("taxes: checked, not measured. The CPU world interprets kernels.\n"), result.report
+
+
+@pytest.mark.parametrize(("name", "instruction"), [("gemm", "wgmma.mma_async"), ("combine", "st.global.v2.b64")])
+def test_the_kernels_between_compile_for_a_gpu(tmp_path: Path, name: str, instruction: str) -> None:
+    file = tmp_path / "kernel.ptx"
+    shared = made_by(Path(__file__).with_name("taxes_ptx.py"), name, file, cache=tmp_path)
+    assert " 0 bytes spill stores" in ptxas_report(file) and int(shared) <= 227 << 10
+    assert instruction in file.read_text()
 
 
 def test_idle_time_is_that_in_which_no_kernel_runs(taxes: Any) -> None:
