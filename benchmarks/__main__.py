@@ -10,6 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ALONE = ["compile_time.py", "transports.py"]
 ON_ALL_GPUS = ["collectives.py", "products.py", "host_time.py", "model.py"]
+BETWEEN_GPUS = ["norm.py", "decode.py", "moe.py", "taxes.py", "waits.py", "nonblocking.py"]  # of two or more
 
 
 def main() -> int:
@@ -19,8 +20,8 @@ def main() -> int:
     gpus = torch.cuda.device_count() if os.environ.get("TRITON_DIST_WORLD") != "cpu" else 0
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus)]
     failed = []
-    for name in ALONE + ON_ALL_GPUS:
-        launcher = torchrun if name in ON_ALL_GPUS and gpus > 1 else []
+    for name in ALONE + ON_ALL_GPUS + (BETWEEN_GPUS if gpus > 1 else []):
+        launcher = torchrun if name not in ALONE and gpus > 1 else []
         print(f"== {name}", flush=True)
         path = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": os.pathsep.join(path)}
