@@ -44,6 +44,8 @@ class MoE(nn.Module):
         num_sms: for thousands of tokens, how many SMs send and receive them; see
             :func:`~triton_dist.kernels.moe.dispatch`. With ``tensor`` how many SMs do while the others multiply; see
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`.
+        algorithm: ``auto``, ``separate`` or ``fused``, of calls without gradients; see
+            :func:`~triton_dist.kernels.moe.moe_layer`.
         group: as of :mod:`triton_dist.kernels.functional`.
         dtype, device: of the parameters; by default PyTorch's dtype, and this PE's device.
 
@@ -76,6 +78,7 @@ class MoE(nn.Module):
         capacity: int | None = None,
         num_sms: int = 0,
         parallel: str = "expert",
+        algorithm: str = "auto",
         group: Any = None,
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
@@ -88,6 +91,10 @@ class MoE(nn.Module):
             raise ValueError("MoE: n_group, topk_group and routed_scaling_factor are for scoring='sigmoid'")
         if parallel not in ("expert", "tensor"):
             raise ValueError(f"MoE: parallel must be expert or tensor, got {parallel!r}")
+        if algorithm not in ("auto", "fused", "separate") or (parallel == "tensor" and algorithm != "auto"):
+            raise ValueError(
+                f"MoE: algorithm must be auto, fused or separate, and auto with parallel='tensor', got {algorithm!r}"
+            )
         sliced = parallel == "tensor"
         if sliced and (intermediate % max(size, 1) or capacity is not None):
             raise ValueError(
@@ -102,7 +109,7 @@ class MoE(nn.Module):
         if not 1 <= top_k <= num_experts // n_group * topk_group:
             raise ValueError(f"MoE: top_k {top_k} is more than the experts of which a token may choose, or less than 1")
         self.top_k, self.num_experts, self.max_tokens, self.capacity = top_k, num_experts, max_tokens, capacity
-        self.num_sms, self.parallel = num_sms, parallel
+        self.num_sms, self.parallel, self.algorithm = num_sms, parallel, algorithm
         self.scoring, self.norm_topk_prob = scoring, norm_topk_prob
         self.n_group, self.topk_group, self.routed_scaling_factor = n_group, topk_group, routed_scaling_factor
         self.group = group
@@ -154,6 +161,7 @@ class MoE(nn.Module):
             capacity=self.capacity,
             num_sms=self.num_sms,
             parallel=self.parallel,
+            algorithm=self.algorithm,
             group=self.group,
         )
         if self.shared_up is not None and self.shared_down is not None:

@@ -45,7 +45,7 @@ def test_examples(example: Path, schedule: str) -> None:
     ("file", "checks"),
     [
         *(pytest.param(file, checks, id=f"{file}-some") for file, checks in CHECKS.items()),
-        *(pytest.param(file, [], id=file, marks=pytest.mark.slow) for file in (*CHECKS, "moe_tensor")),
+        *(pytest.param(file, [], id=file, marks=pytest.mark.slow) for file in (*CHECKS, "moe_tensor", "moe_whole")),
     ],
 )
 def test_kernels(file: str, checks: list[str]) -> None:

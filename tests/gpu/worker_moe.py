@@ -358,6 +358,58 @@ def tensor_parallel_layers(world: Any) -> None:
     torch.testing.assert_close(layer.w13.grad, w13.grad[:, :, mine].flatten(1, 2), rtol=1e-2, atol=1e-4)
 
 
+class Experts:
+    """A layer for tokens of :func:`tokens`: this PE's matrices, by which values stay as large as they are."""
+
+    def __init__(self, world: Any, room: int) -> None:
+        hidden, inner = HIDDEN // 4, 512 if ON_GPU else 24
+        generator = torch.Generator(world.device).manual_seed(world.pe)
+        self.world, self.room, self.hidden = world, room, hidden
+
+        def draw(*size: int) -> torch.Tensor:
+            made = torch.randn(size, generator=generator, device=world.device) / size[-1] ** 0.5
+            return made.bfloat16()
+
+        self.w13, self.w2 = draw(LOCAL, 2 * inner, hidden), draw(LOCAL, hidden, inner)
+
+    def __call__(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, **options: Any) -> torch.Tensor:
+        sizes = {"num_experts": self.world.n_pes * LOCAL, "max_tokens": self.room}
+        return moe.moe_layer(x[:, : self.hidden] / 8, ids, weights, self.w13, self.w2, **sizes, **options)
+
+    def verify(self, given: Tokens, found: torch.Tensor) -> None:
+        me = self.world.pe
+        arguments = (tensor[me, : given.counts[me]] for tensor in given[:3])
+        torch.testing.assert_close(found, self(*arguments, algorithm="separate"), rtol=2e-2, atol=5e-2)
+
+
+def fused_layers(world: Any) -> None:
+    """Layers in two kernels against the steps one after the other, in calls without a pause in between."""
+    for room, seeds in ((MAX_TOKENS, range(12 if ON_GPU else 2)), (MANY, range(3 if ON_GPU else 1))):
+        layer = Experts(world, room)
+        for seed in seeds:
+            given, me = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=room), world.pe
+            arguments = [tensor[me, : given.counts[me]] for tensor in given[:3]]
+            options = {"algorithm": "fused", "num_sms": (0, 1, 2)[seed % 3]}
+            found, *others = [layer(*arguments, **options) for _ in range(3)]
+            assert all(torch.equal(found, other) for other in others), f"PE {me}, seed {seed}: other bits"
+            layer.verify(given, found)
+
+
+def graphs_of_fused_layers(world: Any) -> None:
+    """A graph of two layers is replayed with other ids, weights and tokens."""
+    if not ON_GPU:
+        return
+    cases = [tokens(world, seed)._replace(counts=[MAX_TOKENS] * world.n_pes) for seed in range(6)]
+    layer, static = Experts(world, MAX_TOKENS), [tensor[world.pe].clone() for tensor in cases[0][:3]]
+    graph, out = captured(lambda: layer(*static, algorithm="fused"))
+    for given in cases * 2:
+        for place, tensor in zip(static, given[:3], strict=True):
+            place.copy_(tensor[world.pe])
+        graph.replay()
+        graph.replay()
+        layer.verify(given, out)
+
+
 CHECKS: tuple[Callable[[Any], None], ...] = (
     dispatch_and_combine,
     fp8_with_scales,
@@ -371,6 +423,8 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     tensor_parallel,
     tensor_parallel_graphs,
     tensor_parallel_layers,
+    fused_layers,
+    graphs_of_fused_layers,
 )
 
 

@@ -162,6 +162,7 @@ RECEIVED = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
 IN_ROUNDS = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24)
 ROUTED = moe.gather_routing(IDS, WEIGHTS, **EXPERTS)
 SLICE, SLICE8 = torch.zeros(4, 64, 32).bfloat16(), torch.zeros(4, 64, 32).to(torch.float8_e4m3fn)
+OWN_EXPERTS = SLICE[:2]  # of 2 PEs
 OF_SLICES: dict[str, Any] = {"a_scales": torch.ones(8, 1), "b_scales": torch.ones(4, 32)}
 OF_ROWS = {"out": torch.zeros(ROUTED.rows, 32).bfloat16()}
 ROWS = torch.zeros(ROUTED.rows, 64).bfloat16()
@@ -176,6 +177,8 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
     "all_gather_grouped_gemm, out=": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED, **OF_ROWS),
     "all_gather_grouped_gemm, fp8": lambda: moe.all_gather_grouped_gemm(TOKENS8, SLICE8, ROUTED, **OF_SLICES),
     "grouped_gemm_reduce_scatter": lambda: moe.grouped_gemm_reduce_scatter(ROWS, SLICE, ROUTED),
+    "dispatch_grouped_gemm": lambda: moe.dispatch_grouped_gemm(TOKENS, OWN_EXPERTS, ROUTED, swiglu=True),
+    "grouped_gemm_combine": lambda: moe.grouped_gemm_combine(ROWS, OWN_EXPERTS, ROUTED),
 }
 """Calls whose results are new tensors each time."""
 

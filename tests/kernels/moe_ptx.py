@@ -104,7 +104,7 @@ def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
 def compile_tensor_parallel(
     folder: Path, n_pes: int, hidden: int, fp8: bool, tile: dict[str, Any], types: dict[str, str]
 ) -> None:
-    """The kernels for experts of which every PE has a slice."""
+    """The kernels for experts of which every PE has a slice, and those of a layer in two kernels."""
     end, itemsize = f"_{n_pes}.ptx", 1 if fp8 else 2
     members = Members(0, 1, n_pes)
     routing = gathered.GatheredRouting(torch.empty(0), MAX_TOKENS, TOP_K, EXPERTS, MAX_TOKENS, members)
@@ -119,7 +119,7 @@ def compile_tensor_parallel(
         **types, "out": "*bf16", "gathered": types["a"], "gathered_scales": types["a_scales"], "products": "*bf16",
         "slots": "*bf16", **dict.fromkeys(("N_COLUMNS", "INNER", "senders", "reducers"), "i32"),
     }  # fmt: skip
-    multiplied = common | tile | {"b_row": 1, "FLAGS": 256, "PROGRAMS": 256}
+    multiplied = common | tile | {"b_row": 1, "FLAGS": 256, "PROGRAMS": 256, "WHOLE": False, "SWIGLU": False}
     sent = {"WORDS": hidden * itemsize // 4, "S": hidden // 128 if fp8 else 0, "BLOCK": 8192}
     compile_kernel(
         gathering._gather_and_multiply,
@@ -128,8 +128,23 @@ def compile_tensor_parallel(
         types | {"a": "*i32"},
         8,
     )
+    whole = {"WHOLE": True, "SWIGLU": True}
+    compile_kernel(
+        gathering._gather_and_multiply,
+        multiplied | sent | whole,
+        folder / f"dispatch_and_multiply{end}",
+        types | {"a": "*i32"},
+        8,
+    )
     sent = {"CHUNK": 8 * tile["BLOCK_N"], "WEIGHTED": True, "B": 4, "BLOCK": 512}
     compile_kernel(scattering._multiply_and_scatter, multiplied | sent, folder / f"multiply_and_scatter{end}", types, 8)
+    compile_kernel(
+        scattering._multiply_and_scatter,
+        multiplied | sent | whole,
+        folder / f"multiply_and_combine{end}",
+        types,
+        8,
+    )
 
 
 if __name__ == "__main__":

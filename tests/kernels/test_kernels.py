@@ -26,6 +26,7 @@ RUNS = {
     "moe_layers.py": (2,),
     "moe_tensor.py": (3,),
     "moe_tensor_layers.py": (2,),
+    "moe_whole.py": (2, 3),
     "deep_ep.py": (2,),
     "norms.py": (3,),
     "decode.py": (3,),
@@ -46,6 +47,7 @@ SLOW = (
     *("epilogues-3-bias_and_residual_of_sums", "epilogues-3-activations", "epilogues-3-activations_of_sums"),
     *("moe-3-moe_rounds", "moe_layers-2-moe_opcheck", "moe_layers-2-moe_compiled"),
     *("moe_tensor_layers-2-moe_tensor_opcheck", "moe_tensor_layers-2-moe_tensor_compiled"),
+    *("moe_whole-2", "moe_whole-3-moe_whole_sizes_and_dtypes"),
     *("operators-2-opcheck", "operators-2-norms_and_decode_compiled", "tensor_parallel-2-compile"),
 )
 """Repeats at other sizes, with another number of PEs, or compiled what the other checks of the same operations show."""

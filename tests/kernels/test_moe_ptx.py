@@ -8,6 +8,7 @@ import pytest
 from ptx import made_by, ptxas_report
 
 COMPILE = Path(__file__).parent / "moe_ptx.py"
+WITH_GEMMS = "gather_and_multiply", "multiply_and_scatter", "dispatch_and_multiply", "multiply_and_combine"
 KERNELS = "dispatch", "dispatch_rounds", "grouped_gemm", "combine", "combine_rounds"
 
 
@@ -16,7 +17,7 @@ KERNELS = "dispatch", "dispatch_rounds", "grouped_gemm", "combine", "combine_rou
 )
 def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: int, dtype: str) -> None:
     made_by(COMPILE, tmp_path, str(hidden), dtype, cache=tmp_path)
-    of_slices = [f"{name}_{n}" for name in ("gather_and_multiply", "multiply_and_scatter") for n in (2, 8)]
+    of_slices = [f"{name}_{n}" for name in WITH_GEMMS for n in (2, 8)]
     placed = [f"{name}_{n}" for name in ("pack", "count", "place") for n in (2, 8)]
     moved = KERNELS if dtype == "bfloat16" else KERNELS[:3]  # what is combined is bfloat16 always
     for name in (*moved, *of_slices, *placed):

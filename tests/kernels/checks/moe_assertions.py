@@ -37,5 +37,15 @@ def check_moe_more_rows_than_capacity(world: Any) -> None:
         )
 
 
+def check_moe_more_rows_than_capacity_of_a_layer_in_two_kernels(world: Any) -> None:
+    ids = torch.arange(2 * world.n_pes)[:, None] % world.n_pes
+    routing = moe.gather_routing(ids, num_experts=world.n_pes, max_tokens=len(ids))
+    rows, b = 2 * world.n_pes - 1, torch.ones(1, 8, 8)
+    with raises(RuntimeError, "dispatch_grouped_gemm: more rows arrive than capacity"):
+        moe.dispatch_grouped_gemm(torch.ones(len(ids), 8), b, routing, capacity=rows)
+    with raises(RuntimeError, "grouped_gemm_combine: a has fewer rows than have come"):
+        moe.grouped_gemm_combine(torch.ones(rows, 8), b, routing)
+
+
 if __name__ == "__main__":
     run(globals())

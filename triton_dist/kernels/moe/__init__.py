@@ -14,6 +14,7 @@ from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_red
 from triton_dist.kernels.moe.layer import moe_layer
 from triton_dist.kernels.moe.results import Dispatched
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
+from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm, grouped_gemm_combine
 
 __all__ = [
     "Combining",
@@ -25,12 +26,14 @@ __all__ = [
     "combine_receive",
     "combine_send",
     "dispatch",
+    "dispatch_grouped_gemm",
     "dispatch_receive",
     "dispatch_send",
     "functional",
     "gather_routing",
     "group_limited_top_k",
     "grouped_gemm",
+    "grouped_gemm_combine",
     "grouped_gemm_reduce_scatter",
     "moe_layer",
     "softmax_top_k",

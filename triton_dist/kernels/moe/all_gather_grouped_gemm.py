@@ -13,6 +13,9 @@ A tile's rows are those of one expert, beginning with this PE's tokens and conti
 then of experts. So a PE begins with its own tokens, no tile waits for a later PE's, and there are no more tiles than
 without communication. Each row is stored where it belongs, whatever its place in a tile.
 
+With ``WHOLE`` a PE has some experts, with all their columns (expert parallelism): it gets those tokens that have rows
+of its experts, and computes these rows. That is the dispatch of ``whole_experts.py``.
+
 Programs draw tiles from a counter that is never reset: each draws one number that is too large, so a launch draws as
 many numbers as it has tiles and programs. Senders begin when the program of the same number of every PE has entered
 the kernel: that PE has then read what the last call gathered.
@@ -28,7 +31,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.moe.arguments import ROWS, check_rows, refuse_gradients
-from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of
+from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
     check_group_scales,
@@ -37,15 +40,14 @@ from triton_dist.kernels.moe.grouped_gemm import (
     product_of_rows,
     tile_of,
 )
+from triton_dist.kernels.moe.swiglu import swiglu
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, wait
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank, pe_of
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["all_gather_grouped_gemm", "senders_of"]
-
-_FUNCTION = "all_gather_grouped_gemm"
+__all__ = ["all_gather_grouped_gemm", "gather_and_multiply", "groups_of", "options_of", "senders_of"]
 
 
 @triton.jit
@@ -57,11 +59,33 @@ def _copy(to, source, n, first, step, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _send(
-    a, a_scales, gathered, gathered_scales, flags, number, senders, barriers, n_tokens, MEMBERS: tl.constexpr,
-    MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, S: tl.constexpr, FLAGS: tl.constexpr, BLOCK: tl.constexpr,
+def _copy_tokens(
+    to, source, positions, n_tokens, begin, end, first, step, K: tl.constexpr, WORDS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """This program's part of copying this PE's tokens to all PEs, each time followed by its flag."""
+    """Copy this PE's tokens with rows from ``begin`` to ``end``: batches ``first``, ``first + step``, …"""
+    COLUMNS: tl.constexpr = min(BLOCK, triton.next_power_of_2(WORDS))
+    B: tl.constexpr = BLOCK // COLUMNS
+    for batch in range(first, tl.cdiv(n_tokens, B), step):
+        tokens = batch * B + tl.arange(0, B)
+        wanted = have_rows(positions, tokens, n_tokens, begin, end, K)
+        for column in range(0, WORDS, COLUMNS):
+            columns = column + tl.arange(0, COLUMNS)
+            mask = wanted[:, None] & (columns < WORDS)[None, :]
+            at = tokens.to(tl.int64)[:, None] * WORDS + columns[None, :]
+            tl.store(to + at, tl.load(source + at, mask=mask), mask=mask)
+
+
+@triton.jit
+def _send(
+    a, a_scales, gathered, gathered_scales, flags, number, senders, barriers, n_tokens, memory, MEMBERS: tl.constexpr,
+    E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr,
+    S: tl.constexpr, FLAGS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """This program's part of copying this PE's tokens to all PEs, each time followed by its flag.
+
+    With ``WHOLE`` a PE gets those tokens that have rows of its experts.
+    """
     N: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
@@ -80,9 +104,19 @@ def _send(
         wait(barriers, program, entered, MEMBERS)
         for distance in range(1, N):
             to = (me - distance + N) % N
-            _copy(at_rank(mine, to, MEMBERS), a, n_tokens * WORDS, program, senders, BLOCK)
-            if S:
-                _copy(at_rank(scales, to, MEMBERS), a_scales, n_tokens * S, program, senders, BLOCK)
+            there = at_rank(mine, to, MEMBERS)
+            if WHOLE:
+                positions = memory + PARTS[6] + me * (MAX_TOKENS * K)
+                begin = tl.load(memory + PARTS[1] + to * (E // N))
+                end = tl.load(memory + PARTS[1] + (to + 1) * (E // N))
+                _copy_tokens(there, a, positions, n_tokens, begin, end, program, senders, K, WORDS, BLOCK)
+                if S:
+                    there = at_rank(scales, to, MEMBERS)
+                    _copy_tokens(there, a_scales, positions, n_tokens, begin, end, program, senders, K, S, BLOCK)
+            else:
+                _copy(there, a, n_tokens * WORDS, program, senders, BLOCK)
+                if S:
+                    _copy(at_rank(scales, to, MEMBERS), a_scales, n_tokens * S, program, senders, BLOCK)
             tl.debug_barrier()  # what other threads of the program stored comes before the release, too
             tl.atomic_xchg(at_rank(flags + me * FLAGS + program, to, MEMBERS), number, sem="release", scope="sys")
 
@@ -118,40 +152,49 @@ def _tiles_up_to(begins, counts, me, distance, expert, mask, N: tl.constexpr, E:
 
 
 @triton.jit
-def _tile_ends(begins, counts, me, N: tl.constexpr, E: tl.constexpr, BLOCK_M: tl.constexpr):
-    """Rows of tiles by distance and expert, in this order: [NP * EP], how many there are up to each pair's end."""
+def _tile_ends(begins, counts, me, N: tl.constexpr, E: tl.constexpr, L: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Rows of tiles by distance and expert, in this order: [NP * LP], how many there are up to each pair's end."""
     NP: tl.constexpr = triton.next_power_of_2(N)
-    EP: tl.constexpr = triton.next_power_of_2(E)
+    LP: tl.constexpr = triton.next_power_of_2(L)
     distance = tl.arange(0, NP)[:, None]
-    expert = tl.arange(0, EP)[None, :]
-    mask = (distance < N) & (expert < E)
+    expert = tl.arange(0, LP)[None, :]
+    mask = (distance < N) & (expert < L)
     until = _tiles_up_to(begins, counts, me, distance + 1, expert, mask, N, E, BLOCK_M)
     before = _tiles_up_to(begins, counts, me, distance, expert, mask, N, E, BLOCK_M)
-    return tl.cumsum(tl.where(mask, until - before, 0).reshape([NP * EP]), axis=0)
+    return tl.cumsum(tl.where(mask, until - before, 0).reshape([NP * LP]), axis=0)
 
 
 @triton.jit(do_not_specialize=["n_tokens", "senders"])
 def _gather_and_multiply(
-    a, b, out, memory, a_scales, b_scales, n_tokens, senders, gathered, gathered_scales, state, barriers, N_COLUMNS,
-    INNER, b_step, b_row, b_column, MEMBERS: tl.constexpr, E: tl.constexpr, MAX_TOKENS: tl.constexpr,
-    PARTS: tl.constexpr, WORDS: tl.constexpr, S: tl.constexpr, FLAGS: tl.constexpr, BLOCK: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
+    a, b, out, memory, a_scales, b_scales, n_tokens, senders, capacity, gathered, gathered_scales, state, barriers,
+    N_COLUMNS, INNER, b_step, b_row, b_column, MEMBERS: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, S: tl.constexpr, FLAGS: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
+    WHOLE: tl.constexpr, SWIGLU: tl.constexpr,
 ):  # fmt: skip
     N: tl.constexpr = group_size(MEMBERS)
-    EP: tl.constexpr = triton.next_power_of_2(E)
+    L: tl.constexpr = E // N if WHOLE else E
+    LP: tl.constexpr = triton.next_power_of_2(L)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
+    first_expert, first_row = 0, 0
+    if WHOLE:  # this PE's experts, whose rows follow each other
+        first_expert = me * L
+        first_row = tl.load(memory + PARTS[1] + first_expert)
+        assert tl.load(memory + PARTS[1] + first_expert + L) - first_row <= capacity, (
+            "dispatch_grouped_gemm: more rows arrive than capacity"
+        )
     # Of each program: how many launches there were, and how many numbers they drew.
     launches, drawn, counter, flags = state, state + FLAGS, state + 2 * FLAGS, state + 3 * FLAGS
     number = tl.load(launches + program) + 1
     base = tl.load(drawn + program)
     words = gathered.to(tl.pointer_type(tl.int32), bitcast=True)
     _send(
-        a, a_scales, words, gathered_scales, flags, number, senders, barriers, n_tokens, MEMBERS, MAX_TOKENS, WORDS, S,
-        FLAGS, BLOCK,
+        a, a_scales, words, gathered_scales, flags, number, senders, barriers, n_tokens, memory, MEMBERS, E, K,
+        MAX_TOKENS, PARTS, WORDS, S, FLAGS, BLOCK, WHOLE,
     )  # fmt: skip
-    counts, begins = memory + PARTS[0], memory + PARTS[3]
-    ends = _tile_ends(begins, counts, me, N, E, BLOCK_M)
+    counts, begins = memory + PARTS[0] + first_expert, memory + PARTS[3] + first_expert
+    ends = _tile_ends(begins, counts, me, N, E, L, BLOCK_M)
     columns_of_tiles = tl.cdiv(N_COLUMNS, BLOCK_N)
     n_tiles = tl.max(ends) * columns_of_tiles
     awaited = 0  # of how many PEs the tokens are known to be there
@@ -161,9 +204,9 @@ def _gather_and_multiply(
         pair = tl.sum(tl.where(behind, 0, 1))
         first = tl.max(tl.where(behind, 0, ends))
         height = tl.min(tl.where(behind, ends, 0x7FFFFFFF)) - first
-        distance, expert = pair // EP, pair % EP
+        distance, expert = pair // LP, pair % LP
         within = tile - first * columns_of_tiles
-        row = _tiles_up_to(begins, counts, me, distance, expert, expert < E, N, E, BLOCK_M) + within % height
+        row = _tiles_up_to(begins, counts, me, distance, expert, expert < L, N, E, BLOCK_M) + within % height
         column = within // height
         while awaited <= distance:
             source = (me + awaited) % N
@@ -172,15 +215,26 @@ def _gather_and_multiply(
         n_rows = tl.load(counts + expert)
         rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
         # From this PE's first row on, around. Rows behind the last are the first once more.
-        places = tl.load(memory + PARTS[1] + expert) + (tl.load(begins + me * E + expert) + rows) % n_rows
+        places = (tl.load(begins + me * E + expert) + rows) % n_rows
+        places += tl.load(memory + PARTS[1] + first_expert + expert)
         tokens = tl.load(memory + PARTS[4] + places)
         sums = product_of_rows(
             gathered, b, gathered_scales, b_scales, expert, tokens, column, N_COLUMNS, INNER, INNER, b_step, b_row,
-            b_column, BLOCK_M, BLOCK_N, BLOCK_K, SCALES,
+            b_column, BLOCK_M, BLOCK_N, BLOCK_K, SCALES, SWIGLU,
         )  # fmt: skip
-        columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
-        at = out + places.to(tl.int64)[:, None] * N_COLUMNS + columns[None, :]
-        tl.store(at, sums.to(out.dtype.element_ty), mask=(rows < n_rows)[:, None] & (columns < N_COLUMNS)[None, :])
+        to = (places - first_row).to(tl.int64)[:, None]
+        if SWIGLU:
+            gate, up = tl.split(sums.reshape([BLOCK_M, BLOCK_N // 2, 2]))
+            # Rounded as if they had been stored, so that it is the result of GEMM and SwiGLU one after the other.
+            gate, up = gate.to(out.dtype.element_ty).to(tl.float32), up.to(out.dtype.element_ty).to(tl.float32)
+            columns = column * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
+            at = out + to * (N_COLUMNS // 2) + columns[None, :]
+            mask = (rows < n_rows)[:, None] & (columns < N_COLUMNS // 2)[None, :]
+            tl.store(at, swiglu(gate, up).to(out.dtype.element_ty), mask=mask)
+        else:
+            columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
+            at = out + to * N_COLUMNS + columns[None, :]
+            tl.store(at, sums.to(out.dtype.element_ty), mask=(rows < n_rows)[:, None] & (columns < N_COLUMNS)[None, :])
         tile = tl.atomic_add(counter, 1, sem="relaxed", scope="gpu") - base
     tl.debug_barrier()  # all threads have read the numbers
     tl.store(launches + program, number)
@@ -228,11 +282,39 @@ def all_gather_grouped_gemm(
         TypeError, ValueError: an argument is not as described; the message says which and how. RuntimeError: a CUDA
             graph is captured before a first run of the same sizes.
     """
-    refuse_gradients(_FUNCTION, a, b)
-    with calling(_FUNCTION, communicator_of(_FUNCTION, routing)) as comm:
+    return gather_and_multiply(
+        "all_gather_grouped_gemm", a, b, routing, out=out, a_scales=a_scales, b_scales=b_scales, out_dtype=out_dtype,
+        num_sms=num_sms, sm_margin=sm_margin,
+    )  # fmt: skip
+
+
+def gather_and_multiply(
+    function: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    routing: GatheredRouting,
+    *,
+    out: torch.Tensor | None,
+    a_scales: torch.Tensor | None,
+    b_scales: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    num_sms: int,
+    sm_margin: int,
+    whole: bool = False,
+    swiglu: bool = False,
+    capacity: int | None = None,
+) -> torch.Tensor:
+    """:func:`all_gather_grouped_gemm`; or, with ``whole``, of this PE's experts only, with room for ``capacity`` rows.
+
+    With ``swiglu`` columns of ``b`` are gates and as many others, and the result has half as many.
+    """
+    refuse_gradients(function, a, b)
+    with calling(function, communicator_of(function, routing)) as comm:
         prepared = comm.own(Prepared)
         given = [tensor for tensor in (a, b, routing.memory, a_scales, b_scales, out) if tensor is not None]
-        options = (_FUNCTION, out is None, a_scales is None, out_dtype, num_sms, sm_margin, *routing[1:5])
+        options = (
+            function, swiglu, capacity, out is None, a_scales is None, out_dtype, num_sms, sm_margin, *routing[1:5]
+        )  # fmt: skip
         signature = prepared.signature(options, *given)
         known = prepared.details(signature)
         if known is not None:
@@ -240,16 +322,17 @@ def all_gather_grouped_gemm(
             scales = (result if a_scales is None else a_scales, result if b_scales is None else b_scales)
             if prepared.repeat(signature, a, b, result, routing.memory, *scales):
                 return result
-        check_rows(_FUNCTION, "a", a, ROWS)
-        n_tokens, inner, columns = check_groups(_FUNCTION, a, b, routing.offsets, routing.counts)
+        check_rows(function, "a", a, ROWS)
+        n_tokens, inner, columns = check_groups(function, a, b, *groups_of(function, comm, routing, whole))
         if n_tokens != routing.n_tokens:
-            raise ValueError(f"{_FUNCTION}: a has {n_tokens} rows, and routing is of {routing.n_tokens} tokens")
-        kind = check_group_scales(_FUNCTION, a, b, a_scales, b_scales)
-        result = check_result(_FUNCTION, a, (routing.rows, columns), out, out_dtype)
-        compared = _FUNCTION, inner, a.dtype, kind, routing.max_tokens, num_sms, sm_margin
-        n_programs, n_senders = senders_of(_FUNCTION, num_sms, sm_margin)
+            raise ValueError(f"{function}: a has {n_tokens} rows, and routing is of {routing.n_tokens} tokens")
+        kind = check_group_scales(function, a, b, a_scales, b_scales)
+        rows = routing.rows if capacity is None else capacity
+        result = check_result(function, a, (rows, columns // 2 if swiglu else columns), out, out_dtype)
+        compared = function, inner, a.dtype, kind, routing.max_tokens, num_sms, sm_margin
+        n_programs, n_senders = senders_of(function, num_sms, sm_margin)
         comm.compare(*compared)
-        made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, n_programs, n_senders)
+        made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, n_programs, n_senders, whole, swiglu)
         prepared.keep(signature, made, *compared, details=(result.shape, result.dtype))
         return result
 
@@ -265,6 +348,8 @@ def _launch(
     kind: str,
     n_programs: int,
     n_senders: int,
+    whole: bool,
+    swiglu: bool,
 ) -> Launch | None:
     tile = tile_of(a.dtype, out.dtype, kind)
     (n_tokens, inner), n_scales = a.shape, 0 if a_scales is None else a_scales.shape[1]
@@ -282,11 +367,33 @@ def _launch(
         out if b_scales is None else b_scales,
     )  # fmt: skip
     return launch(
-        _gather_and_multiply, (n_programs,), tensors, n_tokens, n_senders, gathered.view(a.dtype), scales, state,
-        barrier_state(comm, "moe: gathering"), b.shape[2], inner, *b.stride(), MEMBERS=comm.members,
-        E=routing.num_experts, MAX_TOKENS=routing.max_tokens, PARTS=routing.parts, WORDS=words, S=n_scales,
-        FLAGS=flags, BLOCK=8192, **tile, SCALES=kind, num_warps=8, num_stages=3,
+        _gather_and_multiply, (n_programs,), tensors, n_tokens, n_senders, out.shape[0], gathered.view(a.dtype),
+        scales, state, barrier_state(comm, "moe: gathering"), b.shape[2], inner, *b.stride(), MEMBERS=comm.members,
+        E=routing.num_experts, K=routing.top_k, MAX_TOKENS=routing.max_tokens, PARTS=routing.parts, WORDS=words,
+        S=n_scales, FLAGS=flags, BLOCK=8192, **tile, SCALES=kind, WHOLE=whole, SWIGLU=swiglu, num_warps=8, num_stages=3,
+        **options_of(routing, out.shape[0]),
     )  # fmt: skip
+
+
+def groups_of(
+    function: str, comm: Communicator, routing: GatheredRouting, whole: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Offsets and counts of the experts that are multiplied here: all, or, with ``whole``, this PE's."""
+    if not whole:
+        return routing.offsets, routing.counts
+    if routing.num_experts % comm.n_pes:
+        raise ValueError(
+            f"{function}: num_experts must be a multiple of the {comm.n_pes} PEs, each of which has as many, got"
+            f" {routing.num_experts}"
+        )
+    local = routing.num_experts // comm.n_pes
+    first = comm.my_rank * local
+    return routing.offsets.narrow(0, first, local + 1), routing.counts.narrow(0, first, local)
+
+
+def options_of(routing: GatheredRouting, capacity: int) -> dict[str, bool]:
+    """Of launches. ``debug`` keeps the kernel's assertion, where fewer rows have room than may come."""
+    return {"debug": True, "sanitize_overflow": False} if capacity < routing.rows else {}
 
 
 def senders_of(function: str, num_sms: int, sm_margin: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from triton_dist.kernels.moe.arguments import refuse_gradients
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["GatheredRouting", "communicator_of", "gather", "gather_routing", "memory_words"]
+__all__ = ["GatheredRouting", "communicator_of", "gather", "gather_routing", "have_rows", "memory_words"]
 
 _RANKED = tl.constexpr(64)
 """Choices that are compared with each other at a time."""
@@ -200,6 +200,18 @@ def _place(
         tl.store(memory + PARTS[5] + rows, weights, mask=made)
         tl.store(memory + PARTS[6] + rank * (MAX_TOKENS * K) + choices, tl.where(made, rows, -1), mask=exist)
         begins += tl.histogram(ids, EP, mask=made)
+
+
+@triton.jit
+def have_rows(positions, tokens, n_tokens, begin, end, K: tl.constexpr):
+    """Which of a PE's tokens, a block, have rows from ``begin`` to ``end``.
+
+    ``positions`` points to those of the PE: the rows of each token, by choice.
+    """
+    choices = tl.arange(0, triton.next_power_of_2(K))
+    at = positions + tokens[:, None] * K + choices[None, :]
+    rows = tl.load(at, mask=(tokens < n_tokens)[:, None] & (choices < K)[None, :], other=-1)
+    return tl.max(((rows >= begin) & (rows < end)).to(tl.int32), axis=1) != 0
 
 
 # ---- the host's part

@@ -40,13 +40,16 @@ _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 def product_of_rows(
     a, b, a_scales, b_scales, expert, a_rows, column, N, K, a_step, b_step, b_row, b_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
+    PAIRS: tl.constexpr = False,
 ):  # fmt: skip
     """Rows ``a_rows`` of ``a``, which all exist, times tile ``column`` of the expert's matrix: float32.
 
-    What the tile's columns behind the last hold is not to be stored.
+    With ``PAIRS`` columns of the tile are those of the matrix's first half and of its second, in turn. What the tile's
+    columns behind the last hold is not to be stored.
     """
     # Behind the last column are the first ones once more, which need no mask.
-    b_columns = (column * BLOCK_N + tl.arange(0, BLOCK_N)) % N
+    b_columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
+    b_columns = b_columns // 2 % (N // 2) + b_columns % 2 * (N // 2) if PAIRS else b_columns % N
     inner = tl.arange(0, BLOCK_K)
     a_at = a + a_rows.to(tl.int64)[:, None] * a_step + inner[None, :]
     b_at = b + expert.to(tl.int64) * b_step + b_columns.to(tl.int64)[None, :] * b_column

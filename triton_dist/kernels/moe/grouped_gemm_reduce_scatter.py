@@ -14,8 +14,12 @@ Partial sums lie in two halves of memory, used in turn. Program p sums the same 
 with program p of the others only, one a chunk, between its stores and its loads. Behind the barrier of chunk c + 1 all
 have loaded what they had of chunk c: no other is needed before chunk c + 2, nor between launches.
 
+With ``WHOLE`` a PE has some experts, with all their rows (expert parallelism): it has partial sums of those tokens that
+have rows of its experts, and stores no others. That is the combine of ``whole_experts.py``.
+
 Every sum is float32, in one order: a token's choices, then PEs. Products of rows and partial sums are rounded to the
-result's dtype where they are stored.
+result's dtype where they are stored. Rows are multiplied by their weights before, or, with ``WHOLE``, when they are
+added up, as by ``combine.py``.
 """
 
 from __future__ import annotations
@@ -27,9 +31,9 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.moe.all_gather_grouped_gemm import senders_of
+from triton_dist.kernels.moe.all_gather_grouped_gemm import groups_of, options_of, senders_of
 from triton_dist.kernels.moe.arguments import refuse_gradients
-from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of
+from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
     check_group_scales,
@@ -44,9 +48,8 @@ from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["grouped_gemm_reduce_scatter"]
+__all__ = ["grouped_gemm_reduce_scatter", "multiply_and_scatter"]
 
-_FUNCTION = "grouped_gemm_reduce_scatter"
 _ROW = tl.constexpr(ROW)
 
 
@@ -74,13 +77,13 @@ def _await_products(progress, first, chunks, PROGRAMS: tl.constexpr):
 
 @triton.jit
 def _multiply(
-    a, b, products, memory, a_scales, b_scales, progress, base, first_program, N, K, a_step, b_step, b_row, b_column,
-    E: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
+    a, b, products, memory, first_expert, first_row, a_scales, b_scales, progress, base, first_program, N, K, a_step,
+    b_step, b_row, b_column, L: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, WEIGHTED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
-    """Every tile, times the weights of its rows, to ``products``."""
-    experts = tl.arange(0, triton.next_power_of_2(E))
-    counts = tl.load(memory + PARTS[0] + experts, mask=experts < E, other=0)
+    """Every tile of L experts, times the weights of its rows if ``WEIGHTED``, to ``products``."""
+    experts = tl.arange(0, triton.next_power_of_2(L))
+    counts = tl.load(memory + PARTS[0] + first_expert + experts, mask=experts < L, other=0)
     ends = tl.cumsum(tl.cdiv(counts, BLOCK_M), axis=0)
     height_of_all = tl.max(ends)
     columns_of_tiles = tl.cdiv(N, BLOCK_N)
@@ -101,14 +104,15 @@ def _multiply(
         within = inside - first * width
         column = chunk * width_of_chunk + within // height
         rows = within % height * BLOCK_M + tl.arange(0, BLOCK_M)
-        n_rows = tl.load(memory + PARTS[0] + expert)
-        places = tl.load(memory + PARTS[1] + expert) + rows % n_rows  # behind the last are the first ones once more
+        n_rows = tl.load(memory + PARTS[0] + first_expert + expert)
+        # Behind the last row are the first ones once more.
+        places = tl.load(memory + PARTS[1] + first_expert + expert) - first_row + rows % n_rows
         sums = product_of_rows(
             a, b, a_scales, b_scales, expert, places, column, N, K, a_step, b_step, b_row, b_column, BLOCK_M, BLOCK_N,
             BLOCK_K, SCALES,
         )  # fmt: skip
         if WEIGHTED:
-            sums *= tl.load(memory + PARTS[5] + places).to(tl.float32, bitcast=True)[:, None]
+            sums *= tl.load(memory + PARTS[5] + first_row + places).to(tl.float32, bitcast=True)[:, None]
         columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
         at = products + places.to(tl.int64)[:, None] * N + columns[None, :]
         tl.store(at, sums.to(products.dtype.element_ty), mask=(rows < n_rows)[:, None] & (columns < N)[None, :])
@@ -118,10 +122,15 @@ def _multiply(
 
 @triton.jit
 def _send_sums(
-    products, memory, slots, half, chunk, reducers, N_COLUMNS, MEMBERS: tl.constexpr, K: tl.constexpr,
-    MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr,
+    products, memory, first_row, end_row, slots, half, chunk, reducers, N_COLUMNS, MEMBERS: tl.constexpr,
+    K: tl.constexpr, MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, WHOLE: tl.constexpr,
+    WEIGHTED: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Partial sums of a chunk of columns to all PEs, for the tokens that are this program's."""
+    """Partial sums of a chunk of columns to all PEs, for the tokens that are this program's.
+
+    With ``WHOLE`` this PE has the rows from ``first_row`` to ``end_row``, and tokens without one of them have no sum
+    here; with ``WEIGHTED``, too, rows are multiplied by their weights now.
+    """
     N: tl.constexpr = group_size(MEMBERS)
     me = my_rank(MEMBERS)
     mine = slots + (half * N + me).to(tl.int64) * (MAX_TOKENS * CHUNK)
@@ -131,28 +140,40 @@ def _send_sums(
         n_tokens = tl.load(memory + PARTS[2] + rank)
         for batch in range(tl.program_id(0), tl.cdiv(n_tokens, B), reducers):
             tokens = batch * B + tl.arange(0, B)
-            choices = memory + PARTS[6] + (rank * MAX_TOKENS + tokens) * K
+            positions = memory + PARTS[6] + rank * MAX_TOKENS * K
+            choices = positions + tokens * K
+            sends = tokens < n_tokens
+            if WHOLE:
+                sends = have_rows(positions, tokens, n_tokens, first_row, end_row, K)
             for first in range(0, CHUNK, BLOCK):
                 inside = first + tl.arange(0, BLOCK)
                 columns = chunk * CHUNK + inside
                 sums = tl.zeros([B, BLOCK], tl.float32)
                 for k in tl.static_range(K):
                     row = tl.load(choices + k, mask=tokens < n_tokens, other=-1)
+                    if WHOLE:
+                        row = tl.where((row >= first_row) & (row < end_row), row - first_row, -1)
                     at = products + row.to(tl.int64)[:, None] * N_COLUMNS + columns[None, :]
                     made = (row >= 0)[:, None] & (columns < N_COLUMNS)[None, :]
-                    sums += tl.load(at, mask=made, other=0.0).to(tl.float32)
+                    value = tl.load(at, mask=made, other=0.0).to(tl.float32)
+                    if WHOLE and WEIGHTED:
+                        weight = tl.load(memory + PARTS[5] + first_row + row, mask=row >= 0, other=0)
+                        value *= weight.to(tl.float32, bitcast=True)[:, None]
+                    sums += value
                 to = there + tokens[:, None] * CHUNK + inside[None, :]
-                stored = (tokens < n_tokens)[:, None] & (columns < N_COLUMNS)[None, :]
+                stored = sends[:, None] & (columns < N_COLUMNS)[None, :]
                 tl.store(to, sums.to(slots.dtype.element_ty), mask=stored)
 
 
 @triton.jit
 def _receive_sums(
-    out, slots, half, chunk, reducers, n_tokens, N_COLUMNS, MEMBERS: tl.constexpr, MAX_TOKENS: tl.constexpr,
-    CHUNK: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr,
+    out, memory, slots, half, chunk, reducers, n_tokens, N_COLUMNS, MEMBERS: tl.constexpr, E: tl.constexpr,
+    K: tl.constexpr, MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, WHOLE: tl.constexpr,
+    B: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add what all PEs have sent of a chunk of columns, for those of this PE's tokens that are this program's."""
     N: tl.constexpr = group_size(MEMBERS)
+    positions = memory + PARTS[6] + my_rank(MEMBERS) * (MAX_TOKENS * K)
     for batch in range(tl.program_id(0), tl.cdiv(n_tokens, B), reducers):
         tokens = batch * B + tl.arange(0, B)
         for first in range(0, CHUNK, BLOCK):
@@ -162,25 +183,39 @@ def _receive_sums(
             sums = tl.zeros([B, BLOCK], tl.float32)
             for rank in tl.static_range(N):
                 source = slots + (half * N + rank).to(tl.int64) * (MAX_TOKENS * CHUNK)
-                sums += tl.load(source + tokens[:, None] * CHUNK + inside[None, :], mask=mask, other=0.0).to(tl.float32)
+                sent = mask
+                if WHOLE:
+                    begin = tl.load(memory + PARTS[1] + rank * (E // N))
+                    end = tl.load(memory + PARTS[1] + (rank + 1) * (E // N))
+                    sent = mask & have_rows(positions, tokens, n_tokens, begin, end, K)[:, None]
+                sums += tl.load(source + tokens[:, None] * CHUNK + inside[None, :], mask=sent, other=0.0).to(tl.float32)
             at = out + tokens.to(tl.int64)[:, None] * N_COLUMNS + columns[None, :]
             tl.store(at, sums.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["n_tokens", "reducers"])
 def _multiply_and_scatter(
-    a, b, out, memory, a_scales, b_scales, products, n_tokens, reducers, slots, progress, barriers, N_COLUMNS, INNER,
-    a_step, b_step, b_row, b_column, MEMBERS: tl.constexpr, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
-    PARTS: tl.constexpr, CHUNK: tl.constexpr, PROGRAMS: tl.constexpr, WEIGHTED: tl.constexpr, B: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
+    a, b, out, memory, a_scales, b_scales, products, n_tokens, reducers, capacity, slots, progress, barriers,
+    N_COLUMNS, INNER, a_step, b_step, b_row, b_column, MEMBERS: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, PROGRAMS: tl.constexpr,
+    WEIGHTED: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, SCALES: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
+    L: tl.constexpr = E // group_size(MEMBERS) if WHOLE else E
     program = tl.program_id(0)
+    first_expert, first_row, end_row = 0, 0, 0
+    if WHOLE:  # this PE's experts, whose rows follow each other
+        first_expert = my_rank(MEMBERS) * L
+        first_row = tl.load(memory + PARTS[1] + first_expert)
+        end_row = tl.load(memory + PARTS[1] + first_expert + L)
+        assert end_row - first_row <= capacity, "grouped_gemm_combine: a has fewer rows than have come"
     base = tl.load(progress + program)  # the same in all programs: as many chunks as all launches had
     # Programs with low numbers wait for others: they are resident whenever those are.
     if program >= reducers:
         _multiply(
-            a, b, products, memory, a_scales, b_scales, progress, base, reducers, N_COLUMNS, INNER, a_step, b_step,
-            b_row, b_column, E, PARTS, CHUNK, WEIGHTED, BLOCK_M, BLOCK_N, BLOCK_K, SCALES,
+            a, b, products, memory, first_expert, first_row, a_scales, b_scales, progress, base, reducers, N_COLUMNS,
+            INNER, a_step, b_step, b_row, b_column, L, PARTS, CHUNK, WEIGHTED and not WHOLE, BLOCK_M, BLOCK_N, BLOCK_K,
+            SCALES,
         )  # fmt: skip
     else:
         n_chunks = tl.cdiv(N_COLUMNS, CHUNK)
@@ -188,12 +223,13 @@ def _multiply_and_scatter(
             _await_products(progress, reducers, base + chunk + 1, PROGRAMS)
             half = tl.load(barriers + program * _ROW + (_ROW - 1)) & 1  # of the number of barriers before
             _send_sums(
-                products, memory, slots, half, chunk, reducers, N_COLUMNS, MEMBERS, K, MAX_TOKENS, PARTS, CHUNK, B,
-                BLOCK,
+                products, memory, first_row, end_row, slots, half, chunk, reducers, N_COLUMNS, MEMBERS, K, MAX_TOKENS,
+                PARTS, CHUNK, WHOLE, WEIGHTED, B, BLOCK,
             )  # fmt: skip
             barrier(barriers, program, MEMBERS)
             _receive_sums(
-                out, slots, half, chunk, reducers, n_tokens, N_COLUMNS, MEMBERS, MAX_TOKENS, CHUNK, B, BLOCK
+                out, memory, slots, half, chunk, reducers, n_tokens, N_COLUMNS, MEMBERS, E, K, MAX_TOKENS, PARTS,
+                CHUNK, WHOLE, B, BLOCK,
             )  # fmt: skip
         tl.debug_barrier()  # all threads have read the number
         tl.store(progress + program, base + n_chunks)
@@ -242,11 +278,34 @@ def grouped_gemm_reduce_scatter(
         TypeError, ValueError: an argument is not as described; the message says which and how. RuntimeError: a CUDA
             graph is captured before a first run of the same sizes.
     """
-    refuse_gradients(_FUNCTION, a, b)
-    with calling(_FUNCTION, communicator_of(_FUNCTION, routing)) as comm:
+    return multiply_and_scatter(
+        "grouped_gemm_reduce_scatter", a, b, routing, weighted=weighted, out=out, a_scales=a_scales,
+        b_scales=b_scales, out_dtype=out_dtype, num_sms=num_sms, sm_margin=sm_margin,
+    )  # fmt: skip
+
+
+def multiply_and_scatter(
+    function: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    routing: GatheredRouting,
+    *,
+    weighted: bool,
+    out: torch.Tensor | None,
+    a_scales: torch.Tensor | None,
+    b_scales: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    num_sms: int,
+    sm_margin: int,
+    whole: bool = False,
+) -> torch.Tensor:
+    """:func:`grouped_gemm_reduce_scatter`; or, with ``whole``, of the rows of this PE's experts, as many as ``a`` has
+    room for."""
+    refuse_gradients(function, a, b)
+    with calling(function, communicator_of(function, routing)) as comm:
         prepared = comm.own(Prepared)
         given = [tensor for tensor in (a, b, routing.memory, a_scales, b_scales, out) if tensor is not None]
-        options = (_FUNCTION, weighted, out is None, a_scales is None, out_dtype, num_sms, sm_margin, *routing[1:5])
+        options = (function, weighted, out is None, a_scales is None, out_dtype, num_sms, sm_margin, *routing[1:5])
         signature = prepared.signature(options, *given)
         known = prepared.details(signature)
         if known is not None:
@@ -255,17 +314,17 @@ def grouped_gemm_reduce_scatter(
             scales = (result if a_scales is None else a_scales, result if b_scales is None else b_scales)
             if prepared.repeat(signature, a, b, result, routing.memory, *scales, products):
                 return result
-        n_rows, _, columns = check_groups(_FUNCTION, a, b, routing.offsets, routing.counts)
-        if n_rows != routing.rows:
-            raise ValueError(f"{_FUNCTION}: a has {n_rows} rows, and routing has room for {routing.rows}")
-        kind = check_group_scales(_FUNCTION, a, b, a_scales, b_scales)
-        result = check_result(_FUNCTION, a, (routing.n_tokens, columns), out, out_dtype)
-        n_programs, n_reducers = senders_of(_FUNCTION, num_sms, sm_margin)
+        n_rows, _, columns = check_groups(function, a, b, *groups_of(function, comm, routing, whole))
+        if n_rows != routing.rows and not whole:
+            raise ValueError(f"{function}: a has {n_rows} rows, and routing has room for {routing.rows}")
+        kind = check_group_scales(function, a, b, a_scales, b_scales)
+        result = check_result(function, a, (routing.n_tokens, columns), out, out_dtype)
+        n_programs, n_reducers = senders_of(function, num_sms, sm_margin)
         if n_programs < 2:
-            raise ValueError(f"{_FUNCTION}: sm_margin must leave two SMs or more, got {sm_margin}")
-        compared = _FUNCTION, columns, result.dtype, weighted, routing.max_tokens, num_sms, sm_margin
+            raise ValueError(f"{function}: sm_margin must leave two SMs or more, got {sm_margin}")
+        compared = function, columns, result.dtype, weighted, routing.max_tokens, num_sms, sm_margin
         comm.compare(*compared)
-        made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, weighted, n_programs, n_reducers)
+        made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, weighted, n_programs, n_reducers, whole)
         prepared.keep(signature, made, *compared, details=(result.shape, result.dtype))
         return result
 
@@ -282,6 +341,7 @@ def _launch(
     weighted: bool,
     n_programs: int,
     n_reducers: int,
+    whole: bool,
 ) -> Launch | None:
     tile = tile_of(a.dtype, out.dtype, kind)
     a, b = as_multiplied(a, b)
@@ -296,11 +356,12 @@ def _launch(
         products,
     )  # fmt: skip
     return launch(
-        _multiply_and_scatter, (n_programs,), tensors, routing.n_tokens, n_reducers, slots, progress,
+        _multiply_and_scatter, (n_programs,), tensors, routing.n_tokens, n_reducers, a.shape[0], slots, progress,
         barrier_state(comm, f"moe: scattering by {n_reducers} programs"), columns, a.shape[1], a.stride(0), *b.stride(),
         MEMBERS=comm.members, E=routing.num_experts, K=routing.top_k, MAX_TOKENS=routing.max_tokens,
         PARTS=routing.parts, CHUNK=chunk, PROGRAMS=int(triton.next_power_of_2(n_programs)), WEIGHTED=weighted, B=4,
-        BLOCK=min(512, chunk), **tile, SCALES=kind, num_warps=8, num_stages=3,
+        BLOCK=min(512, chunk), **tile, SCALES=kind, WHOLE=whole, num_warps=8, num_stages=3,
+        **options_of(routing, a.shape[0]),
     )  # fmt: skip
 
 
