@@ -1,12 +1,14 @@
 """Tokens to the PEs of their experts and back: dispatch and combine against NCCL and torch's symmetric memory.
 
-Then experts of which every PE has a slice: GEMMs that overlap with all-gather and reduce-scatter (moe_slices.py).
+Then whole layers (moe_layers.py), and experts of which every PE has a slice: GEMMs that overlap with all-gather and
+reduce-scatter (moe_slices.py).
 
-    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode | kraken | slices] [--save FILE]
+    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode | kraken | layer | slices] [--save FILE]
 
 Peers get what a model would otherwise have to make for each routing: NCCL's splits and permutations are computed before
 and not timed. The bound is the time in which a copy engine sends a row to each other PE that has an expert of its
-token. In the CPU world tiny sizes are computed and compared, and nothing is timed.
+token. In the CPU world tiny sizes are computed and compared, and nothing is timed. Layers of all sizes need
+TRITON_DIST_SYMMETRIC_SIZE=4G.
 """
 
 from __future__ import annotations
@@ -14,28 +16,19 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from harness import Bench, Side, session
+from moe_cases import FP8, Case, Shape, nccl_combine, nccl_dispatch
+from moe_layers import LAYERS, TINY_LAYER, Layer, measure_layer, ours_layer
 from moe_slices import SLICED, TINY_SLICED, Slices, differs, measure_slices, ours_gathering, ours_scattering
 
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import moe
 from triton_dist.kernels.gemm.portable import programs
-
-FP8 = torch.float8_e4m3fn
-
-
-class Shape(NamedTuple):
-    name: str
-    tokens: int
-    hidden: int
-    num_experts: int
-    top_k: int
-
 
 SHAPES = (
     Shape("decode, DeepSeek-V3", 128, 7168, 256, 8),
@@ -52,72 +45,6 @@ Published there for 2 H100s: dispatch 80.1 µs and combine 83.4 by Kraken, 812.8
 621.1 by torch's symmetric memory. These are without packing tokens by expert and without weights, which ours does here,
 and so do the peers.
 """
-
-
-class Case:
-    """The tokens and the routing of all PEs, and where each row belongs."""
-
-    def __init__(self, shape: Shape, world: Any, dtype: torch.dtype) -> None:
-        self.shape, self.world, self.dtype = shape, world, dtype
-        n, self.local = world.n_pes, shape.num_experts // world.n_pes
-        generator = torch.Generator().manual_seed(7)
-        device = world.device
-        ids = torch.rand(n, shape.tokens, shape.num_experts, generator=generator).topk(shape.top_k, dim=-1).indices
-        self.all_ids = ids.to(device)
-        weights = torch.randint(1, 5, ids.shape, generator=generator) / 4
-        self.ids, self.weights = self.all_ids[world.pe].contiguous(), weights[world.pe].to(device)
-        self.x = self.tokens_of(world.pe)
-        n_scales = shape.hidden // 128 if dtype == FP8 else 0
-        self.scales = torch.ones(shape.tokens, n_scales, device=device) if n_scales else None
-        flat = self.all_ids.view(n, -1)
-        # What NCCL needs: choices by expert, how many go to each PE and come from it, and the order by expert there.
-        self.by_expert = flat[world.pe].argsort(stable=True)
-        self.in_splits = torch.bincount(flat[world.pe] // self.local, minlength=n).tolist()
-        here = [(row[row // self.local == world.pe]).sort(stable=True).values for row in flat]
-        self.out_splits = [len(row) for row in here]
-        self.order = torch.cat(here).argsort(stable=True)
-        self.rows = sum(self.out_splits)
-        # Whose row each is, in the order of both.
-        sources = torch.arange(n, device=device)[:, None].expand_as(flat)[flat // self.local == world.pe]
-        tokens = torch.arange(flat.shape[1], device=device).expand_as(flat)[flat // self.local == world.pe]
-        sorted_ = flat[flat // self.local == world.pe].argsort(stable=True)
-        self.sources, self.source_tokens = sources[sorted_], tokens[sorted_] // shape.top_k
-
-    def tokens_of(self, pe: int) -> torch.Tensor:
-        generator = torch.Generator(self.world.device).manual_seed(pe)
-        shape, device = (self.shape.tokens, self.shape.hidden), self.world.device
-        return torch.randint(-8, 9, shape, generator=generator, device=device).to(self.dtype)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"num_experts": self.shape.num_experts, "max_tokens": self.shape.tokens, "scales": self.scales}
-
-    def sent_bytes(self) -> float:
-        """What this PE sends to others: a row for each pair of a token and a PE."""
-        homes = torch.nn.functional.one_hot(self.ids // self.local, self.world.n_pes).amax(dim=1).sum(dim=0)
-        homes[self.world.pe] = 0
-        row = self.shape.hidden * self.dtype.itemsize + (0 if self.scales is None else 4 * self.scales.shape[1])
-        return float(homes.sum().item()) * row
-
-    def received_bytes(self) -> float:
-        """What this PE gets from others, which a combine sends back, in rows like those of the dispatch."""
-        own = self.all_ids.clone()
-        own[self.world.pe] = -1
-        here = (own // self.local == self.world.pe) & (own >= 0)
-        return float(here.any(dim=-1).sum().item()) * self.shape.hidden * self.dtype.itemsize
-
-    def check_rows(self, result: torch.Tensor, _: int) -> str | None:
-        wrong = 0
-        for pe in range(self.world.n_pes):
-            mine = self.sources == pe
-            expected = self.tokens_of(pe)[self.source_tokens[mine]]
-            wrong += int((result[: self.rows][mine].float() != expected.float()).sum().item())
-        return f"{wrong} elements differ" if wrong else None
-
-    def check_tokens(self, result: torch.Tensor, _: int) -> str | None:
-        expected = self.x.float() * self.weights.sum(dim=1, keepdim=True)
-        excess = ((result.float() - expected).abs() - 0.02 * expected.abs()).max().item()
-        return f"an error is too large by {excess:.3f}" if excess > 1e-3 else None
 
 
 def ours_dispatch(case: Case, **options: Any) -> Side:
@@ -139,33 +66,6 @@ def ours_combine(case: Case, **options: Any) -> Side:
     """Of rows as they came."""
     received = moe.dispatch(case.x, case.ids, case.weights, **case.options, **options)
     return lambda _: moe.combine(received.x, received)
-
-
-def nccl_dispatch(case: Case) -> Callable[[], torch.Tensor]:
-    received = case.x.new_empty(case.rows, case.shape.hidden).view(torch.uint8)
-
-    def run() -> torch.Tensor:
-        rows = case.x.view(torch.uint8)[case.by_expert // case.shape.top_k]
-        dist.all_to_all_single(received, rows, case.out_splits, case.in_splits)
-        return received[case.order].view(case.dtype)
-
-    return run
-
-
-def nccl_combine(case: Case) -> Callable[[torch.Tensor], torch.Tensor]:
-    back = torch.empty_like(case.order)
-    back[case.order] = torch.arange(len(case.order), device=back.device)
-    dtype = torch.bfloat16
-    received = torch.empty(len(case.by_expert), case.shape.hidden, dtype=dtype, device=case.x.device)
-    of_token = case.by_expert // case.shape.top_k
-    factors = case.weights.view(-1)[case.by_expert][:, None]
-
-    def run(y: torch.Tensor) -> torch.Tensor:
-        dist.all_to_all_single(received, y.to(dtype)[back], case.in_splits, case.out_splits)
-        total = torch.zeros(case.shape.tokens, case.shape.hidden, device=y.device)
-        return total.index_add_(0, of_token, received.float() * factors).to(dtype)
-
-    return run
 
 
 def padded_dispatch(case: Case) -> Side:
@@ -296,6 +196,9 @@ def compare_tiny() -> None:
             for step, check in zip((*dispatches, *both), checks, strict=True):
                 if problem := check(step(0), 0):
                     raise AssertionError(problem)
+        layer = Layer(TINY_LAYER, world)
+        if problem := differs(ours_layer(layer, algorithm="fused")(0), ours_layer(layer, algorithm="separate")(0)):
+            raise AssertionError(problem)
         sliced = Slices(TINY_SLICED, world)
         gathered = triton_dist.zeros(world.n_pes * len(sliced.x), TINY_SLICED.hidden, dtype=sliced.x.dtype)
         kernels.all_gather(gathered, sliced.x)
@@ -319,13 +222,16 @@ def main() -> None:
         return
     shapes = [shape for shape in SHAPES if arguments.only in shape.name]
     sliced = [shape for shape in SLICED if arguments.only in shape.name]
+    layers = [shape for shape in LAYERS if arguments.only in shape.name]
     kraken = arguments.only in KRAKEN.name
-    with session("moe", total=4 * len(shapes) + 3 * len(sliced) + 2 * kraken) as bench:
+    with session("moe", total=4 * len(shapes) + 3 * len(sliced) + len(layers) + 2 * kraken) as bench:
         rate = bench.copy_engine_rate()
         if kraken:
             measure_kraken(bench, rate)
         for shape in shapes:
             measure(bench, shape, rate)
+        for layer in layers:
+            measure_layer(bench, layer)
         for of_slices in sliced:
             measure_slices(bench, of_slices, rate)
         if arguments.save:

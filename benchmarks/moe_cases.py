@@ -1,0 +1,117 @@
+"""The tokens and the routing of all PEs that moe.py measures, and dispatch and combine by NCCL.
+
+NCCL's splits and permutations are computed before: what a model would otherwise have to make for each routing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["FP8", "Case", "Shape", "nccl_combine", "nccl_dispatch"]
+
+FP8 = torch.float8_e4m3fn
+
+
+class Shape(NamedTuple):
+    name: str
+    tokens: int
+    hidden: int
+    num_experts: int
+    top_k: int
+
+
+class Case:
+    """The tokens and the routing of all PEs, and where each row belongs."""
+
+    def __init__(self, shape: Shape, world: Any, dtype: torch.dtype) -> None:
+        self.shape, self.world, self.dtype = shape, world, dtype
+        n, self.local = world.n_pes, shape.num_experts // world.n_pes
+        generator = torch.Generator().manual_seed(7)
+        device = world.device
+        ids = torch.rand(n, shape.tokens, shape.num_experts, generator=generator).topk(shape.top_k, dim=-1).indices
+        self.all_ids = ids.to(device)
+        weights = torch.randint(1, 5, ids.shape, generator=generator) / 4
+        self.ids, self.weights = self.all_ids[world.pe].contiguous(), weights[world.pe].to(device)
+        self.x = self.tokens_of(world.pe)
+        n_scales = shape.hidden // 128 if dtype == FP8 else 0
+        self.scales = torch.ones(shape.tokens, n_scales, device=device) if n_scales else None
+        flat = self.all_ids.view(n, -1)
+        # What NCCL needs: choices by expert, how many go to each PE and come from it, and the order by expert there.
+        self.by_expert = flat[world.pe].argsort(stable=True)
+        self.in_splits = torch.bincount(flat[world.pe] // self.local, minlength=n).tolist()
+        here = [(row[row // self.local == world.pe]).sort(stable=True).values for row in flat]
+        self.out_splits = [len(row) for row in here]
+        self.order = torch.cat(here).argsort(stable=True)
+        self.rows = sum(self.out_splits)
+        # Whose row each is, in the order of both.
+        sources = torch.arange(n, device=device)[:, None].expand_as(flat)[flat // self.local == world.pe]
+        tokens = torch.arange(flat.shape[1], device=device).expand_as(flat)[flat // self.local == world.pe]
+        sorted_ = flat[flat // self.local == world.pe].argsort(stable=True)
+        self.sources, self.source_tokens = sources[sorted_], tokens[sorted_] // shape.top_k
+
+    def tokens_of(self, pe: int) -> torch.Tensor:
+        generator = torch.Generator(self.world.device).manual_seed(pe)
+        shape, device = (self.shape.tokens, self.shape.hidden), self.world.device
+        return torch.randint(-8, 9, shape, generator=generator, device=device).to(self.dtype)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"num_experts": self.shape.num_experts, "max_tokens": self.shape.tokens, "scales": self.scales}
+
+    def sent_bytes(self) -> float:
+        """What this PE sends to others: a row for each pair of a token and a PE."""
+        homes = torch.nn.functional.one_hot(self.ids // self.local, self.world.n_pes).amax(dim=1).sum(dim=0)
+        homes[self.world.pe] = 0
+        row = self.shape.hidden * self.dtype.itemsize + (0 if self.scales is None else 4 * self.scales.shape[1])
+        return float(homes.sum().item()) * row
+
+    def received_bytes(self) -> float:
+        """What this PE gets from others, which a combine sends back, in rows like those of the dispatch."""
+        own = self.all_ids.clone()
+        own[self.world.pe] = -1
+        here = (own // self.local == self.world.pe) & (own >= 0)
+        return float(here.any(dim=-1).sum().item()) * self.shape.hidden * self.dtype.itemsize
+
+    def check_rows(self, result: torch.Tensor, _: int) -> str | None:
+        wrong = 0
+        for pe in range(self.world.n_pes):
+            mine = self.sources == pe
+            expected = self.tokens_of(pe)[self.source_tokens[mine]]
+            wrong += int((result[: self.rows][mine].float() != expected.float()).sum().item())
+        return f"{wrong} elements differ" if wrong else None
+
+    def check_tokens(self, result: torch.Tensor, _: int) -> str | None:
+        expected = self.x.float() * self.weights.sum(dim=1, keepdim=True)
+        excess = ((result.float() - expected).abs() - 0.02 * expected.abs()).max().item()
+        return f"an error is too large by {excess:.3f}" if excess > 1e-3 else None
+
+
+def nccl_dispatch(case: Case) -> Callable[[], torch.Tensor]:
+    received = case.x.new_empty(case.rows, case.shape.hidden).view(torch.uint8)
+
+    def run() -> torch.Tensor:
+        rows = case.x.view(torch.uint8)[case.by_expert // case.shape.top_k]
+        dist.all_to_all_single(received, rows, case.out_splits, case.in_splits)
+        return received[case.order].view(case.dtype)
+
+    return run
+
+
+def nccl_combine(case: Case) -> Callable[[torch.Tensor], torch.Tensor]:
+    back = torch.empty_like(case.order)
+    back[case.order] = torch.arange(len(case.order), device=back.device)
+    dtype = torch.bfloat16
+    received = torch.empty(len(case.by_expert), case.shape.hidden, dtype=dtype, device=case.x.device)
+    of_token = case.by_expert // case.shape.top_k
+    factors = case.weights.view(-1)[case.by_expert][:, None]
+
+    def run(y: torch.Tensor) -> torch.Tensor:
+        dist.all_to_all_single(received, y.to(dtype)[back], case.in_splits, case.out_splits)
+        total = torch.zeros(case.shape.tokens, case.shape.hidden, device=y.device)
+        return total.index_add_(0, of_token, received.float() * factors).to(dtype)
+
+    return run

@@ -1,0 +1,99 @@
+"""Whole layers of experts: dispatch, GEMM, SwiGLU, GEMM, combine, in two kernels or one after the other. See moe.py.
+
+The peer exchanges tokens by NCCL and multiplies with our grouped GEMM and SwiGLU; the router is not timed. There is no
+bound: which of GEMMs and exchange takes longer depends on the number of tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from harness import Bench, Side
+from moe_cases import Case, Shape, nccl_combine, nccl_dispatch
+from moe_slices import differs
+
+from triton_dist.kernels import moe
+from triton_dist.kernels.moe.swiglu import swiglu_of_rows
+
+__all__ = ["LAYERS", "TINY_LAYER", "Layer", "measure_layer", "ours_layer"]
+
+ROUNDS_FROM = 1024
+"""Tokens of a PE from which on the separate steps are measured in rounds only, whose slots do not grow with tokens."""
+
+
+class LayerShape(NamedTuple):
+    """Tokens of a PE, and sizes of an expert."""
+
+    name: str
+    tokens: int
+    hidden: int
+    intermediate: int
+    num_experts: int
+    top_k: int
+
+
+LAYERS = tuple(
+    LayerShape(f"layer, {model}", tokens, *sizes)
+    for model, sizes in (("Qwen3-30B-A3B", (2048, 768, 128, 8)), ("DeepSeek-V3", (7168, 2048, 256, 8)))
+    for tokens in (64, 512, 2048, 8192)
+)
+TINY_LAYER = LayerShape("tiny", 6, 64, 32, 8, 2)
+
+
+class Layer:
+    """This PE's tokens and the matrices of its experts."""
+
+    def __init__(self, shape: LayerShape, world: Any) -> None:
+        self.shape, self.world = shape, world
+        routed = Shape(shape.name, shape.tokens, shape.hidden, shape.num_experts, shape.top_k)
+        self.case = Case(routed, world, torch.bfloat16)
+        local = self.case.local
+        generator = torch.Generator(world.device).manual_seed(100 + world.pe)
+
+        def draw(*size: int) -> torch.Tensor:
+            made = torch.empty(size, dtype=torch.bfloat16, device=world.device)
+            for matrix in made:  # one by one, as float32 takes twice the memory
+                matrix.copy_(torch.randn(size[1:], generator=generator, device=world.device) / size[-1] ** 0.5)
+            return made
+
+        self.w13 = draw(local, 2 * shape.intermediate, shape.hidden)
+        self.w2 = draw(local, shape.hidden, shape.intermediate)
+        ids = self.case.all_ids.view(-1)
+        mine = ids[ids // local == world.pe] - world.pe * local
+        self.counts = torch.bincount(mine, minlength=local).int()
+        self.offsets = torch.cat([self.counts.new_zeros(1), self.counts.cumsum(0).int()])
+
+    def by_nccl(self) -> Side:
+        to, back = nccl_dispatch(self.case), nccl_combine(self.case)
+        groups = self.offsets, self.counts
+
+        def step(_: int) -> torch.Tensor:
+            hidden = swiglu_of_rows(moe.grouped_gemm(to(), self.w13.transpose(1, 2), *groups), self.offsets)
+            return back(moe.grouped_gemm(hidden, self.w2.transpose(1, 2), *groups))
+
+        return step
+
+
+def ours_layer(layer: Layer, **options: Any) -> Side:
+    case, shape = layer.case, layer.shape
+    options |= {"num_experts": shape.num_experts, "max_tokens": shape.tokens}
+    return lambda _: moe.moe_layer(case.x, case.ids, case.weights, layer.w13, layer.w2, **options)
+
+
+def measure_layer(bench: Bench, shape: LayerShape) -> None:
+    layer = Layer(shape, bench.world)
+    sides: dict[str, Side] = {
+        "ours, fused": ours_layer(layer, algorithm="fused"),
+        "ours, fused, 8 SMs move rows": ours_layer(layer, algorithm="fused", num_sms=8),
+        "ours, fused, 40 SMs move rows": ours_layer(layer, algorithm="fused", num_sms=40),
+        "ours, separate, rounds, 24 SMs": ours_layer(layer, algorithm="separate", num_sms=24),
+        "NCCL, our grouped GEMM": layer.by_nccl(),
+    }
+    if shape.tokens < ROUNDS_FROM:
+        sides["ours, separate"] = ours_layer(layer, algorithm="separate")
+    expected = layer.by_nccl()(0).clone()
+    name = (
+        f"{shape.name}, {shape.tokens} x {shape.hidden}, {shape.intermediate}, top {shape.top_k} of {shape.num_experts}"
+    )
+    bench.compare(name, sides, check=lambda y, _: differs(y, expected), calls=2)
