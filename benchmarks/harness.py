@@ -98,12 +98,13 @@ class Entry:
 
 
 @contextmanager
-def session(name: str, *, total: int | None = None) -> Iterator[Bench]:
+def session(name: str, *, total: int | None = None, save: str | Path | None = None) -> Iterator[Bench]:
     """A world on all GPUs of the launch, with NCCL beside it. Ends the program, with status 0, where there is none.
 
     Args:
         name: what the benchmark is called.
         total: how many comparisons there will be, for the progress bar.
+        save: a file that is written after each comparison, so that a run that is cut off keeps those that it made.
     """
     if triton_dist.kind() == "cpu":
         print(f"{name}: not measured. The CPU world interprets kernels; its times say nothing about GPUs.")
@@ -116,7 +117,7 @@ def session(name: str, *, total: int | None = None) -> Iterator[Bench]:
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
     with triton_dist.init() as world:
-        bench = Bench(world, name, total)
+        bench = Bench(world, name, total, save)
         yield bench
         bench.close()
     dist.destroy_process_group()
@@ -127,11 +128,12 @@ def session(name: str, *, total: int | None = None) -> Iterator[Bench]:
 class Bench:
     """One run of a benchmark. Every PE calls its methods, in the same order."""
 
-    def __init__(self, world: World, name: str, total: int | None) -> None:
+    def __init__(self, world: World, name: str, total: int | None, save: str | Path | None = None) -> None:
         self.world = world
         self.name = name
         self.entries: list[Entry] = []
         self.wrong: list[str] = []
+        self._save = save
         self._cache = torch.zeros(CACHE_BYTES // 4, dtype=torch.int32, device=world.device)
         self._progress = _progress(name, total) if world.pe == 0 else None
 
@@ -184,6 +186,8 @@ class Bench:
             for name, row in zip(names, slowest.cpu(), strict=True):
                 entry.timings[name] = Timing(row.median().item(), row.min().item(), row.max().item())
         self.entries.append(entry)
+        if self._save:
+            self.save(self._save)
         self.say(str(entry))
         if self._progress is not None:
             self._progress.update()
@@ -240,8 +244,11 @@ class Bench:
                 "machine": machine(self.world),
                 "entries": [asdict(e) for e in self.entries],
             }
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(json.dumps(data, indent=1))
+            path = Path(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f"{path.name}.partial")
+            partial.write_text(json.dumps(data, indent=1))
+            partial.replace(path)  # whoever reads it finds all of it
 
     def close(self) -> None:
         if self._progress is not None:

@@ -33,7 +33,7 @@ def draw(saved: str | Path, folder: str | Path) -> list[Path]:
     for name, entries in groups.items():
         peers = [side for entry in entries for side in entry["timings"] if not side.startswith("ours")]
         sides = ["ours", *dict.fromkeys(peers)]
-        figure, axes = plt.subplots(figsize=(9, 3.6), constrained_layout=True)
+        figure, axes = plt.subplots(figsize=(max(9.0, 0.9 * len(entries)), 3.6), constrained_layout=True)
         width = 0.8 / len(sides)
         for i, side in enumerate(sides):
             axes.bar(0, 0, color=f"C{i}", label=side)

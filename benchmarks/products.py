@@ -1,6 +1,7 @@
 """Matrix products with communication against cuBLAS with NCCL and torch's fused operators.
 
     torchrun --nproc-per-node 4 benchmarks/products.py [--only gemm_all_scatter …] [--algorithms] [--fp8] [--save FILE]
+    torchrun --nproc-per-node 2 benchmarks/products.py --sweep 8192x28672 --save sweep.json --plot .
 
 The bound of each is the time of cuBLAS for the product alone, or that in which a copy engine sends the bytes that a PE
 must send, whichever is longer; the efficiency is the bound by the time.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -42,6 +43,8 @@ SHAPES = {
     "gemm_reduce_scatter": ((4096, 8192, 28672), (8192, 8192, 28672), *((m, 8192, 28672) for m in FEW)),
     "gemm_all_reduce": ((4096, 8192, 28672), (8192, 8192, 28672), *((m, 8192, 28672) for m in FEW)),
 }
+SWEEP = (1, 7, 16, 33, 64, 100, 128, 200, 256, 333, 512, 777, 1024, 2000, 2048, 4000, 4096, 8192, 16384)
+"""Numbers of rows: of all PEs together, up to the next that they can share where each must have as many."""
 
 
 def random(*shape: int, seed: int) -> torch.Tensor:
@@ -159,7 +162,7 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
         with torch_native_asked_for():
             return torch_fused(i)
 
-    names = [name for name in ALGORITHMS if possible(name, m // n_pes)]
+    names = [name for name in ALGORITHMS if possible(name, m)]
     sides = {"NCCL + cuBLAS": nccl, "torch fused": torch_fused}
     if factors == BF16 and 2048 < m <= 4096:  # else it makes no difference
         sides["torch fused, native"] = torch_native
@@ -182,7 +185,7 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
     everybody = [(factor_a(m, k // n_pes, 1 + p), factor_b(k // n_pes, n, 100 + p)) for p in range(n_pes)]
     a, b = everybody[pe]
     exact = sum(exact_product(*pair) for pair in everybody)
-    mine = slice(pe * m // n_pes, (pe + 1) * m // n_pes)
+    mine = slice(pe * (m // n_pes), (pe + 1) * (m // n_pes))
     part = torch.empty(m // n_pes, n, dtype=BF16, device="cuda")
 
     def nccl(i: int) -> torch.Tensor:
@@ -212,13 +215,15 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
         )
 
     sides: dict[str, Side] = {"NCCL + cuBLAS": nccl}
-    if not all_reduce:
+    if all_reduce:
+        sides |= torch_all_reduces(a, b, group)
+    else:
         sides["torch fused"] = torch_fused
-    names = [name for name in ALGORITHMS if possible(name, m // n_pes)]
+    names = [name for name in ALGORITHMS if possible(name, m)]
     function = kernels.gemm_all_reduce if all_reduce else kernels.gemm_reduce_scatter
     out = triton_dist.zeros(m, n, dtype=BF16) if all_reduce else torch.empty_like(part)
     sides |= algorithms(function, names, wanted, a, b, out)
-    wire = m // n_pes * n * 2 * (n_pes - 1) * (2 if all_reduce else 1) / rate
+    wire = m / n_pes * n * 2 * (n_pes - 1) * (2 if all_reduce else 1) / rate
     bound = max(bench.time_alone(lambda: product(a, b)), wire)
     expected = exact if all_reduce else exact[mine]
     bench.compare(
@@ -232,11 +237,27 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
         triton_dist.free(out)
 
 
-def possible(algorithm: str, rows: int) -> bool:
-    """Whether an algorithm can be asked for with so many rows on each PE."""
-    if algorithm == "fused":
-        return factors == BF16 and fits_small_m(rows * triton_dist.n_pes(), triton_dist.n_pes())
-    return algorithm == "bulk_synchronous" or rows % 128 == 0
+def torch_all_reduces(a: torch.Tensor, b: torch.Tensor, group: str) -> dict[str, Side]:
+    """cuBLAS, and torch's all-reduces in symmetric memory."""
+    import torch.distributed._symmetric_memory as symm_mem
+
+    whole = symm_mem.empty(a.shape[0], b.shape[1], dtype=BF16, device=a.device)
+    symm_mem.rendezvous(whole, group)
+
+    def one_shot(i: int) -> torch.Tensor:
+        whole.copy_(product(a, b)) if factors == FP8 else torch.mm(a, b, out=whole)
+        return torch.ops.symm_mem.one_shot_all_reduce(whole, "sum", group)
+
+    def two_shot(i: int) -> torch.Tensor:
+        whole.copy_(product(a, b)) if factors == FP8 else torch.mm(a, b, out=whole)
+        return torch.ops.symm_mem.two_shot_all_reduce_(whole, "sum", group)
+
+    return {"torch one-shot + cuBLAS": one_shot, "torch two-shot + cuBLAS": two_shot}
+
+
+def possible(algorithm: str, m: int) -> bool:
+    """Whether an algorithm can be asked for with so many rows of all PEs."""
+    return algorithm != "fused" or (factors == BF16 and fits_small_m(m, triton_dist.n_pes()))
 
 
 def kind() -> str:
@@ -256,23 +277,44 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
 }
 
 
+def swept(size: str, only: Iterable[str]) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Operations and their M, N and K for a layer of ``hidden x intermediate`` that PEs share, all of them for one
+    number of rows after the other: a run that is cut off has the smaller ones of each."""
+    hidden, intermediate = map(int, size.split("x"))
+    sizes = dict.fromkeys(BENCHMARKS, (hidden, intermediate)) | {"all_gather_gemm": (intermediate, hidden)}
+    for m in SWEEP:
+        for name in only:
+            n_pes = int(os.environ.get("WORLD_SIZE", "1"))
+            shared = name in ("all_gather_gemm", "gemm_reduce_scatter")
+            yield name, (-(-m // n_pes) * n_pes if shared else m, *sizes[name])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=tuple(BENCHMARKS), default=tuple(BENCHMARKS))
     parser.add_argument("--algorithms", action="store_true", help="also each of our algorithms")
     parser.add_argument("--fp8", action="store_true", help="with factors of float8_e4m3fn")
-    parser.add_argument("--save", help="write JSON to this file")
+    parser.add_argument("--sweep", metavar="HIDDENxINTERMEDIATE", help="1 to 16384 rows of such a layer")
+    parser.add_argument("--save", help="write JSON to this file, after each comparison")
+    parser.add_argument("--plot", metavar="FOLDER", help="also draw what was saved")
     args = parser.parse_args()
     global factors
     factors = FP8 if args.fp8 else BF16
     torch.backends.cuda.matmul.allow_tf32 = False
-    with session("products", total=sum(len(SHAPES[name]) for name in args.only)) as bench:
+    if args.plot and not args.save:
+        parser.error("--plot draws what --save wrote")
+    cases = [(name, shape) for name in args.only for shape in SHAPES[name]]
+    if args.sweep:
+        cases = list(swept(args.sweep, args.only))
+    with session("products", total=len(cases), save=args.save) as bench:
         rate = bench.copy_engine_rate()
-        for name in args.only:
-            for shape in SHAPES[name]:
-                BENCHMARKS[name](bench, *shape, rate, args.algorithms)
-        if args.save:
-            bench.save(args.save)
+        for name, shape in cases:
+            BENCHMARKS[name](bench, *shape, rate, args.algorithms)
+            torch.cuda.empty_cache()  # symmetric memory of torch and ours lies beside PyTorch's
+        if args.plot and bench.world.pe == 0:
+            from plots import draw
+
+            draw(args.save, args.plot)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from limits import HANG_SECONDS
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -152,3 +154,33 @@ def test_all_words_of_memory_are_read() -> None:
     command = [sys.executable, "-c", program]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert run.stdout == "[10000, 8191]\n", run.stderr
+
+
+def test_figures_are_saved_after_each_comparison(
+    harness: object, entry: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is cut off keeps them, in a file that is whole at any time."""
+    monkeypatch.setattr(harness, "machine", lambda world: {"gpus": "none"})
+    file = tmp_path / "folder" / "figures.json"
+    world = SimpleNamespace(pe=0, device=torch.device("cpu"))
+    bench = harness.Bench(world, "a benchmark", None, file)  # type: ignore[attr-defined]
+    bench.entries.append(entry)
+    for count in (2, 3):
+        bench.compare("without sides", {}, check=lambda result, i: None)
+        assert len(json.loads(file.read_text())["entries"]) == count
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_the_sweep_has_every_number_of_rows_for_every_operation(
+    harness: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_DIST_SYMMETRIC_SIZE", "64M")  # which the file sets otherwise
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    import products
+
+    cases = list(products.swept("8192x28672", products.BENCHMARKS))
+    assert len(cases) == 4 * 19
+    assert [name for name, _ in cases[:4]] == list(products.BENCHMARKS), "all operations of one number of rows first"
+    assert cases[1] == ("all_gather_gemm", (4, 28672, 8192)), "rows that each PE has as many of"
+    assert cases[3] == ("gemm_all_reduce", (1, 8192, 28672))
+    assert [shape[0] for name, shape in cases if name == "gemm_all_scatter"] == list(products.SWEEP)
