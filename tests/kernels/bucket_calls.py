@@ -18,7 +18,7 @@ import torch
 from triton.runtime.jit import JITFunction
 
 from triton_dist import kernels
-from triton_dist.kernels import tuning
+from triton_dist.kernels import moe, tuning
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.plan_cache import PlanCache
 
@@ -203,6 +203,71 @@ def a_thousand_ms_grow_by_nothing() -> None:
     assert len(plans) < 8 * (MOST // 128 + 1), len(plans)
 
 
+def serves(
+    operations: tuple[str, ...], sizes: dict[str, Any], calls: dict[str, Callable[[int], object]], prepared: list[int]
+) -> None:
+    """Once reserved and prepared, 1,000 numbers of tokens or requests compile nothing, make no memory, and may be
+    captured."""
+    most = sizes["max_tokens"]
+    made = kernels.reserve(*operations, **sizes)
+    assert sum(made.values()) > 0 and set(kernels.reserve(*operations, **sizes).values()) == {0}
+    before = memory()
+    for call in calls.values():
+        for count in prepared:
+            call(count)
+    assert memory() == before, "the first calls make no memory either"
+    numbers = [random.Random(3).randrange(most + 1) for _ in range(1000)]
+    with compiled() as found, capturing():
+        for name, call in calls.items():
+            for count in numbers:
+                call(count)
+            assert not found, f"{name}: {found}"
+    assert memory() == before
+
+
+def a_thousand_numbers_of_tokens_of_experts_grow_by_nothing() -> None:
+    most, ids = 256, torch.zeros(256, 2, dtype=torch.int32)
+    of = {"num_experts": 8, "max_tokens": most}
+    tokens, tokens8 = torch.zeros(most, HIDDEN, dtype=BF16), torch.zeros(most, HIDDEN).to(torch.float8_e4m3fn)
+    weights, scales = torch.ones(most, 2), torch.ones(most, HIDDEN // 128)
+    up, down = torch.zeros(8, HIDDEN, 64, dtype=BF16), torch.zeros(8, 64, HIDDEN, dtype=BF16)
+
+    def there_and_back(t: int, **how: Any) -> None:
+        received = moe.dispatch(tokens[:t], ids[:t], weights[:t], **of, **how)
+        moe.combine(received.x, received)
+
+    def slices(t: int) -> None:
+        routed = moe.gather_routing(ids[:t], weights[:t], **of)
+        rows = moe.all_gather_grouped_gemm(tokens[:t], up, routed)
+        moe.grouped_gemm_reduce_scatter(rows, down, routed)
+
+    sizes = {**of, "hidden": HIDDEN, "top_k": 2}
+    exchange, grouped = ("dispatch", "combine"), ("all_gather_grouped_gemm", "grouped_gemm_reduce_scatter")
+    serves(exchange, sizes, {"one kernel each way": there_and_back}, [5])
+    serves(("gather_routing", *grouped), sizes, {"slices": slices}, [5])
+    serves(exchange, {**sizes, "num_sms": 24}, {"rounds": lambda t: there_and_back(t, num_sms=24)}, [5])
+
+    def fp8(t: int) -> None:
+        moe.dispatch(tokens8[:t], ids[:t], weights[:t], scales=scales[:t], **of)
+
+    sizes |= {"dtype": torch.float8_e4m3fn, "scales": HIDDEN // 128}
+    serves(("dispatch",), sizes, {"fp8": fp8}, [5])
+
+
+def a_thousand_numbers_of_requests_grow_by_nothing() -> None:
+    """Of any lengths: these are on the device."""
+    most, heads, dim = 300, 8, 64
+    q, pages = torch.zeros(most, heads, dim, dtype=BF16), torch.zeros(16, 32, 2, dim, dtype=BF16)
+    lengths, table = torch.zeros(most, dtype=torch.int32), torch.zeros(most, 12, dtype=torch.int32)
+
+    def paged(n: int, **how: Any) -> None:
+        kernels.flash_decode(q[:n], pages, pages, lengths[:n], block_table=table[:n], interleave=16, **how)
+
+    sizes = {"max_tokens": most, "heads": heads, "head_dim": dim}
+    calls = {"all heads": paged, "own heads": lambda n: paged(n, scatter_heads=True)}
+    serves(("flash_decode",), sizes, calls, [16, 32, 64, 128, 256])
+
+
 def more_than_was_reserved_is_refused_in_a_capture_only() -> None:
     big = torch.zeros(4 * MOST, HIDDEN, dtype=BF16)
     with capturing(), pytest.raises(RuntimeError, match="cannot be made while a CUDA graph is captured"):
@@ -254,6 +319,8 @@ CHECKS = (
     a_new_m_in_a_prepared_bucket_compiles_nothing,
     a_new_m_in_a_prepared_bucket_is_captured,
     a_thousand_ms_grow_by_nothing,
+    a_thousand_numbers_of_tokens_of_experts_grow_by_nothing,
+    a_thousand_numbers_of_requests_grow_by_nothing,
     more_than_was_reserved_is_refused_in_a_capture_only,
     auto_times_nothing,
     what_was_tuned_is_taken_at_once_and_by_later_communicators,

@@ -13,6 +13,8 @@ SLOW = (
     "a_new_m_in_a_prepared_bucket_compiles_nothing",
     "a_new_m_in_a_prepared_bucket_is_captured",
     "a_thousand_ms_grow_by_nothing",
+    "a_thousand_numbers_of_tokens_of_experts_grow_by_nothing",
+    "a_thousand_numbers_of_requests_grow_by_nothing",
 )
 """They compile every overlapped operation for every bucket."""
 OTHERS = (

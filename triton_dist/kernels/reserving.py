@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 
 import triton_dist
+from triton_dist.kernels.attention.flash_decode import reserve_slots as reserve_decode_slots
 from triton_dist.kernels.collectives.staging import staging, staging_barriers
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.functional import layout
 from triton_dist.kernels.gemm.arguments import DTYPES
 from triton_dist.kernels.gemm.config import ring_rows
-from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.small_m import reserve_slots
+from triton_dist.kernels.moe import reserving as of_experts
+from triton_dist.kernels.moe.reserving import Experts
 from triton_dist.kernels.norm.arguments import fits as fits_norm
 from triton_dist.kernels.norm.arguments import slots_for
 from triton_dist.kernels.protocols.ll import ll_slots
@@ -40,6 +43,8 @@ def _reduction(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -
 def _gathered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     _slots_and_barriers(comm, rows, hidden, dtype)
     symmetric_matrix(comm, "gathered", rows, hidden, dtype)
+    if dtype in FP8:
+        symmetric_matrix(comm, "gathered scales", rows, -(-hidden // SCALE_BLOCK), torch.float32)
     _flags(comm, rows, 0)
 
 
@@ -111,19 +116,51 @@ _RESERVE: dict[str, Callable[[Communicator, int, int, torch.dtype], None]] = {
     "gemm_reduce_scatter": lambda *given: _partial_sums(*given, to_all=False),
     "gemm_all_reduce": lambda *given: _partial_sums(*given, to_all=True),
 }
-OPERATIONS = tuple(_RESERVE)
+OPERATIONS = (*_RESERVE, "flash_decode", *of_experts.RESERVE)
 """What can be reserved."""
 
 _FUNCTIONAL = ("all_gather", "all_reduce", "all_to_all", "gemm_all_reduce", "gemm_all_scatter")
 """Whose functional forms have workspace for a result that peers store to."""
 
 
+class _Sizes(NamedTuple):
+    """The arguments of :func:`reserve` that are numbers or a dtype."""
+
+    max_tokens: int
+    hidden: int
+    dtype: torch.dtype
+    num_experts: int
+    top_k: int
+    scales: int
+    num_sms: int
+    heads: int
+    head_dim: int
+
+
+def _lacking(name: str, sizes: _Sizes) -> str:
+    """What an operation needs that is not given; empty if all is there."""
+    needed: tuple[str, ...] = ("hidden",)
+    if name == "flash_decode":
+        needed = "heads", "head_dim"
+    elif name == "gather_routing":
+        needed = "num_experts", "top_k"
+    elif name in of_experts.RESERVE:
+        needed = "hidden", "num_experts", "top_k"
+    return " and ".join(f"{size}=" for size in needed if not getattr(sizes, size))
+
+
 def reserve(
     *operations: str,
     max_tokens: int,
-    hidden: int,
+    hidden: int = 0,
     dtype: torch.dtype = torch.bfloat16,
     functional: bool = False,
+    num_experts: int = 0,
+    top_k: int = 0,
+    scales: int = 0,
+    num_sms: int = 0,
+    heads: int = 0,
+    head_dim: int = 0,
     group: Any = None,
 ) -> dict[str, int]:
     """Make the symmetric workspaces of ``operations`` now, so that calls within these limits make none.
@@ -132,39 +169,65 @@ def reserve(
     is made once.
 
     Args:
-        operations: names of collectives, norms and GEMMs of this package; by default all of them.
-        max_tokens: the most rows of a call: of all PEs together where these have some each.
-        hidden: the columns of rows that PEs exchange: of a norm or a collective; K of ``all_gather_gemm``; N of
+        operations: names of collectives, norms, GEMMs, ``flash_decode`` and operations of ``kernels.moe``; by default
+            all of those for which what they need is given.
+        max_tokens: the most rows of a call: of all PEs together where these have some each. Of operations on experts
+            what they call ``max_tokens``: of each PE. Of ``flash_decode`` the most requests.
+        hidden: the columns of rows that PEs exchange: of tokens, a norm or a collective; K of ``all_gather_gemm``; N of
             ``gemm_reduce_scatter`` and ``gemm_all_reduce``; the columns of the result of all PEs of
-            ``gemm_all_scatter``.
-        dtype: of rows and of the operands of GEMMs; results of fp8 operands are of bfloat16.
+            ``gemm_all_scatter``. ``flash_decode`` needs none.
+        dtype: of rows, of tokens that are dispatched, and of the operands of GEMMs; results of fp8 operands are of
+            bfloat16.
         functional: also for the forms of ``kernels.functional``, whose results peers store to workspace.
+        num_experts, top_k: for operations on experts: of all PEs together, and the choices of a token.
+        scales: how many float32 scales a dispatched or gathered row has: with fp8 1, or one for 128 columns.
+        num_sms: what dispatch, and slices of experts, are called with.
+        heads: of queries, for ``flash_decode``: of those whose results a PE gets.
+        head_dim: elements of a value there, at most.
 
     Returns:
         bytes of this PE's symmetric memory by operation, counted for the first that needs them. Their sum is what the
         communicator's ``workspace_bytes`` has grown by.
 
     Raises:
-        ValueError: an operation is none of these, or a size is not positive. MemoryError: the symmetric memory is too
-        small. RuntimeError: a CUDA graph is captured.
+        ValueError: an operation is none of these or lacks a size, or a size is not possible. MemoryError: the symmetric
+        memory is too small. RuntimeError: a CUDA graph is captured.
     """
-    for name, size in (("max_tokens", max_tokens), ("hidden", hidden)):
-        if type(size) is not int or size < 1:
+    sizes = _Sizes(max_tokens, hidden, dtype, num_experts, top_k, scales, num_sms, heads, head_dim)
+    for name, size in sizes._asdict().items():
+        if name != "dtype" and (type(size) is not int or size < (name == "max_tokens")):
             raise ValueError(f"reserve: {name} must be a positive int, got {size!r}")
     if dtype not in DTYPES:
         raise ValueError(f"reserve: dtype must be {', '.join(map(str, DTYPES))}, got {dtype}")
     if unknown := [name for name in operations if name not in OPERATIONS]:
         raise ValueError(f"reserve: {unknown[0]!r} is none of {', '.join(OPERATIONS)}")
+    for name in operations:
+        if lacking := _lacking(name, sizes):
+            raise ValueError(f"reserve: {name} needs {lacking}")
+    chosen = operations or tuple(name for name in OPERATIONS if not _lacking(name, sizes))
+    if not chosen:
+        raise ValueError("reserve: give hidden=, for collectives, norms and GEMMs, or heads= and head_dim=")
     with calling("reserve", group) as comm:
-        comm.compare("reserve", operations, max_tokens, hidden, dtype, functional)
-        rows = -(-max_tokens // comm.n_pes) * comm.n_pes
-        return {name: _made(comm, name, rows, hidden, dtype, functional) for name in operations or OPERATIONS}
+        if num_experts % comm.n_pes:
+            raise ValueError(f"reserve: num_experts must be a multiple of the {comm.n_pes} PEs, got {num_experts}")
+        comm.compare("reserve", chosen, functional, *sizes)
+        return {name: _made(comm, name, sizes, functional) for name in chosen}
 
 
-def _made(comm: Communicator, name: str, rows: int, hidden: int, dtype: torch.dtype, functional: bool) -> int:
+def _made(comm: Communicator, name: str, sizes: _Sizes, functional: bool) -> int:
     before = comm.workspace_bytes
-    _RESERVE[name](comm, rows, hidden, dtype)
-    if functional and name in _FUNCTIONAL:
-        result = torch.bfloat16 if dtype in FP8 and "gemm" in name else dtype
-        layout.workspace(comm, name, (rows, hidden), result)
+    tokens, hidden, dtype = sizes.max_tokens, sizes.hidden, sizes.dtype
+    if name == "flash_decode":
+        reserve_decode_slots(comm, tokens, sizes.heads, sizes.head_dim)
+    elif name in of_experts.RESERVE:
+        if name == "gather_routing":
+            _slots_and_barriers(comm, tokens, hidden, dtype)
+        of = Experts(tokens, hidden, dtype, sizes.num_experts, sizes.top_k, sizes.scales, sizes.num_sms)
+        of_experts.RESERVE[name](comm, of)
+    else:
+        rows = -(-tokens // comm.n_pes) * comm.n_pes
+        _RESERVE[name](comm, rows, hidden, dtype)
+        if functional and name in _FUNCTIONAL:
+            result = torch.bfloat16 if dtype in FP8 and "gemm" in name else dtype
+            layout.workspace(comm, name, (rows, hidden), result)
     return comm.workspace_bytes - before

@@ -10,7 +10,7 @@ from harness import raises
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.kernels import functional
+from triton_dist.kernels import functional, moe
 from triton_dist.kernels.communicator import Communicator, communicator_of
 from triton_dist.kernels.protocols.workspace import Workspace
 from triton_dist.kernels.reserving import OPERATIONS
@@ -32,7 +32,7 @@ def check_nothing_is_made_after(world: triton_dist.World) -> None:
     a, b = torch.zeros(n * most, HIDDEN), torch.zeros(HIDDEN, HIDDEN)
     with Communicator() as comm:
         made = kernels.reserve(max_tokens=MOST, hidden=HIDDEN, dtype=torch.float32, functional=True, group=comm)
-        assert list(made) == list(OPERATIONS)
+        assert list(made) == [*OPERATIONS[: OPERATIONS.index("flash_decode")]]
         assert sum(made.values()) == comm.workspace_bytes > 0
         workspace = comm.own(Workspace)
         count, nbytes = workspace.made, comm.workspace_bytes
@@ -72,6 +72,44 @@ def check_only_what_is_named(world: triton_dist.World) -> None:
     assert not communicator_of().workspace_bytes or communicator_of() is not comm
 
 
+def check_experts(world: triton_dist.World) -> None:
+    """Any number of tokens up to ``max_tokens`` on each PE, in one kernel each way, in rounds, and with slices."""
+    most, hidden, n_experts = 6, 32, 2 * world.n_pes
+    sizes = {"max_tokens": most, "num_experts": n_experts}
+    for num_sms in (0, 2):
+        with Communicator() as comm:
+            made = kernels.reserve(
+                "dispatch", "combine", "gather_routing", "all_gather_grouped_gemm", "grouped_gemm_reduce_scatter",
+                **sizes, hidden=hidden, top_k=2, num_sms=num_sms, dtype=torch.float32, group=comm,
+            )  # fmt: skip
+            assert min(made.values()) > 0 and sum(made.values()) == comm.workspace_bytes
+            count, nbytes = comm.own(Workspace).made, comm.workspace_bytes
+            for tokens in (most, 0, 1 + world.pe % 3):
+                x, ids = torch.zeros(tokens, hidden), torch.zeros(tokens, 2, dtype=torch.int64)
+                received = moe.dispatch(x, ids, **sizes, num_sms=num_sms, group=comm)
+                moe.combine(received.x, received)
+                routed = moe.gather_routing(ids, **sizes, group=comm)
+                up, down = torch.zeros(n_experts, hidden, 16), torch.zeros(n_experts, 16, hidden)
+                rows = moe.all_gather_grouped_gemm(x, up, routed, num_sms=num_sms)
+                moe.grouped_gemm_reduce_scatter(rows, down, routed, num_sms=num_sms)
+            assert (comm.own(Workspace).made, comm.workspace_bytes) == (count, nbytes), {*comm.own(Workspace).tensors}
+
+
+def check_flash_decode(world: triton_dist.World) -> None:
+    """Any number of requests up to ``max_tokens``, of any lengths."""
+    heads, dim, most = 4 * world.n_pes, 16, 5
+    with Communicator() as comm:
+        made = kernels.reserve("flash_decode", max_tokens=most, heads=heads, head_dim=dim, group=comm)
+        assert made["flash_decode"] == comm.workspace_bytes > 0
+        count, nbytes = comm.own(Workspace).made, comm.workspace_bytes
+        for requests in (most, 1, 3):
+            cache, lengths = torch.zeros(requests, 8, 2, dim), torch.arange(requests, dtype=torch.int32)
+            for scatter in (False, True):
+                q = torch.zeros(requests, heads, dim)
+                kernels.flash_decode(q, cache, cache, lengths, scatter_heads=scatter, group=comm)
+        assert (comm.own(Workspace).made, comm.workspace_bytes) == (count, nbytes)
+
+
 def check_fp8(world: triton_dist.World) -> None:
     with Communicator() as comm:
         kernels.reserve(max_tokens=8, hidden=32, dtype=torch.float8_e4m3fn, group=comm)
@@ -85,12 +123,19 @@ def check_wrong_arguments(world: triton_dist.World) -> None:
     for change, message in (
         ({"max_tokens": 0}, "max_tokens must be a positive int, got 0"),
         ({"hidden": 1.5}, "hidden must be a positive int, got 1.5"),
+        ({"hidden": 0}, "give hidden="),
+        ({"heads": -1}, "heads must be a positive int, got -1"),
+        ({"num_experts": 7, "top_k": 2}, f"num_experts must be a multiple of the {world.n_pes} PEs, got 7"),
         ({"dtype": torch.int8}, "dtype must be"),
     ):
         with raises(ValueError, f"reserve: {message}"):
             kernels.reserve(**{"max_tokens": 1, "hidden": 1, **change})
-    with raises(ValueError, "reserve: 'dispatch' is none of all_gather"):
+    with raises(ValueError, "reserve: 'sort' is none of all_gather"):
+        kernels.reserve("sort", max_tokens=1, hidden=1)
+    with raises(ValueError, "reserve: dispatch needs num_experts= and top_k="):
         kernels.reserve("dispatch", max_tokens=1, hidden=1)
+    with raises(ValueError, "reserve: flash_decode needs head_dim="):
+        kernels.reserve("flash_decode", max_tokens=1, heads=1)
     with Communicator() as comm, raises(MemoryError):
         kernels.reserve("gemm_all_reduce", max_tokens=1 << 20, hidden=1 << 14, group=comm)
 

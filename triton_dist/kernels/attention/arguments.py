@@ -10,9 +10,9 @@ import triton
 
 import triton_dist
 from triton_dist.kernels.arguments import check_on_device
-from triton_dist.kernels.device import check_current_device, gpu
+from triton_dist.kernels.device import check_current_device, sms
 
-__all__ = ["Call", "Shape", "check", "shape_for"]
+__all__ = ["Call", "Shape", "check", "most_programs", "radix_of", "shape_for"]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -60,7 +60,7 @@ def shape_for(
     # Triton's pipeline has one buffer less than stages, and one stage more for the table that pages are looked up in.
     stages = max(1, min(4, buffers)) + 1 + paged if gpu else 1
     warps = 8 if rows * head_dim_v > 16 * 256 else 4
-    radix = 8 if gpu else 2
+    radix = radix_of(on_gpu=gpu)
     ways = max(1, min(radix, _MERGED // (rows * head_dim_v)))
     return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, radix, ways, warps, stages)
 
@@ -131,9 +131,17 @@ class Call:
 
     def programs(self) -> int:
         """How many programs share the work."""
-        if triton_dist.kind() == "cpu":
-            return 4
-        return gpu().multiprocessors * (2 if _shares_multiprocessor(self.main) else 1)
+        return most_programs() if _shares_multiprocessor(self.main) else sms()
+
+
+def most_programs() -> int:
+    """The most programs that share the work of a call, whatever the size of its heads."""
+    return sms() if triton_dist.kind() == "cpu" else 2 * sms()
+
+
+def radix_of(*, on_gpu: bool) -> int:
+    """How many neighbouring parts of a task one program merges."""
+    return 8 if on_gpu else 2
 
 
 def check(

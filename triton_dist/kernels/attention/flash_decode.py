@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 
 import triton_dist
-from triton_dist.kernels.attention.arguments import Call, check
+from triton_dist.kernels.attention.arguments import Call, check, most_programs, radix_of
 from triton_dist.kernels.attention.exchange import (
     HEADER,
     combined,
@@ -40,7 +40,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["attend_alone", "flash_decode"]
+__all__ = ["attend_alone", "flash_decode", "reserve_slots"]
 
 _LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -306,9 +306,7 @@ def flash_decode(
         heads = q.shape[1] // comm.n_pes if scatter_heads else q.shape[1]
         out = torch.empty(q.shape[0], heads, call.head_dim_v, dtype=q.dtype, device=q.device)
         lse = torch.empty(q.shape[0], heads, dtype=torch.float32, device=q.device)
-        words = comm.n_pes * heads * (call.head_dim_v + 2)  # of a request, in a half of the slots
-        together = min(q.shape[0], _MOST_REQUESTS, max(1, _half_words() // words))
-        half = (1 << (together * words - 1).bit_length()) if comm.n_pes > 1 else 0
+        together, half = _slots_of(comm.n_pes, q.shape[0], heads, call.head_dim_v)
         for start in range(0, q.shape[0], max(1, together)):
             part = slice(start, start + together)
             _launch(comm, comm.members, call.of_requests(part), out[part], lse[part], half)
@@ -334,18 +332,40 @@ def _half_words() -> int:
     return (8 << 20) if triton_dist.kind() == "gpu" else (64 << 10)
 
 
+def _slots_of(n_pes: int, n_requests: int, heads: int, head_dim_v: int) -> tuple[int, int]:
+    """How many of the requests a launch has at most, and how many words each half of the slots then has."""
+    words = n_pes * heads * (head_dim_v + 2)  # of a request
+    together = min(n_requests, _MOST_REQUESTS, max(1, _half_words() // words))
+    return together, (1 << (together * words - 1).bit_length()) if n_pes > 1 else 0
+
+
+def _workspace(comm: Communicator, half: int, programs: int, radix: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Slots with so many words in each half, and counters of parts of tasks. *Collective* when they are made."""
+    slots = symmetric_workspace(comm, "flash_decode", HEADER.value + 2 * half, torch.int64)
+    levels = math.ceil(math.log(max(programs, 2), radix)) + 1  # of the tree of parts, with one for rounding
+    return slots, symmetric_workspace(comm, "flash_decode, counters", max(4096, levels * 2 * programs))
+
+
+def reserve_slots(comm: Communicator, n_requests: int, heads: int, head_dim_v: int) -> None:
+    """Make the slots of calls with up to so many requests, whatever their lengths. *Collective.*
+
+    Args:
+        heads: of queries whose results a PE gets. head_dim_v: elements of a value.
+    """
+    _, half = _slots_of(comm.n_pes, n_requests, heads, head_dim_v)
+    _workspace(comm, half, most_programs(), radix_of(on_gpu=triton_dist.kind() == "gpu"))
+
+
 def _launch(
     comm: Communicator, members: Members, call: Call, out: torch.Tensor, lse: torch.Tensor | None, half: int
 ) -> None:
     """Attention to the keys of ``members``, with the workspace of ``comm``, of which they are some."""
     n_requests, query_heads = call.q.shape[:2]
     shape = call.shape(members.size)
-    slots = symmetric_workspace(comm, "flash_decode", HEADER.value + 2 * half, torch.int64)
-    half = (slots.numel() - HEADER.value) // 2
     programs = call.programs()
+    slots, counters = _workspace(comm, half, programs, shape.radix)
+    half = (slots.numel() - HEADER.value) // 2
     tasks = n_requests * call.kv_heads * shape.tiles
-    levels = math.ceil(math.log(max(programs, 2), shape.radix)) + 1  # of the tree of parts, with one for rounding
-    counters = symmetric_workspace(comm, "flash_decode, counters", max(4096, levels * 2 * programs))
     parts = torch.empty(2 * programs * shape.rows * (call.head_dim_v + 2), dtype=torch.float32, device=out.device)
     v = call.k if call.v is None else call.v
     table = call.lengths if call.table is None else call.table

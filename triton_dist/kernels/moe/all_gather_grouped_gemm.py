@@ -47,7 +47,7 @@ from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank, 
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["all_gather_grouped_gemm", "gather_and_multiply", "groups_of", "options_of", "senders_of"]
+__all__ = ["all_gather_grouped_gemm", "gather_and_multiply", "groups_of", "options_of", "senders_of", "workspace"]
 
 
 @triton.jit
@@ -354,21 +354,16 @@ def _launch(
     tile = tile_of(a.dtype, out.dtype, kind)
     (n_tokens, inner), n_scales = a.shape, 0 if a_scales is None else a_scales.shape[1]
     a, b = as_multiplied(a, b)
-    n, words = comm.n_pes, inner * a.element_size() // 4
-    gathered = symmetric_workspace(comm, "moe: gathered tokens", n * routing.max_tokens * words)
-    scales = gathered
-    if n_scales:
-        name = "moe: scales of gathered tokens"
-        scales = symmetric_workspace(comm, name, n * routing.max_tokens * n_scales).view(torch.float32)
+    words = inner * a.element_size() // 4
+    gathered, scales, state, barriers = workspace(comm, routing.max_tokens, words, n_scales, n_programs)
     flags = int(triton.next_power_of_2(n_programs))
-    state = symmetric_workspace(comm, f"moe: gathering by {n_programs} programs", (3 + n) * flags)
     tensors = (
         a.view(torch.int32), b, out, routing.memory, out if a_scales is None else a_scales,
         out if b_scales is None else b_scales,
     )  # fmt: skip
     return launch(
         _gather_and_multiply, (n_programs,), tensors, n_tokens, n_senders, out.shape[0], gathered.view(a.dtype),
-        scales, state, barrier_state(comm, "moe: gathering"), b.shape[2], inner, *b.stride(), MEMBERS=comm.members,
+        scales, state, barriers, b.shape[2], inner, *b.stride(), MEMBERS=comm.members,
         E=routing.num_experts, K=routing.top_k, MAX_TOKENS=routing.max_tokens, PARTS=routing.parts, WORDS=words,
         S=n_scales, FLAGS=flags, BLOCK=8192, **tile, SCALES=kind, WHOLE=whole, SWIGLU=swiglu, num_warps=8, num_stages=3,
         **options_of(routing, out.shape[0]),
@@ -394,6 +389,21 @@ def groups_of(
 def options_of(routing: GatheredRouting, capacity: int) -> dict[str, bool]:
     """Of launches. ``debug`` keeps the kernel's assertion, where fewer rows have room than may come."""
     return {"debug": True, "sanitize_overflow": False} if capacity < routing.rows else {}
+
+
+def workspace(
+    comm: Communicator, max_tokens: int, words: int, n_scales: int, n_programs: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Memory for all tokens, of so many words, and their scales, or the same again; state of the programs, and of their
+    barriers. *Collective* when it is made."""
+    tokens = comm.n_pes * max_tokens
+    gathered = scales = symmetric_workspace(comm, "moe: gathered tokens", tokens * words)
+    if n_scales:
+        found = symmetric_workspace(comm, "moe: scales of gathered tokens", tokens * n_scales)
+        scales = found.view(torch.float32)
+    each = int(triton.next_power_of_2(n_programs)) * (3 + comm.n_pes)
+    state = symmetric_workspace(comm, f"moe: gathering by {n_programs} programs", each)
+    return gathered, scales, state, barrier_state(comm, "moe: gathering")
 
 
 def senders_of(function: str, num_sms: int, sm_margin: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.communicator import calling
+from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.moe.arguments import (
     Routing,
     check_rows,
@@ -28,14 +28,14 @@ from triton_dist.kernels.moe.arguments import (
 )
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
 from triton_dist.kernels.moe.results import Dispatched, parts_of
-from triton_dist.kernels.moe.rounds import combine_rounds
+from triton_dist.kernels.moe.rounds import combine_rounds, combine_slots
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["Combining", "combine", "combine_receive", "combine_send", "run"]
+__all__ = ["Combining", "combine", "combine_receive", "combine_send", "make_slots", "run"]
 
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
@@ -297,6 +297,15 @@ def _prepare(
     words = constants["WORDS"]
     exchange = open_exchange(routing.comm, function, routing, f"combine of {words} words", words, 1, buffer, sm_margin)
     return exchange, constants | {"WEIGHTED": weighted, "PARTS": parts_of(routing)[:6]}
+
+
+def make_slots(comm: Communicator, function: str, y: torch.Tensor, routing: Routing) -> None:
+    """Make the slots of combines with this routing's sizes, of rows like those of ``y``. *Collective.*"""
+    words = y.shape[1] * y.element_size() // 4
+    if routing.num_sms:
+        combine_slots(comm, words, routing.num_sms)
+    else:
+        open_exchange(comm, function, routing, f"combine of {words} words", words, 1, 0, 0)
 
 
 def _compared(function: str, y: torch.Tensor, routing: Routing) -> tuple[Any, ...]:

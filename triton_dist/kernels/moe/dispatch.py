@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.kernels.communicator import calling
+from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.moe.arguments import (
     Routing,
     check_routing,
@@ -38,13 +38,13 @@ from triton_dist.kernels.moe.arguments import (
 from triton_dist.kernels.moe.dispatch_counts import begins_of, count_ids, receive_counts, send_counts
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
 from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
-from triton_dist.kernels.moe.rounds import dispatch_rounds
+from triton_dist.kernels.moe.rounds import dispatch_rounds, dispatch_slots
 from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_words
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 
-__all__ = ["Sent", "dispatch", "dispatch_receive", "dispatch_send", "run"]
+__all__ = ["Sent", "dispatch", "dispatch_receive", "dispatch_send", "make_slots", "run"]
 
 
 class Sent(NamedTuple):
@@ -450,6 +450,15 @@ def _prepare(
     assert routing.comm is not None
     what = f"dispatch of {row} words, {local} experts"
     return open_exchange(routing.comm, function, routing, what, row, local + 1, buffer, sm_margin), constants
+
+
+def make_slots(comm: Communicator, function: str, x: torch.Tensor, n_scales: int, routing: Routing) -> None:
+    """Make the slots of dispatches with this routing's sizes, of rows like those of ``x``. *Collective.*"""
+    if not routing.num_sms:
+        _prepare(function, x, n_scales, routing, 0, 0)
+        return
+    row = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)["ROW"]
+    dispatch_slots(comm, routing.local_experts, row, routing.num_sms)
 
 
 def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:

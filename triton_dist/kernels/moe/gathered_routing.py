@@ -27,7 +27,7 @@ from triton_dist.kernels.moe.arguments import refuse_gradients
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["GatheredRouting", "communicator_of", "gather", "gather_routing", "have_rows", "memory_words"]
+__all__ = ["GatheredRouting", "communicator_of", "gather", "gather_routing", "have_rows", "memory_words", "workspace"]
 
 _RANKED = tl.constexpr(64)
 """Choices that are compared with each other at a time."""
@@ -261,11 +261,11 @@ def gather(
     choices = max_tokens * top_k
     memory = new(memory_words(n, max_tokens, top_k, num_experts), dtype=torch.int32, device=ids.device)
     routing = GatheredRouting(memory, n_tokens, top_k, num_experts, max_tokens, comm.members, comm)
-    packed = memory.new_empty(2 * choices + 4)
+    packed = memory.new_empty(_packed_words(max_tokens, top_k))
     _pack[(triton.cdiv(choices, 1024),)](
         packed, ids, weights, n_tokens, num_experts, top_k, max_tokens, 1024, debug=True, sanitize_overflow=False
     )
-    gathered = symmetric_workspace(comm, "moe: gathered routing", n * packed.numel())[: n * packed.numel()]
+    gathered = workspace(comm, max_tokens, top_k)
     all_gather(gathered, packed, group=comm)
     ranked = int(_RANKED.value)
     chunks = max(1, min(triton.cdiv(choices, 4 * ranked), _CHUNKS // n))
@@ -275,6 +275,16 @@ def gather(
     _count[(n * chunks,)](gathered, chunk_counts, **common, **cut)
     _place[(n * chunks,)](gathered, chunk_counts, memory, n, **common, **cut, PARTS=routing.parts, num_warps=8)
     return routing
+
+
+def _packed_words(max_tokens: int, top_k: int) -> int:
+    return 2 * max_tokens * top_k + 4
+
+
+def workspace(comm: Communicator, max_tokens: int, top_k: int) -> torch.Tensor:
+    """Symmetric memory for what all PEs tell. *Collective* when it is made."""
+    words = comm.n_pes * _packed_words(max_tokens, top_k)
+    return symmetric_workspace(comm, "moe: gathered routing", words)[:words]
 
 
 def communicator_of(function: str, routing: GatheredRouting) -> Communicator:

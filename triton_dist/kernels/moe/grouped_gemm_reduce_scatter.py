@@ -48,7 +48,7 @@ from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["grouped_gemm_reduce_scatter", "multiply_and_scatter"]
+__all__ = ["grouped_gemm_reduce_scatter", "multiply_and_scatter", "workspace"]
 
 _ROW = tl.constexpr(ROW)
 
@@ -345,24 +345,42 @@ def _launch(
 ) -> Launch | None:
     tile = tile_of(a.dtype, out.dtype, kind)
     a, b = as_multiplied(a, b)
-    n, columns = comm.n_pes, b.shape[2]
-    chunk = _chunk_of(columns, tile["BLOCK_N"])
+    columns = b.shape[2]
     products = out.new_empty(a.shape[0], columns)
-    name = f"moe: sums of {routing.max_tokens} tokens, chunks of {chunk} {out.dtype} by {n_reducers} programs"
-    slots = symmetric_workspace(comm, name, 2 * n * routing.max_tokens * chunk, out.dtype)
-    progress = symmetric_workspace(comm, f"moe: progress of {n_programs} programs, {n_reducers} reduce", n_programs)
+    chunk, slots, progress, barriers = workspace(
+        comm, routing.max_tokens, columns, a.dtype, out.dtype, kind, n_programs, n_reducers
+    )
     tensors = (
         a, b, out, routing.memory, out if a_scales is None else a_scales, out if b_scales is None else b_scales,
         products,
     )  # fmt: skip
     return launch(
         _multiply_and_scatter, (n_programs,), tensors, routing.n_tokens, n_reducers, a.shape[0], slots, progress,
-        barrier_state(comm, f"moe: scattering by {n_reducers} programs"), columns, a.shape[1], a.stride(0), *b.stride(),
+        barriers, columns, a.shape[1], a.stride(0), *b.stride(),
         MEMBERS=comm.members, E=routing.num_experts, K=routing.top_k, MAX_TOKENS=routing.max_tokens,
         PARTS=routing.parts, CHUNK=chunk, PROGRAMS=int(triton.next_power_of_2(n_programs)), WEIGHTED=weighted, B=4,
         BLOCK=min(512, chunk), **tile, SCALES=kind, WHOLE=whole, num_warps=8, num_stages=3,
         **options_of(routing, a.shape[0]),
     )  # fmt: skip
+
+
+def workspace(
+    comm: Communicator,
+    max_tokens: int,
+    columns: int,
+    operands: torch.dtype,
+    result: torch.dtype,
+    scales: str,
+    n_programs: int,
+    n_reducers: int,
+) -> tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of how many columns a chunk is; slots for the sums of a chunk; the progress of programs, and state of their
+    barriers. *Collective* when it is made."""
+    chunk = _chunk_of(columns, tile_of(operands, result, scales)["BLOCK_N"])
+    name = f"moe: sums of {max_tokens} tokens, chunks of {chunk} {result} by {n_reducers} programs"
+    slots = symmetric_workspace(comm, name, 2 * comm.n_pes * max_tokens * chunk, result)
+    progress = symmetric_workspace(comm, f"moe: progress of {n_programs} programs, {n_reducers} reduce", n_programs)
+    return chunk, slots, progress, barrier_state(comm, f"moe: scattering by {n_reducers} programs")
 
 
 def _chunk_of(columns: int, block_n: int) -> int:

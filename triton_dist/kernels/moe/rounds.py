@@ -38,7 +38,7 @@ from triton_dist.kernels.protocols.sentinel import order_messages
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["combine_rounds", "dispatch_rounds"]
+__all__ = ["combine_rounds", "combine_slots", "dispatch_rounds", "dispatch_slots"]
 
 _DEPTH = tl.constexpr(4)
 """Of the slots, in rounds."""
@@ -215,7 +215,7 @@ def _receive_batch(
                 tl.store(out_scales + to.to(tl.int64) * SCALES + offsets, row, mask=(to >= 0) & (offsets < SCALES))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_tokens"])
 def _dispatch(
     x, scales, ids, weights, out, out_scales, memory, n_tokens, capacity, counts, words, slots, numbers, rounds, order,
     MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr,
@@ -333,7 +333,7 @@ def _receive_sums(
         tl.store(at, word_of(lower, upper, DTYPE), mask=used & (offsets < WORDS))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_tokens"])
 def _combine(
     y, memory, ids, out, n_tokens, words, slots, rounds, order, MEMBERS: tl.constexpr, K: tl.constexpr,
     L: tl.constexpr, MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr,
@@ -376,7 +376,8 @@ class _Slots:
         numbers, rounds, order: [programs] int32: of the last exchange of counts, of the last round, and for fences.
     """
 
-    def __init__(self, comm: Communicator, what: str, programs: int, batch: int, row: int) -> None:
+    def __init__(self, comm: Communicator, what: str, programs: int, row: int) -> None:
+        batch, _ = _blocks(row, row)
         name = f"moe rounds: {what}, {programs} programs"
         of_rounds = _DEPTH.value * comm.n_pes * programs
         header = -(-3 * programs // 32) * 32
@@ -403,12 +404,8 @@ def dispatch_rounds(
         constants: those of a dispatch, but for blocks. options: of the launch.
     """
     batch, block = _blocks(constants["DATA"], 512)
-    row, local, programs = constants["ROW"], routing.local_experts, min(routing.num_sms, sms())
-    of = _Slots(comm, f"dispatch of {row} words, {local} experts, buffer {buffer}", programs, batch, row)
-    counts = symmetric_workspace(
-        comm, f"moe rounds: counts of {local} experts, {row} words, buffer {buffer}, {programs} programs",
-        2 * comm.n_pes * (local + 1), torch.int64,
-    )  # fmt: skip
+    programs = min(routing.num_sms, sms())
+    of, counts = dispatch_slots(comm, routing.local_experts, constants["ROW"], programs, buffer)
     warps = _warps(batch * block)
     tensors = *(t.view(torch.int32) for t in (x, scales)), routing.ids, routing.weights
     outputs = *(t.view(torch.int32) for t in (result.x, out_scales)), result.memory
@@ -418,6 +415,21 @@ def dispatch_rounds(
         **constants | {"B": batch, "BLOCK": block, "TOKENS": max(1, 64 * warps // constants["KP"])},
         **options | {"num_warps": warps},
     )  # fmt: skip
+
+
+def dispatch_slots(
+    comm: Communicator, local_experts: int, row: int, programs: int, buffer: int = 0
+) -> tuple[_Slots, torch.Tensor]:
+    """The slots of rows of so many words, and of counts. *Collective* the first time."""
+    what = f"{local_experts} experts, buffer {buffer}"
+    slots = _Slots(comm, f"dispatch of {row} words, {what}", programs, row)
+    name = f"moe rounds: counts of {row} words, {what}, {programs} programs"
+    return slots, symmetric_workspace(comm, name, 2 * comm.n_pes * (local_experts + 1), torch.int64)
+
+
+def combine_slots(comm: Communicator, words: int, programs: int, buffer: int = 0) -> _Slots:
+    """The slots of rows of so many words. *Collective* the first time."""
+    return _Slots(comm, f"combine of {words} words, buffer {buffer}", programs, words)
 
 
 def combine_rounds(
@@ -434,7 +446,7 @@ def combine_rounds(
     words, programs = y.shape[1] * y.element_size() // 4, min(routing.num_sms, sms())
     batch, block = _blocks(words, 256)
     pes = int(triton.next_power_of_2(comm.n_pes))
-    of = _Slots(comm, f"combine of {words} words, buffer {buffer}", programs, batch, words)
+    of = combine_slots(comm, words, programs, buffer)
     return launch(
         _combine, (programs,), (y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)),
         routing.n_tokens, of.words, of.slots, of.rounds, of.order, MEMBERS=routing.members, K=routing.top_k,
