@@ -22,6 +22,7 @@ from triton_dist.compiler import hooks
 from triton_dist.kernels.gemm import copy_engine, portable
 from triton_dist.kernels.gemm.config import LARGE, choose, ring_rows
 from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
+from triton_dist.kernels.gemm.fp8 import BlockScales
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
     gemm_all_reduce,
@@ -103,6 +104,26 @@ def launch_all(pe: int, epilogue: Epilogue) -> None:
     gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, fp8_a, c), fp8, c)
 
 
+def launch_blocks(pe: int) -> None:
+    """fp8 with scales of blocks, of rows that fill tiles and others."""
+    comm = communicator(pe)
+    for rows in (16, 333, 2048):  # of each PE
+        m, k, n = 4 * rows, 512, 1296
+        a, b = torch.zeros(m, k).to(torch.float8_e4m3fn), torch.zeros(n, k).to(torch.float8_e4m3fn).t()
+        c = torch.zeros(m, n, dtype=torch.bfloat16)
+        scale = BlockScales(torch.ones(m, k // 128), torch.ones(k // 128, -(-n // 128)))
+        gemm = Operands(comm, a, b, c, scale)
+        local_gemm.run(local_gemm.make_plan(comm, a, c, of_blocks=True), gemm)
+        gathered = gemm._replace(a=a[:rows], scale=scale._replace(a=scale.a[:rows]))
+        plan = all_gather_gemm.make_plan(comm, a[:rows], c, choose(a, c, 132, of_blocks=True))
+        assert all_gather_gemm.run(plan, gathered, a, torch.zeros(m, k // 128)) is None, "its copies are of this call"
+        staging = torch.zeros(ring_rows(m, 4), n, dtype=torch.bfloat16)
+        plan = gemm_reduce_scatter.make_plan(comm, a, staging, of_blocks=True)
+        gemm_reduce_scatter.run(plan, gemm._replace(c=c[:rows]), staging)
+        staging = torch.zeros(ring_rows(m, 1), n, dtype=torch.bfloat16)
+        gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a, staging, of_blocks=True), gemm, staging)
+
+
 def launch_folded(pe: int, epilogue: Epilogue) -> None:
     """The kernels that are not for sums over PEs, with two columns of B for one of C."""
     comm = communicator(pe)
@@ -151,6 +172,8 @@ if __name__ == "__main__":
                 launch_folded(1, Epilogue(tl.constexpr("swiglu"), bias, columns=1280))
             case "ragged":
                 launch_ragged(2, EMPTY)
+            case "blocks":
+                launch_blocks(2)
             case "ragged residual":
                 launch_ragged(1, Epilogue(tl.constexpr("silu"), torch.zeros(1296), torch.zeros(4000, 1296), 1296))
             case pe:

@@ -21,7 +21,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 import triton_dist
 from triton_dist.compiler import hooks
 from triton_dist.kernels.device import Gpu
-from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, WIDE, Config
+from triton_dist.kernels.gemm.config import FLAT, K_BYTES, LARGE, NARROW, WIDE, Config
 from triton_dist.kernels.gemm.epilogue import Epilogue
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
@@ -33,6 +33,7 @@ from triton_dist.kernels.gemm.hopper import (
     launch,
     local_gemm,
 )
+from triton_dist.kernels.gemm.hopper.block_scales import BlockFactors
 from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.gemm_all_scatter_chunks import Chunks
 from triton_dist.kernels.gemm.hopper.launch import fits
@@ -88,7 +89,8 @@ def compiled(
     types |= dict.fromkeys(["next_staging", *(f"c{i}" for i in range(1, 8))], descriptor(*piece))
     types |= {"work": Work("*i32", "*i32"), "peers": Peers("i32", "*i32", "*i64"), "state": "*i32", "tiles_n": "i32"}
     types |= {"pacing": Pacing("i32", "i32"), "chunks": Chunks("*i32", "*i32"), "padding": "i32", "rows": "i32"}
-    types |= {"split": SplitK("*fp32", "*i32"), "scale": "*fp32", "trace": "*i64"}
+    types |= {"split": SplitK("*fp32", "*i32"), "trace": "*i64"}
+    types["scale"] = BlockFactors("*fp32", "*fp32", "i32", "i32") if config.of_blocks else "*fp32"
     missing = {"split": not split, "scale": a.primitive_bitwidth != 8, "trace": not traced}
     constants: dict[str, Any] = {"CONFIG": config, "B_BY_COLUMNS": by_columns, "N_PES": n_pes, "COMM_PROGRAMS": 16}
     constants |= {name: None for name, lacks in missing.items() if lacks}
@@ -189,6 +191,43 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
 @pytest.mark.parametrize(
     ("operation", "config", "options"),
     [
+        pytest.param(local_gemm, LARGE, {}, id="local"),
+        pytest.param(local_gemm, FLAT, {"split": True, "epilogue": BIAS}, id="local_flat", marks=SLOW),
+        pytest.param(local_gemm, NARROW, {"split": True, "a": E5M2}, id="local_narrow", marks=SLOW),
+        pytest.param(all_gather_gemm, LARGE, {"n_pes": 2}, id="gather"),
+        pytest.param(all_gather_gemm, LARGE, {"n_pes": 8, "epilogue": SWIGLU}, id="gather_8", marks=SLOW),
+        pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 2, "split": True}, id="ring"),
+        pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 8, "epilogue": RESIDUAL}, id="ring_8", marks=SLOW),
+        pytest.param(gemm_all_reduce, LARGE, {"n_pes": 2, "traced": True}, id="ring_all", marks=SLOW),
+    ],
+)
+def test_scales_of_blocks_fit_and_do_not_spill(
+    tmp_path: Path, operation: Any, config: Config, options: dict[str, Any]
+) -> None:
+    """Each block of 128 along K is four instructions, of which the first overwrites the sums; the sums of a tile are
+    added to in float32 registers."""
+    kernel = compiled(operation, replace(config, of_blocks=True), **{**FP8, **options})
+    assert kernel.metadata.shared <= 227 << 10
+    ptx = kernel.asm["ptx"]
+    assert ptx.count("wgmma.mma_async") == 4 * config.groups
+    assert ptx.count("ld.global.cg") >= 2 * config.groups  # scales of rows, which peers may have sent
+    assert spilt(tmp_path, ptx) == 0
+
+
+@SLOW
+def test_scales_of_blocks_spill_nothing_more_on_8_pes(tmp_path: Path) -> None:
+    """The store warp of this operation has descriptors of C on all PEs, and 24 registers, with any scales."""
+    options: dict[str, Any] = {**FP8, "n_pes": 8, "epilogue": RESIDUAL}
+    spills = [
+        spilt(tmp_path, compiled(gemm_all_reduce, replace(LARGE, of_blocks=of_blocks), **options).asm["ptx"])
+        for of_blocks in (False, True)
+    ]
+    assert spills[0] == spills[1], spills
+
+
+@pytest.mark.parametrize(
+    ("operation", "config", "options"),
+    [
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {}, id="comm_programs", marks=SLOW),
         pytest.param(gemm_reduce_scatter, WIDE, {"split": True}, id="ring", marks=SLOW),
         pytest.param(all_gather_gemm, FLAT, {}, id="gather_flat"),
@@ -228,6 +267,7 @@ def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_pee
         ["1"],
         pytest.param(["0", "2", "bias", "residual", "swiglu"], marks=SLOW),
         pytest.param(["ragged", "ragged residual"], marks=SLOW),
+        pytest.param(["blocks"], marks=SLOW),
     ],
     ids=", ".join,
 )
@@ -236,6 +276,7 @@ def test_the_host_passes_what_the_kernels_take(tmp_path: Path, cases: list[str])
     names = [kernel_of(operation).__name__ for operation in OPERATIONS]
     folded, ragged = names[:4] * 3 + names[4:5], [names[4], names[5], names[6], names[6]] * 6
     launched = {"swiglu": folded, "ragged": ragged, "ragged residual": ragged}
+    launched["blocks"] = [names[0], names[4], names[5], names[6]] * 3
     assert printed.split() == [name for case in cases for name in launched.get(case, names)]
 
 

@@ -322,3 +322,61 @@ def fp8_with_scales_of_blocks(world: World) -> None:
                 again_and_in_graphs(call, whole, total)
         triton_dist.free(whole)
         triton_dist.free(outs)
+
+
+@check(gpu_only=True)
+def scales_of_blocks_by_algorithm(world: World) -> None:
+    """Each algorithm, with small integers, whose sums are exact in float16; rows that fill tiles, and others."""
+    n_pes, f16 = world.n_pes, torch.float16
+    hopper = torch.cuda.get_device_capability() == (9, 0) and n_pes <= 8
+    for rows, n, k in ((256, 1168, 512), (13, 136, 256), (100, 640, 384), (1024, 4096, 512), (1, 2048, 1024)):
+        m, own = rows * n_pes, slice(rows * world.pe, rows * (world.pe + 1))
+        operands, wide = [], []
+        for pe in range(n_pes):
+            a, b = matrix(m, k, 2 * pe, E4M3), by_columns(matrix(k, n, 2 * pe + 1, E4M3))
+            scale_a = 2.0 ** matrix(m, k // 128, 40 + pe, torch.float32).clamp(min=0)
+            scale_b = 2.0 ** matrix(k // 128, -(-n // 128), 80 + pe, torch.float32).clamp(min=0)
+            operands.append((a, b, scale_a, scale_b))
+            wide.append((scaled(a, scale_a, 1, 128), scaled(b, scale_b, 128, 128)))
+        a, b, scale_a, scale_b = operands[world.pe]
+        total = torch.stack([x @ y for x, y in wide]).sum(0).float()
+        parts = [x[rows * pe : rows * (pe + 1)] for pe, (x, _) in enumerate(wide)]
+        gathered = (torch.cat(parts) @ wide[world.pe][1]).float()
+        whole = triton_dist.empty(m, n, dtype=f16)
+        part, local = (torch.empty(size, n, dtype=f16, device=world.device) for size in (rows, m))
+        for algorithm in ("bulk_synchronous", "auto", *(("copy_engine",) if hopper else ())):
+            options = {"algorithm": algorithm, "scale_a": scale_a[own], "scale_b": scale_b}
+            again_and_in_graphs(partial(kernels.all_gather_gemm, a[own], b, local, **options), local, gathered)
+        for algorithm in ("bulk_synchronous", "auto", *(("ring",) if hopper else ())):
+            options = {"algorithm": algorithm, "scale_a": scale_a, "scale_b": scale_b}
+            again_and_in_graphs(partial(kernels.gemm_reduce_scatter, a, b, part, **options), part, total[own])
+            again_and_in_graphs(partial(kernels.gemm_all_reduce, a, b, whole, **options), whole, total)
+        triton_dist.free(whole)
+
+
+@check(gpu_only=True)
+def scales_of_blocks_with_epilogues(world: World) -> None:
+    """Bias and residual of float32, added to the scaled sums, once."""
+    n_pes, f16, rows, n, k = world.n_pes, torch.float16, 100, 640, 512
+    m, own = rows * n_pes, slice(rows * world.pe, rows * (world.pe + 1))
+    a, b = matrix(m, k, world.pe, E4M3), by_columns(matrix(k, n, 20 + world.pe, E4M3))
+    scales = 2.0 * torch.ones(m, k // 128, device="cuda"), torch.ones(k // 128, n // 128, device="cuda")
+    bias, residual = matrix(1, n, 60, torch.float32)[0], matrix(m, n, 61, torch.float32)
+    both = [(matrix(m, k, pe, E4M3), matrix(k, n, 20 + pe, E4M3)) for pe in range(n_pes)]
+    total = torch.stack([2 * x.float() @ y.float() for x, y in both]).sum(0) + bias
+    whole = triton_dist.empty(m, n, dtype=f16)
+    part, local = (torch.empty(size, n, dtype=f16, device=world.device) for size in (rows, m))
+    names = ("bulk_synchronous", "auto")
+    for algorithm in (*names, *(("ring",) if torch.cuda.get_device_capability() == (9, 0) and n_pes <= 8 else ())):
+        options = {"algorithm": algorithm, "scale_a": scales[0], "scale_b": scales[1], "bias": bias}
+        call = partial(kernels.gemm_reduce_scatter, a, b, part, residual=residual[own], **options)
+        again_and_in_graphs(call, part, (total + residual)[own])
+        call = partial(kernels.gemm_all_reduce, a, b, whole, residual=residual, **options)
+        again_and_in_graphs(call, whole, total + residual)
+    gathered = (
+        2 * torch.cat([both[pe][0][rows * pe : rows * (pe + 1)].float() for pe in range(n_pes)]) @ b.float() + bias
+    )
+    for algorithm in names:
+        options = {"algorithm": algorithm, "scale_a": scales[0][own], "scale_b": scales[1], "bias": bias}
+        again_and_in_graphs(partial(kernels.all_gather_gemm, a[own], b, local, **options), local, gathered)
+    triton_dist.free(whole)

@@ -60,8 +60,8 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> Non
 
 
 _NEEDS = (
-    "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns and no scales of blocks,"
-    " a result of 16-bit floats, and rows that begin at multiples of 16 bytes"
+    "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result of 16-bit"
+    " floats, and rows that begin at multiples of 16 bytes"
 )
 
 
@@ -74,8 +74,7 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
 
     gather(gemm.a)
     if isinstance(scale, BlockScales):
-        rows, blocks = scale.a.shape
-        scale_a = symmetric_matrix(comm, "gathered scales", rows * comm.n_pes, blocks, scale.a.dtype)
+        scale_a = _gathered_scales(comm, scale.a)
         all_gather(scale_a, scale.a, sm_margin=sm_margin, group=comm)
         scale = BlockScales(scale_a, scale.b)
     multiplied = local_gemm(gemm._replace(a=gathered, scale=scale))
@@ -89,16 +88,23 @@ def _copy_engine(gemm: Operands) -> Launch | None:
 
     comm, a = gemm.comm, gemm.a
     plan = cached(comm, gemm.key("chunks of a", rows=gemm.c.shape[0]), lambda: _plan(gemm))
-    return hopper.run(plan, gemm, _gathered(comm, a))
+    scales = _gathered_scales(comm, gemm.scale.a) if isinstance(gemm.scale, BlockScales) else None
+    return hopper.run(plan, gemm, _gathered(comm, a), scales)
 
 
 def _plan(gemm: Operands) -> Plan:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
     c, programs = in_bucket(gemm.c), portable.programs(gemm.sm_margin)
-    return hopper.make_plan(gemm.comm, gemm.a, c, choose(gemm.a, c, programs, fold=gemm.fold), gemm.sm_margin)
+    config = choose(gemm.a, c, programs, fold=gemm.fold, of_blocks=gemm.of_blocks)
+    return hopper.make_plan(gemm.comm, gemm.a, c, config, gemm.sm_margin)
 
 
 def _gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
     """Memory for all of A, on every PE."""
     return symmetric_matrix(comm, "gathered", a.shape[0] * comm.n_pes, a.shape[1], a.dtype)
+
+
+def _gathered_scales(comm: Communicator, scale: torch.Tensor) -> torch.Tensor:
+    """Memory for the scales of all of A's blocks, on every PE."""
+    return symmetric_matrix(comm, "gathered scales", scale.shape[0] * comm.n_pes, scale.shape[1], scale.dtype)

@@ -27,6 +27,8 @@ class Config:
     """What it computes in a second, relative to the others, when the GPU's power is what limits it."""
     fold: int = 1
     """How many columns of sums, and of B, make one of C; ``block_n`` are the sums'."""
+    of_blocks: bool = False
+    """Whether scales are of blocks: of one step along K, which is 128 elements of fp8."""
 
     @property
     def group_m(self) -> int:
@@ -78,7 +80,9 @@ def flops(dtype: torch.dtype) -> float:
     return FLOPS * 2 / dtype.itemsize
 
 
-def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0, fold: int = 1) -> Config:
+def choose(
+    a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0, fold: int = 1, of_blocks: bool = False
+) -> Config:
     """The configuration for a GEMM with ``a`` in ``c`` with so many programs at a time.
 
     Where all tiles fit into one round, the GEMM waits for B to come from memory, and what counts is that all
@@ -88,16 +92,19 @@ def choose(a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0, f
     Args:
         peers: to how many PEs C is sent, tile by tile.
         fold: how many columns of B make one of C.
+        of_blocks: whether scales are of blocks. Then a step's sums take registers, too, and a wide tile's do not fit.
     """
     rows, columns = c.shape[0], c.shape[1] * fold
     tall = rows > 64
     wide = LARGE if tall else FLAT
     tiles = triton.cdiv(rows, wide.block_m) * triton.cdiv(columns, wide.block_n)
     if tiles * 2 <= programs:
-        return replace(NARROW if tall else FLAT_NARROW, fold=fold)
+        return replace(NARROW if tall else FLAT_NARROW, fold=fold, of_blocks=of_blocks)
     if not tall:
-        return replace(FLAT, fold=fold)
-    possible = [replace(config, fold=fold) for config in (LARGE, WIDE)]
+        return replace(FLAT, fold=fold, of_blocks=of_blocks)
+    possible = [
+        replace(config, fold=fold, of_blocks=of_blocks) for config in ((LARGE,) if of_blocks else (LARGE, WIDE))
+    ]
     return min(possible, key=lambda config: _seconds(a, c, programs, config, peers))
 
 

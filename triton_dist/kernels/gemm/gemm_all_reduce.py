@@ -41,5 +41,5 @@ def _ring(gemm: Operands) -> Launch | None:
 
     staging = ring_staging(gemm, shards=1)
     key = gemm.key("ring, all-reduce", rows=staging.shape[0])
-    plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin))
+    plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin, gemm.of_blocks))
     return hopper.run(plan, gemm, staging)

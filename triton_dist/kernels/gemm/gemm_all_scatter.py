@@ -96,7 +96,7 @@ def _hopper_fits(gemm: Operands) -> bool:
     from triton_dist.kernels.gemm.hopper.launch import takes
 
     # All PEs must agree: also the other PEs' columns begin at a multiple of 16 bytes.
-    return gemm.c.shape[1] * gemm.c.element_size() % 16 == 0 and takes(gemm)
+    return gemm.c.shape[1] * gemm.c.element_size() % 16 == 0 and not gemm.of_blocks and takes(gemm)
 
 
 def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:

@@ -44,5 +44,5 @@ def _ring(gemm: Operands) -> Launch | None:
 
     staging = ring_staging(gemm, shards=gemm.comm.n_pes)
     key = gemm.key("ring, reduce-scatter", rows=staging.shape[0])
-    plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin))
+    plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin, gemm.of_blocks))
     return hopper.run(plan, gemm, staging)

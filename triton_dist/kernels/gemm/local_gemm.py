@@ -78,5 +78,5 @@ def _hopper(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import local_gemm as hopper
 
     comm, a, c = gemm.comm, gemm.a, gemm.c
-    make = partial(hopper.make_plan, comm, a, in_bucket(c), gemm.sm_margin, gemm.fold)
+    make = partial(hopper.make_plan, comm, a, in_bucket(c), gemm.sm_margin, gemm.fold, gemm.of_blocks)
     return hopper.run(cached(comm, gemm.key("local"), make), gemm)

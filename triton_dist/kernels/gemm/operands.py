@@ -34,10 +34,9 @@ class Operands(NamedTuple):
     sm_margin: int = 0
 
     @property
-    def factor(self) -> torch.Tensor | None:
-        """The scale where it is one of whole operands, as the Hopper kernels take it."""
-        assert not isinstance(self.scale, BlockScales)
-        return self.scale
+    def of_blocks(self) -> bool:
+        """Whether scales are of blocks."""
+        return isinstance(self.scale, BlockScales)
 
     @property
     def fold(self) -> int:
@@ -46,4 +45,10 @@ class Operands(NamedTuple):
 
     def key(self, *plan: Hashable, rows: int | None = None) -> tuple[Hashable, ...]:
         """The key of a ``plan`` of this name in the plan cache; for so many ``rows``, by default those of ``a``."""
-        return (*plan, self.fold, self.sm_margin, *shape_of(self.a.shape[0] if rows is None else rows, self.b))
+        return (
+            *plan,
+            self.fold,
+            self.of_blocks,
+            self.sm_margin,
+            *shape_of(self.a.shape[0] if rows is None else rows, self.b),
+        )

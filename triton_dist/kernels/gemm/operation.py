@@ -69,7 +69,7 @@ class FusedGemm(Protocol):
                 operand that PEs share. Or of blocks, contiguous float32 of two dimensions: [rows of a, K / 128], one
                 for 128 elements of a row, and [K / 128, N / 128], rounded up, one for 128 × 128 of ``b``, where K, the
                 columns of ``a``, is a multiple of 128. The sum of every 128 products is multiplied by its scales in
-                float32. Algorithms that need a Hopper GPU take no scales of blocks.
+                float32. Algorithms of gemm_all_scatter that need a Hopper GPU take no scales of blocks.
             out_dtype: dtype of the result of fp8 operands; by default ``out``'s, or bfloat16.
             sm_margin: how many SMs are left to other kernels, the same on all PEs. cuBLAS, which cannot leave any, is
                 then not used.

@@ -67,8 +67,8 @@ def _needs_of_ring(gemm: Operands) -> str:
     if takes(gemm):
         return ""
     return (
-        "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns and no scales of"
-        " blocks, a result of 16-bit floats, and rows that begin at multiples of 16 bytes"
+        "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result of 16-bit"
+        " floats, and rows that begin at multiples of 16 bytes"
     )
 
 

@@ -15,6 +15,7 @@ beside it: a copy on the same GPU may be a kernel, which finds no SM while this 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from triton.experimental import gluon
@@ -24,10 +25,12 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import Config
+from triton_dist.kernels.gemm.fp8 import BlockScales
+from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete
-from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
+from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K_END
 from triton_dist.kernels.gemm.hopper.load import load_b
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
@@ -50,6 +53,8 @@ def all_gather_gemm_kernel(
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
+    if CONFIG.of_blocks:
+        scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
         _load, (a, own_a, b, operands, work, trace, peers, rows, CONFIG, B_BY_COLUMNS, N_PES),
@@ -138,26 +143,34 @@ def rows_as_they_arrive(tile_rows: int, block_m: int, m: int, n_pes: int, me: in
     return [((me + distance) % n_pes, range(rows[0], rows[-1] + 1)) for distance, rows in due.items() if rows]
 
 
-def run(plan: Plan, gemm: Operands, gathered: torch.Tensor) -> Launch | None:
+def run(
+    plan: Plan, gemm: Operands, gathered: torch.Tensor, gathered_scales: torch.Tensor | None = None
+) -> Launch | None:
     """c = A · b, times the scale and after the epilogue, on the current stream.
 
     Args:
-        gemm: whose ``a`` are this PE's rows of A.
+        gemm: whose ``a`` are this PE's rows of A, and so are scales of its blocks.
         gathered: symmetric memory for all of A.
+        gathered_scales: the same for scales of its blocks, where there are such.
     """
     comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
     own_a_map, _, _ = operand_maps(gemm.a, gemm.b, config)
-    send, in_front = _sends(plan, gemm.a, gathered), _copies_in_front(plan, gemm.a, gathered)
+    send, in_front = _sends(plan, gemm, gathered, gathered_scales), _copies_in_front(plan, gemm.a, gathered)
     if in_front is not None:
         in_front(gemm.a)
+    if isinstance(gemm.scale, BlockScales) and gathered_scales is not None:
+        gathered_scales[_rows_of(plan, gemm.a)].copy_(gemm.scale.a)
+        gemm = gemm._replace(scale=BlockScales(gathered_scales, gemm.scale.b))
     with side_stream(comm) as side:
         made = launch(
             all_gather_gemm_kernel, plan.grid, (own_a_map, b_map, tile_map(gemm.c, config)), a_map,
-            plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers, gemm.a.shape[0],
+            plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.a.shape[0],
             plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
         )  # fmt: skip
         send(side, gemm.a)
+    if gathered_scales is not None:
+        return None  # what is sent beside it is this call's: a call with scales is not prepared
     return made and made._replace(beside=send, in_front=in_front)
 
 
@@ -186,19 +199,36 @@ def _copies_in_front(plan: Plan, a: torch.Tensor, gathered: torch.Tensor) -> Cal
     return copy
 
 
-def _sends(plan: Plan, a: torch.Tensor, gathered: torch.Tensor) -> Callable[..., None]:
-    """What puts copies of a matrix like ``a`` to the peers on a stream; it may be called again and again."""
-    comm = plan.communicator
+def _rows_of(plan: Plan, a: torch.Tensor) -> slice:
+    """Which rows of A this PE's ``a`` are."""
+    me = plan.communicator.my_rank
+    return slice(me * a.shape[0], (me + 1) * a.shape[0])
+
+
+def _sends(
+    plan: Plan, gemm: Operands, gathered: torch.Tensor, gathered_scales: torch.Tensor | None
+) -> Callable[..., None]:
+    """What puts copies of a matrix like ``a`` to the peers on a stream; it may be called again and again.
+
+    Scales of blocks, which are this call's, go in front of their rows, whose flag says that both have arrived.
+    """
+    comm, a = plan.communicator, gemm.a
     n_pes, me, flags = comm.n_pes, comm.my_rank, plan.flags
-    mine = gathered[me * a.shape[0] : (me + 1) * a.shape[0]]
+    mine = gathered[_rows_of(plan, a)]
     sends = []
     for pe in ((me - i) % n_pes for i in range(1, n_pes)):
         entered, arrived = flags.data_ptr() + 4 * (ENTERED.value + pe), comm.peer(flags, pe).data_ptr()
-        sends.append((entered, streams.Copy(comm.peer(mine, pe), a), arrived + 4 * (GATHERED.value + me)))
+        scales = None
+        if isinstance(gemm.scale, BlockScales) and gathered_scales is not None:
+            there = comm.peer(gathered_scales[_rows_of(plan, a)], pe)
+            scales = partial(streams.Copy(there, gemm.scale.a), source=gemm.scale.a)
+        sends.append((entered, scales, streams.Copy(comm.peer(mine, pe), a), arrived + 4 * (GATHERED.value + me)))
 
     def send(side: torch.cuda.Stream, source: torch.Tensor, *_: torch.Tensor) -> None:
-        for entered, copy, arrived in sends:
+        for entered, copy_scales, copy, arrived in sends:
             streams.wait_value(side, entered)
+            if copy_scales is not None:
+                copy_scales(side)
             copy(side, source)
             streams.write_value(side, arrived)
 

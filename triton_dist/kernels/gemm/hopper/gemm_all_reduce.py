@@ -13,8 +13,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
-from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, tile_map
+from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.pacing import PIECE
 from triton_dist.kernels.gemm.hopper.ring import (
@@ -40,6 +41,8 @@ def gemm_all_reduce_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     received = make_received()
+    if CONFIG.of_blocks:
+        scale = scales_of(scale, a)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
     # fmt: off
     gl.warp_specialize([
@@ -55,14 +58,18 @@ def gemm_all_reduce_kernel(
     # fmt: on
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_margin: int = 0) -> Plan:
+def make_plan(
+    comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_margin: int = 0, of_blocks: bool = False
+) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
         staging: [padded M, N], of C's dtype: a multiple of 128 rows.
     """
     peers = comm.n_pes - 1
-    return make_ring_plan(comm, "GEMM + all-reduce", a, staging, by_tiles, peers=peers, sm_margin=sm_margin)
+    return make_ring_plan(
+        comm, "GEMM + all-reduce", a, staging, by_tiles, peers=peers, sm_margin=sm_margin, of_blocks=of_blocks
+    )
 
 
 def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
@@ -78,6 +85,6 @@ def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
     return launch(
         gemm_all_reduce_kernel, plan.grid, (a_map, b_map),
         tile_map(gemm.c, config), *peer_maps(comm, gemm.c, PIECE), tile_map(next_staging, config, PIECE),
-        tile_map(staging, config), plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers,
+        tile_map(staging, config), plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers,
         plan.tile_columns, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

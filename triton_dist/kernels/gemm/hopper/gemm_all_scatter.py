@@ -18,7 +18,14 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
-from triton_dist.kernels.gemm.hopper.launch import Plan, grouped_schedule, operand_maps, peer_maps, tile_map
+from triton_dist.kernels.gemm.hopper.launch import (
+    Plan,
+    grouped_schedule,
+    operand_maps,
+    peer_maps,
+    scale_argument,
+    tile_map,
+)
 from triton_dist.kernels.gemm.hopper.layout import ENTERED
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
@@ -102,7 +109,7 @@ def run(plan: Plan, gemm: Operands) -> Launch | None:
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
         gemm_all_scatter_kernel, plan.grid, (a_map, b_map),
-        tile_map(gemm.c, config), *peer_maps(comm, gemm.c, piece_of(config)), plan.work, plan.split, gemm.factor,
-        gemm.epilogue, plan.state, plan.peers, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes,
-        **plan.options,
+        tile_map(gemm.c, config), *peer_maps(comm, gemm.c, piece_of(config)), plan.work, plan.split,
+        scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, plan.pacing, plan.trace(), config, b_by_columns,
+        comm.n_pes, **plan.options,
     )  # fmt: skip

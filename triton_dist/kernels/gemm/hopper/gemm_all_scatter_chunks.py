@@ -22,7 +22,7 @@ from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
-from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
+from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
@@ -120,6 +120,6 @@ def run(plan: Plan, chunks: Chunks, gemm: Operands) -> None:
     config = plan.config
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     gemm_all_scatter_chunks_kernel[plan.grid](
-        a_map, b_map, tile_map(gemm.c, config), plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state,
+        a_map, b_map, tile_map(gemm.c, config), plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state,
         plan.peers, chunks, plan.trace(), config, b_by_columns, plan.communicator.n_pes, **plan.options,
     )  # fmt: skip

@@ -29,7 +29,7 @@ from triton_dist.kernels.gemm.hopper.buffers import (
 )
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete, wait_peers
-from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, tile_map
+from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, ENTERED, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
@@ -224,6 +224,6 @@ def run(plan: Plan, comm_programs: int, gemm: Operands) -> Launch | None:
     return launch(
         gemm_all_scatter_comm_programs_kernel, plan.grid, (a_map, b_map),
         tile_map(gemm.c, config), *peer_maps(comm, gemm.c, (config.group_m, config.c_columns)),
-        plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers, plan.trace(),
+        plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, plan.trace(),
         config, b_by_columns, comm.n_pes, comm_programs, **plan.options,
     )  # fmt: skip

@@ -15,8 +15,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
-from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, tile_map
+from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.pacing import PIECE
 from triton_dist.kernels.gemm.hopper.ring import (
@@ -41,6 +42,8 @@ def gemm_reduce_scatter_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     received = make_received()
+    if CONFIG.of_blocks:
+        scale = scales_of(scale, a, padding)
     # fmt: off
     gl.warp_specialize([
         (multiply_ring_tiles, (0, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
@@ -55,13 +58,17 @@ def gemm_reduce_scatter_kernel(
     # fmt: on
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_margin: int = 0) -> Plan:
+def make_plan(
+    comm: Communicator, a: torch.Tensor, staging: torch.Tensor, sm_margin: int = 0, of_blocks: bool = False
+) -> Plan:
     """The plan for GEMMs of these shapes and dtypes. *Collective.*
 
     Args:
         staging: [padded M, N], of C's dtype: a multiple of 128 rows for each PE.
     """
-    return make_ring_plan(comm, "GEMM + reduce-scatter", a, staging, by_shards, peers=1, sm_margin=sm_margin)
+    return make_ring_plan(
+        comm, "GEMM + reduce-scatter", a, staging, by_shards, peers=1, sm_margin=sm_margin, of_blocks=of_blocks
+    )
 
 
 def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
@@ -77,6 +84,6 @@ def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
     return launch(
         gemm_reduce_scatter_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)),
         tile_map(next_staging, config, PIECE), tile_map(staging, config),
-        plan.work, plan.split, gemm.factor, gemm.epilogue, plan.state, plan.peers, plan.tile_columns, plan.pacing,
-        padding, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
+        plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, plan.tile_columns,
+        plan.pacing, padding, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.config import Config, block_k, choose
 from triton_dist.kernels.gemm.fp8 import FP8, BlockScales
 from triton_dist.kernels.gemm.hopper import trace_events
+from triton_dist.kernels.gemm.hopper.block_scales import BlockFactors
 from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, MAX_PES, TILES
 from triton_dist.kernels.gemm.hopper.memory import sums_of_parts, symmetric_flags
@@ -28,7 +29,17 @@ from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_sche
 from triton_dist.kernels.tracing.recorder import Event, claim
 from triton_dist.world.current import current_world
 
-__all__ = ["Plan", "fits", "grouped_schedule", "operand_maps", "peer_maps", "peer_tensors", "takes", "tile_map"]
+__all__ = [
+    "Plan",
+    "fits",
+    "grouped_schedule",
+    "operand_maps",
+    "peer_maps",
+    "peer_tensors",
+    "scale_argument",
+    "takes",
+    "tile_map",
+]
 
 _RESULTS = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 _TYPES = _RESULTS | {torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5}
@@ -48,8 +59,16 @@ def fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
 
 
 def takes(gemm: Operands) -> bool:
-    """Whether the Hopper kernels compute it: they fit, and have no scales of blocks."""
-    return not isinstance(gemm.scale, BlockScales) and fits(gemm.comm, gemm.a, gemm.b, gemm.c)
+    """Whether the Hopper kernels compute it."""
+    return fits(gemm.comm, gemm.a, gemm.b, gemm.c)
+
+
+def scale_argument(gemm: Operands) -> torch.Tensor | BlockFactors | None:
+    """The scale as kernels take it."""
+    scale = gemm.scale
+    if isinstance(scale, BlockScales):
+        return BlockFactors(*scale, scale.a.stride(0), scale.b.stride(0))
+    return scale
 
 
 def _addressable(matrix: torch.Tensor) -> bool:
@@ -174,7 +193,7 @@ def _descriptor(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescripto
 
 
 def grouped_schedule(
-    a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0, fold: int = 1
+    a: torch.Tensor, c: torch.Tensor, programs: int, *, peers: int = 0, fold: int = 1, of_blocks: bool = False
 ) -> tuple[Schedule, Config]:
     """The plain schedule of a GEMM with ``a`` in ``c``: all ``programs`` compute, tile after tile, in groups of
     rows.
@@ -182,8 +201,9 @@ def grouped_schedule(
     Args:
         peers: how many PEs each tile is sent to.
         fold: how many columns of B make one of C.
+        of_blocks: whether scales are of blocks.
     """
-    config = choose(a, c, programs, peers=peers, fold=fold)
+    config = choose(a, c, programs, peers=peers, fold=fold, of_blocks=of_blocks)
     # Peers take stores faster that lie near each other: 8192 × 36864 × 4608 on 4 H200s takes 3 % longer with 8 rows.
     tiles = [Tile(row, column, 0) for row, column in grouped(*config.tiles(c), 4 if peers else 8)]
     return make_schedule(tiles, config.k_steps(a), programs), config

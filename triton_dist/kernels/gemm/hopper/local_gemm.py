@@ -15,10 +15,11 @@ from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
-from triton_dist.kernels.gemm.hopper.launch import Plan, grouped_schedule, operand_maps, tile_map
+from triton_dist.kernels.gemm.hopper.launch import Plan, grouped_schedule, operand_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.store import store_tiles
@@ -35,6 +36,8 @@ def local_gemm_kernel(
 ):
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
+    if CONFIG.of_blocks:
+        scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
         load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
@@ -52,9 +55,12 @@ def _store(c, output, work, trace, state, CONFIG: gl.constexpr):
         end_epoch(state, epoch)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0, fold: int = 1) -> Plan:
-    """The plan for GEMMs of these shapes and dtypes."""
-    return Plan(comm, "GEMM", *grouped_schedule(a, c, portable.programs(sm_margin), fold=fold), n_flags=0)
+def make_plan(
+    comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0, fold: int = 1, of_blocks: bool = False
+) -> Plan:
+    """The plan for GEMMs of these shapes and dtypes, with scales of blocks or others."""
+    schedule, config = grouped_schedule(a, c, portable.programs(sm_margin), fold=fold, of_blocks=of_blocks)
+    return Plan(comm, "GEMM", schedule, config, n_flags=0)
 
 
 def run(plan: Plan, gemm: Operands) -> Launch | None:
@@ -63,5 +69,5 @@ def run(plan: Plan, gemm: Operands) -> Launch | None:
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
         local_gemm_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)), plan.work, plan.split,
-        gemm.factor, gemm.epilogue, plan.state, plan.trace(), config, b_by_columns, **plan.options,
+        scale_argument(gemm), gemm.epilogue, plan.state, plan.trace(), config, b_by_columns, **plan.options,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from triton_dist.kernels.gemm.epilogue import finish
+from triton_dist.kernels.gemm.hopper.block_scales import accumulate_blocks
 from triton_dist.kernels.gemm.hopper.buffers import await_full
 from triton_dist.kernels.gemm.hopper.epochs import epoch_of
 from triton_dist.kernels.gemm.hopper.flags import acquire
@@ -21,7 +22,7 @@ from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, K_BEGIN,
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, HAND_OVER, OPERANDS, record_event, time
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 
-__all__ = ["SplitK", "accumulate", "finish_unit", "hand_over", "multiply_tiles", "reduce_parts"]
+__all__ = ["SplitK", "accumulate_unit", "finish_unit", "hand_over", "multiply_tiles", "reduce_parts"]
 
 
 class SplitK(NamedTuple):
@@ -43,23 +44,24 @@ def multiply_tiles(
 ):  # fmt: skip
     """Compute this group's rows of every unit in order, and hand over those of finished tiles.
 
-    ``scale`` is one float32 in memory, which fp8 products are multiplied by; None for other operands.
-    Then comes the epilogue.
+    ``scale`` is one float32 in memory, which fp8 products are multiplied by, or those of blocks; None for other
+    operands. Then comes the epilogue.
     """
     first, last = units_of_program(work)
-    if scale is not None:
+    WHOLE: gl.constexpr = scale is not None and not CONFIG.of_blocks
+    if WHOLE:
         factor = gl.load(scale)
     epoch = epoch_of(state)
     step = 0
     phase = 1
     for unit in range(first, last):
-        sums, step = accumulate(GROUP, operands, work, unit, step, trace, CONFIG, B_BY_COLUMNS)
+        sums, step = accumulate_unit(GROUP, operands, work, unit, step, scale, trace, CONFIG, B_BY_COLUMNS)
         began = time(trace)
         finishes = True
         if split is not None:
             sums, finishes = reduce_parts(GROUP, sums, split, work, unit, epoch, CONFIG)
         if finishes:
-            if scale is not None:
+            if WHOLE:
                 sums *= factor
             finished = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG)
             mbarrier.wait(output.empty.index(GROUP), phase)
@@ -69,7 +71,18 @@ def multiply_tiles(
 
 
 @gluon.jit
-def accumulate(
+def accumulate_unit(
+    GROUP: gl.constexpr, operands, work, unit, step, scale, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr
+):
+    """The sums of a unit's products, float32, times scales of blocks if there are such; and the step after it."""
+    if CONFIG.of_blocks:
+        return accumulate_blocks(GROUP, operands, work, unit, step, scale, trace, CONFIG, B_BY_COLUMNS)
+    else:
+        return _accumulate(GROUP, operands, work, unit, step, trace, CONFIG, B_BY_COLUMNS)
+
+
+@gluon.jit
+def _accumulate(
     GROUP: gl.constexpr, operands, work, unit, step, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr
 ):
     """The sums of a unit's products, float32, and the step after it.

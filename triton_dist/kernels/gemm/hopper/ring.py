@@ -29,7 +29,7 @@ from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete, wait_peers
 from triton_dist.kernels.gemm.hopper.launch import Plan
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE, TILES
-from triton_dist.kernels.gemm.hopper.multiply import accumulate, finish_unit, hand_over, reduce_parts
+from triton_dist.kernels.gemm.hopper.multiply import accumulate_unit, finish_unit, hand_over, reduce_parts
 from triton_dist.kernels.gemm.hopper.pacing import pacing_of
 from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
 from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, PEERS, RECEIVE, SEND, record_event, time
@@ -74,19 +74,20 @@ def multiply_ring_tiles(
     The sum over PEs is complete in this PE's own tiles, to which the epilogue is applied.
     """
     first, last = units_of_program(work)
-    if scale is not None:
+    WHOLE: gl.constexpr = scale is not None and not CONFIG.of_blocks
+    if WHOLE:
         factor = gl.load(scale)
     epoch = epoch_of(state)
     step = 0
     phase = 1
     for unit in range(first, last):
-        sums, step = accumulate(GROUP, operands, work, unit, step, trace, CONFIG, B_BY_COLUMNS)
+        sums, step = accumulate_unit(GROUP, operands, work, unit, step, scale, trace, CONFIG, B_BY_COLUMNS)
         began = time(trace)
         finishes = True
         if split is not None:
             sums, finishes = reduce_parts(GROUP, sums, split, work, unit, epoch, CONFIG)
         if finishes:
-            if scale is not None:
+            if WHOLE:
                 sums *= factor
             mbarrier.wait(received, phase ^ 1)
             if not starts_ring(work, unit, me, N_PES):
@@ -209,6 +210,7 @@ def make_ring_plan(
     *,
     peers: int,
     sm_margin: int,
+    of_blocks: bool,
 ) -> Plan:
     """The plan for GEMMs with ``a`` whose partial sums arrive in ``staging``, whole tiles of rows. *Collective.*
 
@@ -217,9 +219,10 @@ def make_ring_plan(
     Args:
         owned: the tiles of each PE.
         peers: to how many PEs a tile is sent at most.
+        of_blocks: whether scales are of blocks.
     """
     n_pes, me, programs = comm.n_pes, comm.my_rank, portable.programs(sm_margin)
-    config = choose(a, staging, programs)
+    config = choose(a, staging, programs, of_blocks=of_blocks)
     columns = config.tiles(staging)[1]
     of_pes = owned(staging, columns, n_pes, config)
     tiles = [tile for i in range(n_pes) for tile in of_pes[(me - 1 - i) % n_pes]]

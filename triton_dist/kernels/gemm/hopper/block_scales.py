@@ -1,0 +1,102 @@
+"""Scales of blocks in the multiply groups: 1 × 128 of A and 128 × 128 of B, as DeepSeek-V3's report has them (3.3.2).
+
+A block of the operand ring is 128 elements of fp8 along K, as many as share a scale. The tensor cores sum one block at
+a time, from zero. Its sums are multiplied by both scales and added to the tile's in float32 registers, while the other
+group multiplies. So the tensor cores' sums, of fewer bits than float32, are never of more than 128 products.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
+
+from triton_dist.kernels.gemm.hopper.buffers import await_full
+from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END, PE
+from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, OPERANDS, record_event, time
+from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of
+
+__all__ = ["BlockFactors", "accumulate_blocks", "scales_of"]
+
+_BLOCK = gl.constexpr(128)
+
+
+class BlockFactors(NamedTuple):
+    """Scales of blocks, float32 in this GPU's memory.
+
+    Attributes:
+        a: [rows of A, K / 128]. b: [K / 128, columns of B / 128], rounded up.
+        a_step, b_step: elements from row to row.
+    """
+
+    a: Any
+    b: Any
+    a_step: Any
+    b_step: Any
+
+
+class RowFactors(NamedTuple):
+    """:class:`BlockFactors`, and how many ``rows`` A has; tiles are of shards, each with ``padding`` rows more."""
+
+    of: Any
+    rows: Any
+    padding: Any
+
+
+@gluon.jit
+def scales_of(scale, a, padding=None):
+    """What the multiply groups are given of scales of blocks: with the rows of A's descriptor."""
+    return RowFactors(scale, a.shape[0], padding)
+
+
+@gluon.jit
+def accumulate_blocks(
+    GROUP: gl.constexpr, operands, work, unit, step, scale, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr
+):
+    """The sums of a unit's products, each block's times its scales, and the step after it."""
+    ROWS: gl.constexpr = CONFIG.group_m
+    COLUMNS: gl.constexpr = CONFIG.block_n
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0],
+        warps_per_cta=[gl.num_warps(), 1],
+        instr_shape=[16, COLUMNS, 256 // operands.a.dtype.primitive_bitwidth],
+    )
+    row, column = sums_origin(*tile_of(work, unit), GROUP, CONFIG)
+    if scale.padding is not None:
+        row -= field(work, unit, PE) * scale.padding
+    # Rows that A lacks have the last one's scales; their products are zero. Offsets are of 32 bits, as registers are
+    # few: 2^31 scales are of 2^38 elements.
+    rows = gl.minimum(row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)), scale.rows - 1)
+    of_a = rows * scale.of.a_step
+    of_b = scale.of.b + column // _BLOCK
+    sums = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
+    products = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
+    begin = field(work, unit, K_BEGIN)
+    end = field(work, unit, K_END)
+    began = time(trace)
+    await_full(operands, step, CONFIG)
+    record_event(trace, unit, OPERANDS + GROUP, began)
+    began = time(trace)
+    # Only now: the load warp has waited for the peers' rows, and for their scales with them. These are read from the L2
+    # cache, since a line of the L1 cache may hold rows that have arrived since.
+    factors = gl.load(scale.of.a + of_a + begin, cache_modifier=".cg") * gl.load(of_b + begin * scale.of.b_step)
+    for k in range(begin, end):
+        stage = await_full(operands, step, CONFIG)
+        b = operands.b.index(stage)
+        if B_BY_COLUMNS:
+            b = b.permute((1, 0))
+        block = operands.a.index(stage * CONFIG.groups + GROUP)
+        products = warpgroup_mma(block, b, products, use_acc=False, is_async=True)
+        # The next block's scales are in flight while this one is multiplied; behind the last, this one's again.
+        following = gl.minimum(k + 1, end - 1)
+        next_of_a = gl.load(scale.of.a + of_a + following, cache_modifier=".cg")
+        next_of_b = gl.load(of_b + following * scale.of.b_step)
+        products = warpgroup_mma_wait(0, (products,))
+        mbarrier.arrive(operands.empty.index(stage))
+        sums += products * factors[:, None]
+        factors = next_of_a * next_of_b
+        step += 1
+    record_event(trace, unit, COMPUTE + GROUP, began)
+    return sums, step
