@@ -18,6 +18,7 @@ from triton_dist.compiler import transport
 from triton_dist.kernels.attention.arguments import shape_for
 from triton_dist.kernels.attention.flash_decode import _flash_decode
 from triton_dist.kernels.protocols.members import Members
+from triton_dist.kernels.tile_order import tasks_in_step
 
 CASES = {  # query heads a KV head, head size, of values, the cache's dtype, pages, scattered heads
     "64": (1, 64, 64, "bf16", False, False),
@@ -40,7 +41,7 @@ def compiled(case: str, size: int) -> Any:
         "QUERY_HEADS": 8 * group if dim <= 256 else group, "KV_HEADS": 8 if dim <= 256 else 1, "ROWS": shape.rows,
         "TILES": shape.tiles, "DV": dim_v, "D": first, "REST": dim - first, "BLOCK_N": shape.block_n, "REQUESTS": 64,
         "PAGED": paged, "V_IN_K": dim > first, "SCATTER": scatter, "PES": shape.pes, "TOGETHER": shape.together,
-        "COLUMNS": shape.columns, "WAYS": shape.ways, "RADIX": shape.radix,
+        "COLUMNS": shape.columns, "WAYS": shape.ways, "RADIX": shape.radix, "GROUPS": tasks_in_step(shape.tiles, 132),
         "MEMBERS": Members(0, 1, size), "trace": None,
     } | ({} if cache.startswith("fp8") else {"k_scale": None, "v_scale": None})  # fmt: skip
     constants |= {"lse": None} if size == 1 else {}

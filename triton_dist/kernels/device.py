@@ -25,12 +25,14 @@ class Gpu:
         name, capability: as in PyTorch.
         multiprocessors: their number.
         shared_memory: largest shared memory of a program, in bytes.
+        l2_bytes: of the L2 cache; 0 if PyTorch does not say.
     """
 
     name: str
     capability: tuple[int, int]
     multiprocessors: int
     shared_memory: int
+    l2_bytes: int = 0
 
 
 def gpu() -> Gpu:
@@ -46,6 +48,7 @@ def _gpu(index: int) -> Gpu:
         torch.cuda.get_device_capability(index),
         properties["multiprocessor_count"],
         properties["max_shared_mem"],
+        getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0),
     )
 
 

@@ -37,6 +37,7 @@ from triton_dist.kernels.attention.work import run_of, task_at
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.protocols.members import Members, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.tile_order import tasks_in_step
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
@@ -140,17 +141,23 @@ def _flash_decode(
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, DV: tl.constexpr,
     D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, REQUESTS: tl.constexpr, PAGED: tl.constexpr,
     V_IN_K: tl.constexpr, SCATTER: tl.constexpr, PES: tl.constexpr, TOGETHER: tl.constexpr, COLUMNS: tl.constexpr,
-    WAYS: tl.constexpr, RADIX: tl.constexpr, MEMBERS: tl.constexpr,
+    WAYS: tl.constexpr, RADIX: tl.constexpr, GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
     SIZE: tl.constexpr = group_size(MEMBERS)
-    GROUP: tl.constexpr = QUERY_HEADS // KV_HEADS
-    TASKS: tl.constexpr = KV_HEADS * TILES
+    SHARING: tl.constexpr = QUERY_HEADS // KV_HEADS
+    EACH: tl.constexpr = TILES // GROUPS  # tiles of a KV head that a group of programs has
+    TASKS: tl.constexpr = KV_HEADS * EACH
     OWNED: tl.constexpr = QUERY_HEADS // SIZE if SCATTER else QUERY_HEADS
-    program = tl.program_id(0)
+    lanes = tl.num_programs(0) // GROUPS
+    lane, group = tl.program_id(0), 0
+    if GROUPS > 1:
+        lane, group = tl.program_id(0) % lanes, tl.program_id(0) // lanes
+        parts += (group * lanes).to(tl.int64) * (2 * ROWS * (DV + 2))
+        counters += 2 * group * lanes
     rank = my_rank(MEMBERS) if SIZE > 1 else 0
     n_rows = n_requests * OWNED
     first, last, quota, ends = run_of(
-        lengths, n_requests, rank, interleave, capacity, window, TASKS, BLOCK_N, REQUESTS, SIZE
+        lengths, n_requests, rank, interleave, capacity, window, lane, lanes, TASKS, BLOCK_N, REQUESTS, SIZE
     )
     number = 0
     if first < last:  # else the launch may have ended its use of the number
@@ -164,10 +171,12 @@ def _flash_decode(
             block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, SIZE
         )
         count = tl.minimum(last, start + blocks) - block
-        kv_head = task // TILES
-        heads = task % TILES * ROWS + tl.arange(0, ROWS)
-        there = heads < GROUP
-        heads += kv_head * GROUP
+        kv_head = task // EACH
+        first_head = (group * EACH + task % EACH) * ROWS
+        where = (request * GROUPS + group) * TASKS + task
+        heads = first_head + tl.arange(0, ROWS)
+        there = heads < SHARING
+        heads += kv_head * SHARING
         of_request = q + request.to(tl.int64) * q_request
         queries = load_queries(of_request, heads, there, q_head, 0, D)
         rest = queries
@@ -181,13 +190,13 @@ def _flash_decode(
             keys, tl.minimum(end, keys + (count * BLOCK_N).to(tl.int32)), page_size, k_page, k_token, v_page, v_token,
             scale * _scale_of(k_scale, kv_head, k_scale_step), DV, D, REST, BLOCK_N, PAGED, V_IN_K,
         )  # fmt: skip
-        record_event(trace, COMPUTE, request * TASKS + task, began)
+        record_event(trace, COMPUTE, where, began)
         complete = count == blocks
         if count < blocks:
             starts_in = (start // quota).to(tl.int32)
             n_parts = ((start + blocks - 1) // quota).to(tl.int32) - starts_in + 1
             total, largest, weight, complete = _merge_parts(
-                parts, counters, program - starts_in, starts_in, n_parts, there, total, largest, weight, WAYS, RADIX
+                parts, counters, lane - starts_in, starts_in, n_parts, there, total, largest, weight, WAYS, RADIX
             )  # fmt: skip
             if complete:
                 finished += tl.where(block == start, 2, 1)
@@ -201,7 +210,7 @@ def _flash_decode(
             else:
                 rows = request * OWNED + heads % OWNED
                 send_rows(here, rows, heads // OWNED, there, n_rows, total, largest, weight, number, SCATTER, MEMBERS)
-            record_event(trace, SEND, request * TASKS + task, began)
+            record_event(trace, SEND, where, began)
         block += count
     if SIZE > 1:
         block = first
@@ -210,18 +219,19 @@ def _flash_decode(
                 block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, SIZE
             )
             count = tl.minimum(last, start + blocks) - block
-            kv_head = task // TILES
+            kv_head = task // EACH
+            first_head = (group * EACH + task % EACH) * ROWS
+            where = (request * GROUPS + group) * TASKS + task
             if (count == blocks) | ((finished & tl.where(block == start, 2, 1)) != 0):
                 factor = _scale_of(v_scale, kv_head, v_scale_step)
-                for tile in range(task % TILES * ROWS, tl.minimum(task % TILES * ROWS + ROWS, GROUP), TOGETHER):
+                for tile in range(first_head, tl.minimum(first_head + ROWS, SHARING), TOGETHER):
                     heads = tile + tl.arange(0, TOGETHER)
-                    there = heads < GROUP
-                    heads += kv_head * GROUP
+                    there = heads < SHARING
+                    heads += kv_head * SHARING
                     if SCATTER:
                         there = there & (heads // OWNED == rank)
                     rows = request * OWNED + heads % OWNED
-                    row = (request * OWNED + (kv_head * GROUP + tile) % OWNED).to(tl.int64)
-                    where = request * TASKS + task
+                    row = (request * OWNED + (kv_head * SHARING + tile) % OWNED).to(tl.int64)
                     factors, largest, weight = weights_of(
                         here, row, rows, there, n_rows, number, trace, where, DV, PES, MEMBERS
                     )
@@ -230,7 +240,7 @@ def _flash_decode(
                             here, row, rows, there, n_rows, factors, column, number, trace, where, DV, COLUMNS, MEMBERS
                         )
                         _store_heads(out, lse, rows, there, total, largest, weight, factor, DV, column)
-                combined(slots, number, n_requests * TASKS)
+                combined(slots, number, n_requests * TASKS * GROUPS)
             block += count
 
 
@@ -363,6 +373,8 @@ def _launch(
     n_requests, query_heads = call.q.shape[:2]
     shape = call.shape(members.size)
     programs = call.programs()
+    groups = tasks_in_step(shape.tiles, programs)
+    programs = programs // groups * groups
     slots, counters = _workspace(comm, half, programs, shape.radix)
     half = (slots.numel() - HEADER.value) // 2
     tasks = n_requests * call.kv_heads * shape.tiles
@@ -377,6 +389,6 @@ def _launch(
         QUERY_HEADS=query_heads, KV_HEADS=call.kv_heads, ROWS=shape.rows, TILES=shape.tiles, DV=call.head_dim_v,
         D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),
         PAGED=call.table is not None, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
-        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, MEMBERS=members,
-        num_warps=shape.warps, num_stages=shape.stages,
+        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, GROUPS=groups,
+        MEMBERS=members, num_warps=shape.warps, num_stages=shape.stages,
     )  # fmt: skip

@@ -5,6 +5,10 @@ query heads of one KV head; it has all blocks of the request, at least one, whic
 blocks of all tasks, one after the other, are dealt to the programs in equal runs (stream-K): each program computes some
 whole tasks and up to two parts of others. So programs are equally loaded whatever the lengths are, and how many parts a
 task has follows from the lengths only.
+
+Tiles of the same KV head read the same keys. Where there are several, programs are split into groups of lanes, each of
+which has some of the tiles, and deals their blocks out to its lanes alike: lanes of equal number read the same keys at
+the same time, which then come from memory once (``tile_order.py``).
 """
 
 from __future__ import annotations
@@ -35,13 +39,13 @@ def keys_of(length, rank, interleave, capacity, window, SIZE: tl.constexpr):
 
 @triton.jit
 def run_of(
-    lengths, n_requests, rank, interleave, capacity, window,
+    lengths, n_requests, rank, interleave, capacity, window, lane, lanes,
     TASKS: tl.constexpr, BLOCK_N: tl.constexpr, REQUESTS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """This program's run of blocks, from the first to before the second; how long runs are; and for :func:`task_at`,
-    where the blocks of each request end.
+    """The run of blocks of ``lane``, of so many ``lanes`` that share them, from the first to before the second; how
+    long runs are; and for :func:`task_at`, where the blocks of each request end.
 
-    ``TASKS`` is how many tasks a request has.
+    ``TASKS`` is how many tasks a request has in a group.
     """
     requests = tl.arange(0, REQUESTS)
     length = tl.load(lengths + requests, mask=requests < n_requests, other=0)
@@ -49,8 +53,8 @@ def run_of(
     blocks = tl.where(requests < n_requests, tl.maximum(tl.cdiv(end - begin, BLOCK_N), 1), 0).to(tl.int64)
     ends = tl.cumsum(blocks * TASKS, axis=0)
     total = tl.sum(blocks * TASKS, axis=0)
-    quota = tl.cdiv(total, tl.num_programs(0))
-    first = tl.program_id(0) * quota
+    quota = tl.cdiv(total, lanes)
+    first = lane * quota
     return first, tl.minimum(first + quota, total), quota, ends
 
 

@@ -8,6 +8,7 @@ import torch
 import triton
 
 from triton_dist.kernels.gemm.schedule import rounds
+from triton_dist.kernels.tile_order import chip, group_rows
 
 __all__ = ["K_BYTES", "LARGE", "WIDE", "WIRE", "Config", "block_k", "choose", "flops", "ring_rows"]
 
@@ -43,6 +44,11 @@ class Config:
     def tiles(self, c: torch.Tensor) -> tuple[range, range]:
         """Numbers of the rows and of the columns of tiles that ``c`` has."""
         return range(triton.cdiv(c.shape[0], self.block_m)), range(triton.cdiv(c.shape[1], self.c_columns))
+
+    def order(self, a: torch.Tensor, rows: int, columns: int, programs: int) -> int:
+        """How many rows of tiles a group has, of so many rows and columns of tiles of a GEMM with ``a``."""
+        row = a.shape[1] * a.element_size()
+        return group_rows(rows, columns, self.block_m * row, self.block_n * row, chip(programs))
 
     def k_steps(self, a: torch.Tensor) -> int:
         """How many blocks along K a tile of a GEMM with ``a`` has."""

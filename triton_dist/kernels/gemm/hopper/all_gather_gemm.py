@@ -121,12 +121,14 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Conf
         a: this PE's rows of A; with fewer the plan is the same as long as ``c`` has as many rows of tiles.
     """
     tile_rows, columns = config.tiles(c)
+    programs = portable.programs(sm_margin)
+    group = config.order(a, -(-len(tile_rows) // comm.n_pes), len(columns), programs)  # within the rows of a PE
     tiles = [
         Tile(row, column, pe)
         for pe, rows in rows_as_they_arrive(len(tile_rows), config.block_m, c.shape[0], comm.n_pes, comm.my_rank)
-        for row, column in grouped(rows, columns)
+        for row, column in grouped(rows, columns, group)
     ]
-    schedule = make_schedule(tiles, config.k_steps(a), portable.programs(sm_margin))
+    schedule = make_schedule(tiles, config.k_steps(a), programs)
     return Plan(comm, "all-gather + GEMM", schedule, config)
 
 
