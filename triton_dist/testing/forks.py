@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 import types
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -190,6 +191,8 @@ def _serve(connection: socket.socket, modules: Sequence[str]) -> list[str] | Non
     """Answers requests until there are no more. In a fork: the arguments of the program that it is to run."""
     for module in modules:
         importlib.import_module(module)
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]  # a public way to find them all is missing
+        finalizer.atexit = False  # PyTorch's take its operators back one by one, half of what a short program takes
     gc.collect()
     gc.freeze()  # what is here stays, so a fork need not touch it, which would copy it
     forks: list[Fork] = []
