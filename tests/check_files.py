@@ -6,7 +6,7 @@ own outcome. The checks of a file that are slow have a launch of their own: it i
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,18 @@ import pytest
 
 from triton_dist.testing import Result
 
-__all__ = ["CheckFiles"]
+__all__ = ["CheckFiles", "checks_of"]
+
+
+def checks_of(file: Path) -> list[str]:
+    """The checks that a file imports and defines, in its order, read from its text: it may need another world."""
+    names: list[str] = []
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            names.append(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names += (alias.name for alias in node.names)
+    return [name.removeprefix("check_") for name in names if name.startswith("check_")]
 
 
 class Launch(Protocol):
@@ -64,7 +75,7 @@ class CheckFiles:
         return self._results[key]
 
     def _checks(self, file: str) -> list[str]:
-        return re.findall(r"^def check_(\w+)\(", (self._folder / file).read_text(), re.MULTILINE)
+        return checks_of(self._folder / file)
 
     def _names(self, file: str, n_pes: int, check: str) -> tuple[str, str]:
         run = f"{file.removesuffix('.py')}-{n_pes}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,18 @@ from host_world import HostWorld
 
 @pytest.fixture(scope="session")
 def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    directory = tmp_path_factory.mktemp("device")
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all processes of this run: one compiles, and the others wait for it
+    library = folder / "libdevice.so"
+    with (folder / "libdevice.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            _compile(tmp_path_factory.mktemp("device"), library)
+    return ctypes.CDLL(str(library))
+
+
+def _compile(directory: Path, library: Path) -> None:
     options = [
         "-DTRITON_DIST_PRETENDED_HOSTS",
         f"-I{SOURCES}",
@@ -48,9 +60,7 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compile_, sources))
-    library = directory / "libdevice.so"
     subprocess.run([tool("clang"), "-shared", "-o", str(library), *objects], check=True)
-    return ctypes.CDLL(str(library))
 
 
 @pytest.fixture

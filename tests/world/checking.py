@@ -10,6 +10,7 @@ import functools
 import re
 from pathlib import Path
 
+import check_files
 import pytest
 from forking import launch
 from limits import HANG_SECONDS
@@ -36,7 +37,7 @@ IMPORT_TRITON_FIRST = {"early_kernels.py"}
 
 
 def checks_of(file: str) -> list[str]:
-    return re.findall(r"^def check_(\w+)\(", (HERE / "checks" / file).read_text(), re.MULTILINE)
+    return check_files.checks_of(HERE / "checks" / file)
 
 
 def assert_passed(file: str, n_pes: int, check: str, **environment: str) -> None:

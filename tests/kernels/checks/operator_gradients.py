@@ -1,0 +1,179 @@
+"""Results and gradients of the operators of PyTorch against one process's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from harness import raises
+from operands import leaf, part, same, weighted, whole
+
+import triton_dist
+from triton_dist import kernels
+from triton_dist.kernels import functional
+
+
+def check_collectives_and_their_gradients(world: Any) -> None:
+    n = world.n_pes
+    for dim in (0, 1, -1):
+        inputs = [leaf(whole(n, 2 * n, 3 * n, seed=pe)) for pe in range(n)]
+        mine = leaf(inputs[world.pe])
+        found, expected = functional.all_gather(mine, dim), torch.cat(inputs, dim)
+        same(found, expected)
+        # Every PE has a copy, and a loss of its own.
+        weighted(found, world.pe).backward()
+        sum(weighted(expected, pe) for pe in range(n)).backward()
+        same(mine.grad, inputs[world.pe].grad)
+
+        inputs = [leaf(tensor) for tensor in inputs]
+        mine = leaf(inputs[world.pe])
+        found, expected = functional.reduce_scatter(mine, scatter_dim=dim), part(sum(inputs), dim, world)
+        same(found, expected)
+        weighted(found, world.pe).backward()
+        sum(weighted(p, pe) for pe, p in enumerate(sum(inputs).chunk(n, dim))).backward()
+        same(mine.grad, inputs[world.pe].grad)
+    inputs = [leaf(whole(2 * n, 3, seed=pe)) for pe in range(n)]
+    mine = leaf(inputs[world.pe])
+    found = functional.all_reduce(mine)
+    same(found, sum(inputs))
+    weighted(found, world.pe).backward()
+    sum(weighted(sum(inputs), pe) for pe in range(n)).backward()
+    same(mine.grad, inputs[world.pe].grad)
+    mine = leaf(mine)
+    weighted(functional.all_reduce(mine, reduce_grad=False)).backward()
+    same(mine.grad, whole(2 * n, 3, seed=9))
+    inputs = [leaf(tensor) for tensor in inputs]
+    mine = leaf(mine)
+    found = functional.all_to_all(mine)
+    same(found, torch.cat([part(tensor, 0, world) for tensor in inputs]))
+    weighted(found, world.pe).backward()
+    same(mine.grad, torch.cat([whole(2 * n, 3, seed=pe).chunk(n)[world.pe] for pe in range(n)]))
+
+
+def check_reduce_ops_and_their_gradients(world: Any) -> None:
+    n = world.n_pes
+    inputs = [leaf(whole(2 * n, 3, seed=pe)) for pe in range(n)]
+    stacked = torch.stack(inputs)
+    for op, expected in (("max", stacked.amax(0)), ("min", stacked.amin(0)), ("avg", stacked.mean(0))):
+        mine = leaf(inputs[world.pe])
+        found, mine_too = functional.all_reduce(mine, op), leaf(mine)
+        same(found, expected)
+        scattered = functional.reduce_scatter(mine_too, op)
+        same(scattered, part(expected, 0, world))
+        if op == "avg":
+            weighted(found, world.pe).backward()
+            same(mine.grad, sum(whole(2 * n, 3, seed=pe) for pe in range(n)) / n)
+            weighted(scattered, world.pe).backward()
+            same(mine_too.grad, torch.cat([whole(2, 3, seed=pe) for pe in range(n)]) / n)
+            mine = leaf(mine)
+            weighted(functional.all_reduce(mine, op, reduce_grad=False)).backward()
+            same(mine.grad, whole(2 * n, 3, seed=9) / n)
+        else:
+            for result in (found, scattered):
+                with raises(RuntimeError, f"{op} has no gradient"):
+                    result.sum().backward()
+    integers = [torch.tensor([-(2**63), -1, 2**62, pe]) for pe in range(n)]
+    assert torch.equal(functional.all_reduce(integers[world.pe]), torch.stack(integers).sum(0))
+    assert torch.equal(functional.all_reduce(integers[world.pe].char(), "max"), torch.stack(integers).char().amax(0))
+
+
+def check_gemms_and_their_gradients(world: Any) -> None:
+    n = world.n_pes
+    for m, k, c in ((1, 1, 1), (3, 5, 7)):
+        for dim, batch in ((0, ()), (1, (2,)), (-2, (3,))):
+            for by_columns in (True, False):
+                A, B = leaf(whole(*batch, n * m, n * k)), leaf(whole(n * k, n * c, seed=1))
+                C = A @ B
+
+                def of(t: torch.Tensor, d: int) -> torch.Tensor:
+                    return leaf(part(t, d, world))
+
+                def weight(d: int, B: torch.Tensor = B, by_columns: bool = by_columns) -> torch.Tensor:
+                    w = part(B, d, world).detach()
+                    return leaf(w.t().contiguous()).t() if by_columns else leaf(w.contiguous())
+
+                for b in (weight(1),):
+                    b.retain_grad()
+                    for gathered in (False, True):
+                        a = of(A, dim)
+                        b.grad = A.grad = B.grad = None
+                        found = functional.all_gather_gemm(a, b, dim, return_gathered=gathered)
+                        if gathered:
+                            found, all_of_a = found
+                            same(all_of_a, A)
+                        same(found, part(C, -1, world))
+                        part_loss = part(whole(*C.shape, seed=9), -1, world)
+                        loss, extra = (found * part_loss).sum(), 0
+                        if gathered:
+                            loss, extra = loss + weighted(all_of_a, 5), n
+                        loss.backward(retain_graph=True)
+                        (weighted(A @ B) + extra * weighted(A, 5)).backward()
+                        same(a.grad, part(A.grad, dim, world))
+                        same(b.grad, part(B.grad, 1, world))
+                a, b = of(A, -1), weight(0)
+                b.retain_grad()
+                A.grad = B.grad = None
+                found = functional.gemm_reduce_scatter(a, b, scatter_dim=dim)
+                same(found, part(C, dim, world))
+                (found * part(whole(*C.shape, seed=9), dim, world)).sum().backward()
+                weighted(A @ B).backward()
+                same(a.grad, part(A.grad, -1, world))
+                same(b.grad, part(B.grad, 0, world))
+                for reduce_grad in (True, False):
+                    a, b = of(A, -1), weight(0)
+                    b.retain_grad()
+                    found = functional.gemm_all_reduce(a, b, reduce_grad=reduce_grad)
+                    same(found, C)
+                    (weighted(found) / (n if reduce_grad else 1)).backward()
+                    same(a.grad, part(A.grad, -1, world))
+                    same(b.grad, part(B.grad, 0, world))
+                for call in (functional.replicated_gemm, functional.gemm_all_scatter):
+                    a, b = leaf(A), weight(1)
+                    b.retain_grad()
+                    found = call(a, b)
+                    if call is functional.replicated_gemm:
+                        same(found, part(C, -1, world))
+                        (found * part(whole(*C.shape, seed=9), -1, world)).sum().backward()
+                        same(a.grad, A.grad)
+                    else:
+                        same(found, C)
+                        (weighted(found) / n).backward()
+                        same(functional.all_reduce(a.grad), A.grad)
+                    same(b.grad, part(B.grad, 1, world))
+
+
+def check_gradients_of_one_operand_only(world: Any) -> None:
+    n = world.n_pes
+    for call in (functional.all_gather_gemm, functional.gemm_reduce_scatter, functional.gemm_all_reduce):
+        a, b = whole(2 * n, 3, seed=world.pe), whole(3, 5, seed=n + world.pe)
+        both = leaf(a), leaf(b)
+        call(*both).sum().backward()
+        first, second = leaf(a), leaf(b)
+        call(first, b).sum().backward()
+        call(a, second).sum().backward()
+        same(first.grad, both[0].grad)
+        same(second.grad, both[1].grad)
+
+
+def check_public_functions_keep_gradients(world: Any) -> None:
+    n = world.n_pes
+    a, b = leaf(whole(2 * n, 3)), leaf(whole(3, 5))
+    for name in ("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_scatter"):
+        a.grad = b.grad = None
+        getattr(kernels, name)(a, b, algorithm="bulk_synchronous").sum().backward()
+        assert a.grad is not None and b.grad is not None, name
+        out = triton_dist.empty(2 * n, 5)
+        with raises(ValueError, rf"{name}: the call with out=", rf"functional\.{name}, which returns a new tensor"):
+            getattr(kernels, name)(a, b, out)
+        with torch.no_grad():
+            assert not getattr(kernels, name)(a, b).requires_grad
+    for name in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"):
+        arguments = (leaf(a),) if name == "all_reduce" else (torch.empty(0), leaf(a))
+        with raises(ValueError, rf"functional\.{name}, which returns a new tensor"):
+            getattr(kernels, name)(*arguments)
+    with raises(
+        ValueError, "broadcast: the call that stores to its argument has no gradient", "no differentiable form"
+    ):
+        kernels.broadcast(leaf(a))
+    with torch.no_grad():
+        same(kernels.broadcast(leaf(a)), a)

@@ -1,0 +1,179 @@
+"""A prepared call launches what an ordinary one does, in fewer calls of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fake_gpu
+import torch
+from prepared_calls.calls import (
+    CALLS,
+    FEW,
+    GATHERED,
+    IN_STEPS,
+    NEW_RESULTS,
+    TO_ALL,
+    WIDE,
+    A,
+    B,
+    C,
+    X,
+    Y,
+)
+from prepared_calls.world import RECORDER, WORLD, calls, is_prepared, plans, symmetric
+
+from triton_dist import kernels
+from triton_dist.kernels.communicator import communicator_of
+
+
+def second_calls_are_prepared() -> None:
+    for name, call in (CALLS | NEW_RESULTS).items():
+        call()
+        assert is_prepared(call), name
+
+
+def calls_in_steps_are_prepared() -> None:
+    """As many launches with the same arguments, none through Triton's binder, and nothing is checked again."""
+    for name, call in IN_STEPS.items():
+        call()
+        plans().clear()
+        RECORDER.all.clear()
+        call()
+        ordinary = [*RECORDER.all]
+        assert ordinary and plans(), name
+        RECORDER.all.clear()
+        found = calls(call)
+        assert len(RECORDER.all) == len(ordinary) == found["PreparedLaunch.__call__"], name
+        assert RECORDER.all == ordinary or call.args[2] is None, name  # type: ignore[attr-defined]
+        assert not found["JITFunction.run"] and not found["check_operands"] and not found["choose"], name
+
+
+def results_in_steps_are_computed() -> None:
+    """By cuBLAS, which is the CPU here, from what the call is given, to where it says."""
+    a, b = torch.randn(512, 256).bfloat16(), torch.randn(256, 512).bfloat16()
+    for _ in range(3):
+        kernels.gemm_all_scatter(A, B, WIDE, algorithm="bulk_synchronous")
+    kernels.gemm_all_scatter(a, b, WIDE, algorithm="bulk_synchronous")
+    assert torch.equal(WIDE[:, :512], a @ b)
+    gathered: Any = kernels.all_gather_gemm(a, b, algorithm="bulk_synchronous")
+    again: Any = kernels.all_gather_gemm(a, b, algorithm="bulk_synchronous")
+    assert gathered.data_ptr() != again.data_ptr() and torch.equal(gathered, again)
+
+
+def calls_of_python_are_counted() -> None:
+    """The bound is exact: who adds a call to the way of a prepared call says so here."""
+    for name, bound in {
+        "all_reduce in place": 29,
+        "all_reduce, out=": 30,
+        "all_gather": 29,
+        "gemm_all_reduce, fused": 33,
+        "gemm_all_reduce, fused, residual": 34,
+        "dispatch": 32,
+        "combine": 32,
+    }.items():
+        call = (CALLS | NEW_RESULTS)[name]
+        call()
+        call()  # descriptors of the operands are encoded
+        found = calls(call)
+        assert sum(found.values()) == bound, f"{name}: {sum(found.values())} calls: {dict(found)}"
+
+
+def the_driver_gets_the_same_arguments() -> None:
+    """Of a prepared call as of an ordinary one, and the pointers are those of the call."""
+    for name, call in CALLS.items():
+        if name.endswith("new"):
+            continue
+        plans().clear()
+        fake_gpu.QUEUED.clear()
+        call()
+        ordinary, beside = RECORDER.last, [*fake_gpu.QUEUED]
+        fake_gpu.QUEUED.clear()
+        assert is_prepared(call)
+        assert RECORDER.last == ordinary, name
+        assert beside == fake_gpu.QUEUED, name
+    kernels.all_reduce(X, out=Y)
+    other = symmetric(1024)
+    assert is_prepared(lambda: kernels.all_reduce(other, out=Y))
+    assert RECORDER.pointers()[:2] == [Y.data_ptr(), other.data_ptr()]
+
+
+def new_results_are_those_that_are_returned() -> None:
+    """All arguments but the results are those of an ordinary call."""
+
+    def launched(call: Callable[[], Any]) -> list[Any]:
+        result = call()
+        tensors = [tensor.data_ptr() for tensor in result if isinstance(tensor, torch.Tensor)]
+        if isinstance(result, torch.Tensor):
+            tensors = [result.data_ptr()]
+        *how, arguments = RECORDER.last
+        found = ["result" if isinstance(x, tuple) and x[:1] == ("at",) and x[1] in tensors else x for x in arguments]
+        assert found.count("result") >= len(tensors)
+        return [*how, found]
+
+    for name, call in NEW_RESULTS.items():
+        plans().clear()
+        ordinary = launched(call)
+        assert plans(), name
+        assert launched(call) == ordinary, name
+
+
+def matrices_may_lie_elsewhere() -> None:
+    """Where A and B lie is no part of a GEMM's plan; where the result lies is."""
+    for algorithm, a, out in (("fused", FEW, TO_ALL), ("ring", A, C)):
+        call = partial(kernels.gemm_all_reduce, algorithm=algorithm)
+        call(a, B, out)
+        others = a.clone(), B.clone()
+        assert is_prepared(partial(call, *others, out))
+        found = RECORDER.last
+        plans().clear()
+        call(*others, out)
+        assert RECORDER.last == found, algorithm
+        elsewhere = partial(call, a, B, WORLD.empty(out.shape, torch.bfloat16))
+        assert not is_prepared(elsewhere)
+        assert is_prepared(elsewhere)
+
+
+def new_results_are_new() -> None:
+    for name in ("gemm_reduce_scatter, ring, new", "all_gather_gemm, copies, new"):
+        ordinary: Any = CALLS[name]()
+        assert is_prepared(CALLS[name]), name
+        found: Any = CALLS[name]()
+        assert (found.shape, found.dtype) == (ordinary.shape, ordinary.dtype)
+        assert found.data_ptr() != ordinary.data_ptr()
+        maps = [argument[1] for argument in RECORDER.last[-1] if isinstance(argument, tuple) and argument[0] == "map"]
+        assert found.data_ptr() in maps and ordinary.data_ptr() not in maps, name
+
+
+def the_current_stream_is_used() -> None:
+    call = CALLS["all_gather"]
+    call()
+    fake_gpu.STREAM[0] = 9
+    assert is_prepared(call) and RECORDER.stream == 9
+    fake_gpu.STREAM[0] = 7
+    assert is_prepared(call) and RECORDER.stream == 7
+
+
+def every_call_is_compared() -> None:
+    call = CALLS["all_gather"]
+    call()
+    comm, compared = communicator_of(), len(WORLD.compared)
+    made = comm._made
+    call()
+    assert comm._made == made + 1 and len(WORLD.compared) == compared
+    comm._equal.clear()
+    call()
+    assert len(WORLD.compared) == compared + 1, "forgotten ones anew"
+
+
+def the_users_line_is_known() -> None:
+    from triton_dist.gpu.waiting_kernels import WaitingKernels
+    from triton_dist.process_state import of_process
+
+    for _ in range(3):
+        kernels.all_gather(GATHERED, X)  # HERE
+    here = next(i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.endswith("# HERE"))
+    launched = of_process(WaitingKernels)._kernels
+    assert any(kernel.launch_line().endswith(f"{Path(__file__).name}:{here}") for kernel in launched)

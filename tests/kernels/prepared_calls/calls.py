@@ -1,0 +1,116 @@
+"""The calls that are repeated, by what they compute and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from prepared_calls.world import WORLD, symmetric
+
+from triton_dist import kernels
+from triton_dist.kernels import moe
+
+X, Y = symmetric(1024), symmetric(1024)
+LARGE, OUT = symmetric(1 << 20), symmetric(1 << 20)
+GATHERED, GATHERED_LARGE = symmetric(2048), symmetric(1 << 21)
+PLAIN = torch.zeros(1024, dtype=torch.bfloat16)
+
+
+def matrix(rows: int, columns: int) -> torch.Tensor:
+    return torch.zeros(rows, columns, dtype=torch.bfloat16)
+
+
+A, B, BT = matrix(512, 256), matrix(256, 512), matrix(512, 256).t()
+A8, B8 = A.to(torch.float8_e4m3fn), B.t().contiguous().to(torch.float8_e4m3fn).t()
+FEW, FEW_OUT, OWN = matrix(16, 256), matrix(8, 512), matrix(256, 512)
+BIAS, RESIDUAL = torch.zeros(512), matrix(16, 512)
+OF_ALL = matrix(1024, 512)
+TO_ALL, C, WIDE = (WORLD.empty(shape, torch.bfloat16) for shape in ((16, 512), (512, 512), (512, 1024)))
+COMPLEX = torch.zeros(64, dtype=torch.complex64), torch.zeros(128, dtype=torch.complex64)
+
+CALLS: dict[str, Callable[[], object]] = {
+    "all_reduce in place": lambda: kernels.all_reduce(X),
+    "all_reduce, out=": lambda: kernels.all_reduce(X, out=Y),
+    "all_reduce, two_shot": lambda: kernels.all_reduce(X, out=Y, algorithm="two_shot"),
+    "all_reduce, direct": lambda: kernels.all_reduce(LARGE, out=OUT, algorithm="direct"),
+    "all_reduce, push": lambda: kernels.all_reduce(LARGE, out=OUT, algorithm="push"),
+    "all_gather": lambda: kernels.all_gather(GATHERED, X),
+    "all_gather, push": lambda: kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="push"),
+    "reduce_scatter": lambda: kernels.reduce_scatter(X, GATHERED),
+    "reduce_scatter, push": lambda: kernels.reduce_scatter(LARGE, GATHERED_LARGE, algorithm="push"),
+    "all_to_all": lambda: kernels.all_to_all(Y, X),
+    "all_to_all, push": lambda: kernels.all_to_all(OUT, LARGE, algorithm="push"),
+    "broadcast": lambda: kernels.broadcast(X, 1),
+    "broadcast, push": lambda: kernels.broadcast(LARGE, 1, algorithm="push"),
+    "gemm_all_reduce, fused": lambda: kernels.gemm_all_reduce(FEW, B, TO_ALL, algorithm="fused"),
+    "gemm_all_reduce, fused, by columns": lambda: kernels.gemm_all_reduce(FEW, BT, TO_ALL, algorithm="fused"),
+    "gemm_all_reduce, fused, without TMA": lambda: kernels.gemm_all_reduce(FEW[:3], B, TO_ALL[:3], algorithm="fused"),
+    "gemm_reduce_scatter, fused": lambda: kernels.gemm_reduce_scatter(FEW, B, FEW_OUT, algorithm="fused"),
+    "gemm_all_reduce, ring": lambda: kernels.gemm_all_reduce(A, B, C, algorithm="ring"),
+    "gemm_all_reduce, ring, fp8": lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring"),
+    "gemm_reduce_scatter, ring": lambda: kernels.gemm_reduce_scatter(A, B, OWN, algorithm="ring"),
+    "gemm_reduce_scatter, ring, new": lambda: kernels.gemm_reduce_scatter(A, B, algorithm="ring"),
+    "all_gather_gemm, copies": lambda: kernels.all_gather_gemm(A, B, OF_ALL, algorithm="copy_engine"),
+    "gemm_all_reduce, ring, ragged": lambda: kernels.gemm_all_reduce(A[:333], B, C[:333], algorithm="ring"),
+    "gemm_reduce_scatter, ring, ragged": lambda: kernels.gemm_reduce_scatter(A[:334], B, OWN[:167], algorithm="ring"),
+    "all_gather_gemm, copies, ragged": lambda: kernels.all_gather_gemm(
+        A[:200], B, OF_ALL[:400], algorithm="copy_engine"
+    ),
+    "all_gather_gemm, copies, new": lambda: kernels.all_gather_gemm(A, BT, algorithm="copy_engine"),
+    "gemm_all_scatter, warps": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="warp_specialized"),
+    "gemm_all_reduce, fused, silu": lambda: kernels.gemm_all_reduce(
+        FEW, B, TO_ALL, algorithm="fused", activation="silu"
+    ),
+    "gemm_all_reduce, ring, gelu": lambda: kernels.gemm_all_reduce(A, B, C, algorithm="ring", activation="gelu"),
+    "gemm_all_scatter, swiglu": lambda: kernels.gemm_all_scatter(
+        A, B, C, algorithm="warp_specialized", activation="swiglu"
+    ),
+    "gemm_all_scatter, programs": lambda: kernels.gemm_all_scatter(A, B, WIDE, algorithm="fused_producer_consumer"),
+    "gemm_all_reduce, fused, residual": lambda: kernels.gemm_all_reduce(
+        FEW, B, TO_ALL, algorithm="fused", bias=BIAS, residual=RESIDUAL
+    ),
+}
+
+IN_STEPS: dict[str, Callable[[], object]] = {
+    f"{function.__name__}, {margin} SMs left": partial(
+        function, A, B, out, algorithm="bulk_synchronous", sm_margin=margin, activation=activation
+    )
+    for margin, activation in ((0, None), (1, None), (1, "silu"))  # by cuBLAS, and by our kernel
+    for function, out in (
+        (kernels.all_gather_gemm, OF_ALL),
+        (kernels.all_gather_gemm, None),
+        (kernels.gemm_reduce_scatter, OWN),
+        (kernels.gemm_all_reduce, C),
+        (kernels.gemm_all_scatter, WIDE),
+    )
+}
+"""Calls of several launches and functions of PyTorch."""
+
+TOKENS, IDS, WEIGHTS = matrix(8, 64), torch.zeros(8, 2, dtype=torch.int64), torch.ones(8, 2)
+TOKENS8, SCALES = TOKENS.to(torch.float8_e4m3fn), torch.ones(8, 4)
+EXPERTS: dict[str, Any] = {"num_experts": 4, "max_tokens": 8}
+RECEIVED = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
+IN_ROUNDS = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24)
+ROUTED = moe.gather_routing(IDS, WEIGHTS, **EXPERTS)
+SLICE, SLICE8 = torch.zeros(4, 64, 32).bfloat16(), torch.zeros(4, 64, 32).to(torch.float8_e4m3fn)
+OWN_EXPERTS = SLICE[:2]  # of 2 PEs
+OF_SLICES: dict[str, Any] = {"a_scales": torch.ones(8, 1), "b_scales": torch.ones(4, 32)}
+OF_ROWS = {"out": torch.zeros(ROUTED.rows, 32).bfloat16()}
+ROWS = torch.zeros(ROUTED.rows, 64).bfloat16()
+
+NEW_RESULTS: dict[str, Callable[[], object]] = {
+    "dispatch": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS),
+    "dispatch, fp8": lambda: moe.dispatch(TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS),
+    "dispatch, rounds": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24),
+    "combine": lambda: moe.combine(RECEIVED.x, RECEIVED),
+    "combine, rounds": lambda: moe.combine(IN_ROUNDS.x, IN_ROUNDS),
+    "all_gather_grouped_gemm": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED),
+    "all_gather_grouped_gemm, out=": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED, **OF_ROWS),
+    "all_gather_grouped_gemm, fp8": lambda: moe.all_gather_grouped_gemm(TOKENS8, SLICE8, ROUTED, **OF_SLICES),
+    "grouped_gemm_reduce_scatter": lambda: moe.grouped_gemm_reduce_scatter(ROWS, SLICE, ROUTED),
+    "dispatch_grouped_gemm": lambda: moe.dispatch_grouped_gemm(TOKENS, OWN_EXPERTS, ROUTED, swiglu=True),
+    "grouped_gemm_combine": lambda: moe.grouped_gemm_combine(ROWS, OWN_EXPERTS, ROUTED),
+}
+"""Calls whose results are new tensors each time."""

@@ -1,0 +1,62 @@
+"""A world with a GPU that is not there, and what a call in it does: launches, calls of Python, plans."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fake_gpu
+import torch
+import triton
+
+import triton_dist
+from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.prepared import Prepared
+
+DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
+fake_gpu.use_torch_without_a_gpu()
+fake_gpu.use_a_driver_s_streams()
+WORLD = fake_gpu.begin_world(2)
+RECORDER = fake_gpu.Recorder()
+
+
+def symmetric(n: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    tensor: torch.Tensor = WORLD.empty((n,), dtype)
+    return tensor.zero_()
+
+
+PACKAGES = tuple(f"{Path(str(package.__file__)).parent}/" for package in (triton, triton_dist))
+
+
+def calls(function: Callable[[], object]) -> Counter[str]:
+    """How often ``function`` calls which functions of this package and of Triton."""
+    found: Counter[str] = Counter()
+
+    def note(frame: Any, event: str, callee: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGES):
+            found[frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name] += 1
+
+    gc.disable()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return found
+
+
+def is_prepared(function: Callable[[], object]) -> bool:
+    """Whether a call launches once, without Triton's binder."""
+    before = DRIVER.fake_launches()
+    found = calls(function)
+    assert DRIVER.fake_launches() == before + 1, "a call is one launch"
+    return found["JITFunction.run"] == 0 and found["PreparedLaunch.__call__"] == 1
+
+
+def plans(comm: Any = None) -> dict[Any, Any]:
+    return communicator_of(comm).own(Prepared)._plans
