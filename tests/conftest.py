@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import forking
 import pytest
@@ -13,6 +14,11 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
+# Images of containers often ask for no bytecode, and then each of the processes that tests start compiles this package
+# anew, and each run of pytest all of the tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Triton's key of a compiled kernel has the text of its source and not its path, so a cache of several source trees
 # returns kernels whose lines are those of another tree. The processes that tests start inherit these variables.
 for variable, name in {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}.items():
@@ -22,7 +28,7 @@ for variable, name in {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": 
 LONGEST = (
     *("kernels/test_kernels.py", "check/test_no_alarm.py", "gpu/test_workers_without_gpus.py"),
     *("kernels/test_hopper_gemms.py", "kernels/test_moe_ptx.py", "kernels/test_host_calls.py"),
-    *("device/test_semantics.py", "world/test_checks.py", "check/test_compile_check.py", "check/test_cases.py"),
+    *("device/test_collectives.py", "world/test_checks.py", "check/test_compile_check.py", "check/test_cases.py"),
 )
 """Files that begin first, with or without their slow tests, so that no process is left with one of them at the end."""
 
