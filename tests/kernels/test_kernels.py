@@ -72,5 +72,5 @@ import torch
 from triton_dist.kernels import functional
 torch.compile(functional.all_reduce, backend="aot_eager", fullgraph=True)(torch.ones(2))
 """
-    result = launch(["-c", program], 1, env=ENVIRONMENT)
+    result = launch(["-c", program], 1, env=ENVIRONMENT, modules=COMPILER)
     assert "there is no world: call triton_dist.init() first" in result[0].stderr, result.report
