@@ -15,16 +15,21 @@ from pathlib import Path
 import triton
 from triton.backends.nvidia.compiler import CUDABackend
 
-__all__ = ["made_by", "ptxas_report"]
+__all__ = ["made_by", "ptxas_report", "without_machine_code"]
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 
 
-def made_by(script: Path, *arguments: str | os.PathLike[str], cache: Path) -> str:
-    """What a script prints that compiles kernels. ``cache`` is an empty folder for them: they have no machine code."""
+def without_machine_code() -> dict[str, str]:
+    """The environment of programs that leave out ptxas: their kernels are cached apart, where no others look."""
+    return {"TRITON_CACHE_DIR": str(Path(os.environ["TRITON_CACHE_DIR"]).with_name("triton-without-machine-code"))}
+
+
+def made_by(script: Path, *arguments: str | os.PathLike[str]) -> str:
+    """What a script prints that compiles kernels."""
     import forking  # not in the fork, where it is not to be found
 
-    environment = {"TRITON_CACHE_DIR": str(cache)}
+    environment = without_machine_code()
     result = forking.compiler().launch([__file__, script, *arguments], 1, env=environment, timeout=forking.HANG_SECONDS)
     assert result[0].returncode == 0, result.report
     return result[0].stdout

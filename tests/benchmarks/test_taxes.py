@@ -33,7 +33,7 @@ def test_the_variants_compute_the_right_thing_and_their_traces_are_read() -> Non
 @pytest.mark.parametrize(("name", "instruction"), [("gemm", "wgmma.mma_async"), ("combine", "st.global.v2.b64")])
 def test_the_kernels_between_compile_for_a_gpu(tmp_path: Path, name: str, instruction: str) -> None:
     file = tmp_path / "kernel.ptx"
-    shared = made_by(Path(__file__).with_name("taxes_ptx.py"), name, file, cache=tmp_path)
+    shared = made_by(Path(__file__).with_name("taxes_ptx.py"), name, file)
     assert " 0 bytes spill stores" in ptxas_report(file) and int(shared) <= 227 << 10
     assert instruction in file.read_text()
 

@@ -15,15 +15,15 @@ STAGED = ["collectives.reduce_scatter._push", "collectives.all_reduce._push"]
 SMALL = ["collectives.all_gather._exchange", "collectives.all_reduce._two_shot"]
 
 
-def compiled(script: str, cache: Path) -> dict[str, str]:
+def compiled(script: str) -> dict[str, str]:
     """The PTX that a script of this folder prints."""
-    found: dict[str, str] = json.loads(made_by(Path(__file__).with_name(script), cache=cache))
+    found: dict[str, str] = json.loads(made_by(Path(__file__).with_name(script)))
     return found
 
 
 @pytest.fixture(scope="module")
-def ptx(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return compiled("kernels_ptx.py", tmp_path_factory.mktemp("cache"))
+def ptx() -> dict[str, str]:
+    return compiled("kernels_ptx.py")
 
 
 def kernel(text: str) -> str:
@@ -103,8 +103,8 @@ def instructions(text: str) -> list[str]:
     return [line.strip() for line in body if line.startswith("\t") and not line.strip().startswith((".", "//"))]
 
 
-def test_members_of_the_whole_world_cost_nothing(tmp_path: Path) -> None:
-    texts = {name: text.replace("of_members", "of_all") for name, text in compiled("members_ptx.py", tmp_path).items()}
+def test_members_of_the_whole_world_cost_nothing() -> None:
+    texts = {name: text.replace("of_members", "of_all") for name, text in compiled("members_ptx.py").items()}
     found = {name: instructions(text) for name, text in texts.items()}
     assert found["members of the world"] == found["all"]
     assert len(found["every other PE"]) > len(found["all"]), "ranks and PEs differ there"

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 def compiled(tmp_path: Path, script: str, *arguments: str) -> tuple[str, str, int]:
     """The kernel's PTX, what the script prints, and registers of a thread. Nothing is spilled to local memory."""
     file = tmp_path / "kernel.ptx"
-    printed = made_by(HERE / script, *arguments, file, cache=tmp_path)
+    printed = made_by(HERE / script, *arguments, file)
     report = ptxas_report(file)
     assert " 0 bytes spill stores" in report, report
     ptx = file.read_text()
@@ -23,8 +23,8 @@ def compiled(tmp_path: Path, script: str, *arguments: str) -> tuple[str, str, in
 
 
 @pytest.mark.slow
-def test_each_kernel_compiles_as_it_is_cut_for_gpus(tmp_path: Path) -> None:
-    lines = made_by(HERE / "fused_kernels_compile.py", cache=tmp_path).splitlines()
+def test_each_kernel_compiles_as_it_is_cut_for_gpus() -> None:
+    lines = made_by(HERE / "fused_kernels_compile.py").splitlines()
     assert len(lines) == 13, lines
 
 

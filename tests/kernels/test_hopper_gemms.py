@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-from ptx import made_by, ptxas_report
+from ptx import made_by, ptxas_report, without_machine_code
 from sass import registers_by_limit
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
@@ -48,9 +48,9 @@ SLOW = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Install the hooks that compile the kernels' waits; in the CPU world the package does not install them."""
-    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setattr(triton.knobs.cache, "dir", without_machine_code()["TRITON_CACHE_DIR"])
     monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
     monkeypatch.setattr(CUDABackend, "make_cubin", lambda *arguments: b"")  # spilt() runs ptxas
     hooks.install()
@@ -271,8 +271,8 @@ def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_pee
     ],
     ids=", ".join,
 )
-def test_the_host_passes_what_the_kernels_take(tmp_path: Path, cases: list[str]) -> None:
-    printed = made_by(Path(__file__).with_name("hopper_launches.py"), *cases, cache=tmp_path)
+def test_the_host_passes_what_the_kernels_take(cases: list[str]) -> None:
+    printed = made_by(Path(__file__).with_name("hopper_launches.py"), *cases)
     names = [kernel_of(operation).__name__ for operation in OPERATIONS]
     folded, ragged = names[:4] * 3 + names[4:5], [names[4], names[5], names[6], names[6]] * 6
     launched = {"swiglu": folded, "ragged": ragged, "ragged residual": ragged}

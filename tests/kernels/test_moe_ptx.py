@@ -16,7 +16,7 @@ KERNELS = "dispatch", "dispatch_rounds", "grouped_gemm", "combine", "combine_rou
     ("hidden", "dtype"), [pytest.param(7168, "bfloat16", marks=pytest.mark.slow), (2048, "float8_e4m3fn")]
 )
 def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: int, dtype: str) -> None:
-    made_by(COMPILE, tmp_path, str(hidden), dtype, cache=tmp_path)
+    made_by(COMPILE, tmp_path, str(hidden), dtype)
     of_slices = [f"{name}_{n}" for name in WITH_GEMMS for n in (2, 8)]
     placed = [f"{name}_{n}" for name in ("pack", "count", "place") for n in (2, 8)]
     moved = KERNELS if dtype == "bfloat16" else KERNELS[:3]  # what is combined is bfloat16 always
@@ -39,9 +39,9 @@ def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: 
     )
 
 
-def test_all_warps_have_seen_words_before_one_clears_them(tmp_path: Path) -> None:
+def test_all_warps_have_seen_words_before_one_clears_them() -> None:
     """Each of 8 warps polls 32 words for itself: one that is late would wait for ever for words that are cleared."""
-    printed = made_by(Path(__file__).parent / "take_words_ptx.py", cache=tmp_path)
+    printed = made_by(Path(__file__).parent / "take_words_ptx.py")
     body = printed.partition(".entry receive")[2]
     last_poll, first_store = body.rindex("ld.volatile"), body.index("st.global")
     assert "bar.sync" in body[last_poll:first_store], body

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_gpu
+import pytest
 import torch
 from prepared_calls.calls import (
     CALLS,
@@ -101,17 +102,26 @@ def the_driver_gets_the_same_arguments() -> None:
 
 
 def new_results_are_those_that_are_returned() -> None:
-    """All arguments but the results are those of an ordinary call."""
+    """All arguments but new tensors are those of an ordinary call; of these, a call keeps some to itself."""
+    new_empty, made = torch.Tensor.new_empty, []
+
+    def kept(*arguments: Any, **options: Any) -> torch.Tensor:
+        made.append(new_empty(*arguments, **options))
+        return made[-1]
 
     def launched(call: Callable[[], Any]) -> list[Any]:
-        result = call()
+        made.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.Tensor, "new_empty", kept)
+            result = call()
         tensors = [tensor.data_ptr() for tensor in result if isinstance(tensor, torch.Tensor)]
         if isinstance(result, torch.Tensor):
             tensors = [result.data_ptr()]
         *how, arguments = RECORDER.last
         found = ["result" if isinstance(x, tuple) and x[:1] == ("at",) and x[1] in tensors else x for x in arguments]
         assert found.count("result") >= len(tensors)
-        return [*how, found]
+        places = [("at", tensor.data_ptr()) for tensor in made]
+        return [*how, ["new" if x in places else x for x in found]]
 
     for name, call in NEW_RESULTS.items():
         plans().clear()
