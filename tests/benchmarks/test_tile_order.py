@@ -11,6 +11,6 @@ from ptx import made_by
 
 @pytest.mark.slow
 def test_every_order_is_launched(tmp_path: Path) -> None:
-    printed = made_by(Path(__file__).with_name("tile_order_calls.py"), tmp_path, cache=tmp_path)
+    printed = made_by(Path(__file__).with_name("tile_order_calls.py"), tmp_path)
     outcomes = json.loads(printed.splitlines()[-1])
     assert set(outcomes.values()) == {"ok"}, "\n".join(outcomes.values())
