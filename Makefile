@@ -10,6 +10,7 @@
 #   make plugins  build also the plugins for the other versions of Triton that are supported (downloads some 700 MB, once)
 #   make test-plugins   run the smoke set with each of those versions
 #   make wheels   build the source distribution and the wheel for every Python and every supported Triton, into dist/
+#                 REPOSITORY=https://…: the links of the README lead there, for an index of packages
 #   make clean    remove what was built (not .venv)
 #
 # PYTHON=python3.12 picks the interpreter; PIP_ARGS=… is handed to pip (on a machine without a GPU, an index that holds
@@ -17,6 +18,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 CMAKE_ARGS ?=
+REPOSITORY ?=
 PYTEST_ARGS ?=
 
 VENV := .venv
@@ -68,10 +70,10 @@ plugins: build/build.ninja
 test-plugins: plugins
 	@bash scripts/test_other_tritons.sh $(abspath $(PY)) $(PYTEST_ARGS)
 
-wheels: $(VENV)/.ready
+wheels: plugins
 	@$(PY) scripts/extras.py wheels >$(VENV)/requirements-wheels.txt
 	@$(PY) -m pip install -q $(PIP_ARGS) -r $(VENV)/requirements-wheels.txt
-	@bash scripts/build_wheels.sh $(abspath $(PY)) $(CMAKE_ARGS)
+	@REPOSITORY=$(REPOSITORY) bash scripts/build_wheels.sh $(abspath $(PY)) $(CMAKE_ARGS)
 
 build/build.ninja: $(VENV)/.ready
 	@echo "== Configuring (build/configure.log)"

@@ -14,19 +14,23 @@ from setuptools import find_namespace_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
-HOOK = "triton_dist.pth"
+MORE = {"triton_dist.pth": "triton_dist.pth"} | {
+    str(example): f"triton_dist/{example.as_posix()}" for example in Path("examples").glob("*.py")
+}
 
 
 class BuildWithHook(build_py):
-    """Puts the start-up hook beside the modules."""
+    """Puts the start-up hook beside the modules, and the examples into the package."""
 
     def run(self):
         super().run()
         if not self.editable_mode:
-            shutil.copyfile(HOOK, Path(self.build_lib, HOOK))
+            for source, place in MORE.items():
+                Path(self.build_lib, place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, Path(self.build_lib, place))
 
     def get_outputs(self, *arguments, **keywords):
-        return [*super().get_outputs(*arguments, **keywords), str(Path(self.build_lib, HOOK))]
+        return [*super().get_outputs(*arguments, **keywords), *(str(Path(self.build_lib, p)) for p in MORE.values())]
 
 
 class WheelForEveryPython(bdist_wheel):

@@ -24,7 +24,9 @@ from triton_dist.world.kind import kind
 
 __all__ = ["main"]
 
-ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parent
+EXAMPLES = next((folder for folder in (PACKAGE / "examples", PACKAGE.parent / "examples") if folder.is_dir()), None)
+"""An installed package has them inside, a source tree beside the package."""
 TIME_LIMIT = 600.0  # seconds for one example: far above what any takes, so that a demo ends even if a machine hangs
 PROGRESS_STEP = 10.0  # seconds between two signs of life
 
@@ -45,14 +47,14 @@ def main() -> int:
     n_pes = parser.parse_args().pes
     if n_pes is None:
         n_pes = 4 if kind() == "cpu" else torch.cuda.device_count()
-    examples = sorted((ROOT / "examples").glob("[0-9]*.py"))
+    examples = sorted(EXAMPLES.glob("[0-9]*.py")) if EXAMPLES else []
     if not examples:
-        print(f"no examples in {ROOT / 'examples'}: run the demo from a clone of the repository", file=sys.stderr)
+        print(f"no examples in or beside {PACKAGE}: triton_dist is not installed completely", file=sys.stderr)
         return 2
     print(f"triton-dist: {kind()} world, {n_pes} PEs, on {_devices()}", flush=True)
     outcomes = []
     for number, example in enumerate(examples, 1):
-        print(f"[{number}/{len(examples)}] {example.stem}: torchrun --nproc-per-node {n_pes} examples/{example.name}")
+        print(f"[{number}/{len(examples)}] {example.stem}: torchrun --nproc-per-node {n_pes} {_shown(example)}")
         outcomes.append(_run(example, n_pes))
         print(f"      {outcomes[-1].line}", flush=True)
     _print_table(outcomes, n_pes)
@@ -89,6 +91,12 @@ def _wait(process: subprocess.Popen[bytes], begin: float) -> int | None:
         except subprocess.TimeoutExpired:
             print(f"      still running after {time.monotonic() - begin:.0f} s", flush=True)
     return None
+
+
+def _shown(example: Path) -> Path:
+    """The path to type in the folder that the demo was started in."""
+    here = Path.cwd()
+    return example.relative_to(here) if example.is_relative_to(here) else example
 
 
 def _devices() -> str:

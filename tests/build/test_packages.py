@@ -83,6 +83,7 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
         "_triton_dist_support.py",
         "triton_dist.pth",
         "triton_dist/ahead_of_time/triton_dist_kernel.h",
+        *(f"triton_dist/examples/{path.name}" for path in (REPOSITORY / "examples").glob("*.py")),
         f"triton_dist/_C/libtriton_dist_plugin-{TRITON}.so",
         f"triton_dist/_C/libtriton_dist_plugin-{TRITON}.json",
         "triton_dist/_C/op_table.py",
@@ -146,14 +147,24 @@ def test_building_a_wheel_leaves_the_sources_alone(wheel: Path, sources: Path) -
     "program", ["import triton, triton_dist", pytest.param("import triton_dist, triton", marks=pytest.mark.slow)]
 )
 def test_an_installed_wheel_works(installed: Path, tmp_path: Path, program: str) -> None:
-    program += "; print(triton_dist.__file__, triton._C.libtriton.passes.plugin.shmem_to_llvm is not None)"
-    file, has_plugin = run(installed, "-c", program, cwd=tmp_path).split()
+    program += "; from _triton_dist_loader import plugin_pass"
+    program += "; print(triton_dist.__file__, plugin_pass('shmem_to_llvm'))"
+    file, shmem_to_llvm = run(installed, "-c", program, cwd=tmp_path).split(maxsplit=1)
     assert Path(file).is_relative_to(installed.parents[1])
-    assert has_plugin == "True"
+    assert shmem_to_llvm.strip() != "None"
 
 
 def test_the_installed_runtime_loads(installed: Path, tmp_path: Path) -> None:
     run(installed, "-c", "import triton_dist.cpu.runtime.heap", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_demo_runs_the_examples_of_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """Nothing of a clone is beside an installed package."""
+    printed = run(installed, "-m", "triton_dist.demo", "--pes", "1", cwd=tmp_path)
+    assert printed.splitlines()[-1] == f"all {len(list((REPOSITORY / 'examples').glob('[0-9]*.py')))} passed"
+    folder = installed.parents[1] / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    assert str(folder / "triton_dist" / "examples" / "01_ring_put.py") in printed
 
 
 @pytest.mark.slow
