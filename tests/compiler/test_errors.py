@@ -209,7 +209,7 @@ def test_what_the_library_lacks_is_said_with_the_line(compile_kernel: Compile) -
         compile_kernel(kernel, {"x": "*fp32", "pe": "i32"})
     with transport.using("p2p"):
         ptx = compile_kernel(kernel, {"x": "*fp32", "pe": "i32"}).asm["ptx"]
-    assert re.search(r"(atom|red)\.(sys\.)?(global\.)?(sys\.)?add\.f32", ptx)
+    assert re.search(r"(atom|red)\.(relaxed\.)?(sys\.)?(global\.)?(sys\.)?add\.f32", ptx)
 
 
 def test_a_pe_that_the_world_does_not_have_is_warned_of(compile_kernel: Compile) -> None:
