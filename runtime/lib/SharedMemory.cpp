@@ -18,8 +18,9 @@ namespace {
 [[noreturn]] void fail(const std::string &what) { throw std::system_error(errno, std::generic_category(), what); }
 
 [[noreturn]] void failAt(const char *what, const void *address) {
-  std::ostringstream message;
-  message << what << " address " << address;
+  // A stream without arguments would ask for a newer libstdc++ than anything else here.
+  std::ostringstream message(what + std::string(" address "), std::ios_base::ate);
+  message << address;
   fail(message.str());
 }
 } // namespace
