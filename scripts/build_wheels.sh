@@ -40,5 +40,6 @@ export CXX="${CXX:-c++}" CC="${CC:-cc}"
 "$python" -m build --no-isolation --wheel --outdir "$temporary/built" -C build-dir=build "${definitions[@]}" .
 "$python" -m auditwheel repair --exclude libtriton.so --wheel-dir "$temporary/published" "$temporary"/built/*.whl
 cd "$repository"
+rm -f dist/triton_dist-*
 mv "$temporary"/published/* dist
 ls -l dist
