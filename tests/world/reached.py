@@ -12,6 +12,7 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist import kernels
 from triton_dist.kernels import Communicator
 
 
@@ -93,8 +94,14 @@ def main() -> None:
                 assert communicator.n_pes == len(near)
         with pytest.raises(RuntimeError, match=refused(world, far)):
             triton_dist.peer(data, far)
+        x = torch.full((5,), float(world.pe))  # between hosts by puts and signals
+        everything = torch.zeros(5 * world.n_pes)
+        kernels.all_gather(everything, x)
+        assert everything.view(-1, 5)[:, 2].tolist() == list(range(world.n_pes))
+        kernels.all_reduce(x)
+        assert x.tolist() == [sum(range(world.n_pes))] * 5
         with pytest.raises(RuntimeError, match=refused(world, reachable.index(False))):
-            Communicator()
+            kernels.all_gather_gemm(torch.ones(4, 4), torch.ones(4, 4))
         for kernel in (store_at, store_block):
             with pytest.raises(RuntimeError, match=f"{kernel.fn.__name__}.*{refused(world, far)}"):
                 kernel[(1,)](data, far)

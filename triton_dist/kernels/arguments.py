@@ -16,6 +16,7 @@ from triton_dist.world.current import current_world
 __all__ = [
     "REDUCIBLE",
     "check_algorithm",
+    "check_collective",
     "check_contiguous",
     "check_on_device",
     "check_op",
@@ -98,6 +99,16 @@ def check_op(function: str, op: str, dtype: torch.dtype) -> None:
 def check_algorithm(function: str, algorithm: str, known: Sequence[str]) -> None:
     if algorithm != "auto" and algorithm not in known:
         raise ValueError(f"{function}: algorithm must be auto, {', '.join(known)}, got {algorithm!r}")
+
+
+def check_collective(comm: Communicator, function: str, algorithm: str, known: Sequence[str]) -> str:
+    """As :func:`check_algorithm`; the algorithm, where the group leaves one only: ``two_level`` over several hosts."""
+    check_algorithm(function, algorithm, known)
+    if comm.grid.hosts > 1:
+        if algorithm not in ("auto", "two_level"):
+            comm.check_one_host(f"{function} by algorithm {algorithm} (not auto or two_level)")
+        return "two_level"
+    return algorithm
 
 
 def need_symmetric(comm: Communicator, function: str, algorithm: str, **tensors: torch.Tensor) -> None:

@@ -17,6 +17,7 @@ import torch
 from triton_dist.kernels.choice.agreement import agreed_tables
 from triton_dist.kernels.choice.tables import Table
 from triton_dist.kernels.cuda import check, driver
+from triton_dist.kernels.grid import Grid, grid_of
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.torch_api import current_stream_handle
 from triton_dist.world import World
@@ -62,8 +63,8 @@ class Communicator:
 
     Raises:
         TypeError: ``group`` is none. ValueError: this PE is not in it, its members are not at equal distances, or a
-            member is no PE of the world. RuntimeError: there is no world, or a member is on another host, which the
-            loads and stores of these kernels do not reach (``triton_dist.team_shared()`` is the group of a host).
+            member is no PE of the world. RuntimeError: there is no world; the members' hosts have different numbers of
+            them.
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -85,6 +86,8 @@ class Communicator:
         """The members, by their numbers in the world, in the order of their ranks."""
         self.members = Members(pes.start, pes.step, len(pes))
         """The same as a constant of kernels."""
+        self.grid: Grid = grid_of(world, pes)
+        """The same by hosts."""
         self.n_pes = len(pes)
         """How many members there are."""
         self.my_rank = pes.index(world.pe)
@@ -179,10 +182,28 @@ class Communicator:
         """``tensor``, which is symmetric on the members, as it lies on the member ``rank``."""
         return self.world.peer(tensor, self.pes[rank])
 
+    def check_one_host(self, function: str) -> None:
+        """RuntimeError if members do not reach each other by load and store, as ``function`` needs."""
+        if self.grid.hosts > 1:
+            far = next(pe for pe in self.pes if not self.world.is_reachable(pe))
+            try:
+                self.world.check_reachable(far)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"{function}: {error}; {function} loads and stores at peers: pass group=triton_dist.team_shared(),"
+                    " or another group of one host"
+                ) from None
+
     # ---- calls
 
-    def begin(self, function: str) -> None:
-        """A call begins; another may begin within it, in this thread."""
+    def begin(self, function: str, *, between_hosts: bool = False) -> None:
+        """A call begins; another may begin within it, in this thread.
+
+        Args:
+            between_hosts: whether members on several hosts can make it.
+        """
+        if not between_hosts:
+            self.check_one_host(function)
         if not self._calls.acquire(False):
             raise RuntimeError(
                 f"{function}: another thread is in a call of {self}, whose calls run one after the other: make a"
@@ -325,10 +346,14 @@ def communicator_named(name: str) -> Communicator | None:
     return current_world().own(_Communicators).named.get(name)
 
 
-def calling(function: str, group: Any) -> _Call:
-    """Context of a call of ``function`` by the members of ``group``; gives their communicator."""
+def calling(function: str, group: Any, *, between_hosts: bool = False) -> _Call:
+    """Context of a call of ``function`` by the members of ``group``; gives their communicator.
+
+    Args:
+        between_hosts: whether members on several hosts can make the call.
+    """
     communicator = communicator_of(group)
-    communicator.begin(function)
+    communicator.begin(function, between_hosts=between_hosts)
     return communicator.in_call
 
 
@@ -341,8 +366,6 @@ def _pes_of(world: World, group: Any) -> range:
     pes = pes_of_group(world, group)
     if world.pe not in pes:
         raise ValueError(f"PE {world.pe} is not in {HostGroup('', pes)!r}: only members call functions with a group")
-    for pe in pes:
-        world.check_reachable(pe)
     return pes
 
 

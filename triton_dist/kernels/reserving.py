@@ -11,6 +11,7 @@ import triton
 import triton_dist
 from triton_dist.kernels.attention.flash_decode import reserve_slots as reserve_decode_slots
 from triton_dist.kernels.collectives.staging import staging, staging_barriers
+from triton_dist.kernels.collectives.two_level.memory import memory
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.functional import layout
@@ -101,9 +102,10 @@ def _flags(comm: Communicator, rows: int, columns: int, shards: int = 1) -> None
         comm.own(GemmMemory).reserve(2 * (plans * each + across * shards * plans * (plans + 1) // 2))
 
 
+_COLLECTIVES = ("all_gather", "all_to_all", "broadcast", "reduce_scatter", "all_reduce")
 _RESERVE: dict[str, Callable[[Communicator, int, int, torch.dtype], None]] = {
-    **dict.fromkeys(("all_gather", "all_to_all", "broadcast"), _slots_and_barriers),
-    **dict.fromkeys(("reduce_scatter", "all_reduce"), _reduction),
+    **dict.fromkeys(_COLLECTIVES[:3], _slots_and_barriers),
+    **dict.fromkeys(_COLLECTIVES[3:], _reduction),
     "all_reduce_norm": lambda *given: _norm(
         *given, name="all_reduce_norm", messages={"all_reduce_norm, one_shot": 1, "all_reduce_norm, two_shot": 2}
     ),
@@ -170,7 +172,7 @@ def reserve(
 
     Args:
         operations: names of collectives, norms, GEMMs, ``flash_decode`` and operations of ``kernels.moe``; by default
-            all of those for which what they need is given.
+            all of those for which what they need is given. Of a group over several hosts, names of collectives.
         max_tokens: the most rows of a call: of all PEs together where these have some each. Of operations on experts
             what they call ``max_tokens``: of each PE. Of ``flash_decode`` the most requests.
         hidden: the columns of rows that PEs exchange: of tokens, a norm or a collective; K of ``all_gather_gemm``; N of
@@ -207,11 +209,21 @@ def reserve(
     chosen = operations or tuple(name for name in OPERATIONS if not _lacking(name, sizes))
     if not chosen:
         raise ValueError("reserve: give hidden=, for collectives, norms and GEMMs, or heads= and head_dim=")
-    with calling("reserve", group) as comm:
+    with calling("reserve", group, between_hosts=True) as comm:
         if num_experts % comm.n_pes:
             raise ValueError(f"reserve: num_experts must be a multiple of the {comm.n_pes} PEs, got {num_experts}")
         comm.compare("reserve", chosen, functional, *sizes)
+        if comm.grid.hosts > 1:
+            return {name: _made_between_hosts(comm, name) for name in chosen}
         return {name: _made(comm, name, sizes, functional) for name in chosen}
+
+
+def _made_between_hosts(comm: Communicator, name: str) -> int:
+    if name not in _COLLECTIVES:
+        comm.check_one_host(name)
+    before = comm.workspace_bytes
+    memory(comm, torch.int32)
+    return comm.workspace_bytes - before
 
 
 def _made(comm: Communicator, name: str, sizes: _Sizes, functional: bool) -> int:

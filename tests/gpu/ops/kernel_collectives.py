@@ -11,6 +11,7 @@ import torch
 import triton_dist
 from ops.harness import GPU, check, rounds
 from triton_dist import World, kernels
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.device import sms
 
 LARGEST = 3_000_000  # elements of a part
@@ -29,7 +30,13 @@ def numbers(numel: int, dtype: torch.dtype, pe: int, seed: int) -> torch.Tensor:
 
 
 def algorithms(name: str) -> list[str]:
+    if communicator_of().grid.hosts > 1:
+        return ["two_level", "auto"]
     return [*sys.modules[f"triton_dist.kernels.collectives.{name}"].ALGORITHMS, "auto"]
+
+
+def unless_between_hosts(algorithm: str) -> str:
+    return "two_level" if communicator_of().grid.hosts > 1 else algorithm
 
 
 def is_small(algorithm: str) -> bool:
@@ -163,10 +170,10 @@ for name, op, dtypes in (
     ("min", "min", (torch.float32, torch.float64, torch.int8, torch.int32)),
     ("avg", "avg", FLOATS),
 ):
-    check(_reducing(name, op, dtypes), maps_all=True)
+    check(_reducing(name, op, dtypes))
 
 
-@check(maps_all=True)
+@check
 def kernels_with_sm_margins(world: World) -> None:
     """Every algorithm with fewer programs, and with all of them again, in one workspace."""
     n_pes, total = world.n_pes, sms()
@@ -217,9 +224,9 @@ def kernels_in_graphs(world: World) -> None:
 
     def work() -> None:
         ours.add_(1 + world.pe)
-        kernels.all_gather(gathered, ours, algorithm="low_latency")
-        kernels.all_to_all(shuffled, gathered, algorithm="push")
-        kernels.all_reduce(shuffled, algorithm="two_shot")
+        kernels.all_gather(gathered, ours, algorithm=unless_between_hosts("low_latency"))
+        kernels.all_to_all(shuffled, gathered, algorithm=unless_between_hosts("push"))
+        kernels.all_reduce(shuffled, algorithm=unless_between_hosts("two_shot"))
 
     work()
     torch.cuda.synchronize()
@@ -228,7 +235,7 @@ def kernels_in_graphs(world: World) -> None:
         work()
     for _ in range(200):
         graph.replay()
-        kernels.all_reduce(ours.clone(), algorithm="one_shot")
+        kernels.all_reduce(ours.clone(), algorithm=unless_between_hosts("one_shot"))
     torch.cuda.synchronize()
     rounds = 201
     # Part q of everybody's gathered tensor is rounds * (1 + q); PE p keeps part p of each PE, and all add that up.
@@ -237,7 +244,7 @@ def kernels_in_graphs(world: World) -> None:
     triton_dist.barrier_all()
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def kernels_give_the_same_bits_every_time(world: World) -> None:
     for numel, algorithm in ((20_000, "one_shot"), (200_000, "two_shot"), (5_000_000, "direct")):
         input = triton_dist.empty(numel, dtype=torch.bfloat16)

@@ -66,7 +66,7 @@ def each(*algorithms: str) -> Any:
 
 def check_all_gather(world: Any) -> None:
     @together
-    @given(SIZES, st.sampled_from(MOVED), each("low_latency", "push", "copy_engine", "auto"))
+    @given(SIZES, st.sampled_from(MOVED), each("low_latency", "push", "copy_engine", "two_level", "auto"))
     def example(n: int, dtype: torch.dtype, algorithm: str) -> None:
         n = min(n, 1000) if algorithm == "low_latency" else n
         output, look = guarded("output", n * world.n_pes, dtype)
@@ -80,7 +80,7 @@ def check_all_gather(world: Any) -> None:
 
 def check_reduce_scatter(world: Any) -> None:
     @together
-    @given(SIZES, st.sampled_from(SUMMED), each("low_latency", "push", "auto"))
+    @given(SIZES, st.sampled_from(SUMMED), each("low_latency", "push", "two_level", "auto"))
     def example(n: int, dtype: torch.dtype, algorithm: str) -> None:
         n = min(n, 1000) if algorithm == "low_latency" else n
         input = place("input", n * world.n_pes, dtype)
@@ -97,7 +97,12 @@ def check_reduce_scatter(world: Any) -> None:
 
 def check_all_reduce(world: Any) -> None:
     @together
-    @given(SIZES, st.sampled_from(SUMMED), each("one_shot", "two_shot", "push", "direct", "auto"), st.booleans())
+    @given(
+        SIZES,
+        st.sampled_from(SUMMED),
+        each("one_shot", "two_shot", "push", "direct", "two_level", "auto"),
+        st.booleans(),
+    )
     def example(n: int, dtype: torch.dtype, algorithm: str, in_place: bool) -> None:
         n = min(n, 1000) if algorithm in ("one_shot", "two_shot") else n
         tensor, look = guarded("input", n, dtype)
@@ -222,7 +227,7 @@ def check_bytes_of_every_value(world: Any) -> None:
 
 def check_all_to_all(world: Any) -> None:
     @together
-    @given(SIZES, st.sampled_from(MOVED), each("low_latency", "push", "copy_engine", "auto"))
+    @given(SIZES, st.sampled_from(MOVED), each("low_latency", "push", "copy_engine", "two_level", "auto"))
     def example(n: int, dtype: torch.dtype, algorithm: str) -> None:
         n = min(n, 1000) if algorithm == "low_latency" else n
         output, look = guarded("output", n * world.n_pes, dtype)
@@ -236,7 +241,9 @@ def check_all_to_all(world: Any) -> None:
 
 def check_broadcast(world: Any) -> None:
     @together
-    @given(SIZES, st.sampled_from(MOVED), each("low_latency", "push", "scatter", "auto"), st.integers(0, 3))
+    @given(
+        SIZES, st.sampled_from(MOVED), each("low_latency", "push", "scatter", "two_level", "auto"), st.integers(0, 3)
+    )
     def example(n: int, dtype: torch.dtype, algorithm: str, root: int) -> None:
         n, root = min(n, 500) if algorithm == "low_latency" else n, root % world.n_pes
         tensor, look = guarded("input", n, dtype)
@@ -307,7 +314,7 @@ def check_mistakes(world: Any) -> None:
         kernels.all_reduce(torch.zeros(8, dtype=torch.int16))
     with raises(ValueError, "reduce_scatter: avg is of torch.float16, .*, torch.float64, got torch.int64"):
         kernels.reduce_scatter(small.long(), symmetric.long(), "avg")
-    with raises(ValueError, "algorithm must be auto, low_latency, push, got 'ring'"):
+    with raises(ValueError, "algorithm must be auto, low_latency, push, two_level, got 'ring'"):
         kernels.reduce_scatter(small, symmetric, algorithm="ring")
     with raises(ValueError, rf"root {n} is out of range \[0, {n}\)"):
         kernels.broadcast(symmetric, n)

@@ -15,11 +15,12 @@ import torch
 import triton
 import triton.language as tl
 
-from triton_dist.kernels.arguments import check_algorithm, check_part, check_tensors, need_symmetric, words
+from triton_dist.kernels.arguments import check_collective, check_part, check_tensors, need_symmetric, words
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.two_level.all_gather import all_gather as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, launch
@@ -98,29 +99,29 @@ def all_gather(
     """Every PE's ``input``, in PE order, in every PE's ``output``.
 
     Args:
-        output: with ``n_pes`` times the elements of ``input`` and its dtype; symmetric, except for ``low_latency``. It
-            may not overlap ``input``.
+        output: with ``n_pes`` times the elements of ``input`` and its dtype; symmetric, except for ``low_latency`` and
+            ``two_level``. It may not overlap ``input``.
         input: need not be symmetric.
-        algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``copy_engine`` or ``auto``.
+        algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``copy_engine``, ``two_level`` or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
     Returns:
         ``output``.
     """
-    with calling("all_gather", group) as comm:
+    with calling("all_gather", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         signature = prepared.signature(("all_gather", algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return output
         check_tensors("all_gather", output=output, input=input)
         check_part(comm, "all_gather", output, input, ("output", "input"))
-        check_algorithm("all_gather", algorithm, tuple(ALGORITHMS))
+        algorithm = check_collective(comm, "all_gather", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_gather", sm_margin)
         if input.numel():
             to, part = words("all_gather", input.numel() * input.element_size(), output, input)
             if algorithm == "auto":
                 algorithm = _choose(comm, to, part, limit)
-            if algorithm != "low_latency":
+            if algorithm not in ("low_latency", "two_level"):
                 need_symmetric(comm, "all_gather", algorithm, output=output)
             comm.compare("all_gather", input.shape, input.dtype, algorithm, sm_margin)
             made = ALGORITHMS[algorithm](comm, to, part, limit=limit)
@@ -202,4 +203,5 @@ ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
     "low_latency": low_latency,
     "push": push,
     "copy_engine": copy_engine,
+    "two_level": two_level,
 }

@@ -10,7 +10,7 @@ all tensors. The last two may be done in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import (
-    check_algorithm,
+    check_collective,
     check_op,
     check_tensors,
     count_reduced_words,
@@ -38,9 +38,10 @@ from triton_dist.kernels.collectives.staging import (
     staging,
     staging_barriers,
 )
+from triton_dist.kernels.collectives.two_level.all_reduce import all_reduce as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
-from triton_dist.kernels.prepared import Launch, Prepared, launch
+from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -233,13 +234,13 @@ def all_reduce(
             number ``max`` and ``min`` return the number, as NCCL does.
         out: like ``tensor``, which it may not overlap; by default the result replaces ``tensor``.
         algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``push``, for which
-            ``out`` must be symmetric; ``direct``, for which both must; or ``auto``.
+            ``out`` must be symmetric; ``direct``, for which both must; ``two_level``; or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
     Returns:
         where the result is.
     """
-    with calling("all_reduce", group) as comm:
+    with calling("all_reduce", group, between_hosts=True) as comm:
         out = tensor if out is None else out
         prepared = comm.own(Prepared)
         signature = prepared.signature(("all_reduce", op, algorithm, sm_margin), out, tensor)
@@ -249,7 +250,7 @@ def all_reduce(
         if out.numel() != tensor.numel():
             raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
         check_op("all_reduce", op, tensor.dtype)
-        check_algorithm("all_reduce", algorithm, tuple(ALGORITHMS))
+        algorithm = check_collective(comm, "all_reduce", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_reduce", sm_margin)
         if tensor.numel():
             if algorithm == "auto":
@@ -412,9 +413,10 @@ def _part(n: int, n_pes: int) -> int:
     return -(-n // (16 * n_pes)) * 16
 
 
-ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
+ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {
     "one_shot": one_shot,
     "two_shot": two_shot,
     "push": push,
     "direct": direct,
+    "two_level": two_level,
 }

@@ -14,11 +14,12 @@ import torch
 import triton
 import triton.language as tl
 
-from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
+from triton_dist.kernels.arguments import check_collective, check_tensors, need_symmetric, words
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.two_level.all_to_all import all_to_all as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, launch
@@ -98,16 +99,16 @@ def all_to_all(
     """Chunk ``my_pe()`` of every PE's ``input``, in PE order, in ``output``.
 
     Args:
-        output: with as many elements as ``input`` and its dtype; symmetric, except for ``low_latency``. It may not
-            overlap ``input``.
+        output: with as many elements as ``input`` and its dtype; symmetric, except for ``low_latency`` and
+            ``two_level``. It may not overlap ``input``.
         input: ``n_pes`` chunks of equal size one after the other; it need not be symmetric.
-        algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push``, ``copy_engine`` or ``auto``.
+        algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push``, ``copy_engine``, ``two_level`` or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
     Returns:
         ``output``.
     """
-    with calling("all_to_all", group) as comm:
+    with calling("all_to_all", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         signature = prepared.signature(("all_to_all", algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
@@ -119,13 +120,13 @@ def all_to_all(
                 f"all_to_all: output and input must have the same number of elements, a multiple of {n_pes}, got shapes"
                 f" {tuple(output.shape)} and {tuple(input.shape)}"
             )
-        check_algorithm("all_to_all", algorithm, tuple(ALGORITHMS))
+        algorithm = check_collective(comm, "all_to_all", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_to_all", sm_margin)
         if input.numel():
             to, source = words("all_to_all", input.numel() // n_pes * input.element_size(), output, input)
             if algorithm == "auto":
                 algorithm = _choose(comm, to, source, limit)
-            if algorithm != "low_latency":
+            if algorithm not in ("low_latency", "two_level"):
                 need_symmetric(comm, "all_to_all", algorithm, output=output)
             comm.compare("all_to_all", input.shape, input.dtype, algorithm, sm_margin)
             made = ALGORITHMS[algorithm](comm, to, source, limit=limit)
@@ -209,4 +210,5 @@ ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
     "low_latency": low_latency,
     "push": push,
     "copy_engine": copy_engine,
+    "two_level": two_level,
 }

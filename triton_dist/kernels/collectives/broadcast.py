@@ -15,11 +15,12 @@ import torch
 import triton
 import triton.language as tl
 
-from triton_dist.kernels.arguments import check_algorithm, check_tensors, need_symmetric, words
+from triton_dist.kernels.arguments import check_collective, check_tensors, need_symmetric, words
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.two_level.broadcast import broadcast as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, launch
@@ -124,15 +125,15 @@ def broadcast(
     """PE ``root``'s ``tensor`` to all PEs.
 
     Args:
-        tensor: symmetric, except for ``low_latency``.
+        tensor: symmetric, except for ``low_latency`` and ``two_level``.
         root: the PE whose tensor is sent, in ``[0, n_pes)``.
-        algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``scatter`` or ``auto``.
+        algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``scatter``, ``two_level`` or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
     Returns:
         ``tensor``.
     """
-    with calling("broadcast", group) as comm:
+    with calling("broadcast", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         signature = prepared.signature(("broadcast", root, algorithm, sm_margin), tensor)
         if prepared.repeat(signature, tensor):
@@ -140,13 +141,13 @@ def broadcast(
         check_tensors("broadcast", tensor=tensor)
         if not 0 <= root < comm.n_pes:
             raise ValueError(f"broadcast: root {root} is out of range [0, {comm.n_pes})")
-        check_algorithm("broadcast", algorithm, tuple(ALGORITHMS))
+        algorithm = check_collective(comm, "broadcast", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("broadcast", sm_margin)
         if tensor.numel():
             (moved,) = words("broadcast", tensor.numel() * tensor.element_size(), tensor)
             if algorithm == "auto":
                 algorithm = _choose(comm, moved, limit)
-            if algorithm != "low_latency":
+            if algorithm not in ("low_latency", "two_level"):
                 need_symmetric(comm, "broadcast", algorithm, tensor=tensor)
             comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
             made = ALGORITHMS[algorithm](comm, moved, root, limit=limit)
@@ -253,4 +254,9 @@ def scatter(
     )
 
 
-ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"low_latency": low_latency, "push": push, "scatter": scatter}
+ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
+    "low_latency": low_latency,
+    "push": push,
+    "scatter": scatter,
+    "two_level": two_level,
+}

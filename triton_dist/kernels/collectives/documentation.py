@@ -18,7 +18,8 @@ its result is complete there and its input may be overwritten. A call may be cap
 once.
 
 Tensors are contiguous, on this PE's device, and have the same shape and dtype on all members. Those that peers store to
-or load from are symmetric on all members; for ``low_latency``, ``one_shot`` and ``two_shot`` none need be.
+or load from are symmetric on all members; for ``low_latency``, ``one_shot``, ``two_shot`` and ``two_level`` none need
+be. Over several hosts there is ``two_level`` only, by load and store inside a host and puts between hosts.
 ``algorithm="auto"`` takes the algorithm with the lowest estimate for the size (``model.py``). Equal inputs give equal
 results.
 

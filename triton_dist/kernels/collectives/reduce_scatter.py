@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import (
-    check_algorithm,
+    check_collective,
     check_op,
     check_part,
     check_tensors,
@@ -35,6 +35,7 @@ from triton_dist.kernels.collectives.staging import (
     staging,
     staging_barriers,
 )
+from triton_dist.kernels.collectives.two_level.reduce_scatter import reduce_scatter as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, launch
@@ -141,13 +142,13 @@ def reduce_scatter(
         output: float16, bfloat16, float32, float64, int8, uint8, int32 or int64; it may not overlap ``input``.
         input: with ``n_pes`` times the elements of ``output`` and its dtype. Neither need be symmetric.
         op: ``"sum"``, ``"max"``, ``"min"`` or ``"avg"``, as of :func:`~triton_dist.kernels.all_reduce`.
-        algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push`` or ``auto``.
+        algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push``, ``two_level`` or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
     Returns:
         ``output``.
     """
-    with calling("reduce_scatter", group) as comm:
+    with calling("reduce_scatter", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         signature = prepared.signature(("reduce_scatter", op, algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
@@ -155,7 +156,7 @@ def reduce_scatter(
         check_tensors("reduce_scatter", output=output, input=input)
         check_part(comm, "reduce_scatter", input, output, ("input", "output"))
         check_op("reduce_scatter", op, output.dtype)
-        check_algorithm("reduce_scatter", algorithm, tuple(ALGORITHMS))
+        algorithm = check_collective(comm, "reduce_scatter", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("reduce_scatter", sm_margin)
         if output.numel():
             if algorithm == "auto":
@@ -238,4 +239,8 @@ def push(
     )
 
 
-ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"low_latency": low_latency, "push": push}
+ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
+    "low_latency": low_latency,
+    "push": push,
+    "two_level": two_level,
+}

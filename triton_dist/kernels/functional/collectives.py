@@ -43,7 +43,8 @@ def _into(
 ) -> None:
     """Have ``run`` store to ``out``, or to workspace first if peers store to it: its parts are too large for slots."""
     # Half of what fits: elements of less than 4 bytes may take a word each.
-    if algorithm in _BY_SLOTS and fits(2 * triton.cdiv(part_bytes, 4) + 16, comm.n_pes):
+    by_slots = algorithm in _BY_SLOTS and fits(2 * triton.cdiv(part_bytes, 4) + 16, comm.n_pes)
+    if by_slots or algorithm == "two_level" or comm.grid.hosts > 1:
         run(out)
     else:
         staged = workspace(comm, name, out.shape, out.dtype)

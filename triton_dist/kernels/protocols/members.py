@@ -18,11 +18,16 @@ __all__ = ["Members", "at_rank", "group_size", "my_rank", "pe_of", "stride_of"]
 
 
 class Members(NamedTuple):
-    """A group's members in the order of their ranks: the PEs ``start``, ``start + stride``, …, ``size`` of them."""
+    """A group's members in the order of their ranks: the PEs ``start``, ``start + stride``, …, ``size`` of them.
+
+    With ``one_of_many`` several such groups lie side by side from ``start`` on, as the rows or columns of a grid, and
+    the calling PE's is meant: one compiled kernel serves them all.
+    """
 
     start: int
     stride: int
     size: int
+    one_of_many: bool = False
 
 
 @triton.constexpr_function
@@ -37,16 +42,27 @@ def stride_of(members):
     return members[1]
 
 
+@triton.constexpr_function
+def _one_of_many(members):
+    return len(members) > 3 and members[3]
+
+
 @triton.jit
 def my_rank(MEMBERS: tl.constexpr):
     """This PE's number among the members."""
-    return (dl.my_pe() - MEMBERS[0]) // MEMBERS[1]
+    if _one_of_many(MEMBERS):
+        return (dl.my_pe() - MEMBERS[0]) // MEMBERS[1] % MEMBERS[2]
+    else:
+        return (dl.my_pe() - MEMBERS[0]) // MEMBERS[1]
 
 
 @triton.jit
 def pe_of(rank, MEMBERS: tl.constexpr):
     """The PE, by its number in the world, whose rank among the members is ``rank``."""
-    return MEMBERS[0] + MEMBERS[1] * rank
+    if _one_of_many(MEMBERS):
+        return dl.my_pe() + MEMBERS[1] * (rank - my_rank(MEMBERS))
+    else:
+        return MEMBERS[0] + MEMBERS[1] * rank
 
 
 @triton.jit

@@ -1,0 +1,67 @@
+"""Two-level collectives in the CPU world, on pretended hosts: a test for each check and each topology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import forking
+import pytest
+from check_files import CheckFiles
+from forking import COMPILER, launch
+
+from triton_dist.testing import Result
+
+CHECKS = Path(__file__).parent / "checks"
+HARNESS = Path(__file__).parents[1] / "world" / "checks"
+ENVIRONMENT = {
+    "TRITON_DIST_WORLD": "cpu",
+    "TRITON_DIST_WAIT_TIMEOUT": "600",
+    "TRITON_DIST_SYMMETRIC_SIZE": "64M",
+    "PYTHONPATH": str(HARNESS),
+}
+TOPOLOGIES = {"2x2": 4, "2x3": 6, "3x2": 6}
+SLOW = {"2x2": (), "2x3": ("two_level-6",), "3x2": tuple(f"two_level-6-{name}" for name in ("two_communicators",))}
+
+
+def launched(topology: str, args: Sequence[str | Path], n_pes: int) -> Result:
+    return launch(args, n_pes, env=ENVIRONMENT | {"TRITON_DIST_TOPOLOGY": topology}, modules=COMPILER)
+
+
+FILES = {
+    topology: CheckFiles(CHECKS, partial(launched, topology), {"two_level.py": (n_pes,)}, SLOW[topology])
+    for topology, n_pes in TOPOLOGIES.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("topology", "file", "n_pes", "check"),
+    [
+        pytest.param(topology, *of.values, id=f"{topology}-{of.id}", marks=of.marks)
+        for topology, files in FILES.items()
+        for of in files.parameters()
+    ],
+)
+def test_check(topology: str, file: str, n_pes: int, check: str) -> None:
+    FILES[topology].assert_passed(file, n_pes, check)
+
+
+@pytest.mark.parametrize("topology", ["2x2", pytest.param("3x2", marks=pytest.mark.slow)])
+def test_bytes_between_hosts(topology: str) -> None:
+    """Counted in the checker's log; it finds nothing, either."""
+    env = ENVIRONMENT | {"TRITON_DIST_CHECK": "1", "TRITON_DIST_TOPOLOGY": topology}
+    program, n_pes = CHECKS / "two_level.py", TOPOLOGIES[topology]
+    outcome = forking.forker(COMPILER).run(program, "bytes_between_hosts", n_pes=n_pes, **env)
+    assert outcome.statuses == [0] * n_pes and "nothing found" in outcome.output, outcome.output
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["adversarial", *(pytest.param(s, marks=pytest.mark.slow) for s in ("random:3", "eager"))],
+)
+def test_checked(schedule: str) -> None:
+    """The checker finds nothing, in whatever order programs go on and puts arrive."""
+    env = ENVIRONMENT | {"TRITON_DIST_CHECK": "1", "TRITON_DIST_TOPOLOGY": "2x2", "TRITON_DIST_SCHEDULE": schedule}
+    outcome = forking.forker(COMPILER).run(CHECKS / "two_level.py", "groups", "special_numbers", n_pes=4, **env)
+    assert outcome.statuses == [0] * 4 and "nothing found" in outcome.output, outcome.output

@@ -1,0 +1,137 @@
+"""Two-level all-to-all: the PEs of a host first hand each other what goes to the same column, which then sends it.
+
+In round r a program stores block r of each chunk to the staging memory of the PE of its host in whose column the chunk
+ends, and passes a barrier of the host. It puts what has been staged for each other host, a block of every PE of this
+one, there as one message. It copies block r - 1 of all hosts to the output. L · n bytes leave each PE for each other
+host, where L is the number of PEs of a host: what it must.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist.language as dl
+from triton_dist.kernels.collectives.two_level.memory import (
+    block_index,
+    cut,
+    epoch_of,
+    memory,
+    own_slot,
+    rank_at,
+    slot,
+    staged,
+    store_to_host,
+    used,
+)
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.device import NO_LIMIT
+from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.protocols.barrier import barrier
+from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.kernels.protocols.messages import await_message, last_number, send_message, store_number
+from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["all_to_all"]
+
+
+@triton.jit
+def _send_rows(
+    data, signals, number, src, count, host, ROW: tl.constexpr, COLUMN: tl.constexpr, BLOCK: tl.constexpr,
+    ROOM: tl.constexpr,
+):  # fmt: skip
+    """Send the blocks of this host's PEs from ``src`` as message ``number`` to ``host``, ``count`` elements of each."""
+    PER_HOST: tl.constexpr = group_size(ROW)
+    SIZE: tl.constexpr = data.dtype.element_ty.primitive_bitwidth // 8
+    there = own_slot(data, number, COLUMN, PER_HOST * BLOCK, ROOM)
+    if count == BLOCK:
+        send_message(signals, number, there, src, PER_HOST * BLOCK * SIZE, host, COLUMN)
+    else:  # a put for each block, so that nothing else crosses
+        if PER_HOST > 1:
+            for local in range(PER_HOST - 1):
+                row = local * BLOCK
+                dl.putmem_nbi(there + row, src + row, count * SIZE, pe_of(host, COLUMN))
+            dl.fence()
+        row = (PER_HOST - 1) * BLOCK
+        send_message(signals, number, there + row, src + row, count * SIZE, host, COLUMN)
+
+
+@triton.jit(do_not_specialize_on_alignment=["rounds"])
+def _all_to_all(
+    output,
+    input,
+    data,
+    signals,
+    barriers,
+    trace,
+    n,
+    rounds,
+    ROW: tl.constexpr,
+    COLUMN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROOM: tl.constexpr,
+):
+    N_HOSTS: tl.constexpr = group_size(COLUMN)
+    PER_HOST: tl.constexpr = group_size(ROW)
+    me, host = my_rank(ROW), my_rank(COLUMN)
+    places = tl.arange(0, BLOCK)
+    last, epoch = last_number(signals, COLUMN), epoch_of(barriers)
+    for round in range(rounds + 1):
+        if round < rounds:
+            began = clock(trace)
+            offsets = block_index(round) * BLOCK + places
+            for i in range(N_HOSTS):
+                there = (host + i) % N_HOSTS
+                for j in tl.static_range(PER_HOST):
+                    local = (me + j) % PER_HOST
+                    block = tl.load(input + rank_at(there, local, ROW, COLUMN) * n + offsets, mask=offsets < n)
+                    store_to_host(data, epoch, there * PER_HOST + me, local, block, offsets < n, ROW, BLOCK, ROOM)
+            dl.quiet()  # the last round's messages have left staging, which peers store to behind the barrier
+            barrier(barriers, tl.program_id(0), ROW, trace, round)
+            count = used(block_index(round), 0, n, n, BLOCK).to(tl.int32)
+            for i in range(1, N_HOSTS):
+                there = (host + i) % N_HOSTS
+                src = staged(data, epoch, there * PER_HOST, BLOCK, ROOM)
+                _send_rows(data, signals, last + 1 + round, src, count, there, ROW, COLUMN, BLOCK, ROOM)
+            for local in tl.static_range(PER_HOST):
+                block = tl.load(staged(data, epoch, host * PER_HOST + local, BLOCK, ROOM) + places, mask=offsets < n)
+                tl.store(output + rank_at(host, local, ROW, COLUMN) * n + offsets, block, mask=offsets < n)
+            epoch += 1
+            record_event(trace, SEND, round, began)
+        if round > 0:
+            offsets = block_index(round - 1) * BLOCK + places
+            for i in range(1, N_HOSTS):
+                there = (host + i) % N_HOSTS
+                await_message(signals, last + round, there, COLUMN, trace, round - 1)
+                began = clock(trace)
+                rows = slot(data, last + round, there, PER_HOST * BLOCK, ROOM)
+                for local in tl.static_range(PER_HOST):
+                    block = tl.load(rows + local * BLOCK + places, mask=offsets < n)
+                    tl.store(output + rank_at(there, local, ROW, COLUMN) * n + offsets, block, mask=offsets < n)
+                record_event(trace, COMPUTE, round - 1, began)
+    dl.quiet()
+    store_number(signals, last + rounds, COLUMN)
+
+
+def all_to_all(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, limit: int = NO_LIMIT
+) -> Launch | None:
+    n = input.numel() // comm.n_pes
+    plan = cut(comm, n, input.element_size(), limit, rows=comm.grid.per_host)
+    events = (2 + 2 * comm.grid.hosts) * (plan.rounds + 1)
+    return launch(
+        _all_to_all,
+        (plan.programs,),
+        (output, input),
+        *memory(comm, input.dtype),
+        record("all_to_all, two_level", plan.programs, events),
+        n,
+        plan.rounds,
+        comm.grid.row,
+        comm.grid.column,
+        plan.block,
+        plan.room,
+        num_warps=8,
+    )
