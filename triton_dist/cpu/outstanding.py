@@ -1,4 +1,5 @@
-"""Copies that are under way, where a schedule has them arrive as late as the standard allows.
+"""Copies that are under way, where they arrive as late as the standard allows: those of a schedule that says so, and,
+under the checker, those between hosts.
 
 That is when the program calls ``quiet``; before its next update of the same PE, if it has called ``fence`` in between;
 when nobody can go on without them; and at the end of the kernel. Otherwise copies are made at once.

@@ -405,10 +405,13 @@ class CpuWorld(World):
         finally:
             self.turns.give()
 
-    @property
-    def delays_puts(self) -> bool:
-        """Whether copies are to arrive as late as they may."""
-        return self.turns is not None and self.turns.schedule.delays_puts
+    def delays_copies(self, pe: int) -> bool:
+        """Whether copies to and from ``pe`` are to arrive as late as they may: those to another host under the checker,
+        where the network orders nothing, and all of them if the schedule says so."""
+        if self.turns is None:
+            return False
+        between_hosts = self.checking is not None and not self.is_reachable(pe)
+        return between_hosts or self.turns.schedule.delays_puts
 
     def _wait_in_turns(self, done: Callable[[], bool], call: str, team: Team | HostGroup) -> None:
         assert self.turns is not None

@@ -202,7 +202,7 @@ class Communicator:
         Args:
             between_hosts: whether members on several hosts can make it.
         """
-        if not between_hosts:
+        if not between_hosts and self.grid.hosts > 1:
             self.check_one_host(function)
         if not self._calls.acquire(False):
             raise RuntimeError(

@@ -29,7 +29,7 @@ def putmem(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
         place = offset(world, "dst", dst, nbytes)
-        if world.delays_puts:
+        if world.delays_copies(pe):
             data = ctypes.create_string_buffer(ctypes.string_at(src, nbytes), nbytes)
             running().outstanding.add(pe, lambda: world.heap.write(pe, place, ctypes.addressof(data), nbytes))
         else:
@@ -41,7 +41,7 @@ def putmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> 
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
-        _copy(world, pe, partial(world.heap.write_nbi, pe, offset(world, "dst", dst, nbytes), src, nbytes))
+        _copy(world, pe, pe, partial(world.heap.write_nbi, pe, offset(world, "dst", dst, nbytes), src, nbytes))
         moved()
 
 
@@ -62,14 +62,14 @@ def getmem_nbi(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> 
     world = the_world()
     pe, nbytes = world.check_pe(pe), count_of("nbytes", nbytes)
     if nbytes:
-        _copy(world, None, partial(world.heap.read_nbi, pe, offset(world, "src", src, nbytes), dst, nbytes))
+        _copy(world, pe, None, partial(world.heap.read_nbi, pe, offset(world, "src", src, nbytes), dst, nbytes))
         moved()
 
 
-def _copy(world: CpuWorld, pe: int | None, make: Callable[[], None]) -> None:
-    """Make a non-blocking copy, a put to ``pe`` or a get, now or later."""
-    if world.delays_puts:
-        running().outstanding.add(pe, make)
+def _copy(world: CpuWorld, peer: int, target: int | None, make: Callable[[], None]) -> None:
+    """Make a non-blocking copy, a put to ``target`` or, with None, a get from ``peer``, now or later."""
+    if world.delays_copies(peer):
+        running().outstanding.add(target, make)
     else:
         make()
 
