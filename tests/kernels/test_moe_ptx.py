@@ -39,9 +39,23 @@ def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: 
     )
 
 
-def test_all_warps_have_seen_words_before_one_clears_them() -> None:
-    """Each of 8 warps polls 32 words for itself: one that is late would wait for ever for words that are cleared."""
+@pytest.fixture(scope="module")
+def receivers() -> dict[int, str]:
+    """PTX of receivers of 32, 64 and 256 words with 8 warps."""
     printed = made_by(Path(__file__).parent / "take_words_ptx.py")
-    body = printed.partition(".entry receive")[2]
-    last_poll, first_store = body.rindex("ld.volatile"), body.index("st.global")
-    assert "bar.sync" in body[last_poll:first_store], body
+    return dict(zip((32, 64, 256), printed.split(".entry receive")[1:], strict=True))
+
+
+def test_all_warps_have_seen_words_before_one_clears_them(receivers: dict[int, str]) -> None:
+    """Each of 8 warps polls 32 words for itself: one that is late would wait for ever for words that are cleared."""
+    for body in receivers.values():
+        last_poll, first_store = body.rindex("ld.volatile"), body.index("st.global")
+        assert "bar.sync" in body[last_poll:first_store], body
+
+
+def test_words_that_warps_hold_several_times_are_loaded_once_more(receivers: dict[int, str]) -> None:
+    """Two of 8 warps decide that 64 words have arrived: the others have polled their own copies, maybe too early."""
+    loads = {words: body.count("ld.volatile.global") for words, body in receivers.items()}
+    assert loads == {32: 2, 64: 3, 256: 2}
+    polling = receivers[64].index("bar.sync")
+    assert receivers[64].rindex("ld.volatile.global") > polling

@@ -23,7 +23,22 @@ from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 
-__all__ = ["no_polls", "poll"]
+__all__ = ["copies_may_differ", "no_polls", "poll"]
+
+
+@builtin
+def copies_may_differ(numel: tl.constexpr, _semantic: Any = None) -> tl.constexpr:
+    """Whether a loop that polls a block of so many elements may end before all threads have seen what it waited for.
+
+    A program with more threads than a block has elements holds the block several times, and each thread loads its copy
+    for itself. A reduction over more elements than a warp has lanes goes by some of the copies. So other threads may
+    leave the loop with what they saw earlier, and must load once more: what one thread of the program has seen, all see
+    after the reduction. (Up to a warp's elements, each warp decides by its own copy.)
+    """
+    options = _semantic.builder.options
+    if hasattr(_semantic.builder, "shmem_op"):
+        return tl.constexpr(False)
+    return tl.constexpr(options.warp_size < int(numel) < options.warp_size * options.num_warps)
 
 
 @builtin

@@ -18,7 +18,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
-from triton_dist.language._poll import no_polls, poll
+from triton_dist.language._poll import copies_may_differ, no_polls, poll
 
 __all__ = ["HEADER", "combined", "half_of", "launch_number", "send_rows", "sum_of_rows", "weights_of"]
 
@@ -99,6 +99,8 @@ def _await(places, there, first, number, trace, tile):
         messages = tl.load(places, mask=there, other=0, volatile=True)
         polls = poll(polls, numbers, dl.CMP_EQ, number)
         missing = tl.max((there & ((messages >> 32).to(tl.int32) != number)).to(tl.int32).reshape([places.numel]))
+    if copies_may_differ(places.numel):
+        messages = tl.load(places, mask=there, other=0, volatile=True)
     record_event(trace, WAIT, tile, began)
     return messages.to(tl.int32).to(tl.float32, bitcast=True)
 

@@ -16,7 +16,7 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.moe.rows import scalar_of
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
-from triton_dist.language._poll import no_polls, poll
+from triton_dist.language._poll import copies_may_differ, no_polls, poll
 
 __all__ = ["begins_of", "count_ids", "receive_counts", "send_counts"]
 
@@ -88,6 +88,8 @@ def receive_counts(counts, number, MEMBERS: tl.constexpr, L: tl.constexpr):
     while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32).reshape([seen.numel])) != 0:
         seen = tl.load(places, mask=mask, other=other, volatile=True)
         polls = poll(polls, flags, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, L + 1, 2 * (L + 1), 2)
+    if copies_may_differ(seen.numel):
+        seen = tl.load(places, mask=mask, other=other, volatile=True)
     return seen.to(tl.int32)
 
 

@@ -36,7 +36,7 @@ from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.kernels.protocols.sentinel import order_messages
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
-from triton_dist.language._poll import no_polls, poll
+from triton_dist.language._poll import copies_may_differ, no_polls, poll
 
 __all__ = ["combine_rounds", "combine_slots", "dispatch_rounds", "dispatch_slots"]
 
@@ -75,6 +75,8 @@ def _told(words, number, MEMBERS: tl.constexpr):
     while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32)) != 0:
         seen = tl.load(places, mask=ranks < N, other=other, volatile=True)
         polls = poll(polls, flags, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, 1, 2 * tl.num_programs(0), 2)
+    if copies_may_differ(seen.numel):
+        seen = tl.load(places, mask=ranks < N, other=other, volatile=True)
     return seen.to(tl.int32)
 
 

@@ -22,7 +22,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.protocols import sentinel
-from triton_dist.language._poll import no_polls, poll
+from triton_dist.language._poll import copies_may_differ, no_polls, poll
 
 __all__ = ["element", "look_at", "scalar_of", "send_words", "take_words", "word_of"]
 
@@ -53,6 +53,8 @@ def take_words(seen, places, mask, first, source, count):
     while tl.min((seen != 0).to(tl.int32).reshape([places.numel])) == 0:
         seen = look_at(places, mask)
         polls = poll(polls, first, dl.CMP_NE, 0, source, 1, count, count, 1)
+    if copies_may_differ(places.numel):
+        seen = look_at(places, mask)
     # A block of fewer words than threads is held several times, and each warp polls for itself: all must have seen the
     # words before one of them clears the slot.
     tl.debug_barrier()

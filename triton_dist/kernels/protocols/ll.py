@@ -25,7 +25,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols import workspace
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank, pe_of, stride_of
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
-from triton_dist.language._poll import no_polls, poll
+from triton_dist.language._poll import copies_may_differ, no_polls, poll
 
 __all__ = [
     "LL_PROGRAMS",
@@ -148,5 +148,7 @@ def receive(slice, number, BLOCK: tl.constexpr, MEMBERS: tl.constexpr, trace=Non
         messages = tl.load(slots, volatile=True)
         polls = poll(polls, numbers, dl.CMP_EQ, number, first, N_PES, BLOCK, 2 * _WORDS, 2, stride_of(MEMBERS))
         missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([ranks.shape[0] * BLOCK]))
+    if copies_may_differ(messages.numel):
+        messages = tl.load(slots, volatile=True)
     record_event(trace, WAIT, tile, began)
     return messages.to(tl.int32)

@@ -21,7 +21,7 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.protocols.members import group_size, pe_of, stride_of
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
-from triton_dist.language._poll import no_polls, poll
+from triton_dist.language._poll import copies_may_differ, no_polls, poll
 
 __all__ = ["SLOTS", "clear", "order_messages", "receive", "send", "wait"]
 
@@ -75,6 +75,8 @@ def receive(places, first, MEMBERS: tl.constexpr, DTYPE: tl.constexpr, trace=Non
     while not _complete(words):
         words = tl.load(places, volatile=True)
         polls = poll(polls, first, dl.CMP_NE, 0, pe_of(0, MEMBERS), N_PES, WORDS, WORDS, 1, stride_of(MEMBERS))
+    if copies_may_differ(words.numel):
+        words = tl.load(places, volatile=True)
     record_event(trace, WAIT, tile, began)
     return words ^ _negative_zero(DTYPE)
 
