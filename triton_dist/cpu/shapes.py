@@ -1,7 +1,8 @@
 """Blocks made of smaller ones, in the ways of numpy that take the least time for the blocks of kernels.
 
 Triton's interpreter uses ``np.full``, ``np.broadcast_to`` and ``np.expand_dims``, which run more Python than most
-operations of a kernel. Elements, shapes and dtypes are the same here.
+operations of a kernel. Elements, shapes and dtypes are the same here, but for the answer of a comparison, which stays
+boolean.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class ShapesBuilder(interpreter.Builder):  # type: ignore[misc]
     def create_splat(self, ret_ty: Any, arg: Any) -> Any:
         if isinstance(arg.dtype, tl.block_type):
             return super().create_splat(ret_ty, arg)
-        return _filled(ret_ty.shape, interpreter.numpy_dtype(arg.dtype), arg)
+        # The answer of a comparison has the type of what was compared. As a mask, Triton 3.9 takes booleans only.
+        is_answer = arg.data.dtype == np.bool_
+        return _filled(ret_ty.shape, np.bool_ if is_answer else interpreter.numpy_dtype(arg.dtype), arg)
 
     def create_broadcast(self, arg: Any, shape: Sequence[int]) -> Any:
         if math.prod(shape) > _COPIED:

@@ -132,5 +132,18 @@ def check_float8_is_rounded_as_by_a_gpu(world: Any) -> None:
             torch.testing.assert_close(z, expected.to(wide), rtol=0, atol=0, equal_nan=True)
 
 
+@triton.jit
+def masked_by_a_number(out, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, i + 1, mask=(n < 3) & (i < n))
+    tl.store(out + N + i, tl.load(out + i, mask=(n == 2) & (i == 1), other=7))
+
+
+def check_a_comparison_of_numbers_is_part_of_a_mask(world: Any) -> None:
+    out = torch.zeros(32, dtype=torch.int32)
+    masked_by_a_number[(1,)](out, 2, 16)
+    assert out.tolist() == [1, 2] + [0] * 14 + [7, 2] + [7] * 14
+
+
 if __name__ == "__main__":
     main(globals())
