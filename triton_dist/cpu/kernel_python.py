@@ -135,9 +135,9 @@ def keeps_on(condition: Any) -> bool:
         condition = condition.condition
     if not isinstance(condition, tl.tensor):
         refuse(f"the condition of a `while` must be a run-time value; this is the constant {condition!r}")
-    if condition.type.is_block() or not condition.type.scalar.is_int1():
+    if condition.type.is_block() or not (condition.type.scalar.is_int1() or front_end.WHILE_TAKES_NUMBERS):
         refuse(f"the condition of a `while` must be a scalar of type int1, such as a comparison; got {condition.type}")
-    return bool(condition.handle.data.item())
+    return _scalar_truth(condition)
 
 
 def check_that(condition: Any, message: Callable[[], Any]) -> None:

@@ -1,6 +1,7 @@
 """Triton's compiler before it makes IR: which Python it accepts in a kernel, its errors, and kernels as it keeps them.
 
-All of this is the same in the version lines of Triton that are known, but for ``CHAINS_COMPARISONS``.
+All of this is the same in the version lines of Triton that are known, but for ``CHAINS_COMPARISONS``
+and ``WHILE_TAKES_NUMBERS``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = [
     "BUILTIN_NAMES",
     "CHAINS_COMPARISONS",
     "CONDITION_TYPES",
+    "WHILE_TAKES_NUMBERS",
     "CompilationError",
     "accepts",
     "is_known_global",
@@ -37,6 +39,9 @@ BUILTIN_NAMES = frozenset(CodeGenerator.builtin_namespace)
 
 CHAINS_COMPARISONS = hasattr(CodeGenerator, "_apply_boolean_values")
 """Whether kernels may say ``a < b < c``: since Triton 3.9."""
+
+WHILE_TAKES_NUMBERS = CHAINS_COMPARISONS
+"""Whether ``while n:`` means ``while n != 0:``, as ``if n:`` does: since the same version."""
 
 CONDITION_TYPES = tuple(_condition_types)
 """The types of constants that may stand in the condition of an ``if``."""
