@@ -12,12 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import triton
-from triton.backends.nvidia.compiler import CUDABackend
+from triton.backends.nvidia.compiler import CUDABackend, get_ptxas
 
 __all__ = ["made_by", "ptxas_report", "without_machine_code"]
-
-PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 
 
 def without_machine_code() -> dict[str, str]:
@@ -36,8 +33,9 @@ def made_by(script: Path, *arguments: str | os.PathLike[str]) -> str:
 
 
 def ptxas_report(file: Path, architecture: str = "sm_90a") -> str:
-    """What ptxas says of a file of PTX. The machine code is beside it, with the suffix ``.cubin``."""
-    command = [PTXAS, "-v", f"-arch={architecture}", file, "-o", file.with_suffix(".cubin")]
+    """What Triton's ptxas for an architecture says of a file of PTX. The machine code is beside it, ``.cubin``."""
+    ptxas = get_ptxas(int(architecture.strip("sm_a"))).path
+    command = [ptxas, "-v", f"-arch={architecture}", file, "-o", file.with_suffix(".cubin")]
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
