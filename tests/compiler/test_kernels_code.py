@@ -99,7 +99,7 @@ def test_a_trace_that_is_off_costs_nothing(ptx: dict[str, str]) -> None:
 
 def instructions(text: str) -> list[str]:
     """Of PTX the instructions of its kernel."""
-    body = text[text.index(".reqntid") :].splitlines()
+    body = text[text.index(".reqntid") :].split("\n\t.section")[0].splitlines()
     return [line.strip() for line in body if line.startswith("\t") and not line.strip().startswith((".", "//"))]
 
 

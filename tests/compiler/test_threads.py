@@ -23,6 +23,8 @@ from triton_dist.compiler import hooks, transport
 Compile = Callable[..., Any]
 SIGNATURE = {"x": "*fp32", "sig": "*i64", "pe": "i32"}
 THREADS = 16
+HAS_SLOT = hasattr(nvidia.CUDABackend, "instrumentation")
+"""Triton 3.9 has a list of callbacks in its place, which we leave alone: our passes are not put there."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +69,11 @@ def test_each_kernel_gets_what_it_needs_and_no_other(compile_kernel: Compile, ke
     ptx = in_threads(lambda kernel: compile_kernel(kernel, SIGNATURE).asm["ptx"], kernels)
     for symbol in ("nvshmemi_device_state_d", "triton_dist_wait_state"):
         assert [symbol in text for text in ptx] == [False, True] * THREADS
-    assert nvidia.CUDABackend.instrumentation is None
+    if HAS_SLOT:
+        assert nvidia.CUDABackend.instrumentation is None
 
 
+@pytest.mark.skipif(not HAS_SLOT, reason="this Triton has no slot for instrumentation")
 def test_the_instrumentation_of_others_sees_each_kernel(
     compile_kernel: Compile, kernels: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
