@@ -12,7 +12,10 @@ from ptx import made_by, ptxas_report
 KERNELS = [
     f"{transport}: {name}"
     for transport in ("p2p", "p2p, pretended hosts", "nvshmem")
-    for name in ("all_gather", "reduce_scatter", "all_to_all", "broadcast")
+    for name in (
+        *("all_gather", "reduce_scatter", "all_to_all", "broadcast"),
+        *("sums of GEMMs", "finished rows of GEMMs"),
+    )
 ]
 
 

@@ -1,5 +1,6 @@
-"""Compile the two-level collectives for an H200, for both transports and between pretended hosts, and print their PTX
-as JSON, by transport and name. Started by test_two_level_code.py; why, and ``ptx_of``: kernels_ptx.py."""
+"""Compile the two-level collectives, and what GEMMs add to them, for an H200, for both transports and between pretended
+hosts, and print their PTX as JSON, by transport and name. Started by test_two_level_code.py; why, and ``ptx_of``:
+kernels_ptx.py."""
 
 from __future__ import annotations
 
@@ -10,12 +11,17 @@ from typing import Any
 from kernels_ptx import ptx_of
 
 from triton_dist.compiler import transport
+from triton_dist.kernels.collectives.two_level.reduce_scatter import _reduce_scatter
+from triton_dist.kernels.gemm.between_hosts import _finish_rows
+from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.protocols.members import Members
 
 GRID = {"ROW": Members(0, 1, 4, True), "COLUMN": Members(0, 4, 2, True), "trace": None}
 MEMORY = {"data": "*bf16", "signals": "*i64", "barriers": "*i32", "BLOCK": 4096, "ROOM": 65536, "rounds": "i32"}
 PARTS = {"output": "*bf16", "input": "*bf16", "total": "i32", "part": "i32", "n": "i32", "IN_PLACE": False, "OP": "sum"}
 COMMON: dict[str, Any] = GRID | MEMORY | PARTS | {"tensor": "*bf16", "root_host": "i32", "root_local": "i32"}
+FINISH: dict[str, Any] = {"c": "*bf16", "sums": "*fp32", "epilogue": EMPTY, "BLOCK_M": 16, "BLOCK_N": 128}
+FINISH |= dict.fromkeys(("first", "M", "N", "each"), "i32")
 NAMES = ("all_gather", "reduce_scatter", "all_to_all", "broadcast")
 
 if __name__ == "__main__":
@@ -26,4 +32,7 @@ if __name__ == "__main__":
             module = sys.modules[f"triton_dist.kernels.collectives.two_level.{kernel}"]
             key = f"{name}{', pretended hosts' if pretends else ''}: {kernel}"
             found[key] = ptx_of(getattr(module, f"_{kernel}"), COMMON, 8)
+        of_gemms = key.replace(kernel, "sums of GEMMs"), key.replace(kernel, "finished rows of GEMMs")
+        found[of_gemms[0]] = ptx_of(_reduce_scatter, COMMON | {"output": "*fp32"}, 8)
+        found[of_gemms[1]] = ptx_of(_finish_rows, FINISH, 4)
     print(json.dumps(found))

@@ -1,4 +1,4 @@
-"""Two-level collectives in the CPU world, on pretended hosts: a test for each check and each topology."""
+"""Two-level collectives and GEMMs in the CPU world, on pretended hosts: a test for each check and each topology."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ OTHERS = (
     *("numbers_wrap_around", "operators", "bytes_between_hosts"),
 )
 """Checks that are slow with three hosts; of the rest every kind of element is left."""
-SLOW = {"2x2": (), "2x3": ("two_level-6",), "3x2": tuple(f"two_level-6-{name}" for name in OTHERS)}
+SLOW = {
+    "2x2": (),
+    "2x3": ("two_level-6", "two_level_gemms-6"),
+    "3x2": (*(f"two_level-6-{name}" for name in OTHERS), "two_level_gemms-6"),
+}
 
 
 def launched(topology: str, args: Sequence[str | Path], n_pes: int) -> Result:
@@ -35,7 +39,12 @@ def launched(topology: str, args: Sequence[str | Path], n_pes: int) -> Result:
 
 
 FILES = {
-    topology: CheckFiles(CHECKS, partial(launched, topology), {"two_level.py": (n_pes,)}, SLOW[topology])
+    topology: CheckFiles(
+        CHECKS,
+        partial(launched, topology),
+        dict.fromkeys(("two_level.py", "two_level_gemms.py"), (n_pes,)),
+        SLOW[topology],
+    )
     for topology, n_pes in TOPOLOGIES.items()
 }
 
@@ -53,11 +62,14 @@ def test_check(topology: str, file: str, n_pes: int, check: str) -> None:
 
 
 @pytest.mark.parametrize("topology", ["2x2", pytest.param("3x2", marks=pytest.mark.slow)])
-def test_bytes_between_hosts(topology: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "check"), [("two_level.py", "bytes_between_hosts"), ("two_level_gemms.py", "bytes_of_gemms_between_hosts")]
+)
+def test_bytes_between_hosts(file: str, check: str, topology: str) -> None:
     """Counted in the checker's log; it finds nothing, either."""
     env = ENVIRONMENT | {"TRITON_DIST_CHECK": "1", "TRITON_DIST_TOPOLOGY": topology}
-    program, n_pes = CHECKS / "two_level.py", TOPOLOGIES[topology]
-    outcome = forking.forker(COMPILER).run(program, "bytes_between_hosts", n_pes=n_pes, **env)
+    n_pes = TOPOLOGIES[topology]
+    outcome = forking.forker(COMPILER).run(CHECKS / file, check, n_pes=n_pes, **env)
     assert outcome.statuses == [0] * n_pes and "nothing found" in outcome.output, outcome.output
 
 
@@ -65,8 +77,15 @@ def test_bytes_between_hosts(topology: str) -> None:
     "schedule",
     ["adversarial", *(pytest.param(s, marks=pytest.mark.slow) for s in ("random:3", "eager"))],
 )
-def test_checked(schedule: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "checks"),
+    [
+        ("two_level.py", ("groups", "special_numbers")),
+        ("two_level_gemms.py", ("sums_with_an_epilogue", "gemm_all_scatter", "all_gather_gemm")),
+    ],
+)
+def test_checked(file: str, checks: tuple[str, ...], schedule: str) -> None:
     """The checker finds nothing, in whatever order programs go on and puts arrive."""
     env = ENVIRONMENT | {"TRITON_DIST_CHECK": "1", "TRITON_DIST_TOPOLOGY": "2x2", "TRITON_DIST_SCHEDULE": schedule}
-    outcome = forking.forker(COMPILER).run(CHECKS / "two_level.py", "groups", "special_numbers", n_pes=4, **env)
+    outcome = forking.forker(COMPILER).run(CHECKS / file, *checks, n_pes=4, **env)
     assert outcome.statuses == [0] * 4 and "nothing found" in outcome.output, outcome.output

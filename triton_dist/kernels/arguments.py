@@ -15,6 +15,7 @@ from triton_dist.world.current import current_world
 
 __all__ = [
     "REDUCIBLE",
+    "by_hosts",
     "check_algorithm",
     "check_collective",
     "check_contiguous",
@@ -104,11 +105,16 @@ def check_algorithm(function: str, algorithm: str, known: Sequence[str]) -> None
 def check_collective(comm: Communicator, function: str, algorithm: str, known: Sequence[str]) -> str:
     """As :func:`check_algorithm`; the algorithm, where the group leaves one only: ``two_level`` over several hosts."""
     check_algorithm(function, algorithm, known)
-    if comm.grid.hosts > 1:
-        if algorithm not in ("auto", "two_level"):
-            comm.check_one_host(f"{function} by algorithm {algorithm} (not auto or two_level)")
-        return "two_level"
-    return algorithm
+    return by_hosts(comm, function, algorithm, "two_level")
+
+
+def by_hosts(comm: Communicator, function: str, algorithm: str, between_hosts: str) -> str:
+    """``algorithm``; over several hosts ``between_hosts``, the only one that goes there: RuntimeError for another."""
+    if comm.grid.hosts == 1:
+        return algorithm
+    if algorithm not in ("auto", between_hosts):
+        comm.check_one_host(f"{function} by algorithm {algorithm} (not auto or {between_hosts})")
+    return between_hosts
 
 
 def need_symmetric(comm: Communicator, function: str, algorithm: str, **tensors: torch.Tensor) -> None:

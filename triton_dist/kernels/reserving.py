@@ -16,6 +16,7 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.functional import layout
 from triton_dist.kernels.gemm.arguments import DTYPES
+from triton_dist.kernels.gemm.between_hosts import columns_of_all, sums_of_rows
 from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
@@ -43,10 +44,14 @@ def _reduction(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -
 
 def _gathered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     _slots_and_barriers(comm, rows, hidden, dtype)
+    _gathered_rows(comm, rows, hidden, dtype)
+    _flags(comm, rows, 0)
+
+
+def _gathered_rows(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     symmetric_matrix(comm, "gathered", rows, hidden, dtype)
     if dtype in FP8:
         symmetric_matrix(comm, "gathered scales", rows, -(-hidden // SCALE_BLOCK), torch.float32)
-    _flags(comm, rows, 0)
 
 
 def _scattered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
@@ -118,6 +123,23 @@ _RESERVE: dict[str, Callable[[Communicator, int, int, torch.dtype], None]] = {
     "gemm_reduce_scatter": lambda *given: _partial_sums(*given, to_all=False),
     "gemm_all_reduce": lambda *given: _partial_sums(*given, to_all=True),
 }
+
+
+def _sums_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
+    symmetric_matrix(comm, "product", rows, hidden, torch.bfloat16 if dtype in FP8 else dtype)
+    sums_of_rows(comm, rows, hidden)
+
+
+def _columns_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
+    columns_of_all(comm, rows, -(-hidden // comm.n_pes), torch.bfloat16 if dtype in FP8 else dtype)
+
+
+_GEMMS_BETWEEN_HOSTS: dict[str, Callable[[Communicator, int, int, torch.dtype], None]] = {
+    "all_gather_gemm": _gathered_rows,
+    "gemm_all_scatter": _columns_between_hosts,
+    "gemm_reduce_scatter": _sums_between_hosts,
+    "gemm_all_reduce": _sums_between_hosts,
+}
 OPERATIONS = (*_RESERVE, "flash_decode", *of_experts.RESERVE)
 """What can be reserved."""
 
@@ -172,7 +194,8 @@ def reserve(
 
     Args:
         operations: names of collectives, norms, GEMMs, ``flash_decode`` and operations of ``kernels.moe``; by default
-            all of those for which what they need is given. Of a group over several hosts, names of collectives.
+            all of those for which what they need is given. Of a group over several hosts: names of collectives and
+            GEMMs.
         max_tokens: the most rows of a call: of all PEs together where these have some each. Of operations on experts
             what they call ``max_tokens``: of each PE. Of ``flash_decode`` the most requests.
         hidden: the columns of rows that PEs exchange: of tokens, a norm or a collective; K of ``all_gather_gemm``; N of
@@ -214,16 +237,26 @@ def reserve(
             raise ValueError(f"reserve: num_experts must be a multiple of the {comm.n_pes} PEs, got {num_experts}")
         comm.compare("reserve", chosen, functional, *sizes)
         if comm.grid.hosts > 1:
-            return {name: _made_between_hosts(comm, name) for name in chosen}
+            return {name: _made_between_hosts(comm, name, sizes, functional) for name in chosen}
         return {name: _made(comm, name, sizes, functional) for name in chosen}
 
 
-def _made_between_hosts(comm: Communicator, name: str) -> int:
-    if name not in _COLLECTIVES:
+def _made_between_hosts(comm: Communicator, name: str, sizes: _Sizes, functional: bool) -> int:
+    if name not in (*_COLLECTIVES, *_GEMMS_BETWEEN_HOSTS):
         comm.check_one_host(name)
     before = comm.workspace_bytes
     memory(comm, torch.int32)
+    if name in _GEMMS_BETWEEN_HOSTS:
+        rows, result = _rows(comm, sizes.max_tokens), torch.bfloat16 if sizes.dtype in FP8 else sizes.dtype
+        _GEMMS_BETWEEN_HOSTS[name](comm, rows, sizes.hidden, sizes.dtype)
+        if functional and name in _FUNCTIONAL:
+            layout.workspace(comm, name, (rows, sizes.hidden), result)
     return comm.workspace_bytes - before
+
+
+def _rows(comm: Communicator, tokens: int) -> int:
+    """Rows of all PEs, which have equally many."""
+    return -(-tokens // comm.n_pes) * comm.n_pes
 
 
 def _made(comm: Communicator, name: str, sizes: _Sizes, functional: bool) -> int:
@@ -237,7 +270,7 @@ def _made(comm: Communicator, name: str, sizes: _Sizes, functional: bool) -> int
         of = Experts(tokens, hidden, dtype, sizes.num_experts, sizes.top_k, sizes.scales, sizes.num_sms)
         of_experts.RESERVE[name](comm, of)
     else:
-        rows = -(-tokens // comm.n_pes) * comm.n_pes
+        rows = _rows(comm, tokens)
         _RESERVE[name](comm, rows, hidden, dtype)
         if functional and name in _FUNCTIONAL:
             result = torch.bfloat16 if dtype in FP8 and "gemm" in name else dtype

@@ -201,8 +201,8 @@ def check_mistakes(world: Any) -> None:
     where = f"PE {world.pe} on host {mine} cannot reach the memory of PE {far} on host {there} by load and store"
     with raises(RuntimeError, f"all_reduce by algorithm push .not auto or two_level.: {where}"):
         kernels.all_reduce(torch.ones(3), algorithm="push")
-    with raises(RuntimeError, f"all_gather_gemm: {where}", r"pass group=triton_dist.team_shared\(\)"):
-        kernels.all_gather_gemm(torch.ones(4, 4), torch.ones(4, 4))
+    with raises(RuntimeError, f"norm_all_gather: {where}", r"pass group=triton_dist.team_shared\(\)"):
+        kernels.norm_all_gather(torch.ones(4, 4), torch.ones(4))
     with raises(RuntimeError, f"tracing: {where}"), kernels.tracing("nowhere.json"):
         pass
     per_host = len(world.hosts[0].pes)

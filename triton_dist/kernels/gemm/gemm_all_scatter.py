@@ -15,6 +15,7 @@ import triton
 import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.between_hosts import scatter_between_hosts
 from triton_dist.kernels.gemm.config import WIRE, flops
 from triton_dist.kernels.gemm.copy_engine import send_by_copy_engine
 from triton_dist.kernels.gemm.fp8 import FP8
@@ -49,7 +50,7 @@ def gemm_all_scatter(call: Call) -> Computation:
     ``a`` is [M, K], the same on every PE, ``b`` [K, N / n_pes], this PE's columns of B, and ``out`` [M, N], or
     [M, N / 2] with the activation ``swiglu``, symmetric.
 
-    - ``bulk_synchronous``: the GEMM, then its tiles are sent; no overlap.
+    - ``bulk_synchronous``: the GEMM, then its tiles are sent; no overlap. Over several hosts an all-gather sends them.
     - ``producer_consumer``: two kernels on two streams; the GEMM has most of the GPU and sets a flag for each tile, the
       other waits for the flags and sends.
     - ``copy_engine``: the same, but the copy engine is the consumer, so that all multiprocessors compute. For Hopper
@@ -62,6 +63,8 @@ def gemm_all_scatter(call: Call) -> Computation:
     columns, me = call.columns, call.comm.my_rank
     out = call.result((call.a.shape[0], columns * call.comm.n_pes), symmetric=True)
     gemm = call.operands(out[:, me * columns : (me + 1) * columns], reduces=False)
+    if call.comm.grid.hosts > 1:
+        return Computation(out, gemm.c, {"bulk_synchronous": partial(scatter_between_hosts, gemm, out)})
     on_hopper = _hopper_fits(gemm)
     return Computation(
         out,

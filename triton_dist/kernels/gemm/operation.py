@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 
+from triton_dist.kernels.arguments import by_hosts
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin
 from triton_dist.kernels.gemm.arguments import check_activation, check_choice, check_epilogue, check_operands, result
@@ -61,7 +62,8 @@ class FusedGemm(Protocol):
                 graphs. Of ``a``'s dtype; if that is an fp8 one, bfloat16, float16 or float32, and so are partial sums
                 that PEs exchange.
             algorithm: how communication overlaps with computation, one of those named above; or ``auto``: the fastest
-                of those that are available, by measured times or a model; no call is timed. Algorithms that need a
+                of those that are available, by measured times or a model; no call is timed. Over several hosts that is
+                ``bulk_synchronous``; all others need peers that are reached by load and store. Algorithms that need a
                 Hopper GPU take up to 8 PEs and rows that begin at multiples of 16 bytes; with fp8, ``b`` with
                 contiguous columns and a result of 16-bit floats.
             scale_a, scale_b: what the elements of ``a`` and ``b`` are multiplied by, as a float32 tensor of one element
@@ -190,7 +192,7 @@ def fused_gemm(
             residual: torch.Tensor | None = None,
             group: Any = None,
         ) -> torch.Tensor:
-            with calling(name, group) as comm:
+            with calling(name, group, between_hosts=True) as comm:
                 prepared = comm.own(Prepared)
                 signature, new = None, out is None and not symmetric_result
                 also = () if bias is None else (bias,)
@@ -239,6 +241,7 @@ def fused_gemm(
 
 def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[], object]:
     name, a, b = call.function, call.a, call.b
+    algorithm = by_hosts(call.comm, name, algorithm, "bulk_synchronous")
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
         considered = [key for key in available if key not in computation.passed_over]

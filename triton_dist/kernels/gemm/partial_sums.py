@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from triton_dist.kernels.gemm.between_hosts import reduce_between_hosts
 from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.gemm.local_gemm import local_gemm
@@ -88,7 +89,8 @@ def _bulk_synchronous(
     product, multiplied = _local_product(gemm)
     multiply = multiplied, lambda a, b, out, *of_epilogue: (a, b, product)
     if not gemm.epilogue.is_empty:
-        return steps(multiply, *reduce_products(gemm, product, to_all=to_all))
+        reduce_finished = reduce_products if gemm.comm.grid.hosts == 1 else reduce_between_hosts
+        return steps(multiply, *reduce_finished(gemm, product, to_all=to_all))
     reduce(product, gemm.c)
     return steps(multiply, (partial(reduce, product), lambda a, b, out: (out,)))
 

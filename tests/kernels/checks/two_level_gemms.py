@@ -1,0 +1,202 @@
+"""Fused GEMMs in worlds of pretended hosts, against PyTorch; and what crosses between the hosts."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import Any
+
+import torch
+from epilogues import check_functional_forms_with_other_dimensions, check_gradients, close, fractions, sums_of
+from epilogues import same as rounded_once
+from gemms import (
+    by_columns,
+    check_all_gather_gemm,
+    check_gemm_reduce_scatter_and_all_reduce,
+    check_no_rows,
+    matrix,
+    powers,
+    same,
+    scaled,
+)
+from harness import main as run
+from harness import raises
+from two_level import crossing, round_robin
+
+import triton_dist
+from triton_dist import environment, kernels
+from triton_dist.kernels import Communicator, functional
+
+__all__ = [
+    "check_all_gather_gemm",
+    "check_functional_forms_with_other_dimensions",
+    "check_gemm_reduce_scatter_and_all_reduce",
+    "check_gradients",
+    "check_no_rows",
+]
+
+SIZES = ((1, 1, 1, torch.float32), (5, 37, 19, torch.bfloat16))
+"""Rows of a PE, columns, K and the dtype of a GEMM."""
+
+
+def check_gemm_all_scatter(world: Any) -> None:
+    n_pes = world.n_pes
+    for (m, n, k, dtype), algorithm in itertools.product(SIZES, ("auto", "bulk_synchronous")):
+        a, parts = matrix(m, k, 1, dtype), [matrix(k, n, 2 + pe, dtype) for pe in range(n_pes)]
+        out, bias = triton_dist.full((m, n * n_pes), 7.0, dtype=dtype), fractions(n, seed=world.pe)
+        for _ in range(2):
+            assert kernels.gemm_all_scatter(a, by_columns(parts[world.pe]), out, algorithm=algorithm) is out
+            same(out, a.float() @ torch.cat(parts, 1).float())
+        kernels.gemm_all_scatter(a, parts[world.pe], out, bias=bias)
+        biases = [fractions(n, seed=pe).double() for pe in range(n_pes)]
+        exact = [a.double() @ b.double() + v for b, v in zip(parts, biases, strict=True)]
+        rounded_once(out, torch.cat(exact, 1))
+        triton_dist.free(out)
+
+
+def check_sums_with_an_epilogue(world: Any) -> None:
+    """Applied to the sums of all hosts, and rounded once behind it."""
+    n_pes = world.n_pes
+    for m, n, k, dtype in SIZES:
+        a, b, total = sums_of(world, m * n_pes, n, k, dtype)
+        bias, residual = fractions(n, seed=5), fractions(m * n_pes, n, seed=6, dtype=dtype)
+        mine = slice(m * world.pe, m * (world.pe + 1))
+        for call, rows in ((kernels.gemm_reduce_scatter, mine), (kernels.gemm_all_reduce, slice(None))):
+            for _ in range(2):
+                rounded_once(call(a, b, bias=bias), (total + bias.double())[rows])
+                found = call(a, b, bias=bias.to(dtype), residual=residual[rows].float())
+                rounded_once(found, (total + bias.to(dtype).double() + residual.double())[rows])
+            close(call(a, b, activation="gelu", bias=bias), torch.nn.functional.gelu(total + bias.double())[rows])
+
+
+def check_uneven_rows_of_an_all_reduce(world: Any) -> None:
+    """PEs that finish fewer rows than others, or none; the result may be the residual."""
+    for m in (1, world.n_pes + 1):
+        a, b, total = sums_of(world, m, 37, 19, torch.bfloat16)
+        residual = fractions(m, 37, seed=6)
+        rounded_once(kernels.gemm_all_reduce(a, b, residual=residual), total + residual.double())
+        whole = triton_dist.empty(m, 37, dtype=torch.bfloat16).copy_(residual)
+        exact = total + whole.double()
+        rounded_once(kernels.gemm_all_reduce(a, b, whole, residual=whole), exact)
+        triton_dist.free(whole)
+    with raises(ValueError, "gemm_reduce_scatter: a has .* rows, which .* PEs cannot share equally"):
+        kernels.gemm_reduce_scatter(a, b)
+
+
+def check_fp8(world: Any) -> None:
+    """With scales of matrices, and of blocks, which are gathered, too."""
+    m, n, k, n_pes, dtype = 5, 37, 128, world.n_pes, torch.float8_e4m3fn
+    a, b, total = sums_of(world, m * n_pes, n, k, dtype)
+    mine, bias = slice(m * world.pe, m * (world.pe + 1)), fractions(n, seed=5)
+    scales: dict[str, Any] = {"scale_a": 0.5, "scale_b": 0.5, "out_dtype": torch.float32}
+    rounded_once(kernels.gemm_all_reduce(a, b, bias=bias, **scales), total / 4 + bias)
+    rounded_once(kernels.gemm_reduce_scatter(a, b, **scales), (total / 4)[mine])
+    every = [matrix(m, k, 1 + pe, dtype) for pe in range(n_pes)]
+    found = kernels.all_gather_gemm(every[world.pe], b, **scales)
+    rounded_once(found, torch.cat(every).double() @ b.double() / 4)
+    factors, of_b = [powers(m, 1, seed=pe) for pe in range(n_pes)], powers(1, 1, seed=20)
+    found = kernels.all_gather_gemm(
+        every[world.pe], b, scale_a=factors[world.pe], scale_b=of_b, out_dtype=torch.float32
+    )
+    gathered = torch.cat([scaled(x, scale, 1, 128) for x, scale in zip(every, factors, strict=True)])
+    rounded_once(found, gathered @ scaled(b, of_b, 128, 128))
+
+
+def check_groups(world: Any) -> None:
+    """A column, a row, whose algorithms are all; and PEs that are numbered round-robin over the hosts."""
+    per_host = len(world.hosts[0].pes)
+    row, column = world.team_world.split_2d(per_host)
+
+    def agree(group: Any, pes: range, algorithm: str = "auto") -> None:
+        operands = [(matrix(2 * len(pes), 3, 2 * pe, torch.float32), matrix(3, 5, 9 + pe, torch.float32)) for pe in pes]
+        a, b = operands[pes.index(world.pe)]
+        rows, how = slice(2 * pes.index(world.pe), 2 * pes.index(world.pe) + 2), {"group": group}
+        total = sum(x @ y for x, y in operands)
+        same(kernels.gemm_reduce_scatter(a, b, algorithm=algorithm, **how), total[rows])
+        same(functional.gemm_all_reduce(a, b, algorithm=algorithm, **how), total)
+        found, gathered = functional.all_gather_gemm(a, b, return_gathered=True, **how)
+        same(gathered, torch.cat([x for x, _ in operands]))
+        same(found, gathered @ b)
+
+    agree(column, column.pes)
+    agree(row, row.pes, "fused")
+    with round_robin(world), Communicator() as comm:
+        agree(comm, range(world.n_pes))
+    triton_dist.barrier_all()
+
+
+def check_reserved_memory(world: Any) -> None:
+    """Reserving makes all that calls of at most this size use."""
+    m, n, k = 3 * world.n_pes, 10, 6
+    dtype, rows = torch.bfloat16, slice(3 * world.pe, 3 * world.pe + 3)
+    x, wide = matrix(m, k, 1, dtype), matrix(k, n, 2, dtype)
+    with Communicator() as comm:
+        made = kernels.reserve("all_gather_gemm", max_tokens=m, hidden=k, group=comm)
+        made |= kernels.reserve("gemm_reduce_scatter", "gemm_all_reduce", max_tokens=m, hidden=n, group=comm)
+        made |= kernels.reserve("gemm_all_scatter", max_tokens=m, hidden=n * world.n_pes, group=comm)
+        before = comm.workspace_bytes
+        assert made["gemm_all_reduce"] == 0 and sum(made.values()) == before, (made, before)
+        kernels.all_gather_gemm(x[rows], wide, group=comm)
+        kernels.gemm_all_scatter(x, wide, group=comm)
+        for call in (kernels.gemm_reduce_scatter, kernels.gemm_all_reduce):
+            call(x, wide, group=comm)
+            call(x, wide, bias=torch.ones(n), group=comm)
+        assert comm.workspace_bytes == before, "reserved memory was not enough"
+        kernels.reserve("gemm_all_scatter", max_tokens=m, hidden=n * world.n_pes, functional=True, group=comm)
+        assert comm.workspace_bytes > before
+        before = comm.workspace_bytes
+        functional.gemm_all_scatter(x, wide, group=comm)
+        assert comm.workspace_bytes == before, "reserved memory was not enough for the functional form"
+
+
+def check_mistakes(world: Any) -> None:
+    a, b = torch.ones(world.n_pes, 4), torch.ones(4, 4)
+    where = f"PE {world.pe} on host .* cannot reach the memory of PE .* on host .* by load and store"
+    for name, algorithm in (
+        ("all_gather_gemm", "copy_engine"),
+        ("gemm_all_scatter", "fused_sequential"),
+        ("gemm_reduce_scatter", "fused"),
+        ("gemm_all_reduce", "ring"),
+    ):
+        with raises(
+            RuntimeError,
+            rf"{name} by algorithm {algorithm} \(not auto or bulk_synchronous\): {where}",
+            r"loads and stores at peers: pass group=triton_dist.team_shared\(\)",
+        ):
+            getattr(kernels, name)(a, b, algorithm=algorithm)
+    with raises(ValueError, "gemm_all_reduce: out must be symmetric"):
+        kernels.gemm_all_reduce(a, b, torch.ones(world.n_pes, 4))
+    triton_dist.barrier_all()
+
+
+def check_bytes_of_gemms_between_hosts(world: Any) -> None:
+    """No byte crosses twice. What a host must get is the least: each row of A of the others, a sum of each other host
+    for each row of C, each column of C of the others. An epilogue changes nothing."""
+    if not environment.get("TRITON_DIST_CHECK"):
+        return
+    n_pes, hosts = world.n_pes, len(world.hosts)
+    for each, n, k in ((1, 5, 3), (3, 7, 2)):
+        m = each * n_pes
+        x, b, bias = torch.ones(m, k), torch.ones(k, n), torch.ones(n)
+        whole, wide = triton_dist.zeros(m, n), triton_dist.zeros(m, n * n_pes)
+        reduce_scatter, all_reduce = 4 * m * n * (hosts - 1), 4 * m * n * 2 * (hosts - 1)
+        calls = {
+            "all_gather_gemm": (4 * m * k * (hosts - 1), partial(kernels.all_gather_gemm, x[:each], b)),
+            "gemm_reduce_scatter": (reduce_scatter, partial(kernels.gemm_reduce_scatter, x, b)),
+            "gemm_reduce_scatter, bias": (reduce_scatter, partial(kernels.gemm_reduce_scatter, x, b, bias=bias)),
+            "gemm_all_reduce": (all_reduce, partial(kernels.gemm_all_reduce, x, b, whole)),
+            "gemm_all_reduce, bias": (all_reduce, partial(kernels.gemm_all_reduce, x, b, whole, bias=bias)),
+            "gemm_all_scatter": (4 * m * n * n_pes * (hosts - 1), partial(kernels.gemm_all_scatter, x, b, wide)),
+        }
+        for name, (least, call) in calls.items():
+            call()
+            before = crossing(world)
+            call()
+            crossed = crossing(world) - before
+            assert crossed == least, f"{name} of {m, n, k}: {crossed} bytes crossed, and {least} must"
+        triton_dist.free(whole)
+        triton_dist.free(wide)
+
+
+if __name__ == "__main__":
+    run(globals())
