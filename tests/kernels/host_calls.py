@@ -6,7 +6,7 @@ They are in ``prepared_calls/``. Prints for each check its name and ``ok``, or i
 from __future__ import annotations
 
 import fake_gpu
-from prepared_calls import arguments, epilogues, lifetimes, refusals
+from prepared_calls import arguments, between_hosts, epilogues, lifetimes, refusals
 
 CHECKS = (
     arguments.second_calls_are_prepared,
@@ -22,6 +22,7 @@ CHECKS = (
     epilogues.calls_with_bias_and_residual_are_prepared,
     epilogues.a_bias_of_cublas_is_the_call_s,
     epilogues.the_result_may_be_the_residual,
+    between_hosts.gemms_between_hosts_are_prepared,
     refusals.other_signatures_are_not_mixed_up,
     refusals.errors_are_those_of_ordinary_calls,
     refusals.unusual_calls_take_the_ordinary_path,

@@ -10,6 +10,7 @@ import torch
 
 import triton_dist
 from ops.harness import GPU, check
+from ops.kernel_gemms import usable
 from triton_dist import World, kernels
 from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
@@ -78,7 +79,7 @@ def expect(call: Callable[[], torch.Tensor], out: torch.Tensor, exact: torch.Ten
     triton_dist.barrier_all()
 
 
-@check(maps_all=True)
+@check
 def gemm_all_scatter_with_bias(world: World) -> None:
     for rows, n, k, operands, dtype, lines in CASES:
         a = matrix(rows, k, 1, operands, world)
@@ -88,7 +89,7 @@ def gemm_all_scatter_with_bias(world: World) -> None:
             biases = [fractions(n, seed=pe, dtype=bias_dtype, world=world) for pe in range(world.n_pes)]
             exact = torch.cat([a.double() @ b.double() + v.double() for b, v in zip(parts, biases, strict=True)], 1)
             out = triton_dist.empty(*exact.shape, dtype=dtype)
-            for algorithm in (*SCATTER, "auto"):
+            for algorithm in usable(*SCATTER, "auto"):
                 if algorithm in HOPPER and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
                     continue
                 call = partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm, bias=biases[world.pe])
@@ -96,7 +97,7 @@ def gemm_all_scatter_with_bias(world: World) -> None:
             triton_dist.free(out)
 
 
-@check(maps_all=True)
+@check
 def all_gather_gemm_with_bias(world: World) -> None:
     for rows, n, k, operands, dtype, lines in CASES:
         parts = [matrix(rows, k, 1 + pe, operands, world) for pe in range(world.n_pes)]
@@ -106,7 +107,7 @@ def all_gather_gemm_with_bias(world: World) -> None:
             bias = fractions(n, seed=world.pe, dtype=bias_dtype, world=world)
             exact = torch.cat(parts).double() @ plain.double() + bias.double()
             out = torch.empty(exact.shape, dtype=dtype, device=world.device)
-            for algorithm in (*GATHER, "auto"):
+            for algorithm in usable(*GATHER, "auto"):
                 hopper = rows % 128 == 0 and hopper_takes(algorithm, operands, rows, n, k, lines=lines)
                 if algorithm == "copy_engine" and not hopper:
                     continue
@@ -114,7 +115,7 @@ def all_gather_gemm_with_bias(world: World) -> None:
                 expect(call, out, exact, f"{algorithm}, {rows} rows of {operands}, bias of {bias_dtype}")
 
 
-@check(maps_all=True)
+@check
 def sums_with_bias_and_residual(world: World) -> None:
     n_pes = world.n_pes
     for rows, n, k, operands, dtype, lines in CASES:
@@ -128,7 +129,7 @@ def sums_with_bias_and_residual(world: World) -> None:
         whole = triton_dist.empty(m, n, dtype=dtype)
         bias = fractions(n, seed=5, dtype=torch.float32, world=world)
         residual = fractions(m, n, seed=6, dtype=dtype, world=world)
-        for algorithm in (*REDUCE, "auto"):
+        for algorithm in usable(*REDUCE, "auto"):
             if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
                 continue
             if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):
@@ -229,7 +230,7 @@ def sums_with_activations(world: World) -> None:
         residual = fractions(m, n, seed=6, dtype=dtype, world=world)
         activation = "gelu" if lines else "silu"
         exact = REFERENCES[activation](total) + residual.double()
-        for algorithm in (*REDUCE, "auto"):
+        for algorithm in usable(*REDUCE, "auto"):
             if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
                 continue
             if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):

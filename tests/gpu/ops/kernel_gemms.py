@@ -10,6 +10,7 @@ import torch
 import triton_dist
 from ops.harness import check
 from triton_dist import World, kernels
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
@@ -26,6 +27,11 @@ def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype) -> torch.Tens
 
 def by_columns(b: torch.Tensor) -> torch.Tensor:
     return b.t().contiguous().t()
+
+
+def usable(*algorithms: str) -> tuple[str, ...]:
+    """Those of ``algorithms`` that the world takes: over several hosts one, and ``auto``."""
+    return ("bulk_synchronous", "auto") if communicator_of().grid.hosts > 1 else algorithms
 
 
 def again_and_in_graphs(call: Callable[[], torch.Tensor], out: torch.Tensor, expected: torch.Tensor) -> None:
@@ -58,7 +64,7 @@ def gemm_all_scatter_patterns(world: World) -> None:
         expected = (a.float() @ torch.cat(parts, 1).float()).to(dtype).float()
         out = triton_dist.empty(m, n * world.n_pes, dtype=dtype)
         for b in (parts[world.pe], by_columns(parts[world.pe])):
-            for algorithm in (*SCATTER, "auto"):
+            for algorithm in usable(*SCATTER, "auto"):
                 again_and_in_graphs(partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm), out, expected)
         triton_dist.free(out)
 
@@ -77,7 +83,7 @@ def all_gather_gemm_patterns(world: World) -> None:
         expected = (torch.cat(parts).float() @ b.float()).to(dtype).float()
         out = torch.empty(rows * world.n_pes, n, dtype=dtype, device=world.device)
         for factor in (b, by_columns(b)):
-            for algorithm in (*GATHER, "auto"):
+            for algorithm in usable(*GATHER, "auto"):
                 if (algorithm == "copy_engine" and rows % 128) or (algorithm == "fused" and rows * world.n_pes > 128):
                     continue
                 call = partial(kernels.all_gather_gemm, parts[world.pe], factor, out, algorithm=algorithm)
@@ -104,7 +110,7 @@ def gemm_reduce_patterns(world: World) -> None:
         whole = triton_dist.empty(m, n, dtype=dtype)
         mine = expected[rows * world.pe : rows * (world.pe + 1)]
         for factor in (b, by_columns(b)):
-            for algorithm in (*REDUCE, "auto"):
+            for algorithm in usable(*REDUCE, "auto"):
                 if (algorithm == "ring" and rows % 128) or (algorithm == "fused" and not fits_small_m(m, world.n_pes)):
                     continue
                 scatter = partial(kernels.gemm_reduce_scatter, a, factor, part, algorithm=algorithm)
@@ -114,7 +120,7 @@ def gemm_reduce_patterns(world: World) -> None:
         triton_dist.free(whole)
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def gemms_of_rows_that_fill_no_tile(world: World) -> None:
     """The overlapped algorithms on Hopper, without and with a residual; M that PEs cannot share where they need not."""
     n, k, dtype, n_pes = 1296, 528, torch.bfloat16, world.n_pes
@@ -144,7 +150,7 @@ def gemms_of_rows_that_fill_no_tile(world: World) -> None:
         triton_dist.free(whole)
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def gemms_of_many_rows_in_turn(world: World) -> None:
     """Plans, staging memory and flags of different numbers of rows, one launch after the other, without a pause."""
     n, k, dtype, n_pes = 640, 256, torch.bfloat16, world.n_pes
@@ -171,7 +177,7 @@ def gemms_of_many_rows_in_turn(world: World) -> None:
     triton_dist.free(whole)
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def gemms_with_sm_margins(world: World) -> None:
     """All algorithms with fewer programs, in turn with all of them; 2 is the least that all can do with."""
     n_pes, k, dtype = world.n_pes, 512, torch.bfloat16
@@ -231,7 +237,7 @@ def exact(sums: torch.Tensor) -> torch.Tensor:
     return sums / 4
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def fp8_gemm_all_scatter(world: World) -> None:
     for _, dtype, factors in fp8_cases(world):
         a = factors[0][0]
@@ -244,7 +250,7 @@ def fp8_gemm_all_scatter(world: World) -> None:
         triton_dist.free(out)
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def fp8_all_gather_gemm(world: World) -> None:
     for rows, dtype, factors in fp8_cases(world):
         parts = [a[pe * rows : (pe + 1) * rows] for pe, (a, _) in enumerate(factors)]
@@ -256,7 +262,7 @@ def fp8_all_gather_gemm(world: World) -> None:
                 again_and_in_graphs(call, out, expected)
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def fp8_gemm_reduce(world: World) -> None:
     for rows, dtype, factors in fp8_cases(world):
         a = factors[world.pe][0]
@@ -279,7 +285,7 @@ def scaled(x: torch.Tensor, scale: torch.Tensor, *block: int) -> torch.Tensor:
     return x.double() * whole[: x.shape[0], : x.shape[1]]
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def fp8_with_scales_of_blocks(world: World) -> None:
     n_pes = world.n_pes
     for rows, n, k in ((256, 1168, 512), (13, 130, 128), (1024, 4096, 384)):
@@ -324,7 +330,7 @@ def fp8_with_scales_of_blocks(world: World) -> None:
         triton_dist.free(outs)
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def scales_of_blocks_by_algorithm(world: World) -> None:
     """Each algorithm, with small integers, whose sums are exact in float16; rows that fill tiles, and others."""
     n_pes, f16 = world.n_pes, torch.float16
@@ -354,7 +360,7 @@ def scales_of_blocks_by_algorithm(world: World) -> None:
         triton_dist.free(whole)
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def scales_of_blocks_with_epilogues(world: World) -> None:
     """Bias and residual of float32, added to the scaled sums, once."""
     n_pes, f16, rows, n, k = world.n_pes, torch.float16, 100, 640, 512
