@@ -54,6 +54,11 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   return 0;
 }
 
+int cuCtxGetDevice(int *device) {
+  *device = 0;
+  return 0;
+}
+
 int cuCtxGetCurrent(void **context) {
   *context = state;
   return 0;

@@ -20,12 +20,12 @@ from functools import partial
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.fp8 import BlockScales
+from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
@@ -94,9 +94,9 @@ def _load(
             for group in gl.static_range(GROUPS):
                 block = operands.a.index(stage * GROUPS + group)
                 own_row = row - me * rows + group * CONFIG.group_m
-                tma.async_copy_global_to_shared(own_a, [own_row, k * BLOCK_K], full, block, pred=own)
+                tma.async_load(own_a, [own_row, k * BLOCK_K], full, block, pred=own)
                 place = [row + group * CONFIG.group_m, k * BLOCK_K]
-                tma.async_copy_global_to_shared(a, place, full, block, pred=own == 0)
+                tma.async_load(a, place, full, block, pred=own == 0)
             load_b(b, k * BLOCK_K, column, full, operands.b.index(stage), B_BY_COLUMNS)
             step += 1
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
@@ -81,7 +81,7 @@ def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.con
             for group in gl.static_range(GROUPS):
                 began = await_tile_block(output, group, phase, trace, unit, began)
                 place = block_origin(row, column, group, CONFIG)
-                tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
+                tma.async_store(c, place, output.blocks.index(group))
                 send_block(peers_c, place, output, group, cycles, interval)
                 release_block(output, group)
             phase ^= 1

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.config import Config
+from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
@@ -79,7 +79,7 @@ def _store(c, output, work, trace, state, peers, chunks, CONFIG: gl.constexpr, N
             for group in gl.static_range(GROUPS):
                 began = await_tile_block(output, group, phase, trace, unit, began)
                 place = block_origin(row, column, group, CONFIG)
-                tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
+                tma.async_store(c, place, output.blocks.index(group))
                 release_block(output, group)
             phase ^= 1
             stores_complete()

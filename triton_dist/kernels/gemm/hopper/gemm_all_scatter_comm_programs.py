@@ -15,11 +15,12 @@ from dataclasses import replace
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import LARGE
+from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import (
     await_full,
     await_tile_block,
@@ -111,7 +112,7 @@ def _load_finished_tiles(c, operands, work, trace, state, CONFIG: gl.constexpr):
         for group in gl.static_range(GROUPS):
             stage, full = begin_stage(operands, step, c.block_type.nbytes, CONFIG)
             place = block_origin(row, column, group, CONFIG)
-            tma.async_copy_global_to_shared(c, place, full, blocks.index(stage))
+            tma.async_load(c, place, full, blocks.index(stage))
             step += 1
 
 
@@ -155,7 +156,7 @@ def _send_loaded_tiles(
                 began = time(trace)
             place = block_origin(row, column, group, CONFIG)
             for i in gl.static_range(N_PES - 1):
-                tma.async_copy_shared_to_global(peers_c[i], place, blocks.index(stage))
+                tma.async_store(peers_c[i], place, blocks.index(stage))
             tma.store_wait((_IN_FLIGHT - 1) * (N_PES - 1))
             done = (step + CONFIG.stages - (_IN_FLIGHT - 1)) % CONFIG.stages
             mbarrier.arrive(operands.empty.index(done), count=GROUPS, pred=step >= _IN_FLIGHT - 1)
@@ -184,10 +185,10 @@ def _store_tiles(
             for group in gl.static_range(GROUPS):
                 began = await_tile_block(output, group, phase, trace, unit, began)
                 place = block_origin(row, column, group, CONFIG)
-                tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
+                tma.async_store(c, place, output.blocks.index(group))
                 if flag < 0:
                     for i in gl.static_range(N_PES - 1):
-                        tma.async_copy_shared_to_global(peers_c[i], place, output.blocks.index(group))
+                        tma.async_store(peers_c[i], place, output.blocks.index(group))
                         stores_complete(_LAST_IN_FLIGHT - 1)
                 release_block(output, group)
             phase ^= 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import tma
 
+from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import begin_stage
 from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END, PE
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
@@ -32,7 +32,7 @@ def load_operands(a, b, operands, work, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.c
             stage, full = begin_stage(operands, step, NBYTES, CONFIG)
             for group in gl.static_range(GROUPS):
                 block = operands.a.index(stage * GROUPS + group)
-                tma.async_copy_global_to_shared(a, [row + group * CONFIG.group_m, k * BLOCK_K], full, block)
+                tma.async_load(a, [row + group * CONFIG.group_m, k * BLOCK_K], full, block)
             load_b(b, k * BLOCK_K, column, full, operands.b.index(stage), B_BY_COLUMNS)
             step += 1
 
@@ -41,6 +41,6 @@ def load_operands(a, b, operands, work, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.c
 def load_b(b, k, column, full, block, B_BY_COLUMNS: gl.constexpr):
     """Load a block of B, whose descriptor is that of B's transpose if B has contiguous columns."""
     if B_BY_COLUMNS:
-        tma.async_copy_global_to_shared(b, [column, k], full, block)
+        tma.async_load(b, [column, k], full, block)
     else:
-        tma.async_copy_global_to_shared(b, [k, column], full, block)
+        tma.async_load(b, [k, column], full, block)

@@ -19,11 +19,12 @@ from collections.abc import Callable
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config, choose
+from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete, wait_peers
@@ -126,7 +127,7 @@ def receive_tiles(
                 mbarrier.expect(received, GROUPS * staging.block_type.nbytes)
                 for group in gl.static_range(GROUPS):
                     place = block_origin(row, column, group, CONFIG)
-                    tma.async_copy_global_to_shared(staging, place, received, output.blocks.index(group))
+                    tma.async_load(staging, place, received, output.blocks.index(group))
             phase ^= 1
 
 
@@ -168,11 +169,11 @@ def store_ring_tiles(
                 if owner != peers.me:
                     send_block((next_staging,), place, output, group, cycles, interval)
                 elif TO_ALL:
-                    tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
+                    tma.async_store(c, place, output.blocks.index(group))
                     send_block(peers_c, place, output, group, cycles, interval)
                 else:
                     own_row = place[0] % (c.shape[0] + padding)
-                    tma.async_copy_shared_to_global(c, [own_row, place[1]], output.blocks.index(group))
+                    tma.async_store(c, [own_row, place[1]], output.blocks.index(group))
                 release_block(output, group)
             phase ^= 1
             if owner != peers.me:

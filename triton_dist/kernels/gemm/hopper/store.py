@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
+from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block
 from triton_dist.kernels.gemm.hopper.flags import clock, nanoseconds, stores_complete
 from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END, UNIT
@@ -44,7 +45,7 @@ def store_tiles(c, output, work, trace, CONFIG: gl.constexpr):
             for group in gl.static_range(GROUPS):
                 began = await_tile_block(output, group, phase, trace, unit, began)
                 place = block_origin(row, column, group, CONFIG)
-                tma.async_copy_shared_to_global(c, place, output.blocks.index(group))
+                tma.async_store(c, place, output.blocks.index(group))
                 release_block(output, group)
             phase ^= 1
             record_event(trace, unit, SEND, began)
@@ -91,7 +92,7 @@ def _send_pieces(peers_c, place, output, group: gl.constexpr, cycles, interval):
         piece = [place[0] + number % DOWN * ROWS, place[1] + number // DOWN * COLUMNS]
         for i in gl.static_range(len(peers_c)):
             began = clock()
-            tma.async_copy_shared_to_global(peers_c[i], piece, pieces.index(group * (DOWN * ACROSS) + number))
+            tma.async_store(peers_c[i], piece, pieces.index(group * (DOWN * ACROSS) + number))
             stores_complete(_IN_FLIGHT - 1)
             due += interval
             while clock() - began < cycles:
