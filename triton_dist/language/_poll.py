@@ -23,7 +23,7 @@ from triton_dist.language import _check
 from triton_dist.language._builtin import builtin
 from triton_dist.language._emit import emit
 
-__all__ = ["copies_may_differ", "no_polls", "poll"]
+__all__ = ["copies_may_differ", "held_once", "no_polls", "poll"]
 
 
 @builtin
@@ -39,6 +39,21 @@ def copies_may_differ(numel: tl.constexpr, _semantic: Any = None) -> tl.constexp
     if hasattr(_semantic.builder, "shmem_op"):
         return tl.constexpr(False)
     return tl.constexpr(options.warp_size < int(numel) < options.warp_size * options.num_warps)
+
+
+@builtin
+def held_once(rows: tl.constexpr, columns: tl.constexpr = 1, _semantic: Any = None) -> tl.constexpr:
+    """How many rows a block of so many columns must have, at least ``rows``, so that its copies cannot differ.
+
+    All are powers of two. A block whose mask leaves out the further rows has at least as many elements as the program
+    has threads. No thread holds a copy of another one's, and :func:`copies_may_differ` is false: no load comes after
+    the loop. Where copies do not differ anyway, it is ``rows``.
+    """
+    rows, columns = (int(getattr(n, "value", n)) for n in (rows, columns))
+    if not getattr(copies_may_differ(rows * columns, _semantic=_semantic), "value", False):
+        return tl.constexpr(rows)
+    options = _semantic.builder.options
+    return tl.constexpr(options.warp_size * options.num_warps // columns)
 
 
 @builtin

@@ -43,6 +43,7 @@ from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_wo
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.language._poll import held_once
 
 __all__ = ["Sent", "dispatch", "dispatch_receive", "dispatch_send", "make_slots", "run"]
 
@@ -136,8 +137,7 @@ def _receive(
 ):  # fmt: skip
     N: tl.constexpr = group_size(MEMBERS)
     LP: tl.constexpr = triton.next_power_of_2(L + 1)
-    SCALE_BLOCK: tl.constexpr = max(1, min(BLOCK, triton.next_power_of_2(SCALES)))
-    pes = tl.arange(0, triton.next_power_of_2(N))
+    SCALE_BLOCK: tl.constexpr = held_once(max(1, min(BLOCK, triton.next_power_of_2(SCALES))))
     choices = tl.arange(0, KP)
     block = tl.arange(0, BLOCK)
     me = my_rank(MEMBERS)
@@ -145,6 +145,7 @@ def _receive(
     arrived = receive_counts(counts, number, MEMBERS, L)
     begins, messages = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED)
     of_begins = tl.arange(0, arrived.numel)
+    pes = tl.arange(0, messages.shape[0])
     half = (number & 1).to(tl.int64) * (N * MAX_TOKENS)
     # This PE's own messages first, while those of peers are on their way; then the peers' in turn.
     OTHERS: tl.constexpr = max(N - 1, 1)

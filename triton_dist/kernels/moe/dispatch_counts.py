@@ -16,7 +16,7 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.moe.rows import scalar_of
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
-from triton_dist.language._poll import copies_may_differ, no_polls, poll
+from triton_dist.language._poll import held_once, no_polls, poll
 
 __all__ = ["begins_of", "count_ids", "receive_counts", "send_counts"]
 
@@ -74,10 +74,15 @@ def send_counts(
 
 @triton.jit
 def receive_counts(counts, number, MEMBERS: tl.constexpr, L: tl.constexpr):
-    """Wait for the counts of all PEs: [NP, LP], row i from rank i, and what else it told in column L. The rest is 0."""
+    """Wait for the counts of all PEs: row i from rank i, LP columns, and what else it told in column L. The rest is 0.
+
+    There are at least NP rows, and so many that copies of what is polled cannot differ.
+    """
     N: tl.constexpr = group_size(MEMBERS)
-    pes = tl.arange(0, triton.next_power_of_2(N))
-    columns = tl.arange(0, triton.next_power_of_2(L + 1))
+    LP: tl.constexpr = triton.next_power_of_2(L + 1)
+    ROWS: tl.constexpr = held_once(triton.next_power_of_2(N), LP)
+    pes = tl.arange(0, ROWS)
+    columns = tl.arange(0, LP)
     slot = counts + (number & 1) * N * (L + 1)
     mask = (pes < N)[:, None] & (columns <= L)[None, :]
     places = slot + pes[:, None] * (L + 1) + columns[None, :]
@@ -88,8 +93,6 @@ def receive_counts(counts, number, MEMBERS: tl.constexpr, L: tl.constexpr):
     while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32).reshape([seen.numel])) != 0:
         seen = tl.load(places, mask=mask, other=other, volatile=True)
         polls = poll(polls, flags, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, L + 1, 2 * (L + 1), 2)
-    if copies_may_differ(seen.numel):
-        seen = tl.load(places, mask=mask, other=other, volatile=True)
     return seen.to(tl.int32)
 
 
@@ -98,12 +101,13 @@ def begins_of(
     arrived, memory, capacity, MEMBERS: tl.constexpr, L: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr,
     FIXED: tl.constexpr,
 ):  # fmt: skip
-    """Where the rows of each PE for each expert begin, by source and column: [NP * LP]; and column L, [NP].
+    """Where the rows of each PE for each expert begin, by source and column, of as many elements as ``arrived``; and
+    its column L, a row each.
 
     The last program stores counts and offsets to the result.
     """
     N: tl.constexpr = group_size(MEMBERS)
-    pes = tl.arange(0, triton.next_power_of_2(N))
+    pes = tl.arange(0, arrived.shape[0])
     columns = tl.arange(0, triton.next_power_of_2(L + 1))
     totals = tl.where(columns < L, tl.sum(arrived, axis=0), 0)
     padded = (totals + (ALIGN - 1)) // ALIGN * ALIGN
