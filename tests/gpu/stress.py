@@ -3,8 +3,9 @@
     torchrun --nproc-per-node 2 tests/gpu/stress.py --seconds 570 --seed 1
     TRITON_DIST_WORLD=cpu torchrun --nproc-per-node 3 tests/gpu/stress.py --seconds 20
 
-Collectives, fused GEMMs with and without epilogues, and fused norms of ``triton_dist.kernels`` with every algorithm,
-flash decode, dispatch and combine, the ops of the language in small kernels, and host operations. On GPUs, calls move
+Collectives, fused GEMMs with and without epilogues and scales, and fused norms of ``triton_dist.kernels`` with every
+algorithm, flash decode with and without its projection, layers of experts in steps and in two kernels, the ops of the
+language in small kernels, and host operations. On GPUs, calls move
 between more streams than torch's pool has and are captured in CUDA graphs, which are replayed in random order between
 direct calls. PEs are delayed at random. Buffers are reused at once. Worlds end and begin anew.
 
@@ -29,6 +30,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import stress_cases
+import stress_experts
 import stress_library
 import torch
 from stress_cases import GPU, VARIANTS, Case, Cases, Recipe
@@ -96,7 +98,7 @@ class Session:
 
 def catalogue(rng: random.Random, variety: int) -> list[Recipe]:
     """Of every function with every algorithm, ``variety`` calls; few, since each has kernels to compile."""
-    groups = [*stress_cases.groups(), *stress_library.groups()]
+    groups = [*stress_cases.groups(), *stress_library.groups(), *stress_experts.groups()]
     return [recipe for group in groups for recipe in rng.sample(group, min(variety, len(group)))]
 
 

@@ -32,8 +32,14 @@ POISON = 77
 PARTS = (1, 7, 1000, 4096, 100_003, 1 << 18) if GPU else (1, 5, 37, 300)
 """Elements for each PE."""
 OP_PARTS = (1, 33, 4096, 20_001) if GPU else (1, 33, 200)
-SHAPES = ((128, 640, 512), (100, 328, 264), (256, 1168, 512), (8, 512, 512)) if GPU else ((3, 17, 9), (16, 40, 33))
+SHAPES = (
+    ((128, 640, 512), (100, 328, 264), (77, 640, 512), (256, 1168, 512), (8, 512, 512))
+    if GPU
+    else ((3, 17, 9), (16, 40, 33))
+)
 """Rows of each PE, columns of each PE, and K of each PE."""
+OF_BLOCKS = ((256, 640, 256), (77, 336, 512), (8, 512, 512)) if GPU else ((3, 17, 128), (16, 150, 256))
+"""The same, for scales of blocks."""
 
 MOVED = (torch.uint8, torch.int16, torch.float32)
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
@@ -164,16 +170,36 @@ def collective(function: str, algorithm: str, dtype: torch.dtype, n: int, symmet
 # ---- fused GEMMs
 
 
-def gemm(function: str, algorithm: str, dtype: torch.dtype, shape: tuple[int, int, int], by_columns: bool) -> Recipe:
+def scaled_by(data: list[Tensors], scales: list[Tensors], rows: int) -> list[Tensors]:
+    """Matrices in float32, of which each block of so many rows and 128 columns is multiplied by its scale."""
+
+    def scaled(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        whole = scale.repeat_interleave(rows, 0)[: x.shape[0]].repeat_interleave(128, 1)[:, : x.shape[1]]
+        return x.float() * whole
+
+    return [[scaled(*pair) for pair in zip(*of_all, strict=True)] for of_all in zip(data, scales, strict=True)]
+
+
+def gemm(
+    function: str,
+    algorithm: str,
+    dtype: torch.dtype,
+    shape: tuple[int, int, int],
+    by_columns: bool,
+    of_blocks: bool = False,
+) -> Recipe:
+    """A GEMM; ``of_blocks``: of fp8, with scales of blocks, 1 or 2 each."""
     rows, n, k = shape
     fp8 = dtype.itemsize == 1
-    name = f"{function}({rows} rows a PE, n={n}, k={k}, {dtype}, algorithm={algorithm!r}, by_columns={by_columns})"
+    scaled = ", scales of blocks" if of_blocks else ""
+    name = f"{function}({rows} rows a PE, n={n}, k={k}, {dtype}, {algorithm=}, {by_columns=}{scaled})"
 
     def make(cases: Cases) -> Case:
         n_pes, m = cases.n_pes, rows * cases.n_pes
-        result = torch.bfloat16 if fp8 else dtype
-        scales: dict[str, Any] = {"scale_a": 0.5, "scale_b": 0.5} if fp8 else {}
-        by = 4 if fp8 else 1
+        result = torch.float16 if of_blocks else torch.bfloat16 if fp8 else dtype
+        exact = 2048 if of_blocks else 256  # integers up to here are numbers of the result's type
+        scales: dict[str, Any] = {"scale_a": 0.5, "scale_b": 0.5} if fp8 and not of_blocks else {}
+        by = 1 if of_blocks or not fp8 else 4
         a_rows = rows if function == "all_gather_gemm" else m
         a_data, b_data = cases.data(f"a {name}", (a_rows, k), dtype), cases.data(f"b {name}", (k, n), dtype)
         if function == "gemm_all_scatter":  # A is the same on all
@@ -183,6 +209,16 @@ def gemm(function: str, algorithm: str, dtype: torch.dtype, shape: tuple[int, in
         if not by_columns:
             b = cases.buffer("b", (k, n), dtype, symmetric=False)
         inputs = [(a, cases.mine(a_data)), (b, cases.mine(b_data))]
+        if of_blocks:
+            of_a = cases.data(f"scales of a {name}", (a_rows, k // 128), torch.float32, 1, 2)
+            of_b = cases.data(f"scales of b {name}", (k // 128, -(-n // 128)), torch.float32, 1, 2)
+            if function == "gemm_all_scatter":
+                of_a = [[of_all[0]] * n_pes for of_all in of_a]
+            given = {"scale_a": of_a, "scale_b": of_b}
+            for key, of in given.items():
+                scales[key] = cases.buffer(key, of[0][0].shape, torch.float32, symmetric=False)
+                inputs.append((scales[key], cases.mine(of)))
+            a_data, b_data = scaled_by(a_data, of_a, 1), scaled_by(b_data, of_b, 128)
         pairs = list(zip(a_data, b_data, strict=True))
 
         def matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -196,7 +232,7 @@ def gemm(function: str, algorithm: str, dtype: torch.dtype, shape: tuple[int, in
             expected = [torch.cat([matmul(x[0], theirs) for theirs in y], 1) for x, y in pairs]
         else:
             sums = [torch.stack([matmul(*of_pe) for of_pe in zip(x, y, strict=True)]).sum(0) for x, y in pairs]
-            assert all(total.abs().max() * by < 256 for total in sums), "not exact"
+            assert all(total.abs().max() * by < exact for total in sums), "not exact"
             if function == "gemm_reduce_scatter":
                 out = cases.buffer("c", (rows, n), result, symmetric=False)
                 expected = [total[cases.pe * rows : (cases.pe + 1) * rows] for total in sums]
@@ -353,11 +389,11 @@ def groups() -> list[list[Recipe]]:
     """The calls of every function with every algorithm."""
     found: list[list[Recipe]] = []
     for function, algorithms, dtypes in (
-        ("all_gather", ("low_latency", "push", "copy_engine", "auto"), MOVED),
-        ("all_to_all", ("low_latency", "push", "copy_engine", "auto"), MOVED),
-        ("broadcast", ("low_latency", "push", "scatter", "auto"), MOVED),
-        ("reduce_scatter", ("low_latency", "push", "auto"), SUMMED),
-        ("all_reduce", ("one_shot", "two_shot", "push", "direct", "auto"), SUMMED),
+        ("all_gather", ("low_latency", "push", "copy_engine", "two_level", "auto"), MOVED),
+        ("all_to_all", ("low_latency", "push", "copy_engine", "two_level", "auto"), MOVED),
+        ("broadcast", ("low_latency", "push", "scatter", "two_level", "auto"), MOVED),
+        ("reduce_scatter", ("low_latency", "push", "two_level", "auto"), SUMMED),
+        ("all_reduce", ("one_shot", "two_shot", "push", "direct", "two_level", "auto"), SUMMED),
     ):
         for algorithm in algorithms:
             group = itertools.product(dtypes, PARTS, (True, False))
@@ -371,6 +407,8 @@ def groups() -> list[list[Recipe]]:
     ):
         for algorithm in algorithms:
             group = itertools.product(types, SHAPES, (True, False))
+            found.append([gemm(function, algorithm, *arguments) for arguments in group])
+            group = itertools.product(types[-1:], OF_BLOCKS, (True, False), (True,))
             found.append([gemm(function, algorithm, *arguments) for arguments in group])
     for how in ("put with signal", "get", "broadcast", "fcollect", "alltoall", "sum_reduce", "sum_reducescatter"):
         found.append([op(how, n) for n in OP_PARTS])

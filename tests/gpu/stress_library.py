@@ -1,4 +1,4 @@
-"""What the stress test calls besides collectives and plain GEMMs: epilogues, norms, flash decode, experts.
+"""What the stress test calls besides collectives and plain GEMMs: epilogues, norms, flash decode.
 
 Products and sums are of small integers and exact. Results of norms and of attention are rounded: the first ones are
 compared with PyTorch's in float64, and all later ones with the first, bit by bit.
@@ -13,30 +13,19 @@ import torch
 from stress_cases import FACTORS, GPU, SHAPES, VARIANTS, Case, Cases, Recipe
 
 from triton_dist import kernels
-from triton_dist.kernels import moe
 from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 
-__all__ = ["groups"]
+__all__ = ["BF16", "groups", "verified"]
 
 BF16 = torch.bfloat16
 ROWS = ((1, 4096), (7, 1024), (64, 7168), (300, 4096)) if GPU else ((1, 64), (3, 96))
 """Of a norm on each PE; and columns."""
-EXPERTS = (
-    ((128, 7168, 8, 32, 0), (5, 1024, 2, 4, 0), (1500, 2048, 8, 32, 16))
-    if GPU
-    else ((6, 64, 3, 2, 0), (9, 64, 2, 2, 2))
-)
-"""Tokens of a PE, hidden size, choices, experts of a PE, and how many SMs for rounds."""
-SLICES = (
-    ((128, 2048, 256, 8, 64, 0), (9, 512, 64, 2, 5, 3), (700, 1024, 384, 2, 8, 32))
-    if GPU
-    else ((6, 32, 16, 2, 3, 0), (9, 16, 40, 1, 2, 2))
-)
-"""Tokens of a PE, hidden size, columns between both matrices on each PE, choices, experts, and how many SMs send."""
 CACHES = ((1, 8, 4, 3000), (16, 2, 8, 300), (70, 1, 16, 40)) if GPU else ((2, 1, 2, 9),)
 """Requests, KV heads, queries of each, and keys of a PE."""
 HEAD = 128 if GPU else 16
+COLUMNS = (4096, 1000, 512) if GPU else (24,)
+"""Of the projections of these."""
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, name: str) -> None:
@@ -58,9 +47,12 @@ def verified(case: Case, name: str, references: list[torch.Tensor]) -> Case:
     return case
 
 
-def with_bias(function: str, algorithm: str, dtype: torch.dtype, shape: tuple[int, int, int]) -> Recipe:
+def with_bias(
+    function: str, algorithm: str, dtype: torch.dtype, shape: tuple[int, int, int], new: bool = False
+) -> Recipe:
+    """A GEMM with an epilogue; ``new``: its result is a new tensor. From the second call on both are prepared."""
     rows, n, k = shape
-    name = f"{function}({rows} rows a PE, n={n}, k={k}, {dtype}, algorithm={algorithm!r}, bias, residual)"
+    name = f"{function}({rows} rows a PE, n={n}, k={k}, {dtype}, {algorithm=}, {new=}, bias, residual)"
     gathers = function == "all_gather_gemm"
 
     def make(cases: Cases) -> Case:
@@ -78,7 +70,7 @@ def with_bias(function: str, algorithm: str, dtype: torch.dtype, shape: tuple[in
         inputs = [(a, cases.mine(a_data)), (b, cases.mine(b_data)), (bias, cases.mine(bias_data))]
         if gathers:
             exact = [torch.cat(x).float() @ y[cases.pe].float() for x, y in zip(a_data, b_data, strict=True)]
-            call = lambda: kernels.all_gather_gemm(a, b, out, algorithm=algorithm, bias=bias)  # noqa: E731
+            options = {"bias": bias}
         else:
             pairs = zip(a_data, b_data, strict=True)
             exact = [
@@ -91,11 +83,15 @@ def with_bias(function: str, algorithm: str, dtype: torch.dtype, shape: tuple[in
             residual = cases.buffer("residual", exact[0].shape, dtype, symmetric=False)
             inputs.append((residual, ours))
             exact = [total + one.float() for total, one in zip(exact, ours, strict=True)]
-            call = lambda: getattr(kernels, function)(  # noqa: E731
-                a, b, out, algorithm=algorithm, bias=bias, residual=residual
-            )
+            options = {"bias": bias, "residual": residual}
         exact = [total + of_all[0].float() for total, of_all in zip(exact, bias_data, strict=True)]
         assert all(total.abs().max() < 256 for total in exact), "not exact"
+
+        def call() -> None:
+            found = getattr(kernels, function)(a, b, None if new else out, algorithm=algorithm, **options)
+            if new:
+                out.copy_(found)
+
         return Case(name, call, inputs, out, [total.to(dtype) for total in exact])
 
     return Recipe(name, make)
@@ -163,71 +159,43 @@ def decode(requests: int, heads: int, group: int, keys: int) -> Recipe:
     return Recipe(name, make)
 
 
-def experts(tokens: int, hidden: int, top_k: int, local: int, num_sms: int) -> Recipe:
-    name = f"dispatch and combine({tokens} tokens × {hidden}, {top_k} of {local} a PE, num_sms={num_sms})"
+def projection(requests: int, heads: int, group: int, keys: int, columns: int) -> Recipe:
+    name = f"flash_decode_projection({requests} requests, {heads} × {group} heads a PE, {keys} keys, {columns} columns)"
 
     def make(cases: Cases) -> Case:
-        n = cases.n_pes
-        x_data = cases.mine(cases.data(f"x {name}", (tokens, hidden), BF16, -8, 8))
-        id_data = cases.mine(cases.data(f"ids {name}", (tokens, top_k), torch.int64, -1, n * local - 1))
-        w_data = cases.mine(cases.data(f"weights {name}", (tokens, top_k), torch.float32, 1, 4))
-        x = cases.buffer("tokens", (tokens, hidden), BF16, symmetric=False)
-        ids = cases.buffer("ids", (tokens, top_k), torch.int64, symmetric=False)
-        weights = cases.buffer("weights", (tokens, top_k), torch.float32, symmetric=False)
-        out = cases.buffer("combined", (tokens, hidden), BF16, symmetric=False)
+        k_data = cases.data(f"k {name}", (requests, keys, heads, HEAD), BF16)
+        v_data = cases.data(f"v {name}", (requests, keys, heads, HEAD), BF16, -4, 4)
+        q_data = cases.data(f"q {name}", (requests, heads * group, HEAD), BF16)
+        w_data = cases.data(f"weight {name}", (heads * group * HEAD, columns), BF16)
+        l_data = [of_all[0] for of_all in cases.data(f"lengths {name}", (requests,), torch.int32, 0, keys)]
+        b_data, r_data = (
+            [of_all[0] for of_all in cases.data(f"{what} {name}", shape, BF16, -9, 9)]
+            for what, shape in (("bias", (columns,)), ("residual", (requests, columns)))
+        )
+        k, v = (cases.buffer(f"cache of {one}", k_data[0][0].shape, BF16, symmetric=False) for one in "kv")
+        q, weight, bias, residual = (
+            cases.buffer(role, like.shape, BF16, symmetric=False)
+            for role, like in (("q", q_data[0][0]), ("b", w_data[0][0]), ("bias", b_data[0]), ("residual", r_data[0]))
+        )
+        lengths = cases.buffer("lengths", (requests,), torch.int32, symmetric=False)
+        out = cases.buffer("projected", (requests, columns), BF16, symmetric=False)
 
         def call() -> None:
-            """Expert e multiplies by e mod 4 + 1."""
-            found = moe.dispatch(x, ids, weights, num_experts=n * local, max_tokens=tokens, num_sms=num_sms)
-            rows = torch.arange(len(found.x), device=cases.device)
-            expert = cases.pe * local + torch.searchsorted(found.offsets[1:].long(), rows, right=True)
-            out.copy_(moe.combine((found.x.float() * (expert % 4 + 1)[:, None]).to(BF16), found))
-
-        expected = []
-        for of_x, of_ids, of_weights in zip(x_data, id_data, w_data, strict=True):
-            total = torch.zeros(tokens, hidden, device=cases.device)
-            for pe in range(n):
-                there = (of_ids >= 0) & (of_ids // local == pe)
-                factor = torch.where(there, of_weights * (of_ids % 4 + 1), 0.0).sum(1, keepdim=True)
-                total += (of_x.float() * factor).to(BF16).float()
-            expected.append(total.to(BF16))
-        return Case(name, call, [(x, x_data), (ids, id_data), (weights, w_data)], out, expected)
-
-    return Recipe(name, make)
-
-
-def slices(tokens: int, hidden: int, inner: int, top_k: int, n_experts: int, num_sms: int) -> Recipe:
-    name = f"slices of experts({tokens} tokens × {hidden}, {inner} columns, {top_k} of {n_experts}, num_sms={num_sms})"
-
-    def make(cases: Cases) -> Case:
-        x_data = cases.mine(cases.data(f"x {name}", (tokens, hidden), BF16))
-        id_data = cases.mine(cases.data(f"ids {name}", (tokens, top_k), torch.int64, -1, n_experts - 1))
-        w_data = cases.mine(cases.data(f"weights {name}", (tokens, top_k), torch.float32, 1, 4))
-        up_data = cases.data(f"up {name}", (n_experts, hidden, inner), BF16)
-        down_data = cases.data(f"down {name}", (n_experts, inner, hidden), BF16)
-        x = cases.buffer("tokens", (tokens, hidden), BF16, symmetric=False)
-        ids = cases.buffer("ids", (tokens, top_k), torch.int64, symmetric=False)
-        weights = cases.buffer("weights", (tokens, top_k), torch.float32, symmetric=False)
-        up = cases.buffer("up", (n_experts, hidden, inner), BF16, symmetric=False)
-        down = cases.buffer("down", (n_experts, inner, hidden), BF16, symmetric=False)
-        out = cases.buffer("combined", (tokens, hidden), BF16, symmetric=False)
-
-        def call() -> None:
-            routing = moe.gather_routing(ids, weights, num_experts=n_experts, max_tokens=tokens)
-            rows = moe.all_gather_grouped_gemm(x, up, routing, num_sms=num_sms)
-            moe.grouped_gemm_reduce_scatter(rows, down, routing, num_sms=num_sms, out=out)
+            out.copy_(kernels.flash_decode_projection(q, k, v, lengths, weight, bias=bias, residual=residual))
 
         references = []
         for variant in range(VARIANTS):
-            total = torch.zeros(tokens, hidden, dtype=torch.float64, device=cases.device)
-            for of_up, of_down in zip(up_data[variant], down_data[variant], strict=True):
-                for expert in range(n_experts):
-                    rows = (x_data[variant].float() @ of_up[expert].float()).to(BF16)
-                    factor = torch.where(id_data[variant] == expert, w_data[variant], 0.0).sum(1, keepdim=True)
-                    total += factor * (rows.float() @ of_down[expert].float())
+            total = b_data[variant].double() + r_data[variant].double()
+            for pe in range(cases.n_pes):
+                one = q_data[variant][pe].float().view(requests, heads, group, HEAD)
+                logits = torch.einsum("bhgd,bthd->bhgt", one, k_data[variant][pe].float()) * HEAD**-0.5
+                seen = torch.arange(keys, device=cases.device) < l_data[variant][:, None]
+                shares = logits.masked_fill(~seen[:, None, None, :], float("-inf")).softmax(-1).nan_to_num(0.0)
+                attended = torch.einsum("bhgt,bthd->bhgd", shares, v_data[variant][pe].float()).reshape(requests, -1)
+                total = total + attended.double() @ w_data[variant][pe].double()
             references.append(total)
-        inputs = [(x, x_data), (ids, id_data), (weights, w_data), (up, cases.mine(up_data))]
-        inputs.append((down, cases.mine(down_data)))
+        inputs = [(k, cases.mine(k_data)), (v, cases.mine(v_data)), (q, cases.mine(q_data)), (lengths, l_data)]
+        inputs += [(weight, cases.mine(w_data)), (bias, b_data), (residual, r_data)]
         return verified(Case(name, call, inputs, out, []), name, references)
 
     return Recipe(name, make)
@@ -242,11 +210,13 @@ def groups() -> list[list[Recipe]]:
     ):
         for algorithm in (*algorithms, "auto"):
             found.append([with_bias(function, algorithm, *chosen) for chosen in itertools.product(FACTORS, SHAPES)])
+            if function != "gemm_all_reduce":
+                group = itertools.product(FACTORS, SHAPES, (True,))
+                found.append([with_bias(function, algorithm, *chosen) for chosen in group])
     for function in ("all_reduce_norm", "reduce_scatter_norm", "norm_all_gather"):
         algorithms = sys.modules[f"triton_dist.kernels.norm.{function}"].ALGORITHMS
         for algorithm in (*algorithms, "auto"):
             found.append([norm(function, algorithm, shape) for shape in ROWS])
     found.append([decode(*cache) for cache in CACHES])
-    found.append([experts(*sizes) for sizes in EXPERTS])
-    found.append([slices(*sizes) for sizes in SLICES])
+    found.append([projection(*cache, columns) for cache, columns in zip(CACHES, COLUMNS, strict=True)])
     return found
