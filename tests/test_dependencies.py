@@ -35,6 +35,7 @@ ORDER = (
     *("environment", "decoding", "process_state", "torch_api", "triton_api"),  # alone
     *("mlir_bindings", "_C", "comparisons"),  # what the build makes, and its tables
     *("bootstrap", "testing", "check"),  # processes: how they find each other, how they are started, what they did
+    "model",  # what that costs on a machine
     *("compiler", "language"),  # kernels become code
     *("world", "cpu", "gpu"),  # the contract, and what keeps it
     *("compile_check", "compat", "api", "autotune", "triton_dist"),  # the public names

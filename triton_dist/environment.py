@@ -44,6 +44,18 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 1 or 0")
 
 
+def _folder(text: str) -> str:
+    if not text.strip() or not os.path.isdir(text):
+        raise ValueError("expected a folder that exists")
+    return text
+
+
+def _sms(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
+        raise ValueError("expected a number of SMs from 1 to 9999")
+    return int(text)
+
+
 _MAX_SECONDS = 1_000_000  # 11.6 days; waits of the operating system accept at most about twice that
 
 
@@ -224,6 +236,23 @@ VARIABLES: dict[str, Variable] = {
             "CPU world: look for races, deadlocks and misuse of symmetric memory, report them at the end and exit with "
             "status 1. triton-dist-check sets it.",
             "flag",
+        ),
+        Variable(
+            "TRITON_DIST_CHECK_LOG",
+            _folder,
+            None,
+            "CPU world: an existing folder where a checked run leaves the logs of its PEs, as pe0.log and so on, in "
+            "place of looking for mistakes in them. Memory that is not symmetric and tl.dot are recorded, too. "
+            "triton-dist-model sets it.",
+            "folder",
+        ),
+        Variable(
+            "TRITON_DIST_CPU_SMS",
+            _sms,
+            None,
+            "CPU world: kernels of the library cut their work as on a GPU with so many SMs; unset: as it is fast to "
+            "interpret. triton-dist-model sets it. The same on all PEs.",
+            "number",
         ),
         Variable(
             "TRITON_DIST_CHECK_COMPILE",

@@ -27,8 +27,11 @@ from triton_dist.triton_api import interpreter
 
 __all__ = ["CpuBuilder"]
 
-_POLLABLE = 4096
+_POLLABLE = 64 << 10
 """Bytes: a volatile load or an atomic of more than this is data, not something that a program spins on."""
+
+_GLANCED = 4096
+"""The same of a plain load."""
 
 
 class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder):
@@ -65,6 +68,13 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
         function, kind = implementation(symbol), result.scalar
         value = np.asarray(function(*(operand.data for operand in operands)))
         return interpreter.TensorHandle(value.astype(interpreter.numpy_dtype(kind), copy=False), kind)
+
+    def create_dot(self, a: Any, b: Any, d: Any, *options: Any) -> Any:
+        world = current()
+        if world is not None and world.recorder is not None:
+            size = max(1, int(a.dtype.scalar.primitive_bitwidth) // 8)
+            world.recorder.dot(2 * int(np.prod(d.data.shape)) * int(a.data.shape[-1]), size)
+        return super().create_dot(a, b, d, *options)
 
     def create_maxnumf(self, lhs: Any, rhs: Any) -> Any:
         return self.binary_op(lhs, rhs, np.fmax)  # of a NaN and a number the number, as when compiled
@@ -183,7 +193,7 @@ def _recorded_atomic(
 
 
 def _polled(op: str, pointers: Any, seen: Any, *, plain: bool = False) -> None:
-    if seen.data.nbytes > _POLLABLE:
+    if seen.data.nbytes > (_GLANCED if plain else _POLLABLE):
         return
 
     def describe() -> str:

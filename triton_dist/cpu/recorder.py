@@ -57,8 +57,10 @@ class Recorded(Protocol):
 class Recorder:
     """Of one world, on one PE. ``turns`` number its events."""
 
-    def __init__(self, world: Recorded, turns: Turns, log: Log) -> None:
+    def __init__(self, world: Recorded, turns: Turns, log: Log, *, work: bool = False) -> None:
+        """``work``: also what takes time and orders nothing."""
         self._world = world
+        self._work = work
         self._turns = turns
         self._log = log
         self._bounds: NDArray[np.int64] = np.empty((2, 0), np.int64)
@@ -146,8 +148,19 @@ class Recorder:
             self._access(what, writes, how, ranges)
         if not found:
             self._check_guard(what, pointers, mask)
+            if self._work:
+                self._moved(what, size * int(_addresses(pointers, mask).size), writes)
             if self._private:
                 self._private_block(what, pointers, mask, size, writes, how)
+
+    def dot(self, operations: int, size: int) -> None:
+        """A ``tl.dot`` of so many multiplications and additions, of operands with ``size`` bytes an element."""
+        if self._work:
+            self._add(Kind.WORK, self._program, self._place("tl.dot"), 0, 0, operations, size=size)
+
+    def _moved(self, what: str, nbytes: int, writes: bool) -> None:
+        if nbytes:
+            self._add(Kind.WORK, self._program, self._place(what), *((0, nbytes) if writes else (nbytes, 0)))
 
     def atomic_block(
         self, what: str, pointers: NDArray[Any], mask: NDArray[Any], size: int, sem: str, scope: str, writes: bool

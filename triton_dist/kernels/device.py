@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import torch
 
 import triton_dist
-from triton_dist import triton_api
+from triton_dist import environment, triton_api
 from triton_dist.world.current import current_world
 
-__all__ = ["LAZY", "NO_LIMIT", "Gpu", "check_current_device", "check_sm_margin", "gpu", "is_lazy", "sms"]
+__all__ = [
+    *("LAZY", "NO_LIMIT", "Gpu", "check_current_device", "check_sm_margin", "gpu", "has_gpu_sizes", "is_lazy", "sms"),
+]
 
 NO_LIMIT = 1 << 30
 """Of programs that a kernel may have."""
@@ -65,8 +67,15 @@ def is_lazy(tensor: torch.Tensor) -> bool:
 
 
 def sms() -> int:
-    """The number of SMs of this PE's GPU; 4 in the CPU world."""
-    return 4 if triton_dist.kind() == "cpu" else gpu().multiprocessors
+    """The number of SMs of this PE's GPU; 4 in the CPU world, or ``TRITON_DIST_CPU_SMS``."""
+    if triton_dist.kind() == "cpu":
+        return environment.get("TRITON_DIST_CPU_SMS") or 4
+    return gpu().multiprocessors
+
+
+def has_gpu_sizes() -> bool:
+    """Whether kernels cut their work as for a GPU: on GPUs, and where ``TRITON_DIST_CPU_SMS`` asks for it."""
+    return triton_dist.kind() == "gpu" or environment.get("TRITON_DIST_CPU_SMS") is not None
 
 
 def check_sm_margin(function: str, sm_margin: int) -> int:

@@ -15,10 +15,9 @@ import torch
 import triton
 import triton.language as tl
 
-import triton_dist
 from triton_dist.kernels.collectives.reductions import combine, finish, widen
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import NO_LIMIT
+from triton_dist.kernels.device import NO_LIMIT, has_gpu_sizes
 from triton_dist.kernels.protocols.barrier import ROW
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
@@ -40,7 +39,7 @@ _ROW = tl.constexpr(ROW)
 
 def _slot_bytes(n_pes: int) -> int:
     """What a program can receive from one PE in a round."""
-    whole = 128 << 10 if triton_dist.kind() == "gpu" else 1 << 10
+    whole = 128 << 10 if has_gpu_sizes() else 1 << 10
     return whole // int(triton.next_power_of_2(n_pes))
 
 

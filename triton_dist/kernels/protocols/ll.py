@@ -19,9 +19,9 @@ import torch
 import triton
 import triton.language as tl
 
-import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.device import has_gpu_sizes
 from triton_dist.kernels.protocols import workspace
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank, pe_of, stride_of
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
@@ -54,7 +54,7 @@ _HEADER = tl.constexpr(16)  # int64 words before the slots, of which the first i
 
 def block_of(n_words: int, n_pes: int, limit: int = LL_PROGRAMS) -> int:
     """How many words each of at most ``limit`` programs should exchange, out of ``n_words`` for each PE."""
-    if triton_dist.kind() == "cpu":  # where a load of more addresses is not taken for a poll (cpu/builder.py)
+    if not has_gpu_sizes():  # small blocks are interpreted faster
         return 512 // int(triton.next_power_of_2(n_pes))
     limit = min(limit, LL_PROGRAMS)
     return 256 if n_words <= min(limit, 32) * 256 else 512 if n_words <= limit * 512 else LL_WORDS

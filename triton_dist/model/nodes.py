@@ -1,0 +1,71 @@
+"""What a program, or a host, does: one step of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_dist.check.log import Place
+
+__all__ = ["Action", "Launch", "Node", "owner"]
+
+
+class Action(enum.Enum):
+    LOAD = "load"
+    STORE = "store"
+    ATOMIC = "atomic"
+    WAIT = "wait"
+    GET = "get"
+    FENCE = "fence"
+    DOT = "dot"
+    BARRIER = "barrier"
+    COPY = "copy"
+    """By the host."""
+
+
+@dataclass(eq=False)
+class Node:
+    """One step of a program, or of a host."""
+
+    pe: int
+    program: int
+    action: Action
+    place: Place | None
+    target: int = 0
+    """The PE whose memory it is."""
+    nbytes: int = 0
+    flops: int = 0
+    size: int = 0
+    """Bytes of an operand's element."""
+    releases: bool = False
+    """The program's stores arrive before it does."""
+    blocks: bool = False
+    """The program goes on when it has arrived."""
+    causes: tuple[Node, ...] = ()
+    """What must have arrived before it can end."""
+    awaited: bool = False
+    """It is a cause."""
+    pes: tuple[int, ...] = ()
+    """Of a barrier."""
+    adds: bool = False
+    """It adds to what it changes."""
+    value: int | None = None
+    """What it leaves in its word, if that is known."""
+    seen: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+    """Of a wait: by space, the pieces that it looked at, and which updates of them earlier waits had been for."""
+
+
+@dataclass
+class Launch:
+    """The programs of one kernel, each a list of steps."""
+
+    kernel: str
+    programs: list[tuple[tuple[int, int, int], list[Node]]] = field(default_factory=list)
+
+
+def owner(space: int) -> int:
+    """The PE whose memory a space is."""
+    return space if space >= 0 else -1 - space
