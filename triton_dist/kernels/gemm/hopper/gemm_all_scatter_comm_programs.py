@@ -34,6 +34,7 @@ from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, peer_maps
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, ENTERED, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
+from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.store import release_block
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, PEERS, SEND, TILE, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
@@ -92,7 +93,7 @@ def _load(
 @gluon.jit
 def _blocks_of_c(c, operands, CONFIG: gl.constexpr):
     """The ring's blocks of B as blocks of C, which are no larger."""
-    return operands.b._reinterpret(c.dtype, [CONFIG.stages] + c.block_shape, c.layout)
+    return reinterpret(operands.b, c.dtype, [CONFIG.stages] + c.block_shape, c.layout)
 
 
 @gluon.jit

@@ -12,6 +12,7 @@ from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block
 from triton_dist.kernels.gemm.hopper.flags import clock, nanoseconds, stores_complete
 from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END, UNIT
+from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.trace_events import SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, finishes_tile, tile_of, units_of_program
 
@@ -84,8 +85,8 @@ def _send_pieces(peers_c, place, output, group: gl.constexpr, cycles, interval):
     COLUMNS: gl.constexpr = peers_c[0].block_shape[1]
     DOWN: gl.constexpr = output.blocks.shape[1] // ROWS
     ACROSS: gl.constexpr = output.blocks.shape[2] // COLUMNS
-    pieces = output.blocks._reinterpret(
-        output.blocks.dtype, [output.blocks.shape[0] * DOWN * ACROSS, ROWS, COLUMNS], peers_c[0].layout
+    pieces = reinterpret(
+        output.blocks, output.blocks.dtype, [output.blocks.shape[0] * DOWN * ACROSS, ROWS, COLUMNS], peers_c[0].layout
     )
     due = nanoseconds()
     for number in range(DOWN * ACROSS):
