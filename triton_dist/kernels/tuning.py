@@ -64,8 +64,11 @@ _Measured = Iterator[tuple[Case, _Ways]]
 
 
 def _ways(call: Callable[..., object], algorithms: Iterable[str]) -> _Ways:
-    """The algorithms that take such a call: others refuse it on all PEs alike, before anything is launched."""
-    return {algorithm: partial(call, algorithm=algorithm) for algorithm in algorithms}
+    """The algorithms that take such a call: others refuse it on all PEs alike, before anything is launched.
+
+    ``two_level`` is the only choice between hosts, and never ``auto``'s inside of one.
+    """
+    return {algorithm: partial(call, algorithm=algorithm) for algorithm in algorithms if algorithm != "two_level"}
 
 
 def _sizes(largest: int) -> Iterator[int]:

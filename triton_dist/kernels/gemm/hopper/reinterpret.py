@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 __all__ = ["reinterpret"]
 
-_RENAMED = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
+_NAME = "reinterpret" if hasattr(gl.shared_memory_descriptor, "reinterpret") else "_reinterpret"
 
-
-@gluon.jit
-def reinterpret(blocks, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
-    if _RENAMED:
-        return blocks.reinterpret(dtype, shape, layout)
-    else:
-        return blocks._reinterpret(dtype, shape, layout)
+reinterpret = getattr(gl.shared_memory_descriptor, _NAME)
+"""``reinterpret(blocks, dtype, shape, layout)``"""
