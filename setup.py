@@ -47,6 +47,7 @@ distribution = setup(
         "triton_dist": ["py.typed"],
         "triton_dist.ahead_of_time": ["*.h"],
         "triton_dist.kernels.choice": ["tables/*.json"],
+        "triton_dist.model": ["machines/*.toml"],
     },
     py_modules=["_triton_dist_compile", "_triton_dist_info", "_triton_dist_loader", "_triton_dist_support"],
     cmdclass={"build_py": BuildWithHook, "bdist_wheel": WheelForEveryPython},
