@@ -31,6 +31,7 @@ def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_api, "device_properties", properties)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "H200")
     monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(L2_cache_size=50 << 20))
     monkeypatch.setattr(device, "_gpu", functools.cache(device._gpu.__wrapped__))
     monkeypatch.setattr(device, "current_world", lambda: SimpleNamespace(device=torch.device("cuda", 3)))
     monkeypatch.setattr(triton_dist, "kind", lambda: "gpu")

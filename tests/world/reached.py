@@ -101,7 +101,7 @@ def main() -> None:
         kernels.all_reduce(x)
         assert x.tolist() == [sum(range(world.n_pes))] * 5
         with pytest.raises(RuntimeError, match=refused(world, reachable.index(False))):
-            kernels.all_gather_gemm(torch.ones(4, 4), torch.ones(4, 4))
+            kernels.all_gather_gemm(torch.ones(4, 4), torch.ones(4, 4), algorithm="copy_engine")
         for kernel in (store_at, store_block):
             with pytest.raises(RuntimeError, match=f"{kernel.fn.__name__}.*{refused(world, far)}"):
                 kernel[(1,)](data, far)
