@@ -39,6 +39,7 @@ class Executor(interpreter.Launch):
     """Runs the programs of one launch as coroutines."""
 
     def run(self, grid: Sequence[Any], arguments: dict[str, Any], options: Mapping[str, Any]) -> None:
+        _refuse_warps(self.fn.__name__, options.get("num_warps"))
         interpreter.builder().num_ctas = options.get("num_ctas") or 1  # the other options matter to GPUs only
         for name, arg in arguments.items():
             _refuse_stale(name, arg)
@@ -106,6 +107,12 @@ def _three(grid: Sequence[Any]) -> tuple[int, int, int]:
         raise ValueError(f"a grid has 1 to 3 dimensions, got {tuple(grid)}")
     x, y, z = (int(extent) for extent in [*grid, 1, 1][:3])
     return x, y, z
+
+
+def _refuse_warps(kernel: str, num_warps: int | None) -> None:
+    """Errors for what Triton's compilers refuse, here too, so that it does not come out on a GPU only."""
+    if num_warps is not None and (num_warps < 1 or num_warps & (num_warps - 1)):
+        raise ValueError(f"{kernel}: num_warps must be a power of 2, got {num_warps}")
 
 
 def _refuse_stale(name: str, arg: Any) -> None:

@@ -158,7 +158,8 @@ def check_moe_routings(world: Any) -> None:
 
 
 def check_moe_dtypes_and_scales(world: Any) -> None:
-    for dtype, hidden, n_scales in ((FP8, 272, 3), (torch.float16, 8, 0), (torch.float32, 1156, 1), (FP8, 16, 1)):
+    sizes = (FP8, 272, 3), (torch.float16, 8, 0), (torch.float32, 1156, 1), (FP8, 16, 1), (torch.bfloat16, 1000, 0)
+    for dtype, hidden, n_scales in sizes:
         chosen = case(world, [3, 0, 8], dtype=dtype, hidden=hidden, n_scales=n_scales, seed=hidden)
         exchange(world, chosen, dtype if dtype != FP8 else torch.bfloat16)
 

@@ -72,6 +72,13 @@ def ask_team(team, out):
     tl.store(out, dl.team_n_pes(team))
 
 
+def check_warps(world: Any) -> None:
+    x = triton_dist.zeros(8, dtype=torch.int32)
+    for num_warps in (3, 0, -4):
+        with raises(ValueError, "element: num_warps must be a power of 2", f"got {num_warps}"):
+            element[(1,)](x, 0, world.pe, "p", num_warps=num_warps)
+
+
 def check_strided_copies(world: Any) -> None:
     mine, private = triton_dist.zeros(16), torch.ones(16)
     ends = (world.heap.size - (mine.data_ptr() - world.heap.base(world.pe))) // 4

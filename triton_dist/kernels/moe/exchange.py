@@ -94,6 +94,6 @@ def block_of(words: int, most: int) -> int:
     return min(most, int(triton.next_power_of_2(words)))
 
 
-def warps_of(block: int) -> int:
-    """How many warps move a block of words 16 bytes a thread."""
-    return max(1, min(8, block // 128))
+def warps_of(words: int) -> int:
+    """How many warps move so many words 16 bytes a thread: a power of two, as Triton wants it."""
+    return max(1, min(8, int(triton.next_power_of_2(words)) // 128))
