@@ -122,6 +122,11 @@ def launch_blocks(pe: int) -> None:
         gemm_reduce_scatter.run(plan, gemm._replace(c=c[:rows]), staging)
         staging = torch.zeros(ring_rows(m, 1), n, dtype=torch.bfloat16)
         gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a, staging, of_blocks=True), gemm, staging)
+        gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c, of_blocks=True), gemm)
+        programs = gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16, of_blocks=True)
+        gemm_all_scatter_comm_programs.run(programs, 16, gemm)
+        chunked = copy_engine._make_plan(comm, a, c, 132, of_blocks=True)
+        gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, gemm)
 
 
 def launch_folded(pe: int, epilogue: Epilogue) -> None:

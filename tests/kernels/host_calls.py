@@ -6,7 +6,7 @@ They are in ``prepared_calls/``. Prints for each check its name and ``ok``, or i
 from __future__ import annotations
 
 import fake_gpu
-from prepared_calls import arguments, between_hosts, epilogues, lifetimes, refusals
+from prepared_calls import arguments, between_hosts, epilogues, lifetimes, refusals, scales
 
 CHECKS = (
     arguments.second_calls_are_prepared,
@@ -18,7 +18,12 @@ CHECKS = (
     refusals.experts_errors_are_those_of_ordinary_calls,
     arguments.matrices_may_lie_elsewhere,
     arguments.new_results_are_new,
-    refusals.scales_take_the_ordinary_path,
+    scales.calls_with_scales_are_prepared,
+    scales.scales_of_both_operands_are_multiplied,
+    scales.scales_of_steps_are_the_call_s,
+    scales.a_tensor_may_be_both_scales,
+    scales.wrong_scales_are_refused,
+    scales.plans_keep_no_scales,
     epilogues.calls_with_bias_and_residual_are_prepared,
     epilogues.a_bias_of_cublas_is_the_call_s,
     epilogues.the_result_may_be_the_residual,

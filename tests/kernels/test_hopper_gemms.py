@@ -199,6 +199,12 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
         pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 2, "split": True}, id="ring"),
         pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 8, "epilogue": RESIDUAL}, id="ring_8", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {"n_pes": 2, "traced": True}, id="ring_all", marks=SLOW),
+        pytest.param(gemm_all_scatter, LARGE, {"split": True}, id="scatter"),
+        pytest.param(gemm_all_scatter, FLAT, {"n_pes": 2, "epilogue": SWIGLU}, id="scatter_flat", marks=SLOW),
+        pytest.param(gemm_all_scatter_comm_programs, LARGE, {"split": True}, id="programs", marks=SLOW),
+        pytest.param(gemm_all_scatter_comm_programs, LARGE, {"epilogue": SWIGLU}, id="programs_swiglu", marks=SLOW),
+        pytest.param(gemm_all_scatter_chunks, LARGE, {"n_pes": 2, "epilogue": BIAS}, id="chunks", marks=SLOW),
+        pytest.param(gemm_all_scatter_chunks, NARROW, {"traced": True}, id="chunks_narrow", marks=SLOW),
     ],
 )
 def test_scales_of_blocks_fit_and_do_not_spill(
@@ -215,14 +221,20 @@ def test_scales_of_blocks_fit_and_do_not_spill(
 
 
 @SLOW
-def test_scales_of_blocks_spill_nothing_more_on_8_pes(tmp_path: Path) -> None:
-    """The store warp of this operation has descriptors of C on all PEs, and 24 registers, with any scales."""
-    options: dict[str, Any] = {**FP8, "n_pes": 8, "epilogue": RESIDUAL}
+@pytest.mark.parametrize(
+    ("operation", "epilogue"),
+    [(gemm_all_reduce, RESIDUAL), (gemm_all_scatter, BIAS), (gemm_all_scatter_comm_programs, BIAS)],
+    ids=["ring_all", "scatter", "programs"],
+)
+def test_scales_of_blocks_spill_nothing_more_on_8_pes(tmp_path: Path, operation: Any, epilogue: dict[str, str]) -> None:
+    """The store warp of these operations has descriptors of C on all PEs, and 24 registers, with any scales. One has a
+    few words more to keep, which it reads once."""
+    options: dict[str, Any] = {**FP8, "n_pes": 8, "epilogue": epilogue}
     spills = [
-        spilt(tmp_path, compiled(gemm_all_reduce, replace(LARGE, of_blocks=of_blocks), **options).asm["ptx"])
+        spilt(tmp_path, compiled(operation, replace(LARGE, of_blocks=of_blocks), **options).asm["ptx"])
         for of_blocks in (False, True)
     ]
-    assert spills[0] == spills[1], spills
+    assert spills[1] - spills[0] in (0, 28 if operation is gemm_all_scatter_comm_programs else 0), spills
 
 
 @pytest.mark.parametrize(
@@ -276,7 +288,7 @@ def test_the_host_passes_what_the_kernels_take(cases: list[str]) -> None:
     names = [kernel_of(operation).__name__ for operation in OPERATIONS]
     folded, ragged = names[:4] * 3 + names[4:5], [names[4], names[5], names[6], names[6]] * 6
     launched = {"swiglu": folded, "ragged": ragged, "ragged residual": ragged}
-    launched["blocks"] = [names[0], names[4], names[5], names[6]] * 3
+    launched["blocks"] = [names[0], *names[4:], *names[1:4]] * 3
     assert printed.split() == [name for case in cases for name in launched.get(case, names)]
 
 

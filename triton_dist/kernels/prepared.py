@@ -90,7 +90,7 @@ class _Plan(NamedTuple):
     """How many of the call's first tensors it takes, by descriptors or beside others; 0 if it takes all tensors as they
     are."""
     also: int
-    """How many of the call's last tensors stand in tuples of the launches' other arguments."""
+    """How many of the call's last tensors stand among the launches' other arguments."""
     compared: tuple[Any, ...]
     """What is compared between the members."""
     workspace: int
@@ -223,9 +223,10 @@ class Prepared:
 
         Args:
             details: what :meth:`details` returns.
-            also: the call's last tensors, if they stand in tuples of launches' other arguments, as an epilogue's do.
+            also: the call's last tensors, if they stand among launches' other arguments, as scales and an epilogue's
+                do. If one of them is there twice, there is no plan: which of the two stands where cannot be told.
         """
-        if signature is None or made is None:
+        if signature is None or made is None or len({id(tensor) for tensor in also}) < len(also):
             return
         workspace = self._workspace.made
         if isinstance(made, Launch):

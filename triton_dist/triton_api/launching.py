@@ -1,8 +1,8 @@
 """Launches that are made again: what Triton's ``JITFunction.run`` finds out for a call is kept and used for the next.
 
-That is the compiled kernel, the grid and the arguments. Only the first arguments, and tensors in tuples that are named
-beforehand, may be others, if Triton would find the same kernel for them: tensors of the same dtype whose addresses are
-multiples of 16 alike.
+That is the compiled kernel, the grid and the arguments. Only the first arguments, and tensors that are named
+beforehand, alone or in tuples, may be others, if Triton would find the same kernel for them: tensors of the same dtype
+whose addresses are multiples of 16 alike.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ class PreparedLaunch:
         first: the first arguments, which calls bring. Where one is a descriptor, they bring the tensor.
         others: the kernel's arguments by position behind these. The tensors of descriptors are not kept alive.
         named: arguments by name; names that are none of the kernel's are options of its compilation.
-        also: tensors that stand in tuples of the others, which calls bring as well. They are not kept alive.
+        also: tensors among the others, or in tuples of these, which calls bring as well. They are not kept alive.
     """
 
     __slots__ = (
-        *("_debug", "_descriptors", "_encode", "_encoded", "_grid", "_instrumentation", "_kernel", "_loaded"),
+        *("_alone", "_debug", "_descriptors", "_encode", "_encoded", "_grid", "_instrumentation", "_kernel", "_loaded"),
         *("_others", "_places", "_run", "_stages_hook", "_takes"),
     )
 
@@ -154,9 +154,17 @@ class PreparedLaunch:
         self._places = tuple(
             (i, places) for i, argument in enumerate(arguments) if (places := _places_of(argument, also))
         )
+        self._alone = tuple(
+            (i, which)
+            for i, argument in enumerate(arguments)
+            for which, tensor in enumerate(also)
+            if argument is tensor
+        )
         kept = list(arguments)
         for i, places in self._places:
             kept[i] = tuple(None if k in dict(places) else part for k, part in enumerate(kept[i]))
+        for i, _ in self._alone:
+            kept[i] = None
         self._others = tuple(
             self._at(i, argument, argument.base.data_ptr()) if is_descriptor(argument) else argument
             for i, argument in enumerate(kept, len(first))
@@ -186,13 +194,15 @@ class PreparedLaunch:
 
         Args:
             tensors: the first arguments.
-            also: what stands in tuples of the others, in the order in which it was named.
+            also: the tensors among the others, in the order in which they were named.
         """
-        others = self._with(also) if self._places else self._others
+        others = self._with(also) if self._alone or self._places else self._others
         self._run(*self._grid, stream, *self._loaded, *tensors, *others)
 
     def _with(self, also: Sequence[Any]) -> Sequence[Any]:
         others = list(self._others)
+        for i, which in self._alone:
+            others[i] = also[which]
         for i, places in self._places:
             parts = list(others[i])
             for k, which in places:
@@ -242,7 +252,7 @@ def prepare_launch(
     also: Sequence[Any] = (),
 ) -> PreparedLaunch | None:
     """The launch ``kernel[grid](*first, *others, **named)``, which returned ``compiled``, with other first arguments,
-    and other tensors in place of those of ``also`` that stand in tuples of the others.
+    and other tensors in place of those of ``also`` that stand among the others, alone or in tuples.
 
     ``wrap`` is given the kernel's launcher and returns the one to be used. None if there is nothing to launch again: a
     kernel that is interpreted, or compiled in another thread.

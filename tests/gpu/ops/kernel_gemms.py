@@ -361,6 +361,38 @@ def scales_of_blocks_by_algorithm(world: World) -> None:
 
 
 @check(gpu_only=True, maps_all=True)
+def scales_of_blocks_all_scatter(world: World) -> None:
+    """The kernels for Hopper, whose results are exact in float16: rows that fill tiles, and others; also SwiGLU, whose
+    sums are small enough to be compared with PyTorch's."""
+    n_pes, f16 = world.n_pes, torch.float16
+    hopper = torch.cuda.get_device_capability() == (9, 0) and n_pes <= 8
+    algorithms = "auto", *(("fused_producer_consumer", *HOPPER) if hopper else ())
+    for m, n, k in ((512, 1168, 512), (13, 136, 256), (2048, 4096, 512)):
+        a, scale_a = matrix(m, k, 0, E4M3), 2.0 ** matrix(m, k // 128, 40, torch.float32).clamp(min=0)
+        parts = [by_columns(matrix(k, n, 1 + pe, E4M3)) for pe in range(n_pes)]
+        scales = [2.0 ** matrix(k // 128, -(-n // 128), 80 + pe, torch.float32).clamp(min=0) for pe in range(n_pes)]
+        wide = [scaled(b, scale, 128, 128) for b, scale in zip(parts, scales, strict=True)]
+        expected = (scaled(a, scale_a, 1, 128) @ torch.cat(wide, 1)).float()
+        out = triton_dist.empty(m, n * n_pes, dtype=f16)
+        options = {"scale_a": scale_a, "scale_b": scales[world.pe]}
+        for algorithm in algorithms:
+            call = partial(kernels.gemm_all_scatter, a, parts[world.pe], out, algorithm=algorithm, **options)
+            again_and_in_graphs(call, out, expected)
+        gate, up = expected[:, ::2] / 64, expected[:, 1::2] / 64
+        folded = triton_dist.empty(m, n // 2 * n_pes, dtype=f16)
+        options["scale_a"] = scale_a / 64
+        for algorithm in algorithms:
+            folded.fill_(77)
+            triton_dist.barrier_all()
+            kernels.gemm_all_scatter(a, parts[world.pe], folded, algorithm=algorithm, activation="swiglu", **options)
+            torch.cuda.synchronize()
+            torch.testing.assert_close(folded.float(), torch.nn.functional.silu(gate) * up, rtol=2e-3, atol=1e-2)
+            triton_dist.barrier_all()
+        triton_dist.free(out)
+        triton_dist.free(folded)
+
+
+@check(gpu_only=True, maps_all=True)
 def scales_of_blocks_with_epilogues(world: World) -> None:
     """Bias and residual of float32, added to the scaled sums, once."""
     n_pes, f16, rows, n, k = world.n_pes, torch.float16, 100, 640, 512

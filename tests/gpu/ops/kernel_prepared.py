@@ -126,3 +126,50 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
             if not symmetric:
                 expect_equal(call(), found, f"{function.__name__}, {algorithm}, {[*epilogue]}, new")
             triton_dist.barrier_all()
+
+
+@check(gpu_only=True, maps_all=True)
+def prepared_gemms_take_the_scales_of_the_call(world: World) -> None:
+    """fp8 with scales of blocks and of whole operands, which lie elsewhere in each call: the bits of ordinary calls."""
+    n_pes, generator = world.n_pes, torch.Generator(world.device).manual_seed(world.pe)
+    rows, n, k, f8 = 128 * n_pes, 512, 256, torch.float8_e4m3fn
+    hopper = torch.cuda.get_device_capability() == (9, 0) and n_pes <= 8
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=generator, device=world.device)
+
+    outs = {
+        name: triton_dist.zeros(rows, columns, dtype=torch.bfloat16) for name, columns in (("", n), ("s", n * n_pes))
+    }
+    cases = [
+        (kernels.gemm_all_reduce, "ring", rows, outs[""]),
+        (kernels.gemm_reduce_scatter, "ring", rows, outs[""][:128]),
+        (kernels.all_gather_gemm, "copy_engine", 128, outs[""]),
+        (kernels.gemm_all_scatter, "warp_specialized", rows, outs["s"]),
+        (kernels.gemm_all_scatter, "fused_producer_consumer", rows, outs["s"]),
+    ]
+    cases = [case for case in cases if hopper] + [
+        (kernels.gemm_all_reduce, "bulk_synchronous", rows, outs[""]),
+        (kernels.all_gather_gemm, "bulk_synchronous", 128, outs[""]),
+        (kernels.gemm_all_scatter, "fused_sequential", rows, outs["s"]),
+    ]
+    for function, algorithm, m, out in cases:
+        for i in range(9):
+            a, b = (random(*shape).sub(0.5).to(f8) for shape in ((m, k), (n, k)))
+            scales = (
+                {"scale_a": random(m, k // 128), "scale_b": random(k // 128, n // 128)},
+                {"scale_a": random(1), "scale_b": random(1)},
+                {"scale_b": random(1)},
+            )[i // 3]
+            if function is kernels.gemm_all_scatter:  # the same on every PE
+                a = torch.ones_like(a, dtype=torch.float32).to(f8)
+                if "scale_a" in scales:
+                    scales["scale_a"] = torch.full_like(scales["scale_a"], 0.5 + i)
+            call = partial(function, a, b.t(), out, algorithm=algorithm, **scales)
+            call()
+            found = out.clone()
+            triton_dist.barrier_all()
+            communicator_of().own(Prepared)._plans.clear()
+            call()
+            expect_equal(out, found, f"{function.__name__}, {algorithm}, {i}")
+            triton_dist.barrier_all()

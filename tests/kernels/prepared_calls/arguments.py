@@ -72,6 +72,9 @@ def calls_of_python_are_counted() -> None:
         "all_gather": 29,
         "gemm_all_reduce, fused": 33,
         "gemm_all_reduce, fused, residual": 34,
+        "gemm_all_reduce, ring, scale": 39,
+        "gemm_all_reduce, ring, blocks": 36,
+        "all_gather_gemm, copies, blocks": 54,
         "dispatch": 32,
         "combine": 32,
     }.items():

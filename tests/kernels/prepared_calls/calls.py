@@ -24,6 +24,7 @@ def matrix(rows: int, columns: int) -> torch.Tensor:
 
 A, B, BT = matrix(512, 256), matrix(256, 512), matrix(512, 256).t()
 A8, B8 = A.to(torch.float8_e4m3fn), B.t().contiguous().to(torch.float8_e4m3fn).t()
+ONE, OF_BLOCKS = torch.ones(1), {"scale_a": torch.ones(512, 2), "scale_b": torch.ones(2, 4)}
 FEW, FEW_OUT, OWN = matrix(16, 256), matrix(8, 512), matrix(256, 512)
 BIAS, RESIDUAL = torch.zeros(512), matrix(16, 512)
 OF_ALL = matrix(1024, 512)
@@ -50,6 +51,14 @@ CALLS: dict[str, Callable[[], object]] = {
     "gemm_reduce_scatter, fused": lambda: kernels.gemm_reduce_scatter(FEW, B, FEW_OUT, algorithm="fused"),
     "gemm_all_reduce, ring": lambda: kernels.gemm_all_reduce(A, B, C, algorithm="ring"),
     "gemm_all_reduce, ring, fp8": lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring"),
+    "gemm_all_reduce, ring, scale": lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring", scale_b=ONE),
+    "gemm_all_reduce, ring, blocks": lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring", **OF_BLOCKS),
+    "all_gather_gemm, copies, blocks": lambda: kernels.all_gather_gemm(
+        A8, B8, OF_ALL, algorithm="copy_engine", **OF_BLOCKS
+    ),
+    "gemm_all_scatter, warps, blocks": lambda: kernels.gemm_all_scatter(
+        A8, B8, WIDE, algorithm="warp_specialized", **OF_BLOCKS
+    ),
     "gemm_reduce_scatter, ring": lambda: kernels.gemm_reduce_scatter(A, B, OWN, algorithm="ring"),
     "gemm_reduce_scatter, ring, new": lambda: kernels.gemm_reduce_scatter(A, B, algorithm="ring"),
     "all_gather_gemm, copies": lambda: kernels.all_gather_gemm(A, B, OF_ALL, algorithm="copy_engine"),

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from prepared_calls.calls import (
-    A8,
-    B8,
     CALLS,
     COMPLEX,
     EXPERTS,
@@ -25,7 +23,6 @@ from prepared_calls.calls import (
     TOKENS,
     WEIGHTS,
     B,
-    C,
     X,
     Y,
 )
@@ -67,13 +64,6 @@ def experts_errors_are_those_of_ordinary_calls() -> None:
     assert is_prepared(NEW_RESULTS["dispatch"]) and is_prepared(lambda: moe.combine(received.x, received))
     other = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, capacity=20)
     assert other.x.shape[0] == 20 and received.x.shape[0] == 32, "another capacity is another signature"
-
-
-def scales_take_the_ordinary_path() -> None:
-    CALLS["gemm_all_reduce, ring, fp8"]()
-    one = torch.ones(1)
-    for _ in range(2):
-        assert not is_prepared(lambda: kernels.gemm_all_reduce(A8, B8, C, algorithm="ring", scale_a=one))
 
 
 def other_signatures_are_not_mixed_up() -> None:

@@ -17,7 +17,7 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, symmetric_matrix
-from triton_dist.kernels.prepared import Launch, Step, steps
+from triton_dist.kernels.prepared import Launch, Part, Step, steps
 
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Plan
@@ -72,15 +72,19 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     def gather(a: torch.Tensor) -> None:
         all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
 
+    parts: list[Part] = [(gather, lambda a, *others: (a,))]
     gather(gemm.a)
     if isinstance(scale, BlockScales):
-        scale_a = _gathered_scales(comm, scale.a)
-        all_gather(scale_a, scale.a, sm_margin=sm_margin, group=comm)
-        scale = BlockScales(scale_a, scale.b)
+        gathered_scales = _gathered_scales(comm, scale.a)
+
+        def gather_scales(scale_a: torch.Tensor) -> None:
+            all_gather(gathered_scales, scale_a, sm_margin=sm_margin, group=comm)
+
+        parts.append((gather_scales, lambda a, b, out, scale_a, *also: (scale_a,)))
+        gather_scales(scale.a)
+        scale = BlockScales(gathered_scales, scale.b)
     multiplied = local_gemm(gemm._replace(a=gathered, scale=scale))
-    return steps(
-        (gather, lambda a, b, out, *bias: (a,)), (multiplied, lambda a, b, out, *bias: (gathered, b, out, *bias))
-    )
+    return steps(*parts, (multiplied, lambda a, b, out, *also: (gathered, b, out, *also)))
 
 
 def _copy_engine(gemm: Operands) -> Launch | None:

@@ -80,9 +80,9 @@ def scatter_between_hosts(gemm: Operands, out: torch.Tensor) -> Sequence[Step] |
 
     place(out)
     return steps(
-        (multiplied, lambda a, b, out, *bias: (a, b, mine, *bias)),
+        (multiplied, lambda a, b, out, *also: (a, b, mine, *also)),
         (gathered, lambda *tensors: (flat, flat)),
-        (place, lambda a, b, out, *bias: (out,)),
+        (place, lambda a, b, out, *also: (out,)),
     )
 
 

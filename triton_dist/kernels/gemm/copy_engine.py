@@ -109,7 +109,9 @@ def send_by_copy_engine(gemm: Operands) -> None:
     from triton_dist.kernels.gemm.hopper.layout import DONE, ENTERED
 
     comm, a, c, programs = gemm.comm, gemm.a, gemm.c, portable.programs(gemm.sm_margin)
-    copies = cached(comm, gemm.key("copy engine"), lambda: _make_plan(comm, a, in_bucket(c), programs, gemm.fold))
+    copies = cached(
+        comm, gemm.key("copy engine"), lambda: _make_plan(comm, a, in_bucket(c), programs, gemm.fold, gemm.of_blocks)
+    )
     plan, steps, current = copies.plan, copies.steps, torch.cuda.current_stream()
     n_pes, me = comm.n_pes, comm.my_rank
     others = [pe for pe in range(n_pes) if pe != me]
@@ -139,12 +141,14 @@ def send_by_copy_engine(gemm: Operands) -> None:
         streams.wait_value(current, flags[0] + 4 * (DONE.value + pe))
 
 
-def _make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, programs: int, fold: int = 1) -> CopyPlan:
+def _make_plan(
+    comm: Communicator, a: torch.Tensor, c: torch.Tensor, programs: int, fold: int = 1, of_blocks: bool = False
+) -> CopyPlan:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks as hopper
     from triton_dist.kernels.gemm.hopper.memory import symmetric_flags
 
     n_pes = comm.n_pes
-    config = choose(a, c, programs, peers=n_pes - 1, fold=fold)
+    config = choose(a, c, programs, peers=n_pes - 1, fold=fold, of_blocks=of_blocks)
     rows, columns = config.tiles(c)
     round_ = 2 * config.block_m * config.block_n * a.shape[1] * programs / (flops(a.dtype) * config.rate)
     row = config.block_m * c.shape[1] * c.element_size() / WIRE

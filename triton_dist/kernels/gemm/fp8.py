@@ -6,6 +6,7 @@ of DeepSeek-V3 (its report, section 3.3.2). The partial sum of every 128 product
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +21,11 @@ __all__ = [
     "SCALE_BLOCK",
     "BlockScales",
     "Scale",
-    "are_of_blocks",
     "block_scales_of",
     "check_capability",
     "ones",
     "scale_of",
+    "scales_of",
 ]
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -65,11 +66,26 @@ def check_capability(function: str, dtype: torch.dtype, gpu: str, capability: tu
         )
 
 
-def are_of_blocks(a: torch.Tensor, b: torch.Tensor, scale_a: object, scale_b: object) -> bool:
-    """Whether scales, which are not checked, are two matrices that have one for each block of ``a`` and ``b``."""
-    shapes = [scale.shape for scale in (scale_a, scale_b) if isinstance(scale, torch.Tensor) and scale.dim() == 2]
-    single = a.shape == (1, SCALE_BLOCK) and b.shape[1] <= SCALE_BLOCK
-    return len(shapes) == 2 and (single or any(shape != (1, 1) for shape in shapes))
+def scales_of(
+    function: str, device: torch.device, a: Any, b: Any, scale_a: Any, scale_b: Any
+) -> tuple[torch.Tensor, ...]:
+    """The tensors of a call's scales, of which it has one at least: one of both operands together, which is checked, or
+    two of blocks, which are not. The first is on ``device``, this PE's."""
+    if _are_of_blocks(a, b, scale_a, scale_b):
+        return scale_a, scale_b
+    return (_whole(function, device, scale_a, scale_b),)
+
+
+def _are_of_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> bool:
+    """Whether scales are two matrices that have one for each block of ``a`` and ``b``, which are not checked either."""
+    if not isinstance(scale_a, torch.Tensor) or not isinstance(scale_b, torch.Tensor):
+        return False
+    if scale_a.dim() != 2 or scale_b.dim() != 2:
+        return False
+    if scale_a.shape != (1, 1) or scale_b.shape != (1, 1):
+        return True
+    tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and b.dim() == 2
+    return tensors and a.shape == (1, SCALE_BLOCK) and b.shape[1] <= SCALE_BLOCK
 
 
 def block_scales_of(function: str, a: torch.Tensor, b: torch.Tensor, scale_a: Any, scale_b: Any) -> BlockScales:
@@ -96,26 +112,19 @@ def block_scales_of(function: str, a: torch.Tensor, b: torch.Tensor, scale_a: An
 
 
 def scale_of(
-    comm: Communicator,
-    function: str,
-    dtype: torch.dtype,
-    scale_a: torch.Tensor | float | None,
-    scale_b: torch.Tensor | float | None,
+    comm: Communicator, function: str, dtype: torch.dtype, scale: torch.Tensor | None, given: Sequence[str]
 ) -> torch.Tensor | None:
-    """What the sums of a product of operands of ``dtype`` are multiplied by: one float32, on this PE's device, for fp8.
+    """What the sums of a product of operands of ``dtype`` are multiplied by: for fp8 ``scale``, by default 1.
 
-    The host never waits for it: it is a tensor, computed on the current stream.
+    Args:
+        given: the names of the scales that there are.
     """
-    scales = {"scale_a": scale_a, "scale_b": scale_b}
-    given = [name for name, scale in scales.items() if scale is not None]
     if dtype not in FP8:
         if given:
             raise ValueError(f"{function}: scales are for operands of fp8, got {' and '.join(given)} with {dtype}")
         return None
     one = ones(comm)  # made by the first call for fp8, whatever its scales: a later one may be captured in a graph
-    first, second = (one if scale is None else _tensor(function, name, scale) for name, scale in scales.items())
-    # A new tensor: kernels are not specialised on where a caller's scale lies.
-    return first * second if given else one
+    return one if scale is None else scale
 
 
 def ones(comm: Communicator) -> torch.Tensor:
@@ -123,10 +132,28 @@ def ones(comm: Communicator) -> torch.Tensor:
     return cached(comm, "scale of one", lambda: torch.ones(1, device=current_world().device))
 
 
-def _tensor(function: str, name: str, scale: torch.Tensor | float) -> torch.Tensor:
-    device = current_world().device
-    if isinstance(scale, (int, float)):
-        return torch.full((1,), scale, dtype=torch.float32, device=device)
+def _whole(function: str, device: torch.device, scale_a: Any, scale_b: Any) -> torch.Tensor:
+    """The product of scales of whole operands, of which one may be None: one float32, on ``device``.
+
+    The host never waits for it: it is computed on the current stream.
+    """
+    first, second = _checked(function, device, "scale_a", scale_a), _checked(function, device, "scale_b", scale_b)
+    if first is None or second is None:
+        alone = second if first is None else first
+        if not isinstance(alone, torch.Tensor):
+            return torch.full((1,), alone, dtype=torch.float32, device=device)
+        # Kernels are specialised on whether an address is a multiple of 16, as that of a new tensor is.
+        return alone if alone.data_ptr() % 16 == 0 else alone.clone()
+    if not isinstance(first, torch.Tensor) and not isinstance(second, torch.Tensor):
+        first = torch.full((1,), first, dtype=torch.float32, device=device)
+    product: torch.Tensor = first * second
+    return product
+
+
+def _checked(function: str, device: torch.device, name: str, scale: Any) -> Any:
+    """A scale of a whole operand: a tensor of one element, a number, or None."""
+    if scale is None or isinstance(scale, (int, float)):
+        return scale
     if not isinstance(scale, torch.Tensor):
         raise TypeError(f"{function}: {name} must be a torch.Tensor or a float, got {type(scale).__name__}")
     if scale.numel() != 1 or scale.dtype != torch.float32 or scale.device != device:
@@ -134,4 +161,4 @@ def _tensor(function: str, name: str, scale: torch.Tensor | float) -> torch.Tens
             f"{function}: {name} must be one element of torch.float32 on {device}, for the whole matrix (scales of"
             f" blocks are two matrices); got shape {tuple(scale.shape)} and {scale.dtype}, on {scale.device}"
         )
-    return scale.reshape(1)
+    return scale if scale.dim() == 1 else scale.reshape(1)

@@ -74,8 +74,8 @@ def gemm_all_scatter(call: Call) -> Computation:
 
 
 _NEEDS = (
-    "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns and no scales of blocks,"
-    " a result of 16-bit floats, and rows (of out: each PE's part, too) that begin at multiples of 16 bytes"
+    "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result"
+    " of 16-bit floats, and rows (of out: each PE's part, too) that begin at multiples of 16 bytes"
 )
 
 
@@ -99,19 +99,18 @@ def _hopper_fits(gemm: Operands) -> bool:
     from triton_dist.kernels.gemm.hopper.launch import takes
 
     # All PEs must agree: also the other PEs' columns begin at a multiple of 16 bytes.
-    return gemm.c.shape[1] * gemm.c.element_size() % 16 == 0 and not gemm.of_blocks and takes(gemm)
+    return gemm.c.shape[1] * gemm.c.element_size() % 16 == 0 and takes(gemm)
 
 
 def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
-    comm, width = gemm.comm, gemm.c.shape[1]
-    mine = slice(comm.my_rank * width, (comm.my_rank + 1) * width)
+    comm, mine = gemm.comm, _columns_of(gemm)
     entered = stream_barrier(comm)
     multiplied = local_gemm(gemm)
     sent = portable.send(comm, gemm.c, None, portable.programs(gemm.sm_margin))
     return steps(
         (entered, lambda *tensors: ()),
-        (multiplied, lambda a, b, out, *bias: (a, b, out[:, mine], *bias)),
-        (sent, lambda a, b, out, *bias: (out[:, mine],)),
+        (multiplied, lambda a, b, out, *also: (a, b, out[:, mine], *also)),
+        (sent, lambda a, b, out, *also: (out[:, mine],)),
         (stream_barrier(comm), lambda *tensors: ()),
     )
 
@@ -133,13 +132,29 @@ def _producer_consumer(gemm: Operands) -> None:
     stream_barrier(comm)
 
 
-def _fused_sequential(gemm: Operands) -> None:
-    stream_barrier(gemm.comm)
-    portable.scatter(gemm, portable.programs(gemm.sm_margin))
-    stream_barrier(gemm.comm)
+def _fused_sequential(gemm: Operands) -> Sequence[Step] | None:
+    return _between_barriers(gemm, lambda: portable.scatter(gemm, portable.programs(gemm.sm_margin)))
 
 
-def _fused_producer_consumer(gemm: Operands) -> Launch | None:
+def _between_barriers(gemm: Operands, run: Callable[[], Launch | None]) -> Sequence[Step] | None:
+    """A launch with ``gemm.a``, ``b`` and ``c`` between two barriers of the stream."""
+    mine = _columns_of(gemm)
+    entered = stream_barrier(gemm.comm)
+    made = run()
+    return steps(
+        (entered, lambda *tensors: ()),
+        (made, lambda a, b, out, *also: (a, b, out[:, mine])),
+        (stream_barrier(gemm.comm), lambda *tensors: ()),
+    )
+
+
+def _columns_of(gemm: Operands) -> slice:
+    """Which columns of the result this PE computes."""
+    width = gemm.c.shape[1]
+    return slice(gemm.comm.my_rank * width, (gemm.comm.my_rank + 1) * width)
+
+
+def _fused_producer_consumer(gemm: Operands) -> Launch | Sequence[Step] | None:
     comm, a, c, fold, sm_margin = gemm.comm, gemm.a, gemm.c, gemm.fold, gemm.sm_margin
     grid = portable.programs(sm_margin)
     if (gemm.b.stride(1) == 1 or a.dtype in FP8) and _hopper_fits(gemm):
@@ -147,12 +162,13 @@ def _fused_producer_consumer(gemm: Operands) -> Launch | None:
 
         comm_programs, like = min(_comm_programs(comm, a, c), grid // 2), in_bucket(c)
         key = gemm.key("comm programs", comm_programs)
-        plan = cached(comm, key, lambda: hopper.make_plan(comm, a, like, comm_programs, sm_margin, fold))
+        plan = cached(
+            comm, key, lambda: hopper.make_plan(comm, a, like, comm_programs, sm_margin, fold, gemm.of_blocks)
+        )
         return hopper.run(plan, comm_programs, gemm)
-    stream_barrier(comm)
-    portable.scatter_by_programs(gemm, _tile_flags(gemm), min(COMM_PROGRAMS, grid // 2), grid)
-    stream_barrier(comm)
-    return None
+    return _between_barriers(
+        gemm, lambda: portable.scatter_by_programs(gemm, _tile_flags(gemm), min(COMM_PROGRAMS, grid // 2), grid)
+    )
 
 
 def _comm_programs(comm: Communicator, a: torch.Tensor, c: torch.Tensor) -> int:
@@ -166,7 +182,7 @@ def _warp_specialized(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter as hopper
 
     comm, a, c = gemm.comm, gemm.a, gemm.c
-    make = partial(hopper.make_plan, comm, a, in_bucket(c), gemm.sm_margin, gemm.fold)
+    make = partial(hopper.make_plan, comm, a, in_bucket(c), gemm.sm_margin, gemm.fold, gemm.of_blocks)
     return hopper.run(cached(comm, gemm.key("scatter"), make), gemm)
 
 

@@ -21,7 +21,7 @@ __all__ = ["local_gemm", "local_ways"]
 
 def local_gemm(gemm: Operands) -> Work | None:
     """c = a · b on this PE, times the scale and after the epilogue. Returns what does it again with other a, b and c,
-    and, where there is one, another bias.
+    and, where there are such, other scales and another bias.
 
     Without a GPU, and with operands that cuBLAS and our kernel do not take, that is the portable kernel. cuBLAS leaves
     no SM to others, and of epilogues it takes a bias of C's dtype.
@@ -42,7 +42,7 @@ def local_ways(gemm: Operands) -> dict[str, Callable[[], Work | None]]:
         elif scale is None and epilogue.is_bias_of(c.dtype):
             ways["cublas"] = partial(_run, _addmm, gemm, epilogue.bias)
         elif isinstance(scale, torch.Tensor) and epilogue.is_empty and _scaled_mm_takes(a, b, c):
-            ways["cublas"] = partial(_run, partial(_scaled_mm, scale, ones(gemm.comm)), gemm)
+            ways["cublas"] = partial(_run, partial(_scaled_mm, ones(gemm.comm)), gemm, scale)
     if takes(gemm):
         ways["ours"] = partial(_hopper, gemm)
     if not ways:
@@ -57,8 +57,8 @@ def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     return aligned and b.stride(0) == 1 and torch.float8_e4m3fn in (a.dtype, b.dtype)
 
 
-def _run(work: Callable[..., object], gemm: Operands, *bias: torch.Tensor) -> Work:
-    work(gemm.a, gemm.b, gemm.c, *bias)
+def _run(work: Callable[..., object], gemm: Operands, *also: torch.Tensor) -> Work:
+    work(gemm.a, gemm.b, gemm.c, *also)
     return work
 
 
@@ -70,8 +70,10 @@ def _addmm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, bias: torch.Tensor
     torch.addmm(bias, a, b, out=c)
 
 
-def _scaled_mm(scale: torch.Tensor, one: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    multiply_float8(a, b, scale, one, c)
+def _scaled_mm(
+    one: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None
+) -> None:
+    multiply_float8(a, b, one if scale is None else scale, one, c)
 
 
 def _hopper(gemm: Operands) -> Launch | None:

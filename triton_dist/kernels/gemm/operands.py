@@ -39,6 +39,13 @@ class Operands(NamedTuple):
         return isinstance(self.scale, BlockScales)
 
     @property
+    def scales(self) -> tuple[torch.Tensor, ...]:
+        """The tensors of the scales, in the order in which a call has them."""
+        if isinstance(self.scale, BlockScales):
+            return tuple(self.scale)
+        return () if self.scale is None else (self.scale,)
+
+    @property
     def fold(self) -> int:
         """How many columns of ``b`` make one of ``c``."""
         return self.epilogue.fold

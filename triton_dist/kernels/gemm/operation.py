@@ -20,7 +20,7 @@ from triton_dist.kernels.device import check_sm_margin
 from triton_dist.kernels.gemm.arguments import check_activation, check_choice, check_epilogue, check_operands, result
 from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import fold_of, kinds
-from triton_dist.kernels.gemm.fp8 import are_of_blocks, block_scales_of, scale_of
+from triton_dist.kernels.gemm.fp8 import Scale, block_scales_of, scale_of, scales_of
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.prepared import Launch, Prepared, Step
 
@@ -71,7 +71,7 @@ class FusedGemm(Protocol):
                 operand that PEs share. Or of blocks, contiguous float32 of two dimensions: [rows of a, K / 128], one
                 for 128 elements of a row, and [K / 128, N / 128], rounded up, one for 128 × 128 of ``b``, where K, the
                 columns of ``a``, is a multiple of 128. The sum of every 128 products is multiplied by its scales in
-                float32. Algorithms of gemm_all_scatter that need a Hopper GPU take no scales of blocks.
+                float32.
             out_dtype: dtype of the result of fp8 operands; by default ``out``'s, or bfloat16.
             sm_margin: how many SMs are left to other kernels, the same on all PEs. cuBLAS, which cannot leave any, is
                 then not used.
@@ -103,7 +103,8 @@ class FusedGemm(Protocol):
 
 
 class Call(NamedTuple):
-    """The arguments of a call; its operands are checked. ``function`` is the operation's name, for messages."""
+    """The arguments of a call; its operands are checked. ``function`` is the operation's name, for messages. ``scales``
+    are the tensors that ``scale_a`` and ``scale_b`` make (:func:`~triton_dist.kernels.gemm.fp8.scales_of`)."""
 
     comm: Communicator
     function: str
@@ -113,6 +114,7 @@ class Call(NamedTuple):
     out_dtype: torch.dtype | None
     scale_a: torch.Tensor | float | None
     scale_b: torch.Tensor | float | None
+    scales: tuple[torch.Tensor, ...]
     sm_margin: int
     activation: str | None
     bias: torch.Tensor | None
@@ -125,15 +127,24 @@ class Call(NamedTuple):
         )
 
     @property
+    def of_blocks(self) -> bool:
+        """Whether scales are of blocks."""
+        return len(self.scales) == 2
+
+    @property
     def columns(self) -> int:
         """Columns of C that this PE computes of ``b``."""
         return self.b.shape[1] // int(fold_of(self.activation))
 
     def operands(self, c: torch.Tensor, *, reduces: bool) -> Operands:
         """This PE's GEMM, whose scales and epilogue are checked. ``c`` are sums over PEs if it ``reduces``."""
-        name, a, b, scales = self.function, self.a, self.b, (self.scale_a, self.scale_b)
-        of_blocks = are_of_blocks(a, b, *scales)
-        scale = block_scales_of(name, a, b, *scales) if of_blocks else scale_of(self.comm, name, a.dtype, *scales)
+        name, a, b = self.function, self.a, self.b
+        scale: Scale
+        if self.of_blocks:
+            scale = block_scales_of(name, a, b, *self.scales)
+        else:
+            given = [key for key in ("scale_a", "scale_b") if getattr(self, key) is not None]
+            scale = scale_of(self.comm, name, a.dtype, next(iter(self.scales), None), given)
         epilogue = check_epilogue(name, b, c, self.activation, self.bias, self.residual, reduces=reduces)
         return Operands(self.comm, a, b, c, scale, epilogue, self.sm_margin)
 
@@ -195,13 +206,18 @@ def fused_gemm(
             with calling(name, group, between_hosts=True) as comm:
                 prepared = comm.own(Prepared)
                 signature, new = None, out is None and not symmetric_result
-                also = () if bias is None else (bias,)
+                scales: tuple[torch.Tensor, ...] = ()
+                if scale_a is not None or scale_b is not None:
+                    scales = scales_of(name, comm.world.device, a, b, scale_a, scale_b)
+                also = scales
+                if bias is not None:
+                    also = *also, bias
                 if residual is not None:
                     also = *also, residual
-                if scale_a is None and scale_b is None and (new or type(out) is torch.Tensor):
+                if new or type(out) is torch.Tensor:
                     tensors = (a, b, *also) if out is None else (a, b, out, *also)
                     place = out.data_ptr() if symmetric_result and out is not None else None
-                    options = name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None
+                    options = name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None, len(scales)
                     signature = prepared.signature(options, *tensors)
                     to = out
                     if new and (like := prepared.details(signature)) is not None:
@@ -213,10 +229,12 @@ def fused_gemm(
                 check_sm_margin(name, sm_margin)
                 check_activation(name, activation, b.shape[1], reduces=reduces)
                 compared: tuple[Any, ...] = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
-                compared += ("scales of blocks",) if are_of_blocks(a, b, scale_a, scale_b) else ()
+                compared += ("scales of blocks",) if len(scales) == 2 else ()
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
-                call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, sm_margin, activation, bias, residual)
+                call = Call(
+                    comm, name, a, b, out, out_dtype, scale_a, scale_b, scales, sm_margin, activation, bias, residual
+                )
                 computation = operation(call)
                 if a.shape[0] == 0:
                     return computation.out

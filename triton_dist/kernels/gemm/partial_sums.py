@@ -87,12 +87,13 @@ def _bulk_synchronous(
     gemm: Operands, reduce: Callable[[torch.Tensor, torch.Tensor], object], *, to_all: bool
 ) -> Sequence[Step] | None:
     product, multiplied = _local_product(gemm)
-    multiply = multiplied, lambda a, b, out, *of_epilogue: (a, b, product)
+    scales = len(gemm.scales)
+    multiply = multiplied, lambda a, b, out, *also: (a, b, product, *also[:scales])
     if not gemm.epilogue.is_empty:
         reduce_finished = reduce_products if gemm.comm.grid.hosts == 1 else reduce_between_hosts
         return steps(multiply, *reduce_finished(gemm, product, to_all=to_all))
     reduce(product, gemm.c)
-    return steps(multiply, (partial(reduce, product), lambda a, b, out: (out,)))
+    return steps(multiply, (partial(reduce, product), lambda a, b, out, *scales: (out,)))
 
 
 def _local_product(gemm: Operands) -> tuple[torch.Tensor, Work | None]:

@@ -220,7 +220,7 @@ def _given(gemm: Operands) -> tuple[list[Any], tuple[int, ...], dict[str, Any]]:
     whole = c.shape[1] % size["BLOCK_N"] == 0
     constants = {**size, "BLOCK_K": block_k, "WHOLE": whole, "SCALES": scales}
     sizes = (*c.shape, a.shape[1], a.stride(0), *b.stride(), c.stride(0))
-    return [a, b, c, c if scale is None else scale, epilogue], sizes, constants
+    return [a, b, c, scale, epilogue], sizes, constants
 
 
 def _trace(kernel: str, c: torch.Tensor, programs: int, fold: int, sharing: int = 0) -> torch.Tensor | None:
@@ -230,11 +230,13 @@ def _trace(kernel: str, c: torch.Tensor, programs: int, fold: int, sharing: int 
     return record(kernel, programs, 2 * -(-tiles // (sharing or programs)))
 
 
-def local(gemm: Operands, grid: int, flags: torch.Tensor | None = None) -> None:
+def local(gemm: Operands, grid: int, flags: torch.Tensor | None = None) -> Launch | None:
     """c = a · b here, after the epilogue; a tile's flag, if there are any, is set when it is stored."""
-    first, sizes, constants = _given(gemm)
-    given, trace = gemm.c if flags is None else flags, _trace("GEMM", gemm.c, grid, gemm.fold)
-    _local[(grid,)](*first, given, trace, *sizes, **constants, FLAGS=flags is not None, num_warps=8, num_stages=3)
+    (*matrices, scale, epilogue), sizes, constants = _given(gemm)
+    return launch(
+        _local, (grid,), matrices, scale, epilogue, flags, _trace("GEMM", gemm.c, grid, gemm.fold), *sizes,
+        **constants, FLAGS=flags is not None, num_warps=8, num_stages=3,
+    )  # fmt: skip
 
 
 def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: int, fold: int = 1) -> Launch | None:
@@ -245,18 +247,21 @@ def send(comm: Communicator, c: torch.Tensor, flags: torch.Tensor | None, grid: 
     )  # fmt: skip
 
 
-def scatter(gemm: Operands, grid: int) -> None:
+def scatter(gemm: Operands, grid: int) -> Launch | None:
     """c = a · b on all PEs, after the epilogue, each tile stored by the program that computed it."""
-    first, sizes, constants = _given(gemm)
-    trace = _trace("GEMM, sent", gemm.c, grid, gemm.fold)
-    _scatter[(grid,)](*first, trace, *sizes, gemm.comm.members, **constants, num_warps=8, num_stages=3)
+    (*matrices, scale, epilogue), sizes, constants = _given(gemm)
+    return launch(
+        _scatter, (grid,), matrices, scale, epilogue, _trace("GEMM, sent", gemm.c, grid, gemm.fold), *sizes,
+        gemm.comm.members, **constants, num_warps=8, num_stages=3,
+    )  # fmt: skip
 
 
-def scatter_by_programs(gemm: Operands, flags: torch.Tensor, comm_programs: int, grid: int) -> None:
+def scatter_by_programs(gemm: Operands, flags: torch.Tensor, comm_programs: int, grid: int) -> Launch | None:
     """c = a · b on all PEs, after the epilogue; of a grid, ``comm_programs`` programs send what the others compute."""
-    first, sizes, constants = _given(gemm)
+    (*matrices, scale, epilogue), sizes, constants = _given(gemm)
     sharing = min(comm_programs, grid - comm_programs)
     trace = _trace("GEMM and communication programs", gemm.c, grid, gemm.fold, sharing)
-    _scatter_by_programs[(grid,)](
-        *first, flags, trace, comm_programs, *sizes, gemm.comm.members, **constants, num_warps=8, num_stages=3
-    )
+    return launch(
+        _scatter_by_programs, (grid,), matrices, scale, epilogue, flags, trace, comm_programs, *sizes,
+        gemm.comm.members, **constants, num_warps=8, num_stages=3,
+    )  # fmt: skip

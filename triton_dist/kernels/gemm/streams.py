@@ -31,7 +31,8 @@ class Copy:
     """
 
     def __init__(self, to: torch.Tensor, source: torch.Tensor) -> None:
-        assert to.shape == source.shape and to.dtype == source.dtype and to.stride(1) == source.stride(1) == 1
+        assert to.shape == source.shape and to.dtype == source.dtype
+        assert to.shape[1] == 1 or to.stride(1) == source.stride(1) == 1
         cuda, size = driver(), source.element_size()
         self._what = what = cuda.CUDA_MEMCPY2D()
         what.srcMemoryType = what.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE

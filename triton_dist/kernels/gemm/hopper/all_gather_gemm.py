@@ -15,7 +15,6 @@ beside it: a copy on the same GPU may be a kernel, which finds no SM while this 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from triton.experimental import gluon
@@ -44,6 +43,10 @@ from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.side_stream import side_stream
 
 __all__ = ["all_gather_gemm_kernel", "make_plan", "rows_as_they_arrive", "run"]
+
+
+_SCALE_A = 2
+"""Which of a call's tensors behind ``a`` is ``scale_a``, of blocks: in front of it are ``b`` and the result."""
 
 
 @gluon.jit(do_not_specialize=["rows"])
@@ -158,11 +161,12 @@ def run(
     comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
     own_a_map, _, _ = operand_maps(gemm.a, gemm.b, config)
-    send, in_front = _sends(plan, gemm, gathered, gathered_scales), _copies_in_front(plan, gemm.a, gathered)
+    given = gemm.a, gemm.b, gemm.c, *gemm.scales
+    send = _sends(plan, gemm, gathered, gathered_scales)
+    in_front = _copies_in_front(plan, gemm, gathered, gathered_scales)
     if in_front is not None:
-        in_front(gemm.a)
+        in_front(*given)
     if isinstance(gemm.scale, BlockScales) and gathered_scales is not None:
-        gathered_scales[_rows_of(plan, gemm.a)].copy_(gemm.scale.a)
         gemm = gemm._replace(scale=BlockScales(gathered_scales, gemm.scale.b))
     with side_stream(comm) as side:
         made = launch(
@@ -170,15 +174,16 @@ def run(
             plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.a.shape[0],
             plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
         )  # fmt: skip
-        send(side, gemm.a)
-    if gathered_scales is not None:
-        return None  # what is sent beside it is this call's: a call with scales is not prepared
+        send(side, *given)
     return made and made._replace(beside=send, in_front=in_front)
 
 
-def _copies_in_front(plan: Plan, a: torch.Tensor, gathered: torch.Tensor) -> Callable[..., None] | None:
-    """What copies this PE's rows in tiles with rows of others to ``gathered``, from a matrix like ``a``; None, if
-    there are none."""
+def _copies_in_front(
+    plan: Plan, gemm: Operands, gathered: torch.Tensor, gathered_scales: torch.Tensor | None
+) -> Callable[..., None] | None:
+    """What copies this PE's rows in tiles with rows of others to ``gathered``, from a matrix like ``a``, and its scales
+    of blocks; None, if there are none. It is called with a call's tensors, as what :func:`_sends` returns is."""
+    a = gemm.a
     each, block_m = a.shape[0], plan.config.block_m
     begin, m = plan.communicator.my_rank * each, each * plan.communicator.n_pes
     end = begin + each
@@ -190,13 +195,16 @@ def _copies_in_front(plan: Plan, a: torch.Tensor, gathered: torch.Tensor) -> Cal
         for rows in shared
         if rows
     ]
-    if not copies:
+    scales = streams.Copy(gathered_scales[_rows_of(plan, a)], gemm.scales[0]) if gathered_scales is not None else None
+    if not copies and scales is None:
         return None
 
-    def copy(source: torch.Tensor, *_: torch.Tensor) -> None:
+    def copy(source: torch.Tensor, *others: torch.Tensor) -> None:
         stream = torch.cuda.current_stream()
         for one, rows in copies:
             one(stream, source[rows])
+        if scales is not None:
+            scales(stream, others[_SCALE_A])
 
     return copy
 
@@ -212,7 +220,7 @@ def _sends(
 ) -> Callable[..., None]:
     """What puts copies of a matrix like ``a`` to the peers on a stream; it may be called again and again.
 
-    Scales of blocks, which are this call's, go in front of their rows, whose flag says that both have arrived.
+    Scales of blocks go in front of their rows, whose flag says that both have arrived.
     """
     comm, a = plan.communicator, gemm.a
     n_pes, me, flags = comm.n_pes, comm.my_rank, plan.flags
@@ -221,16 +229,15 @@ def _sends(
     for pe in ((me - i) % n_pes for i in range(1, n_pes)):
         entered, arrived = flags.data_ptr() + 4 * (ENTERED.value + pe), comm.peer(flags, pe).data_ptr()
         scales = None
-        if isinstance(gemm.scale, BlockScales) and gathered_scales is not None:
-            there = comm.peer(gathered_scales[_rows_of(plan, a)], pe)
-            scales = partial(streams.Copy(there, gemm.scale.a), source=gemm.scale.a)
+        if gathered_scales is not None:
+            scales = streams.Copy(comm.peer(gathered_scales[_rows_of(plan, a)], pe), gemm.scales[0])
         sends.append((entered, scales, streams.Copy(comm.peer(mine, pe), a), arrived + 4 * (GATHERED.value + me)))
 
-    def send(side: torch.cuda.Stream, source: torch.Tensor, *_: torch.Tensor) -> None:
+    def send(side: torch.cuda.Stream, source: torch.Tensor, *others: torch.Tensor) -> None:
         for entered, copy_scales, copy, arrived in sends:
             streams.wait_value(side, entered)
             if copy_scales is not None:
-                copy_scales(side)
+                copy_scales(side, others[_SCALE_A])
             copy(side, source)
             streams.write_value(side, arrived)
 

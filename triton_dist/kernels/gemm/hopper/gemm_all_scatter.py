@@ -15,6 +15,7 @@ from triton.experimental.gluon import language as gl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
@@ -51,6 +52,8 @@ def gemm_all_scatter_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
+    if CONFIG.of_blocks:
+        scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
         load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
@@ -92,10 +95,12 @@ def _store(c, peers_c, output, work, trace, state, peers, pacing, CONFIG: gl.con
         exchange_done(peers, epoch, work, trace, N_PES)
 
 
-def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0, fold: int = 1) -> Plan:
-    """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
+def make_plan(
+    comm: Communicator, a: torch.Tensor, c: torch.Tensor, sm_margin: int = 0, fold: int = 1, of_blocks: bool = False
+) -> Plan:
+    """The plan for GEMMs of these shapes and dtypes, with scales of blocks or others. *Collective.*"""
     peers, programs = comm.n_pes - 1, portable.programs(sm_margin)
-    schedule, config = grouped_schedule(a, c, programs, peers=peers, fold=fold)
+    schedule, config = grouped_schedule(a, c, programs, peers=peers, fold=fold, of_blocks=of_blocks)
     return Plan(comm, "GEMM + all-scatter", schedule, config, pacing=pacing_of(config, SHARE, peers, programs))
 
 

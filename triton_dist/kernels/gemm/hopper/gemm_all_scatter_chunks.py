@@ -19,6 +19,7 @@ from triton.experimental.gluon import language as gl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
@@ -55,6 +56,8 @@ def gemm_all_scatter_chunks_kernel(
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
+    if CONFIG.of_blocks:
+        scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
         load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),

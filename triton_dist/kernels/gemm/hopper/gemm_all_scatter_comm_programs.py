@@ -21,6 +21,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import LARGE
 from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import (
     await_full,
     await_tile_block,
@@ -57,6 +58,8 @@ def gemm_all_scatter_comm_programs_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
+    if CONFIG.of_blocks:
+        scale = scales_of(scale, a)
     specialize(
         _multiply, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
         _load, (a, b, c, operands, work, trace, state, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
@@ -200,10 +203,11 @@ def _store_tiles(
 
 
 def make_plan(
-    comm: Communicator, a: torch.Tensor, c: torch.Tensor, comm_programs: int, sm_margin: int = 0, fold: int = 1
-) -> Plan:
-    """The plan for GEMMs of these shapes and dtypes. *Collective.*"""
-    config, programs = replace(LARGE, fold=fold), portable.programs(sm_margin) - comm_programs
+    comm: Communicator, a: torch.Tensor, c: torch.Tensor, comm_programs: int, sm_margin: int = 0, fold: int = 1,
+    of_blocks: bool = False,
+) -> Plan:  # fmt: skip
+    """The plan for GEMMs of these shapes and dtypes, with scales of blocks or others. *Collective.*"""
+    config, programs = replace(LARGE, fold=fold, of_blocks=of_blocks), portable.programs(sm_margin) - comm_programs
     places = list(grouped(*config.tiles(c)))
     # Tiles before the last round have a flag, a word of state, and are sent by programs that compute nothing.
     last = len(places) - programs
