@@ -1,17 +1,25 @@
-"""Traces of what each side of a comparison does on the GPU, by torch.profiler, and one picture of them."""
+"""Traces of what each side of a comparison does on the GPU, by torch.profiler: tables of kernels, and one picture."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
+from harness import capture
 
-__all__ = ["KINDS", "kernels_of", "picture", "trace_layers"]
+__all__ = ["KINDS", "Kernel", "kernels_of", "launches", "picture", "second", "table", "trace_layers"]
 
-WARM_UP = 5
+CALLS = 8
+REPLAYS = 5
+
+Kernel = tuple[str, int, float, float]
+"""Name, stream, begin and duration in µs."""
 
 KINDS = {
     "communication": ("nccl", "all_gather", "reduce_scatter", "all_reduce", "barrier", "memcpy", "symm_mem"),
@@ -22,35 +30,98 @@ KINDS = {
 COLOURS = {"communication": "tab:orange", "GEMM": "tab:blue", "attention": "tab:green", "other": "lightgrey"}
 
 
-def trace_layers(steps: dict[str, Callable[[], Any]], folder: Path, world: Any) -> None:
-    """Write ``folder/<side>.json`` of a second call of each step, on PE 0, and ``folder/layer.svg``. *Collective.*
+def trace_layers(steps: dict[str, Callable[[], Any]], folder: Path, world: Any) -> str:
+    """Trace a CUDA graph of ``CALLS`` calls of each step; the tables of PE 0's kernels. *Collective.*
 
-    A side that cannot run here is left out. In the CPU world the traces are the CPU's, and there is no picture.
+    PE 0 writes ``folder/<side>.json``, which Perfetto opens, the tables as ``folder/layer.txt``, and a picture of the
+    second call of each side, ``folder/layer.svg``. A side that cannot run here is left out. In the CPU world each step
+    runs once, the traces are the CPU's, and there is no picture.
     """
-    activities = [torch.profiler.ProfilerActivity.CPU]
     on_gpu = world.device.type == "cuda"
-    if on_gpu:
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    written = {}
+    kind = torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU
+    found: dict[str, list[Kernel]] = {}
     for name, step in steps.items():
         try:
-            for _ in range(WARM_UP if on_gpu else 1):
-                step()
+            step()
         except NotImplementedError:
             continue
-        with torch.profiler.profile(activities=activities) as profile:
+        if on_gpu:
+            graph, _ = capture(lambda i, step=step: step(), 1, CALLS)
+            step = graph.replay
+            for _ in range(REPLAYS):
+                step()
+            torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[kind]) as profile:
             step()
             if on_gpu:
                 torch.cuda.synchronize()
         if world.pe == 0:
             folder.mkdir(parents=True, exist_ok=True)
-            written[name] = folder / f"{name.replace(', ', '-').replace(' ', '-')}.json"
-            profile.export_chrome_trace(str(written[name]))
-    if on_gpu and world.pe == 0:
-        picture({name: kernels_of(path) for name, path in written.items()}, folder / "layer.svg")
+            path = folder / f"{name.replace(', ', '-').replace(' ', '-')}.json"
+            profile.export_chrome_trace(str(path))
+            found[name] = kernels_of(path)
+    if not on_gpu or world.pe != 0:
+        return ""
+    text = "\n".join(table(name, kernels, CALLS) for name, kernels in found.items())
+    (folder / "layer.txt").write_text(text + "\n")
+    picture({name: second(kernels, CALLS) for name, kernels in found.items()}, folder / "layer.svg")
+    return text
 
 
-def kernels_of(trace: Path) -> list[tuple[str, int, float, float]]:
+@dataclass
+class Launches:
+    """One kernel of a step, in all calls: µs of each, and how long nothing ran in front of it."""
+
+    name: str
+    begins: list[float] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+
+
+def launches(kernels: Sequence[Kernel], calls: int) -> list[Launches]:
+    """The kernels of a call, in the order in which they begin, of a trace of so many calls.
+
+    What does not belong to all calls stands in front of them. The first call is left out where there are others: it
+    waits for PEs that begin later.
+    """
+    ordered = sorted(kernels, key=lambda kernel: kernel[2])
+    ordered = ordered[len(ordered) % calls :]
+    each = {name: count // calls for name, count in Counter(kernel[0] for kernel in ordered).items()}
+    found: dict[tuple[str, int], Launches] = {}
+    seen: Counter[str] = Counter()
+    end = ordered[0][2] if ordered else 0.0
+    for name, _, begin, duration in ordered:
+        number = seen[name]
+        seen[name] += 1
+        if calls == 1 or number >= each[name]:
+            of = found.setdefault((name, number % max(1, each[name])), Launches(name))
+            of.begins.append(begin)
+            of.durations.append(duration)
+            of.gaps.append(max(0.0, begin - end))
+        end = max(end, begin + duration)
+    return sorted(found.values(), key=lambda of: of.begins[0])
+
+
+def table(side: str, kernels: Sequence[Kernel], calls: int) -> str:
+    """The kernels of a call in their order: µs, share of the call, and µs before it in which nothing ran; medians."""
+    found = launches(kernels, calls)
+    rows = [(of.name, median(of.durations), median(of.gaps)) for of in found]
+    total = sum(duration + gap for _, duration, gap in rows)
+    lines = [f"{side}: {len(rows)} kernels, {total:.1f} µs a call", "        µs  share    gap  kernel"]
+    lines += [f"  {us:8.1f} {us / total:6.1%} {gap:6.1f}  {name[:100]}" for name, us, gap in rows]
+    gaps = sum(gap for *_, gap in rows)
+    return "\n".join([*lines, f"  {gaps:8.1f} {gaps / max(total, 1e-9):6.1%}         nothing runs"])
+
+
+def second(kernels: Sequence[Kernel], calls: int) -> list[Kernel]:
+    """The second of so many calls, from 0 on."""
+    ordered = sorted(kernels, key=lambda kernel: kernel[2])
+    each = len(ordered) // calls
+    ordered = ordered[len(ordered) % calls :][each : 2 * each]
+    return [(name, stream, begin - ordered[0][2], duration) for name, stream, begin, duration in ordered]
+
+
+def kernels_of(trace: Path) -> list[Kernel]:
     """Name, stream, begin and duration in µs of all kernels and copies of a Chrome trace; the first begins at 0."""
     events = json.loads(trace.read_text())["traceEvents"]
     found = [e for e in events if e.get("ph") == "X" and e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
@@ -58,7 +129,7 @@ def kernels_of(trace: Path) -> list[tuple[str, int, float, float]]:
     return [(e["name"], int(e["args"]["stream"]), e["ts"] - first, e["dur"]) for e in found]
 
 
-def picture(sides: dict[str, list[tuple[str, int, float, float]]], path: Path) -> None:
+def picture(sides: dict[str, list[Kernel]], path: Path) -> None:
     """Draw a row for each side and stream, all on one axis of time."""
     import matplotlib
 

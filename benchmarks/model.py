@@ -11,7 +11,8 @@ styles.
 
 - prefill: 8192 tokens of one sequence; decode: a token for each of 1, 32 and 128 sequences, with 1024 before it.
 - a layer alone, and the whole model; tokens/s are the whole model's.
-- --trace writes a Chrome trace of a prefill's layer for each side (Perfetto opens it), and draws them as one picture.
+- --trace traces a layer's prefill, and its decode of 1 and 32 sequences, in a CUDA graph: for each side a Chrome trace
+  (Perfetto opens it) and a table of its kernels, and one picture. `--only --trace FOLDER` does nothing else.
 
 In the CPU world nothing is timed: a tiny model runs through the same code, and what needs GPUs is listed as such.
 """
@@ -46,6 +47,7 @@ from triton_dist import tensor_parallel
 
 SMALL = triton_dist.kind() == "cpu"
 PREFILL, CONTEXT, BATCHES = (8, 8, (1, 3)) if SMALL else (8192, 1024, (1, 32, 128))
+TRACED = (("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES[:2]))
 STYLES = {"ours": tensor_parallel, "torch": parallel}
 
 Step = Callable[..., torch.Tensor]
@@ -144,7 +146,7 @@ def contenders(ours: torch.nn.Module, theirs: torch.nn.Module, mesh: Any) -> dic
     return made if mesh is None else made | {"torch, async TP": async_tensor_parallel(theirs, mesh)}
 
 
-def compiled(module: torch.nn.Module, **options: bool) -> Step:
+def compiled(module: Step, **options: bool) -> Step:
     if SMALL:
         return module  # tests/models compiles it
     return torch.compile(module, fullgraph=True, dynamic=False, options=options)
@@ -318,7 +320,16 @@ def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tupl
     ours, theirs = (models.sharded[name, sequence].layers[0] for name in STYLES)
     made = contenders(ours, theirs, models.mesh if sequence else None)
     steps = {name: partial(step, x, rope, cache, position) for name, step in made.items()}
+    if position is not None:
+        steps["ours, fused decode"] = fused_layer(models, x, rope, cache, position)
     return steps, expected
+
+
+def fused_layer(models: Models, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor) -> Step:
+    """The first layer of the fused step of decode: it begins behind its first norm and ends with the next layer's."""
+    step = compiled(models.fused_decode.layer)
+    y, rows = models.fused_decode.model.layers[0].attention_norm(x), x.flatten(0, 1)
+    return lambda: step(0, y, rows, rope, cache, position)[1].unflatten(0, x.shape[:2])
 
 
 def layer_alone(bench: Any, models: Models) -> None:
@@ -334,9 +345,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--config", choices=tuple(qwen3.CONFIGS), default="tiny" if SMALL else "qwen3-8b")
     parser.add_argument("--layers", type=int, help="fewer than the model has")
-    parser.add_argument("--only", nargs="+", choices=("layer", "whole"), default=("layer", "whole"))
+    parser.add_argument("--only", nargs="*", choices=("layer", "whole"), default=("layer", "whole"))
     parser.add_argument("--save", help="write JSON to this file")
-    parser.add_argument("--trace", type=Path, help="write traces of a prefill's layer to this folder")
+    parser.add_argument("--trace", type=Path, help="write traces of a layer to this folder")
     args = parser.parse_args()
     config = qwen3.CONFIGS[args.config]
     config = dataclasses.replace(config, layers=args.layers or config.layers)
@@ -347,9 +358,10 @@ def main() -> None:
         models = Models(bench.world, config)
         if "layer" in args.only:
             layer_alone(bench, models)
-        if args.trace:
-            steps, _ = layer_steps(models, True, 1, PREFILL)
-            trace_layers(steps, args.trace, bench.world)
+        for kind, batch, length in TRACED if args.trace else ():
+            steps, _ = layer_steps(models, kind == "prefill", batch, length)
+            found = trace_layers(steps, args.trace / f"{kind}-{batch}", bench.world)
+            bench.say(f"a layer's {kind}, {batch * length} tokens\n{found}")
         if "whole" in args.only:
             peer, absent = None, ""
             try:

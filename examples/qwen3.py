@@ -176,13 +176,21 @@ class FusedDecode(nn.Module):
         """As :meth:`Transformer.forward`, of one token."""
         model = self.model
         rope = angles(position, model.config)
-        norms = [norm for layer in model.layers for norm in (layer.attention_norm, layer.mlp_norm)] + [model.norm]
-        y, x = self.add_norm(model.embedding(tokens), None, norms[0])
-        for i, layer in enumerate(model.layers):
-            x = self.attend(layer.attention, y, x, rope, cache[i], position)
-            y = norms[2 * i + 1](x)[:, None]
-            y, x = self.add_norm(layer.mlp(y), x, norms[2 * i + 2])
+        y, x = self.add_norm(model.embedding(tokens), None, model.layers[0].attention_norm)
+        for i in range(len(model.layers)):
+            y, x = self.layer(i, y, x, rope, cache[i], position)
         return model.head(y)
+
+    def layer(
+        self, i: int, y: torch.Tensor, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next layer's ``y`` and ``x``: ``x`` is the residual, [batch, hidden], and ``y`` its norm for layer ``i``,
+        [batch, 1, hidden]."""
+        layers, layer = self.model.layers, self.model.layers[i]
+        x = self.attend(layer.attention, y, x, rope, cache, position)
+        y = layer.mlp_norm(x)[:, None]
+        after = layers[i + 1].attention_norm if i + 1 < len(layers) else self.model.norm
+        return self.add_norm(layer.mlp(y), x, after)
 
     def attend(
         self, attention: Any, y: torch.Tensor, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor

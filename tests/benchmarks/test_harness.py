@@ -63,6 +63,26 @@ def test_collectives_are_not_measured_in_the_cpu_world() -> None:
     assert run.stdout.startswith("collectives: not measured. The CPU world interprets kernels")
 
 
+def test_the_table_of_a_call_s_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three calls of a GEMM, another kernel and the same GEMM again, behind a kernel that belongs to no call."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from layer_traces import Kernel, second, table
+
+    def call(at: float, first: float = 4.0) -> list[Kernel]:
+        return [("mm", 7, at, first), ("norm", 7, at + first + 1, 2.0), ("mm", 7, at + first + 3, 6.0)]
+
+    kernels = [("barrier", 9, 0.0, 1.0), *call(2.0, 90.0), *call(102.0), *call(116.0)]
+    assert table("ours", kernels, 3).splitlines() == [
+        "ours: 3 kernels, 14.0 µs a call",
+        "        µs  share    gap  kernel",
+        "       4.0  28.6%    1.0  mm",  # the first call does not count
+        "       2.0  14.3%    1.0  norm",
+        "       6.0  42.9%    0.0  mm",
+        "       2.0  14.3%         nothing runs",
+    ]
+    assert second(kernels, 3) == [("mm", 7, 0.0, 4.0), ("norm", 7, 5.0, 2.0), ("mm", 7, 7.0, 6.0)]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib draws the plots (extra bench)")
 def test_plots_are_drawn_of_what_was_saved(entry: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
