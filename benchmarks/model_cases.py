@@ -15,13 +15,13 @@ import torch
 import triton_dist
 from triton_dist import kernels
 
-__all__ = ["TIMED"]
+__all__ = ["TIMED", "call_of"]
 
 TIMED = "end of the timed call"
 """What stands on the line where a timed call ends."""
 
 
-def _call(name: str, algorithm: str, nbytes: int) -> tuple[Callable[[], object], list[torch.Tensor]]:
+def call_of(name: str, algorithm: str, nbytes: int) -> tuple[Callable[[], object], list[torch.Tensor]]:
     n, n_pes = nbytes // 2, triton_dist.n_pes()
     n_in = 0 if name == "broadcast" else n
     n_out = {"all_gather": n * n_pes, "reduce_scatter": n // n_pes}.get(name, n)
@@ -36,7 +36,7 @@ def main() -> None:
     with triton_dist.init():
         for case in sys.argv[1:]:
             name, algorithm, nbytes = case.split(":")
-            call, tensors = _call(name, algorithm, int(nbytes))
+            call, tensors = call_of(name, algorithm, int(nbytes))
             call()
             triton_dist.barrier_all()
             call()

@@ -83,6 +83,11 @@ def init(*, group: Any = None, comm: Any = None) -> World:
     if is_initialized():
         raise RuntimeError("triton_dist is initialised already: call triton_dist.finalize() before a second init()")
     current = of_process(Current)
+    if current.join is not None:
+        if group is not None or comm is not None:
+            raise RuntimeError("PEs in one process have no process groups or communicators: call init() without them")
+        current.world = current.join()
+        return current.world
     if current.launch is not None and current.launch.watch is not None:
         current.launch.watch.end()
     current.launch = launch = discover(group, comm)
@@ -396,7 +401,10 @@ def _check_same_kind(launch: Launch) -> None:
 
 def _filled(shape: tuple[int, ...], value: float | bool, dtype: torch.dtype) -> torch.Tensor:
     tensor = current_world().empty(shape, dtype)
-    tensor.fill_(value)
+    if not value and not isinstance(value, float):  # which may be -0.0
+        current_world().clear(tensor)
+    else:
+        tensor.fill_(value)
     current_world().barrier_all()  # so that no peer sees what the memory held before
     return tensor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,11 @@ def of_pointers(
     addresses = chosen[np.broadcast_to(mask, chosen.shape).astype(bool)].astype(np.int64)
     if not addresses.size:
         return []
+    low, high = int(addresses.min()), int(addresses.max())
+    first = bisect_left(range(n_pes), low - heap.size + 1, key=heap.base)
+    beyond = bisect_left(range(n_pes), high + size, key=heap.base)
     found = []
-    for pe in range(n_pes):
+    for pe in range(first, beyond):
         offsets = addresses - heap.base(pe)
         inside = (offsets > -size) & (offsets < heap.size)
         if inside.any():
@@ -50,6 +54,8 @@ def of_pointers(
 
 def joined(offsets: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ranges that adjoin, or overlap, as one."""
+    if (offsets[1:] - offsets[:-1] == size).all():  # most blocks
+        return offsets[:1], offsets[-1:] + size
     ordered = np.unique(offsets)
     gaps = np.flatnonzero(np.diff(ordered) > size)
     return ordered[np.concatenate(([0], gaps + 1))], ordered[np.concatenate((gaps, [ordered.size - 1]))] + size

@@ -43,7 +43,10 @@ class Checking:
         self._folder: str | None = environment.get("TRITON_DIST_CHECK_LOG")
         self.recorder = Recorder(world, turns, Log(fd), work=self._folder is not None)
         self._turns.before_passing = self.recorder.flush
-        self._host = (HostAccesses(self.recorder), TorchBarriers(self.recorder, launch.n_pes))
+        self._host: list[HostAccesses | TorchBarriers] = [
+            HostAccesses(self.recorder),
+            TorchBarriers(self.recorder, launch.n_pes),
+        ]
         for watching in self._host:
             watching.start()
 

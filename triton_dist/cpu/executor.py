@@ -40,18 +40,17 @@ class Executor(interpreter.Launch):
 
     def run(self, grid: Sequence[Any], arguments: dict[str, Any], options: Mapping[str, Any]) -> None:
         _refuse_warps(self.fn.__name__, options.get("num_warps"))
-        interpreter.builder().num_ctas = options.get("num_ctas") or 1  # the other options matter to GPUs only
         for name, arg in arguments.items():
             _refuse_stale(name, arg)
         with of_process(LanguagePatch).applied(self.fn.__globals__, static_assert=static_assert):
             self._run(
                 _three(grid),
                 {name: arg if name in self.constexprs else _to_tensor(arg) for name, arg in arguments.items()},
+                options.get("num_ctas") or 1,  # the other options matter to GPUs only
             )
 
-    def _run(self, grid: tuple[int, int, int], arguments: Mapping[str, Any]) -> None:
+    def _run(self, grid: tuple[int, int, int], arguments: Mapping[str, Any], num_ctas: int) -> None:
         builder = interpreter.builder()
-        builder.set_grid_dim(*grid)
 
         def body(index: tuple[int, int, int]) -> None:
             recorder = None if world is None else world.recorder
@@ -70,6 +69,8 @@ class Executor(interpreter.Launch):
                 raise self._failure(error, index) from error
 
         def enter(program: Program) -> None:
+            builder.set_grid_dim(*grid)  # each time: another PE of this process may have run its grid meanwhile
+            builder.num_ctas = num_ctas
             builder.grid_idx = program.index
 
         world = current()

@@ -18,7 +18,7 @@ from triton_dist.cpu.runtime.atomics import WORDS, Order
 from triton_dist.cpu.runtime.backoff import Backoff
 from triton_dist.cpu.runtime.control import Caller, ControlBlock
 
-__all__ = ["PLACE_BYTES", "ControlMeeting", "Counter", "Meeting", "MeetingPlace"]
+__all__ = ["PLACE_BYTES", "ControlMeeting", "Counter", "GroupMeeting", "Meeting", "MeetingPlace"]
 
 _TEXT_BYTES = 512
 _FIRST_TEXT = 64  # behind the count, on a cache line of its own
@@ -44,6 +44,17 @@ class Meeting(ABC):
     @abstractmethod
     def said(self, ticket: int) -> list[str]:
         """What each said, in the PEs' order. Only once all have come, and before the next call of this PE."""
+
+
+class GroupMeeting(Meeting):
+    """Of a group, whose members also compare calls that they do not wait for each other in."""
+
+    @abstractmethod
+    def said_by_now(self, ticket: int) -> list[str | None]:
+        """What each said for a ticket that this PE has; None for those who have not come, or have come to later ones.
+
+        Of two members, at least one finds what the other said: each comes before it looks.
+        """
 
 
 class ControlMeeting(Meeting):
@@ -77,7 +88,7 @@ class Counter(NamedTuple):
     first: int = 0
 
 
-class MeetingPlace(Meeting):
+class MeetingPlace(GroupMeeting):
     """A place in each member's heap."""
 
     def __init__(self, heap: SymmetricMemory, mine: Counter, places: Sequence[Counter]) -> None:
@@ -113,10 +124,6 @@ class MeetingPlace(Meeting):
         return True
 
     def said_by_now(self, ticket: int) -> list[str | None]:
-        """What each said for a ticket that this PE has; None for those who have not come, or have come to later ones.
-
-        Of two members, at least one finds what the other said: each comes before it looks.
-        """
         # A full fence: the look does not pass the arrival.
         WORDS[8].fetch_add(self._mine, 0, Order.SEQUENTIALLY_CONSISTENT)
         found: list[str | None] = []

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from triton_dist import environment
 from triton_dist.bootstrap import memfd
@@ -34,7 +35,7 @@ from triton_dist.cpu.schedule import Access, Schedule
 from triton_dist.cpu.shared import words
 from triton_dist.decoding import record, text
 
-__all__ = ["DeadlockError", "Turns"]
+__all__ = ["GONE", "DeadlockError", "Turns", "word_count"]
 
 _WORD = WORDS[8]
 
@@ -50,6 +51,11 @@ _CARD = record(DESCRIPTOR, text(100))
 """PE 0's descriptor of the shared words, and the name of this PE's bell."""
 
 _TURN, _STEP, _FRUITLESS_ROUNDS, _EVENTS, _STUCK, _VERDICT, _PER_PE = range(7)
+
+
+def word_count(n_pes: int) -> int:
+    """How many words so many PEs share."""
+    return _PER_PE + 3 * n_pes
 
 
 class DeadlockError(RuntimeError):
@@ -73,6 +79,9 @@ class _State(enum.IntEnum):
     GONE = 5
 
 
+GONE = _State.GONE
+
+
 class Turns:
     """This PE's part in taking turns. ``trouble`` raises when the world is broken.
 
@@ -80,23 +89,27 @@ class Turns:
     """
 
     def __init__(self, launch: Launch, schedule: Schedule, trouble: Callable[[], None]) -> None:
-        self.schedule = schedule
-        self._pe, self._n_pes = launch.pe, launch.n_pes
         self._trouble = trouble
         self._limit = environment.get("TRITON_DIST_WAIT_TIMEOUT")
         # The bell only saves waiting time: whose turn it is stands in the shared words. An abstract name is no file.
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         name = f"triton_dist_{os.getpid()}_{secrets.token_hex(8)}"
         self._bell.bind(f"\0{name}")
-        count = _PER_PE + 3 * self._n_pes
-        fd = memfd.create("turns", bytes(8 * count)) if self._pe == 0 else 0
+        count = word_count(launch.n_pes)
+        fd = memfd.create("turns", bytes(8 * count)) if launch.pe == 0 else 0
         cards = launch.exchange_values("turns", [fd, name], _CARD)
         self._pids = [member.pid for member in launch.members] or [os.getpid()]
         self._bells = [f"\0{name}" for _, name in cards]
-        if self._pe != 0:
+        if launch.pe != 0:
             fd = memfd.open_of(self._pids[0], cards[0][0], "turns")
-        self._words = words(fd, count)
+        self._share(schedule, launch.pe, launch.n_pes, words(fd, count))
         weakref.finalize(self, os.close, fd)  # not before: the others open PE 0's
+
+    def _share(self, schedule: Schedule, pe: int, n_pes: int, shared: NDArray[np.int64]) -> None:
+        """Take part by these :func:`word_count` words, which are zero at first."""
+        self.schedule = schedule
+        self._pe, self._n_pes = pe, n_pes
+        self._words = shared
         self._turn_address = int(self._words.ctypes.data) + 8 * _TURN
         self._states, self._tried, self._intentions = self._words[_PER_PE:].reshape(3, self._n_pes)
         self._depth = 0
@@ -206,11 +219,15 @@ class Turns:
         new = ((seen >> 17) + 1) << 17 | (_HELD if held else 0) | owner
         return _WORD.compare_swap(self._turn_address, seen, new, Order.ACQUIRE_RELEASE) == seen
 
-    def _candidates(self) -> list[int]:
-        can = (self._states <= _State.READY) | (
+    def _can_go_on(self) -> NDArray[np.bool_]:
+        """Which PEs can, or may find that they can."""
+        can: NDArray[np.bool_] = (self._states <= _State.READY) | (
             ((self._states == _State.BLOCKED) | (self._states == _State.POLLS)) & (self._tried < self._words[_STEP])
         )
-        return [int(pe) for pe in np.flatnonzero(can)]
+        return can
+
+    def _candidates(self) -> list[int]:
+        return [int(pe) for pe in np.flatnonzero(self._can_go_on())]
 
     def _intention(self, pe: int) -> Access:
         return Access(int(self._intentions[pe])) if self._states[pe] == _State.READY else Access.NOTHING

@@ -25,7 +25,7 @@ from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_ops import CpuHostOps
 from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.runtime.control import Caller, State
-from triton_dist.cpu.team_sync import PLACE_BYTES, Meeting, MeetingPlace
+from triton_dist.cpu.team_sync import PLACE_BYTES, GroupMeeting, Meeting, MeetingPlace
 from triton_dist.cpu.transport import Transport
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
 from triton_dist.process_state import of_process
@@ -84,7 +84,7 @@ class CpuWorld(World):
     kind = "cpu"
 
     def __init__(self, launch: Launch) -> None:
-        carrier = _transport_of_all(launch)
+        self._carrier = _transport_of_all(launch)
         super().__init__(launch)
         self.device = torch.device("cpu")
         teams = MAX_TEAMS * len(Caller.__members__) * PLACE_BYTES
@@ -92,13 +92,13 @@ class CpuWorld(World):
         for_groups = group_memory_size(launch)
         reserved = first + for_groups
         checked = environment.get("TRITON_DIST_CHECK")
-        self._transport = _join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"), reserved, carrier)
+        self._transport = self._join(launch, environment.get("TRITON_DIST_SYMMETRIC_SIZE"), reserved)
         self.heap, self.control = self._transport.heap, self._transport.control
         self.host_ops = CpuHostOps(self, self._transport.collectives)
         self._allocator = FirstFit(self.heap.size, CHECKED_GAP if checked else 0, reuses_late=checked)
         self._allocator.allocate(reserved)  # at offset 0: where teams and groups meet, and the memory of groups
         self._channels = Channels(self.heap, self.pe, teams)
-        self._group_places: dict[str, tuple[MeetingPlace, MeetingPlace]] = {}
+        self._group_places: dict[str, tuple[GroupMeeting, GroupMeeting]] = {}
         self._group_allocations: dict[int, Allocation] = {}
         begin = self.heap.base(self.pe) + first
         self.group_memory = GroupMemory(begin, first, for_groups, self.device, self.heap, self._group_memory_changed)
@@ -110,7 +110,7 @@ class CpuWorld(World):
         self.checking: Checking | None = None
         if checked:
             assert self.turns is not None
-            self.checking = Checking(launch, self, self.turns)
+            self.checking = self._begin_check(launch, self.turns)
         self.recorder = None if self.checking is None else self.checking.recorder
         self._process = os.getpid()
         if launch.watch is not None:
@@ -378,6 +378,18 @@ class CpuWorld(World):
             self.recorder.allocated(allocation.begin, allocation.nbytes, str(allocation))
         self._record_allocations()
 
+    # ---- how this PE joins the others
+
+    def _join(self, launch: Launch, size: int, reserved: int) -> Transport:
+        if self._carrier == "shared":
+            return bootstrap.join(launch, size, reserved)
+        from triton_dist.cpu.oshmem import bootstrap as oshmem  # here, since nothing else needs that library
+
+        return oshmem.join(launch, size, reserved)
+
+    def _begin_check(self, launch: Launch, turns: Turns) -> Checking:
+        return Checking(launch, self, turns)
+
     # ---- one PE at a time
 
     def _take_turns(self, launch: Launch) -> Turns | None:
@@ -526,11 +538,3 @@ def _transport_of_all(launch: Launch) -> str:
                     f" TRITON_DIST_CPU_TRANSPORT is {asked}"
                 )
     return asked
-
-
-def _join(launch: Launch, size: int, reserved: int, carrier: str) -> Transport:
-    if carrier == "shared":
-        return bootstrap.join(launch, size, reserved)
-    from triton_dist.cpu.oshmem import bootstrap as oshmem  # here, since nothing else needs that library
-
-    return oshmem.join(launch, size, reserved)

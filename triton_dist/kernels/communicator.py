@@ -164,7 +164,8 @@ class Communicator:
 
     def zeros(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
         """As :meth:`empty`, filled with zeros."""
-        tensor = self.empty(*shape, dtype=dtype).zero_()
+        tensor = self.empty(*shape, dtype=dtype)
+        self.world.clear(tensor)
         self.barrier()  # so that no peer sees what the memory held before
         return tensor
 

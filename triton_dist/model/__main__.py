@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--machine", required=True, help=f"a TOML file (docs/model.md), or one of: {known}")
     parser.add_argument("--phase", type=int, help="the phase to look at (default: the last one with a kernel)")
     parser.add_argument("--trace", metavar="FILE", help="where to write a trace for ui.perfetto.dev")
+    parser.add_argument("--light", action="store_true", help="PEs are coroutines of one process, for hundreds")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds after which the script is ended (600)")
     options, rest = parser.parse_known_args(arguments)
     if options.pes < 1:
@@ -54,7 +55,7 @@ def _model(options: argparse.Namespace, script: list[str]) -> int:
     try:
         machine = Machine.load(options.machine)
         with Forker({"OMP_NUM_THREADS": "1"}) as forker:
-            run = record(forker, script, options.pes, machine, timeout=options.timeout)
+            run = record(forker, script, options.pes, machine, timeout=options.timeout, light=options.light)
         replay = Replay(Graph(run), machine)
         replay.run()
         text = report(replay, chosen_phase(replay, options.phase))

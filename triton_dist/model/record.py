@@ -14,12 +14,23 @@ from triton_dist.testing.forks import Forker
 __all__ = ["ScriptError", "record"]
 
 
+_LIGHT = str(Path(__file__).parents[1] / "cpu" / "light" / "__main__.py")
+"""A program of a package that is above this one: it is run, and not imported."""
+
+
 class ScriptError(RuntimeError):
     """The script did not end well, or left no log."""
 
 
 def record(
-    forker: Forker, script: Sequence[str], n_pes: int, machine: Machine, *, timeout: float, captures: bool = False
+    forker: Forker,
+    script: Sequence[str],
+    n_pes: int,
+    machine: Machine,
+    *,
+    timeout: float,
+    captures: bool = False,
+    light: bool = False,
 ) -> Run:
     """What the PEs of ``script`` (its file and its arguments) do, with the sizes that kernels have on ``machine``.
 
@@ -27,6 +38,7 @@ def record(
         forker: starts the PEs.
         timeout: seconds after which the run is ended.
         captures: the script's output is shown only if it fails.
+        light: PEs are coroutines of one process (docs/model.md), and not processes.
 
     Raises:
         ScriptError: it failed, did not end in time, or made no world.
@@ -43,7 +55,8 @@ def record(
             raise ScriptError(f"{n_pes} PEs do not fill hosts of {machine.gpus_per_host} GPUs ({machine.name})")
         if hosts > 1:
             env["TRITON_DIST_TOPOLOGY"] = f"{hosts}x{machine.gpus_per_host}"
-        outcome = forker.launch_together(script, n_pes, env=env, timeout=timeout, captures=captures)
+        pes = [_LIGHT, str(n_pes), *script] if light else script
+        outcome = forker.launch_together(pes, 1 if light else n_pes, env=env, timeout=timeout, captures=captures)
         if outcome.timed_out:
             raise ScriptError(f"{script[0]} did not end within {timeout:g} s")
         if any(outcome.statuses):

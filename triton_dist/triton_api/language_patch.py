@@ -12,7 +12,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import triton.language as tl
@@ -37,6 +37,9 @@ class LanguagePatch:
         """How to take back what is patched now; None when nothing is."""
         self._extended: set[int] = set()
         """Whose globals are patched now, by identity."""
+        self.stays = False
+        """Whether kernels leave the language patched: in a process that runs kernels of several PEs by turns."""
+        self._staying = ExitStack()
 
     def is_applied(self) -> bool:
         """Whether a kernel is being interpreted."""
@@ -48,8 +51,20 @@ class LanguagePatch:
 
         ``static_assert`` takes the place of Triton's.
         """
+        if self.stays:
+            if self._undo is None:
+                self._staying.enter_context(self._patched(static_assert))
+            self.extend(kernel_globals)
+            yield
+            return
         if self._undo is not None:
             raise RuntimeError("a kernel runs already: kernels cannot launch kernels, nor can two threads run one each")
+        with self._patched(static_assert):
+            self.extend(kernel_globals)
+            yield
+
+    @contextmanager
+    def _patched(self, static_assert: Callable[..., None]) -> Iterator[None]:
         self._undo = []
         before = [(owner, _of(vars(owner), new)) for owner, new in _language_changes()]
         try:
@@ -57,7 +72,6 @@ class LanguagePatch:
                 _set(owner, new)
             for module in (tl, tl.core):
                 _set(module, {"static_assert": static_assert})
-            self.extend(kernel_globals)
             yield
         finally:
             undo, self._undo = self._undo, None

@@ -176,6 +176,10 @@ class World(ABC):
             raise MemoryError(self._full(tuple(shape), dtype))
         return tensor
 
+    def clear(self, tensor: torch.Tensor) -> None:
+        """Fill a new tensor of :meth:`empty` with zeros."""
+        tensor.zero_()
+
     def free(self, tensor: torch.Tensor) -> None:
         """Give an allocation of :meth:`empty` back. Neither it nor a view of it may be used again. *Collective.*
 

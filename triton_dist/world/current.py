@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.process_state import of_process
 from triton_dist.world.base import World
@@ -18,6 +20,8 @@ class Current:
     world: World | None = None
     launch: Launch | None = None
     """Outlives its world: until the process ends or joins another world, a failure is still told to the other PEs."""
+    join: Callable[[], World] | None = None
+    """What :func:`triton_dist.init` calls where PEs are coroutines of a process, which knows them."""
     process: int = 0
     """The process that has arranged for its end. A child that it forks has no part in the world."""
 

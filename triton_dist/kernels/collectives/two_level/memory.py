@@ -18,9 +18,8 @@ import torch
 import triton
 import triton.language as tl
 
-import triton_dist
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import NO_LIMIT
+from triton_dist.kernels.device import NO_LIMIT, has_gpu_sizes
 from triton_dist.kernels.protocols.barrier import ROW as BARRIER_ROW
 from triton_dist.kernels.protocols.members import at_rank, my_rank
 from triton_dist.kernels.protocols.messages import SLOTS, message_signals, send_message
@@ -51,7 +50,7 @@ _SMALLEST = 2 << 10  # bytes of a block that is cut no further for the sake of m
 
 def _room(communicator: Communicator) -> int:
     """Bytes of a half of a program's staging memory."""
-    if triton_dist.kind() == "cpu":  # so that small tensors take many rounds
+    if not has_gpu_sizes():  # so that small tensors take many rounds
         return max(2 << 10, 64 * int(triton.next_power_of_2(communicator.n_pes)))
     return 128 << 10
 
@@ -92,7 +91,7 @@ def cut(communicator: Communicator, numel: int, itemsize: int, limit: int = NO_L
     members, hosts = (int(triton.next_power_of_2(n)) for n in (communicator.n_pes, communicator.grid.hosts))
     # A half of staging has a row for each member; slots, and what is sent, take half as much for all hosts.
     block = min(_LARGEST, room // members, room // 2 // (hosts * int(triton.next_power_of_2(rows)))) // itemsize
-    most = min(PROGRAMS if triton_dist.kind() == "gpu" else 4, limit)
+    most = min(PROGRAMS if has_gpu_sizes() else 4, limit)
     while block * itemsize > _SMALLEST and -(-numel // block) < most:
         block //= 2
     blocks = max(1, -(-numel // block))
