@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from harness import capture
 
-__all__ = ["KINDS", "Kernel", "kernels_of", "launches", "picture", "second", "table", "trace_layers"]
+__all__ = ["KINDS", "Kernel", "kernels_of", "kind_of", "launches", "picture", "second", "table", "trace_layers"]
 
 CALLS = 8
 REPLAYS = 5
@@ -22,11 +22,24 @@ Kernel = tuple[str, int, float, float]
 """Name, stream, begin and duration in µs."""
 
 KINDS = {
-    "communication": ("nccl", "all_gather", "reduce_scatter", "all_reduce", "barrier", "memcpy", "symm_mem"),
+    "communication": (
+        *(
+            "nccl",
+            "one_shot",
+            "two_shot",
+            "all_gather",
+            "reduce_scatter",
+            "all_reduce",
+            "barrier",
+            "memcpy",
+            "symm_mem",
+        ),
+    ),
     "GEMM": ("gemm", "nvjet", "cutlass", "matmul", "mm_"),
     "attention": ("flash", "fmha", "attention", "sdpa"),
 }
-"""What a kernel does, by parts of its name; the last that fits counts, so a fused GEMM is a GEMM."""
+"""What a kernel does, by parts of its name; the last that fits counts, so a fused GEMM is a GEMM. Inductor's kernels,
+whose names have those of the operators around them, are none of these."""
 COLOURS = {"communication": "tab:orange", "GEMM": "tab:blue", "attention": "tab:green", "other": "lightgrey"}
 
 
@@ -137,22 +150,24 @@ def picture(sides: dict[str, list[Kernel]], path: Path) -> None:
     from matplotlib import pyplot
 
     rows = [(side, stream) for side, kernels in sides.items() for stream in sorted({k[1] for k in kernels})]
-    figure, axes = pyplot.subplots(figsize=(12, 0.6 + 0.4 * max(1, len(rows))))
+    figure, axes = pyplot.subplots(figsize=(12, 0.9 + 0.4 * max(1, len(rows))))
     for y, (side, stream) in enumerate(rows):
         for name, of, begin, duration in sides[side]:
             if of == stream:
-                axes.barh(y, duration, left=begin, color=COLOURS[_kind(name)], edgecolor="white", linewidth=0.3)
+                axes.barh(y, duration, left=begin, color=COLOURS[kind_of(name)], edgecolor="white", linewidth=0.3)
     axes.set_yticks(range(len(rows)), [f"{side}, stream {stream}" for side, stream in rows])
     axes.invert_yaxis()
     axes.set_xlabel("µs")
-    axes.legend(
-        [pyplot.Rectangle((0, 0), 1, 1, color=c) for c in COLOURS.values()], COLOURS, ncols=4, loc="upper right"
-    )
+    patches = [pyplot.Rectangle((0, 0), 1, 1, color=c) for c in COLOURS.values()]
+    axes.legend(patches, COLOURS, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
+    """One of ``COLOURS``."""
+    if name.startswith("triton_"):
+        return "other"
     fitting = [kind for kind, parts in KINDS.items() if any(part in name.lower() for part in parts)]
     return fitting[-1] if fitting else "other"

@@ -63,6 +63,19 @@ def test_collectives_are_not_measured_in_the_cpu_world() -> None:
     assert run.stdout.startswith("collectives: not measured. The CPU world interprets kernels")
 
 
+def test_what_kernels_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from layer_traces import kind_of
+
+    kinds = {
+        "all_gather_gemm_kernel": "GEMM",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "communication",
+        "_flash_decode": "attention",
+        "triton_poi_fused_gemm_all_reduce_mul_silu_t_unbind_view_6": "other",
+    }
+    assert {name: kind_of(name) for name in kinds} == kinds
+
+
 def test_the_table_of_a_call_s_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three calls of a GEMM, another kernel and the same GEMM again, behind a kernel that belongs to no call."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
