@@ -98,19 +98,21 @@ class Entry:
 
 
 @contextmanager
-def session(name: str, *, total: int | None = None, save: str | Path | None = None) -> Iterator[Bench]:
+def session(name: str, *, total: int | None = None, save: str | Path | None = None, least: int = 2) -> Iterator[Bench]:
     """A world on all GPUs of the launch, with NCCL beside it. Ends the program, with status 0, where there is none.
 
     Args:
         name: what the benchmark is called.
         total: how many comparisons there will be, for the progress bar.
         save: a file that is written after each comparison, so that a run that is cut off keeps those that it made.
+        least: how many GPUs it takes. With 1 it is started with torchrun, too.
     """
     if triton_dist.kind() == "cpu":
         print(f"{name}: not measured. The CPU world interprets kernels; its times say nothing about GPUs.")
         sys.exit(0)
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
-        print(f"{name}: not measured. Start it with torchrun on two GPUs or more.")
+    if int(os.environ.get("WORLD_SIZE", "0")) < least:
+        several = "two GPUs or more" if least > 1 else "a GPU"
+        print(f"{name}: not measured. Start it with torchrun on {several}.")
         sys.exit(0)
     warnings.filterwarnings("ignore")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

@@ -1,4 +1,7 @@
-"""Grouped GEMM: rows that are grouped by expert, each group times its expert's matrix. In plain Triton, for any GPU.
+"""Grouped GEMM: rows that are grouped by expert, each group times its expert's matrix.
+
+The kernel here is plain Triton, for any GPU, any size and the CPU world. What Hopper's TMA and tensor cores take goes
+to the warp-specialised kernel of ``gemm/hopper/grouped_gemm.py``.
 
 ``c[r] = a[r] · b[e]`` for the rows r of expert e, which begin at ``offsets[e]``; there are ``counts[e]`` of them. Both
 are read on the GPU, so the number of tiles is not known to the host: the kernel is persistent. Its programs take tiles
@@ -11,6 +14,8 @@ Operands of fp8 have scales: of rows and columns, which multiply the result, or 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -18,8 +23,10 @@ import triton.language as tl
 import triton_dist
 from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.device import gpu
+from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, check_capability
 from triton_dist.kernels.gemm.portable import blocks, programs
+from triton_dist.kernels.gemm.small_m import Cut, stages_for
 
 __all__ = [
     "SCALE_BLOCK",
@@ -160,17 +167,80 @@ def grouped_gemm(
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
-    rows, inner, columns = check_groups("grouped_gemm", a, b, offsets, counts)
+    rows, _, columns = check_groups("grouped_gemm", a, b, offsets, counts)
     out = check_result("grouped_gemm", a, (rows, columns), out, out_dtype)
     scales = check_group_scales("grouped_gemm", a, b, a_scales, b_scales)
-    tile = tile_of(a.dtype, out.dtype, scales)
-    a, b = as_multiplied(a, b)
-    _grouped[(programs(),)](
-        a, b, out, out if a_scales is None else a_scales, out if b_scales is None else b_scales, offsets, counts,
-        counts.numel(), columns, inner, a.stride(0), *b.stride(), **tile, SCALES=scales, num_warps=8,
-        num_stages=3,
-    )  # fmt: skip
+    # Counts are on the GPU. So many rows an expert has on average if all rows that there is room for have come.
+    average = -(-rows // max(1, counts.numel()))
+    if triton_dist.kind() == "gpu" and gpu().capability == (9, 0):
+        from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
+
+        if hopper.fits_grouped(a, b, out, scales):
+            config = config_for(average, counts.numel(), columns, programs())
+            hopper.run_grouped(a, b, out, a_scales, b_scales, offsets, counts, config, programs())
+            return out
+    multiply_tiles(a, b, out, a_scales, b_scales, offsets, counts, scales, _tile_here(a, out, scales, average))
     return out
+
+
+class Tile(NamedTuple):
+    """How the portable kernel is launched: a tile and a block along K, warps, stages, and programs of an SM."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+    programs: int
+
+
+def multiply_tiles(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    a_scales: torch.Tensor | None,
+    b_scales: torch.Tensor | None,
+    offsets: torch.Tensor,
+    counts: torch.Tensor,
+    scales: str,
+    tile: Tile,
+) -> None:
+    """:func:`grouped_gemm` by the portable kernel with this tile; arguments have been checked."""
+    (inner, columns), n_experts = b.shape[1:], counts.numel()
+    a, b = as_multiplied(a, b)
+    _grouped[(tile.programs * programs(),)](
+        a, b, out, out if a_scales is None else a_scales, out if b_scales is None else b_scales, offsets, counts,
+        n_experts, columns, inner, a.stride(0), *b.stride(), BLOCK_M=tile.block_m, BLOCK_N=tile.block_n,
+        BLOCK_K=tile.block_k, SCALES=scales, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+
+
+def config_for(average: int, experts: int, columns: int, programs: int) -> Config:
+    """The tile of the Hopper kernel for so many rows an expert, experts and columns."""
+    few = average <= 64
+    wide, narrow = (64, 256, 4, 1) if few else (128, 256, 3, 2), (64, 128, 7, 1) if few else (128, 128, 6, 2)
+    return Config(*(wide if experts * triton.cdiv(columns, 256) >= programs else narrow))
+
+
+def portable_tile(operand: torch.dtype, result: torch.dtype, scales: str, average: int, shared_memory: int) -> Tile:
+    """The tile of the portable kernel for so many rows an expert, on a GPU with so much shared memory.
+
+    With few rows the time is that of loading the matrices: two programs of an SM load while each begins and ends tiles.
+    """
+    size = tile_of(operand, result, scales)
+    block_m = min(size["BLOCK_M"], max(16, int(triton.next_power_of_2(average))))
+    if block_m == size["BLOCK_M"]:
+        return Tile(block_m, size["BLOCK_N"], size["BLOCK_K"], 8, 3, 1)
+    block_n, block_k = size["BLOCK_N"], size["BLOCK_K"]
+    stages = stages_for(block_m, Cut(block_n, block_k, 4, False), operand.itemsize, shared_memory // 2)
+    return Tile(block_m, block_n, block_k, 4, max(2, stages), 2)
+
+
+def _tile_here(a: torch.Tensor, out: torch.Tensor, scales: str, average: int) -> Tile:
+    if triton_dist.kind() == "cpu":
+        size = tile_of(a.dtype, out.dtype, scales)
+        return Tile(size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], 8, 3, 1)
+    return portable_tile(a.dtype, out.dtype, scales, average, gpu().shared_memory)
 
 
 def grouped_weight_grad(

@@ -17,6 +17,7 @@ from triton_dist.kernels.gemm.hopper.trace_events import TILE, record_event, tim
 __all__ = [
     "OperandRing",
     "TileBuffer",
+    "await_empty",
     "await_full",
     "await_tile_block",
     "begin_stage",
@@ -88,11 +89,17 @@ def begin_stage(operands, step, NBYTES: gl.constexpr, CONFIG: gl.constexpr):
 
     Returns its number and the barrier that counts the bytes.
     """
-    stage = step % CONFIG.stages
-    full = operands.full.index(stage)
-    mbarrier.wait(operands.empty.index(stage), (step // CONFIG.stages & 1) ^ 1)
+    stage, full = await_empty(operands, step, CONFIG)
     mbarrier.expect(full, NBYTES)
     return stage, full
+
+
+@gluon.jit
+def await_empty(operands, step, CONFIG: gl.constexpr):
+    """Wait until the stage of a step is empty. Returns its number and the barrier that counts what arrives in it."""
+    stage = step % CONFIG.stages
+    mbarrier.wait(operands.empty.index(stage), (step // CONFIG.stages & 1) ^ 1)
+    return stage, operands.full.index(stage)
 
 
 @gluon.jit

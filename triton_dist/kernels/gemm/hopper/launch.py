@@ -30,7 +30,10 @@ from triton_dist.kernels.tracing.recorder import Event, claim
 from triton_dist.world.current import current_world
 
 __all__ = [
+    "RESULTS",
     "Plan",
+    "addressable",
+    "descriptor",
     "fits",
     "grouped_schedule",
     "operand_maps",
@@ -41,8 +44,8 @@ __all__ = [
     "tile_map",
 ]
 
-_RESULTS = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
-_TYPES = _RESULTS | {torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5}
+RESULTS = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+_TYPES = RESULTS | {torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5}
 
 
 def fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
@@ -53,9 +56,9 @@ def fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
         return False
     if comm.n_pes > MAX_PES.value:
         return False
-    if c.dtype not in _RESULTS or (a.dtype in FP8 and b.stride(1) == 1):
+    if c.dtype not in RESULTS or (a.dtype in FP8 and b.stride(1) == 1):
         return False
-    return _addressable(a) and (_addressable(b) or _addressable(b.t())) and _addressable(c)
+    return addressable(a) and (addressable(b) or addressable(b.t())) and addressable(c)
 
 
 def takes(gemm: Operands) -> bool:
@@ -71,7 +74,8 @@ def scale_argument(gemm: Operands) -> torch.Tensor | BlockFactors | None:
     return scale
 
 
-def _addressable(matrix: torch.Tensor) -> bool:
+def addressable(matrix: torch.Tensor) -> bool:
+    """Whether TMA can load and store blocks of a matrix with contiguous rows."""
     step, one = matrix.stride()
     return (
         matrix.dtype in _TYPES
@@ -163,21 +167,21 @@ class Plan:
 
 def tile_map(matrix: torch.Tensor, config: Config, block: tuple[int, int] | None = None) -> TensorDescriptor:
     """The TMA descriptor of C, in blocks of one group's rows of a tile, or as given."""
-    return _descriptor(matrix, block or (config.group_m, config.c_columns))
+    return descriptor(matrix, block or (config.group_m, config.c_columns))
 
 
 def operand_maps(a: torch.Tensor, b: torch.Tensor, config: Config) -> tuple[TensorDescriptor, TensorDescriptor, bool]:
     """The TMA descriptors of A and B; and whether B has contiguous columns, so that it is that of its transpose."""
     k = block_k(a.dtype)
-    a_map = _descriptor(a, (config.group_m, k))
+    a_map = descriptor(a, (config.group_m, k))
     if b.stride(1) == 1:
-        return a_map, _descriptor(b, (k, config.block_n)), False
-    return a_map, _descriptor(b.t(), (config.block_n, k)), True
+        return a_map, descriptor(b, (k, config.block_n)), False
+    return a_map, descriptor(b.t(), (config.block_n, k)), True
 
 
 def peer_maps(comm: Communicator, c: torch.Tensor, block: tuple[int, int]) -> list[TensorDescriptor]:
     """The TMA descriptors of C on the next PE, the one after it, and so on; the last stands for those that lack."""
-    found, most = [_descriptor(there, block) for there in peer_tensors(comm, c)], int(MAX_PES.value) - 1
+    found, most = [descriptor(there, block) for there in peer_tensors(comm, c)], int(MAX_PES.value) - 1
     return (found[1:] + found[-1:] * most)[:most]
 
 
@@ -187,7 +191,8 @@ def peer_tensors(comm: Communicator, tensor: torch.Tensor) -> list[torch.Tensor]
     return [comm.peer(tensor, (me + i) % n_pes) for i in range(n_pes)]
 
 
-def _descriptor(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor:
+def descriptor(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor:
+    """The TMA descriptor of a matrix, in blocks of this shape."""
     layout = gl.NVMMASharedLayout.get_default_for(list(block), _TYPES[matrix.dtype])
     return TensorDescriptor.from_tensor(matrix, list(block), layout)
 

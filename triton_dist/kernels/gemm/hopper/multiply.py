@@ -22,7 +22,15 @@ from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, K_BEGIN,
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, HAND_OVER, OPERANDS, record_event, time
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 
-__all__ = ["SplitK", "accumulate_unit", "finish_unit", "hand_over", "multiply_tiles", "reduce_parts"]
+__all__ = [
+    "SplitK",
+    "accumulate_steps",
+    "accumulate_unit",
+    "finish_unit",
+    "hand_over",
+    "multiply_tiles",
+    "reduce_parts",
+]
 
 
 class SplitK(NamedTuple):
@@ -90,6 +98,20 @@ def _accumulate(
     Hopper's tensor cores accumulate fp8 products with fewer bits than float32 has, and the sums stay there for a whole
     unit, as cuBLAS leaves them with ``use_fast_accum=True``.
     """
+    begin = field(work, unit, K_BEGIN)
+    began = time(trace)
+    if trace is not None:
+        await_full(operands, step, CONFIG)
+        record_event(trace, unit, OPERANDS + GROUP, began)
+        began = time(trace)
+    sums, step = accumulate_steps(GROUP, operands, begin, field(work, unit, K_END), step, CONFIG, B_BY_COLUMNS)
+    record_event(trace, unit, COMPUTE + GROUP, began)
+    return sums, step
+
+
+@gluon.jit
+def accumulate_steps(GROUP: gl.constexpr, operands, begin, end, step, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
+    """The sums of the products of the next blocks, as many as from ``begin`` to ``end``, and the step after them."""
     ROWS: gl.constexpr = CONFIG.group_m
     COLUMNS: gl.constexpr = CONFIG.block_n
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
@@ -98,13 +120,7 @@ def _accumulate(
         instr_shape=[16, COLUMNS, 256 // operands.a.dtype.primitive_bitwidth],
     )
     sums = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)
-    begin = field(work, unit, K_BEGIN)
-    began = time(trace)
-    if trace is not None:
-        await_full(operands, step, CONFIG)
-        record_event(trace, unit, OPERANDS + GROUP, began)
-        began = time(trace)
-    for k in range(begin, field(work, unit, K_END)):
+    for k in range(begin, end):
         stage = await_full(operands, step, CONFIG)
         b = operands.b.index(stage)
         if B_BY_COLUMNS:
@@ -115,7 +131,6 @@ def _accumulate(
         step += 1
     sums = warpgroup_mma_wait(0, (sums,))
     mbarrier.arrive(operands.empty.index((step + CONFIG.stages - 1) % CONFIG.stages))
-    record_event(trace, unit, COMPUTE + GROUP, began)
     return sums, step
 
 

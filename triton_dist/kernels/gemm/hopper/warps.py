@@ -5,7 +5,7 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-__all__ = ["REGISTERS", "specialize"]
+__all__ = ["REGISTERS", "specialize", "specialize_without_store"]
 
 REGISTERS = {1: 232, 2: 168}
 """Registers of a thread at launch, by the number of multiply groups: all that a multiprocessor has."""
@@ -40,6 +40,32 @@ def specialize(
             ],
             [4, 1, 1],
             [232, 24, 24],
+        )
+
+
+@gluon.jit
+def specialize_without_store(
+    multiply: gl.constexpr, multiply_args, load: gl.constexpr, load_args, CONFIG: gl.constexpr
+):
+    """Run two functions in warps of their own; the groups store what they compute."""
+    if CONFIG.groups == 1:
+        gl.warp_specialize(
+            [
+                (_multiply, (0, multiply, multiply_args)),
+                (_run, (load, load_args)),
+            ],
+            [1],
+            [40],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (_multiply, (0, multiply, multiply_args)),
+                (_multiply, (1, multiply, multiply_args)),
+                (_run, (load, load_args)),
+            ],
+            [4, 1],
+            [232, 40],
         )
 
 

@@ -1,0 +1,269 @@
+"""Grouped GEMM: rows that are grouped by expert, each group times its expert's matrix.
+
+A: [R, K], B: a matrix for each of L experts, both 16-bit floats or both fp8; C: [R, N], 16-bit floats. Sums are
+float32.
+
+A persistent, warp-specialised kernel. Counts and offsets of rows are read on the GPU, so there is no list of work
+units: each group of warps walks the experts' counts for itself, and programs take tiles round-robin, expert by expert.
+The load warp runs ahead of the multiply groups across tiles and experts. With few rows an expert the time is that of
+loading B, and the bytes in flight never drain between tiles.
+
+The tensor cores take 64 rows at a time, but only rows that exist, rounded up to 16, are loaded. What lies behind them
+in shared memory gives sums that are not stored. A group without rows in its half of a tile multiplies nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+
+import triton_dist
+from triton_dist.kernels.device import gpu
+from triton_dist.kernels.gemm.config import Config, block_k
+from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.buffers import await_empty, await_full, make_operand_ring
+from triton_dist.kernels.gemm.hopper.launch import RESULTS, addressable, descriptor, operand_maps, tile_map
+from triton_dist.kernels.gemm.hopper.load import load_b
+from triton_dist.kernels.gemm.hopper.multiply import accumulate_steps
+from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
+from triton_dist.kernels.gemm.hopper.warps import REGISTERS, specialize_without_store
+
+__all__ = ["fits_grouped", "grouped_gemm_kernel", "run_grouped"]
+
+_PIECE = gl.constexpr(16)
+"""Rows that are loaded at a time where an expert has few."""
+
+
+class Groups(NamedTuple):
+    """Which rows are whose, and how many tiles they make.
+
+    Attributes:
+        offsets, counts: int32, the first row of each expert, and how many it has.
+        experts: how many there are.
+        columns: of tiles.
+        k_steps: blocks along K.
+        b_step: rows of B's descriptor from expert to expert.
+    """
+
+    offsets: Any
+    counts: Any
+    experts: Any
+    columns: Any
+    k_steps: Any
+    b_step: Any
+
+
+@gluon.jit
+def grouped_gemm_kernel(
+    a, a_piece, b, c_map, c, a_scales, b_scales, offsets, counts, experts, N, K, b_step,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
+):  # fmt: skip
+    operands = make_operand_ring(a, b, CONFIG)
+    tiles = gl.allocate_shared_memory(c_map.dtype, [CONFIG.groups] + c_map.block_shape, c_map.layout)
+    groups = Groups(offsets, counts, experts, gl.cdiv(N, CONFIG.block_n), gl.cdiv(K, a.block_shape[1]), b_step)
+    specialize_without_store(
+        _multiply, (operands, tiles, c_map, c, a_scales, b_scales, groups, N, CONFIG, B_BY_COLUMNS),
+        _load, (a, a_piece, b, operands, groups, CONFIG, B_BY_COLUMNS),
+        CONFIG,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _seek(groups, tile, expert, first, rows, CONFIG: gl.constexpr):
+    """The expert of a tile, that expert's first tile and its rows; from those of an earlier tile on.
+
+    Behind the last tile the expert is ``groups.experts``.
+    """
+    n_tiles = gl.cdiv(rows, CONFIG.block_m) * groups.columns
+    while (expert < groups.experts) & (tile >= first + n_tiles):
+        first += n_tiles
+        expert += 1
+        rows = gl.load(groups.counts + expert, mask=expert < groups.experts, other=0)
+        n_tiles = gl.cdiv(rows, CONFIG.block_m) * groups.columns
+    return expert, first, rows
+
+
+@gluon.jit
+def _begin(groups, tile, CONFIG: gl.constexpr):
+    """The same for this program's first tile."""
+    zero = gl.to_tensor(0)
+    return _seek(groups, tile, zero, zero, gl.load(groups.counts), CONFIG)
+
+
+@gluon.jit
+def _place(groups, tile, first, rows, CONFIG: gl.constexpr):
+    """A tile's first row among those of its expert, and its column of tiles.
+
+    Tiles go column by column, so that programs that run at the same time share columns of B.
+    """
+    tiles_m = gl.cdiv(rows, CONFIG.block_m)
+    return (tile - first) % tiles_m * CONFIG.block_m, (tile - first) // tiles_m
+
+
+@gluon.jit
+def _load(a, a_piece, b, operands, groups, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
+    """Load the blocks of every tile in order; a stage is filled when all groups have released it."""
+    PIECES: gl.constexpr = a.block_shape[0] // _PIECE
+    BLOCK_K: gl.constexpr = a.block_shape[1]
+    pieces = reinterpret(operands.a, a.dtype, [CONFIG.stages * CONFIG.groups * PIECES, _PIECE, BLOCK_K], a_piece.layout)
+    step = 0
+    tile = gl.program_id(0)
+    expert, first, rows = _begin(groups, tile, CONFIG)
+    while expert < groups.experts:
+        row, column = _place(groups, tile, first, rows, CONFIG)
+        place = gl.load(groups.offsets + expert) + row
+        left = rows - row
+        b_begin = expert * groups.b_step
+        for k in range(groups.k_steps):
+            stage, full = await_empty(operands, step, CONFIG)
+            block = stage * CONFIG.groups
+            if left <= _PIECE:
+                _load_pieces(a_piece, b, place, k * BLOCK_K, full, pieces, block * PIECES, 1)
+            elif left <= 2 * _PIECE:
+                _load_pieces(a_piece, b, place, k * BLOCK_K, full, pieces, block * PIECES, 2)
+            elif left <= CONFIG.group_m:
+                _load_blocks(a, b, place, k * BLOCK_K, full, operands.a, block, 1)
+            else:
+                _load_blocks(a, b, place, k * BLOCK_K, full, operands.a, block, CONFIG.groups)
+            if B_BY_COLUMNS:
+                load_b(b, k * BLOCK_K, b_begin + column * CONFIG.block_n, full, operands.b.index(stage), True)
+            else:
+                load_b(b, b_begin + k * BLOCK_K, column * CONFIG.block_n, full, operands.b.index(stage), False)
+            step += 1
+        tile += gl.num_programs(0)
+        expert, first, rows = _seek(groups, tile, expert, first, rows, CONFIG)
+
+
+@gluon.jit
+def _load_pieces(a_piece, b, row, k, full, pieces, first, COUNT: gl.constexpr):
+    """Load so many pieces of A, and let the stage be full when these and a block of B have arrived."""
+    mbarrier.expect(full, COUNT * a_piece.block_type.nbytes + b.block_type.nbytes)
+    for i in gl.static_range(COUNT):
+        tma.async_load(a_piece, [row + i * _PIECE, k], full, pieces.index(first + i))
+
+
+@gluon.jit
+def _load_blocks(a, b, row, k, full, blocks, first, COUNT: gl.constexpr):
+    """The same with blocks of whole groups."""
+    mbarrier.expect(full, COUNT * a.block_type.nbytes + b.block_type.nbytes)
+    for i in gl.static_range(COUNT):
+        tma.async_load(a, [row + i * a.block_shape[0], k], full, blocks.index(first + i))
+
+
+@gluon.jit
+def _multiply(
+    GROUP: gl.constexpr, operands, tiles, c_map, c, a_scales, b_scales, groups, N,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
+):  # fmt: skip
+    """Compute and store this group's rows of every tile in order."""
+    step = 0
+    tile = gl.program_id(0)
+    expert, first, rows = _begin(groups, tile, CONFIG)
+    while expert < groups.experts:
+        row, column = _place(groups, tile, first, rows, CONFIG)
+        left = rows - row - GROUP * CONFIG.group_m
+        if left > 0:
+            sums, step = accumulate_steps(GROUP, operands, 0, groups.k_steps, step, CONFIG, B_BY_COLUMNS)
+            place = gl.load(groups.offsets + expert) + row + GROUP * CONFIG.group_m
+            if a_scales is not None:
+                sums = _scaled(sums, a_scales + place, b_scales + expert.to(gl.int64) * N, left, column, N, CONFIG)
+            _store(GROUP, sums, tiles, c_map, c, place, left, column * CONFIG.block_n, N)
+        else:
+            for _ in range(groups.k_steps):
+                mbarrier.arrive(operands.empty.index(await_full(operands, step, CONFIG)))
+                step += 1
+        tile += gl.num_programs(0)
+        expert, first, rows = _seek(groups, tile, expert, first, rows, CONFIG)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def _scaled(sums, a_scales, b_scales, left, column, N, CONFIG: gl.constexpr):
+    """The sums times the scales of their rows and columns, of those that exist."""
+    LAYOUT: gl.constexpr = sums.type.layout
+    rows = gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT))
+    columns = column * CONFIG.block_n + gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT))
+    of_a = gl.load(a_scales + rows, mask=rows < left, other=0.0)
+    of_b = gl.load(b_scales + columns, mask=columns < N, other=0.0)
+    return sums * (of_a[:, None] * of_b[None, :])
+
+
+@gluon.jit
+def _store(GROUP: gl.constexpr, sums, tiles, c_map, c, row, left, column, N):
+    """Round the sums and store them: by TMA if all rows of the block are the expert's, else those that are.
+
+    The block is in shared memory on the way. TMA has read the one before when it is written.
+    """
+    ROWS: gl.constexpr = tiles.shape[1]
+    COLUMNS: gl.constexpr = tiles.shape[2]
+    ACROSS: gl.constexpr = min(32, COLUMNS // 8)
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [32 // ACROSS, ACROSS], [4, 1], [1, 0])
+    block = tiles.index(GROUP)
+    tma.store_wait(0)
+    block.store(sums.to(tiles.dtype))
+    if left >= ROWS:
+        fence_async_shared()
+        tma.async_store(c_map, [row, column], block)
+    else:
+        rows = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+        columns = column + gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT))
+        at = c + (row + rows).to(gl.int64)[:, None] * N + columns[None, :]
+        gl.store(at, block.load(LAYOUT), mask=(rows < left)[:, None] & (columns < N)[None, :])
+
+
+def _flat(b: torch.Tensor) -> torch.Tensor | None:
+    """The experts' matrices below each other, with contiguous rows or columns as they are; None if they have gaps.
+
+    Contiguous rows: [L · K, N], where a block along K must not reach into the next matrix. Contiguous columns: the
+    transpose of [L · N, K].
+    """
+    experts, inner, columns = b.shape
+    by_columns = b.stride(1) == 1
+    lines, length, step = (columns, inner, b.stride(2)) if by_columns else (inner, columns, b.stride(1))
+    if experts > 1 and b.stride(0) != lines * step:
+        return None
+    if not by_columns and inner % block_k(b.dtype):
+        return None
+    flat = b.as_strided((experts * lines, length), (step, 1))
+    return flat.t() if by_columns else flat
+
+
+def fits_grouped(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: str) -> bool:
+    """Whether this kernel computes it: on a Hopper GPU, results of 16-bit floats, operands of these or of fp8, in rows
+    that TMA can address, without scales of blocks. fp8 takes contiguous columns of B, as in the other kernels."""
+    if triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
+        return False
+    if scales == "blocks" or c.dtype not in RESULTS or (a.dtype in FP8 and b.stride(1) != 1):
+        return False
+    flat = _flat(b)
+    if flat is None or not addressable(a) or not addressable(c):
+        return False
+    return addressable(flat.t() if b.stride(1) == 1 else flat)
+
+
+def run_grouped(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    a_scales: torch.Tensor | None,
+    b_scales: torch.Tensor | None,
+    offsets: torch.Tensor,
+    counts: torch.Tensor,
+    config: Config,
+    programs: int,
+) -> None:
+    """C of each expert's rows on the current stream, by so many programs. ``fits_grouped`` says for which operands."""
+    flat = _flat(b)
+    assert flat is not None
+    a_map, b_map, b_by_columns = operand_maps(a, flat, config)
+    a_piece = descriptor(a, (_PIECE.value, block_k(a.dtype)))
+    b_step = b.shape[2] if b_by_columns else b.shape[1]
+    grouped_gemm_kernel[(programs,)](
+        a_map, a_piece, b_map, tile_map(c, config), c, a_scales, b_scales, offsets, counts, counts.numel(), b.shape[2],
+        b.shape[1], b_step, config, b_by_columns, num_warps=4, maxnreg=REGISTERS[config.groups],
+    )  # fmt: skip
