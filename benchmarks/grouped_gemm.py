@@ -26,6 +26,7 @@ from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
 from triton_dist.kernels.gemm.portable import programs
 from triton_dist.kernels.moe.grouped_gemm import Tile, multiply_tiles
+from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 
 
 class Shape(NamedTuple):
@@ -33,22 +34,23 @@ class Shape(NamedTuple):
     experts: int
     inner: int
     columns: int
+    gated: bool
+    """Whether half of the columns are gates."""
 
 
 SHAPES = (
-    Shape("Qwen3-30B-A3B, gate and up", 64, 2048, 1536),
-    Shape("Qwen3-30B-A3B, down", 64, 768, 2048),
-    Shape("DeepSeek-V3, gate and up", 32, 7168, 4096),
-    Shape("DeepSeek-V3, down", 32, 2048, 7168),
+    Shape("Qwen3-30B-A3B, gate and up", 64, 2048, 1536, True),
+    Shape("Qwen3-30B-A3B, down", 64, 768, 2048, False),
+    Shape("DeepSeek-V3, gate and up", 32, 7168, 4096, True),
+    Shape("DeepSeek-V3, down", 32, 2048, 7168, False),
 )
-ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 1024)
-DRAWN = (8, 64, 128, 256)
+ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+DRAWN = (8, 64, 128, 256, 512)
 """Rows of an expert on average, where they are drawn."""
 
 CONFIGS = (
     Config(64, 256, 4, 1),
     Config(64, 128, 8, 1),
-    Config(64, 64, 10, 1),
     Config(128, 256, 3, 2),
     Config(128, 128, 6, 2),
 )
@@ -57,13 +59,10 @@ CONFIGS = (
 TILES = (
     Tile(128, 128, 64, 8, 3, 1),
     Tile(64, 128, 64, 4, 4, 2),
-    Tile(64, 256, 64, 8, 5, 1),
     Tile(32, 128, 64, 4, 5, 2),
-    Tile(16, 128, 64, 4, 6, 2),
     Tile(16, 128, 128, 4, 3, 2),
-    Tile(16, 64, 128, 4, 3, 3),
 )
-"""Of the portable kernel. The first one is what it took always."""
+"""Of the portable kernel."""
 
 
 class Case:
@@ -101,6 +100,16 @@ class Case:
         multiply_tiles(self.a, self.b, self.out, None, None, self.offsets, self.counts, "none", tile)
         return self.out
 
+    def with_swiglu(self, _: int) -> torch.Tensor:
+        return moe.grouped_gemm(self.a, self.b, self.offsets, self.counts, swiglu=True)
+
+    def then_swiglu(self, _: int) -> torch.Tensor:
+        return swiglu_of_rows(self.ours(0), self.offsets)
+
+    def by_torch_with_swiglu(self, _: int) -> torch.Tensor:
+        gate, up = self.by_torch(0).chunk(2, dim=-1)
+        return torch.nn.functional.silu(gate) * up
+
     def by_torch(self, _: int) -> torch.Tensor:
         return torch._grouped_mm(self.a, self.b, offs=self.ends)
 
@@ -113,11 +122,11 @@ def sides_of(case: Case, candidates: bool) -> dict[str, Side]:
     if candidates:
         average = case.a.shape[0] // case.shape.experts
         for config in CONFIGS if hopper.fits_grouped(case.a, case.b, case.out, "none") else ():
-            if config.block_m > 64 or average <= 128:
+            if config.block_m > 64 or average <= 512:
                 name = f"ours, {config.block_m} x {config.block_n}, {config.stages} stages"
                 sides[name] = partial(case.with_config, config)
         for tile in TILES:
-            if tile.block_m == 128 or average <= 2 * tile.block_m:
+            if average <= 2 * tile.block_m:
                 name = "ours, portable, " + " ".join(map(str, tile))
                 sides[name] = partial(case.with_tile, tile)
     return sides
@@ -164,6 +173,17 @@ def measure(bench: Bench, shape: Shape, rows: list[int], memory: float, flops: f
             best = entry.best(ours=True)
             of_dense = "" if best is None else f"; of its rate {dense / entry.timings[best].median:.2f} ({best})"
             bench.say(f"    cuBLAS, one matrix                   {dense:9.1f} µs{of_dense}")
+            if shape.gated:
+                gate, up = expected.float().chunk(2, dim=-1)
+                expected = (torch.nn.functional.silu(gate) * up).bfloat16()
+                sides: dict[str, Side] = {
+                    "ours": case.with_swiglu,
+                    "ours, two kernels": case.then_swiglu,
+                    "torch._grouped_mm, silu, product": case.by_torch_with_swiglu,
+                }
+                bench.compare(
+                    f"{title}, SwiGLU", sides, check=lambda y, _, expected=expected: differs(y, expected), calls=4
+                )
 
 
 def main() -> int:
@@ -174,7 +194,7 @@ def main() -> int:
     parser.add_argument("--save", help="where to write the figures, as JSON")
     args = parser.parse_args()
     shapes = [shape for shape in SHAPES if args.only in shape.name]
-    total = len(shapes) * sum(1 + (n in DRAWN) for n in args.rows)
+    total = sum(1 + shape.gated for shape in shapes) * sum(1 + (n in DRAWN) for n in args.rows)
     with session("grouped GEMM", total=total, save=args.save, least=1) as bench:
         memory, flops = bench.memory_rate(), dense_rate(bench)
         for shape in shapes:

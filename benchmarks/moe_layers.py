@@ -1,7 +1,7 @@
 """Whole layers of experts: dispatch, GEMM, SwiGLU, GEMM, combine, in two kernels or one after the other. See moe.py.
 
-The peer exchanges tokens by NCCL and multiplies with our grouped GEMM and SwiGLU; the router is not timed. There is no
-bound: which of GEMMs and exchange takes longer depends on the number of tokens.
+The peer exchanges tokens by NCCL and multiplies with our grouped GEMMs, the first one with SwiGLU; the router is not
+timed. There is no bound: which of GEMMs and exchange takes longer depends on the number of tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from moe_cases import Case, Shape, nccl_combine, nccl_dispatch
 from moe_slices import differs
 
 from triton_dist.kernels import moe
-from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 
 __all__ = ["LAYERS", "TINY_LAYER", "Layer", "measure_layer", "ours_layer"]
 
@@ -69,7 +68,7 @@ class Layer:
         groups = self.offsets, self.counts
 
         def step(_: int) -> torch.Tensor:
-            hidden = swiglu_of_rows(moe.grouped_gemm(to(), self.w13.transpose(1, 2), *groups), self.offsets)
+            hidden = moe.grouped_gemm(to(), self.w13.transpose(1, 2), *groups, swiglu=True)
             return back(moe.grouped_gemm(hidden, self.w2.transpose(1, 2), *groups))
 
         return step

@@ -17,15 +17,18 @@ import torch
 DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
 WORLD = fake_gpu.begin_world(1)
-SHAPE = grouped_gemm.Shape("tiny", 4, 128, 256)
+SHAPE = grouped_gemm.Shape("tiny", 4, 128, 256, True)
+
+
+def case_of(rows: int) -> grouped_gemm.Case:
+    counts = torch.full((SHAPE.experts,), rows)
+    return grouped_gemm.Case(SHAPE, counts, grouped_gemm.matrices(SHAPE, WORLD.device))
 
 
 def launches(rows: int) -> dict[str, int]:
     """How many launches each side is that is ours."""
-    b = grouped_gemm.matrices(SHAPE, WORLD.device)
-    case = grouped_gemm.Case(SHAPE, torch.full((SHAPE.experts,), rows), b)
     found = {}
-    for name, step in grouped_gemm.sides_of(case, True).items():
+    for name, step in grouped_gemm.sides_of(case_of(rows), True).items():
         if name.startswith("ours"):
             before = DRIVER.fake_launches()
             step(0)
@@ -40,12 +43,18 @@ def every_candidate_is_launched() -> None:
 
 
 def small_tiles_are_left_out_with_many_rows() -> None:
-    assert set(launches(256)) == {"ours", "ours, 128 x 256, 3 stages", "ours, 128 x 128, 6 stages"} | {
-        "ours, portable, 128 128 64 8 3 1"
-    }
+    assert set(launches(1024)) == {"ours", "ours, 128 x 256, 3 stages", "ours, 128 x 128, 6 stages"}
 
 
-CHECKS = (every_candidate_is_launched, small_tiles_are_left_out_with_many_rows)
+def swiglu_is_one_launch() -> None:
+    for rows in (8, 256):
+        case = case_of(rows)
+        before = DRIVER.fake_launches()
+        assert case.with_swiglu(0).shape == (4 * rows, 128)
+        assert DRIVER.fake_launches() == before + 1
+
+
+CHECKS = (every_candidate_is_launched, small_tiles_are_left_out_with_many_rows, swiglu_is_one_launch)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Dispatch, combine, grouped GEMMs and a layer of experts, as one PE of some: on GPUs, or in the CPU world.
 
-    torchrun --nproc-per-node 2 tests/gpu/worker_moe.py
+    torchrun --nproc-per-node 2 tests/gpu/worker_moe.py [CHECK...]
 
 PE 0 prints a line for each check. Every result is compared with what this PE computes alone from all PEs' tokens.
 """
@@ -15,6 +15,7 @@ import torch
 
 import triton_dist
 from triton_dist.kernels import moe
+from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.nn import MoE
 
 ON_GPU = triton_dist.kind() == "gpu"
@@ -186,7 +187,12 @@ def graphs_of_rounds(world: Any) -> None:
 
 
 def grouped_gemms(world: Any) -> None:
-    inner, columns = (512, 768) if ON_GPU else (40, 24)
+    for columns in (768, 400) if ON_GPU else (24,):  # which fill tiles, and not
+        grouped_gemms_of(world, columns)
+
+
+def grouped_gemms_of(world: Any, columns: int) -> None:
+    inner = 512 if ON_GPU else 40
     counts = [0, 1, 130, 64, 3, 200, 0, 17] if ON_GPU else [0, 3, 17]
     device = world.device
     counted = torch.tensor(counts, dtype=torch.int32, device=device)
@@ -195,10 +201,25 @@ def grouped_gemms(world: Any) -> None:
     a = torch.randint(-1, 2, (sum(counts), inner), generator=generator).to(device)
     b = torch.randint(-1, 2, (len(counts), inner, columns), generator=generator).to(device)
     expected = torch.cat([x.float() @ y.float() for x, y in zip(a.split(counts), b, strict=True)])
+    more = torch.cat([a, a.new_zeros(128 * len(counts), inner)])  # room for more rows, which takes other tiles
     for dtype in (torch.bfloat16, torch.float16, torch.float32, FP8):
         for matrices in (b.to(dtype), b.transpose(1, 2).contiguous().to(dtype).transpose(1, 2)):
-            found = moe.grouped_gemm(a.to(dtype), matrices, offsets, counted)
-            assert torch.equal(found, expected.to(found.dtype)), dtype
+            for rows in (a, more):
+                out = torch.full((len(rows), columns), 7.0, device=device).to(torch.bfloat16 if dtype == FP8 else dtype)
+                moe.grouped_gemm(rows.to(dtype), matrices, offsets, counted, out=out)
+                assert torch.equal(out[: len(a)], expected.to(out.dtype)), (dtype, len(rows))
+                assert (out[len(a) :] == 7).all(), (dtype, "rows of no expert")
+                found = moe.grouped_gemm(rows.to(dtype), matrices, offsets, counted, swiglu=True)
+                wanted = swiglu_of_rows(out, offsets)[: len(a)]
+                torch.testing.assert_close(found[: len(a)], wanted, rtol=1e-2, atol=1e-2)
+    of_rows = torch.arange(1, sum(counts) + 1, device=device).float()[:, None]
+    of_columns = torch.arange(columns * len(counts), device=device).float().view(len(counts), columns) - 100
+    scales = of_rows * of_columns.repeat_interleave(counted.long(), 0)
+    found = moe.grouped_gemm(
+        a.to(FP8), b.transpose(1, 2).contiguous().to(FP8).transpose(1, 2), offsets, counted, a_scales=of_rows,
+        b_scales=of_columns,
+    )  # fmt: skip
+    torch.testing.assert_close(found.float(), expected * scales, rtol=1e-2, atol=0.0)
     ones = torch.ones(sum(counts), -(-inner // 128), device=device)
     of_blocks = torch.full((len(counts), -(-columns // 128), ones.shape[1]), 2.0, device=device)
     found = moe.grouped_gemm(a.to(FP8), b.to(FP8), offsets, counted, a_scales=ones, b_scales=of_blocks)
@@ -430,7 +451,7 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
 
 def main() -> int:
     with triton_dist.init() as world:
-        for check in CHECKS:
+        for check in [check for check in CHECKS if check.__name__ in (sys.argv[1:] or check.__name__)]:
             check(world)
             triton_dist.barrier_all()
             if world.pe == 0:

@@ -6,7 +6,7 @@ They are in ``prepared_calls/``. Prints for each check its name and ``ok``, or i
 from __future__ import annotations
 
 import fake_gpu
-from prepared_calls import arguments, between_hosts, epilogues, lifetimes, refusals, scales
+from prepared_calls import arguments, between_hosts, epilogues, lifetimes, local, refusals, scales
 
 CHECKS = (
     arguments.second_calls_are_prepared,
@@ -31,6 +31,10 @@ CHECKS = (
     refusals.other_signatures_are_not_mixed_up,
     refusals.errors_are_those_of_ordinary_calls,
     refusals.unusual_calls_take_the_ordinary_path,
+    local.grouped_gemms_are_launched_again,
+    local.grouped_gemms_of_other_tensors_are_of_these,
+    local.tiles_are_those_for_expected_rows,
+    local.portable_grouped_gemms_take_the_ordinary_path,
     lifetimes.communicators_have_plans_of_their_own,
     lifetimes.a_second_thread_finds_them,
     arguments.the_current_stream_is_used,

@@ -96,7 +96,8 @@ def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
         "BLOCK_K": 128 // dtype.itemsize,
         "SCALES": "blocks" if fp8 else "none",
     }
-    compile_kernel(grouped_gemm._grouped, tile | {"b_row": 1}, folder / "grouped_gemm.ptx", types | {"counts": "*i32"})
+    multiplied = tile | {"b_row": 1, "SWIGLU": False}
+    compile_kernel(grouped_gemm._grouped, multiplied, folder / "grouped_gemm.ptx", types | {"counts": "*i32"})
     for n_pes in (2, N_PES):
         compile_tensor_parallel(folder, n_pes, hidden, fp8, tile, types)
 

@@ -10,6 +10,7 @@ from harness import raises
 
 from triton_dist.kernels import moe
 from triton_dist.kernels.moe import functional
+from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.nn import MoE
 
 FP8 = torch.float8_e4m3fn
@@ -61,6 +62,9 @@ def check_moe_grouped_gemm(world: Any) -> None:
                     used[begin : begin + count] = True
                 same(found[used], expected[used].to(dtype))
                 assert (found[~used] == 7).all()
+                if columns % 2 == 0:
+                    hidden = moe.grouped_gemm(a.to(dtype), matrices, offsets, counted, swiglu=True)
+                    same(hidden[used], swiglu_of_rows(found, torch.tensor([end]))[used])
 
 
 def check_moe_grouped_gemm_fp8(world: Any) -> None:
@@ -88,6 +92,8 @@ def check_moe_grouped_gemm_mistakes(world: Any) -> None:
         ("counts must be", (a, b, offsets, counts.long()), {}),
         ("offsets must be", (a, b, offsets[:1], counts), {}),
         ("contiguous rows or columns", (a, b[:, ::2, ::2], offsets, counts), {}),
+        ("half of b's columns are gates", (a, b[:, :, :7].contiguous(), offsets, counts), {"swiglu": True}),
+        ("expected_rows must be", (a, b, offsets, counts), {"expected_rows": -1}),
         ("out must be", (a, b, offsets, counts), {"out": whole(1, 8)}),
         ("cannot give a result", (a, b, offsets, counts), {"out_dtype": torch.bfloat16}),
         ("for operands of fp8", (a, b, offsets, counts), {"a_scales": a, "b_scales": b}),

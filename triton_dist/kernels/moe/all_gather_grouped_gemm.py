@@ -40,7 +40,7 @@ from triton_dist.kernels.moe.grouped_gemm import (
     product_of_rows,
     tile_of,
 )
-from triton_dist.kernels.moe.swiglu import swiglu
+from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, wait
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank, pe_of
@@ -224,13 +224,11 @@ def _gather_and_multiply(
         )  # fmt: skip
         to = (places - first_row).to(tl.int64)[:, None]
         if SWIGLU:
-            gate, up = tl.split(sums.reshape([BLOCK_M, BLOCK_N // 2, 2]))
-            # Rounded as if they had been stored, so that it is the result of GEMM and SwiGLU one after the other.
-            gate, up = gate.to(out.dtype.element_ty).to(tl.float32), up.to(out.dtype.element_ty).to(tl.float32)
+            hidden = swiglu_of_pairs(sums, out.dtype.element_ty)
             columns = column * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
             at = out + to * (N_COLUMNS // 2) + columns[None, :]
             mask = (rows < n_rows)[:, None] & (columns < N_COLUMNS // 2)[None, :]
-            tl.store(at, swiglu(gate, up).to(out.dtype.element_ty), mask=mask)
+            tl.store(at, hidden.to(out.dtype.element_ty), mask=mask)
         else:
             columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
             at = out + to * N_COLUMNS + columns[None, :]

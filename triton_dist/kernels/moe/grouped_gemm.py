@@ -27,6 +27,9 @@ from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, check_capability
 from triton_dist.kernels.gemm.portable import blocks, programs
 from triton_dist.kernels.gemm.small_m import Cut, stages_for
+from triton_dist.kernels.local_launches import LocalLaunches
+from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
+from triton_dist.world.current import current_world
 
 __all__ = [
     "SCALE_BLOCK",
@@ -34,6 +37,7 @@ __all__ = [
     "check_group_scales",
     "check_groups",
     "check_result",
+    "check_swiglu",
     "grouped_gemm",
     "grouped_weight_grad",
     "product_of_rows",
@@ -41,6 +45,9 @@ __all__ = [
 ]
 
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
+
+_FEW = 128
+"""Rows of an expert on average: up to so many take small tiles."""
 
 
 @triton.jit
@@ -87,8 +94,9 @@ def product_of_rows(
 @triton.jit
 def _grouped(
     a, b, c, a_scales, b_scales, offsets, counts, n_experts, N, K, a_step, b_step, b_row, b_column,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALES: tl.constexpr, SWIGLU: tl.constexpr,
 ):  # fmt: skip
+    FOLD: tl.constexpr = 2 if SWIGLU else 1  # columns of sums that make one of C
     tiles_n = tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     first = 0  # of the expert's tiles
@@ -103,11 +111,14 @@ def _grouped(
             # Behind the last row are the first ones once more, too.
             sums = product_of_rows(
                 a, b, a_scales, b_scales, expert, begin + rows % rows_here, column, N, K, a_step, b_step, b_row,
-                b_column, BLOCK_M, BLOCK_N, BLOCK_K, SCALES,
+                b_column, BLOCK_M, BLOCK_N, BLOCK_K, SCALES, SWIGLU,
             )  # fmt: skip
-            columns = column * BLOCK_N + tl.arange(0, BLOCK_N)
-            at = c + (begin + rows).to(tl.int64)[:, None] * N + columns[None, :]
-            tl.store(at, sums.to(c.dtype.element_ty), mask=(rows < rows_here)[:, None] & (columns < N)[None, :])
+            if SWIGLU:
+                sums = swiglu_of_pairs(sums, c.dtype.element_ty)
+            columns = column * (BLOCK_N // FOLD) + tl.arange(0, BLOCK_N // FOLD)
+            at = c + (begin + rows).to(tl.int64)[:, None] * (N // FOLD) + columns[None, :]
+            there = (rows < rows_here)[:, None] & (columns < N // FOLD)[None, :]
+            tl.store(at, sums.to(c.dtype.element_ty), mask=there)
             tile += tl.num_programs(0)
         first = behind
 
@@ -148,6 +159,8 @@ def grouped_gemm(
     a_scales: torch.Tensor | None = None,
     b_scales: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    swiglu: bool = False,
+    expected_rows: int | None = None,
 ) -> torch.Tensor:
     """Each expert's rows of ``a`` times its matrix of ``b``, on this PE, on the current stream.
 
@@ -160,6 +173,10 @@ def grouped_gemm(
         a_scales, b_scales: for fp8, both or none, contiguous float32. Of rows and columns: [R, 1] and [L, N]; or of
             blocks of 128: [R, ceil(K / 128)] and [L, ceil(N / 128), ceil(K / 128)].
         out_dtype: bfloat16 (the default for fp8), float16 or float32; by default ``out``'s or ``a``'s.
+        swiglu: ``b``'s first N / 2 columns are gates: the result is silu(gate) * up, [R, N / 2], of products that are
+            rounded to its dtype, as if they had been stored.
+        expected_rows: about how many rows an expert has on average, by default R / L. Tiles are chosen by it, results
+            do not depend on it.
 
     Returns:
         ``out``. Sums are float32, in the same order every time.
@@ -167,19 +184,35 @@ def grouped_gemm(
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
+    if expected_rows is not None and (type(expected_rows) is not int or expected_rows < 0):
+        raise ValueError(f"grouped_gemm: expected_rows must be an int, and at least 0, got {expected_rows!r}")
+    known = current_world().own(LocalLaunches)
+    call = "grouped_gemm", out_dtype, swiglu, None if expected_rows is None else expected_rows <= _FEW
+    signature = known.signature(call, a, b, offsets, counts, out, a_scales, b_scales)
+    if result := known.details(signature):
+        from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
+
+        shape, dtype = result
+        out = a.new_empty(shape, dtype=dtype) if out is None else out
+        known.repeat(signature, *hopper.launched_tensors(a, b, out, a_scales, b_scales, offsets, counts, swiglu))
+        return out
     rows, _, columns = check_groups("grouped_gemm", a, b, offsets, counts)
-    out = check_result("grouped_gemm", a, (rows, columns), out, out_dtype)
+    if expected_rows is None:
+        # Counts are on the GPU. That is the average if all rows have come that there is room for.
+        expected_rows = -(-rows // max(1, counts.numel()))
+    check_swiglu("grouped_gemm", swiglu, b)
+    out = check_result("grouped_gemm", a, (rows, columns // 2 if swiglu else columns), out, out_dtype)
     scales = check_group_scales("grouped_gemm", a, b, a_scales, b_scales)
-    # Counts are on the GPU. So many rows an expert has on average if all rows that there is room for have come.
-    average = -(-rows // max(1, counts.numel()))
     if triton_dist.kind() == "gpu" and gpu().capability == (9, 0):
         from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
 
-        if hopper.fits_grouped(a, b, out, scales):
-            config = config_for(average, counts.numel(), columns, programs())
-            hopper.run_grouped(a, b, out, a_scales, b_scales, offsets, counts, config, programs())
+        if hopper.fits_grouped(a, b, out, scales, swiglu):
+            config = config_for(expected_rows, swiglu)
+            made = hopper.run_grouped(a, b, out, a_scales, b_scales, offsets, counts, config, programs())
+            known.keep(signature, made, (out.shape, out.dtype))
             return out
-    multiply_tiles(a, b, out, a_scales, b_scales, offsets, counts, scales, _tile_here(a, out, scales, average))
+    tile = _tile_here(a, out, scales, expected_rows)
+    multiply_tiles(a, b, out, a_scales, b_scales, offsets, counts, scales, tile, swiglu)
     return out
 
 
@@ -204,6 +237,7 @@ def multiply_tiles(
     counts: torch.Tensor,
     scales: str,
     tile: Tile,
+    swiglu: bool = False,
 ) -> None:
     """:func:`grouped_gemm` by the portable kernel with this tile; arguments have been checked."""
     (inner, columns), n_experts = b.shape[1:], counts.numel()
@@ -211,29 +245,36 @@ def multiply_tiles(
     _grouped[(tile.programs * programs(),)](
         a, b, out, out if a_scales is None else a_scales, out if b_scales is None else b_scales, offsets, counts,
         n_experts, columns, inner, a.stride(0), *b.stride(), BLOCK_M=tile.block_m, BLOCK_N=tile.block_n,
-        BLOCK_K=tile.block_k, SCALES=scales, num_warps=tile.warps, num_stages=tile.stages,
+        BLOCK_K=tile.block_k, SCALES=scales, SWIGLU=swiglu, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 
-def config_for(average: int, experts: int, columns: int, programs: int) -> Config:
-    """The tile of the Hopper kernel for so many rows an expert, experts and columns."""
-    few = average <= 64
-    wide, narrow = (64, 256, 4, 1) if few else (128, 256, 3, 2), (64, 128, 7, 1) if few else (128, 128, 6, 2)
-    return Config(*(wide if experts * triton.cdiv(columns, 256) >= programs else narrow))
+def config_for(average: int, swiglu: bool = False) -> Config:
+    """The tile of the Hopper kernel for so many rows an expert, from measurements (docs/decisions/0073).
+
+    Narrow tiles are many, so that all programs end at about the same time.
+    """
+    block_m, stages, groups = (64, 8, 1) if average <= _FEW else (128, 6, 2)
+    return Config(block_m, 128, stages, groups, fold=1 + swiglu)
 
 
 def portable_tile(operand: torch.dtype, result: torch.dtype, scales: str, average: int, shared_memory: int) -> Tile:
     """The tile of the portable kernel for so many rows an expert, on a GPU with so much shared memory.
 
-    With few rows the time is that of loading the matrices: two programs of an SM load while each begins and ends tiles.
+    With few rows the time is that of loading the matrices. Two programs of an SM load, so that one of them does while
+    the other one begins or ends a tile; or one, if there is no room for two.
     """
     size = tile_of(operand, result, scales)
-    block_m = min(size["BLOCK_M"], max(16, int(triton.next_power_of_2(average))))
-    if block_m == size["BLOCK_M"]:
-        return Tile(block_m, size["BLOCK_N"], size["BLOCK_K"], 8, 3, 1)
     block_n, block_k = size["BLOCK_N"], size["BLOCK_K"]
-    stages = stages_for(block_m, Cut(block_n, block_k, 4, False), operand.itemsize, shared_memory // 2)
-    return Tile(block_m, block_n, block_k, 4, max(2, stages), 2)
+    if average > _FEW:
+        return Tile(size["BLOCK_M"], block_n, block_k, 8, 3, 1)
+    block_m = next(rows for rows in (16, 32, 64) if rows >= min(average, 64))
+    longer = 2 * block_k if block_m == 16 and scales != "blocks" else block_k
+    for length, resident, least in ((longer, 2, 3), (block_k, 2, 2), (block_k, 1, 1)):
+        stages = stages_for(block_m, Cut(block_n, length, 4, False), operand.itemsize, shared_memory // resident)
+        if stages >= least:
+            break
+    return Tile(block_m, block_n, length, 4, stages, resident)
 
 
 def _tile_here(a: torch.Tensor, out: torch.Tensor, scales: str, average: int) -> Tile:
@@ -254,6 +295,12 @@ def grouped_weight_grad(
         BLOCK_K=32, num_warps=8, num_stages=3,
     )  # fmt: skip
     return out
+
+
+def check_swiglu(function: str, swiglu: bool, b: torch.Tensor) -> None:
+    """Check that, with ``swiglu``, half of the columns of ``b`` can be gates."""
+    if swiglu and isinstance(b, torch.Tensor) and b.dim() == 3 and b.shape[2] % 2:
+        raise ValueError(f"{function}: with swiglu half of b's columns are gates, got {b.shape[2]} columns")
 
 
 def check_groups(

@@ -98,8 +98,10 @@ def moe_layer(
             x.contiguous(), topk_ids.contiguous(), topk_weights.float().contiguous(), **sizes, group=group
         )
         groups = received.offsets, received.counts
-        hidden = swiglu_of_rows(grouped_gemm(received.x, w13.transpose(1, 2), *groups), received.offsets)
-        return combine(grouped_gemm(hidden, w2.transpose(1, 2), *groups), received)
+        # If all PEs have as many tokens. There may be room for n_pes times as many rows.
+        rows = -(-topk_ids.numel() // len(received.counts))
+        hidden = grouped_gemm(received.x, w13.transpose(1, 2), *groups, swiglu=True, expected_rows=rows)
+        return combine(grouped_gemm(hidden, w2.transpose(1, 2), *groups, expected_rows=rows), received)
     received = functional.dispatch(x, topk_ids, topk_weights, **sizes, group=group)
     groups = received.offsets, received.counts
     gate, up = functional.grouped_gemm(received.x, w13.transpose(1, 2), *groups).chunk(2, dim=-1)

@@ -8,13 +8,24 @@ import triton.language as tl
 
 from triton_dist.kernels.gemm.portable import programs
 
-__all__ = ["swiglu", "swiglu_of_rows"]
+__all__ = ["swiglu", "swiglu_of_pairs", "swiglu_of_rows"]
 
 
 @triton.jit
 def swiglu(gate, up):
     """Of blocks of float32."""
     return gate / (1 + tl.exp(-gate)) * up
+
+
+@triton.jit
+def swiglu_of_pairs(sums, DTYPE: tl.constexpr):
+    """Of a block [M, 2 N] of float32 whose columns are gate and up in turn; [M, N].
+
+    Both are rounded to ``DTYPE`` as if they had been stored, so that it is the result of GEMM and SwiGLU one after the
+    other.
+    """
+    gate, up = tl.split(sums.reshape([sums.shape[0], sums.shape[1] // 2, 2]))
+    return swiglu(gate.to(DTYPE).to(tl.float32), up.to(DTYPE).to(tl.float32))
 
 
 @triton.jit

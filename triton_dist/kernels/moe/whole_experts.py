@@ -16,6 +16,7 @@ import torch
 
 from triton_dist.kernels.moe.all_gather_grouped_gemm import gather_and_multiply
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting
+from triton_dist.kernels.moe.grouped_gemm import check_swiglu
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import multiply_and_scatter
 
 __all__ = ["dispatch_grouped_gemm", "grouped_gemm_combine"]
@@ -64,8 +65,7 @@ def dispatch_grouped_gemm(
             graph is captured before a first run of the same sizes.
     """
     function = "dispatch_grouped_gemm"
-    if swiglu and isinstance(b, torch.Tensor) and b.dim() == 3 and b.shape[2] % 2:
-        raise ValueError(f"{function}: with swiglu half of b's columns are gates, got {b.shape[2]} columns")
+    check_swiglu(function, swiglu, b)
     if capacity is not None and (type(capacity) is not int or capacity < 1):
         raise ValueError(f"{function}: capacity must be an int, and at least 1, got {capacity!r}")
     return gather_and_multiply(

@@ -14,6 +14,7 @@ in shared memory gives sums that are not stored. A group without rows in its hal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,8 +33,9 @@ from triton_dist.kernels.gemm.hopper.load import load_b
 from triton_dist.kernels.gemm.hopper.multiply import accumulate_steps
 from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS, specialize_without_store
+from triton_dist.kernels.prepared import Launch, launch
 
-__all__ = ["fits_grouped", "grouped_gemm_kernel", "run_grouped"]
+__all__ = ["fits_grouped", "grouped_gemm_kernel", "launched_tensors", "run_grouped"]
 
 _PIECE = gl.constexpr(16)
 """Rows that are loaded at a time where an expert has few."""
@@ -60,15 +62,15 @@ class Groups(NamedTuple):
 
 @gluon.jit
 def grouped_gemm_kernel(
-    a, a_piece, b, c_map, c, a_scales, b_scales, offsets, counts, experts, N, K, b_step,
+    a, a_piece, b, b_half, c_map, c, a_scales, b_scales, offsets, counts, experts, N, K, b_step,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     tiles = gl.allocate_shared_memory(c_map.dtype, [CONFIG.groups] + c_map.block_shape, c_map.layout)
-    groups = Groups(offsets, counts, experts, gl.cdiv(N, CONFIG.block_n), gl.cdiv(K, a.block_shape[1]), b_step)
+    groups = Groups(offsets, counts, experts, gl.cdiv(N, CONFIG.c_columns), gl.cdiv(K, a.block_shape[1]), b_step)
     specialize_without_store(
         _multiply, (operands, tiles, c_map, c, a_scales, b_scales, groups, N, CONFIG, B_BY_COLUMNS),
-        _load, (a, a_piece, b, operands, groups, CONFIG, B_BY_COLUMNS),
+        _load, (a, a_piece, b, b_half, operands, groups, N, CONFIG, B_BY_COLUMNS),
         CONFIG,
     )  # fmt: skip
 
@@ -106,11 +108,13 @@ def _place(groups, tile, first, rows, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _load(a, a_piece, b, operands, groups, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
+def _load(a, a_piece, b, b_half, operands, groups, N, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
     """Load the blocks of every tile in order; a stage is filled when all groups have released it."""
     PIECES: gl.constexpr = a.block_shape[0] // _PIECE
     BLOCK_K: gl.constexpr = a.block_shape[1]
     pieces = reinterpret(operands.a, a.dtype, [CONFIG.stages * CONFIG.groups * PIECES, _PIECE, BLOCK_K], a_piece.layout)
+    if b_half is not None:
+        halves = reinterpret(operands.b, b.dtype, [2 * CONFIG.stages, CONFIG.c_columns, BLOCK_K], b_half.layout)
     step = 0
     tile = gl.program_id(0)
     expert, first, rows = _begin(groups, tile, CONFIG)
@@ -130,7 +134,11 @@ def _load(a, a_piece, b, operands, groups, CONFIG: gl.constexpr, B_BY_COLUMNS: g
                 _load_blocks(a, b, place, k * BLOCK_K, full, operands.a, block, 1)
             else:
                 _load_blocks(a, b, place, k * BLOCK_K, full, operands.a, block, CONFIG.groups)
-            if B_BY_COLUMNS:
+            if b_half is not None:
+                gate = b_begin + column * CONFIG.c_columns
+                tma.async_load(b_half, [gate, k * BLOCK_K], full, halves.index(2 * stage))
+                tma.async_load(b_half, [gate + N, k * BLOCK_K], full, halves.index(2 * stage + 1))
+            elif B_BY_COLUMNS:
                 load_b(b, k * BLOCK_K, b_begin + column * CONFIG.block_n, full, operands.b.index(stage), True)
             else:
                 load_b(b, b_begin + k * BLOCK_K, column * CONFIG.block_n, full, operands.b.index(stage), False)
@@ -171,8 +179,12 @@ def _multiply(
             sums, step = accumulate_steps(GROUP, operands, 0, groups.k_steps, step, CONFIG, B_BY_COLUMNS)
             place = gl.load(groups.offsets + expert) + row + GROUP * CONFIG.group_m
             if a_scales is not None:
-                sums = _scaled(sums, a_scales + place, b_scales + expert.to(gl.int64) * N, left, column, N, CONFIG)
-            _store(GROUP, sums, tiles, c_map, c, place, left, column * CONFIG.block_n, N)
+                sums = _scaled(
+                    sums, a_scales + place, b_scales + expert.to(gl.int64) * (CONFIG.fold * N), left, column, N, CONFIG
+                )
+            if CONFIG.fold == 2:
+                sums = _swiglu(sums, c_map.dtype)
+            _store(GROUP, sums, tiles, c_map, c, place, left, column * CONFIG.c_columns, N)
         else:
             for _ in range(groups.k_steps):
                 mbarrier.arrive(operands.empty.index(await_full(operands, step, CONFIG)))
@@ -187,10 +199,23 @@ def _scaled(sums, a_scales, b_scales, left, column, N, CONFIG: gl.constexpr):
     """The sums times the scales of their rows and columns, of those that exist."""
     LAYOUT: gl.constexpr = sums.type.layout
     rows = gl.arange(0, CONFIG.group_m, gl.SliceLayout(1, LAYOUT))
-    columns = column * CONFIG.block_n + gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT))
+    columns = gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, LAYOUT))
+    halves = columns // CONFIG.c_columns * N
+    columns = column * CONFIG.c_columns + columns % CONFIG.c_columns
     of_a = gl.load(a_scales + rows, mask=rows < left, other=0.0)
-    of_b = gl.load(b_scales + columns, mask=columns < N, other=0.0)
+    of_b = gl.load(b_scales + halves + columns, mask=columns < N, other=0.0)
     return sums * (of_a[:, None] * of_b[None, :])
+
+
+@gluon.jit
+def _swiglu(sums, DTYPE: gl.constexpr):
+    """silu(gate) * up of sums that are gate, then up, both rounded as if they had been stored.
+
+    An element of gate and the one of up beside it are the same thread's.
+    """
+    pairs = sums.to(DTYPE).to(gl.float32).reshape([sums.shape[0], 2, sums.shape[1] // 2])
+    gate, up = gl.split(gl.permute(pairs, (0, 2, 1)))
+    return gate / (1.0 + gl.exp(-gate)) * up
 
 
 @gluon.jit
@@ -233,12 +258,12 @@ def _flat(b: torch.Tensor) -> torch.Tensor | None:
     return flat.t() if by_columns else flat
 
 
-def fits_grouped(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: str) -> bool:
+def fits_grouped(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: str, swiglu: bool = False) -> bool:
     """Whether this kernel computes it: on a Hopper GPU, results of 16-bit floats, operands of these or of fp8, in rows
-    that TMA can address, without scales of blocks. fp8 takes contiguous columns of B, as in the other kernels."""
+    that TMA can address, without scales of blocks. fp8 and SwiGLU take contiguous columns of B."""
     if triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
         return False
-    if scales == "blocks" or c.dtype not in RESULTS or (a.dtype in FP8 and b.stride(1) != 1):
+    if scales == "blocks" or c.dtype not in RESULTS or ((a.dtype in FP8 or swiglu) and b.stride(1) != 1):
         return False
     flat = _flat(b)
     if flat is None or not addressable(a) or not addressable(c):
@@ -256,14 +281,31 @@ def run_grouped(
     counts: torch.Tensor,
     config: Config,
     programs: int,
-) -> None:
+) -> Launch | None:
     """C of each expert's rows on the current stream, by so many programs. ``fits_grouped`` says for which operands."""
     flat = _flat(b)
     assert flat is not None
     a_map, b_map, b_by_columns = operand_maps(a, flat, config)
+    assert b_by_columns or config.fold == 1
+    b_half = descriptor(flat.t(), (config.c_columns, block_k(b.dtype))) if config.fold == 2 else None
     a_piece = descriptor(a, (_PIECE.value, block_k(a.dtype)))
     b_step = b.shape[2] if b_by_columns else b.shape[1]
-    grouped_gemm_kernel[(programs,)](
-        a_map, a_piece, b_map, tile_map(c, config), c, a_scales, b_scales, offsets, counts, counts.numel(), b.shape[2],
-        b.shape[1], b_step, config, b_by_columns, num_warps=4, maxnreg=REGISTERS[config.groups],
+    tensors = a_map, a_piece, b_map, b_half, tile_map(c, config), c, a_scales, b_scales, offsets, counts
+    return launch(
+        grouped_gemm_kernel, (programs,), tensors, counts.numel(), c.shape[1], b.shape[1], b_step, config, b_by_columns,
+        num_warps=4, maxnreg=REGISTERS[config.groups],
     )  # fmt: skip
+
+
+def launched_tensors(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    a_scales: torch.Tensor | None,
+    b_scales: torch.Tensor | None,
+    offsets: torch.Tensor,
+    counts: torch.Tensor,
+    swiglu: bool,
+) -> Sequence[torch.Tensor | None]:
+    """The tensors of a launch like that of :func:`run_grouped`, or those that its descriptors are of."""
+    return a, a, b, b if swiglu else None, c, c, a_scales, b_scales, offsets, counts

@@ -1,0 +1,50 @@
+"""Compiles Hopper's grouped GEMM for an H200 that need not be there: ``grouped_gemm_ptx.py FOLDER CASE…``.
+
+A case is an average of rows and what is multiplied: ``8-bf16``, ``8-rows``, ``8-swiglu``, ``8-fp8``. Writes the PTX of
+each, by the host's code, to FOLDER.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from hopper_launches import replace_the_gpu
+from triton.experimental.gluon._runtime import GluonJITFunction
+
+from triton_dist.kernels.gemm.hopper import grouped_gemm
+from triton_dist.kernels.moe.grouped_gemm import config_for
+
+EXPERTS, INNER, COLUMNS = 4, 2048, 1536
+
+
+def compile_case(folder: Path, case: str) -> None:
+    average, kind = case.split("-")
+    dtype = torch.float8_e4m3fn if kind == "fp8" else torch.bfloat16
+    rows = EXPERTS * int(average)
+    a, b = torch.zeros(rows, INNER).to(dtype), torch.zeros(EXPERTS, COLUMNS, INNER).to(dtype).transpose(1, 2)
+    if kind == "rows":
+        b = b.contiguous()
+    c = torch.zeros(rows, COLUMNS // 2 if kind == "swiglu" else COLUMNS, dtype=torch.bfloat16)
+    scales = (torch.zeros(rows, 1), torch.zeros(EXPERTS, COLUMNS)) if kind == "fp8" else (None, None)
+    counts = torch.zeros(EXPERTS + 1, dtype=torch.int32)
+
+    def compile_only(kernel: Any, grid: object) -> Any:
+        def launch_kernel(*arguments: Any, **options: Any) -> None:
+            compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
+            (folder / f"{case}.ptx").write_text(compiled.asm["ptx"])
+            (folder / f"{case}.shared").write_text(str(compiled.metadata.shared))
+
+        return launch_kernel
+
+    GluonJITFunction.__getitem__ = compile_only
+    config = config_for(int(average), kind == "swiglu")
+    grouped_gemm.run_grouped(a, b, c, *scales, counts, counts[:EXPERTS], config, 132)
+
+
+if __name__ == "__main__":
+    replace_the_gpu()
+    for case in sys.argv[2:]:
+        compile_case(Path(sys.argv[1]), case)

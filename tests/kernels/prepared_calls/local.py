@@ -1,0 +1,62 @@
+"""Calls that involve no other PE are prepared, too: grouped GEMMs by TMA descriptors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from prepared_calls.world import RECORDER, WORLD, calls, is_prepared
+
+from triton_dist.kernels import moe
+from triton_dist.kernels.local_launches import LocalLaunches
+
+COUNTS = torch.tensor([3, 0, 13, 1], dtype=torch.int32)
+OFFSETS = torch.tensor([0, 3, 3, 16, 17], dtype=torch.int32)
+ROWS = torch.zeros(17, 64).bfloat16()
+COLUMNS, LINES = torch.zeros(4, 32, 64).bfloat16().transpose(1, 2), torch.zeros(4, 64, 32).bfloat16()
+ROWS8, COLUMNS8 = ROWS.to(torch.float8_e4m3fn), COLUMNS.mT.to(torch.float8_e4m3fn).mT
+SCALES = {"a_scales": torch.ones(17, 1), "b_scales": torch.ones(4, 32)}
+
+
+def grouped_gemms_are_launched_again() -> None:
+    out, halves = ROWS.new_empty(17, 32), ROWS.new_empty(17, 16)
+    for call in (
+        lambda: moe.grouped_gemm(ROWS, COLUMNS, OFFSETS, COUNTS, out=out),
+        lambda: moe.grouped_gemm(ROWS, LINES, OFFSETS, COUNTS, out=out),
+        lambda: moe.grouped_gemm(ROWS, COLUMNS, OFFSETS, COUNTS, out=halves, swiglu=True),
+        lambda: moe.grouped_gemm(ROWS8, COLUMNS8, OFFSETS, COUNTS, out=out, **SCALES),
+    ):
+        WORLD.own(LocalLaunches).close()
+        call()
+        ordinary = RECORDER.last
+        assert is_prepared(call)
+        assert RECORDER.last == ordinary
+
+
+def grouped_gemms_of_other_tensors_are_of_these() -> None:
+    first = moe.grouped_gemm(ROWS, COLUMNS, OFFSETS, COUNTS)
+    rows = torch.zeros(17, 64).bfloat16()
+    second = moe.grouped_gemm(rows, COLUMNS, OFFSETS, COUNTS)
+    assert second.shape == first.shape and second.data_ptr() != first.data_ptr()
+    again = RECORDER.last
+    WORLD.own(LocalLaunches).close()
+    moe.grouped_gemm(rows, COLUMNS, OFFSETS, COUNTS, out=second)
+    assert RECORDER.last == again
+    with pytest.raises(ValueError, match="matrices of b are"):
+        moe.grouped_gemm(rows[:, :32].contiguous(), COLUMNS, OFFSETS, COUNTS)
+
+
+def tiles_are_those_for_expected_rows() -> None:
+    out = ROWS.new_empty(17, 32)
+    for _ in range(2):  # calls that are made, and then repeated
+        launches = []
+        for expected in (None, 128, 129):
+            moe.grouped_gemm(ROWS, COLUMNS, OFFSETS, COUNTS, out=out, expected_rows=expected)
+            launches.append(RECORDER.last)
+        assert launches[0] == launches[1] != launches[2]
+
+
+def portable_grouped_gemms_take_the_ordinary_path() -> None:
+    rows, matrices = ROWS.float(), COLUMNS.float()
+    for _ in range(2):
+        found = calls(lambda: moe.grouped_gemm(rows, matrices, OFFSETS, COUNTS))
+        assert found["JITFunction.run"] == 1
