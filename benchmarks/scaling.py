@@ -2,6 +2,7 @@
 
     python benchmarks/scaling.py --pes 8 16 32 --bytes 131072 --save FILE [--only all_gather …]
     python benchmarks/scaling.py --plot IMAGE FILE
+    python benchmarks/scaling.py --table FILE
 
 Needs no GPU, and measures nothing but itself: seconds of recording and events. ``--save`` adds to a file what it lacks.
 BYTES are those of the whole vector: a PE's output of an all-gather, its input of the others.
@@ -88,12 +89,30 @@ def plot(points: list[Point], file: str) -> None:
         ticks = sorted({each["pes"] for each in points})
         axes.set(xscale="log", yscale="log", xlabel="GPUs, 8 in a host", title=name)
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.set_yticks(marks := [5, 10, 20, 50, 100], [str(mark) for mark in marks])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend(fontsize=6)
     panels[0].set_ylabel("simulated, µs")
     figure.suptitle("Simulated, not measured: H200 hosts of 8 with 400 Gb/s NICs", fontsize=9)
     figure.savefig(file, metadata={"Date": None})
+
+
+def table(points: list[Point]) -> str:
+    """Of Markdown: a row for each algorithm and size, a column for each number of GPUs."""
+    counts = sorted({each["pes"] for each in points})
+    rows: dict[tuple[str, str, int], dict[int, Point]] = {}
+    for each in points:
+        rows.setdefault((each["name"], each["algorithm"], each["bytes"]), {})[each["pes"]] = each
+    order = [(name, algorithm) for name, inside in IN_A_HOST.items() for algorithm in (*inside, "two_level")]
+    lines = [
+        f"| simulated µs | {' | '.join(f'{count} GPUs' for count in counts)} |",
+        "| --- |" + " --- |" * len(counts),
+    ]
+    for (name, algorithm, nbytes), found in sorted(rows.items(), key=lambda row: (order.index(row[0][:2]), row[0][2])):
+        cells = (f"{found[count]['simulated_us']:.1f}" if count in found else "" for count in counts)
+        lines.append(f"| {name}, {algorithm}, {nbytes >> 10} KB | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -105,7 +124,11 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for each recording")
     parser.add_argument("--save", help="a JSON file to which points are added")
     parser.add_argument("--plot", nargs=2, metavar=("IMAGE", "FILE"), help="draw what a file has")
+    parser.add_argument("--table", metavar="FILE", help="print a table of what a file has")
     args = parser.parse_args()
+    if args.table:
+        print(table(json.loads(Path(args.table).read_text())["points"]))
+        return 0
     if args.plot:
         plot(json.loads(Path(args.plot[1]).read_text())["points"], args.plot[0])
         return 0
