@@ -79,6 +79,12 @@ int cuGetErrorString(int error, const char **text) {
   return 0;
 }
 
+int cuStreamIsCapturing(void *stream, int *status) {
+  *status = 0; // CU_STREAM_CAPTURE_STATUS_NONE
+  return 0;
+}
+
+int cuModuleUnload(void *module) { return 0; }
 int cuCtxSetCurrent(void *context) { return 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return cuCtxGetCurrent(context); }
 int cuFuncSetAttribute(void *function, int attribute, int value) { return 0; }
