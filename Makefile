@@ -67,7 +67,7 @@ build: build/build.ninja
 plugins: build/build.ninja
 	@cmake --build build --target plugins
 
-test-plugins: plugins
+test-plugins: build plugins
 	@bash scripts/test_other_tritons.sh $(abspath $(PY)) $(PYTEST_ARGS)
 
 wheels: plugins
