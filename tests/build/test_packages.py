@@ -107,6 +107,16 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
     }
 
 
+def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
+    """Tables, descriptions of machines and headers, too, which lie beside the modules."""
+    listed = subprocess.run(["git", "ls-files", "triton_dist"], cwd=REPOSITORY, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("these sources are no clone, so what belongs to them is not known")
+    files = listed.stdout.splitlines()
+    assert {Path(name).suffix for name in files} >= {".py", ".h", ".json", ".toml", ".typed"}
+    assert set(files) - set(zipfile.ZipFile(wheel).namelist()) == set()
+
+
 def test_the_wheel_is_for_every_python(wheel: Path) -> None:
     assert wheel.name.split("-")[2:] == ["py3", "none", "linux_x86_64.whl"]
     tags = zipfile.ZipFile(wheel).read(f"{'-'.join(wheel.name.split('-')[:2])}.dist-info/WHEEL").decode()
