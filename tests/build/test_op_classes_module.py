@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import triton
-
 ROOT = Path(__file__).resolve().parents[2]
-LLVM = json.loads((ROOT / "cmake/supported_triton.json").read_text())[triton.__version__]["llvm"]
+LLVM = min(triton["llvm"] for triton in json.loads((ROOT / "cmake/supported_triton.json").read_text()).values())
+"""The one that is installed, whichever Triton is: its clang compiles the device library."""
 
 
 def test_the_module_in_use_is_that_of_the_table(tmp_path: Path) -> None:
