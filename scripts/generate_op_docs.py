@@ -168,7 +168,7 @@ _SUFFIXES = {"nvshmem": ("_warp", "_block"), "p2p": ("_warp", "_block"), "rocshm
 def _spelled(name: str) -> str:
     return (
         name.replace("$sig_op", "{set,add}")
-        .replace("$aligned", "{,_aligned}")
+        .replace("$aligned", "{,_aligned,_between_aligned}")
         .replace("$type", "TYPE")
         .replace("$op", "OP")
     )

@@ -2,7 +2,8 @@
 //
 // Stores have left and loads have returned when a routine does, so that the
 // non-blocking ones are the same. The lowering asks for the aligned ones where it
-// knows that a copy is of whole vectors.
+// knows that a copy is of whole vectors, and for those between aligned addresses
+// where it knows this of the addresses alone.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,4 +26,6 @@ TRITON_DIST_FOR_SCOPES(DEFINE_COPIES, , copy)
 TRITON_DIST_FOR_SCOPES(DEFINE_COPIES, _nbi, copy)
 TRITON_DIST_FOR_SCOPES(DEFINE_COPIES, _aligned, copyAligned)
 TRITON_DIST_FOR_SCOPES(DEFINE_COPIES, _nbi_aligned, copyAligned)
+TRITON_DIST_FOR_SCOPES(DEFINE_COPIES, _between_aligned, copyBetweenAligned)
+TRITON_DIST_FOR_SCOPES(DEFINE_COPIES, _nbi_between_aligned, copyBetweenAligned)
 } // extern "C"

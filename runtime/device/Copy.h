@@ -41,6 +41,16 @@ template <typename Scope> inline void copyAligned(Bytes dst, Bytes src, size_t n
   copyVectors<Scope>(dst.at(0), src.at(0), nbytes);
 }
 
+/// Copies any `nbytes` where the compiler knows that both addresses are multiples of 16: whole vectors, and single
+/// bytes behind them. A kernel that calls this is not linked with what other alignments take.
+template <typename Scope> inline void copyBetweenAligned(Bytes dst, Bytes src, size_t nbytes) {
+  passAccess(src.here);
+  size_t whole = nbytes & -sizeof(Vector);
+  for (uint32_t rest = nbytes % sizeof(Vector), i = Scope::rank(); i < rest; i += Scope::size())
+    *dst.at(whole + i) = *src.at(whole + i);
+  copyVectors<Scope>(dst.at(0), src.at(0), whole);
+}
+
 /// Copies bytes between addresses of any alignment. All threads of the scope call it; each has done its part when it
 /// returns.
 template <typename Scope> TRITON_DIST_OUTLINED void copy(Bytes dst, Bytes src, size_t nbytes) {

@@ -43,6 +43,8 @@ TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, , copy)
 TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _nbi, copy)
 TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _aligned, copyAligned)
 TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _nbi_aligned, copyAligned)
+TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _between_aligned, copyBetweenAligned)
+TRITON_DIST_FOR_SCOPES(DEFINE_PUT_WITH_SIGNAL, _nbi_between_aligned, copyBetweenAligned)
 
 void triton_dist_signal_op(uint64_t *sigAddr, uint64_t value, int32_t sigOp, int32_t pe) {
   signal(onPe(sigAddr, pe), value, sigOp);

@@ -16,7 +16,11 @@ from semantics import ADD, EQ, FLOATS, GE, INTEGERS, SCOPES, SET, U64, only_pe_0
 
 
 @pytest.mark.parametrize(
-    "routine", ["putmem_signal", "putmem_signal_nbi", "putmem_signal_aligned", "putmem_signal_nbi_aligned"]
+    "routine",
+    [
+        *("putmem_signal", "putmem_signal_nbi", "putmem_signal_aligned", "putmem_signal_nbi_aligned"),
+        "putmem_signal_between_aligned",
+    ],
 )
 @pytest.mark.parametrize("scope", SCOPES)
 def test_who_sees_the_signal_sees_the_data(world: HostWorld, routine: str, scope: str) -> None:

@@ -25,7 +25,7 @@ def routines(op: Op) -> list[str]:
     choices = {
         "$op": [reduction.name.lower() for reduction in Reduction] if "$op" in name else [""],
         "$type": [element.name.lower() for element in op.elements] if "$type" in name else [""],
-        "$aligned": ["", "_aligned"] if "$aligned" in name else [""],
+        "$aligned": ["", "_aligned", "_between_aligned"] if "$aligned" in name else [""],
         "$scope": ["", "_warp", "_block"] if "$scope" in name else [""],
     }
     return [
@@ -113,7 +113,7 @@ def test_it_fits_any_kernel(target: str) -> None:
 
 
 def test_copies_have_eight_loads_of_16_bytes_under_way() -> None:
-    for routine in ("putmem_block", "getmem_warp", "putmem_nbi", "putmem_aligned_block", "putmem_signal_aligned"):
+    for routine in ("putmem_block", "getmem_warp", "putmem_nbi", "putmem_aligned_block", "putmem_between_aligned"):
         text = ptx(f"triton_dist_{routine}")
         load, store = r"ld\.global\.v4\.b32", r"st\.global\.v4\.b32"
         assert_in_order(text, *[load] * 8, *[store] * 8)
@@ -124,6 +124,9 @@ def test_copies_of_whole_vectors_hold_nothing_else() -> None:
     assert re.search(r"ld\.global\.(b8|b64)", ptx("triton_dist_getmem_block"))
     for routine in ("getmem_aligned_block", "putmem_signal_nbi_aligned_warp"):
         assert not re.search(r"ld\.global\.(b8|b64)", ptx(f"triton_dist_{routine}")), routine
+    for routine in ("getmem_between_aligned_block", "putmem_signal_between_aligned_warp"):
+        loads = re.findall(r"ld\.global\.\S+", ptx(f"triton_dist_{routine}"))
+        assert set(loads) == {"ld.global.b8", "ld.global.v4.b32"}, routine
 
 
 def test_signal_behind_a_put_is_ordered() -> None:

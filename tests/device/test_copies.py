@@ -45,21 +45,23 @@ def test_copies_of_any_size_and_alignment(host_library: ctypes.CDLL, routine: st
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("routine", ["putmem", "putmem_nbi", "getmem", "getmem_nbi"])
-def test_copies_of_whole_vectors(host_library: ctypes.CDLL, routine: str, scope: str) -> None:
-    """Of no round, of one that is not full, of a full one, and of several."""
+def test_copies_between_aligned_addresses(host_library: ctypes.CDLL, routine: str, scope: str) -> None:
+    """Of no round, of one that is not full, of a full one, and of several; with and without bytes behind them."""
     world = HostWorld(host_library, 2)
     rng = np.random.default_rng(0)
 
     def program(pe: Pe) -> None:
         here, there = (1, 0) if routine.startswith("get") else (0, 1)
-        for vectors in [0, 1, 2, 3, 7, 8, 9, 23, 24, 25, 100]:
+        copies = [("aligned", 16 * vectors) for vectors in [0, 1, 2, 3, 7, 8, 9, 23, 24, 25, 100]]
+        copies += [("between_aligned", nbytes) for nbytes in [0, 1, 2, 3, 4, 15, 16, 17, 31, 127, 129, 384, 400, 1601]]
+        for kind, nbytes in copies:
             source, target = pe.array(8192, 2048, np.uint8, here), pe.array(0, 2048, np.uint8, there)
             source[:], target[:] = rng.integers(0, 256, 2048), 0xA5
             expected = target.copy()
-            expected[64 : 64 + 16 * vectors] = source[: 16 * vectors]
+            expected[64 : 64 + nbytes] = source[:nbytes]
             dst, src = pe.array(64, 1, np.uint8), pe.array(8192, 1, np.uint8)
-            pe.call(f"{routine}_aligned{scope}", dst, src, 16 * vectors, 1)
-            assert np.array_equal(target, expected), vectors
+            pe.call(f"{routine}_{kind}{scope}", dst, src, nbytes, 1)
+            assert np.array_equal(target, expected), (kind, nbytes)
 
     world.run(functools.partial(only_pe_0, program))
 

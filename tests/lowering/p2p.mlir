@@ -31,9 +31,11 @@ module attributes {"ttg.num-warps" = 8 : i32, "ttg.threads-per-warp" = 32 : i32}
   llvm.func @what_the_plan_says(%dst: !llvm.ptr<1>, %src: !llvm.ptr<1>, %n: i64, %sig: !llvm.ptr<1>, %pe: i32) {
     // CHECK: llvm.call @triton_dist_putmem_nbi_aligned_warp
     // CHECK: llvm.call @triton_dist_putmem_signal_aligned_block
+    // CHECK: llvm.call @triton_dist_getmem_between_aligned_block
     // CHECK: llvm.call @triton_dist_putmem_signal_block
     shmem.putmem_nbi warp %dst, %src, %n, %pe {shmem.aligned} : !llvm.ptr<1>, !llvm.ptr<1>
     shmem.putmem_signal block %dst, %src, %n, %sig, add %n, %pe {shmem.aligned} : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>
+    shmem.getmem block %dst, %src, %n, %pe {shmem.aligned_addresses} : !llvm.ptr<1>, !llvm.ptr<1>
     shmem.putmem_signal block %dst, %src, %n, %sig, add %n, %pe : !llvm.ptr<1>, !llvm.ptr<1>, !llvm.ptr<1>
     llvm.return
   }

@@ -140,7 +140,8 @@ class Shmem_LibraryOp<string mnemonic, Shmem_Caller caller, list<Trait> traits>
   // NVSHMEM has some routines under other names of types: C's own, or, of a float, those of its bits.
   list<Shmem_TypeName> nvshmemTypeNames = [];
   Shmem_ElementTypes elements = Shmem_AnyElement;
-  // Copies nbytes from src to dst. Our own library has routines for copies of whole vectors, too: `$aligned`.
+  // Copies nbytes from src to dst. Our own library also has routines for copies of whole vectors and for copies between
+  // aligned addresses: `$aligned`.
   bit copies = 0;
   // Our own library's names follow from the mnemonic.
   string nameSuffix = "";

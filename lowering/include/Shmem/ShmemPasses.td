@@ -43,7 +43,8 @@ def PlanShmemCalls : Pass<"plan-shmem-calls", "::mlir::ModuleOp"> {
     Runs on TTGIR, while regions still show who executes an op. It changes nothing
     but attributes: those of the module are for whoever drives the compilation,
     `shmem.aligned`, on copies of whole vectors of 16 bytes between aligned addresses,
-    is for the conversion, which picks a routine for them.
+    and `shmem.aligned_addresses`, on copies of other sizes between such addresses, are
+    for the conversion, which picks a routine for them.
 
     - `shmem.routines`: the routines that will be called and the variables that
       the calls read, one per line, so that just these are taken from the device

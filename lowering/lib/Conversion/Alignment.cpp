@@ -16,11 +16,13 @@
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
+using namespace triton_dist;
 using namespace triton_dist::shmem;
 
 static constexpr int64_t kVectorBytes = 16;
 static constexpr StringLiteral kDivisibility = "tt.divisibility";
-static constexpr StringLiteral kAligned = "shmem.aligned";
+static constexpr StringLiteral kWholeVectors = "shmem.aligned";
+static constexpr StringLiteral kAddresses = "shmem.aligned_addresses";
 
 namespace {
 
@@ -84,12 +86,25 @@ private:
 
 } // namespace
 
-bool triton_dist::shmem::copiesWholeVectors(LibraryCall op) {
+Alignment shmem::findAlignment(LibraryCall op) {
   SmallVector<Value> copied = op.getCopied();
+  if (copied.empty())
+    return Alignment::Unknown;
   KnownPowers powers;
-  return !copied.empty() && llvm::all_of(copied, [&](Value value) { return powers.in(value) == kVectorBytes; });
+  auto isAligned = [&](Value value) { return powers.in(value) == kVectorBytes; };
+  Value nbytes = copied.pop_back_val();
+  if (!llvm::all_of(copied, isAligned))
+    return Alignment::Unknown;
+  return isAligned(nbytes) ? Alignment::WholeVectors : Alignment::Addresses;
 }
 
-void triton_dist::shmem::markAligned(LibraryCall op) { op->setAttr(kAligned, UnitAttr::get(op->getContext())); }
+void shmem::markAlignment(LibraryCall op, Alignment alignment) {
+  if (alignment != Alignment::Unknown)
+    op->setAttr(alignment == Alignment::WholeVectors ? kWholeVectors : kAddresses, UnitAttr::get(op->getContext()));
+}
 
-bool triton_dist::shmem::isMarkedAligned(LibraryCall op) { return op->hasAttr(kAligned); }
+Alignment shmem::markedAlignment(LibraryCall op) {
+  if (op->hasAttr(kWholeVectors))
+    return Alignment::WholeVectors;
+  return op->hasAttr(kAddresses) ? Alignment::Addresses : Alignment::Unknown;
+}

@@ -152,8 +152,7 @@ struct PlanShmemCalls : triton_dist::shmem::impl::PlanShmemCallsBase<PlanShmemCa
       for (auto [operand, name] : llvm::zip_equal(op->getOperands(), op.getSymmetricOperands()))
         if (StringRef argument = name.empty() ? StringRef() : argumentBehind(operand); !argument.empty())
           symmetric.insert({argument, use + ", " + name.str()});
-      if (copiesWholeVectors(op))
-        markAligned(op);
+      markAlignment(op, findAlignment(op));
       if (op.takesSite() && libraryOf(op, *chosen) == Transport::P2p) {
         markSite(op, ++sites);
         waits += describeSite(op) + "\n";

@@ -100,6 +100,18 @@ StringRef scopeSuffix(ThreadScope scope) {
   llvm_unreachable("a scope without a suffix");
 }
 
+StringRef alignmentSuffix(Alignment alignment) {
+  switch (alignment) {
+  case Alignment::Unknown:
+    return "";
+  case Alignment::Addresses:
+    return "_between_aligned";
+  case Alignment::WholeVectors:
+    return "_aligned";
+  }
+  llvm_unreachable("an alignment without a suffix");
+}
+
 void replace(std::string &text, StringRef placeholder, StringRef value) {
   if (size_t at = text.find(placeholder.str()); at != std::string::npos)
     text.replace(at, placeholder.size(), value.str());
@@ -127,7 +139,7 @@ static std::string spelled(LibraryCall op, StringRef pattern, Transport transpor
     replace(name, "$type", typeName(op, type.getValue(), transport));
   if (auto reduction = op->getAttrOfType<ReductionAttr>("op"))
     replace(name, "$op", stringifyReduction(reduction.getValue()));
-  replace(name, "$aligned", isMarkedAligned(op) ? "_aligned" : "");
+  replace(name, "$aligned", alignmentSuffix(markedAlignment(op)));
   if (auto scope = op->getAttrOfType<ThreadScopeAttr>("scope")) {
     replace(name, "$scope", scopeSuffix(scope.getValue()));
     // NVSHMEM's routines for more than a thread extend OpenSHMEM, and say so.
