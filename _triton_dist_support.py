@@ -11,9 +11,9 @@ __all__ = ["TESTED", "Found", "Row", "matrix", "satisfies", "table"]
 TESTED = {
     "3.7.1": "whole test suite, also on GPUs",
     "3.8.0": "smoke set on CPU, not run on a GPU",
-    "3.9.0": "smoke set on CPU (of the demo, its first example), not run on a GPU",
+    "3.9.0": "most tests that are not slow on CPU, not run on a GPU",
 }
-"""What each version of Triton was tested with. docs/building.md says what the smoke set is."""
+"""What each version of Triton was tested with. docs/building.md says what the smoke set is, and which tests are most."""
 
 
 @dataclass(frozen=True)
