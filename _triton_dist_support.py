@@ -13,7 +13,7 @@ TESTED = {
     "3.8.0": "smoke set on CPU, not run on a GPU",
     "3.9.0": "most tests that are not slow on CPU, not run on a GPU",
 }
-"""What each version of Triton was tested with. docs/building.md says what the smoke set is, and which tests are most."""
+"""What each version of Triton was tested with. docs/building.md says what the smoke set is, and names the tests."""
 
 
 @dataclass(frozen=True)
