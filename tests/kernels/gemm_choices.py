@@ -26,31 +26,42 @@ class Chosen(Exception):  # noqa: N818
     """What ``auto`` takes, and what else there is."""
 
 
-def operands(operation: str, rows: int, hidden: int, inner: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """``a`` and ``b`` of a PE, whose memory is never touched."""
+def operands(operation: str, rows: int, hidden: int, inner: int, *, of_blocks: bool) -> dict[str, torch.Tensor]:
+    """``a`` and ``b`` of a PE, whose memory is never touched: bfloat16, or fp8 with scales of blocks."""
     m, k, n = {
         "all_gather_gemm": (rows // N_PES, hidden, inner // N_PES),
         "gemm_all_scatter": (rows, hidden, inner // N_PES),
     }.get(operation, (rows, inner // N_PES, hidden))
-    return torch.empty(m, k, dtype=torch.bfloat16), torch.empty(k, n, dtype=torch.bfloat16)
+    if not of_blocks:
+        return {"a": torch.empty(m, k, dtype=torch.bfloat16), "b": torch.empty(k, n, dtype=torch.bfloat16)}
+    fp8 = torch.float8_e4m3fn
+    scales = {"scale_a": torch.empty(m, k // 128), "scale_b": torch.empty(k // 128, -(-n // 128))}
+    return {"a": torch.empty(m, k, dtype=fp8), "b": torch.empty(n, k, dtype=fp8).t(), **scales}
 
 
-def choices() -> dict[str, dict[int, dict[tuple[int, int], tuple[str, tuple[str, ...]]]]]:
+def choices(*, of_blocks: bool) -> dict[str, dict[int, dict[tuple[int, int], tuple[str, tuple[str, ...]]]]]:
     """By operation, M and shape: what ``auto`` takes, and all that is available. An M that PEs cannot share lacks."""
     from triton_dist import kernels
     from triton_dist.kernels.choice import files
     from triton_dist.kernels.choice.choose import Choices
     from triton_dist.kernels.communicator import communicator_of
     from triton_dist.kernels.gemm import operation as gemms
+    from triton_dist.process_state import of_process
+    from triton_dist.world.current import Current
 
-    fake_gpu.begin_world(N_PES)
+    if of_process(Current).world is None:
+        fake_gpu.begin_world(N_PES)
     comm = communicator_of()
     comm.tables = comm.tables[0], files.shipped(GPU, N_PES)
     comm.own(Choices)
     asked = gemms._chosen
 
     def chosen(call: Any, algorithm: str, computation: Any) -> Any:
-        gemms.choose_gemm, plain = lambda *given: found.append(plain(*given)) or found[0], gemms.choose_gemm
+        def choose(*given: Any, **options: Any) -> str:
+            found.append(plain(*given, **options))
+            return found[0]
+
+        gemms.choose_gemm, plain = choose, gemms.choose_gemm
         found: list[str] = []
         try:
             asked(call, algorithm, computation)
@@ -59,7 +70,7 @@ def choices() -> dict[str, dict[int, dict[tuple[int, int], tuple[str, tuple[str,
         raise Chosen(found[0], tuple(name for name, how in computation.algorithms.items() if not isinstance(how, str)))
 
     gemms._chosen = chosen
-    gemms.result = lambda comm, function, out, shape, dtype, **options: torch.empty(shape, dtype=dtype)
+    gemms.result = lambda comm, function, out, shape, dtype, **options: torch.empty(shape, dtype=torch.bfloat16)
     table: dict[str, Any] = {}
     for name in ("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_scatter"):
         for rows in ROWS:
@@ -67,7 +78,7 @@ def choices() -> dict[str, dict[int, dict[tuple[int, int], tuple[str, tuple[str,
                 continue
             for shape in SHAPES:
                 try:
-                    getattr(kernels, name)(*operands(name, rows, *shape))
+                    getattr(kernels, name)(**operands(name, rows, *shape, of_blocks=of_blocks))
                 except Chosen as found:
                     table.setdefault(name, {}).setdefault(rows, {})[shape] = found.args
     return table
@@ -92,9 +103,13 @@ def table_lines(found: Mapping[str, Mapping[int, Mapping[tuple[int, int], tuple[
 if __name__ == "__main__":
     fake_gpu.load_driver(Path(sys.argv[1]))
     fake_gpu.use_torch_without_a_gpu()
-    asked = choices()
+    asked = choices(of_blocks=False)
     available = {
         name: [[rows, *how] for rows, of_shapes in of_rows.items() for _, how in of_shapes.values()]
         for name, of_rows in asked.items()
     }
-    print(json.dumps({"table": table_lines(asked), "available": available}))
+    of_blocks = {
+        name: [[rows, *found] for rows, of_shapes in of_rows.items() for found in of_shapes.values()]
+        for name, of_rows in choices(of_blocks=True).items()
+    }
+    print(json.dumps({"table": table_lines(asked), "available": available, "blocks": of_blocks}))

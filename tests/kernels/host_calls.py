@@ -28,6 +28,7 @@ CHECKS = (
     epilogues.a_bias_of_cublas_is_the_call_s,
     epilogues.the_result_may_be_the_residual,
     between_hosts.gemms_between_hosts_are_prepared,
+    refusals.what_decides_on_kernels_is_compared,
     refusals.other_signatures_are_not_mixed_up,
     refusals.errors_are_those_of_ordinary_calls,
     refusals.unusual_calls_take_the_ordinary_path,

@@ -23,6 +23,9 @@ from triton_dist.kernels.choice.choose import Choices, choose
 from triton_dist.kernels.choice.tables import Case, Entry, Table, decoded, encoded
 from triton_dist.kernels.collectives import model as collective
 from triton_dist.kernels.gemm import model as gemm
+from triton_dist.kernels.gemm.choice import case_of
+from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
+from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS as HOPPER
 from triton_dist.kernels.norm import model as norm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -322,6 +325,60 @@ def test_the_model_chooses_as_measurements_did(
     estimates = _model(Case(operation, "bfloat16", sizes), n_pes, algorithms)
     assert list(estimates) == algorithms
     assert min(estimates, key=estimates.__getitem__) == expected, estimates
+
+
+OF_BLOCKS = {
+    "all_gather_gemm": ["bulk_synchronous", "copy_engine"],
+    "gemm_reduce_scatter": ["bulk_synchronous", "ring"],
+    "gemm_all_reduce": ["bulk_synchronous", "ring"],
+    "gemm_all_scatter": list(SCATTER),
+}
+
+
+@pytest.mark.parametrize("n_pes", [2, 4, 8])
+@pytest.mark.parametrize("operation", OF_BLOCKS)
+def test_with_scales_of_blocks_the_choice_depends_little_on_how_fast_they_are(
+    monkeypatch: pytest.MonkeyPatch, operation: str, n_pes: int
+) -> None:
+    """DeepSeek-V3's layers, split over the PEs. The rate of such GEMMs is not measured; no algorithm avoids it. So a
+    wrong one costs little: on 8 PEs up to 18 %, around the M from which ``auto`` overlaps."""
+    for m in (256, 512, 1024, 2048, 4096, 8192, 16384):
+        for hidden, inner in ((7168, 18432), (7168, 16384), (7168, 2048 * n_pes)):
+            columns = operation in ("all_gather_gemm", "gemm_all_scatter")
+            n, k = (inner // n_pes, hidden) if columns else (hidden, inner // n_pes)
+            described = gemm.Gemm(m, n, k, torch.float8_e4m3fn, torch.bfloat16, n_pes, hopper=True, of_blocks=True)
+            estimates = gemm.estimates(operation, described, OF_BLOCKS[operation])
+            chosen = min(estimates, key=estimates.__getitem__)
+            if m >= 8192:
+                assert chosen != "bulk_synchronous", (m, n, k, estimates)
+            for rate in (0.6, 1.0):
+                with monkeypatch.context() as patch:
+                    patch.setattr(gemm, "_BLOCKS", rate)
+                    times = gemm.estimates(operation, described, OF_BLOCKS[operation])
+                most = 1.18 if n_pes == 8 else 1.05
+                assert times[chosen] <= most * min(times.values()), (m, n, k, rate, chosen, times)
+
+
+@pytest.mark.parametrize("n_pes", [2, 4, 8])
+def test_float32_is_left_to_cublas_where_the_gemm_takes_longer_than_what_is_sent(n_pes: int) -> None:
+    for m in (1024, 8192):
+        for n, k in ((3584, 8192), (8192, 8192)):
+            described = gemm.Gemm(m, n, k, torch.float32, torch.float32, n_pes, hopper=False)
+            estimates = gemm.estimates("gemm_all_scatter", described, [name for name in SCATTER if name not in HOPPER])
+            assert min(estimates, key=estimates.__getitem__) == "bulk_synchronous", estimates
+
+
+def test_scales_of_blocks_are_another_case() -> None:
+    """Times with cuBLAS and scales of whole operands say nothing about them; and cuBLAS does not compute them."""
+    a, b = torch.zeros(8, 128, dtype=torch.float8_e4m3fn), torch.zeros(128, 16, dtype=torch.float8_e4m3fn)
+    plain, blocks = (case_of("gemm_all_reduce", a, b, of_blocks=of_blocks) for of_blocks in (False, True))
+    table = Table("a GPU", 2, [Entry(plain, {"bulk_synchronous": 9.0, "ring": 8.0})])
+    assert table.times(plain, ("bulk_synchronous", "ring")) and not table.times(blocks, ("bulk_synchronous", "ring"))
+    assert decoded(encoded(Table("a GPU", 2, [Entry(blocks, {"ring": 8.0})]), "a test")).entries
+    for hopper in (True, False):
+        described = gemm.Gemm(4096, 4096, 4096, a.dtype, torch.bfloat16, 4, hopper=hopper)
+        of_blocks = described._replace(of_blocks=True)
+        assert of_blocks.alone == of_blocks.ours > described.ours and described.alone == described.seconds
 
 
 OPERATIONS = {

@@ -34,3 +34,13 @@ def test_overlapped_algorithms_take_any_number_of_rows(found: dict[str, Any], op
     for rows, *names in found["available"][operation]:
         assert set(names) >= OVERLAPPED[operation], rows
         assert ("fused" in names) == (rows <= 128 and operation in ("gemm_reduce_scatter", "gemm_all_reduce")), rows
+
+
+@pytest.mark.parametrize("operation", OVERLAPPED)
+def test_fp8_with_scales_of_blocks_is_overlapped(found: dict[str, Any], operation: str) -> None:
+    """From 4096 rows on; a ring never where few rows let B be streamed once."""
+    assert len(found["blocks"][operation]) >= 4 * 12
+    for rows, taken, names in found["blocks"][operation]:
+        assert set(names) >= OVERLAPPED[operation] and "fused" not in names, rows
+        assert taken != "bulk_synchronous" or rows < 4096, rows
+        assert taken != "ring" or rows > 128, rows

@@ -25,6 +25,7 @@ CHECKS = (
     "a_bias_of_cublas_is_the_call_s",
     "the_result_may_be_the_residual",
     "gemms_between_hosts_are_prepared",
+    "what_decides_on_kernels_is_compared",
     "other_signatures_are_not_mixed_up",
     "errors_are_those_of_ordinary_calls",
     "unusual_calls_take_the_ordinary_path",

@@ -53,6 +53,8 @@ def check_on_device(function: str, **tensors: torch.Tensor) -> None:
             raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
         if tensor.device != device:
             raise ValueError(f"{function}: {name} is on {tensor.device}, and this PE's device is {device}")
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"{function}: {name} is of layout {tensor.layout}, not dense: pass tensor.to_dense()")
         if is_lazy(tensor):
             raise ValueError(f"{function}: {name} {LAZY}")
 

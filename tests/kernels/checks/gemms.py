@@ -250,6 +250,13 @@ def check_mistakes_with_fp8(world: Any) -> None:
         kernels.all_gather_gemm(x, y, scale_b=torch.ones(1, dtype=torch.float64))
     with raises(TypeError, "scale_b must be a torch.Tensor or a float, got str"):
         kernels.all_gather_gemm(x, y, scale_b="1")
+    for number in (1e60, -(10**400)):
+        with raises(ValueError, "scale_b must be a number that torch.float32 holds"):
+            kernels.all_gather_gemm(x, y, scale_b=number)
+    with raises(ValueError, "scale_a must be one element of torch.float32"):
+        kernels.all_gather_gemm(x, y, scale_a=torch.ones(1).to_sparse())
+    negative = kernels.all_gather_gemm(x, y, scale_a=torch._neg_view(torch.ones(1)))
+    assert torch.equal(negative, -kernels.all_gather_gemm(x, y))
     with raises(ValueError, "is of torch.bfloat16, torch.float16, torch.float32, got out_dtype torch.float8_e5m2"):
         kernels.all_gather_gemm(x, y, out_dtype=torch.float8_e5m2)
     with raises(ValueError, "operands of torch.float32 is of torch.float32, got out_dtype torch.bfloat16"):
@@ -299,6 +306,10 @@ def check_mistakes(world: Any) -> None:
         kernels.all_gather_gemm(a[0], b)
     with raises(TypeError, "b must be a torch.Tensor"):
         kernels.all_gather_gemm(a, 3)
+    with raises(ValueError, "a is of layout torch.sparse_coo, not dense"):
+        kernels.all_gather_gemm(a.to_sparse(), b)
+    with raises(ValueError, "b is of layout torch.sparse_csr, not dense"):
+        kernels.all_gather_gemm(a, b.to_sparse_csr())
     with raises(ValueError, "must have contiguous rows"):
         kernels.all_gather_gemm(a.t(), torch.ones(a.shape[0], 3))
     with raises(ValueError, "out must be contiguous, of shape"):

@@ -23,8 +23,10 @@ from prepared_calls.calls import (
     TOKENS,
     WEIGHTS,
     B,
+    C,
     X,
     Y,
+    matrix,
 )
 from prepared_calls.world import WORLD, is_prepared, symmetric
 from triton import knobs
@@ -64,6 +66,24 @@ def experts_errors_are_those_of_ordinary_calls() -> None:
     assert is_prepared(NEW_RESULTS["dispatch"]) and is_prepared(lambda: moe.combine(received.x, received))
     other = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, capacity=20)
     assert other.x.shape[0] == 20 and received.x.shape[0] == 32, "another capacity is another signature"
+
+
+def what_decides_on_kernels_is_compared() -> None:
+    """Matrices that TMA can address and others have other kernels, which would wait for each other for ever; where each
+    PE chooses for itself, they may differ."""
+
+    def compared(a: torch.Tensor, b: torch.Tensor, algorithm: str) -> str:
+        communicator_of()._equal.clear()
+        before = len(WORLD.compared)
+        kernels.gemm_all_reduce(a, b, C, algorithm=algorithm)
+        return next(text for text in WORLD.compared[before:] if text.startswith("gemm_all_reduce"))
+
+    aligned, other = matrix(512, 256), matrix(513, 256).view(-1)[1 : 1 + 512 * 256].view(512, 256)
+    for a, text in ((aligned, ", 0, for TMA)"), (other, ", 0, not for TMA)")):
+        assert compared(a, B, "auto").endswith(text)
+        assert compared(a, B, "bulk_synchronous").endswith(", bulk_synchronous, 0)")
+    fp8 = aligned.to(torch.float8_e4m3fn), B.to(torch.float8_e5m2)
+    assert compared(*fp8, "bulk_synchronous").endswith(", 0, result of torch.bfloat16)")
 
 
 def other_signatures_are_not_mixed_up() -> None:

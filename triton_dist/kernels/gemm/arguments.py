@@ -13,7 +13,15 @@ from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
 from triton_dist.world.current import current_world
 
-__all__ = ["check_activation", "check_choice", "check_epilogue", "check_operands", "check_rows", "result"]
+__all__ = [
+    "check_activation",
+    "check_choice",
+    "check_epilogue",
+    "check_operands",
+    "check_rows",
+    "result",
+    "result_dtype",
+]
 
 RESULTS = (torch.bfloat16, torch.float16, torch.float32)
 DTYPES = (*RESULTS, *FP8)
@@ -108,6 +116,19 @@ def check_choice(function: str, name: str, value: str, known: tuple[str, ...]) -
         raise ValueError(f"{function}: {name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
 
 
+def result_dtype(function: str, out: object, operands: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype of a result of ``operands`` that is stored in ``out``, which is not checked, or in a new tensor."""
+    possible = RESULTS if operands in FP8 else (operands,)
+    if out_dtype is not None and out_dtype not in possible:
+        raise ValueError(
+            f"{function}: the result of operands of {operands} is of {', '.join(map(str, possible))}, got out_dtype"
+            f" {out_dtype}"
+        )
+    if out_dtype is None and isinstance(out, torch.Tensor) and out.dtype in possible:
+        return out.dtype
+    return out_dtype or possible[0]
+
+
 def result(
     comm: Communicator,
     function: str,
@@ -120,16 +141,7 @@ def result(
 ) -> torch.Tensor:
     """``out`` if the result can be stored in it; if it is None, a new tensor, of the operands' dtype or, if that is an
     fp8 one, of ``out_dtype``, by default bfloat16."""
-    world = comm.world
-    possible = RESULTS if operands in FP8 else (operands,)
-    if out_dtype is not None and out_dtype not in possible:
-        raise ValueError(
-            f"{function}: the result of operands of {operands} is of {', '.join(map(str, possible))}, got out_dtype"
-            f" {out_dtype}"
-        )
-    dtype = out_dtype or possible[0]
-    if out_dtype is None and isinstance(out, torch.Tensor) and out.dtype in possible:
-        dtype = out.dtype
+    world, dtype = comm.world, result_dtype(function, out, operands, out_dtype)
     if out is None:
         return comm.empty(*shape, dtype=dtype) if symmetric else torch.empty(shape, dtype=dtype, device=world.device)
     if not isinstance(out, torch.Tensor):

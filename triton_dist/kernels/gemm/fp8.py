@@ -6,6 +6,7 @@ of DeepSeek-V3 (its report, section 3.3.2). The partial sum of every 128 product
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -48,6 +49,8 @@ class BlockScales(NamedTuple):
 
 Scale = torch.Tensor | BlockScales | None
 """What sums are multiplied by: one float32, scales of blocks, or nothing."""
+
+_LARGEST = torch.finfo(torch.float32).max
 
 _FIRST = (8, 9)
 """The compute capability of the first GPUs that multiply them."""
@@ -152,13 +155,20 @@ def _whole(function: str, device: torch.device, scale_a: Any, scale_b: Any) -> t
 
 def _checked(function: str, device: torch.device, name: str, scale: Any) -> Any:
     """A scale of a whole operand: a tensor of one element, a number, or None."""
-    if scale is None or isinstance(scale, (int, float)):
+    if scale is None:
+        return None
+    if isinstance(scale, (int, float)):
+        if _LARGEST < abs(scale) < math.inf:
+            raise ValueError(f"{function}: {name} must be a number that torch.float32 holds, up to {_LARGEST:.3g}")
         return scale
     if not isinstance(scale, torch.Tensor):
         raise TypeError(f"{function}: {name} must be a torch.Tensor or a float, got {type(scale).__name__}")
-    if scale.numel() != 1 or scale.dtype != torch.float32 or scale.device != device:
+    one = scale.numel() == 1 and scale.dtype == torch.float32
+    if not one or scale.device != device or scale.layout is not torch.strided:
         raise ValueError(
             f"{function}: {name} must be one element of torch.float32 on {device}, for the whole matrix (scales of"
             f" blocks are two matrices); got shape {tuple(scale.shape)} and {scale.dtype}, on {scale.device}"
         )
+    if scale.is_neg():
+        scale = scale.resolve_neg()
     return scale if scale.dim() == 1 else scale.reshape(1)

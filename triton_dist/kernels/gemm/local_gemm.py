@@ -27,7 +27,8 @@ def local_gemm(gemm: Operands) -> Work | None:
     no SM to others, and of epilogues it takes a bias of C's dtype.
     """
     ways = local_ways(gemm)
-    return ways[choose_gemm(gemm.comm, "local_gemm", gemm.a, gemm.b, gemm.c, ways)]()
+    name = choose_gemm(gemm.comm, "local_gemm", gemm.a, gemm.b, gemm.c, ways, of_blocks=gemm.of_blocks)
+    return ways[name]()
 
 
 def local_ways(gemm: Operands) -> dict[str, Callable[[], Work | None]]:

@@ -21,6 +21,13 @@ __all__ = ["Gemm", "estimates"]
 _US = 1e-6
 _MEMORY = 3.8e12
 """Bytes/s at which B is loaded."""
+_FLOAT32 = 47e12
+"""Products and sums of float32 in a second, without tensor cores: what an H200's data sheet says, times the share of
+its bfloat16 rate that is reached. With TF32, which only cuBLAS uses, the local GEMM is faster, and no overlapped one."""
+_BLOCKS = 0.8
+"""What part of the products of fp8 a Hopper kernel computes in a second with scales of blocks. Not measured: for 128
+steps along K of a tile of 128 × 128 the tensor cores take 512 cycles, and each group adds 64 × 128 sums in 64 cycles of
+its own, in which the other group multiplies. The choice hardly depends on it, since all algorithms compute so."""
 _PORTABLE = 1.5
 """How many times as long as a Hopper kernel a portable one computes."""
 _COMM_PROGRAMS = 132 / 116
@@ -40,12 +47,20 @@ class Gemm(NamedTuple):
     n_pes: int
     hopper: bool
     """Whether the Hopper kernels take it."""
+    of_blocks: bool = False
+    """Whether scales are of blocks."""
 
     @property
     def seconds(self) -> float:
-        """Of the GEMM alone."""
+        """Of the GEMM alone, by a kernel that is as fast as cuBLAS."""
         loaded = (self.m + self.n) * self.k * self.dtype.itemsize / _MEMORY
-        return _LAUNCH + max(2 * self.m * self.n * self.k / flops(self.dtype), loaded)
+        rate = _FLOAT32 if self.dtype == torch.float32 else flops(self.dtype) * (_BLOCKS if self.of_blocks else 1)
+        return _LAUNCH + max(2 * self.m * self.n * self.k / rate, loaded)
+
+    @property
+    def alone(self) -> float:
+        """Of the GEMM alone, by what computes it best: cuBLAS, which takes no scales of blocks."""
+        return self.ours if self.of_blocks else self.seconds
 
     @property
     def ours(self) -> float:
@@ -62,7 +77,7 @@ def _all_gather(gemm: Gemm) -> dict[str, float]:
     sent = gemm.m // gemm.n_pes * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
     gathered = min(collective.low_latency(sent), collective.direct(sent), collective.copy_engine(sent, gemm.n_pes - 1))
     return {
-        "bulk_synchronous": gathered + gemm.seconds,
+        "bulk_synchronous": gathered + gemm.alone,
         "copy_engine": 20 * _US + max(gemm.ours, collective.copy_engine(sent, gemm.n_pes - 1)),
     }
 
@@ -73,7 +88,7 @@ def _all_scatter(gemm: Gemm) -> dict[str, float]:
     barriers = 2 * _BARRIER
     portable = gemm.seconds * _PORTABLE
     return {
-        "bulk_synchronous": 2 * (_BARRIER + _LAUNCH) + gemm.seconds + _LAUNCH + sent,
+        "bulk_synchronous": 2 * (_BARRIER + _LAUNCH) + gemm.alone + _LAUNCH + sent,
         "producer_consumer": 3 * _LAUNCH + barriers + max(portable * _COMM_PROGRAMS, sent) + tail,
         "copy_engine": 20 * _US + max(gemm.ours, sent) + max(10 * _US * gemm.n_pes, tail),
         "fused_sequential": 2 * _LAUNCH + barriers + portable + 0.5 * sent + tail,
@@ -93,7 +108,7 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     sent = gemm.nbytes // gemm.n_pes * (gemm.n_pes - 1)
     reduced = min(collective.low_latency(sent), collective.staged(sent, barriers=1))
     return {
-        "bulk_synchronous": gemm.seconds + _LAUNCH + reduced,
+        "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
         "fused": gemm.seconds + 2 * _US + sent / WIRE,
         "ring": _BARRIER + _ring(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes),
     }
@@ -107,7 +122,7 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
         collective.staged(sent, barriers=2),
     )
     return {
-        "bulk_synchronous": gemm.seconds + _LAUNCH + reduced,
+        "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
         "fused": gemm.seconds + 4 * _US + sent / WIRE,
         "ring": 2 * _BARRIER + _ring(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes),
     }

@@ -14,13 +14,21 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 
+import triton_dist
 from triton_dist.kernels.arguments import by_hosts
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.device import check_sm_margin
-from triton_dist.kernels.gemm.arguments import check_activation, check_choice, check_epilogue, check_operands, result
+from triton_dist.kernels.device import check_sm_margin, gpu
+from triton_dist.kernels.gemm.arguments import (
+    check_activation,
+    check_choice,
+    check_epilogue,
+    check_operands,
+    result,
+    result_dtype,
+)
 from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import fold_of, kinds
-from triton_dist.kernels.gemm.fp8 import Scale, block_scales_of, scale_of, scales_of
+from triton_dist.kernels.gemm.fp8 import FP8, Scale, block_scales_of, scale_of, scales_of
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.prepared import Launch, Prepared, Step
 
@@ -230,6 +238,7 @@ def fused_gemm(
                 check_activation(name, activation, b.shape[1], reduces=reduces)
                 compared: tuple[Any, ...] = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
                 compared += ("scales of blocks",) if len(scales) == 2 else ()
+                compared += _of_choice(comm, name, algorithm, a, b, out, out_dtype)
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
                 call = Call(
@@ -257,13 +266,38 @@ def fused_gemm(
     return decorate
 
 
+def _of_choice(
+    comm: Communicator,
+    function: str,
+    algorithm: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: object,
+    out_dtype: torch.dtype | None,
+) -> tuple[str, ...]:
+    """What must be equal on all members besides shapes, since it decides which kernels run and what these exchange: the
+    dtype of the result and, where an algorithm may be one for Hopper, whether TMA can address the matrices."""
+    from triton_dist.kernels.gemm.hopper.launch import operands_fit
+
+    dtype = result_dtype(function, out, a.dtype, out_dtype)
+    found = (f"result of {dtype}",) if a.dtype in FP8 else ()
+    if algorithm in _FOR_ANY_ROWS or triton_dist.kind() == "cpu" or gpu().capability != (9, 0):
+        return found
+    fit = operands_fit(comm, a, b) and (not isinstance(out, torch.Tensor) or out.data_ptr() % 16 == 0)
+    return (*found, "for TMA" if fit else "not for TMA")
+
+
+_FOR_ANY_ROWS = ("bulk_synchronous", "fused", "fused_sequential", "producer_consumer")
+"""Algorithms in which a PE's kernels may differ from the others', by how its matrices lie."""
+
+
 def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[], object]:
     name, a, b = call.function, call.a, call.b
     algorithm = by_hosts(call.comm, name, algorithm, "bulk_synchronous")
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
         considered = [key for key in available if key not in computation.passed_over]
-        algorithm = choose_gemm(call.comm, name, a, b, computation.c, considered)
+        algorithm = choose_gemm(call.comm, name, a, b, computation.c, considered, of_blocks=call.of_blocks)
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):
         raise ValueError(

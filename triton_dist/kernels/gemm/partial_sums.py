@@ -50,7 +50,8 @@ def computation(
             "fused": needs_of_fused or partial(small_m_gemm, gemm, to_all=to_all),
             "ring": _needs_of_ring(gemm) or partial(run_ring, gemm),
         },
-        passed_over=() if needs_of_fused else ("ring",),  # which loads B for each PE, where fused streams it once
+        # It loads B for the rows of each PE, where fused, or a GEMM in front of an exchange of few bytes, does so once.
+        passed_over=("ring",) if fits_small_m(gemm.a.shape[0], gemm.comm.n_pes) else (),
     )
 
 

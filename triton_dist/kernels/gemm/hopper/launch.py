@@ -37,6 +37,7 @@ __all__ = [
     "fits",
     "grouped_schedule",
     "operand_maps",
+    "operands_fit",
     "peer_maps",
     "peer_tensors",
     "scale_argument",
@@ -49,16 +50,20 @@ _TYPES = RESULTS | {torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.fl
 
 
 def fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
-    """Whether the Hopper kernels compute c = a · b: a Hopper GPU, up to 8 PEs, a result of 16-bit floats, operands of
-    these or of fp8, in rows that TMA can address. ``b`` may have contiguous columns instead, and with fp8 must: tensor
-    cores take 8-bit operands only in lines along K."""
+    """Whether the Hopper kernels compute c = a · b: they take the operands (:func:`operands_fit`), and the result is of
+    16-bit floats in rows that TMA can address."""
+    return operands_fit(comm, a, b) and c.dtype in RESULTS and addressable(c)
+
+
+def operands_fit(comm: Communicator, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the Hopper kernels take the operands: a Hopper GPU, up to 8 PEs, 16-bit floats or fp8, in rows that TMA
+    can address. ``b`` may have contiguous columns instead, and with fp8 must: tensor cores take 8-bit operands only in
+    lines along K."""
     if triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
         return False
-    if comm.n_pes > MAX_PES.value:
+    if comm.n_pes > MAX_PES.value or (a.dtype in FP8 and b.stride(1) == 1):
         return False
-    if c.dtype not in RESULTS or (a.dtype in FP8 and b.stride(1) == 1):
-        return False
-    return addressable(a) and (addressable(b) or addressable(b.t())) and addressable(c)
+    return addressable(a) and (addressable(b) or addressable(b.t()))
 
 
 def takes(gemm: Operands) -> bool:
