@@ -6,8 +6,8 @@ after the other, each of which is a launch or a function, as another call or one
 under the call's *signature*, which holds all that the host's decisions depend on: the function and its options; of
 each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its address modulo 16. A
 later call of this signature passes the same checks, so it looks nothing up but the plan, compares the call with those
-of the other members, and launches. Whatever is unusual takes the ordinary path: tensors of a subclass, tracing, hooks
-on Triton's launches, another transport for a while, workspace that was made since the plan.
+of the other members, and launches. Whatever is unusual takes the ordinary path: tensors of a subclass, but for
+parameters, tracing, hooks on Triton's launches, another transport for a while, workspace that was made since the plan.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from triton_dist.kernels.tracing.recorder import Tracing
 
 __all__ = ["Launch", "Part", "Prepared", "Step", "Work", "launch", "steps"]
 
+_PLAIN = torch.Tensor, torch.nn.Parameter
+"""Tensors of these types are what lies in memory. (A parameter that is a DTensor is of that type.)"""
 _PLANS = 1024
 _ADDRESSES = 4096
 _DEPTH = 3
@@ -150,7 +152,7 @@ class Prepared:
                 signature.append(None)
                 continue
             previous = tensor
-            if type(tensor) is not torch.Tensor or tensor.is_conj() or tensor.is_neg():
+            if type(tensor) not in _PLAIN or tensor.is_conj() or tensor.is_neg():
                 return None
             try:
                 address = tensor.data_ptr()

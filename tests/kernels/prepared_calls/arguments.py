@@ -141,6 +141,9 @@ def matrices_may_lie_elsewhere() -> None:
         others = a.clone(), B.clone()
         assert is_prepared(partial(call, *others, out))
         found = RECORDER.last
+        weight = torch.nn.Parameter(others[1])
+        with torch.no_grad():
+            assert is_prepared(partial(call, others[0], weight, out)) and RECORDER.last == found, "a model's weight"
         plans().clear()
         call(*others, out)
         assert RECORDER.last == found, algorithm

@@ -23,7 +23,7 @@ _MEMORY = 3.8e12
 """Bytes/s at which B is loaded."""
 _FLOAT32 = 47e12
 """Products and sums of float32 in a second, without tensor cores: what an H200's data sheet says, times the share of
-its bfloat16 rate that is reached. With TF32, which only cuBLAS uses, the local GEMM is faster, and no overlapped one."""
+its bfloat16 rate that is reached. With TF32, which only cuBLAS uses, a local GEMM is faster, and no overlapped one."""
 _BLOCKS = 0.8
 """What part of the products of fp8 a Hopper kernel computes in a second with scales of blocks. Not measured: for 128
 steps along K of a tile of 128 × 128 the tensor cores take 512 cycles, and each group adds 64 × 128 sums in 64 cycles of

@@ -281,7 +281,8 @@ def _of_choice(
 
     dtype = result_dtype(function, out, a.dtype, out_dtype)
     found = (f"result of {dtype}",) if a.dtype in FP8 else ()
-    if algorithm in _FOR_ANY_ROWS or triton_dist.kind() == "cpu" or gpu().capability != (9, 0):
+    alone = algorithm in _FOR_ANY_ROWS or comm.grid.hosts > 1
+    if alone or triton_dist.kind() == "cpu" or gpu().capability != (9, 0):
         return found
     fit = operands_fit(comm, a, b) and (not isinstance(out, torch.Tensor) or out.data_ptr() % 16 == 0)
     return (*found, "for TMA" if fit else "not for TMA")
