@@ -367,7 +367,7 @@ def scales_of_blocks_all_scatter(world: World) -> None:
     n_pes, f16 = world.n_pes, torch.float16
     hopper = torch.cuda.get_device_capability() == (9, 0) and n_pes <= 8
     algorithms = "auto", *(("fused_producer_consumer", *HOPPER) if hopper else ())
-    for m, n, k in ((512, 1168, 512), (13, 136, 256), (2048, 4096, 512)):
+    for m, n, k in ((512, 1168, 512), (13, 144, 256), (2048, 4096, 512)):
         a, scale_a = matrix(m, k, 0, E4M3), 2.0 ** matrix(m, k // 128, 40, torch.float32).clamp(min=0)
         parts = [by_columns(matrix(k, n, 1 + pe, E4M3)) for pe in range(n_pes)]
         scales = [2.0 ** matrix(k // 128, -(-n // 128), 80 + pe, torch.float32).clamp(min=0) for pe in range(n_pes)]
