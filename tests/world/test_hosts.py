@@ -64,6 +64,7 @@ def by_slurm(pe: int, n_pes: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_pes_of_two_hosts_meet(hosts: list[str]) -> None:
     pes = [start(host, by_slurm(pe, 3)) for pe, host in enumerate([hosts[0], hosts[0], hosts[1]])]
     outputs = [pe.communicate(timeout=HANG_SECONDS) for pe in pes]

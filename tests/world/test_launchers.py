@@ -17,6 +17,7 @@ import pytest
 from checking import HERE
 from forking import launch
 from limits import HANG_SECONDS, INIT_SECONDS
+from started import Started
 
 from triton_dist.bootstrap import launchers
 from triton_dist.bootstrap.launchers import mpi
@@ -104,9 +105,10 @@ def test_a_group_of_torch_distributed() -> None:
 def test_slurm() -> None:
     """What srun sets on one node; PE 0 is where the others find it by job and step."""
     tasks = [
-        subprocess.Popen(
-            [sys.executable, PROGRAM],
-            env=os.environ
+        Started(
+            PROGRAM.read_text(),
+            (),
+            os.environ
             | CPU
             | {
                 "SLURM_JOB_ID": f"{os.getpid()}",
@@ -118,8 +120,6 @@ def test_slurm() -> None:
                 "SLURM_STEP_NUM_NODES": "1",
                 "SLURM_STEP_NODELIST": "node[07-09]",
             },
-            stdout=subprocess.PIPE,
-            text=True,
         )
         for task in range(2)
     ]

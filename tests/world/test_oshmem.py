@@ -55,16 +55,17 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, env=there, capture_output=True, text=True, timeout=HANG_SECONDS)
 
 
-@pytest.mark.parametrize("launcher", ["oshrun", "mpirun.openmpi"])
+@pytest.mark.parametrize("launcher", ["oshrun", pytest.param("mpirun.openmpi", marks=pytest.mark.slow)])
 def test_oshrun(launcher: str) -> None:
     if shutil.which(launcher) is None:
         pytest.skip(f"{launcher} is not installed")
-    done = run([launcher, *oshrun("-n", "3")[1:], sys.executable, str(PROGRAM)])
-    assert done.returncode == 0 and done.stdout.count("passed") == 3, done.stdout + done.stderr
+    done = run([launcher, *oshrun("-n", "2")[1:], sys.executable, str(PROGRAM)])
+    assert done.returncode == 0 and done.stdout.count("passed") == 2, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_torchrun() -> None:
-    """PE 0 starts an oshrun of placeholders, so that the PEs have places in a job of Open MPI."""
+    """PE 0 starts an oshrun of placeholders, so that the PEs have places in a job of Open MPI: as in ``launch``."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
     done = run([*torchrun, str(PROGRAM)])
     assert done.returncode == 0 and done.stdout.count("passed") == 3, done.stdout + done.stderr
@@ -174,6 +175,7 @@ def hosts() -> Iterator[list[str]]:
         yield names
 
 
+@pytest.mark.slow
 def test_two_hosts(hosts: list[str], tmp_path: Path) -> None:
     """Two PEs on one host and two on another: each in a network namespace, and with a host name, of its own."""
     agent = tmp_path / "agent"

@@ -11,8 +11,8 @@ from forking import Forker, Outcome
 from triton_dist import environment
 
 
-def run(forker: Forker, program: str, schedule: str, n_pes: int = 3) -> Outcome:
-    return forker.run(HERE / program, n_pes=n_pes, **ENVIRONMENT, TRITON_DIST_SCHEDULE=schedule)
+def run(forker: Forker, program: str, schedule: str, n_pes: int = 3, *arguments: str) -> Outcome:
+    return forker.run(HERE / program, *arguments, n_pes=n_pes, **ENVIRONMENT, TRITON_DIST_SCHEDULE=schedule)
 
 
 def printed(outcome: Outcome) -> list[str]:
@@ -33,9 +33,24 @@ def test_an_adversary_delays_puts_and_hastens_signals(forker: Forker) -> None:
     assert "1 seen 1 in the end 1" in printed(run(forker, "failing/order.py", "round-robin"))
 
 
-@pytest.mark.parametrize(("checks", "schedule"), [("collectives.py", "random:1"), ("signals.py", "adversarial")])
-def test_right_programs_run_under_every_schedule(forker: Forker, checks: str, schedule: str) -> None:
-    assert "passed" in "\n".join(printed(run(forker, f"checks/{checks}", schedule, 2)))
+@pytest.mark.parametrize(
+    ("file", "checks", "schedule"),
+    [
+        ("collectives.py", ("reduce", "many_in_a_row"), "random:1"),
+        ("signals.py", ("data_comes_before_its_signal", "bounded_queue"), "adversarial"),
+        *(
+            pytest.param(file, (), schedule, marks=pytest.mark.slow)
+            for file, schedule in (("collectives.py", "random:1"), ("signals.py", "adversarial"))
+        ),
+    ],
+)
+def test_right_programs_run_under_every_schedule(
+    forker: Forker, file: str, checks: tuple[str, ...], schedule: str
+) -> None:
+    """All checks of a file, or those that are named."""
+    found = printed(run(forker, f"checks/{file}", schedule, 2, *checks))
+    assert all(found.count(f"passed: {check}") == 2 for check in checks), found
+    assert "passed" in "\n".join(found)
 
 
 def test_a_deadlock_is_known_at_once(forker: Forker) -> None:

@@ -13,9 +13,13 @@ CPU = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_SYMMETRIC_SIZE": "16M"}
 
 
 @pytest.mark.parametrize(
-    ("topology", "n_pes"), [("2x1", 2), ("2x2", 4), pytest.param("3x1", 3, marks=pytest.mark.slow)]
+    ("topology", "n_pes", "check"),
+    [
+        *(("2x1", 2, "0"), ("2x2", 4, "1")),
+        *(pytest.param(*how, marks=pytest.mark.slow) for how in (("2x1", 2, "1"), ("2x2", 4, "0"))),
+        *(pytest.param("3x1", 3, check, marks=pytest.mark.slow) for check in "01"),
+    ],
 )
-@pytest.mark.parametrize("check", ["0", "1"])
 def test_what_reaches_across(topology: str, n_pes: int, check: str) -> None:
     env = CPU | {"TRITON_DIST_TOPOLOGY": topology, "TRITON_DIST_CHECK": check}
     result = launch([HERE / "reached.py", "mapped"], n_pes, env=env, timeout=HANG_SECONDS).check()
