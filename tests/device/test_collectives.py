@@ -69,9 +69,17 @@ REDUCTIONS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.m
 BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 ALL_REDUCTIONS = [(op, name) for op in REDUCTIONS for name in [*INTEGERS, *FLOATS]]
 ALL_REDUCTIONS += [(op, name) for op in BITWISE for name in INTEGERS]
+OF_EVERY_OPERATION = ("u8", "i32", "f16", "f64")
+"""Sums are of all types; of the other operations the rest is slow."""
 
 
-@pytest.mark.parametrize(("op", "name"), ALL_REDUCTIONS)
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        pytest.param(op, name, marks=[] if op == "sum" or name in OF_EVERY_OPERATION else pytest.mark.slow)
+        for op, name in ALL_REDUCTIONS
+    ],
+)
 def test_reductions(world: HostWorld, op: str, name: str) -> None:
     dtype = (INTEGERS | FLOATS)[name]
     function = (REDUCTIONS | BITWISE)[op]

@@ -62,7 +62,9 @@ def test_another_triton(environment: Environment) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("TRITON_DIST_WORLD", "moon", "TRITON_DIST_WORLD='moon': expected one of cpu, gpu"),
+        pytest.param(
+            "TRITON_DIST_WORLD", "moon", "TRITON_DIST_WORLD='moon': expected one of cpu, gpu", marks=pytest.mark.slow
+        ),
         ("TRITON_DIST_DISABLE_PLUGIN", "1", "switched off: unset TRITON_DIST_DISABLE_PLUGIN"),
         pytest.param(
             "TRITON_DIST_WAIT_TIMEOUT",

@@ -111,7 +111,7 @@ def test_an_unbuilt_tree_says_how_to_build(environment: Environment, tmp_path: P
     assert "make build" in import_error(environment.run("import triton_dist"))
 
 
-@pytest.mark.parametrize("content", ["", "no shared object"])
+@pytest.mark.parametrize("content", [pytest.param("", marks=pytest.mark.slow), "no shared object"])
 def test_a_plugin_that_does_not_load_is_refused_before_triton_aborts(
     environment: Environment, tmp_path: Path, content: str
 ) -> None:
@@ -124,7 +124,9 @@ def test_a_plugin_that_does_not_load_is_refused_before_triton_aborts(
         assert "does not load" in import_error(environment.run(program))
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"triton": '])
+@pytest.mark.parametrize(
+    "content", [*(pytest.param(text, marks=pytest.mark.slow) for text in ("", "{}")), '{"triton": ']
+)
 def test_a_damaged_description_counts_as_unbuilt(environment: Environment, tmp_path: Path, content: str) -> None:
     shutil.copy(PLUGIN, tmp_path)
     (tmp_path / INFO.name).write_text(content)
@@ -137,7 +139,10 @@ def test_a_damaged_description_counts_as_unbuilt(environment: Environment, tmp_p
 # Opting out
 
 
-@pytest.mark.parametrize(("value", "loaded"), [("1", False), ("yes", False), ("0", True), ("", True)])
+@pytest.mark.parametrize(
+    ("value", "loaded"),
+    [("1", False), ("0", True), *(pytest.param(*how, marks=pytest.mark.slow) for how in (("yes", False), ("", True)))],
+)
 def test_opting_out(environment: Environment, value: str, loaded: bool) -> None:
     environment.add_real_triton()
     environment.add_triton_dist()
