@@ -40,7 +40,13 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("differs", CALLS)
+QUICK = ("shape", "dtype", "function", "gemm", "projection")
+"""Of the rest the arguments are compared as these are."""
+
+
+@pytest.mark.parametrize(
+    "differs", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CALLS]
+)
 @pytest.mark.parametrize("group", ["None", pytest.param("column", marks=pytest.mark.slow)])
 def test_they_are_found_at_once(differs: str, group: str) -> None:
     """After calls that were alike. Waits in kernels would be reported after five minutes."""

@@ -40,7 +40,8 @@ RUNS = {
     "inductor.py": (3,),
 }
 SLOW = (
-    *("collectives-1", "inductor-3", "tuning-3", "reserving-3"),
+    *("collectives-1", "inductor-3", "tuning-3", "reserving-3", "projection-2"),
+    *("gemms-3-fp8_with_scales_of_blocks", "moe_tensor-3-moe_tensor_sizes_and_dtypes"),
     *("process_groups-4-operators_and_their_gradients", "process_groups-4-parallel_styles_on_a_part_of_a_mesh"),
     *("process_groups-4-all_operators_by_name", "operators-2-sizes_of_all_kinds"),
     *("groups-4-gemms", "groups-4-many_shapes_take_bounded_memory"),
@@ -48,7 +49,12 @@ SLOW = (
     *("moe-3-moe_rounds", "moe_layers-2-moe_opcheck", "moe_layers-2-moe_compiled"),
     *("moe_tensor_layers-2-moe_tensor_opcheck", "moe_tensor_layers-2-moe_tensor_compiled"),
     *("moe_whole-2", "moe_whole-3-moe_whole_sizes_and_dtypes"),
-    *("operators-2-opcheck", "operators-2-norms_and_decode_compiled", "tensor_parallel-2-compile"),
+    *(
+        "operators-2-opcheck",
+        "operators-2-compile",
+        "operators-2-norms_and_decode_compiled",
+        "tensor_parallel-2-compile",
+    ),
 )
 """Repeats at other sizes, with another number of PEs, or compiled what the other checks of the same operations show."""
 
