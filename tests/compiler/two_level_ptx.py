@@ -1,6 +1,8 @@
-"""Compile the two-level collectives, and what GEMMs add to them, for an H200, for both transports and between pretended
-hosts, and print their PTX as JSON, by transport and name. Started by test_two_level_code.py; why, and ``ptx_of``:
-kernels_ptx.py."""
+"""Compile the two-level collectives, and what GEMMs add to them, for an H200: ``two_level_ptx.py TRANSPORT…``.
+
+Prints their PTX as JSON, by transport, which may be one between pretended hosts, and name. Started by
+test_two_level_code.py; why, and ``ptx_of``: kernels_ptx.py.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ NAMES = ("all_gather", "reduce_scatter", "all_to_all", "broadcast")
 
 if __name__ == "__main__":
     found = {}
-    for name, pretends in (("p2p", False), ("p2p", True), ("nvshmem", False)):
-        transport.choose(name, 8, pretends_hosts=pretends)
+    for of in sys.argv[1:]:
+        transport.choose(of.partition(",")[0], 8, pretends_hosts="pretended" in of)
         for kernel in NAMES:
             module = sys.modules[f"triton_dist.kernels.collectives.two_level.{kernel}"]
-            key = f"{name}{', pretended hosts' if pretends else ''}: {kernel}"
+            key = f"{of}: {kernel}"
             found[key] = ptx_of(getattr(module, f"_{kernel}"), COMMON, 8)
         of_gemms = key.replace(kernel, "sums of GEMMs"), key.replace(kernel, "finished rows of GEMMs")
         found[of_gemms[0]] = ptx_of(_reduce_scatter, COMMON | {"output": "*fp32"}, 8)

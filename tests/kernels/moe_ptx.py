@@ -1,4 +1,6 @@
-"""Compiles the kernels of ``kernels.moe`` for an H100 that need not be there: ``moe_ptx.py FOLDER HIDDEN DTYPE``.
+"""Compiles the kernels of ``kernels.moe`` for an H100 that need not be there.
+
+    moe_ptx.py FOLDER HIDDEN DTYPE N_PES…  # of so many PEs are the kernels with GEMMs
 
 Writes their PTX to FOLDER, a file for each.
 """
@@ -71,7 +73,7 @@ def compile_combine(routing: Routing, hidden: int, folder: Path, types: dict[str
     compile_kernel(rounds._combine, of_rounds, folder / "combine_rounds.ptx", types, rounds._warps(batch * block))
 
 
-def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
+def main(folder: Path, hidden: int, dtype: torch.dtype, numbers_of_pes: list[int]) -> None:
     ids = torch.empty(MAX_TOKENS, TOP_K, dtype=torch.int64)
     local = EXPERTS // N_PES
     routing = Routing(ids, ids.float(), Members(0, 1, N_PES), local, MAX_TOKENS, 1, N_PES * MAX_TOKENS * TOP_K)
@@ -98,7 +100,7 @@ def main(folder: Path, hidden: int, dtype: torch.dtype) -> None:
     }
     multiplied = tile | {"b_row": 1, "SWIGLU": False}
     compile_kernel(grouped_gemm._grouped, multiplied, folder / "grouped_gemm.ptx", types | {"counts": "*i32"})
-    for n_pes in (2, N_PES):
+    for n_pes in numbers_of_pes:
         compile_tensor_parallel(folder, n_pes, hidden, fp8, tile, types)
 
 
@@ -149,4 +151,4 @@ def compile_tensor_parallel(
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3]), [*map(int, sys.argv[4:])])

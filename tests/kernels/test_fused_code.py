@@ -38,7 +38,7 @@ def test_norms_send_and_poll_16_bytes_at_a_time(tmp_path: Path, arguments: str) 
     assert "ld.volatile.global.b32" not in ptx and "lookAtClock" in ptx
 
 
-@pytest.mark.parametrize("name", ["one_shot", "two_shot"])
+@pytest.mark.parametrize("name", [pytest.param("one_shot", marks=pytest.mark.slow), "two_shot"])
 def test_two_programs_of_a_norm_of_two_pes_share_an_sm_and_load_before_they_wait(tmp_path: Path, name: str) -> None:
     ptx, _, registers = compiled(tmp_path, "norm_ptx.py", name, "8192", "2", "none")
     assert registers <= 65536 // (2 * 256)
@@ -57,7 +57,7 @@ def test_decode_is_pipelined_and_fits(tmp_path: Path, case: str) -> None:
         assert ptx.count("ld.global.v4.b32") >= 32
 
 
-@pytest.mark.parametrize("case", ["gqa", "mla-16"])
+@pytest.mark.parametrize("case", ["gqa", pytest.param("mla-16", marks=pytest.mark.slow)])
 def test_decode_of_heads_that_pes_share_knows_no_peers(tmp_path: Path, case: str) -> None:
     ptx, _, _ = compiled(tmp_path, "decode_ptx.py", case, "1")
     assert "cp.async.cg.shared.global" in ptx and "mma.sync" in ptx

@@ -135,21 +135,21 @@ OPERATIONS = (
 @pytest.mark.parametrize(
     ("operation", "config", "options"),
     [
-        pytest.param(local_gemm, LARGE, {}, id="local"),
+        pytest.param(local_gemm, LARGE, {}, id="local", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {}, id="comm_programs"),
         pytest.param(gemm_all_reduce, LARGE, {"split": True}, id="ring_all"),
-        pytest.param(all_gather_gemm, LARGE, {}, id="gather"),
+        pytest.param(all_gather_gemm, LARGE, {}, id="gather", marks=SLOW),
         pytest.param(gemm_all_scatter_chunks, LARGE, {}, id="chunks"),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, FP8, id="fp8_comm_programs", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {**FP8, "split": True, "b": E5M2}, id="fp8_ring_all", marks=SLOW),
         pytest.param(all_gather_gemm, WIDE, {**FP8, "a": E5M2, "b": E5M2}, id="fp8_gather_wide"),
         pytest.param(gemm_reduce_scatter, WIDE, FP8, id="fp8_ring_wide", marks=SLOW),
-        pytest.param(gemm_all_scatter, FLAT, {**FP8, "split": True}, id="fp8_scatter_flat"),
+        pytest.param(gemm_all_scatter, FLAT, {**FP8, "split": True}, id="fp8_scatter_flat", marks=SLOW),
         pytest.param(all_gather_gemm, WIDE, {"epilogue": BIAS}, id="gather_bias", marks=SLOW),
         pytest.param(
             gemm_all_scatter, WIDE, {**FP8, "split": True, "epilogue": BIAS}, id="fp8_scatter_bias", marks=SLOW
         ),
-        pytest.param(gemm_reduce_scatter, LARGE, {"split": True, "epilogue": RESIDUAL}, id="ring_residual"),
+        pytest.param(gemm_reduce_scatter, LARGE, {"split": True, "epilogue": RESIDUAL}, id="ring_residual", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {**FP8, "epilogue": RESIDUAL}, id="fp8_ring_all_residual", marks=SLOW),
         pytest.param(all_gather_gemm, WIDE, {"epilogue": SWIGLU}, id="gather_swiglu", marks=SLOW),
         pytest.param(
@@ -191,10 +191,10 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
 @pytest.mark.parametrize(
     ("operation", "config", "options"),
     [
-        pytest.param(local_gemm, LARGE, {}, id="local"),
+        pytest.param(local_gemm, LARGE, {}, id="local", marks=SLOW),
         pytest.param(local_gemm, FLAT, {"split": True, "epilogue": BIAS}, id="local_flat", marks=SLOW),
         pytest.param(local_gemm, NARROW, {"split": True, "a": E5M2}, id="local_narrow", marks=SLOW),
-        pytest.param(all_gather_gemm, LARGE, {"n_pes": 2}, id="gather"),
+        pytest.param(all_gather_gemm, LARGE, {"n_pes": 2}, id="gather", marks=SLOW),
         pytest.param(all_gather_gemm, LARGE, {"n_pes": 8, "epilogue": SWIGLU}, id="gather_8", marks=SLOW),
         pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 2, "split": True}, id="ring"),
         pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 8, "epilogue": RESIDUAL}, id="ring_8", marks=SLOW),
@@ -262,7 +262,7 @@ def test_traced_it_looks_at_the_clock_and_fits_as_well(
         pytest.param(gemm_all_scatter_comm_programs, 4, 4 + 7 * 4 + 7 * 4, id="comm_programs", marks=SLOW),
         # A piece is one instruction, in a loop; the loop for a ring's one destination is unrolled.
         pytest.param(gemm_all_scatter, 4, 4 + 7 * 2, id="scatter"),
-        pytest.param(gemm_reduce_scatter, 4 + 16, 4 + 16, id="ring"),
+        pytest.param(gemm_reduce_scatter, 4 + 16, 4 + 16, id="ring", marks=SLOW),
         pytest.param(gemm_all_reduce, 4 + 16, 4 + 16 + 7 * 2, id="ring_all", marks=SLOW),
     ],
 )

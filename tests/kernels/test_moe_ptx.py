@@ -13,12 +13,20 @@ KERNELS = "dispatch", "dispatch_rounds", "grouped_gemm", "combine", "combine_rou
 
 
 @pytest.mark.parametrize(
-    ("hidden", "dtype"), [pytest.param(7168, "bfloat16", marks=pytest.mark.slow), (2048, "float8_e4m3fn")]
+    ("hidden", "dtype", "of_pes"),
+    [
+        pytest.param(7168, "bfloat16", (2, 8), marks=pytest.mark.slow),
+        pytest.param(2048, "float8_e4m3fn", (2,), marks=pytest.mark.slow),
+        (2048, "float8_e4m3fn", (8,)),
+    ],
 )
-def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: int, dtype: str) -> None:
-    made_by(COMPILE, tmp_path, str(hidden), dtype)
-    of_slices = [f"{name}_{n}" for name in WITH_GEMMS for n in (2, 8)]
-    placed = [f"{name}_{n}" for name in ("pack", "count", "place") for n in (2, 8)]
+def test_it_moves_16_bytes_at_a_time_and_does_not_spill(
+    tmp_path: Path, hidden: int, dtype: str, of_pes: tuple[int, ...]
+) -> None:
+    """``of_pes``: of how many PEs the kernels with GEMMs are."""
+    made_by(COMPILE, tmp_path, str(hidden), dtype, *map(str, of_pes))
+    of_slices = [f"{name}_{n}" for name in WITH_GEMMS for n in of_pes]
+    placed = [f"{name}_{n}" for name in ("pack", "count", "place") for n in of_pes]
     moved = KERNELS if dtype == "bfloat16" else KERNELS[:3]  # what is combined is bfloat16 always
     for name in (*moved, *of_slices, *placed):
         file = tmp_path / f"{name}.ptx"
@@ -32,7 +40,7 @@ def test_it_moves_16_bytes_at_a_time_and_does_not_spill(tmp_path: Path, hidden: 
             assert "atom.global.sys.acquire" in ptx and "release" in ptx, name
         if name in moved and name != "grouped_gemm":
             assert "st.global.v4.b32" in ptx and "ld.volatile.global.v4.b32" in ptx, name
-    assert "__assertfail" in (tmp_path / "pack_2.ptx").read_text()
+    assert "__assertfail" in (tmp_path / f"pack_{of_pes[0]}.ptx").read_text()
     assert (
         "an expert id is not in [-1, num_experts)" in (tmp_path / "dispatch.ptx").read_text()
         or "__assertfail" in (tmp_path / "dispatch.ptx").read_text()
