@@ -26,9 +26,10 @@ for variable, name in {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": 
 
 
 LONGEST = (
-    *("kernels/test_kernels.py", "kernels/test_host_calls.py", "kernels/test_hopper_gemms.py"),
-    *("check/test_no_alarm.py", "world/test_checks.py", "gpu/test_workers_without_gpus.py", "check/test_cases.py"),
-    *("check/test_compile_check.py", "kernels/test_moe_ptx.py", "device/test_collectives.py"),
+    *("kernels/test_kernels.py", "kernels/test_two_level.py", "kernels/test_host_calls.py", "world/test_oshmem.py"),
+    *("kernels/test_moe_ptx.py", "world/test_checks.py", "gpu/test_workers_without_gpus.py", "check/test_no_alarm.py"),
+    *("kernels/test_hopper_gemms.py", "world/test_kill.py", "world/test_failures.py", "device/test_collectives.py"),
+    *("check/test_cases.py", "check/test_compile_check.py"),
 )
 """Files that begin first, with or without their slow tests, so that no process is left with one of them at the end."""
 
