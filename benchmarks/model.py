@@ -104,9 +104,10 @@ class Models:
                     model = qwen3.build(config, styles=styles, sequence=sequence, **options)
                     qwen3.share_weights(first, model)
                     self.sharded[name, sequence] = model
-        partial_sums = qwen3.build(config, styles=tensor_parallel, sequence=False, summed=False, **options)
-        qwen3.share_weights(first, partial_sums)
-        self.fused_decode = qwen3.FusedDecode(partial_sums, self.mesh)
+        alternating = dataclasses.replace(config, block=1)
+        decode = qwen3.build(alternating, styles=tensor_parallel, sequence=False, **options)
+        qwen3.share_weights(first, decode)
+        self.fused_decode = qwen3.FusedDecode(decode, self.mesh)
 
     def whole(self) -> qwen3.Transformer | None:
         """The unsharded model, if it fits beside what there is."""
@@ -321,15 +322,10 @@ def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tupl
     made = contenders(ours, theirs, models.mesh if sequence else None)
     steps = {name: partial(step, x, rope, cache, position) for name, step in made.items()}
     if position is not None:
-        steps["ours, fused decode"] = fused_layer(models, x, rope, cache, position)
+        fused, rows = models.fused_decode, x.flatten(0, 1)
+        step, layer = compiled(fused.layer), fused.model.layers[0]
+        steps["ours, fused decode"] = lambda: step(layer, rows, rope, cache, position).unflatten(0, x.shape[:2])
     return steps, expected
-
-
-def fused_layer(models: Models, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor) -> Step:
-    """The first layer of the fused step of decode: it begins behind its first norm and ends with the next layer's."""
-    step = compiled(models.fused_decode.layer)
-    y, rows = models.fused_decode.model.layers[0].attention_norm(x), x.flatten(0, 1)
-    return lambda: step(0, y, rows, rope, cache, position)[1].unflatten(0, x.shape[:2])
 
 
 def layer_alone(bench: Any, models: Models) -> None:

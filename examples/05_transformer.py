@@ -50,6 +50,7 @@ def main() -> int:
     dtype = torch.float32 if small else torch.bfloat16
     with triton_dist.init() as world, torch.no_grad():
         config, batch, steps = dataclasses.replace(CONFIGS[args.config], layers=args.layers), 2, 3
+        alternating = dataclasses.replace(config, block=1)  # FusedDecode takes columns of gate and up in turn
         tokens = torch.randint(
             config.vocabulary, (batch, args.prompt + steps), generator=torch.Generator().manual_seed(0)
         )
@@ -61,7 +62,7 @@ def main() -> int:
 
         mesh = init_device_mesh(world.device.type, (world.n_pes,))  # makes torch.distributed's process group, too
         prefill = build(config, world.device, dtype, mesh, tensor_parallel, sequence=True)
-        decode = build(config, "meta", dtype, mesh, tensor_parallel, sequence=False, summed=False)
+        decode = build(alternating, "meta", dtype, mesh, tensor_parallel, sequence=False)
         share_weights(prefill, decode)
         decode = FusedDecode(decode, mesh)
         start = time.perf_counter()

@@ -7,8 +7,8 @@ styles, by triton_dist.tensor_parallel or by torch.distributed.tensor.parallel i
 - With sequence parallelism (prefill, training) activations between GEMMs are sharded by rows of the sequence: every
   layer is all_gather_gemm, attention, gemm_reduce_scatter, all_gather_gemm, SwiGLU, gemm_reduce_scatter.
 - Without it (decode: too few rows to share) they are replicated: gemm_all_reduce after attention and after the MLP.
-- `FusedDecode` is the second again: attention goes on to its output projection, whose all-reduce is fused with the GEMM
-  and adds the residual; behind the MLP the all-reduce is one kernel with the residual and the norm that follow.
+- `FusedDecode` is the second again with six kernels a layer: norm + qkv; norms of q and k, RoPE and the cache;
+  attention; its projection + all-reduce + residual; norm + gate and up + SwiGLU; down + all-reduce + residual.
 
 All shard weights alike, so one set of weights serves them (`share_weights`).
 """
@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.functional import scaled_dot_product_attention, silu
 
@@ -85,9 +87,9 @@ class Attention(nn.Module):
         return rotated(q, *rope), rotated(k, *rope), v
 
     def forward(self, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor | None) -> torch.Tensor:
-        q, k, v = self.heads(x, rope)
         if position is not None:
-            return self.out(self.decode(q, k, v, *cache, position))
+            return self.out(self.decode(self.qkv(x), rope, cache, position))
+        q, k, v = self.heads(x, rope)
         if cache is not None:
             for kept, new in zip(cache, (k, v), strict=True):
                 kept[:, : new.shape[1]] = new
@@ -95,14 +97,78 @@ class Attention(nn.Module):
         y = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def decode(self, q: Any, k: Any, v: Any, keys: Any, values: Any, position: torch.Tensor) -> torch.Tensor:
-        """Attention of one new token to itself and to those before it."""
-        keys.index_copy_(1, position, k)
-        values.index_copy_(1, position, v)
+    def decode(self, qkv: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor) -> torch.Tensor:
+        """Attention of one new token, [batch, 1, …], to itself and to those before it."""
+        keys, values = cache
+        q = self.rotate_and_keep(qkv, rope, cache, position)
         visible = torch.arange(keys.shape[1], device=q.device) <= position
-        q = q.squeeze(1).unflatten(1, (-1, self.queries))  # the queries of a group are as rows to attention
+        q = q.unflatten(1, (-1, self.queries))  # the queries of a group are as rows to attention
         y = scaled_dot_product_attention(q, keys.transpose(1, 2), values.transpose(1, 2), attn_mask=visible[None])
         return y.flatten(1)[:, None]
+
+    def rotate_and_keep(self, qkv: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor) -> torch.Tensor:
+        """Queries of one new token, [batch, heads, head_dim]; its keys and values go to the cache."""
+        weights = local(self.q_norm.weight), local(self.k_norm.weight)
+        return torch.ops.qwen3.rotate_and_keep(qkv.flatten(0, 1), *weights, *rope, *cache, position, self.q_norm.eps)
+
+
+@triton.jit
+def _normed_and_rotated(x, weight, cos, sin, eps, D: tl.constexpr):
+    half = tl.arange(0, D // 2)
+    a, b = tl.load(x + half).to(tl.float32), tl.load(x + D // 2 + half).to(tl.float32)
+    factor = tl.rsqrt((tl.sum(a * a) + tl.sum(b * b)) / D + eps)
+    dtype = x.dtype.element_ty  # a norm rounds its result
+    a = (a * factor * tl.load(weight + half).to(tl.float32)).to(dtype).to(tl.float32)
+    b = (b * factor * tl.load(weight + D // 2 + half).to(tl.float32)).to(dtype).to(tl.float32)
+    cos, sin = tl.load(cos + half), tl.load(sin + half)
+    return a * cos - b * sin, b * cos + a * sin
+
+
+@triton.jit
+def _rotate_and_keep(
+    qkv, q_weight, k_weight, cos, sin, keys, values, position, out, step, eps, QUERIES: tl.constexpr, D: tl.constexpr
+):
+    """A program has one head of one sequence: a query, the key or the value of a group."""
+    request, group, head = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    half = tl.arange(0, D // 2)
+    x = qkv + (request * tl.num_programs(1) + group) * (QUERIES + 2) * D + head * D
+    kept = request * step + (tl.load(position) * tl.num_programs(1) + group) * D
+    if head == QUERIES + 1:
+        whole = tl.arange(0, D)
+        tl.store(values + kept + whole, tl.load(x + whole))
+    elif head == QUERIES:
+        a, b = _normed_and_rotated(x, k_weight, cos, sin, eps, D)
+        tl.store(keys + kept + half, a.to(keys.dtype.element_ty))
+        tl.store(keys + kept + D // 2 + half, b.to(keys.dtype.element_ty))
+    else:
+        a, b = _normed_and_rotated(x, q_weight, cos, sin, eps, D)
+        out += ((request * tl.num_programs(1) + group) * QUERIES + head) * D
+        tl.store(out + half, a.to(out.dtype.element_ty))
+        tl.store(out + D // 2 + half, b.to(out.dtype.element_ty))
+
+
+@torch.library.custom_op("qwen3::rotate_and_keep", mutates_args=("keys", "values"))
+def rotate_and_keep(
+    qkv: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor,
+    keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor, eps: float,
+) -> torch.Tensor:  # fmt: skip
+    """What decoding does between GEMM and attention, in one kernel: q's and k's norms and RoPE, and the cache."""
+    (batch, _, groups, dim), columns = keys.shape, qkv.shape[1]
+    heads = columns // (groups * dim)
+    out = qkv.new_empty(batch, groups * (heads - 2), dim)
+    _rotate_and_keep[batch, groups, heads](
+        qkv.contiguous(), q_weight, k_weight, cos, sin, keys, values, position, out, keys.stride(0), eps,
+        QUERIES=heads - 2, D=dim, num_warps=1,
+    )  # fmt: skip
+    return out
+
+
+@rotate_and_keep.register_fake
+def _(
+    qkv: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor,
+    keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor, eps: float,
+) -> torch.Tensor:  # fmt: skip
+    return qkv.new_empty(keys.shape[0], qkv.shape[1] // keys.shape[3] - 2 * keys.shape[2], keys.shape[3])
 
 
 class MLP(nn.Module):
@@ -160,56 +226,46 @@ class Transformer(nn.Module):
 
 
 class FusedDecode(nn.Module):
-    """A step of decode of a model that is sharded by ``plan(styles, sequence=False, summed=False)``.
+    """A step of decode of a model that is sharded by ``plan(styles, sequence=False)``, with ``block=1``; for inference.
 
-    The embedding and the MLP leave each PE a partial sum. ``all_reduce_norm`` adds the sums and the residual and
-    normalises for what follows: one kernel, which sends the residual's bytes only. Attention reads as much of the cache
-    as a sequence is long, and its projection's sum and residual are one kernel: ``flash_decode_projection``. For
-    inference.
+    A layer is six kernels: GEMMs normalise their operand and apply SwiGLU themselves (``norm_gemm``), or add the sums
+    over PEs and the residual (``gemm_all_reduce``). Attention reads as much of the cache as a sequence is long, and its
+    projection follows without another kernel between them (``flash_decode_projection``).
     """
 
     def __init__(self, model: Transformer, mesh: DeviceMesh) -> None:
         super().__init__()
+        if model.config.block != 1:
+            raise ValueError(f"FusedDecode: columns of gate and up must alternate, got block={model.config.block}")
         self.model, self.group = model, mesh.get_group().group_name
 
     def forward(self, tokens: torch.Tensor, cache: Cache, position: torch.Tensor) -> torch.Tensor:
         """As :meth:`Transformer.forward`, of one token."""
         model = self.model
-        rope = angles(position, model.config)
-        y, x = self.add_norm(model.embedding(tokens), None, model.layers[0].attention_norm)
-        for i in range(len(model.layers)):
-            y, x = self.layer(i, y, x, rope, cache[i], position)
-        return model.head(y)
+        rope, x = angles(position, model.config), model.embedding(tokens).flatten(0, 1)
+        for layer, kept in zip(model.layers, cache, strict=True):
+            x = self.layer(layer, x, rope, kept, position)
+        return model.head(model.norm(x)[:, None])
 
-    def layer(
-        self, i: int, y: torch.Tensor, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next layer's ``y`` and ``x``: ``x`` is the residual, [batch, hidden], and ``y`` its norm for layer ``i``,
-        [batch, 1, hidden]."""
-        layers, layer = self.model.layers, self.model.layers[i]
-        x = self.attend(layer.attention, y, x, rope, cache, position)
-        y = layer.mlp_norm(x)[:, None]
-        after = layers[i + 1].attention_norm if i + 1 < len(layers) else self.model.norm
-        return self.add_norm(layer.mlp(y), x, after)
+    def layer(self, layer: Any, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor) -> torch.Tensor:
+        """``x`` behind a layer, [batch, hidden]."""
+        attention, mlp, lengths = layer.attention, layer.mlp, (position + 1).int().expand(x.shape[0])
+        qkv = normed(x, layer.attention_norm, attention.qkv)
+        q = attention.rotate_and_keep(qkv[:, None], rope, cache, position)
+        w_out, w_down = (local(linear.weight).t() for linear in (attention.out, mlp.down))
+        x = functional.flash_decode_projection(q, *cache, lengths.contiguous(), w_out, residual=x, group=self.group)
+        y = normed(x, layer.mlp_norm, mlp.gate_up, activation="swiglu")
+        return functional.gemm_all_reduce(y, w_down, residual=x, group=self.group)
 
-    def attend(
-        self, attention: Any, y: torch.Tensor, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor
-    ) -> torch.Tensor:
-        """``x`` + the projected attention of ``y``, [batch, 1, hidden], to itself and to the tokens before it."""
-        q, k, v = attention.heads(y, rope)
-        for kept, new in zip(cache, (k, v), strict=True):
-            kept.index_copy_(1, position, new)
-        weight = attention.out.weight
-        weight = weight.to_local() if isinstance(weight, DTensor) else weight
-        lengths = (position + 1).int().repeat(q.shape[0])
-        return functional.flash_decode_projection(
-            q.squeeze(1), *cache, lengths, weight.t(), residual=x, group=self.group
-        )
 
-    def add_norm(self, part: torch.Tensor, x: Any, norm: nn.RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:
-        """The norm of ``x`` + the sum over PEs of ``part``, [batch, 1, hidden], and that sum, [batch, hidden]."""
-        done = functional.all_reduce_norm(part.flatten(0, 1), norm.weight, x, eps=norm.eps, group=self.group)
-        return done.output.unflatten(0, part.shape[:2]), done.residual
+def normed(x: torch.Tensor, norm: nn.RMSNorm, linear: nn.Linear, **options: str) -> torch.Tensor:
+    """``linear`` of the norm of ``x``, this PE's columns."""
+    return functional.norm_gemm(x, local(linear.weight).t(), local(norm.weight), eps=norm.eps, **options)
+
+
+def local(weight: torch.Tensor) -> torch.Tensor:
+    """This PE's part."""
+    return weight.to_local() if isinstance(weight, DTensor) else weight
 
 
 def angles(positions: torch.Tensor, c: Config) -> tuple[torch.Tensor, torch.Tensor]:
@@ -224,20 +280,16 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
 
-def plan(styles: Any, sequence: bool, summed: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parallel styles of a layer and of what is around the layers, of the module ``styles``.
-
-    Without ``summed``, what would be an all-reduce is left out, for :class:`FusedDecode`.
-    """
+def plan(styles: Any, sequence: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parallel styles of a layer and of what is around the layers, of the module ``styles``."""
     rows = Shard(1) if sequence else Replicate()
-    sums = rows if summed else Partial()
     by_columns = styles.ColwiseParallel(input_layouts=rows)
-    by_rows = styles.RowwiseParallel(output_layouts=sums)
+    by_rows = styles.RowwiseParallel(output_layouts=rows)
     # The norms of queries and keys see this PE's heads, so their weights' gradients are partial sums.
     by_heads = styles.SequenceParallel(sequence_dim=2, use_local_output=True)
     layer = {"attention.qkv": by_columns, "attention.out": by_rows, "mlp.gate_up": by_columns, "mlp.down": by_rows}
     layer |= {"attention.q_norm": by_heads, "attention.k_norm": by_heads}
-    around = {"embedding": styles.RowwiseParallel(input_layouts=Replicate(), output_layouts=sums), "head": by_columns}
+    around = {"embedding": styles.RowwiseParallel(input_layouts=Replicate(), output_layouts=rows), "head": by_columns}
     if sequence:
         norm = styles.SequenceParallel(use_local_output=True)
         layer |= {"attention_norm": norm, "mlp_norm": norm}
@@ -275,13 +327,24 @@ def build(
 
 
 def share_weights(source: Transformer, target: Transformer) -> None:
-    """Have ``target`` use the weights of ``source``, which is sharded alike, but for the layouts of norms."""
+    """Have ``target`` use the weights of ``source``, which is sharded alike, but for the layouts of norms; of gate and
+    up a copy, where their blocks differ."""
     for name, weight in list(source.named_parameters()):
         owner, _, leaf = name.rpartition(".")
         module = target.get_submodule(owner)
         if isinstance(weight, DTensor) and not isinstance(getattr(module, leaf), DTensor):
             weight = nn.Parameter(weight.to_local(), requires_grad=False)
+        if leaf == "weight" and name.endswith("gate_up.weight") and source.config.block != target.config.block:
+            weight = nn.Parameter(
+                regrouped(local(weight), source.config.block, target.config.block), requires_grad=False
+            )
         setattr(module, leaf, weight)
+
+
+def regrouped(weight: torch.Tensor, old: int, new: int) -> torch.Tensor:
+    """A copy of a weight of gate and up whose rows lie in other blocks."""
+    by_part = weight.unflatten(0, (-1, 2, old)).transpose(0, 1).flatten(1, 2)
+    return by_part.unflatten(1, (-1, new)).transpose(0, 1).flatten(0, 2)
 
 
 def empty_cache(model: Transformer, batch: int, length: int, n_pes: int = 1) -> Cache:

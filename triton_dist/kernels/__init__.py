@@ -21,6 +21,7 @@ from triton_dist.kernels.gemm import all_gather_gemm as _all_gather_gemm
 from triton_dist.kernels.gemm import gemm_all_reduce as _gemm_all_reduce
 from triton_dist.kernels.gemm import gemm_all_scatter as _gemm_all_scatter
 from triton_dist.kernels.gemm import gemm_reduce_scatter as _gemm_reduce_scatter
+from triton_dist.kernels.gemm import norm_gemm as _norm_gemm
 from triton_dist.kernels.gemm.gate_up import interleave_gate_up
 from triton_dist.kernels.gradients import differentiable, for_inference, without_gradients
 from triton_dist.kernels.norm import all_reduce_norm as _all_reduce_norm
@@ -48,6 +49,7 @@ __all__ = [
     "gemm_reduce_scatter",
     "interleave_gate_up",
     "norm_all_gather",
+    "norm_gemm",
     "reduce_scatter",
     "reduce_scatter_norm",
     "reserve",
@@ -69,3 +71,4 @@ reduce_scatter_norm = for_inference(functional.reduce_scatter_norm)(_reduce_scat
 norm_all_gather = for_inference(functional.norm_all_gather)(_norm_all_gather.norm_all_gather)
 flash_decode = for_inference(functional.flash_decode)(_flash_decode.flash_decode)
 flash_decode_projection = for_inference(functional.flash_decode_projection)(_projection.flash_decode_projection)
+norm_gemm = for_inference(functional.norm_gemm)(_norm_gemm.norm_gemm)

@@ -37,8 +37,8 @@ def sharded(world: Any, config: qwen3.Config, dtype: torch.dtype, **options: boo
 def fused_decode(world: Any, source: qwen3.Transformer) -> qwen3.FusedDecode:
     """A step of decode with the weights of ``source``, with fused norms."""
     mesh = init_device_mesh("cpu", (world.n_pes,))
-    options: dict[str, Any] = {"sequence": False, "summed": False}
-    model = qwen3.build(source.config, "meta", source.head.weight.dtype, mesh, tensor_parallel, **options)
+    config = dataclasses.replace(source.config, block=1)
+    model = qwen3.build(config, "meta", source.head.weight.dtype, mesh, tensor_parallel, sequence=False)
     qwen3.share_weights(source, model)
     return qwen3.FusedDecode(model, mesh)
 
@@ -119,6 +119,8 @@ def check_prefill_and_decode(world: Any) -> None:
             shared = weights[name].to_local() if isinstance(weights[name], DTensor) else weights[name]
             mine = weight.to_local() if isinstance(weight, DTensor) else weight
             assert mine.data_ptr() == shared.data_ptr(), f"{name} is not shared"
+        with raises(ValueError, "gate and up must alternate, got block=16"):
+            qwen3.FusedDecode(decode, init_device_mesh("cpu", (world.n_pes,)))
 
 
 def check_mistakes(world: Any) -> None:

@@ -23,6 +23,7 @@ from triton_dist.kernels.functional import attention as _attention  # noqa: F401
 from triton_dist.kernels.functional import collectives as _collectives  # noqa: F401 (registers its operators)
 from triton_dist.kernels.functional import gemm as _gemm  # noqa: F401
 from triton_dist.kernels.functional import norm as _norm  # noqa: F401
+from triton_dist.kernels.functional import norm_gemm as _norm_gemm  # noqa: F401
 from triton_dist.kernels.functional.group import resolve
 from triton_dist.kernels.norm.arguments import Normed
 
@@ -38,6 +39,7 @@ __all__ = [
     "gemm_all_scatter",
     "gemm_reduce_scatter",
     "norm_all_gather",
+    "norm_gemm",
     "reduce_scatter",
     "reduce_scatter_norm",
     "replicated_gemm",
@@ -286,6 +288,20 @@ def gemm_all_scatter(
     result: torch.Tensor = _ops.gemm_all_scatter(
         a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, activation, bias
     )
+    return result
+
+
+def norm_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    norm_weight: torch.Tensor | None = None,
+    *,
+    eps: float = 1e-6,
+    activation: str | None = None,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """:func:`triton_dist.kernels.norm_gemm`, for ``torch.compile``; ``a`` is [..., K]. No gradient."""
+    result: torch.Tensor = _ops.norm_gemm(a, b, norm_weight, eps, activation, bias)
     return result
 
 

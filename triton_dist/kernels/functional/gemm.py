@@ -30,7 +30,7 @@ from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathe
 from triton_dist.kernels.gemm.arguments import check_activation
 from triton_dist.kernels.gemm.epilogue import fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
-from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce
+from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce, stores_here
 from triton_dist.kernels.gemm.gemm_all_scatter import gemm_all_scatter
 from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 
@@ -352,15 +352,11 @@ def _gemm_all_reduce(
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_all_reduce_fake(a, b, reduce_op, group_size, group_name, reduce_grad, *options)
     comm = group.communicator("gemm_all_reduce", group_size, group_name)
-    staged = workspace(comm, "gemm_all_reduce", out.shape, out.dtype)
-    gemm_all_reduce(
-        _flat(a),
-        by_rows_or_columns(b),
-        staged.view(-1, b.shape[1]),
-        group=comm,
-        **_flat_residual("gemm_all_reduce", out, _options(*options)),
-    )
-    return out.copy_(staged)
+    rows, b, named = _flat(a), by_rows_or_columns(b), _options(*options)
+    here = stores_here(comm, rows, b, out.dtype, named.get("algorithm", "auto"))
+    result = out if here else workspace(comm, "gemm_all_reduce", out.shape, out.dtype)
+    gemm_all_reduce(rows, b, result.view(-1, b.shape[1]), group=comm, **_flat_residual("gemm_all_reduce", out, named))
+    return out if here else out.copy_(result)
 
 
 @_gemm_all_reduce.register_fake

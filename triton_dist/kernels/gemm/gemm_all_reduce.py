@@ -5,13 +5,16 @@ from __future__ import annotations
 import torch
 
 from triton_dist.kernels.collectives.all_reduce import all_reduce
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
 from triton_dist.kernels.gemm.plan_cache import cached
+from triton_dist.kernels.gemm.small_m import fits_small_m
 from triton_dist.kernels.prepared import Launch
 
-__all__ = ["ALGORITHMS", "gemm_all_reduce"]
+__all__ = ["ALGORITHMS", "gemm_all_reduce", "stores_here"]
 
 
 @fused_gemm(ALGORITHMS, reduces=True)
@@ -19,14 +22,15 @@ def gemm_all_reduce(call: Call) -> Computation:
     """The sum over all PEs of A · B, the same bits on every PE.
 
     ``a`` is [M, K / n_pes], this PE's columns of A, ``b`` [K / n_pes, N], this PE's rows of B, and ``out`` [M, N],
-    symmetric.
+    symmetric but with ``fused``.
 
     - ``bulk_synchronous``: the GEMM, then the all-reduce.
     - ``ring``: as of :func:`gemm_reduce_scatter`; a PE's own tiles then go to all PEs. M need
       not be a multiple of the number of PEs.
     - ``fused``, for small M (up to 128 rows, no fp8): as of :func:`gemm_reduce_scatter`; the sums then go to all PEs.
     """
-    c = call.result((call.a.shape[0], call.b.shape[1]), symmetric=True)
+    symmetric = not stores_here(call.comm, call.a, call.b, call.out_dtype or call.a.dtype, call.algorithm)
+    c = call.result((call.a.shape[0], call.b.shape[1]), symmetric=symmetric)
     gemm = call.operands(c, reduces=True)
     comm, sm_margin = gemm.comm, gemm.sm_margin
 
@@ -34,6 +38,17 @@ def gemm_all_reduce(call: Call) -> Computation:
         all_reduce(product, out=out, sm_margin=sm_margin, group=comm)
 
     return computation(gemm, reduce, _ring, to_all=True)
+
+
+def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, algorithm: str) -> bool:
+    """Whether ``algorithm`` is, or ``auto`` chooses, ``fused``, with which each PE stores its own result only, of any
+    memory."""
+    if comm.grid.hosts > 1 or a.dtype != dtype or not a.shape[0] or not fits_small_m(a.shape[0], comm.n_pes):
+        return False
+    if algorithm == "auto":
+        c = a.new_empty(a.shape[0], b.shape[1], device="meta")
+        algorithm = choose_gemm(comm, "gemm_all_reduce", a, b, c, ("bulk_synchronous", "fused"))
+    return algorithm == "fused"
 
 
 def _ring(gemm: Operands) -> Launch | None:

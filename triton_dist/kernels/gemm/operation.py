@@ -127,6 +127,7 @@ class Call(NamedTuple):
     activation: str | None
     bias: torch.Tensor | None
     residual: torch.Tensor | None
+    algorithm: str
 
     def result(self, shape: tuple[int, int], *, symmetric: bool) -> torch.Tensor:
         """``out``, or a new tensor."""
@@ -241,8 +242,9 @@ def fused_gemm(
                 compared += _of_choice(comm, name, algorithm, a, b, out, out_dtype)
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
+                epilogue = activation, bias, residual
                 call = Call(
-                    comm, name, a, b, out, out_dtype, scale_a, scale_b, scales, sm_margin, activation, bias, residual
+                    comm, name, a, b, out, out_dtype, scale_a, scale_b, scales, sm_margin, *epilogue, algorithm
                 )
                 computation = operation(call)
                 if a.shape[0] == 0:

@@ -8,9 +8,7 @@ last block of B is one remote write, or two, and the time of the bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
 import torch
 import triton
@@ -24,6 +22,7 @@ from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.gemm.small_m_tile import Cut, by_tma, descriptor, multiply, store_tile
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
@@ -31,57 +30,12 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["MAX_ROWS", "Cut", "cut_for", "fits_small_m", "reserve_slots", "small_m_gemm", "stages_for"]
+__all__ = ["MAX_ROWS", "cut_for", "fits_small_m", "reserve_slots", "small_m_gemm", "stages_for"]
 
 MAX_ROWS = 128
 
 # A program's slots begin with words: the number of the next slot, and a count for fences.
 _HEADER = tl.constexpr(32)
-
-
-@triton.jit
-def _multiply(
-    a, b, tile, M, N, K, each, a_step, b_row, b_column,
-    BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr,
-    A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr,
-):  # fmt: skip
-    """The sums of a tile in which every PE has ``BLOCK`` rows, and uses ``each`` of them."""
-    rows, inner = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
-    places = rows // BLOCK * each + rows % BLOCK
-    rows_there = ((rows % BLOCK < each) & (places < M))[:, None]
-    columns = tile * BLOCK_N + tl.arange(0, BLOCK_N)
-    sums = tl.zeros((BLOCK_N, BLOCK_M) if TURNED else (BLOCK_M, BLOCK_N), tl.float32)
-    for block in range(tl.cdiv(K, BLOCK_K)):
-        k = block * BLOCK_K
-        if A_TMA:
-            x = a.load([0, k])
-        else:
-            there = rows_there if WHOLE else rows_there & (k + inner < K)[None, :]
-            x = tl.load(a + places.to(tl.int64)[:, None] * a_step + (k + inner)[None, :], mask=there, other=0.0)
-        if B_TMA and B_BY_COLUMNS:
-            y = tl.trans(b.load([tile * BLOCK_N, k]))
-        elif B_TMA:
-            y = b.load([k, tile * BLOCK_N])
-        else:
-            at = b + (k + inner).to(tl.int64)[:, None] * b_row + columns.to(tl.int64)[None, :] * b_column
-            there = None if WHOLE else (k + inner < K)[:, None] & (columns < N)[None, :]
-            y = tl.load(at, mask=there, other=None if WHOLE else 0.0)
-        if TURNED:
-            sums = tl.dot(tl.trans(y), tl.trans(x), sums, input_precision="ieee")
-        else:
-            sums = tl.dot(x, y, sums, input_precision="ieee")
-    return tl.trans(sums) if TURNED else sums
-
-
-@triton.jit
-def _store(c, values, column, each, M, N, c_step, PES: tl.constexpr):
-    """Store float32 values to the rows of ``PES`` PEs, who have a block of equal size, and use ``each`` of its rows."""
-    BLOCK: tl.constexpr = values.shape[0] // PES
-    rows = tl.arange(0, values.shape[0])
-    columns = column + tl.arange(0, values.shape[1])
-    places = rows // BLOCK * each + rows % BLOCK
-    exist = ((rows % BLOCK < each) & (places < M))[:, None] & (columns < N)[None, :]
-    tl.store(c + places.to(tl.int64)[:, None] * c_step + columns[None, :], values.to(c.dtype.element_ty), mask=exist)
 
 
 @triton.jit
@@ -131,9 +85,9 @@ def _exchange(
         clear(here + second + previous, exist)
         received = receive(here + second, slot + second, MEMBERS, DTYPE, trace, tile)
         rows = elements_of(received, DTYPE).reshape([ROWS, COLUMNS])
-        _store(c, rows, column, each, M, N, c_step, PES)
+        store_tile(c, rows, column, each, M, N, c_step, PES)
     else:
-        _store(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, each, each, N, c_step, 1)
+        store_tile(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, each, each, N, c_step, 1)
 
 
 @triton.jit(do_not_specialize=["M", "each"])
@@ -149,9 +103,9 @@ def _small_m_gemm(
     number = tl.load(slots)
     for tile in range(tl.program_id(0), tl.cdiv(N, BLOCK_N), tl.num_programs(0)):
         began = clock(trace)
-        total = _multiply(
-            a, b, tile, M, N, K, each, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N, BLOCK_K, TURNED, A_TMA, B_TMA,
-            B_BY_COLUMNS, WHOLE,
+        total = multiply(
+            a, b, None, 0.0, tile, M, N, K, each, a_step, b_row, b_column, BLOCK, BLOCK_M, BLOCK_N, BLOCK_K, TURNED,
+            A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
         )  # fmt: skip
         record_event(trace, COMPUTE, tile, began)
         slot = slots + _HEADER + number * (N_PES * WORDS)
@@ -163,17 +117,6 @@ def _small_m_gemm(
         if tile + tl.num_programs(0) < tl.cdiv(N, BLOCK_N):
             order_messages(slots + 1)
     tl.store(slots, number)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a GEMM is cut: columns and K of a block, and warps of a program."""
-
-    block_n: int
-    block_k: int
-    warps: int
-    turned: bool
-    """Whether columns of B are what the tensor cores call rows: of those they take 64 at a time, of others 8."""
 
 
 def fits_small_m(rows: int, n_pes: int) -> bool:
@@ -197,15 +140,15 @@ def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
     slots, words = _slots(comm, out, block_m, cut, a.element_size())
     # Where all PEs get all rows, any of them may add up any: M changes nothing if each takes the rows of a block.
     each = block_m // int(triton.next_power_of_2(n_pes)) if to_all else m // n_pes
-    a_tma = _by_tma(a) and each * n_pes == block_m
-    b_tma = _by_tma(b) or _by_tma(b.t())
+    a_tma = by_tma(a) and each * n_pes == block_m
+    b_tma = by_tma(b) or by_tma(b.t())
     by_columns = b.stride(1) != 1
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
     tiles = triton.cdiv(n, cut.block_n)
     programs = min(tiles, portable.programs(sm_margin))  # all wait for those of other PEs, and so run at one time
     first = (
-        _descriptor(a, block_m, cut.block_k) if a_tma else a,
-        _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
+        descriptor(a, block_m, cut.block_k) if a_tma else a,
+        descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
         c,
     )
     return launch(
@@ -268,18 +211,3 @@ def _stages_here(block_m: int, cut: Cut, itemsize: int) -> int:
     if triton_dist.kind() == "cpu":
         return 1
     return stages_for(block_m, cut, itemsize, gpu().shared_memory)
-
-
-def _by_tma(matrix: torch.Tensor) -> bool:
-    """Whether the GPU has TMA, and it can load blocks of this matrix, whose rows are contiguous."""
-    if triton_dist.kind() == "cpu" or gpu().capability < (9, 0):
-        return False
-    step, one = matrix.stride()
-    aligned = matrix.data_ptr() % 16 == 0 and step * matrix.element_size() % 16 == 0
-    return one == 1 and step >= matrix.shape[1] and aligned
-
-
-def _descriptor(matrix: torch.Tensor, *block: int) -> Any:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return TensorDescriptor.from_tensor(matrix, list(block))

@@ -1,0 +1,102 @@
+"""A tile of a small-M GEMM: all rows and some columns, whose part of B streams in with many loads in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+from triton_dist.kernels.device import gpu
+
+__all__ = ["Cut", "by_tma", "descriptor", "multiply", "store_tile"]
+
+
+@triton.jit
+def multiply(
+    a, b, norm, eps, tile, M, N, K, each, a_step, b_row, b_column,
+    BLOCK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr,
+    A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """The sums of a tile in which every PE has ``BLOCK`` rows, and uses ``each`` of them.
+
+    With ``norm``, the weight of an RMSNorm, the operand is the norm of the rows of ``a``: elements are multiplied by
+    the weight as they come, and sums are divided by their row's root mean square, once all of the row has come.
+    """
+    rows, inner = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
+    places = rows // BLOCK * each + rows % BLOCK
+    rows_there = ((rows % BLOCK < each) & (places < M))[:, None]
+    columns = tile * BLOCK_N + tl.arange(0, BLOCK_N)
+    sums = tl.zeros((BLOCK_N, BLOCK_M) if TURNED else (BLOCK_M, BLOCK_N), tl.float32)
+    if norm is not None:
+        squares = tl.zeros((BLOCK_M, BLOCK_K), tl.float32)  # of each thread's elements, added up at the end
+        weight = tl.load(norm + inner, mask=inner < K, other=0.0)
+    for block in range(tl.cdiv(K, BLOCK_K)):
+        k = block * BLOCK_K
+        if A_TMA:
+            x = a.load([0, k])
+        else:
+            there = rows_there if WHOLE else rows_there & (k + inner < K)[None, :]
+            x = tl.load(a + places.to(tl.int64)[:, None] * a_step + (k + inner)[None, :], mask=there, other=0.0)
+        if B_TMA and B_BY_COLUMNS:
+            y = tl.trans(b.load([tile * BLOCK_N, k]))
+        elif B_TMA:
+            y = b.load([k, tile * BLOCK_N])
+        else:
+            at = b + (k + inner).to(tl.int64)[:, None] * b_row + columns.to(tl.int64)[None, :] * b_column
+            there = None if WHOLE else (k + inner < K)[:, None] & (columns < N)[None, :]
+            y = tl.load(at, mask=there, other=None if WHOLE else 0.0)
+        if norm is not None:
+            # The next block's weights are loaded a block ahead: their latency would stand in front of each block.
+            following = k + BLOCK_K + inner
+            next_weight = tl.load(norm + following, mask=following < K, other=0.0)
+            values = x.to(tl.float32)
+            squares += values * values
+            x = (values * weight.to(tl.float32)[None, :]).to(x.dtype)
+            weight = next_weight
+        if TURNED:
+            sums = tl.dot(tl.trans(y), tl.trans(x), sums, input_precision="ieee")
+        else:
+            sums = tl.dot(x, y, sums, input_precision="ieee")
+    sums = tl.trans(sums) if TURNED else sums
+    return sums if norm is None else sums * tl.rsqrt(tl.sum(squares, axis=1) / K + eps)[:, None]
+
+
+@triton.jit
+def store_tile(c, values, column, each, M, N, c_step, PES: tl.constexpr):
+    """Store float32 values to the rows of ``PES`` PEs, who have a block of equal size, and use ``each`` of its rows."""
+    BLOCK: tl.constexpr = values.shape[0] // PES
+    rows = tl.arange(0, values.shape[0])
+    columns = column + tl.arange(0, values.shape[1])
+    places = rows // BLOCK * each + rows % BLOCK
+    exist = ((rows % BLOCK < each) & (places < M))[:, None] & (columns < N)[None, :]
+    tl.store(c + places.to(tl.int64)[:, None] * c_step + columns[None, :], values.to(c.dtype.element_ty), mask=exist)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a GEMM is cut: columns and K of a block, and warps of a program."""
+
+    block_n: int
+    block_k: int
+    warps: int
+    turned: bool
+    """Whether columns of B are what the tensor cores call rows: of those they take 64 at a time, of others 8."""
+
+
+def by_tma(matrix: torch.Tensor) -> bool:
+    """Whether the GPU has TMA, and it can load blocks of this matrix, whose rows are contiguous."""
+    if triton_dist.kind() == "cpu" or gpu().capability < (9, 0):
+        return False
+    step, one = matrix.stride()
+    aligned = matrix.data_ptr() % 16 == 0 and step * matrix.element_size() % 16 == 0
+    return one == 1 and step >= matrix.shape[1] and aligned
+
+
+def descriptor(matrix: torch.Tensor, *block: int) -> Any:
+    from triton.tools.tensordescriptor import TensorDescriptor
+
+    return TensorDescriptor.from_tensor(matrix, list(block))
