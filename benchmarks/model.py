@@ -1,10 +1,11 @@
 """A decoder of Qwen3's shape, tensor-parallel: our parallel styles against PyTorch's and Hugging Face's.
 
-    torchrun --nproc-per-node 2 benchmarks/model.py [--config qwen3-32b] [--layers 8] [--save FILE] [--trace FOLDER]
+    torchrun --nproc-per-node 2 benchmarks/model.py [--config qwen3-32b] [--layers 8] [--kind decode] [--save FILE]
+        [--trace FOLDER]
 
 The model is that of examples/qwen3.py with our styles, with torch's own (NCCL), and with these and torch's async tensor
 parallelism, compiled and eager; all of them with one set of weights. In "ours, fused decode" a step is
-qwen3.FusedDecode: attention with its projection and all-reduce, and after the MLP an all-reduce with residual and norm.
+qwen3.FusedDecode, whose weight of gate and up is a copy with columns in turn.
 Hugging Face's is its Qwen3 with `tp_plan="auto"`, with the same weights, by its own public calls. Logits are
 compared with those of the unsharded model, or, where that does not fit beside the sharded one, with those of torch's
 styles.
@@ -25,7 +26,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,10 +48,13 @@ from triton_dist import tensor_parallel
 
 SMALL = triton_dist.kind() == "cpu"
 PREFILL, CONTEXT, BATCHES = (8, 8, (1, 3)) if SMALL else (8192, 1024, (1, 32, 128))
-TRACED = (("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES[:2]))
+CASES = (("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES))
+"""Kind, sequences, and tokens of each."""
+TRACED = CASES[:3]
 STYLES = {"ours": tensor_parallel, "torch": parallel}
 
 Step = Callable[..., torch.Tensor]
+Cases = Sequence[tuple[str, int, int]]
 
 
 class Checks:
@@ -264,10 +268,9 @@ def part_of(models: Models, logits: torch.Tensor) -> torch.Tensor:
     return logits.chunk(models.world.n_pes, -1)[models.world.pe]
 
 
-def whole_model(bench: Any, models: Models, peer: HuggingFace | None, absent: str) -> None:
+def whole_model(bench: Any, models: Models, cases: Cases, peer: HuggingFace | None, absent: str) -> None:
     """Prefill, and decode of several batches, of the whole model."""
     reference = models.whole()
-    cases: list[tuple[str, int, int]] = [("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES)]
     for kind, batch, length in cases:
         tokens, sequence = models.tokens(batch, length), kind == "prefill"
         position = None if sequence else torch.tensor([CONTEXT], device=tokens.device)
@@ -328,8 +331,8 @@ def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tupl
     return steps, expected
 
 
-def layer_alone(bench: Any, models: Models) -> None:
-    for kind, batch, length in (("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES)):
+def layer_alone(bench: Any, models: Models, cases: Cases) -> None:
+    for kind, batch, length in cases:
         steps, expected = layer_steps(models, kind == "prefill", batch, length)
         sides = {name: lambda i, step=step: step() for name, step in steps.items()}
         bench.compare(
@@ -342,19 +345,21 @@ def main() -> None:
     parser.add_argument("--config", choices=tuple(qwen3.CONFIGS), default="tiny" if SMALL else "qwen3-8b")
     parser.add_argument("--layers", type=int, help="fewer than the model has")
     parser.add_argument("--only", nargs="*", choices=("layer", "whole"), default=("layer", "whole"))
+    parser.add_argument("--kind", nargs="+", choices=("prefill", "decode"), default=("prefill", "decode"))
     parser.add_argument("--save", help="write JSON to this file")
     parser.add_argument("--trace", type=Path, help="write traces of a layer to this folder")
     args = parser.parse_args()
     config = qwen3.CONFIGS[args.config]
     config = dataclasses.replace(config, layers=args.layers or config.layers)
     torch._dynamo.config.recompile_limit = 64  # the same functions are compiled for every side
-    count = (1 + len(BATCHES)) * len(args.only)
+    cases = [case for case in CASES if case[0] in args.kind]
+    count = len(cases) * len(args.only)
     opened: Any = checks() if SMALL else session(f"model {args.config}", total=count)
     with opened as bench, torch.no_grad():
         models = Models(bench.world, config)
         if "layer" in args.only:
-            layer_alone(bench, models)
-        for kind, batch, length in TRACED if args.trace else ():
+            layer_alone(bench, models, cases)
+        for kind, batch, length in [case for case in TRACED if case in cases] if args.trace else ():
             steps, _ = layer_steps(models, kind == "prefill", batch, length)
             found = trace_layers(steps, args.trace / f"{kind}-{batch}", bench.world)
             bench.say(f"a layer's {kind}, {batch * length} tokens\n{found}")
@@ -364,7 +369,7 @@ def main() -> None:
                 peer = HuggingFace(models)
             except Exception as error:
                 absent = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
-            whole_model(bench, models, peer, absent)
+            whole_model(bench, models, cases, peer, absent)
         if args.save and isinstance(bench, Bench):
             bench.save(args.save)
 
