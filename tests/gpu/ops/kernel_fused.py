@@ -72,6 +72,21 @@ def fused_norms_compute_what_they_should(world: World) -> None:
                     close(widened(found), normed(part.bfloat16(), weight), 0.08 if quantize else 2**-5, what)
 
 
+@check(maps_all=True)
+def norm_gemms_compute_what_they_should(world: World) -> None:
+    """Rows of one kernel and of several, tiles of one and of two programs an SM, columns that fill no tile."""
+    sizes = ((1, 4096, 3072), (3, 5120, 25600), (32, 4096, 12288), (64, 2048, 1000), (100, 4096, 3072), (200, 512, 768))
+    for m, k, n in sizes if GPU else ((3, 64, 34),):
+        a, weight = random(m, k, seed=m, dtype=torch.bfloat16), random(1, k, seed=k, dtype=torch.bfloat16)[0]
+        b = random(n, k, seed=n, dtype=torch.bfloat16).t() / k**0.5
+        y = normed(a, weight) @ b.double()
+        gate, up = y.unflatten(1, (-1, 2)).unbind(2)
+        close(kernels.norm_gemm(a, b, weight), y, 2**-6, f"norm and GEMM, {m} × {n} × {k}")
+        found = kernels.norm_gemm(a, b, weight, activation="swiglu")
+        close(found, torch.nn.functional.silu(gate) * up, 2**-6, f"norm, GEMM and SwiGLU, {m} × {n} × {k}")
+        assert torch.equal(found, kernels.norm_gemm(a, b, weight, activation="swiglu")), "not the same every time"
+
+
 @check(gpu_only=True)
 def fused_norms_in_graphs_and_the_same_every_time(world: World) -> None:
     weight = random(8192, seed=1, dtype=torch.bfloat16)

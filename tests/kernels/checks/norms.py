@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from harness import main as run
 from harness import raises
 
 import triton_dist
+from triton_dist import kernels
+from triton_dist.kernels import functional
 from triton_dist.kernels.norm.all_reduce_norm import ALGORITHMS, all_reduce_norm
 from triton_dist.kernels.norm.norm_all_gather import norm_all_gather
 from triton_dist.kernels.norm.reduce_scatter_norm import reduce_scatter_norm
@@ -150,6 +153,35 @@ def check_groups_norm(world: Any) -> None:
         for algorithm in ALGORITHMS:
             found = all_reduce_norm(x, algorithm=algorithm, group=team)
             assert (found.residual == sum(range(1, world.n_pes))).all()
+
+
+def check_norm_and_gemm(world: Any) -> None:
+    """A norm in front of a GEMM and what follows it, of sizes that fit nothing; rows of one kernel and of several."""
+    silu = torch.nn.functional.silu
+    cases = ((1, 64, 48, torch.float32, True), (19, 70, 38, torch.bfloat16, True), (5, 33, 17, torch.float16, False))
+    for m, k, n, dtype, by_columns in (*cases, (70, 40, 6, torch.float32, True), (130, 40, 6, torch.float32, False)):
+        a, b = numbers(m, k, seed=m, dtype=dtype), numbers(k, n, seed=n, dtype=dtype) / 8
+        b = b.t().contiguous().t() if by_columns else b
+        weight, bias = numbers(k, seed=1), numbers(n, seed=2)
+        y = expected(a, weight, None, "rms", 1e-5)
+        tolerance = 1e-4 if dtype == torch.float32 else 3 * torch.finfo(dtype).eps
+        close_to = partial(torch.testing.assert_close, rtol=tolerance, atol=4 * tolerance)
+        found = kernels.norm_gemm(a, b, weight, eps=1e-5, activation="silu", bias=bias)
+        close_to(found.double(), silu(y @ b.double() + bias.double()))
+        close_to(kernels.norm_gemm(a, b).double(), a.double() @ b.double())
+        if n % 2 == 0:
+            gate, up = (y @ b.double()).unflatten(1, (-1, 2)).unbind(2)
+            found = kernels.norm_gemm(a, b, weight, eps=1e-5, activation="swiglu")
+            assert found.dtype == dtype
+            close_to(found.double(), silu(gate) * up)
+            assert torch.equal(found, functional.norm_gemm(a[None], b, weight, eps=1e-5, activation="swiglu")[0])
+    assert kernels.norm_gemm(torch.empty(0, 8), torch.ones(8, 4), activation="swiglu").shape == (0, 2)
+    with raises(ValueError, r"norm_gemm: norm_weight must be 8 contiguous floats, as many as a has columns, got shape"):
+        kernels.norm_gemm(torch.ones(2, 8), torch.ones(8, 4), torch.ones(4))
+    with raises(ValueError, r"norm_gemm: operands of torch.float8_e4m3fn are not taken"):
+        kernels.norm_gemm(torch.ones(2, 8).to(torch.float8_e4m3fn), torch.ones(8, 4).to(torch.float8_e4m3fn))
+    with raises(ValueError, "norm_gemm: a tensor requires a gradient, and norm_gemm has none"):
+        kernels.norm_gemm(torch.ones(2, 8, requires_grad=True), torch.ones(8, 4))
 
 
 def check_norm_mistakes(world: Any) -> None:

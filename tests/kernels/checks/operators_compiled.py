@@ -30,6 +30,7 @@ def sample_arguments(world: Any) -> dict[str, tuple[Any, ...]]:
         "replicated_gemm": (leaf(a), leaf(b), *where),
         "gemm_all_scatter": (leaf(a), leaf(b), *where, *options),
         **{name: (whole(n, 8), None, None, None, "rms", None, 1e-6, "token", *where) for name in NORMS},
+        "norm_gemm": (whole(2, 3, 4), whole(6, 4, seed=1).t(), whole(4, seed=2), 1e-6, "swiglu", whole(6, seed=3)),
         "flash_decode": (
             *(whole(2, n, 16), whole(2, 3, 1, 16, seed=1), whole(2, 3, 1, 16, seed=2)),
             *(torch.tensor([3 * n, 1], dtype=torch.int32), None, 16, None, 5, None, None, None, True, *where),
