@@ -4,11 +4,10 @@
         [--trace FOLDER]
 
 The model is that of examples/qwen3.py with our styles, with torch's own (NCCL), and with these and torch's async tensor
-parallelism, compiled and eager; all of them with one set of weights. In "ours, fused decode" a step is
-qwen3.FusedDecode, whose weight of gate and up is a copy with columns in turn.
-Hugging Face's is its Qwen3 with `tp_plan="auto"`, with the same weights, by its own public calls. Logits are
-compared with those of the unsharded model, or, where that does not fit beside the sharded one, with those of torch's
-styles.
+parallelism, compiled and eager; all of them with one set of weights. "ours, fused" is qwen3.FusedPrefill and
+qwen3.FusedDecode, whose weight of gate and up is a copy with columns in turn. Hugging Face's is its Qwen3 with
+`tp_plan="auto"`, with the same weights, by its own public calls. Logits are compared with those of the unsharded model,
+or, where that does not fit beside the sharded one, with those of torch's styles.
 
 - prefill: 8192 tokens of one sequence; decode: a token for each of 1, 32 and 128 sequences, with 1024 before it.
 - a layer alone, and the whole model; tokens/s are the whole model's.
@@ -97,7 +96,7 @@ class Models:
     def __init__(self, world: Any, config: qwen3.Config) -> None:
         self.world, self.config = world, config
         self.dtype = torch.float32 if SMALL else torch.bfloat16
-        self.mesh = init_device_mesh(world.device.type, (world.n_pes,))
+        self.mesh = mesh = init_device_mesh(world.device.type, (world.n_pes,))
         options = {"device": world.device, "dtype": self.dtype, "mesh": self.mesh}
         first = qwen3.build(config, styles=tensor_parallel, sequence=True, **options)
         self.sharded: dict[tuple[str, bool], qwen3.Transformer] = {("ours", True): first}
@@ -109,9 +108,12 @@ class Models:
                     qwen3.share_weights(first, model)
                     self.sharded[name, sequence] = model
         alternating = dataclasses.replace(config, block=1)
-        decode = qwen3.build(alternating, styles=tensor_parallel, sequence=False, **options)
-        qwen3.share_weights(first, decode)
-        self.fused_decode = qwen3.FusedDecode(decode, self.mesh)
+        fused = [qwen3.build(alternating, styles=tensor_parallel, sequence=s, **options) for s in (True, False)]
+        for model in fused:
+            qwen3.share_weights(first, model)
+        for of_prefill, of_decode in zip(*(model.layers for model in fused), strict=True):
+            of_decode.mlp.gate_up.weight = of_prefill.mlp.gate_up.weight  # one copy with columns in turn
+        self.fused_prefill, self.fused_decode = qwen3.FusedPrefill(fused[0], mesh), qwen3.FusedDecode(fused[1], mesh)
 
     def whole(self) -> qwen3.Transformer | None:
         """The unsharded model, if it fits beside what there is."""
@@ -142,7 +144,7 @@ class Models:
     def steps(self, sequence: bool) -> dict[str, Step]:
         """Our styles' model and the peers', compiled and eager, as functions of the model's arguments."""
         made = contenders(*(self.sharded[name, sequence] for name in STYLES), self.mesh if sequence else None)
-        return made if sequence else made | {"ours, fused decode": compiled(self.fused_decode)}
+        return made | {"ours, fused": compiled(self.fused_prefill if sequence else self.fused_decode)}
 
 
 def contenders(ours: torch.nn.Module, theirs: torch.nn.Module, mesh: Any) -> dict[str, Step]:
@@ -324,10 +326,12 @@ def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tupl
     ours, theirs = (models.sharded[name, sequence].layers[0] for name in STYLES)
     made = contenders(ours, theirs, models.mesh if sequence else None)
     steps = {name: partial(step, x, rope, cache, position) for name, step in made.items()}
-    if position is not None:
-        fused, rows = models.fused_decode, x.flatten(0, 1)
-        step, layer = compiled(fused.layer), fused.model.layers[0]
-        steps["ours, fused decode"] = lambda: step(layer, rows, rope, cache, position).unflatten(0, x.shape[:2])
+    fused = models.fused_prefill if sequence else models.fused_decode
+    layer, step, shape = fused.model.layers[0], compiled(fused.layer), x.shape
+    if sequence:
+        steps["ours, fused"] = partial(step, layer, x, rope, cache)
+    else:
+        steps["ours, fused"] = lambda: step(layer, x.flatten(0, 1), rope, cache, position).view(shape)
     return steps, expected
 
 

@@ -7,6 +7,7 @@ styles, by triton_dist.tensor_parallel or by torch.distributed.tensor.parallel i
 - With sequence parallelism (prefill, training) activations between GEMMs are sharded by rows of the sequence: every
   layer is all_gather_gemm, attention, gemm_reduce_scatter, all_gather_gemm, SwiGLU, gemm_reduce_scatter.
 - Without it (decode: too few rows to share) they are replicated: gemm_all_reduce after attention and after the MLP.
+- `FusedPrefill` is the first again: SwiGLU and the sums with the residual are parts of the GEMMs.
 - `FusedDecode` is the second again with six kernels a layer: norm + qkv; norms of q and k, RoPE and the cache;
   attention; its projection + all-reduce + residual; norm + gate and up + SwiGLU; down + all-reduce + residual.
 
@@ -79,9 +80,9 @@ class Attention(nn.Module):
         self.q_norm, self.k_norm = nn.RMSNorm(c.head_dim, c.eps), nn.RMSNorm(c.head_dim, c.eps)
         self.out = nn.Linear(c.heads * c.head_dim, c.hidden, bias=False)
 
-    def heads(self, x: torch.Tensor, rope: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def heads(self, qkv: torch.Tensor, rope: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values, [batch, sequence, heads of this PE, head_dim]."""
-        qkv = self.qkv(x).unflatten(-1, (-1, self.queries + 2, self.head_dim))
+        qkv = qkv.unflatten(-1, (-1, self.queries + 2, self.head_dim))
         q, k, v = qkv.split([self.queries, 1, 1], dim=3)  # [batch, sequence, KV heads, …, head_dim]
         q, k, v = self.q_norm(q.flatten(2, 3)), self.k_norm(k.squeeze(3)), v.squeeze(3)
         return rotated(q, *rope), rotated(k, *rope), v
@@ -89,13 +90,17 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor | None) -> torch.Tensor:
         if position is not None:
             return self.out(self.decode(self.qkv(x), rope, cache, position))
-        q, k, v = self.heads(x, rope)
+        return self.out(self.prefill(self.qkv(x), rope, cache))
+
+    def prefill(self, qkv: torch.Tensor, rope: Any, cache: Any) -> torch.Tensor:
+        """Causal attention of a sequence to itself."""
+        q, k, v = self.heads(qkv, rope)
         if cache is not None:
             for kept, new in zip(cache, (k, v), strict=True):
                 kept[:, : new.shape[1]] = new
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         y = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return self.out(y.transpose(1, 2).flatten(2))
+        return y.transpose(1, 2).flatten(2)
 
     def decode(self, qkv: torch.Tensor, rope: Any, cache: Any, position: torch.Tensor) -> torch.Tensor:
         """Attention of one new token, [batch, 1, …], to itself and to those before it."""
@@ -225,6 +230,41 @@ class Transformer(nn.Module):
         return self.head(x) if cache is None else self.head(x[:, -1:])[:, -1:]
 
 
+class FusedPrefill(nn.Module):
+    """A prefill of a model that is sharded by ``plan(styles, sequence=True)``, with ``block=1``; for inference.
+
+    The same GEMMs as by the styles, but that one applies SwiGLU to its sums, and two add the residual to theirs.
+    """
+
+    def __init__(self, model: Transformer, mesh: DeviceMesh) -> None:
+        super().__init__()
+        self.model, self.group = alternating(model), mesh.get_group().group_name
+
+    def forward(self, tokens: torch.Tensor, cache: Cache, position: None = None) -> torch.Tensor:
+        """As :meth:`Transformer.forward`, of tokens from place 0 on."""
+        model = self.model
+        rope = angles(torch.arange(tokens.shape[1], device=tokens.device), model.config)
+        x = model.embedding(tokens)
+        for layer, kept in zip(model.layers, cache, strict=True):
+            x = self.layer(layer, x, rope, kept)
+        return model.head(model.norm(x)[:, -1:])[:, -1:]
+
+    def layer(self, layer: Any, x: torch.Tensor, rope: Any, cache: Any) -> torch.Tensor:
+        """``x``, this PE's part of the sequence, behind a layer."""
+        attention, mlp = layer.attention, layer.mlp
+        qkv = self.gathered(layer.attention_norm(x), attention.qkv)
+        x = self.scattered(attention.prefill(qkv, rope, cache), attention.out, x)
+        y = self.gathered(layer.mlp_norm(x), mlp.gate_up, activation="swiglu")
+        return self.scattered(y, mlp.down, x)
+
+    def gathered(self, x: torch.Tensor, linear: nn.Linear, **options: str) -> torch.Tensor:
+        return functional.all_gather_gemm(x, local(linear.weight).t(), 1, self.group, **options)
+
+    def scattered(self, x: torch.Tensor, linear: nn.Linear, residual: torch.Tensor) -> torch.Tensor:
+        weight = local(linear.weight).t()
+        return functional.gemm_reduce_scatter(x, weight, scatter_dim=1, group=self.group, residual=residual)
+
+
 class FusedDecode(nn.Module):
     """A step of decode of a model that is sharded by ``plan(styles, sequence=False)``, with ``block=1``; for inference.
 
@@ -235,9 +275,7 @@ class FusedDecode(nn.Module):
 
     def __init__(self, model: Transformer, mesh: DeviceMesh) -> None:
         super().__init__()
-        if model.config.block != 1:
-            raise ValueError(f"FusedDecode: columns of gate and up must alternate, got block={model.config.block}")
-        self.model, self.group = model, mesh.get_group().group_name
+        self.model, self.group = alternating(model), mesh.get_group().group_name
 
     def forward(self, tokens: torch.Tensor, cache: Cache, position: torch.Tensor) -> torch.Tensor:
         """As :meth:`Transformer.forward`, of one token."""
@@ -256,6 +294,13 @@ class FusedDecode(nn.Module):
         x = functional.flash_decode_projection(q, *cache, lengths.contiguous(), w_out, residual=x, group=self.group)
         y = normed(x, layer.mlp_norm, mlp.gate_up, activation="swiglu")
         return functional.gemm_all_reduce(y, w_down, residual=x, group=self.group)
+
+
+def alternating(model: Transformer) -> Transformer:
+    """``model``, if its columns of gate and up lie as the GEMMs' SwiGLU takes them."""
+    if model.config.block != 1:
+        raise ValueError(f"columns of gate and up must alternate, got a model with block={model.config.block}")
+    return model
 
 
 def normed(x: torch.Tensor, norm: nn.RMSNorm, linear: nn.Linear, **options: str) -> torch.Tensor:

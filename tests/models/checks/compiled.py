@@ -9,7 +9,7 @@ import torch
 from harness import main as run
 from torch import distributed
 from torch._dynamo.utils import counters
-from transformer import ONE_LAYER, PROMPT, close, compare, fused_decode, generate, sharded, tokens
+from transformer import ONE_LAYER, PROMPT, close, compare, fused, generate, sharded, tokens
 
 AS_ONE_GRAPH = {"backend": "aot_eager", "fullgraph": True}
 
@@ -23,7 +23,7 @@ def check_no_graph_breaks(world: Any) -> None:
         decode = sharded(world, ONE_LAYER, torch.float32, sequence=False)
         qwen3.share_weights(prefill, decode)
         compiled = torch.compile(prefill, **AS_ONE_GRAPH)
-        for step in (decode, fused_decode(world, prefill)):
+        for step in (decode, fused(world, prefill, False)):
             close(generate(world, compiled, torch.compile(step, **AS_ONE_GRAPH)), expected, "logits")
     assert not counters["graph_break"]
     assert counters["stats"]["unique_graphs"] == 4

@@ -34,13 +34,13 @@ def sharded(world: Any, config: qwen3.Config, dtype: torch.dtype, **options: boo
     return qwen3.build(config, "cpu", dtype, mesh, tensor_parallel, **options)
 
 
-def fused_decode(world: Any, source: qwen3.Transformer) -> qwen3.FusedDecode:
-    """A step of decode with the weights of ``source``, with fused norms."""
+def fused(world: Any, source: qwen3.Transformer, sequence: bool) -> Any:
+    """A prefill or a step of decode of fused operations, with the weights of ``source``."""
     mesh = init_device_mesh("cpu", (world.n_pes,))
     config = dataclasses.replace(source.config, block=1)
-    model = qwen3.build(config, "meta", source.head.weight.dtype, mesh, tensor_parallel, sequence=False)
+    model = qwen3.build(config, "meta", source.head.weight.dtype, mesh, tensor_parallel, sequence=sequence)
     qwen3.share_weights(source, model)
-    return qwen3.FusedDecode(model, mesh)
+    return (qwen3.FusedPrefill if sequence else qwen3.FusedDecode)(model, mesh)
 
 
 def mine(world: Any, logits: torch.Tensor) -> torch.Tensor:
@@ -96,7 +96,7 @@ def check_training(world: Any) -> None:
 def generate(world: Any, prefill: Any, decode: Any) -> torch.Tensor:
     """Logits of the prompt's last token and of those that follow, of the whole vocabulary."""
     text = tokens()
-    cache = qwen3.empty_cache(prefill, BATCH, TOKENS + 2, world.n_pes)
+    cache = qwen3.empty_cache(getattr(prefill, "model", prefill), BATCH, TOKENS + 2, world.n_pes)
     found = [prefill(text[:, :PROMPT], cache)]
     for i in range(PROMPT, TOKENS):
         found.append(decode(text[:, i : i + 1], cache, torch.tensor([i])))
@@ -112,14 +112,16 @@ def check_prefill_and_decode(world: Any) -> None:
         prefill = sharded(world, config, dtype, sequence=True)
         decode = sharded(world, config, dtype, sequence=False)
         qwen3.share_weights(prefill, decode)
-        for step in (decode, fused_decode(world, prefill)):
-            close(generate(world, prefill, step), expected, "logits", None if dtype == torch.float32 else rounded)
+        own = None if dtype == torch.float32 else rounded
+        close(generate(world, prefill, decode), expected, "logits", own)
+        steps = fused(world, prefill, True), fused(world, prefill, False)
+        close(generate(world, *steps), expected, "fused logits", own)
         weights = dict(prefill.named_parameters())
         for name, weight in decode.named_parameters():
             shared = weights[name].to_local() if isinstance(weights[name], DTensor) else weights[name]
             mine = weight.to_local() if isinstance(weight, DTensor) else weight
             assert mine.data_ptr() == shared.data_ptr(), f"{name} is not shared"
-        with raises(ValueError, "gate and up must alternate, got block=16"):
+        with raises(ValueError, "gate and up must alternate, got a model with block=16"):
             qwen3.FusedDecode(decode, init_device_mesh("cpu", (world.n_pes,)))
 
 
