@@ -18,6 +18,7 @@ from triton_dist import kernels
 from triton_dist.kernels import functional
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
+from triton_dist.kernels.gemm.small_m import fits_small_m
 
 together = settings(  # all PEs draw the same
     max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -82,6 +83,12 @@ def check_gemm_reduce_scatter_and_all_reduce(world: Any) -> None:
         out = triton_dist.empty(m, n, dtype=dtype)
         same(kernels.gemm_all_reduce(*parts[world.pe], out), expected.to(dtype).float())
         triton_dist.free(out)
+        same(functional.gemm_all_reduce(*parts[world.pe]), expected.to(dtype).float())
+        if fits_small_m(m, world.n_pes):  # each PE stores its own result: any memory will do
+            out = torch.empty(m, n, dtype=dtype)
+            assert kernels.gemm_all_reduce(*parts[world.pe], out, algorithm="fused") is out
+            same(out, expected.to(dtype).float())
+            same(functional.gemm_all_reduce(*parts[world.pe], algorithm="fused"), expected.to(dtype).float())
 
     example()
 
