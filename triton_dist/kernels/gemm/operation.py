@@ -243,9 +243,7 @@ def fused_gemm(
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
                 epilogue = activation, bias, residual
-                call = Call(
-                    comm, name, a, b, out, out_dtype, scale_a, scale_b, scales, sm_margin, *epilogue, algorithm
-                )
+                call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, scales, sm_margin, *epilogue, algorithm)
                 computation = operation(call)
                 if a.shape[0] == 0:
                     return computation.out
