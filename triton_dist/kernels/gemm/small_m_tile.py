@@ -97,6 +97,6 @@ def by_tma(matrix: torch.Tensor) -> bool:
 
 
 def descriptor(matrix: torch.Tensor, *block: int) -> Any:
-    from triton.tools.tensordescriptor import TensorDescriptor
+    from triton.tools.tensor_descriptor import TensorDescriptor
 
     return TensorDescriptor.from_tensor(matrix, list(block))
