@@ -26,7 +26,8 @@ from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, check_capability
 from triton_dist.kernels.gemm.portable import blocks, programs
-from triton_dist.kernels.gemm.small_m import Cut, stages_for
+from triton_dist.kernels.gemm.small_m import stages_for
+from triton_dist.kernels.gemm.small_m_tile import Cut
 from triton_dist.kernels.local_launches import LocalLaunches
 from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
 from triton_dist.world.current import current_world
