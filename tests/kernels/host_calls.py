@@ -26,6 +26,7 @@ CHECKS = (
     scales.plans_keep_no_scales,
     epilogues.calls_with_bias_and_residual_are_prepared,
     epilogues.a_bias_of_cublas_is_the_call_s,
+    epilogues.a_bias_is_no_scale_of_cublas,
     epilogues.the_result_may_be_the_residual,
     between_hosts.gemms_between_hosts_are_prepared,
     refusals.what_decides_on_kernels_is_compared,

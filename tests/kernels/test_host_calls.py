@@ -23,6 +23,7 @@ CHECKS = (
     "plans_keep_no_scales",
     "calls_with_bias_and_residual_are_prepared",
     "a_bias_of_cublas_is_the_call_s",
+    "a_bias_is_no_scale_of_cublas",
     "the_result_may_be_the_residual",
     "gemms_between_hosts_are_prepared",
     "what_decides_on_kernels_is_compared",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from unittest import mock
 
 import torch
 from prepared_calls.calls import (
+    A8,
+    B8,
     FEW,
     FEW_OUT,
     OF_ALL,
@@ -21,6 +24,7 @@ from prepared_calls.calls import (
 from prepared_calls.world import RECORDER, calls, is_prepared, plans
 
 from triton_dist import kernels
+from triton_dist.kernels.gemm import local_gemm
 
 WITH_EPILOGUES: dict[str, tuple[Callable[..., object], int]] = {
     # By name: what takes an epilogue, and how many rows its residual has; 0: it takes none.
@@ -82,6 +86,20 @@ def a_bias_of_cublas_is_the_call_s() -> None:
         found = calls(partial(kernels.gemm_all_scatter, a, b, WIDE, algorithm="bulk_synchronous", bias=bias))
         assert (seed == 0) == bool(found["check_operands"])
         assert torch.equal(WIDE[:, :512], torch.addmm(bias, a, b))
+
+
+def a_bias_is_no_scale_of_cublas() -> None:
+    """Operands of fp8 have a scale of their own, one, if the call has none: what follows in the call is none."""
+    bias, residual, scale = torch.randn(512), torch.randn(256, 512).bfloat16(), torch.tensor([0.5])
+    product = partial(kernels.gemm_reduce_scatter, A8, B8, OWN, algorithm="bulk_synchronous")
+    for options in ({"bias": bias}, {"residual": residual}, {"bias": bias, "residual": residual}):
+        for scales in ({}, {"scale_b": scale}):
+            plans().clear()
+            taken: list[tuple[torch.Tensor, ...]] = []
+            with mock.patch.object(local_gemm, "multiply_float8", lambda *given, taken=taken: taken.append(given[2:4])):
+                checked = [calls(partial(product, **options, **scales))["check_operands"] for _ in range(3)]
+            assert [bool(times) for times in checked] == [True, False, False]
+            assert [[one.item() for one in given] for given in taken] == [[0.5 if scales else 1.0, 1.0]] * 3
 
 
 def the_result_may_be_the_residual() -> None:

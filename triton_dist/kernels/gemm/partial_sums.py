@@ -88,8 +88,8 @@ def _bulk_synchronous(
     gemm: Operands, reduce: Callable[[torch.Tensor, torch.Tensor], object], *, to_all: bool
 ) -> Sequence[Step] | None:
     product, multiplied = _local_product(gemm)
-    scales = len(gemm.scales)
-    multiply = multiplied, lambda a, b, out, *also: (a, b, product, *also[:scales])
+    ends = sum(tensor is not None for tensor in (gemm.epilogue.bias, gemm.epilogue.residual))  # the call's last tensors
+    multiply = multiplied, lambda a, b, out, *also: (a, b, product, *also[: len(also) - ends])
     if not gemm.epilogue.is_empty:
         reduce_finished = reduce_products if gemm.comm.grid.hosts == 1 else reduce_between_hosts
         return steps(multiply, *reduce_finished(gemm, product, to_all=to_all))
