@@ -84,7 +84,7 @@ def check_gemm_reduce_scatter_and_all_reduce(world: Any) -> None:
         same(kernels.gemm_all_reduce(*parts[world.pe], out), expected.to(dtype).float())
         triton_dist.free(out)
         same(functional.gemm_all_reduce(*parts[world.pe]), expected.to(dtype).float())
-        if fits_small_m(m, world.n_pes):  # each PE stores its own result: any memory will do
+        if fits_small_m(m, world.n_pes) and len(world.hosts) == 1:  # each PE stores its own result: any memory will do
             out = torch.empty(m, n, dtype=dtype)
             assert kernels.gemm_all_reduce(*parts[world.pe], out, algorithm="fused") is out
             same(out, expected.to(dtype).float())
