@@ -136,7 +136,7 @@ def test_a_gathered_tile_is_loaded_when_and_from_where_its_rows_are(rows: int, n
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(all_gather_gemm.streams, "Copy", lambda to, source: lambda stream, rows: to.copy_(rows))
             patch.setattr(torch.cuda, "current_stream", lambda: None)
-            if (copy := to_copy(plan, parts[me], gathered)) is not None:
+            if (copy := to_copy(plan, SimpleNamespace(a=parts[me]), gathered, None)) is not None:
                 copied.append(copy)
                 copy(parts[me])
         if rows % config.block_m == 0:
