@@ -1,7 +1,8 @@
 """A GPU world on a machine without a GPU, for what the host does in a call of the kernel library.
 
-Kernels are compiled for sm_90 as far as PTX. They go through Triton's binder, its own launcher in C and our launch
-checks. The driver stands in ``fake_libcuda.c``: it counts launches and runs none, so ptxas is left out. Tensors lie in
+Kernels are compiled for sm_90 as far as LLVM IR. They go through Triton's binder, its own launcher in C and our launch
+checks. The driver stands in ``fake_libcuda.c``: it counts launches and runs none, so LLVM's passes, which take longest,
+and ptxas are left out: what a launch takes from a compiled kernel is known before them. Tensors lie in
 the CPU's memory, and every peer is this PE. It is for processes of their own, which import it before Triton: in CPU
 worlds ``JITFunction.run`` interprets.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import traceback
@@ -179,10 +181,21 @@ class Bindings:
         return 3
 
 
+def leave_out_machine_code() -> None:
+    """Of compilations, whose results are cached where no others look (``host_checks.py``)."""
+    from triton.backends.nvidia import compiler
+
+    def ptx(backend: Any, ir: str, metadata: dict[str, Any], *_: Any) -> str:
+        (metadata["name"],) = re.findall(r"^define [^@]*\bptx_kernel void @([\w.$]+)", ir, re.MULTILINE)
+        return ""
+
+    compiler.llvm.optimize_module = lambda *arguments: None
+    compiler.CUDABackend.make_ptx = ptx
+    compiler.CUDABackend.make_cubin = lambda *arguments: b""
+
+
 def begin_world(n_pes: int) -> Any:
     """The world of PE 0 of so many, as ``triton_dist.init()`` would make it."""
-    from triton.backends.nvidia.compiler import CUDABackend
-
     from triton_dist.compiler import transport
     from triton_dist.gpu.heap import GpuHeap
     from triton_dist.gpu.launch_check import LaunchChecks, SymmetricMemory
@@ -236,7 +249,7 @@ def begin_world(n_pes: int) -> Any:
             of_process(LaunchChecks).memory = None
             of_process(LoadedModules).unbind()
 
-    CUDABackend.make_cubin = lambda *arguments: b""
+    leave_out_machine_code()
     gpu = device.Gpu("a GPU that is not there", (9, 0), 132, 227 << 10)
     device._gpu = lambda index: gpu  # type: ignore[assignment]
     communicator._capture = lambda stream: None

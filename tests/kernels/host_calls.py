@@ -1,4 +1,4 @@
-"""Checks of prepared calls on a GPU that is not there (``fake_gpu.py``): ``host_calls.py FOLDER``.
+"""Checks of prepared calls on a GPU that is not there (``fake_gpu.py``): ``host_calls.py FOLDER CHECKS…``.
 
 They are in ``prepared_calls/``. Prints for each check its name and ``ok``, or its traceback, as JSON.
 """
@@ -10,6 +10,7 @@ from prepared_calls import arguments, between_hosts, epilogues, lifetimes, local
 
 CHECKS = (
     arguments.second_calls_are_prepared,
+    arguments.calls_of_other_dtypes_and_layouts_are_prepared,
     arguments.calls_in_steps_are_prepared,
     arguments.results_in_steps_are_computed,
     arguments.calls_of_python_are_counted,
@@ -25,6 +26,7 @@ CHECKS = (
     scales.wrong_scales_are_refused,
     scales.plans_keep_no_scales,
     epilogues.calls_with_bias_and_residual_are_prepared,
+    epilogues.all_calls_with_bias_and_residual_are_prepared,
     epilogues.a_bias_of_cublas_is_the_call_s,
     epilogues.a_bias_is_no_scale_of_cublas,
     epilogues.the_result_may_be_the_residual,

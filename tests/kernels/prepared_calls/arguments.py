@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from prepared_calls.calls import (
     GATHERED,
     IN_STEPS,
     NEW_RESULTS,
+    REPEATS,
     TO_ALL,
     WIDE,
     A,
@@ -31,7 +32,18 @@ from triton_dist.kernels.communicator import communicator_of
 
 
 def second_calls_are_prepared() -> None:
-    for name, call in (CALLS | NEW_RESULTS).items():
+    _second_calls_are_prepared((CALLS | NEW_RESULTS).keys() - REPEATS)
+
+
+def calls_of_other_dtypes_and_layouts_are_prepared() -> None:
+    _second_calls_are_prepared(REPEATS)
+    _the_driver_gets_the_same_arguments(CALLS.keys() & REPEATS)
+    _new_results_are_those_that_are_returned(NEW_RESULTS.keys() & REPEATS)
+
+
+def _second_calls_are_prepared(names: Collection[str]) -> None:
+    for name in sorted(names):
+        call = (CALLS | NEW_RESULTS)[name]
         call()
         assert is_prepared(call), name
 
@@ -87,9 +99,18 @@ def calls_of_python_are_counted() -> None:
 
 def the_driver_gets_the_same_arguments() -> None:
     """Of a prepared call as of an ordinary one, and the pointers are those of the call."""
-    for name, call in CALLS.items():
+    _the_driver_gets_the_same_arguments(CALLS.keys() - REPEATS)
+    kernels.all_reduce(X, out=Y)
+    other = symmetric(1024)
+    assert is_prepared(lambda: kernels.all_reduce(other, out=Y))
+    assert RECORDER.pointers()[:2] == [Y.data_ptr(), other.data_ptr()]
+
+
+def _the_driver_gets_the_same_arguments(names: Collection[str]) -> None:
+    for name in sorted(names):
         if name.endswith("new"):
             continue
+        call = CALLS[name]
         plans().clear()
         fake_gpu.QUEUED.clear()
         call()
@@ -98,13 +119,13 @@ def the_driver_gets_the_same_arguments() -> None:
         assert is_prepared(call)
         assert RECORDER.last == ordinary, name
         assert beside == fake_gpu.QUEUED, name
-    kernels.all_reduce(X, out=Y)
-    other = symmetric(1024)
-    assert is_prepared(lambda: kernels.all_reduce(other, out=Y))
-    assert RECORDER.pointers()[:2] == [Y.data_ptr(), other.data_ptr()]
 
 
 def new_results_are_those_that_are_returned() -> None:
+    _new_results_are_those_that_are_returned(NEW_RESULTS.keys() - REPEATS)
+
+
+def _new_results_are_those_that_are_returned(names: Collection[str]) -> None:
     """All arguments but new tensors are those of an ordinary call; of these, a call keeps some to itself."""
     new_empty, made = torch.Tensor.new_empty, []
 
@@ -126,11 +147,11 @@ def new_results_are_those_that_are_returned() -> None:
         places = [("at", tensor.data_ptr()) for tensor in made]
         return [*how, ["new" if x in places else x for x in found]]
 
-    for name, call in NEW_RESULTS.items():
+    for name in sorted(names):
         plans().clear()
-        ordinary = launched(call)
+        ordinary = launched(NEW_RESULTS[name])
         assert plans(), name
-        assert launched(call) == ordinary, name
+        assert launched(NEW_RESULTS[name]) == ordinary, name
 
 
 def matrices_may_lie_elsewhere() -> None:

@@ -123,3 +123,10 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
     "grouped_gemm_combine": lambda: moe.grouped_gemm_combine(ROWS, OWN_EXPERTS, ROUTED),
 }
 """Calls whose results are new tensors each time."""
+
+REPEATS = {
+    *("gemm_all_reduce, fused, by columns", "gemm_all_reduce, fused, without TMA", "gemm_all_reduce, fused, silu"),
+    *("gemm_all_reduce, ring, fp8", "gemm_all_reduce, ring, gelu", "gemm_all_scatter, swiglu"),
+    *("dispatch, fp8", "all_gather_grouped_gemm, fp8"),
+}
+"""Those whose kernels are another call's with another dtype, layout or activation; compiling them takes long."""

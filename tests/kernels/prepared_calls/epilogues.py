@@ -47,6 +47,10 @@ WITH_EPILOGUES: dict[str, tuple[Callable[..., object], int]] = {
 }
 
 
+QUICK = ("gemm_reduce_scatter, fused", "gemm_all_reduce, bulk", "all_gather_gemm, copies", "gemm_all_scatter, bulk")
+"""One of each function, and of each way to add an epilogue."""
+
+
 def epilogues(rows: int) -> list[dict[str, torch.Tensor]]:
     """New tensors each time."""
     found = [{"bias": torch.zeros(512)}, {"bias": torch.zeros(512).bfloat16()}]
@@ -56,9 +60,17 @@ def epilogues(rows: int) -> list[dict[str, torch.Tensor]]:
 
 
 def calls_with_bias_and_residual_are_prepared() -> None:
+    _are_prepared(*QUICK)
+
+
+def all_calls_with_bias_and_residual_are_prepared() -> None:
+    _are_prepared(*WITH_EPILOGUES)
+
+
+def _are_prepared(*names: str) -> None:
     """As many launches as an ordinary call makes, with the same arguments but for the tensors of an epilogue, which are
     the call's own; none through Triton's binder, and nothing is checked again."""
-    for name, (call, rows) in WITH_EPILOGUES.items():
+    for name, (call, rows) in ((name, WITH_EPILOGUES[name]) for name in names):
         for first, second in zip(epilogues(rows), epilogues(rows), strict=True):
             call()
             before = len(plans())
