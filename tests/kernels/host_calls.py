@@ -20,6 +20,7 @@ CHECKS = (
     arguments.matrices_may_lie_elsewhere,
     arguments.new_results_are_new,
     scales.calls_with_scales_are_prepared,
+    scales.all_calls_with_scales_are_prepared,
     scales.scales_of_both_operands_are_multiplied,
     scales.scales_of_steps_are_the_call_s,
     scales.a_tensor_may_be_both_scales,

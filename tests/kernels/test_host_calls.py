@@ -46,7 +46,10 @@ CHECKS = (
     "plans_are_bounded",
     "plans_end_with_the_world",
 )
-SLOW = ("all_calls_with_bias_and_residual_are_prepared", "calls_of_other_dtypes_and_layouts_are_prepared")
+SLOW = (
+    *("all_calls_with_bias_and_residual_are_prepared", "all_calls_with_scales_are_prepared"),
+    "calls_of_other_dtypes_and_layouts_are_prepared",
+)
 """They compile each kernel of a GEMM with each epilogue, and for other operands."""
 Results = Callable[[tuple[str, ...]], dict[str, str]]
 
