@@ -182,13 +182,15 @@ class Bindings:
 
 
 def leave_out_machine_code() -> None:
-    """Of compilations, whose results are cached where no others look (``host_checks.py``)."""
+    """Of compilations, whose results are cached where no others look."""
+    import triton
     from triton.backends.nvidia import compiler
 
     def ptx(backend: Any, ir: str, metadata: dict[str, Any], *_: Any) -> str:
         (metadata["name"],) = re.findall(r"^define [^@]*\bptx_kernel void @([\w.$]+)", ir, re.MULTILINE)
         return ""
 
+    triton.knobs.cache.dir = str(Path(triton.knobs.cache.dir).with_name("triton-without-ptx"))
     compiler.llvm.optimize_module = lambda *arguments: None
     compiler.CUDABackend.make_ptx = ptx
     compiler.CUDABackend.make_cubin = lambda *arguments: b""

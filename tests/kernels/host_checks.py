@@ -17,7 +17,7 @@ from limits import HANG_SECONDS
 def results_of(program: str, folders: pytest.TempPathFactory, checks: Sequence[str] = ()) -> dict[str, Any]:
     """What ``program``, a file beside this one, prints: by check ``ok`` or its traceback. It runs all or ``checks``."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON_", "NVSHMEM_"))}
-    environment["TRITON_CACHE_DIR"] = str(Path(os.environ["TRITON_CACHE_DIR"]).with_name("triton-without-ptx"))
+    environment["TRITON_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"]
     environment["TRITON_DIST_TUNING_DIR"] = str(folders.mktemp("tuning"))
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name(program), folders.mktemp("driver"), *checks],
