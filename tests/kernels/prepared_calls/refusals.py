@@ -22,6 +22,7 @@ from prepared_calls.calls import (
     TO_ALL,
     TOKENS,
     WEIGHTS,
+    A,
     B,
     C,
     X,
@@ -127,7 +128,7 @@ def errors_are_those_of_ordinary_calls() -> None:
         (ValueError, "resolve_neg", lambda: kernels.gemm_all_reduce(FEW, torch._neg_view(B), TO_ALL)),
         (ValueError, "cannot be multiplied", lambda: kernels.gemm_all_reduce(FEW, B[:128], TO_ALL)),
         (ValueError, "out must be contiguous", lambda: kernels.gemm_all_reduce(FEW, B, TO_ALL[:8])),
-        (ValueError, "out must be symmetric", lambda: kernels.gemm_all_reduce(FEW, B, TO_ALL.clone())),
+        (ValueError, "out must be symmetric", lambda: kernels.gemm_all_reduce(A, B, C.clone())),
         (ValueError, "resolve_neg", lambda: kernels.all_reduce(torch._neg_view(X), out=Y)),
     ]
     for kind, text, call in wrong:
