@@ -26,8 +26,9 @@ PY := $(VENV)/bin/python
 CLANG_FORMAT ?= clang-format-22
 GPUS := $(shell nvidia-smi -L 2>/dev/null)
 EXTRAS := dev mlir $(if $(GPUS),cuda13 bench)
-# Two test files at a time, in the order of tests/conftest.py; one where there are GPUs, which tests do not share.
-TEST_PROCESSES := $(if $(GPUS),,-n2 --dist=loadfile --no-loadscope-reorder)
+# Three test files at a time, in the order of tests/conftest.py: many wait for processes. One where there are GPUs, which
+# tests do not share.
+TEST_PROCESSES := $(if $(GPUS),,-n3 --dist=loadfile --no-loadscope-reorder)
 CXX_SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 
 .PHONY: demo test test-slow lint format bench docs build plugins test-plugins wheels clean
