@@ -10,6 +10,7 @@ import time
 
 from triton_dist import environment
 from triton_dist.testing.forks import Forker
+from triton_dist.testing.script_command import parse_command, script_parser
 
 __all__ = ["main"]
 
@@ -18,14 +19,10 @@ _SCHEDULES = "round-robin,eager,adversarial,random:1,random:2,random:3"
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point. 0: all PEs ended well and nothing was found; 1: something was, or a PE failed."""
-    parser = argparse.ArgumentParser(
-        prog="triton-dist-check",
-        description="Run a script in the CPU world and report races, deadlocks and misuse of symmetric memory.",
-        epilog="Arguments that are not listed here are the script's; those behind -- are, in any case.",
-        allow_abbrev=False,
+    parser = script_parser(
+        "triton-dist-check",
+        "Run a script in the CPU world and report races, deadlocks and misuse of symmetric memory.",
     )
-    parser.add_argument("script", help="the Python program")
-    parser.add_argument("--pes", type=int, default=4, help="how many PEs (default: 4)")
     parser.add_argument(
         *("--schedules", "--schedule"),
         default=None,
@@ -39,11 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--compile", action="store_true", help="also compile every launched kernel")
     parser.add_argument("--target", default="sm_90", help="the GPU of --compile: sm_90 (the default), gfx942, …")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds after which everything is ended (600)")
-    options, rest = parser.parse_known_args(arguments)
-    if options.pes < 1:
-        parser.error(f"--pes {options.pes}: at least one is needed")
-    if not os.path.isfile(options.script):
-        parser.error(f"{options.script}: no such file")
+    options, script_arguments = parse_command(parser, arguments)
     chosen = options.schedules or os.environ.get("TRITON_DIST_SCHEDULE") or _SCHEDULES
     schedules = [schedule.strip().lower() for schedule in chosen.split(",")]
     for schedule in schedules:
@@ -51,7 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
             environment.VARIABLES["TRITON_DIST_SCHEDULE"].parse(schedule)
         except ValueError as error:
             parser.error(f"--schedules {schedule!r}: {error}")
-    script_arguments = [argument for i, argument in enumerate(rest) if argument != "--" or "--" in rest[:i]]
     try:
         return _check(options, schedules, script_arguments)
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,12 +23,18 @@ _DEPTH = 3
 """A launcher is called by a prepared launch, by :meth:`LocalLaunches.repeat`, by a host entry."""
 
 
+class _Plan(NamedTuple):
+    launch: triton_api.PreparedLaunch
+    details: Any
+    """What the host entry wanted to know of the call."""
+
+
 class LocalLaunches:
     """The launches of one world's local operations, by signature."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._plans: dict[Hashable, tuple[triton_api.PreparedLaunch, Any]] = {}
+        self._plans: dict[Hashable, _Plan] = {}
 
     def close(self) -> None:
         self._plans.clear()
@@ -56,23 +62,20 @@ class LocalLaunches:
                 return None
         return tuple(signature)
 
-    def details(self, signature: Hashable | None) -> Any:
-        """What :meth:`keep` was given for this signature; None if the call must take the ordinary path."""
+    def find(self, signature: Hashable | None) -> _Plan | None:
+        """The plan under this signature, for :meth:`repeat`; None if the call must take the ordinary path."""
         try:
             plan = self._plans.get(signature)
         except TypeError:  # an option is not hashable, and is refused
             return None
-        if plan is None:
-            return None
-        if not plan[0].holds():
-            del self._plans[signature]
-            return None
-        return plan[1]
+        if plan is None or plan.launch.holds():
+            return plan
+        self._plans.pop(signature, None)  # another thread may have been first
+        return None
 
-    def repeat(self, signature: Hashable, *tensors: torch.Tensor | None) -> None:
-        """Launch on the current stream what left :meth:`details`, with these tensors as its first arguments."""
-        launch = self._plans[signature][0]
-        launch(current_stream_handle(self._world.device.index), *launch.arguments(tensors))
+    def repeat(self, plan: _Plan, *tensors: torch.Tensor | None) -> None:
+        """Launch on the current stream what left the plan, with these tensors as its first arguments."""
+        plan.launch(current_stream_handle(self._world.device.index), *plan.launch.arguments(tensors))
 
     def keep(self, signature: Hashable | None, made: Launch | None, details: Any) -> None:
         """Leave a plan of a call that was made, and what the host entry wants to know of it."""
@@ -87,4 +90,4 @@ class LocalLaunches:
             return
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]
-        self._plans[signature] = again, details
+        self._plans[signature] = _Plan(again, details)

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from triton_dist.model.machine import MACHINES, Machine, MachineError
 from triton_dist.model.record import ScriptError, record
 from triton_dist.testing.forks import Forker
+from triton_dist.testing.script_command import parse_command, script_parser
 
 __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point. 0: the report was printed; 1: there is none, and one line says why; 2: a mistake in the call."""
-    parser = argparse.ArgumentParser(
-        prog="triton-dist-model",
-        description="Run a script in the CPU world, and say how long it would take on a described machine.",
-        epilog="Arguments that are not listed here are the script's; those behind -- are, in any case.",
-        allow_abbrev=False,
+    parser = script_parser(
+        "triton-dist-model",
+        "Run a script in the CPU world, and say how long it would take on a described machine.",
     )
     known = ", ".join(sorted(file.stem for file in MACHINES.glob("*.toml")))
-    parser.add_argument("script", help="the Python program")
-    parser.add_argument("--pes", type=int, default=4, help="how many PEs (default: 4)")
     parser.add_argument("--machine", required=True, help=f"a TOML file (docs/model.md), or one of: {known}")
     parser.add_argument("--phase", type=int, help="the phase to look at (default: the last one with a kernel)")
     parser.add_argument("--trace", metavar="FILE", help="where to write a trace for ui.perfetto.dev")
     parser.add_argument("--light", action="store_true", help="PEs are coroutines of one process, for hundreds")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds after which the script is ended (600)")
-    options, rest = parser.parse_known_args(arguments)
-    if options.pes < 1:
-        parser.error(f"--pes {options.pes}: at least one is needed")
-    if not os.path.isfile(options.script):
-        parser.error(f"{options.script}: no such file")
-    script_arguments = [argument for i, argument in enumerate(rest) if argument != "--" or "--" in rest[:i]]
+    options, script_arguments = parse_command(parser, arguments)
     try:
         return _model(options, [options.script, *script_arguments])
     except KeyboardInterrupt:

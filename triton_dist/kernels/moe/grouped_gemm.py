@@ -190,12 +190,12 @@ def grouped_gemm(
     known = current_world().own(LocalLaunches)
     call = "grouped_gemm", out_dtype, swiglu, None if expected_rows is None else expected_rows <= _FEW
     signature = known.signature(call, a, b, offsets, counts, out, a_scales, b_scales)
-    if result := known.details(signature):
+    if plan := known.find(signature):
         from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
 
-        shape, dtype = result
+        shape, dtype = plan.details
         out = a.new_empty(shape, dtype=dtype) if out is None else out
-        known.repeat(signature, *hopper.launched_tensors(a, b, out, a_scales, b_scales, offsets, counts, swiglu))
+        known.repeat(plan, *hopper.launched_tensors(a, b, out, a_scales, b_scales, offsets, counts, swiglu))
         return out
     rows, _, columns = check_groups("grouped_gemm", a, b, offsets, counts)
     if expected_rows is None:

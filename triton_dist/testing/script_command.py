@@ -1,0 +1,31 @@
+"""What commands that run a user's script on PEs of the CPU world share: the script, its arguments and ``--pes``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+__all__ = ["parse_command", "script_parser"]
+
+
+def script_parser(prog: str, description: str) -> argparse.ArgumentParser:
+    """The parser of such a command, to which it adds its own options."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog="Arguments that are not listed here are the script's; those behind -- are, in any case.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("script", help="the Python program")
+    parser.add_argument("--pes", type=int, default=4, help="how many PEs (default: 4)")
+    return parser
+
+
+def parse_command(parser: argparse.ArgumentParser, arguments: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the arguments of the script. A mistake ends the process, with a line that says which."""
+    options, rest = parser.parse_known_args(arguments)
+    if options.pes < 1:
+        parser.error(f"--pes {options.pes}: at least one is needed")
+    if not os.path.isfile(options.script):
+        parser.error(f"{options.script}: no such file")
+    return options, [argument for i, argument in enumerate(rest) if argument != "--" or "--" in rest[:i]]
