@@ -102,7 +102,7 @@ def test_frames() -> None:
             list(frames.feed(data[:size]))
             data = data[size:]
 
-    feed(parse, [wire.frame(b"x" * size) * 3 for size in (1, 7, 300)], 5_000, wire.ProtocolError)
+    feed(parse, [wire.frame(b"x" * size) * 3 for size in (1, 7, 300)], 20_000, wire.ProtocolError)
 
 
 def test_greetings() -> None:
@@ -117,7 +117,7 @@ def test_greetings() -> None:
 
     hello = wire.frame(json.dumps([1, "00" * 32]).encode())
     with ours, theirs:
-        feed(parse, [hello], 5_000, wire.ProtocolError)
+        feed(parse, [hello], 20_000, wire.ProtocolError)
         proofs = [hello + wire.frame(json.dumps(["00" * 32]).encode())]
         for data in nonsense(proofs, 5_000):
             with contextlib.suppress(wire.ProtocolError):
@@ -138,16 +138,16 @@ def test_messages_of_a_peer_that_has_gone_mad() -> None:
 
     sound = [b'["bye"]', b'["welcome"]', json.dumps(["broken", 2, "is lost: …\n"]).encode()]
     with ours, theirs:
-        feed(parse, sound, 5_000, wire.ProtocolError)
+        feed(parse, sound, 20_000, wire.ProtocolError)
 
 
 def test_members() -> None:
-    taken = feed(Member.of, [Member.self(0, 4, watch="name", key=3).text().encode()], 5_000, DecodingError)
-    assert taken < 5_000
+    taken = feed(Member.of, [Member.self(0, 4, watch="name", key=3).text().encode()], 15_000, DecodingError)
+    assert taken < 15_000
 
 
 def test_cards_of_heaps() -> None:
-    feed(lambda data: decode(data, bootstrap._CARD), [b"[1048576, 3, -1]", b"[1, 0, 5]"], 4_000, DecodingError)
+    feed(lambda data: decode(data, bootstrap._CARD), [b"[1048576, 3, -1]", b"[1, 0, 5]"], 10_000, DecodingError)
 
 
 def test_logs() -> None:
@@ -176,7 +176,7 @@ def test_logs() -> None:
             elif event["kind"] == Kind.ARRIVE:
                 theirs.pes(event["a"])
 
-    feed(parse, [sound], 1_500, LogError)
+    feed(parse, [sound], 5_000, LogError)
     assert PELog(0, sound, 2).ranges(ranges)[1].tolist() == [0, 64]
 
 
@@ -188,7 +188,7 @@ def test_notes_of_what_was_dropped() -> None:
     def parse(data: bytes) -> None:
         allocations.unused([data.decode(errors="replace")] * 2)
 
-    feed(parse, sound, 4_000, ValueError)
+    feed(parse, sound, 10_000, ValueError)
     feed(parse, [b"0-9"], 5_000, ValueError)
     for wrong in ("0-999999999999999999", "3-1", "11", "1,,2", "1-2-3", "²"):
         with pytest.raises(ValueError, match=r"dropped allocations|that there are not"):
@@ -248,7 +248,7 @@ def test_variables_of_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(SEED)
     environment = dict(os.environ)
     refused = 0
-    for _ in range(4_000):
+    for _ in range(10_000):
         values = {
             name: draw.choice(ODD) if draw.random() < 0.15 else draw.choice(sound)
             for name, sound in VARIABLES.items()
@@ -264,7 +264,7 @@ def test_variables_of_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
             assert 0 <= start.pe < start.n_pes <= 2 and (start.local is None or start.local[0] < start.local[1])
             continue
         assert any(name in told for name in values) and len(told) < 600
-    assert 400 < refused < 4_000
+    assert 1_000 < refused < 10_000
 
 
 def test_shapes() -> None:
