@@ -24,7 +24,7 @@ from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
 
-__all__ = ["Launch", "Part", "Prepared", "Step", "Work", "launch", "steps"]
+__all__ = ["Launch", "Part", "Prepared", "Step", "Work", "launch", "nothing", "steps"]
 
 _PLAIN = torch.Tensor, torch.nn.Parameter
 """Tensors of these types are what lies in memory. (A parameter that is a DTensor is of that type.)"""
@@ -44,9 +44,10 @@ class Launch(NamedTuple):
     others: Sequence[Any]
     named: Mapping[str, Any]
     beside: Callable[..., object] | None = None
-    """What was put on a side stream behind the launch: it is called with that stream and the call's tensors."""
+    """What was put on a side stream behind the launch: it is called with that stream and the call's tensors, by name
+    if the host entry names them."""
     in_front: Callable[..., object] | None = None
-    """What was put on the current stream in front of the launch: it is called with the call's tensors."""
+    """What was put on the current stream in front of the launch: it is called with these tensors."""
 
 
 def launch(kernel: Any, grid: Sequence[int], tensors: Sequence[Any], *others: Any, **named: Any) -> Launch | None:
@@ -72,11 +73,16 @@ class Step(NamedTuple):
 
     work: Work
     tensors: Callable[..., Sequence[torch.Tensor]]
-    """What the work is given, of the call's tensors."""
+    """What the work is given, of the call's tensors, or of what they are by name if the host entry names them."""
 
 
 Part = tuple[Work | None, Callable[..., Sequence[torch.Tensor]]]
 """A step, if it can be made again."""
+
+
+def nothing(*given: object) -> Sequence[torch.Tensor]:
+    """What work is given that takes no tensor of the call."""
+    return ()
 
 
 def steps(*parts: Part) -> tuple[Step, ...] | None:
@@ -99,6 +105,8 @@ class _Plan(NamedTuple):
     """How much workspace had been made: a later one may have replaced what the plan uses, on all members alike."""
     beside: Callable[..., object] | None
     in_front: Callable[..., object] | None
+    named: Callable[..., Any] | None = None
+    """Makes of the call's tensors the one argument of ``beside``, ``in_front`` and the steps; None: all tensors are."""
     details: Any = None
     """What the host entry keeps for itself, for :meth:`Prepared.details`."""
     steps: Sequence[tuple[Any, Callable[..., Sequence[torch.Tensor]]]] = ()
@@ -183,8 +191,11 @@ class Prepared:
         if launch is None:
             self._repeat_steps(plan, tensors)
             return True
+        given = tensors
+        if plan.named is not None and (plan.beside is not None or plan.in_front is not None):
+            given = (plan.named(*tensors),)
         if plan.in_front is not None:
-            plan.in_front(*tensors)
+            plan.in_front(*given)
         first = launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
         also = tensors[-plan.also :] if plan.also else ()
         if plan.beside is None:
@@ -192,13 +203,14 @@ class Prepared:
             return True
         with side_stream(self._communicator) as side:
             launch(self._communicator.stream_handle(), *first, also=also)
-            plan.beside(side, *tensors)
+            plan.beside(side, *given)
         return True
 
     def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> None:
         also = tensors[-plan.also :] if plan.also else ()
-        for work, given in plan.steps:
-            found = given(*tensors)
+        given = tensors if plan.named is None else (plan.named(*tensors),)
+        for work, taken in plan.steps:
+            found = taken(*given)
             if type(work) is triton_api.PreparedLaunch:
                 work(self._communicator.stream_handle(), *work.arguments(found), also=also)
             else:
@@ -220,6 +232,7 @@ class Prepared:
         *compared: Any,
         details: Any = None,
         also: Sequence[torch.Tensor] = (),
+        named: Callable[..., Any] | None = None,
     ) -> None:
         """Leave a plan of a call that was made: its one launch or its steps, and what was compared between the members.
 
@@ -227,6 +240,8 @@ class Prepared:
             details: what :meth:`details` returns.
             also: the call's last tensors, if they stand among launches' other arguments, as scales and an epilogue's
                 do. If one of them is there twice, there is no plan: which of the two stands where cannot be told.
+            named: makes of a call's tensors what its steps, and functions in front of and beside its launch, are
+                called with: one object that says which tensor is what.
         """
         if signature is None or made is None or len({id(tensor) for tensor in also}) < len(also):
             return
@@ -236,7 +251,7 @@ class Prepared:
             if again is None:
                 return
             takes = len(made.tensors) if also or any(map(triton_api.is_descriptor, made.tensors)) else 0
-            plan = _Plan(again, takes, len(also), compared, workspace, made.beside, made.in_front, details)
+            plan = _Plan(again, takes, len(also), compared, workspace, made.beside, made.in_front, named, details)
         else:
             repeats = [
                 (
@@ -247,7 +262,7 @@ class Prepared:
             ]
             if any(work is None for work, _ in repeats):
                 return
-            plan = _Plan(None, 0, len(also), compared, workspace, None, None, details, repeats)
+            plan = _Plan(None, 0, len(also), compared, workspace, None, None, named, details, repeats)
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]
         self._plans[signature] = plan

@@ -72,7 +72,7 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     def gather(a: torch.Tensor) -> None:
         all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
 
-    parts: list[Part] = [(gather, lambda a, *others: (a,))]
+    parts: list[Part] = [(gather, lambda call: (call.a,))]
     gather(gemm.a)
     if isinstance(scale, BlockScales):
         gathered_scales = _gathered_scales(comm, scale.a)
@@ -80,11 +80,11 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
         def gather_scales(scale_a: torch.Tensor) -> None:
             all_gather(gathered_scales, scale_a, sm_margin=sm_margin, group=comm)
 
-        parts.append((gather_scales, lambda a, b, out, scale_a, *also: (scale_a,)))
+        parts.append((gather_scales, lambda call: (call.scale.a,)))
         gather_scales(scale.a)
         scale = BlockScales(gathered_scales, scale.b)
     multiplied = local_gemm(gemm._replace(a=gathered, scale=scale))
-    return steps(*parts, (multiplied, lambda a, b, out, *also: (gathered, b, out, *also)))
+    return steps(*parts, (multiplied, lambda call: call._replace(a=gathered)))
 
 
 def _copy_engine(gemm: Operands) -> Launch | None:

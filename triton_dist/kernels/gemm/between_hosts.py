@@ -57,12 +57,12 @@ def reduce_between_hosts(gemm: Operands, product: torch.Tensor, *, to_all: bool)
         _finish_rows, (programs,), (gemm.c,), sums, gemm.epilogue, comm.my_rank * each if to_all else 0,
         rows if to_all else each, columns, each, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
     )  # fmt: skip
-    parts = (reduced, lambda *tensors: (own, whole)), (finished, lambda a, b, out, *_: (out,))
+    parts = (reduced, lambda call: (own, whole)), (finished, lambda call: (call.out,))
     if not to_all:
         return parts
     c = gemm.c.view(-1)
     gathered = gather_parts(comm, c, c, each * columns, in_place=True, limit=limit)
-    return *parts, (gathered, lambda a, b, out, *_: (out, out))
+    return *parts, (gathered, lambda call: (call.out, call.out))
 
 
 def scatter_between_hosts(gemm: Operands, out: torch.Tensor) -> Sequence[Step] | None:
@@ -80,9 +80,9 @@ def scatter_between_hosts(gemm: Operands, out: torch.Tensor) -> Sequence[Step] |
 
     place(out)
     return steps(
-        (multiplied, lambda a, b, out, *also: (a, b, mine, *also)),
-        (gathered, lambda *tensors: (flat, flat)),
-        (place, lambda a, b, out, *also: (out,)),
+        (multiplied, lambda call: call._replace(out=mine)),
+        (gathered, lambda call: (flat, flat)),
+        (place, lambda call: (call.out,)),
     )
 
 

@@ -22,11 +22,10 @@ __all__ = [
     "SCALE_BLOCK",
     "BlockScales",
     "Scale",
-    "block_scales_of",
     "check_capability",
+    "checked_scale",
+    "given_scale",
     "ones",
-    "scale_of",
-    "scales_of",
 ]
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -69,14 +68,14 @@ def check_capability(function: str, dtype: torch.dtype, gpu: str, capability: tu
         )
 
 
-def scales_of(
+def given_scale(
     function: str, device: torch.device, a: Any, b: Any, scale_a: Any, scale_b: Any
-) -> tuple[torch.Tensor, ...]:
-    """The tensors of a call's scales, of which it has one at least: one of both operands together, which is checked, or
-    two of blocks, which are not. The first is on ``device``, this PE's."""
+) -> torch.Tensor | BlockScales:
+    """What a call's scales, of which it has one at least, are: one of both operands together, which is checked and on
+    ``device``, this PE's, or those of blocks, which :func:`checked_scale` checks."""
     if _are_of_blocks(a, b, scale_a, scale_b):
-        return scale_a, scale_b
-    return (_whole(function, device, scale_a, scale_b),)
+        return BlockScales(scale_a, scale_b)
+    return _whole(function, device, scale_a, scale_b)
 
 
 def _are_of_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> bool:
@@ -91,11 +90,8 @@ def _are_of_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> bool:
     return tensors and a.shape == (1, SCALE_BLOCK) and b.shape[1] <= SCALE_BLOCK
 
 
-def block_scales_of(function: str, a: torch.Tensor, b: torch.Tensor, scale_a: Any, scale_b: Any) -> BlockScales:
-    """The scales of blocks of this PE's ``a`` and ``b``, checked."""
+def _check_blocks(function: str, a: torch.Tensor, b: torch.Tensor, scale: BlockScales) -> None:
     (rows, inner), columns = a.shape, b.shape[1]
-    if a.dtype not in FP8:
-        raise ValueError(f"{function}: scales are for operands of fp8, got scale_a and scale_b with {a.dtype}")
     if inner % SCALE_BLOCK:
         raise ValueError(
             f"{function}: with scales of blocks K must be a multiple of {SCALE_BLOCK}, got {inner}: pad a and b with"
@@ -103,29 +99,31 @@ def block_scales_of(function: str, a: torch.Tensor, b: torch.Tensor, scale_a: An
         )
     inner_blocks = inner // SCALE_BLOCK
     shapes = {"scale_a": (rows, inner_blocks), "scale_b": (inner_blocks, -(-columns // SCALE_BLOCK))}
-    found = {"scale_a": scale_a, "scale_b": scale_b}
-    for name, scale in found.items():
-        if tuple(scale.shape) != shapes[name] or scale.dtype != torch.float32:
+    found = {"scale_a": scale.a, "scale_b": scale.b}
+    for name, tensor in found.items():
+        if tuple(tensor.shape) != shapes[name] or tensor.dtype != torch.float32:
             raise ValueError(
                 f"{function}: scales of blocks are scale_a of shape {shapes['scale_a']} and scale_b of shape"
-                f" {shapes['scale_b']}, of torch.float32; got {name} of shape {tuple(scale.shape)} and {scale.dtype}"
+                f" {shapes['scale_b']}, of torch.float32; got {name} of shape {tuple(tensor.shape)} and {tensor.dtype}"
             )
     check_contiguous(function, **found)
-    return BlockScales(*found.values())
 
 
-def scale_of(
-    comm: Communicator, function: str, dtype: torch.dtype, scale: torch.Tensor | None, given: Sequence[str]
-) -> torch.Tensor | None:
-    """What the sums of a product of operands of ``dtype`` are multiplied by: for fp8 ``scale``, by default 1.
+def checked_scale(
+    comm: Communicator, function: str, a: torch.Tensor, b: torch.Tensor, scale: Scale, given: Sequence[str]
+) -> Scale:
+    """What the sums of ``a`` · ``b`` are multiplied by: for operands of fp8 ``scale``, checked; by default 1.
 
     Args:
         given: the names of the scales that there are.
     """
-    if dtype not in FP8:
+    if a.dtype not in FP8:
         if given:
-            raise ValueError(f"{function}: scales are for operands of fp8, got {' and '.join(given)} with {dtype}")
+            raise ValueError(f"{function}: scales are for operands of fp8, got {' and '.join(given)} with {a.dtype}")
         return None
+    if isinstance(scale, BlockScales):
+        _check_blocks(function, a, b, scale)
+        return scale
     one = ones(comm)  # made by the first call for fp8, whatever its scales: a later one may be captured in a graph
     return one if scale is None else scale
 

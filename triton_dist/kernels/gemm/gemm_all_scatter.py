@@ -23,7 +23,7 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
-from triton_dist.kernels.prepared import Launch, Step, steps
+from triton_dist.kernels.prepared import Launch, Step, nothing, steps
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
@@ -108,10 +108,10 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     multiplied = local_gemm(gemm)
     sent = portable.send(comm, gemm.c, None, portable.programs(gemm.sm_margin))
     return steps(
-        (entered, lambda *tensors: ()),
-        (multiplied, lambda a, b, out, *also: (a, b, out[:, mine], *also)),
-        (sent, lambda a, b, out, *also: (out[:, mine],)),
-        (stream_barrier(comm), lambda *tensors: ()),
+        (entered, nothing),
+        (multiplied, lambda call: call._replace(out=call.out[:, mine])),
+        (sent, lambda call: (call.out[:, mine],)),
+        (stream_barrier(comm), nothing),
     )
 
 
@@ -142,9 +142,9 @@ def _between_barriers(gemm: Operands, run: Callable[[], Launch | None]) -> Seque
     entered = stream_barrier(gemm.comm)
     made = run()
     return steps(
-        (entered, lambda *tensors: ()),
-        (made, lambda a, b, out, *also: (a, b, out[:, mine])),
-        (stream_barrier(gemm.comm), lambda *tensors: ()),
+        (entered, nothing),
+        (made, lambda call: (call.a, call.b, call.out[:, mine])),
+        (stream_barrier(gemm.comm), nothing),
     )
 
 

@@ -20,8 +20,8 @@ __all__ = ["local_gemm", "local_ways"]
 
 
 def local_gemm(gemm: Operands) -> Work | None:
-    """c = a · b on this PE, times the scale and after the epilogue. Returns what does it again with other a, b and c,
-    and, where there are such, other scales and another bias.
+    """c = a · b on this PE, times the scale and after the epilogue. Returns what does it again with the tensors
+    of another call.
 
     Without a GPU, and with operands that cuBLAS and our kernel do not take, that is the portable kernel. cuBLAS leaves
     no SM to others, and of epilogues it takes a bias of C's dtype.
@@ -41,9 +41,9 @@ def local_ways(gemm: Operands) -> dict[str, Callable[[], Work | None]]:
         if scale is None and epilogue.is_empty:
             ways["cublas"] = partial(_run, _mm, gemm)
         elif scale is None and epilogue.is_bias_of(c.dtype):
-            ways["cublas"] = partial(_run, _addmm, gemm, epilogue.bias)
+            ways["cublas"] = partial(_run, _addmm, gemm)
         elif isinstance(scale, torch.Tensor) and epilogue.is_empty and _scaled_mm_takes(a, b, c):
-            ways["cublas"] = partial(_run, partial(_scaled_mm, ones(gemm.comm)), gemm, scale)
+            ways["cublas"] = partial(_run, partial(_scaled_mm, ones(gemm.comm)), gemm)
     if takes(gemm):
         ways["ours"] = partial(_hopper, gemm)
     if not ways:
@@ -58,21 +58,21 @@ def _scaled_mm_takes(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     return aligned and b.stride(0) == 1 and torch.float8_e4m3fn in (a.dtype, b.dtype)
 
 
-def _run(work: Callable[..., object], gemm: Operands, *also: torch.Tensor) -> Work:
-    work(gemm.a, gemm.b, gemm.c, *also)
+def _run(work: Callable[..., object], gemm: Operands) -> Work:
+    work(*gemm.tensors)
     return work
 
 
-def _mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *no: None) -> None:
     torch.mm(a, b, out=c)
 
 
-def _addmm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, bias: torch.Tensor) -> None:
+def _addmm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: None, bias: torch.Tensor, *no: None) -> None:
     torch.addmm(bias, a, b, out=c)
 
 
 def _scaled_mm(
-    one: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None = None
+    one: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scale: torch.Tensor | None, *no: None
 ) -> None:
     multiply_float8(a, b, one if scale is None else scale, one, c)
 

@@ -1,9 +1,9 @@
-"""What an algorithm is given: one PE's GEMM, with the scale and the epilogue of its sums."""
+"""What an algorithm is given: one PE's GEMM, with the scale and the epilogue of its sums; a call's tensors by name."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,7 +12,32 @@ from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.gemm.fp8 import BlockScales, Scale
 from triton_dist.kernels.gemm.plan_cache import shape_of
 
-__all__ = ["Operands"]
+__all__ = ["Operands", "Tensors"]
+
+
+class Tensors(NamedTuple):
+    """The tensors of one call by name, of which the steps of a prepared call take theirs.
+
+    ``out`` is what the PE computes of C, or all of it where that is the operation's result.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    out: torch.Tensor
+    scale: Any = None  # a Scale; which of these it is is known when a step is made
+    bias: torch.Tensor | None = None
+    residual: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, scale: type | None, bias: bool, residual: bool, *tensors: torch.Tensor) -> Tensors:
+        """A call's tensors in their order: the scales', of which there are as many as this type has, then the bias and
+        the residual, if the call has them."""
+        a, b, out, *others = tensors
+        rest = iter(others)
+        found: Scale = None
+        if scale is not None:
+            found = next(rest) if scale is torch.Tensor else scale(next(rest), next(rest))
+        return cls(a, b, out, found, next(rest) if bias else None, next(rest) if residual else None)
 
 
 class Operands(NamedTuple):
@@ -39,11 +64,9 @@ class Operands(NamedTuple):
         return isinstance(self.scale, BlockScales)
 
     @property
-    def scales(self) -> tuple[torch.Tensor, ...]:
-        """The tensors of the scales, in the order in which a call has them."""
-        if isinstance(self.scale, BlockScales):
-            return tuple(self.scale)
-        return () if self.scale is None else (self.scale,)
+    def tensors(self) -> Tensors:
+        """As a call has them whose result is ``c``."""
+        return Tensors(self.a, self.b, self.c, self.scale, self.epilogue.bias, self.epilogue.residual)
 
     @property
     def fold(self) -> int:

@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
@@ -28,8 +29,8 @@ from triton_dist.kernels.gemm.arguments import (
 )
 from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import fold_of, kinds
-from triton_dist.kernels.gemm.fp8 import FP8, Scale, block_scales_of, scale_of, scales_of
-from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.gemm.fp8 import FP8, BlockScales, Scale, checked_scale, given_scale
+from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.prepared import Launch, Prepared, Step
 
 __all__ = ["Call", "Computation", "FusedGemm", "fused_gemm"]
@@ -111,8 +112,8 @@ class FusedGemm(Protocol):
 
 
 class Call(NamedTuple):
-    """The arguments of a call; its operands are checked. ``function`` is the operation's name, for messages. ``scales``
-    are the tensors that ``scale_a`` and ``scale_b`` make (:func:`~triton_dist.kernels.gemm.fp8.scales_of`)."""
+    """The arguments of a call; its operands are checked. ``function`` is the operation's name, for messages. ``scale``
+    is what ``scale_a`` and ``scale_b`` make (:func:`~triton_dist.kernels.gemm.fp8.given_scale`)."""
 
     comm: Communicator
     function: str
@@ -122,7 +123,7 @@ class Call(NamedTuple):
     out_dtype: torch.dtype | None
     scale_a: torch.Tensor | float | None
     scale_b: torch.Tensor | float | None
-    scales: tuple[torch.Tensor, ...]
+    scale: Scale
     sm_margin: int
     activation: str | None
     bias: torch.Tensor | None
@@ -136,11 +137,6 @@ class Call(NamedTuple):
         )
 
     @property
-    def of_blocks(self) -> bool:
-        """Whether scales are of blocks."""
-        return len(self.scales) == 2
-
-    @property
     def columns(self) -> int:
         """Columns of C that this PE computes of ``b``."""
         return self.b.shape[1] // int(fold_of(self.activation))
@@ -148,12 +144,8 @@ class Call(NamedTuple):
     def operands(self, c: torch.Tensor, *, reduces: bool) -> Operands:
         """This PE's GEMM, whose scales and epilogue are checked. ``c`` are sums over PEs if it ``reduces``."""
         name, a, b = self.function, self.a, self.b
-        scale: Scale
-        if self.of_blocks:
-            scale = block_scales_of(name, a, b, *self.scales)
-        else:
-            given = [key for key in ("scale_a", "scale_b") if getattr(self, key) is not None]
-            scale = scale_of(self.comm, name, a.dtype, next(iter(self.scales), None), given)
+        given = [key for key in ("scale_a", "scale_b") if getattr(self, key) is not None]
+        scale = checked_scale(self.comm, name, a, b, self.scale, given)
         epilogue = check_epilogue(name, b, c, self.activation, self.bias, self.residual, reduces=reduces)
         return Operands(self.comm, a, b, c, scale, epilogue, self.sm_margin)
 
@@ -215,10 +207,12 @@ def fused_gemm(
             with calling(name, group, between_hosts=True) as comm:
                 prepared = comm.own(Prepared)
                 signature, new = None, out is None and not symmetric_result
-                scales: tuple[torch.Tensor, ...] = ()
+                scale: Scale = None
+                form: type | None = None
+                also: tuple[torch.Tensor, ...] = ()
                 if scale_a is not None or scale_b is not None:
-                    scales = scales_of(name, comm.world.device, a, b, scale_a, scale_b)
-                also = scales
+                    scale = given_scale(name, comm.world.device, a, b, scale_a, scale_b)
+                    form, also = (torch.Tensor, (scale,)) if isinstance(scale, torch.Tensor) else (type(scale), scale)
                 if bias is not None:
                     also = *also, bias
                 if residual is not None:
@@ -226,7 +220,7 @@ def fused_gemm(
                 if new or type(out) is torch.Tensor:
                     tensors = (a, b, *also) if out is None else (a, b, out, *also)
                     place = out.data_ptr() if symmetric_result and out is not None else None
-                    options = name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None, len(scales)
+                    options = name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None, form
                     signature = prepared.signature(options, *tensors)
                     to = out
                     if new and (like := prepared.details(signature)) is not None:
@@ -238,19 +232,20 @@ def fused_gemm(
                 check_sm_margin(name, sm_margin)
                 check_activation(name, activation, b.shape[1], reduces=reduces)
                 compared: tuple[Any, ...] = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
-                compared += ("scales of blocks",) if len(scales) == 2 else ()
+                compared += ("scales of blocks",) if form is BlockScales else ()
                 compared += _of_choice(comm, name, algorithm, a, b, out, out_dtype)
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
                 epilogue = activation, bias, residual
-                call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, scales, sm_margin, *epilogue, algorithm)
+                call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, scale, sm_margin, *epilogue, algorithm)
                 computation = operation(call)
                 if a.shape[0] == 0:
                     return computation.out
                 made = _chosen(call, algorithm, computation)()
                 launched = cast("Launch | Sequence[Step] | None", made)
                 details = _Like(computation.out.shape, computation.out.dtype, computation.out.device) if new else None
-                prepared.keep(signature, launched, *compared, details=details, also=also)
+                named = partial(Tensors.of, form, bias is not None, residual is not None)
+                prepared.keep(signature, launched, *compared, details=details, also=also, named=named)
                 return computation.out
 
         functools.update_wrapper(function, operation, assigned=("__module__", "__name__", "__qualname__"))
@@ -298,7 +293,9 @@ def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[]
     available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
     if algorithm == "auto":
         considered = [key for key in available if key not in computation.passed_over]
-        algorithm = choose_gemm(call.comm, name, a, b, computation.c, considered, of_blocks=call.of_blocks)
+        algorithm = choose_gemm(
+            call.comm, name, a, b, computation.c, considered, of_blocks=isinstance(call.scale, BlockScales)
+        )
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):
         raise ValueError(

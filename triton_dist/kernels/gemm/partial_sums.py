@@ -88,13 +88,12 @@ def _bulk_synchronous(
     gemm: Operands, reduce: Callable[[torch.Tensor, torch.Tensor], object], *, to_all: bool
 ) -> Sequence[Step] | None:
     product, multiplied = _local_product(gemm)
-    ends = sum(tensor is not None for tensor in (gemm.epilogue.bias, gemm.epilogue.residual))  # the call's last tensors
-    multiply = multiplied, lambda a, b, out, *also: (a, b, product, *also[: len(also) - ends])
+    multiply = multiplied, lambda call: call._replace(out=product, bias=None, residual=None)
     if not gemm.epilogue.is_empty:
         reduce_finished = reduce_products if gemm.comm.grid.hosts == 1 else reduce_between_hosts
         return steps(multiply, *reduce_finished(gemm, product, to_all=to_all))
     reduce(product, gemm.c)
-    return steps(multiply, (partial(reduce, product), lambda a, b, out, *scales: (out,)))
+    return steps(multiply, (partial(reduce, product), lambda call: (call.out,)))
 
 
 def _local_product(gemm: Operands) -> tuple[torch.Tensor, Work | None]:

@@ -15,7 +15,7 @@ import triton_dist
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.prepared import Part, launch
+from triton_dist.kernels.prepared import Part, launch, nothing
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
@@ -55,7 +55,7 @@ def reduce_products(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> t
         product: [M, N], symmetric and contiguous. The next work on the stream may overwrite it.
 
     Returns:
-        its parts, as of a call with ``a``, ``b``, ``out`` and what the epilogue has.
+        its parts, which take a call's tensors by name.
     """
     comm, sm_margin, (rows, columns) = gemm.comm, gemm.sm_margin, product.shape
     block_m, block_n = (16, 128) if triton_dist.kind() == "gpu" else (16, 32)
@@ -68,4 +68,4 @@ def reduce_products(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> t
         TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
     )  # fmt: skip
     done = stream_barrier(comm)
-    return (entered, lambda *tensors: ()), (reduced, lambda a, b, out, *_: (out,)), (done, lambda *tensors: ())
+    return (entered, nothing), (reduced, lambda call: (call.out,)), (done, nothing)

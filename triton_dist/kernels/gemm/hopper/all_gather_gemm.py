@@ -37,16 +37,12 @@ from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
-from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.side_stream import side_stream
 
 __all__ = ["all_gather_gemm_kernel", "make_plan", "rows_as_they_arrive", "run"]
-
-
-_SCALE_A = 2
-"""Which of a call's tensors behind ``a`` is ``scale_a``, of blocks: in front of it are ``b`` and the result."""
 
 
 @gluon.jit(do_not_specialize=["rows"])
@@ -161,11 +157,11 @@ def run(
     comm, config = plan.communicator, plan.config
     a_map, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
     own_a_map, _, _ = operand_maps(gemm.a, gemm.b, config)
-    given = gemm.a, gemm.b, gemm.c, *gemm.scales
+    given = gemm.tensors
     send = _sends(plan, gemm, gathered, gathered_scales)
     in_front = _copies_in_front(plan, gemm, gathered, gathered_scales)
     if in_front is not None:
-        in_front(*given)
+        in_front(given)
     if isinstance(gemm.scale, BlockScales) and gathered_scales is not None:
         gemm = gemm._replace(scale=BlockScales(gathered_scales, gemm.scale.b))
     with side_stream(comm) as side:
@@ -174,7 +170,7 @@ def run(
             plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.a.shape[0],
             plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
         )  # fmt: skip
-        send(side, *given)
+        send(side, given)
     return made and made._replace(beside=send, in_front=in_front)
 
 
@@ -195,16 +191,16 @@ def _copies_in_front(
         for rows in shared
         if rows
     ]
-    scales = streams.Copy(gathered_scales[_rows_of(plan, a)], gemm.scales[0]) if gathered_scales is not None else None
+    scales = _scales_copy(plan, gemm, gathered_scales, plan.communicator.my_rank)
     if not copies and scales is None:
         return None
 
-    def copy(source: torch.Tensor, *others: torch.Tensor) -> None:
+    def copy(call: Tensors) -> None:
         stream = torch.cuda.current_stream()
         for one, rows in copies:
-            one(stream, source[rows])
+            one(stream, call.a[rows])
         if scales is not None:
-            scales(stream, others[_SCALE_A])
+            scales(stream, call.scale.a)
 
     return copy
 
@@ -213,6 +209,13 @@ def _rows_of(plan: Plan, a: torch.Tensor) -> slice:
     """Which rows of A this PE's ``a`` are."""
     me = plan.communicator.my_rank
     return slice(me * a.shape[0], (me + 1) * a.shape[0])
+
+
+def _scales_copy(plan: Plan, gemm: Operands, gathered_scales: torch.Tensor | None, pe: int) -> streams.Copy | None:
+    """The copy of this PE's scales of A to those of all of A on a PE; None without such scales."""
+    if gathered_scales is None or not isinstance(gemm.scale, BlockScales):
+        return None
+    return streams.Copy(plan.communicator.peer(gathered_scales[_rows_of(plan, gemm.a)], pe), gemm.scale.a)
 
 
 def _sends(
@@ -228,17 +231,15 @@ def _sends(
     sends = []
     for pe in ((me - i) % n_pes for i in range(1, n_pes)):
         entered, arrived = flags.data_ptr() + 4 * (ENTERED.value + pe), comm.peer(flags, pe).data_ptr()
-        scales = None
-        if gathered_scales is not None:
-            scales = streams.Copy(comm.peer(gathered_scales[_rows_of(plan, a)], pe), gemm.scales[0])
+        scales = _scales_copy(plan, gemm, gathered_scales, pe)
         sends.append((entered, scales, streams.Copy(comm.peer(mine, pe), a), arrived + 4 * (GATHERED.value + me)))
 
-    def send(side: torch.cuda.Stream, source: torch.Tensor, *others: torch.Tensor) -> None:
+    def send(side: torch.cuda.Stream, call: Tensors) -> None:
         for entered, copy_scales, copy, arrived in sends:
             streams.wait_value(side, entered)
             if copy_scales is not None:
-                copy_scales(side, others[_SCALE_A])
-            copy(side, source)
+                copy_scales(side, call.scale.a)
+            copy(side, call.a)
             streams.write_value(side, arrived)
 
     return send
