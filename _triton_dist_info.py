@@ -103,6 +103,11 @@ if torch.cuda.is_available():
         answers["gpus"].append({"name": gpu.name, "architecture": f"sm_{gpu.major}{gpu.minor}",
                                 "memory": gpu.total_memory, "multiprocessors": gpu.multi_processor_count})
     answers["peers"] = [[i == j or torch.cuda.can_device_access_peer(i, j) for j in range(count)] for i in range(count)]
+else:
+    try:
+        torch.cuda.init()
+    except Exception as error:
+        answers["no gpu"] = (str(error).splitlines() or [type(error).__name__])[0]
 print("\\n=====" + json.dumps(answers))
 """
 
@@ -127,12 +132,15 @@ def collect() -> dict[str, Any]:
     versions["NVSHMEM host library"] = _nvshmem_host()
     versions["driver"] = _driver()
     torch = _answers(_ASK_TORCH)
-    if "failure" in torch:
-        problem(f"PyTorch cannot be used: {torch['failure']}", "pip install torch")
     versions["CUDA of PyTorch"] = torch.get("cuda") or (torch.get("hip") and f"HIP {torch['hip']}")
     package = _answers(_ASK_THE_PACKAGE)
-    if "failure" in package:
-        problem(f"triton_dist cannot be imported: {package['failure']}", "see docs/loading.md")
+    matrix = _triton_dist_support.matrix(_found(versions, torch, package))
+    if "failure" in torch:
+        again = "pip install --force-reinstall torch=={}".format((versions["torch"] or "").partition("+")[0])
+        problem(f"PyTorch cannot be used: {torch['failure']}", _action(matrix, "PyTorch", "Triton") or again)
+    if "failure" in package and package["failure"] != torch.get("failure"):
+        fix = _action(matrix, "Python", "Triton", "plugin", "PyTorch") or "the message says what is wrong"
+        problem(f"triton_dist cannot be imported: {package['failure']}", fix)
     for name, value in package.items():
         if name.endswith(" error"):
             problem(f"{name.removesuffix(' error')}: {value}", _fix(name, versions))
@@ -146,14 +154,23 @@ def collect() -> dict[str, Any]:
         )
     gpus, peers = torch.get("gpus", []), torch.get("peers", [])
     if versions["driver"] and not gpus and "failure" not in torch:
+        reason = torch.get("no gpu", "it does not say why")
         problem(
-            f"there is a GPU driver ({versions['driver']}), but PyTorch sees no GPU",
-            "install a PyTorch that is built for GPUs and not newer than the driver; see CUDA_VISIBLE_DEVICES",
+            f"there is a GPU driver ({versions['driver']}), but PyTorch sees no GPU: {reason}",
+            "install a PyTorch that is built for GPUs and not newer than the driver, or a newer driver; see "
+            "CUDA_VISIBLE_DEVICES",
         )
+    if not problems:  # else they tell it already
+        for row in matrix:
+            if row.status in ("missing", "unsupported"):
+                problem(
+                    f"{row.component} {row.installed or 'is missing'}: supported is {row.supported or 'any'}",
+                    row.action,
+                )
     launcher = package.get("launcher")
     return {
         "versions": versions,
-        "matrix": [row.to_dict() for row in _triton_dist_support.matrix(_found(versions, torch, package))],
+        "matrix": [row.to_dict() for row in matrix],
         "places": {"python": sys.executable} | {name: _place(name) for name in ("triton", "torch", "triton_dist")},
         "gpus": gpus,
         "peers": peers,
@@ -210,6 +227,12 @@ def _page(found: dict[str, Any]) -> str:
         if problem["fix"]:
             lines.append(textwrap.fill(problem["fix"], 116, initial_indent="    → ", subsequent_indent="      "))
     return "\n".join(lines)
+
+
+def _action(rows: list[_triton_dist_support.Row], *components: str) -> str:
+    """What mends the first of these components that is not as it must be; empty where all are."""
+    wrong = {row.component: row.action for row in rows if row.status in ("missing", "unsupported")}
+    return next((wrong[component] for component in components if wrong.get(component)), "")
 
 
 def _found(versions: dict[str, Any], torch: dict[str, Any], package: dict[str, Any]) -> _triton_dist_support.Found:

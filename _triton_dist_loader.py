@@ -117,7 +117,7 @@ def _obstacle(triton: "str | None") -> "str | None":
         return (
             f"triton_dist works inside the versions of Triton's compiler that it was built for: {found}, and "
             f"triton_dist was built for Triton {', '.join(built)}. Install one of them: pip install "
-            f"triton=={built[-1]}{build}"
+            f"triton=={built[-1]}{build}; triton-dist-info names the one for the installed PyTorch"
         )
     if _SEPARATOR in plugin_path():
         return f"Triton cannot load a plugin whose path contains '{_SEPARATOR}': {plugin_path()}"

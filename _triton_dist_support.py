@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-__all__ = ["TESTED", "Found", "Row", "matrix", "satisfies", "table"]
+__all__ = ["PYTORCH", "TESTED", "Found", "Row", "matrix", "satisfies", "table"]
 
 TESTED = {
     "3.7.1": "whole test suite, also on GPUs",
@@ -14,6 +14,9 @@ TESTED = {
     "3.9.0": "most tests that are not slow on CPU, not run on a GPU",
 }
 """What each version of Triton was tested with. docs/building.md says what the smoke set is, and names the tests."""
+
+PYTORCH = {"3.7.1": "2.13", "3.8.0": "2.14", "3.9.0": "2.15"}
+"""The PyTorch that is made for each version of Triton: pip installs the two together."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,15 @@ def matrix(found: Found) -> list[Row]:
     absent = "missing" if needs_gpu_packages else "optional"
     cuda = "12" if (found.torch_gpu or "").startswith("12.") else "13"
     extra = f"pip install 'triton-dist[cuda{cuda}]'"
-    bitcode = f"pip install nvidia-nvshmem-cu{cuda}==3.4.5"
     wanted = found.requires.get("nvshmem", "")
-    same = f"=={found.nvshmem_device}" if found.nvshmem_device else wanted
+    bitcode = f"pip install 'nvidia-nvshmem-cu{cuda}{wanted}'"
+    usable = found.nvshmem_device and satisfies(found.nvshmem_device, wanted)
+    same = f"=={found.nvshmem_device}" if usable else wanted
     return [
         _by_version("Python", found.python, found.requires.get("python", ""), "install another Python"),
         _triton(found),
         _plugin(found),
-        _by_version("PyTorch", found.torch, found.requires.get("torch", ""), "pip install --upgrade torch"),
+        _by_version("PyTorch", found.torch, found.requires.get("torch", ""), _install(found)),
         _runtime(found),
         _nvshmem("NVSHMEM bitcode", found.nvshmem_device, wanted, absent, bitcode),
         _nvshmem("NVSHMEM host library", found.nvshmem_host, same, absent, extra),
@@ -92,7 +96,11 @@ def table(rows: Iterable[Row]) -> list[str]:
     ]
     widths = [max(len(line[column]) for line in cells) for column in range(3)]
     lines = ["  ".join(f"{text:{width}}" for text, width in zip(line, (*widths, 0), strict=True)) for line in cells]
-    return [line.rstrip() for line in lines] + [f"→ {row.component}: {row.action}" for row in rows if row.action]
+    return [line.rstrip() for line in lines] + [_advice(row) for row in rows if row.action]
+
+
+def _advice(row: Row) -> str:
+    return f"→ {row.component}{' (optional)' if row.status == 'optional' else ''}: {row.action}"
 
 
 def satisfies(version: str, requirement: str) -> bool:
@@ -128,13 +136,24 @@ def _by_version(component: str, installed: str | None, requirement: str, action:
         return Row(component, "", requirement, "missing", action)
     if satisfies(installed, requirement):
         return Row(component, installed, requirement, "ok")
-    return Row(component, installed, requirement, "unsupported", f"{action} ({requirement})")
+    return Row(component, installed, requirement, "unsupported", f"{action} (supported: {requirement})")
+
+
+def _install(found: Found) -> str:
+    """The command that installs a Triton with a plugin, and the PyTorch that belongs to it where that is another."""
+    usable = found.plugins or found.supported
+    if not usable:
+        return "make build (in a source tree)"
+    release = ".".join((found.torch or "").split(".")[:2])
+    if fitting := [version for version in usable if PYTORCH.get(version) == release]:
+        return f"pip install triton=={fitting[-1]}"
+    version = found.triton if found.triton in usable else usable[-1]
+    return f"pip install 'torch=={PYTORCH[version]}.*' triton=={version}"
 
 
 def _triton(found: Found) -> Row:
     supported = ", ".join(found.supported or found.plugins)
-    newest = (found.plugins or found.supported or ("",))[-1]
-    install = f"pip install triton=={newest}" if newest else "make build (in a source tree)"
+    install = _install(found)
     if found.triton is None:
         return Row("Triton", "", supported, "missing", install)
     if found.triton in found.plugins:

@@ -17,7 +17,8 @@ from limits import HANG_SECONDS
 from python_environment import REPOSITORY, Environment
 
 import _triton_dist_info
-from _triton_dist_support import TESTED, Found, matrix, satisfies, table
+import _triton_dist_loader
+from _triton_dist_support import PYTORCH, TESTED, Found, matrix, satisfies, table
 
 
 def run(*arguments: str, python: object = sys.executable) -> subprocess.CompletedProcess[str]:
@@ -114,6 +115,15 @@ def test_two_versions_of_nvshmem(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NVSHMEM's host library has version 3.4.5" in page and "NVSHMEM_HOME" in page
 
 
+def test_an_nvshmem_that_is_too_new_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_triton_dist_info, "_installed", lambda package: "0.4.1" if "nvshmem4py" in package else None)
+    monkeypatch.setattr(_triton_dist_info, "_requirements", lambda: {"nvshmem": ">=3.4.5,<3.9"})
+    found = answers(monkeypatch, **{"nvshmem bitcode": ["/lib/x.bc", "3.9.0"], "nvshmem host": "3.9.0"})
+    told = [problem for problem in found["problems"] if "NVSHMEM" in problem["what"]]
+    assert told and all("3.9.0: supported is >=3.4.5,<3.9" in problem["what"] for problem in told), found["problems"]
+    assert told[0]["fix"] == NVSHMEM
+
+
 def test_what_is_missing_can_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = answers(monkeypatch, **{"nvshmem host error": "ModuleNotFoundError: No module named 'nvshmem'"})
     assert found["problems"][0]["fix"].startswith("pip install 'triton-dist[cuda13]'")
@@ -138,6 +148,10 @@ SOUND = Found(
     mlir=(("jaxlib.mlir", "0.10.2"),),
 )
 
+ALL = ("3.7.1", "3.8.0", "3.9.0")
+NEWEST = "pip install 'torch==2.15.*' triton==3.9.0"
+NVSHMEM = "pip install 'nvidia-nvshmem-cu13>=3.4.5,<3.9'"
+
 
 def test_all_is_well_where_all_is_installed() -> None:
     rows = matrix(SOUND)
@@ -148,19 +162,26 @@ def test_all_is_well_where_all_is_installed() -> None:
 @pytest.mark.parametrize(
     ("changes", "component", "status", "action"),
     [
-        ({"python": "3.9.2"}, "Python", "unsupported", "install another Python (>=3.10)"),
+        ({"python": "3.9.2"}, "Python", "unsupported", "install another Python (supported: >=3.10)"),
         ({"triton": "3.9.0", "plugin": None}, "Triton", "unsupported", "make plugins (builds one for it), or pip inst"),
         ({"triton": "3.0.0", "plugin": None}, "Triton", "unsupported", "pip install triton==3.7.1"),
         ({"triton": None}, "Triton", "missing", "pip install triton==3.7.1"),
         ({"triton": None, "plugins": (), "supported": ()}, "Triton", "missing", "make build"),
         ({"plugin": None, "plugins": ()}, "plugin", "missing", "make build"),
-        ({"torch": "2.9.1"}, "PyTorch", "unsupported", "pip install --upgrade torch (>=2.13)"),
-        ({"torch": None}, "PyTorch", "missing", "pip install --upgrade torch"),
+        ({"torch": "2.9.1"}, "PyTorch", "unsupported", "pip install 'torch==2.13.*' triton==3.7.1"),
+        ({"torch": None}, "PyTorch", "missing", "pip install 'torch==2.13.*' triton==3.7.1"),
+        # PyTorch and Triton belong together: the command changes as few of the two as it can.
+        ({"triton": "3.10.0", "plugins": ALL}, "Triton", "unsupported", "pip install triton==3.7.1"),
+        ({"triton": None, "torch": "2.14.1", "plugins": ALL}, "Triton", "missing", "pip install triton==3.8.0"),
+        ({"triton": "3.10.0", "torch": "2.16.0", "plugins": ALL}, "Triton", "unsupported", NEWEST),
+        ({"triton": "3.7.0", "torch": "2.12.0", "plugins": ALL}, "Triton", "unsupported", NEWEST),
+        ({"triton": None, "torch": None, "plugins": ALL}, "Triton", "missing", NEWEST),
+        ({"triton": None, "torch": None, "plugins": ALL}, "PyTorch", "missing", NEWEST),
         ({"runtime": None}, "library of CPU worlds", "optional", "make build"),
         ({"runtime": None, "gpus": 0}, "library of CPU worlds", "missing", "make build"),
-        ({"nvshmem_device": None}, "NVSHMEM bitcode", "missing", "pip install nvidia-nvshmem-cu13==3.4.5"),
-        ({"nvshmem_device": "3.9.1"}, "NVSHMEM bitcode", "unsupported", "pip install nvidia-nvshmem-cu13==3.4.5"),
-        ({"nvshmem_device": "3.3.24"}, "NVSHMEM bitcode", "unsupported", "pip install nvidia-nvshmem-cu13==3.4.5"),
+        ({"nvshmem_device": None}, "NVSHMEM bitcode", "missing", NVSHMEM),
+        ({"nvshmem_device": "3.9.1"}, "NVSHMEM bitcode", "unsupported", NVSHMEM),
+        ({"nvshmem_device": "3.3.24"}, "NVSHMEM bitcode", "unsupported", NVSHMEM),
         ({"nvshmem_device": "3.8.0"}, "NVSHMEM host library", "unsupported", "pip install 'triton-dist[cuda13]'"),
         ({"nvshmem4py": None, "torch_gpu": "12.9"}, "nvshmem4py", "missing", "pip install 'triton-dist[cuda12]'"),
         ({"nvshmem_host": "3.3.9"}, "NVSHMEM host library", "unsupported", "pip install 'triton-dist[cuda13]'"),
@@ -173,12 +194,41 @@ def test_what_is_not_has_a_command(changes: dict[str, Any], component: str, stat
     rows = matrix(dataclasses.replace(SOUND, **changes))
     (row,) = [row for row in rows if row.component == component]
     assert row.status == status and row.action.startswith(action)
-    assert any(line.startswith(f"→ {component}: {action}") for line in table(rows))
+    optional = " (optional)" if status == "optional" else ""
+    assert any(line.startswith(f"→ {component}{optional}: {action}") for line in table(rows))
+
+
+def test_a_pytorch_that_cannot_be_used_is_one_problem_with_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = {"failure": "ModuleNotFoundError: No module named 'torch'"}
+    monkeypatch.setattr(_triton_dist_info, "_answers", lambda program: failure)
+    monkeypatch.setattr(_triton_dist_info, "_installed", lambda package: {"triton": "3.8.0"}.get(package))
+    monkeypatch.setattr(_triton_dist_loader, "built_for", lambda: ["3.7.1", "3.8.0", "3.9.0"])
+    (problem,) = _triton_dist_info.collect()["problems"]
+    assert "No module named 'torch'" in problem["what"]
+    assert problem["fix"] == "pip install 'torch==2.14.*' triton==3.8.0"
+
+
+def test_why_pytorch_sees_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that is too old for PyTorch says so itself."""
+    old = "The NVIDIA driver on your system is too old (found version 11040)."
+    torch = {"version": "2.15.0", "cuda": "13.2", "gpus": [], "peers": [], "no gpu": old}
+    monkeypatch.setattr(_triton_dist_info, "_driver", lambda: "NVIDIA 470.57")
+    said = {_triton_dist_info._ASK_TORCH: torch}
+    monkeypatch.setattr(_triton_dist_info, "_answers", lambda program: said.get(program, {"kind": "cpu"}))
+    (problem,) = _triton_dist_info.collect()["problems"]
+    assert "NVIDIA 470.57" in problem["what"] and old in problem["what"] and "a newer driver" in problem["fix"]
+
+
+def test_pytorch_is_asked_why_it_sees_no_gpu() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("PyTorch sees a GPU")
+    assert _triton_dist_info._answers(_triton_dist_info._ASK_TORCH)["no gpu"]
 
 
 def test_how_far_a_triton_was_tested_is_told() -> None:
     supported = json.loads((REPOSITORY / "cmake" / "supported_triton.json").read_text())
-    assert list(TESTED) == list(supported)
+    assert list(TESTED) == list(PYTORCH) == list(supported)
     rows = matrix(dataclasses.replace(SOUND, triton="3.8.0", plugins=("3.7.1", "3.8.0")))
     (line,) = [line for line in table(rows) if line.startswith("Triton")]
     assert line.endswith("ok: smoke set on CPU, not run on a GPU")
