@@ -5,9 +5,10 @@
 
 The model is that of examples/qwen3.py with our styles, with torch's own (NCCL), and with these and torch's async tensor
 parallelism, compiled and eager; all of them with one set of weights. "ours, fused" is qwen3.FusedPrefill and
-qwen3.FusedDecode, whose weight of gate and up is a copy with columns in turn. Hugging Face's is its Qwen3 with
-`tp_plan="auto"`, with the same weights, by its own public calls. Logits are compared with those of the unsharded model,
-or, where that does not fit beside the sharded one, with those of torch's styles.
+qwen3.FusedDecode, whose weight of gate and up is a copy with columns in turn; "dependent launches" is FusedDecode with
+TRITON_DIST_DEPENDENT_LAUNCH. Hugging Face's is its Qwen3 with `tp_plan="auto"` and the same weights, by its own public
+calls. Logits are compared with those of the unsharded model, or, where that does not fit beside the sharded one, with
+those of torch's styles.
 
 - prefill: 8192 tokens of one sequence; decode: a token for each of 1, 32 and 128 sequences, with 1024 before it.
 - a layer alone, and the whole model; tokens/s are the whole model's.
@@ -50,6 +51,7 @@ PREFILL, CONTEXT, BATCHES = (8, 8, (1, 3)) if SMALL else (8192, 1024, (1, 32, 12
 CASES = (("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES))
 """Kind, sequences, and tokens of each."""
 TRACED = CASES[:3]
+DEPENDENT_LAUNCH = "TRITON_DIST_DEPENDENT_LAUNCH"
 STYLES = {"ours": tensor_parallel, "torch": parallel}
 
 Step = Callable[..., torch.Tensor]
@@ -144,7 +146,23 @@ class Models:
     def steps(self, sequence: bool) -> dict[str, Step]:
         """Our styles' model and the peers', compiled and eager, as functions of the model's arguments."""
         made = contenders(*(self.sharded[name, sequence] for name in STYLES), self.mesh if sequence else None)
-        return made | {"ours, fused": compiled(self.fused_prefill if sequence else self.fused_decode)}
+        if sequence:
+            return made | {"ours, fused": compiled(self.fused_prefill)}
+        decode = compiled(self.fused_decode)
+        return made | {"ours, fused": decode, "ours, fused, dependent launches": with_dependent_launches(decode)}
+
+
+def with_dependent_launches(step: Step) -> Step:
+    """The kernels of a step are launched before those in front of them have ended."""
+
+    def launched(*args: Any) -> torch.Tensor:
+        os.environ[DEPENDENT_LAUNCH] = "1"
+        try:
+            return step(*args)
+        finally:
+            del os.environ[DEPENDENT_LAUNCH]
+
+    return launched
 
 
 def contenders(ours: torch.nn.Module, theirs: torch.nn.Module, mesh: Any) -> dict[str, Step]:
@@ -331,7 +349,11 @@ def layer_steps(models: Models, sequence: bool, batch: int, length: int) -> tupl
     if sequence:
         steps["ours, fused"] = partial(step, layer, x, rope, cache)
     else:
-        steps["ours, fused"] = lambda: step(layer, x.flatten(0, 1), rope, cache, position).view(shape)
+
+        def decode() -> torch.Tensor:
+            return step(layer, x.flatten(0, 1), rope, cache, position).view(shape)
+
+        steps |= {"ours, fused": decode, "ours, fused, dependent launches": with_dependent_launches(decode)}
     return steps, expected
 
 

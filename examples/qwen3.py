@@ -31,6 +31,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.functional import scaled_dot_product_attention, silu
 
 from triton_dist.kernels import functional
+from triton_dist.kernels.dependent_launch import dependent, launch_options, let_next_begin, wait_for_previous
 
 Cache = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of each layer, [batch, length, KV heads of this PE, head_dim]."""
@@ -131,9 +132,12 @@ def _normed_and_rotated(x, weight, cos, sin, eps, D: tl.constexpr):
 
 @triton.jit
 def _rotate_and_keep(
-    qkv, q_weight, k_weight, cos, sin, keys, values, position, out, step, eps, QUERIES: tl.constexpr, D: tl.constexpr
-):
+    qkv, q_weight, k_weight, cos, sin, keys, values, position, out, step, eps, QUERIES: tl.constexpr, D: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):  # fmt: skip
     """A program has one head of one sequence: a query, the key or the value of a group."""
+    let_next_begin(DEPENDENT)
+    wait_for_previous(DEPENDENT)
     request, group, head = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     half = tl.arange(0, D // 2)
     x = qkv + (request * tl.num_programs(1) + group) * (QUERIES + 2) * D + head * D
@@ -159,11 +163,11 @@ def rotate_and_keep(
 ) -> torch.Tensor:  # fmt: skip
     """What decoding does between GEMM and attention, in one kernel: q's and k's norms and RoPE, and the cache."""
     (batch, _, groups, dim), columns = keys.shape, qkv.shape[1]
-    heads = columns // (groups * dim)
+    heads, overlaps = columns // (groups * dim), dependent()
     out = qkv.new_empty(batch, groups * (heads - 2), dim)
     _rotate_and_keep[batch, groups, heads](
         qkv.contiguous(), q_weight, k_weight, cos, sin, keys, values, position, out, keys.stride(0), eps,
-        QUERIES=heads - 2, D=dim, num_warps=1,
+        QUERIES=heads - 2, D=dim, DEPENDENT=overlaps, num_warps=1, **launch_options(dependent=overlaps),
     )  # fmt: skip
     return out
 

@@ -271,6 +271,14 @@ VARIABLES: dict[str, Variable] = {
             "flag",
         ),
         Variable(
+            "TRITON_DIST_DEPENDENT_LAUNCH",
+            _flag,
+            False,
+            "GPU world: kernels of a decode step begin while those in front of them end, and ask for their weights "
+            "meanwhile (programmatic dependent launch, from Hopper on). Not measured yet, and so off.",
+            "flag",
+        ),
+        Variable(
             "TRITON_DIST_MLIR_BINDINGS",
             _choice("mlir", "jaxlib.mlir", "iree.compiler"),
             None,

@@ -42,7 +42,7 @@ def compiled(case: str, size: int) -> Any:
         "TILES": shape.tiles, "DV": dim_v, "D": first, "REST": dim - first, "BLOCK_N": shape.block_n, "REQUESTS": 64,
         "PAGED": paged, "V_IN_K": dim > first, "SCATTER": scatter, "PES": shape.pes, "TOGETHER": shape.together,
         "COLUMNS": shape.columns, "WAYS": shape.ways, "RADIX": shape.radix, "GROUPS": tasks_in_step(shape.tiles, 132),
-        "MEMBERS": Members(0, 1, size), "trace": None,
+        "MEMBERS": Members(0, 1, size), "trace": None, "DEPENDENT": False,
     } | ({} if cache.startswith("fp8") else {"k_scale": None, "v_scale": None})  # fmt: skip
     constants |= {"lse": None} if size == 1 else {}
     pointers = {"q": "*bf16", "k": f"*{cache}", "v": f"*{cache}", "out": "*bf16", "lengths": "*i32", "table": "*i32"}

@@ -58,7 +58,7 @@ def test_the_benchmark_s_sides_compute_alike() -> None:
     assert re.findall(r"^(\S[^,]+), \d+ tokens:$", text, re.MULTILINE) == cases, text
     right = re.findall(r"^    (\S.*?)  +right; not timed in the CPU world$", text, re.MULTILINE)
     assert {right.count(name) for name in ("ours", "ours, eager", "torch, NCCL", "torch, NCCL, eager")} == {len(cases)}
-    assert right.count("ours, fused") == len(cases)
+    assert right.count("ours, fused") == len(cases) and right.count("ours, fused, dependent launches") == 4
     assert text.count("torch's fused operators need CUDA") == 2
     if HAS_TRANSFORMERS and importlib.util.find_spec("accelerate") is not None:
         assert right.count("Hugging Face") == 3, text

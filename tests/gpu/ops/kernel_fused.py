@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -85,6 +88,66 @@ def norm_gemms_compute_what_they_should(world: World) -> None:
         found = kernels.norm_gemm(a, b, weight, activation="swiglu")
         close(found, torch.nn.functional.silu(gate) * up, 2**-6, f"norm, GEMM and SwiGLU, {m} × {n} × {k}")
         assert torch.equal(found, kernels.norm_gemm(a, b, weight, activation="swiglu")), "not the same every time"
+
+
+def decoded(
+    x: torch.Tensor, b: dict[str, torch.Tensor], weight: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
+    lengths: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    """Five layers of a decoder, all with the same weights."""
+    for _ in range(5):
+        q = kernels.norm_gemm(x, b["qkv"], weight).view(x.shape[0], -1, keys.shape[3])
+        x = kernels.flash_decode_projection(q, keys, values, lengths, b["out"], residual=x)
+        y = kernels.norm_gemm(x, b["up"], weight, activation="swiglu")
+        x = kernels.gemm_all_reduce(y, b["down"], residual=x)
+        x = x * 0.5  # a kernel of torch, which knows nothing of this
+    return x
+
+
+@contextmanager
+def dependent_launches() -> Iterator[None]:
+    os.environ["TRITON_DIST_DEPENDENT_LAUNCH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["TRITON_DIST_DEPENDENT_LAUNCH"]
+
+
+@check(gpu_only=True)
+def dependent_launches_change_no_bit(world: World) -> None:
+    """Chains of kernels that begin before those in front of them have ended, behind each other and behind torch's, in
+    graphs that are replayed without a pause."""
+    if torch.cuda.get_device_capability() < (9, 0):
+        return
+    n, heads, dim, length = world.n_pes, 8, 128, 700
+    for m, hidden, inner in ((1, 4096, 6144), (16, 2048, 1536), (33, 1024, 12288), (128, 4096, 2048)):
+        shapes = {"qkv": (hidden, heads * dim), "out": (heads * dim, hidden), "up": (hidden, 2 * inner)}
+        shapes["down"] = (inner, hidden)
+        b = {
+            name: random(w, k, seed=seed + world.pe, dtype=torch.bfloat16).t() / (n * k) ** 0.5
+            for seed, (name, (k, w)) in enumerate(shapes.items())
+        }
+        weight = random(1, hidden, seed=7, dtype=torch.bfloat16)[0]
+        keys, values = (random(m, length, 2, dim, seed=s, dtype=torch.bfloat16) for s in (8, 9))
+        lengths = torch.full((m,), length, dtype=torch.int32, device="cuda")
+        x = random(m, hidden, seed=10, dtype=torch.bfloat16)
+
+        operands = b, weight, keys, values, lengths
+        expected = decoded(x, *operands)
+        with dependent_launches():
+            for _ in range(3):
+                assert torch.equal(decoded(x, *operands), expected), f"{m} rows: other bits"
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                captured = decoded(x, *operands)
+            captured.zero_()
+            for _ in range(50):
+                graph.replay()
+            assert torch.equal(captured, expected), f"{m} rows: other bits in a graph"
+        for _ in range(20):
+            graph.replay()
+            assert torch.equal(decoded(x, *operands), expected), f"{m} rows: other bits behind a graph"
 
 
 @check(gpu_only=True)

@@ -35,6 +35,7 @@ from triton_dist.kernels.attention.exchange import (
 from triton_dist.kernels.attention.partial import attend, load_queries, merge
 from triton_dist.kernels.attention.work import run_of, task_at
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.dependent_launch import dependent, launch_options, let_next_begin, wait_for_previous
 from triton_dist.kernels.protocols.members import Members, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tile_order import tasks_in_step
@@ -141,8 +142,10 @@ def _flash_decode(
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, DV: tl.constexpr,
     D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, REQUESTS: tl.constexpr, PAGED: tl.constexpr,
     V_IN_K: tl.constexpr, SCATTER: tl.constexpr, PES: tl.constexpr, TOGETHER: tl.constexpr, COLUMNS: tl.constexpr,
-    WAYS: tl.constexpr, RADIX: tl.constexpr, GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
+    WAYS: tl.constexpr, RADIX: tl.constexpr, GROUPS: tl.constexpr, MEMBERS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    let_next_begin(DEPENDENT)  # it may ask for its weight while this one computes, which loads less
+    wait_for_previous(DEPENDENT)
     SIZE: tl.constexpr = group_size(MEMBERS)
     SHARING: tl.constexpr = QUERY_HEADS // KV_HEADS
     EACH: tl.constexpr = TILES // GROUPS  # tiles of a KV head that a group of programs has
@@ -381,6 +384,7 @@ def _launch(
     parts = torch.empty(2 * programs * shape.rows * (call.head_dim_v + 2), dtype=torch.float32, device=out.device)
     v = call.k if call.v is None else call.v
     table = call.lengths if call.table is None else call.table
+    overlaps = dependent()
     _flash_decode[(programs,)](
         call.q, call.k, v, call.lengths, table, out, lse, slots, half, counters, parts, call.k_scale, call.v_scale,
         record("flash_decode", programs, 8 * triton.cdiv(tasks, programs) + 16), n_requests, call.scale, call.window,
@@ -390,5 +394,6 @@ def _launch(
         D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),
         PAGED=call.table is not None, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
         TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, GROUPS=groups,
-        MEMBERS=members, num_warps=shape.warps, num_stages=shape.stages,
+        MEMBERS=members, DEPENDENT=overlaps, num_warps=shape.warps, num_stages=shape.stages,
+        **launch_options(dependent=overlaps),
     )  # fmt: skip

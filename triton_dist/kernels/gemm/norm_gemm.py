@@ -17,15 +17,16 @@ import triton.language as tl
 import triton_dist
 from triton_dist.kernels.arguments import check_on_device
 from triton_dist.kernels.communicator import calling
+from triton_dist.kernels.dependent_launch import dependent, launch_options, let_next_begin, wait_for_previous
 from triton_dist.kernels.device import check_current_device, gpu, sms
 from triton_dist.kernels.gemm.arguments import check_activation, check_epilogue, check_operands
 from triton_dist.kernels.gemm.epilogue import Epilogue, finish, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.small_m_tile import Cut, by_tma, descriptor, multiply, store_tile
+from triton_dist.kernels.gemm.small_m_tile import Cut, ahead_of, by_tma, descriptor, multiply, prefetch_tile, store_tile
 
-__all__ = ["MAX_ROWS", "MAX_ROWS_OF_NORM", "cut_for", "norm_gemm", "stages_for"]
+__all__ = ["MAX_ROWS", "MAX_ROWS_OF_NORM", "cut_for", "launch", "norm_gemm", "stages_for"]
 
 MAX_ROWS = 128
 MAX_ROWS_OF_NORM = 64
@@ -36,16 +37,21 @@ _NAME = "norm_gemm"
 
 @triton.jit(do_not_specialize=["M"])
 def _norm_gemm(
-    a, b, c, norm, epilogue, eps, M, N, K, a_step, b_row, b_column, c_step,
+    a, b, c, norm, epilogue, first_b, eps, M, N, K, a_step, b_row, b_column, c_step,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr,
-    B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr,
+    B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr, WHOLE: tl.constexpr, DEPENDENT: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     FOLD: tl.constexpr = fold_of(epilogue.activation)
     tile = tl.program_id(0)
+    if AHEAD > 0:
+        prefetch_tile(first_b, tile, N, K, b_row, b_column, AHEAD, BLOCK_N, B_BY_COLUMNS)
+    wait_for_previous(DEPENDENT)
     sums = multiply(
         a, b, norm, eps, tile, M, N, K, BLOCK_M, a_step, b_row, b_column, BLOCK_M, BLOCK_M, BLOCK_N, BLOCK_K, TURNED,
         A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
     )  # fmt: skip
+    let_next_begin(DEPENDENT)
     sums = finish(sums, epilogue, tl.arange(0, BLOCK_M), M, tile * BLOCK_N + tl.arange(0, BLOCK_N))
     store_tile(c, sums, tile * (BLOCK_N // FOLD), BLOCK_M, M, N // FOLD, c_step, 1)
 
@@ -101,27 +107,39 @@ def norm_gemm(
         with calling(_NAME, None) as comm:
             local_gemm(Operands(comm, a, b, c, epilogue=epilogue))
     elif rows:
-        _launch(a, b, c, norm_weight, epilogue, eps)
+        launch(a, b, c, norm_weight, epilogue, eps)
     return c
 
 
-def _launch(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, norm: torch.Tensor | None, epilogue: Epilogue, eps: float
+def launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    norm: torch.Tensor | None,
+    epilogue: Epilogue,
+    eps: float,
+    cut: Cut | None = None,
 ) -> None:
+    """c = activation(RMSNorm(a) · b + bias), of up to ``MAX_ROWS`` rows, cut as ``cut_for`` says or as it is said."""
     (m, k), n, itemsize = a.shape, b.shape[1], a.element_size()
     block_m = max(16, int(triton.next_power_of_2(m)))
     on_gpu = triton_dist.kind() == "gpu"
-    cut = cut_for(block_m, n, itemsize, sms()) if on_gpu else Cut(16, 32, 4, block_m <= 16)
+    if cut is None:
+        cut = cut_for(block_m, n, itemsize, sms()) if on_gpu else Cut(16, 32, 4, block_m <= 16)
     a_tma, b_tma, by_columns = by_tma(a), by_tma(b) or by_tma(b.t()), b.stride(1) != 1
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
     tiles = triton.cdiv(n, cut.block_n)
+    overlaps = dependent()
+    ahead = ahead_of(tiles, cut.block_n, k, itemsize) if overlaps and b_tma else 0
     _norm_gemm[(tiles,)](
         descriptor(a, block_m, cut.block_k) if a_tma else a,
         descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
-        c, norm, epilogue, eps, m, n, k, a.stride(0), *b.stride(), c.stride(0),
+        c, norm, epilogue, b if ahead else None, eps, m, n, k, a.stride(0), *b.stride(), c.stride(0),
         BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma,
-        B_BY_COLUMNS=by_columns, WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0, num_warps=cut.warps,
-        num_stages=stages_for(block_m, cut, itemsize, tiles, sms(), gpu().shared_memory) if on_gpu else 1,
+        B_BY_COLUMNS=by_columns, WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0, DEPENDENT=overlaps, AHEAD=ahead,
+        num_warps=cut.warps,
+        num_stages=stages_for(block_m, cut, itemsize, tiles, sms(), gpu().shared_memory, overlaps) if on_gpu else 1,
+        **launch_options(dependent=overlaps),
     )  # fmt: skip
 
 
@@ -134,8 +152,11 @@ def cut_for(block_m: int, n: int, itemsize: int, n_sms: int) -> Cut:
     return Cut(block_n, block_k, 4 if block_m * block_n * itemsize <= 32768 else 8, itemsize == 2)
 
 
-def stages_for(block_m: int, cut: Cut, itemsize: int, tiles: int, n_sms: int, shared_memory: int) -> int:
-    """How many blocks along K can be in flight, where each program has its part of an SM's shared memory."""
-    own = shared_memory if tiles <= n_sms else shared_memory // 2 - 1024
+def stages_for(
+    block_m: int, cut: Cut, itemsize: int, tiles: int, n_sms: int, shared_memory: int, overlaps: bool = False
+) -> int:
+    """How many blocks along K can be in flight, where each program has its part of an SM's shared memory, and one of
+    the next kernel another part if it ``overlaps``."""
+    own = shared_memory if tiles <= n_sms and not overlaps else shared_memory // 2 - 1024
     normalised = block_m * cut.block_k * itemsize  # a block of A, beside those in flight
     return max(1, min(8, (own - 2048 - normalised) // ((block_m + cut.block_n) * cut.block_k * itemsize)))

@@ -18,11 +18,20 @@ import triton_dist
 from triton_dist.kernels.collectives.reductions import reduce_words
 from triton_dist.kernels.collectives.sums import elements_of, words_of
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.dependent_launch import dependent, launch_options, let_next_begin, wait_for_previous
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.small_m_tile import Cut, by_tma, descriptor, multiply, store_tile
+from triton_dist.kernels.gemm.small_m_tile import (
+    Cut,
+    ahead_of,
+    by_tma,
+    descriptor,
+    multiply,
+    prefetch_tile,
+    store_tile,
+)
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
@@ -92,12 +101,15 @@ def _exchange(
 
 @triton.jit(do_not_specialize=["M", "each"])
 def _small_m_gemm(
-    a, b, c, slots, epilogue, trace, M, N, K, each, a_step, b_row, b_column, c_step,
+    a, b, c, slots, epilogue, first_b, trace, M, N, K, each, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
-    WHOLE: tl.constexpr,
+    WHOLE: tl.constexpr, DEPENDENT: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     N_PES: tl.constexpr = group_size(MEMBERS)
+    if AHEAD > 0:
+        prefetch_tile(first_b, tl.program_id(0), N, K, b_row, b_column, AHEAD, BLOCK_N, B_BY_COLUMNS)
+    wait_for_previous(DEPENDENT)
     BLOCK: tl.constexpr = BLOCK_M // triton.next_power_of_2(N_PES)
     slots += tl.program_id(0) * (_HEADER + 2 * SLOTS * N_PES * WORDS)
     number = tl.load(slots)
@@ -108,6 +120,8 @@ def _small_m_gemm(
             A_TMA, B_TMA, B_BY_COLUMNS, WHOLE,
         )  # fmt: skip
         record_event(trace, COMPUTE, tile, began)
+        if tile + tl.num_programs(0) >= tl.cdiv(N, BLOCK_N):
+            let_next_begin(DEPENDENT)
         slot = slots + _HEADER + number * (N_PES * WORDS)
         previous = tl.where(number == 0, SLOTS - 1, -1) * (N_PES * WORDS)
         _exchange(
@@ -151,15 +165,19 @@ def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
         descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
         c,
     )
-    return launch(
-        _small_m_gemm, (programs,), first, slots, epilogue,
+    overlaps = dependent()
+    ahead = ahead_of(programs, cut.block_n, k, a.element_size()) if overlaps and b_tma else 0
+    made = launch(
+        _small_m_gemm, (programs,), first, slots, epilogue, b if ahead else None,
         record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
         TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
         WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,
-        WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0,
-        num_warps=cut.warps, num_stages=_stages_here(block_m, cut, a.element_size()),
+        WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0, DEPENDENT=overlaps, AHEAD=ahead,
+        num_warps=cut.warps, num_stages=_stages_here(block_m, cut, a.element_size(), overlaps),
+        **launch_options(dependent=overlaps),
     )  # fmt: skip
+    return None if ahead else made  # the address of B stands among the others
 
 
 def reserve_slots(comm: Communicator, rows: int, n: int, itemsize: int, *, to_all: bool) -> None:
@@ -207,7 +225,8 @@ def stages_for(block_m: int, cut: Cut, itemsize: int, shared_memory: int) -> int
     return max(1, min(8, (shared_memory - 2048) // ((block_m + cut.block_n) * cut.block_k * itemsize)))
 
 
-def _stages_here(block_m: int, cut: Cut, itemsize: int) -> int:
+def _stages_here(block_m: int, cut: Cut, itemsize: int, overlaps: bool) -> int:
     if triton_dist.kind() == "cpu":
         return 1
-    return stages_for(block_m, cut, itemsize, gpu().shared_memory)
+    shared_memory = gpu().shared_memory
+    return stages_for(block_m, cut, itemsize, shared_memory // 2 - 1024 if overlaps else shared_memory)
