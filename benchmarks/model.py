@@ -45,13 +45,14 @@ from torch.distributed.tensor import parallel
 
 import triton_dist
 from triton_dist import tensor_parallel
+from triton_dist.kernels.dependent_launch import DependentLaunches
+from triton_dist.world.current import current_world
 
 SMALL = triton_dist.kind() == "cpu"
 PREFILL, CONTEXT, BATCHES = (8, 8, (1, 3)) if SMALL else (8192, 1024, (1, 32, 128))
 CASES = (("prefill", 1, PREFILL), *(("decode", batch, 1) for batch in BATCHES))
 """Kind, sequences, and tokens of each."""
 TRACED = CASES[:3]
-DEPENDENT_LAUNCH = "TRITON_DIST_DEPENDENT_LAUNCH"
 STYLES = {"ours": tensor_parallel, "torch": parallel}
 
 Step = Callable[..., torch.Tensor]
@@ -156,11 +157,8 @@ def with_dependent_launches(step: Step) -> Step:
     """The kernels of a step are launched before those in front of them have ended."""
 
     def launched(*args: Any) -> torch.Tensor:
-        os.environ[DEPENDENT_LAUNCH] = "1"
-        try:
+        with current_world().own(DependentLaunches).turned_on():
             return step(*args)
-        finally:
-            del os.environ[DEPENDENT_LAUNCH]
 
     return launched
 

@@ -275,7 +275,7 @@ VARIABLES: dict[str, Variable] = {
             _flag,
             False,
             "GPU world: kernels of a decode step begin while those in front of them end, and ask for their weights "
-            "meanwhile (programmatic dependent launch, from Hopper on). Not measured yet, and so off.",
+            "meanwhile (programmatic dependent launch, from Hopper on). Not measured yet, and so off. Read by init().",
             "flag",
         ),
         Variable(

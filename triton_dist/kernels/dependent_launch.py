@@ -16,6 +16,8 @@ Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchroni
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,23 +25,50 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-import triton_dist
 from triton_dist import environment
 from triton_dist.kernels.device import gpu
+from triton_dist.world import World
+from triton_dist.world.current import current_world
 
-__all__ = ["PREFETCHED", "dependent", "launch_options", "let_next_begin", "prefetch", "wait_for_previous"]
+__all__ = [
+    "PREFETCHED",
+    "DependentLaunches",
+    "dependent",
+    "launch_options",
+    "let_next_begin",
+    "prefetch",
+    "wait_for_previous",
+]
 
 PREFETCHED = 16 << 20
 """Bytes of a weight that are asked for beforehand: what memory delivers in the few microseconds that there are, and a
 third of the L2 cache, which the kernel in front still uses."""
 
 
+class DependentLaunches:
+    """Whether one world's kernels of few rows are launched this way."""
+
+    def __init__(self, world: World) -> None:
+        self.possible = world.kind == "gpu" and torch.version.hip is None and gpu().capability >= (9, 0)
+        self.on = self.possible and bool(environment.get("TRITON_DIST_DEPENDENT_LAUNCH"))
+
+    def close(self) -> None:
+        pass
+
+    @contextmanager
+    def turned_on(self) -> Iterator[None]:
+        """On where it is possible, whatever the environment says: for comparisons."""
+        before, self.on = self.on, self.possible
+        try:
+            yield
+        finally:
+            self.on = before
+
+
 def dependent() -> bool:
     """Whether kernels of few rows are launched this way: on NVIDIA's GPUs from Hopper on, if
-    ``TRITON_DIST_DEPENDENT_LAUNCH`` is set."""
-    if not environment.get("TRITON_DIST_DEPENDENT_LAUNCH") or triton_dist.kind() == "cpu":
-        return False
-    return torch.version.hip is None and gpu().capability >= (9, 0)
+    ``TRITON_DIST_DEPENDENT_LAUNCH`` was set when the world was made."""
+    return current_world().own(DependentLaunches).on
 
 
 def launch_options(*, dependent: bool) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import torch
 
 from triton_dist import triton_api
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.dependent_launch import DependentLaunches
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
@@ -127,6 +128,7 @@ class Prepared:
         self._world = communicator.world
         self._tracing = communicator.world.own(Tracing)
         self._workspace = communicator.own(Workspace)
+        self._dependent = communicator.world.own(DependentLaunches)
         self._plans: dict[Hashable, _Plan] = {}
         self._symmetric: dict[int, bool] = {}  # addresses of tensors, as long as nothing is allocated or freed
         self._changes = -1
@@ -153,7 +155,7 @@ class Prepared:
         if changes != self._changes or len(self._symmetric) > _ADDRESSES:
             self._symmetric.clear()
             self._changes = changes
-        signature = [call]
+        signature = [call, self._dependent.on]
         previous = None
         for tensor in tensors:
             if tensor is previous:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +10,7 @@ import torch
 import triton_dist
 from ops.harness import GPU, check
 from triton_dist import World, kernels
+from triton_dist.kernels.dependent_launch import DependentLaunches
 
 
 def random(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
@@ -104,15 +102,6 @@ def decoded(
     return x
 
 
-@contextmanager
-def dependent_launches() -> Iterator[None]:
-    os.environ["TRITON_DIST_DEPENDENT_LAUNCH"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["TRITON_DIST_DEPENDENT_LAUNCH"]
-
-
 @check(gpu_only=True)
 def dependent_launches_change_no_bit(world: World) -> None:
     """Chains of kernels that begin before those in front of them have ended, behind each other and behind torch's, in
@@ -134,7 +123,7 @@ def dependent_launches_change_no_bit(world: World) -> None:
 
         operands = b, weight, keys, values, lengths
         expected = decoded(x, *operands)
-        with dependent_launches():
+        with world.own(DependentLaunches).turned_on():
             for _ in range(3):
                 assert torch.equal(decoded(x, *operands), expected), f"{m} rows: other bits"
             torch.cuda.synchronize()
