@@ -16,7 +16,8 @@ import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ os.environ["TRITON_DIST_WORLD"] = "gpu"
 
 import torch
 
-HEAP = 256 << 20
+HEAP = 384 << 20
 
 STREAM = [7]
 """The handle of the current stream."""
@@ -140,6 +141,16 @@ def use_a_driver_s_streams() -> None:
     sys.modules |= {"cuda": ModuleType("cuda"), "cuda.bindings": bindings}
 
 
+@contextmanager
+def use_stream(stream: Stream) -> Iterator[None]:
+    """As ``torch.cuda.stream``, for launches."""
+    before, STREAM[0] = STREAM[0], stream.cuda_stream
+    try:
+        yield
+    finally:
+        STREAM[0] = before
+
+
 def use_torch_without_a_gpu() -> None:
     """PyTorch's functions for the current device and stream."""
     stream = Stream(7)
@@ -152,6 +163,7 @@ def use_torch_without_a_gpu() -> None:
         "synchronize": lambda device=None: None,
         "set_device": lambda device: None,
         "ExternalStream": lambda handle, device: Stream(handle),
+        "stream": use_stream,
     }.items():
         setattr(torch.cuda, name, value)
     torch._C._cuda_getCurrentRawStream = lambda device: STREAM[0]  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ They are in ``prepared_calls/``. Prints for each check its name and ``ok``, or i
 from __future__ import annotations
 
 import fake_gpu
-from prepared_calls import arguments, between_hosts, epilogues, lifetimes, local, refusals, scales
+from prepared_calls import arguments, between_hosts, epilogues, every, lifetimes, local, refusals, scales
 
 CHECKS = (
     arguments.second_calls_are_prepared,
@@ -32,6 +32,7 @@ CHECKS = (
     epilogues.a_bias_is_no_scale_of_cublas,
     epilogues.the_result_may_be_the_residual,
     between_hosts.gemms_between_hosts_are_prepared,
+    every.every_function_and_algorithm_is_prepared_or_says_why_not,
     refusals.what_decides_on_kernels_is_compared,
     refusals.other_signatures_are_not_mixed_up,
     refusals.errors_are_those_of_ordinary_calls,

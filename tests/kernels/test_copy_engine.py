@@ -81,7 +81,9 @@ class Machine:
         monkeypatch.setattr(copy_engine, "side_stream", lambda comm: nullcontext(stream))
         monkeypatch.setattr(copy_engine.streams, "wait_value", lambda stream, word: done.append(("wait", word)))
         monkeypatch.setattr(copy_engine.streams, "write_value", lambda stream, word: done.append(("write", word)))
-        monkeypatch.setattr(copy_engine.streams, "copy", lambda stream, to, source: done.append(("copy", to, source)))
+        monkeypatch.setattr(
+            copy_engine.streams, "Copy", lambda to, source: lambda stream: done.append(("copy", to, source))
+        )
         a = torch.zeros(20 * BLOCK_M, 1)
         copy_engine.send_by_copy_engine(Operands(comm, a, a, self.mine[pe]))
         return done

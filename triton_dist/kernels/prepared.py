@@ -69,15 +69,21 @@ Work = Launch | Callable[..., object]
 """A launch that was made, or a function that does the same again with the tensors it is called with."""
 
 
+Taken = Callable[..., Sequence[Any]]
+"""What work is given, of the call's tensors, or of what they are by name if the host entry names them."""
+
+
 class Step(NamedTuple):
     """One part of a call. Work of a call is of its caller's tensors only where ``tensors`` takes them."""
 
     work: Work
-    tensors: Callable[..., Sequence[torch.Tensor]]
-    """What the work is given, of the call's tensors, or of what they are by name if the host entry names them."""
+    tensors: Taken
+    beside: tuple[Work, Taken] | None = None
+    """What is done at the same time as the launch, on a side stream: a launch, or a function that is called with this
+    stream in front of what it takes."""
 
 
-Part = tuple[Work | None, Callable[..., Sequence[torch.Tensor]]]
+Part = tuple[Work | None, Taken] | tuple[Work | None, Taken, tuple[Work | None, Taken]]
 """A step, if it can be made again."""
 
 
@@ -88,8 +94,9 @@ def nothing(*given: object) -> Sequence[torch.Tensor]:
 
 def steps(*parts: Part) -> tuple[Step, ...] | None:
     """A call of these parts, in this order; None, if one of them cannot be made again."""
-    made = tuple(Step(work, tensors) for work, tensors in parts if work is not None)
-    return made if len(made) == len(parts) else None
+    if any(part[0] is None or (len(part) == 3 and part[2][0] is None) for part in parts):
+        return None
+    return tuple(Step(*part) for part in parts)
 
 
 class _Plan(NamedTuple):
@@ -110,14 +117,16 @@ class _Plan(NamedTuple):
     """Makes of the call's tensors the one argument of ``beside``, ``in_front`` and the steps; None: all tensors are."""
     details: Any = None
     """What the host entry keeps for itself, for :meth:`Prepared.details`."""
-    steps: Sequence[tuple[Any, Callable[..., Sequence[torch.Tensor]]]] = ()
-    """What is done with which of the call's tensors, one after the other; empty where there is one launch."""
+    steps: Sequence[tuple[Any, Taken, tuple[Any, Taken] | None]] = ()
+    """What is done with which of the call's tensors, one after the other, and what beside it; empty where there is one
+    launch."""
 
     def holds(self) -> bool:
         """Whether Triton would launch the same kernels. (Functions find out by themselves.)"""
         if self.launch is not None:
             return self.launch.holds()
-        return all(work.holds() for work, _ in self.steps if type(work) is triton_api.PreparedLaunch)
+        works = (work for work, _, beside in self.steps for work in (work, beside and beside[0]))
+        return all(work.holds() for work in works if type(work) is triton_api.PreparedLaunch)
 
 
 class Prepared:
@@ -211,9 +220,18 @@ class Prepared:
     def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> None:
         also = tensors[-plan.also :] if plan.also else ()
         given = tensors if plan.named is None else (plan.named(*tensors),)
-        for work, taken in plan.steps:
+        for work, taken, beside in plan.steps:
             found = taken(*given)
-            if type(work) is triton_api.PreparedLaunch:
+            if beside is not None:
+                with side_stream(self._communicator) as side:
+                    work(self._communicator.stream_handle(), *work.arguments(found), also=also)
+                    other, taken_beside = beside
+                    found = taken_beside(*given)
+                    if type(other) is triton_api.PreparedLaunch:
+                        other(side.cuda_stream, *other.arguments(found), also=also)
+                    else:
+                        other(side, *found)
+            elif type(work) is triton_api.PreparedLaunch:
                 work(self._communicator.stream_handle(), *work.arguments(found), also=also)
             else:
                 work(*found)
@@ -255,19 +273,21 @@ class Prepared:
             takes = len(made.tensors) if also or any(map(triton_api.is_descriptor, made.tensors)) else 0
             plan = _Plan(again, takes, len(also), compared, workspace, made.beside, made.in_front, named, details)
         else:
-            repeats = [
-                (
-                    self._prepared(step.work, _DEPTH + 1, also) if isinstance(step.work, Launch) else step.work,
-                    step.tensors,
-                )
-                for step in made
-            ]
-            if any(work is None for work, _ in repeats):
-                return
+            repeats = []
+            for step in made:
+                work = self._again(step.work, also)
+                beside = None if step.beside is None else (self._again(step.beside[0], also), step.beside[1])
+                if work is None or (beside is not None and beside[0] is None):
+                    return
+                repeats.append((work, step.tensors, beside))
             plan = _Plan(None, 0, len(also), compared, workspace, None, None, named, details, repeats)
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]
         self._plans[signature] = plan
+
+    def _again(self, work: Work, also: Sequence[torch.Tensor]) -> Any:
+        """What a step does in a later call; None, if its launch cannot be made again."""
+        return self._prepared(work, _DEPTH + 1, also) if isinstance(work, Launch) else work
 
     def _prepared(self, made: Launch, depth: int, also: Sequence[torch.Tensor]) -> triton_api.PreparedLaunch | None:
         symmetric = [not triton_api.is_descriptor(x) and bool(self._symmetric.get(x.data_ptr())) for x in made.tensors]

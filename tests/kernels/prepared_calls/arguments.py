@@ -54,13 +54,16 @@ def calls_in_steps_are_prepared() -> None:
         call()
         plans().clear()
         RECORDER.all.clear()
+        fake_gpu.QUEUED.clear()
         call()
-        ordinary = [*RECORDER.all]
+        ordinary, beside = [*RECORDER.all], [*fake_gpu.QUEUED]
         assert ordinary and plans(), name
         RECORDER.all.clear()
+        fake_gpu.QUEUED.clear()
         found = calls(call)
         assert len(RECORDER.all) == len(ordinary) == found["PreparedLaunch.__call__"], name
         assert RECORDER.all == ordinary or call.args[2] is None, name  # type: ignore[attr-defined]
+        assert beside == fake_gpu.QUEUED, f"{name}: streams get the same beside launches"
         assert not found["JITFunction.run"] and not found["check_operands"] and not found["choose"], name
 
 

@@ -95,6 +95,10 @@ IN_STEPS: dict[str, Callable[[], object]] = {
         (kernels.gemm_all_scatter, WIDE),
     )
 }
+IN_STEPS |= {
+    f"gemm_all_scatter, {algorithm}": partial(kernels.gemm_all_scatter, A, B, WIDE, algorithm=algorithm)
+    for algorithm in ("copy_engine", "producer_consumer", "fused_sequential")
+}
 """Calls of several launches and functions of PyTorch."""
 
 TOKENS, IDS, WEIGHTS = matrix(8, 64), torch.zeros(8, 2, dtype=torch.int64), torch.ones(8, 2)

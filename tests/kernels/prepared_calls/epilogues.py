@@ -43,6 +43,8 @@ WITH_EPILOGUES: dict[str, tuple[Callable[..., object], int]] = {
     "all_gather_gemm, bulk": (partial(kernels.all_gather_gemm, A, B, OF_ALL, algorithm="bulk_synchronous"), 0),
     "all_gather_gemm, bulk, new": (partial(kernels.all_gather_gemm, A, B, algorithm="bulk_synchronous"), 0),
     "gemm_all_scatter, warps": (partial(kernels.gemm_all_scatter, A, B, WIDE, algorithm="warp_specialized"), 0),
+    "gemm_all_scatter, copies": (partial(kernels.gemm_all_scatter, A, B, WIDE, algorithm="copy_engine"), 0),
+    "gemm_all_scatter, two kernels": (partial(kernels.gemm_all_scatter, A, B, WIDE, algorithm="producer_consumer"), 0),
     "gemm_all_scatter, bulk": (partial(kernels.gemm_all_scatter, A, B, WIDE, algorithm="bulk_synchronous"), 0),
 }
 

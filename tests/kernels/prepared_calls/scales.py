@@ -32,6 +32,8 @@ TAKE_SCALES: dict[str, Callable[..., object]] = {
     ),
     "gemm_all_scatter, warps": partial(kernels.gemm_all_scatter, A8, B8, WIDE, algorithm="warp_specialized"),
     "gemm_all_scatter, sequential": partial(kernels.gemm_all_scatter, A8, B8, WIDE, algorithm="fused_sequential"),
+    "gemm_all_scatter, copies": partial(kernels.gemm_all_scatter, A8, B8, WIDE, algorithm="copy_engine"),
+    "gemm_all_scatter, two kernels": partial(kernels.gemm_all_scatter, A8, B8, WIDE, algorithm="producer_consumer"),
 }
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 
+from triton_dist.kernels import prepared
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import WIRE, choose, flops
@@ -98,47 +99,73 @@ class CopyPlan:
     tokens: torch.Tensor
 
 
-def send_by_copy_engine(gemm: Operands) -> None:
+def send_by_copy_engine(gemm: Operands) -> Sequence[prepared.Step] | None:
     """c = a · b, this PE's columns of C, on every PE. *Collective* when a shape is first used.
 
     Args:
         gemm: whose ``c``, [M, N / n_pes], are the columns of a symmetric [M, N].
     """
     from triton_dist.kernels.gemm.hopper import gemm_all_scatter_chunks as hopper
-    from triton_dist.kernels.gemm.hopper.launch import peer_tensors
-    from triton_dist.kernels.gemm.hopper.layout import DONE, ENTERED
+    from triton_dist.kernels.gemm.hopper.layout import DONE
 
     comm, a, c, programs = gemm.comm, gemm.a, gemm.c, portable.programs(gemm.sm_margin)
     copies = cached(
         comm, gemm.key("copy engine"), lambda: _make_plan(comm, a, in_bucket(c), programs, gemm.fold, gemm.of_blocks)
     )
-    plan, steps, current = copies.plan, copies.steps, torch.cuda.current_stream()
-    n_pes, me = comm.n_pes, comm.my_rank
-    others = [pe for pe in range(n_pes) if pe != me]
-    ready, block_m, peers_c = copies.chunks.flags.data_ptr(), plan.config.block_m, peer_tensors(comm, c)
-    flags, tokens = ([words.data_ptr() for words in peer_tensors(comm, own)] for own in (plan.flags, copies.tokens))
+    me, width = comm.my_rank, c.shape[1]
+    mine = slice(me * width, (me + 1) * width)
+    sends = _sends(comm, copies, c)
+    done = [copies.plan.flags.data_ptr() + 4 * (DONE.value + pe) for pe in range(comm.n_pes) if pe != me]
+
+    def send(side: torch.cuda.Stream) -> None:
+        for work, *given in sends:
+            work(side, *given)
+
+    def await_peers() -> None:
+        current = torch.cuda.current_stream()
+        for flag in done:
+            streams.wait_value(current, flag)
 
     with side_stream(comm) as side:
-        hopper.run(plan, copies.chunks, gemm)
-        for pe in others:
-            streams.wait_value(side, flags[0] + 4 * (ENTERED.value + pe))
-        awaited = 0
-        for i, step in enumerate(steps):
-            while awaited <= copies.numbers[step.stop]:
-                streams.wait_value(side, ready + 4 * awaited)
-                awaited += 1
-            if i and steps[i - 1].distance != step.distance:
-                streams.wait_value(side, tokens[0] + 4 * i)
-            rows = slice(step.first * block_m, step.stop * block_m)
-            streams.copy(side, peers_c[step.distance][rows], c[rows])
-            if i + 1 < len(steps) and steps[i + 1].distance != step.distance:
-                # The next sender to the PE that this copy was sent to: it precedes that PE by the next step's distance.
-                next_sender = (step.distance - steps[i + 1].distance) % n_pes
-                streams.write_value(side, tokens[next_sender] + 4 * (i + 1))
-            if step.stop == max(copies.numbers):
-                streams.write_value(side, flags[step.distance] + 4 * (DONE.value + me))
-    for pe in others:
-        streams.wait_value(current, flags[0] + 4 * (DONE.value + pe))
+        computed = hopper.run(copies.plan, copies.chunks, gemm)
+        send(side)
+    await_peers()
+    return prepared.steps(
+        (computed, lambda call: (call.a, call.b, call.out[:, mine]), (send, prepared.nothing)),
+        (await_peers, prepared.nothing),
+    )
+
+
+def _sends(comm: Communicator, copies: CopyPlan, c: torch.Tensor) -> list[tuple[Any, ...]]:
+    """What the copy engine's stream gets in a call, in order: functions of a stream, and what else they are given.
+
+    It holds for any call whose ``c`` lies at the same place, which is a part of a call's signature.
+    """
+    from triton_dist.kernels.gemm.hopper.launch import peer_tensors
+    from triton_dist.kernels.gemm.hopper.layout import DONE, ENTERED
+
+    n_pes, me, steps, block_m = comm.n_pes, comm.my_rank, copies.steps, copies.plan.config.block_m
+    ready, peers_c = copies.chunks.flags.data_ptr(), peer_tensors(comm, c)
+    own = copies.plan.flags, copies.tokens
+    flags, tokens = ([words.data_ptr() for words in peer_tensors(comm, symmetric)] for symmetric in own)
+    entered = [flags[0] + 4 * (ENTERED.value + pe) for pe in range(n_pes) if pe != me]
+    found: list[tuple[Any, ...]] = [(streams.wait_value, flag) for flag in entered]
+    awaited = 0
+    for i, step in enumerate(steps):
+        while awaited <= copies.numbers[step.stop]:
+            found.append((streams.wait_value, ready + 4 * awaited))
+            awaited += 1
+        if i and steps[i - 1].distance != step.distance:
+            found.append((streams.wait_value, tokens[0] + 4 * i))
+        rows = slice(step.first * block_m, step.stop * block_m)
+        found.append((streams.Copy(peers_c[step.distance][rows], c[rows]),))
+        if i + 1 < len(steps) and steps[i + 1].distance != step.distance:
+            # The next sender to the PE that this copy was sent to: it precedes that PE by the next step's distance.
+            next_sender = (step.distance - steps[i + 1].distance) % n_pes
+            found.append((streams.write_value, tokens[next_sender] + 4 * (i + 1)))
+        if step.stop == max(copies.numbers):
+            found.append((streams.write_value, flags[step.distance] + 4 * (DONE.value + me)))
+    return found
 
 
 def _make_plan(

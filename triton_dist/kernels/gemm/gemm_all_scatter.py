@@ -115,21 +115,26 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     )
 
 
-def _producer_consumer(gemm: Operands) -> None:
-    comm, c, fold = gemm.comm, gemm.c, gemm.fold
+def _producer_consumer(gemm: Operands) -> Sequence[Step] | None:
+    comm, c, fold, mine = gemm.comm, gemm.c, gemm.fold, _columns_of(gemm)
     flags = _tile_flags(gemm)
     grid = portable.programs(gemm.sm_margin)
     comm_programs = min(COMM_PROGRAMS, grid // 2)
-    stream_barrier(comm)
+    entered = stream_barrier(comm)
     if triton_dist.kind() == "cpu":  # one kernel at a time
-        portable.local(gemm, grid, flags)
-        portable.send(comm, c, flags, comm_programs, fold)
+        multiplied = portable.local(gemm, grid, flags)
+        sent = portable.send(comm, c, flags, comm_programs, fold)
     else:
         with side_stream(comm) as side:
-            portable.local(gemm, grid - comm_programs, flags)
+            multiplied = portable.local(gemm, grid - comm_programs, flags)
             with torch.cuda.stream(side):
-                portable.send(comm, c, flags, comm_programs, fold)
-    stream_barrier(comm)
+                sent = portable.send(comm, c, flags, comm_programs, fold)
+    send = sent, lambda call: (call.out[:, mine],)
+    return steps(
+        (entered, nothing),
+        (multiplied, lambda call: call._replace(out=call.out[:, mine]), send),
+        (stream_barrier(comm), nothing),
+    )
 
 
 def _fused_sequential(gemm: Operands) -> Sequence[Step] | None:

@@ -10,7 +10,7 @@ import torch
 
 from triton_dist.kernels.cuda import check, driver
 
-__all__ = ["Copy", "copy", "wait_value", "write_value"]
+__all__ = ["Copy", "wait_value", "write_value"]
 
 
 def wait_value(stream: torch.cuda.Stream, flag: int) -> None:
@@ -35,17 +35,15 @@ class Copy:
         assert to.shape[1] == 1 or to.stride(1) == source.stride(1) == 1
         cuda, size = driver(), source.element_size()
         self._what = what = cuda.CUDA_MEMCPY2D()
+        what.srcDevice = source.data_ptr()
         what.srcMemoryType = what.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
         what.dstDevice = to.data_ptr()
         what.srcPitch, what.dstPitch = source.stride(0) * size, to.stride(0) * size
         what.WidthInBytes, what.Height = source.shape[1] * size, source.shape[0]
 
-    def __call__(self, stream: torch.cuda.Stream, source: torch.Tensor) -> None:
-        """Let the stream copy ``source``, of the shape, strides and dtype of the one that this was made with."""
-        self._what.srcDevice = source.data_ptr()
+    def __call__(self, stream: torch.cuda.Stream, source: torch.Tensor | None = None) -> None:
+        """Let the stream copy ``source``, of the shape, strides and dtype of the one that this was made with; by
+        default what lies where that one did."""
+        if source is not None:
+            self._what.srcDevice = source.data_ptr()
         check(driver().cuMemcpy2DAsync(self._what, stream.cuda_stream))
-
-
-def copy(stream: torch.cuda.Stream, to: torch.Tensor, source: torch.Tensor) -> None:
-    """Let the stream make one :class:`Copy`."""
-    Copy(to, source)(stream, source)

@@ -33,6 +33,7 @@ from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["Chunks", "gemm_all_scatter_chunks_kernel", "make_plan", "run"]
 
@@ -117,12 +118,13 @@ def make_plan(
     return plan, Chunks(sizes, plan.zeros(len(chunks)))
 
 
-def run(plan: Plan, chunks: Chunks, gemm: Operands) -> None:
+def run(plan: Plan, chunks: Chunks, gemm: Operands) -> Launch | None:
     """c = a · b, times the scale and after the epilogue, this PE's columns of C, on the current stream; and the flags
     of its chunks."""
     config = plan.config
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
-    gemm_all_scatter_chunks_kernel[plan.grid](
-        a_map, b_map, tile_map(gemm.c, config), plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state,
-        plan.peers, chunks, plan.trace(), config, b_by_columns, plan.communicator.n_pes, **plan.options,
+    return launch(
+        gemm_all_scatter_chunks_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)),
+        plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, chunks, plan.trace(),
+        config, b_by_columns, plan.communicator.n_pes, **plan.options,
     )  # fmt: skip
