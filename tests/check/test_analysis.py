@@ -107,6 +107,28 @@ def test_an_acquire_orders_only_what_was_released_before() -> None:
     assert [finding.kind for finding in run(True)] == ["early-read"]
 
 
+@pytest.mark.parametrize("order", ["nothing", "fence", "quiet", "damaged"])
+def test_what_is_sent_orders_when_it_arrives(order: str) -> None:
+    """PE 0 sends an update of a word and a flag for it, and its program ends before either has arrived."""
+    word, flag = [1, 0], [1, 64]
+    between = {"fence": [(0, Kind.FENCE, 0, [-1])], "quiet": [(0, Kind.QUIET, 0, [-1])]}.get(order, [])
+    sends = [
+        (0, Kind.PROGRAM),
+        (1, Kind.PROGRAM),
+        (0, Kind.SENT, 0, word, Flag.ADDS | Flag.ATOMIC),
+        *between,
+        (0, Kind.SENT, 0, flag, Flag.SETS),
+        (0, Kind.END, 0),
+    ]
+    first, second = 3, 4 + len(between)
+    arrives = [(0, Kind.ARRIVED, 0, [number, 0, 0, 1], Flag.VALUED) for number in (first, second)]
+    if order == "damaged":
+        arrives = [(0, Kind.ARRIVED, 0, [1 << 40, 0, 0, 1], Flag.VALUED), *arrives[1:], *arrives[1:]]
+    reads = [(1, Kind.LOOK, 0, [flag]), (1, Kind.ACCESS, 0, [RANGE])]
+    kinds = [finding.kind for finding in found(*sends, *arrives, *reads)]
+    assert kinds == (["missing-fence"] if order == "nothing" else []), kinds
+
+
 def test_a_put_with_signal_tells_of_its_own_data_only() -> None:
     clock = Clock()
     clock.learn_one(1, 2)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from forking import Forker
+from forking import Forker, Outcome
 
 from triton_dist.check import CLASSES
 
@@ -52,6 +52,11 @@ def test_there_are_many() -> None:
     assert {kind for case in BUGS for kind in case.kinds} <= set(CLASSES)
 
 
+def _run(forker: Forker, file: Path, *args: str, schedule: str) -> Outcome:
+    hosts = {"TRITON_DIST_TOPOLOGY": "2x1"} if file.stem == "hosts" else {}
+    return forker.run(file, *args, TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE=schedule, **hosts)
+
+
 def _assert_found(case: Case, output: str) -> None:
     lines = case.file.read_text().splitlines()
     marked = [rf"{case.file.name}:{i}\b" for i, line in enumerate(lines, 1) if line.endswith(f"# {case.name}")]
@@ -66,7 +71,7 @@ def _assert_found(case: Case, output: str) -> None:
 def test_bugs_are_found(forker: Forker, file: Path, schedule: str) -> None:
     cases = [case for case in BUGS if case.file == file and case.schedule == schedule and not case.fatal]
     names = [case.name for case in cases]
-    outcome = forker.run(file, "bug", *names, TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE=schedule)
+    outcome = _run(forker, file, "bug", *names, schedule=schedule)
     assert outcome.statuses == [1, 1] and "Traceback" not in outcome.output, outcome.output
     for case in cases:
         _assert_found(case, outcome.output)
@@ -74,7 +79,7 @@ def test_bugs_are_found(forker: Forker, file: Path, schedule: str) -> None:
 
 @pytest.mark.parametrize("case", FATAL, ids=lambda case: case.name)
 def test_bugs_that_end_a_run_are_found(forker: Forker, case: Case) -> None:
-    outcome = forker.run(case.file, "bug", case.name, TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE=case.schedule)
+    outcome = _run(forker, case.file, "bug", case.name, schedule=case.schedule)
     assert outcome.statuses == [1, 1] and "Traceback" not in outcome.output, outcome.output
     _assert_found(case, outcome.output)
 
@@ -86,5 +91,5 @@ def test_bugs_that_end_a_run_are_found(forker: Forker, case: Case) -> None:
 def test_right_programs_are_not_blamed(forker: Forker, file: Path, schedule: str) -> None:
     if file.stem != "correct" and schedule in ("eager", "random:1"):
         pytest.skip("twins of bugs are tried with two schedules")
-    outcome = forker.run(file, "right", TRITON_DIST_CHECK="1", TRITON_DIST_SCHEDULE=schedule)
+    outcome = _run(forker, file, "right", schedule=schedule)
     assert outcome.statuses == [0, 0] and "nothing found" in outcome.output, outcome.output

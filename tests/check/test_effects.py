@@ -41,14 +41,21 @@ def arguments(op: Op) -> list[Any]:
     return [*values.values(), *(min(kind) for kind in op.attributes.values())]
 
 
-@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
-def test_what_is_recorded(op: Op) -> None:
+def recorded(op: Op, *, late: bool) -> set[str]:
+    """What the recorder is told, if updates of a PE arrive at once, or late."""
     everyone = SimpleNamespace(pes=range(N_PES))
-    world: Any = SimpleNamespace(pe=0, n_pes=N_PES, heap=Heap(), teams={0: everyone}, team_world=everyone)
+    world: Any = SimpleNamespace(
+        pe=0, n_pes=N_PES, heap=Heap(), teams={0: everyone}, team_world=everyone, delays_updates=lambda pe: late
+    )
     recorder = MagicMock()
     effects.before(op, recorder, world, arguments(op))
     effects.after(op, recorder, world, arguments(op))
-    called = {call[0] for call in recorder.method_calls}
+    return {call[0] for call in recorder.method_calls}
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+def test_what_is_recorded(op: Op) -> None:
+    called = recorded(op, late=False)
     assert bool(called) == (op.effect is not Effect.NO_EFFECT)
     writes = {Effect.PUT: "put", Effect.PUT_SIGNAL: "put", Effect.PUT_ELEMENT: "put", Effect.GET: "get"}
     if op.effect in writes:
@@ -57,3 +64,11 @@ def test_what_is_recorded(op: Op) -> None:
         assert {"arrive", "leave"} <= called
     if op.wait:
         assert "look" in called
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+def test_what_is_sent(op: Op) -> None:
+    """Signals, and atomics that return nothing, are sent where others are made; they acquire nothing."""
+    sends = op.effect in (Effect.UPDATE_SIGNAL, Effect.PUT_SIGNAL) or (op.update is not None and op.result is None)
+    now, late = recorded(op, late=False), recorded(op, late=True)
+    assert late == ((now - {"update", "acquire"}) | {"send"} if sends else now)

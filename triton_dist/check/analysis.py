@@ -12,6 +12,7 @@ from triton_dist.check.log import HOST, Flag, Kind, Place
 from triton_dist.check.log import read as read_logs
 from triton_dist.check.races import Races
 from triton_dist.check.run import Event, Run, Word
+from triton_dist.check.signals import OVERTAKES
 
 __all__ = ["analyse"]
 
@@ -49,6 +50,8 @@ class _Updates:
 
     updates: dict[Word, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
     """PE, program and place of the first few."""
+    sent: dict[Word, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
+    """PEs and numbers of those that arrived later than they were sent."""
     sites: dict[tuple[int, int], tuple[int, set[Word]]] = field(default_factory=dict)
     """By PE and place of signals: a program, and the words."""
     awaited: set[Word] = field(default_factory=set)
@@ -58,6 +61,8 @@ class _Updates:
     def update(self, word: Word, event: Event, signals: bool) -> None:
         if len(self.updates[word]) < _LISTED:
             self.updates[word].append((event.pe, event.program, event.place))
+        if event.kind == Kind.SENT:
+            self.sent[word].add((event.pe, event.number))
         if signals:
             self.sites.setdefault((event.pe, event.place), (event.program, set()))[1].add(word)
 
@@ -130,7 +135,7 @@ class _Analysis:
             kernel, target, why = (run.text(e.pe, text) for text in (e.a, e.b, e.c))
             side = Side(e.pe, f"kernel {kernel}", run.place(e.pe, e.place), f"does not compile for {target}")
             self._uncompiled.append(Finding("compile", [side], why.splitlines()))
-        elif e.kind == Kind.UPDATE:
+        elif e.kind in (Kind.UPDATE, Kind.SENT):
             self._signals.update((e.a, e.b), e, "signal" in run.place(e.pe, e.place).what)
         elif e.kind == Kind.RELEASE:
             for word in run.words(e.pe, e.a):
@@ -203,6 +208,8 @@ class _Analysis:
             if updates:
                 shown = "; ".join(self._updater(*update) for update in dict.fromkeys(updates))
                 notes.append(f"{me}, waits for more than came: its {which} was updated by {shown}")
+                if len(self._signals.sent[word]) > 1:
+                    notes.append(OVERTAKES)
                 continue
             others = self._updaters_of(tensor)
             if others:

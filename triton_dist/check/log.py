@@ -89,6 +89,11 @@ class Kind(enum.IntEnum):
     """Copies between overlapping ranges. ``a``: space; ``b``, ``c``: begin and end of the overlap."""
     FAILED = enum.auto()
     """``a``: text. The PE ended with an error."""
+    SENT = enum.auto()
+    """As ``UPDATE``, without values: of a word that changes when what the program sends arrives, which ``fence`` and
+    ``quiet`` order as they order puts. With ``CARRIES`` the put arrives with it."""
+    ARRIVED = enum.auto()
+    """What ``program`` sent as the event with number ``a`` has changed the word from ``c`` to ``d`` (``VALUED``)."""
     UNCOMPILED = enum.auto()
     """A kernel was launched that does not compile for a GPU. ``a``: its name; ``b``: the GPU; ``c``: why. All texts."""
     WORK = enum.auto()
@@ -129,6 +134,8 @@ EVENT = np.dtype(
 _PROGRAM = np.dtype([("kernel", "<i4"), ("launch", "<i4"), ("index", "<i4", (3,))])
 
 _TEXTS, _PLACES, _PROGRAMS, _LISTS, _EVENTS = range(0x7D000001, 0x7D000006)
+_NOWHERE = ("PROGRAM", "END", "LAUNCHED", "FENCE", "QUIET", "LEAVE", "FAILED", "ARRIVED")
+"""Kinds of events without a place."""
 _HEADER = struct.Struct("<II")
 _MOST = 1 << 20
 """Bytes of a payload."""
@@ -404,10 +411,11 @@ class PELog:
             for field, names in table.items():
                 of = np.isin(kind, [Kind[name] for name in names])
                 good &= ~of | _within(events[field], least, self.n_lists)
-        placed = ~np.isin(kind, [Kind[n] for n in ("PROGRAM", "END", "LAUNCHED", "FENCE", "QUIET", "LEAVE", "FAILED")])
+        placed = ~np.isin(kind, [Kind[n] for n in _NOWHERE])
         good &= ~placed | (events["place"] >= 0)
         good &= ~np.isin(kind, [Kind.PROGRAM, Kind.END]) | (events["program"] >= 0)
-        good &= (kind != Kind.UPDATE) | (_within(events["a"], 0, self._n_pes) & (events["size"] > 0))
+        of = np.isin(kind, [Kind.UPDATE, Kind.SENT])
+        good &= ~of | (_within(events["a"], 0, self._n_pes) & (events["size"] > 0))
         good &= (kind != Kind.LOOK) | (events["size"] > 0)
         for which, field in (
             (Kind.STUCK, "a"),
@@ -420,7 +428,7 @@ class PELog:
             good &= (kind != which) | _within(events["a"], -self._n_pes, self._n_pes)
         for which in (Kind.FENCE, Kind.QUIET):
             good &= (kind != which) | _within(events["a"], -1, self._n_pes)
-        addressed = np.isin(kind, [Kind.UPDATE, Kind.OUTSIDE, Kind.OVERLAP])
+        addressed = np.isin(kind, [Kind.UPDATE, Kind.SENT, Kind.OUTSIDE, Kind.OVERLAP])
         good &= ~addressed | _within(events["b"], -_FAR, _FAR)
         if not good.all():
             raise self._wrong(f"event {int(np.flatnonzero(~good)[0])} refers to what is not there")

@@ -4,7 +4,8 @@ A program's accesses are ordered. What it did before it updated a word with rele
 does after it has acquired that word; an update without release orders the accesses before the program's last ``fence``
 or ``quiet``. A put is no access of the program but of a copy that it has started: the copy's write is ordered before
 something only through ``quiet``, through a ``fence`` and an update of the same PE, through the signal that it carries,
-or through a barrier; a non-blocking copy reads its source as late. ``p`` is such a put, of one element.
+or through a barrier; a non-blocking copy reads its source as late. ``p`` is such a put, of one element. So are updates
+that are logged when they are sent and again when they arrive.
 
 Messages that say themselves that they have arrived are stored as data and read by volatile loads. Such a load orders
 what comes after the reader's next fence behind what came before the writer's last one before the store. Fences are the
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,13 +31,25 @@ from triton_dist.check.heap import Heap
 from triton_dist.check.log import HOST, Flag, Kind
 from triton_dist.check.run import Event, Run, Word
 from triton_dist.check.shadow import ATOMIC, PLAIN, VOLATILE, Conflict, Shadow, Who, was_among
-from triton_dist.check.signals import Condition, Lost, Signals, Update
+from triton_dist.check.signals import OVERTAKES, Condition, Lost, Signals, Update
 from triton_dist.check.threads import GETS, Actors, Past, Thread
 
 __all__ = ["Races"]
 
 _CACHED_PIECES = 1 << 22
 """Piece numbers that are cached for recurring lists of ranges."""
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """An update that arrives later."""
+
+    event: Event
+    who: Who
+    clock: Clock
+    """What is ordered before it."""
+    known: Clock
+    """What an acquire of its word obtains."""
 
 
 class Races:
@@ -81,6 +95,8 @@ class Races:
         """By PE: the state that programs without synchronisation share."""
         self._rounds: dict[Any, tuple[Clock, int]] = {}
         """By barrier: the joined clock of the programs that have arrived, and how many have not left yet."""
+        self._in_flight: dict[tuple[int, int], _Sent] = {}
+        """By PE and number of their events: updates that have been sent."""
         self._came: dict[Any, int] = {}
         """By PE and barrier: how often the PE has arrived."""
         for pe in range(self._run.n_pes):
@@ -178,7 +194,7 @@ class Races:
         found = []
         for actor, number, index in self._shadows[space].unknown_writes(pieces, clock):
             event = self._run.event(index)
-            is_copy = actor != self._actors_of[index]
+            is_copy = actor != self._actors_of[index] and event.kind != Kind.SENT
             # The data of a copy orders nothing, except for a wait on that data. Atomics order a wait by their own
             # semantics.
             wanted = is_copy or not _is_atomic(event) if waits else not is_copy
@@ -235,6 +251,36 @@ class Races:
         thread.go_on()
         thread.released = [] if e.flags & (Flag.RELAXED | Flag.SCOPE_GPU) else [word]
 
+    def _send(self, e: Event) -> None:
+        thread = self._thread(e.pe, e.program)
+        clock = thread.publish(e.a)
+        if e.flags & Flag.CARRIES and e.a in thread.copies:
+            actor = thread.copies[e.a]
+            number = thread.issued[actor]  # of its put: who knows that one of the two has arrived, knows it of both
+            self._mark(thread)
+        else:
+            actor, number = self._copy(thread, e.pe, e.a)
+        known = thread.publish_relaxed(e.a) if e.flags & Flag.RELAXED else clock.copy()
+        known.learn_one(actor, number)
+        thread.past.narrow |= bool(e.flags & Flag.SCOPE_GPU)
+        who = Who(actor, number, self._index, ATOMIC, thread.waits)
+        self._in_flight[e.pe, e.number] = _Sent(e, who, clock, known)
+        thread.go_on()
+        thread.released = []
+
+    def _arrived(self, e: Event) -> None:
+        sent = self._in_flight.pop((e.pe, e.a), None)
+        if sent is None:
+            return  # it is not in a damaged log
+        self._index = sent.who.event
+        word, flags = (sent.event.a, sent.event.b), sent.event.flags
+        self._touch(self._word(*word, sent.event.size), True, sent.who, sent.clock)
+        if e.flags & Flag.VALUED:
+            update = Update(sent.who.actor, sent.who.number, sent.who.event, e.c, e.d, flags)
+            for lost in self._signals.update(word, update, sent.clock):
+                self._lost(word, lost)
+        self._signals.release(word, e.pe, bool(flags & Flag.SCOPE_GPU), sent.known, _replaces(flags))
+
     def _publish(self, thread: Thread, pe: int, words: list[Word], flags: int) -> None:
         narrow = bool(flags & Flag.SCOPE_GPU)
         thread.past.narrow |= narrow
@@ -247,8 +293,7 @@ class Races:
                 if flags & Flag.CARRIES and target in thread.copies:
                     actor = thread.copies[target]
                     by_target[target].learn_one(actor, thread.issued[actor])
-            sets = bool(flags & Flag.SETS) and not flags & Flag.ATOMIC
-            self._signals.release(word, pe, narrow, by_target[target], sets)
+            self._signals.release(word, pe, narrow, by_target[target], _replaces(flags))
 
     def _release(self, e: Event) -> None:
         thread = self._thread(e.pe, e.program)
@@ -372,14 +417,20 @@ class Races:
             return "missing-quiet", ["the put may still read its source: call quiet before the source is used again"]
         if earlier.kind == Kind.GET and nbi and conflict.wrote and same_pe:
             return "missing-quiet", ["the get may not have arrived: call quiet before its destination is used"]
-        if earlier.kind == Kind.PUT and conflict.wrote and clock.knows(*self._started(conflict.event)):
-            if later.kind == Kind.PUT and same_pe:
+        sent = earlier.kind in (Kind.PUT, Kind.SENT)
+        if sent and conflict.wrote and clock.knows(*self._started(conflict.event)):
+            if later.kind in (Kind.PUT, Kind.SENT) and same_pe:
                 return "missing-fence", [
-                    "two puts to one PE may arrive in any order: call fence between them, or wait for a "
+                    "two puts or signals to one PE may arrive in any order: call fence between them, or wait for a "
                     "program that has waited for the first"
                 ]
             if same_pe and earlier.program == later.program:
                 return "missing-quiet", ["the put may not have arrived: call quiet before its destination is used"]
+            if earlier.kind == Kind.SENT:
+                return "missing-fence", [
+                    f"what was waited for says that the {self._what(earlier)} was started, not that it has arrived: "
+                    "call fence (or quiet) between the two"
+                ]
             return "missing-quiet" if nbi else "missing-fence", [
                 "what was waited for says that the put was started, not that it has arrived: call fence (or quiet) "
                 "between the put and the signal, or use putmem_signal"
@@ -429,6 +480,8 @@ class Races:
                 "nothing says which comes first, and a wait tells the difference: one may overwrite the other before "
                 "it is seen; use SIGNAL_ADD, a word for each, or have the second one wait until the first one is seen"
             )
+            if Kind.SENT == update.kind == other.kind and (update.pe, update.program) == (other.pe, other.program):
+                note = f"{OVERTAKES}: call fence between the two"
         sides = [
             Side.of(self._run, event.pe, event.program, event.place, text)
             for event, text in zip((other, update), does, strict=True)
@@ -452,7 +505,12 @@ class Races:
 
 
 def _is_atomic(event: Event) -> bool:
-    return event.kind == Kind.UPDATE or bool(event.flags & Flag.ATOMIC)
+    return event.kind in (Kind.UPDATE, Kind.SENT) or bool(event.flags & Flag.ATOMIC)
+
+
+def _replaces(flags: int) -> bool:
+    """Whether an update ends the release sequence of its word."""
+    return bool(flags & Flag.SETS) and not flags & Flag.ATOMIC
 
 
 _WAIT = (
@@ -468,6 +526,8 @@ _HANDLERS: dict[int, Callable[[Races, Event], None]] = {
     Kind.PUT: Races._put,
     Kind.GET: Races._get,
     Kind.UPDATE: Races._update,
+    Kind.SENT: Races._send,
+    Kind.ARRIVED: Races._arrived,
     Kind.LOOK: Races._look,
     Kind.RELEASE: Races._release,
     Kind.ACQUIRE: Races._acquire,

@@ -89,7 +89,7 @@ class Run:
         for pe, index, size in set(zip(*(looks[field].tolist() for field in ("pe", "a", "size")), strict=True)):
             for space, offset in self.words(pe, index):
                 found.setdefault(space, []).append(np.array([offset, offset + size], np.int64))
-        updates = self.events[self.events["kind"] == Kind.UPDATE]
+        updates = self.events[np.isin(self.events["kind"], (Kind.UPDATE, Kind.SENT))]
         for space in np.unique(updates["a"]).tolist():
             theirs = updates[updates["a"] == space]
             found.setdefault(space, []).extend((theirs["b"], theirs["b"] + theirs["size"]))

@@ -17,7 +17,9 @@ from triton_dist.check.log import Flag
 from triton_dist.check.run import Word
 from triton_dist.comparisons import COMPARE
 
-__all__ = ["Condition", "Lost", "Signals", "Update"]
+__all__ = ["OVERTAKES", "Condition", "Lost", "Signals", "Update"]
+
+OVERTAKES = "what a program sends to another host arrives in any order unless a fence stands between"
 
 _UPDATES = 16
 """Recent updates that are recorded for each word."""

@@ -121,9 +121,13 @@ def _signal(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
 
 def _update_signal(op: Op, rec: Recorder, world: CpuWorld, word: Word, a: _Arguments, carries: int = 0) -> None:
     adds = a["sig_op"] is SignalUpdate.ADD
+    flags = carries | (Flag.ADDS if adds else Flag.SETS)
+    if world.delays_updates(word[0]):
+        rec.send(op.name, word, U64.size, flags)
+        return
     before = _value(world, word, U64)
     values = None if before is None else (before, before + a["signal"] if adds else a["signal"])
-    rec.update(op.name, word, U64.size, values, carries | (Flag.ADDS if adds else Flag.SETS))
+    rec.update(op.name, word, U64.size, values, flags)
 
 
 def _value(world: CpuWorld, word: Word, element: Element) -> int | None:
@@ -139,11 +143,19 @@ def _before_atomic(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> Non
     if word is None or op.update is None or op.update is Update.KEEP:
         return
     element = ELEMENTS[a["type"]]
+    flags = {Update.SET: Flag.SETS, Update.ADD: Flag.ADDS}.get(op.update, 0) | Flag.ATOMIC
+    relaxed = a["sem"] not in (Sem.RELEASE, Sem.ACQ_REL)
+    if _is_late(op, world, word):
+        rec.send(op.name, word, element.size, flags, relaxed=relaxed, scope=_scope(a))
+        return
     before = _value(world, word, element)
     values = None if before is None else (before, _CHANGES[op.update](before, int(a.get("value", 1)), a.get("cond")))
-    how = {Update.SET: Flag.SETS, Update.ADD: Flag.ADDS}.get(op.update, 0)
-    relaxed = a["sem"] not in (Sem.RELEASE, Sem.ACQ_REL)
-    rec.update(op.name, word, element.size, values, how | Flag.ATOMIC, relaxed=relaxed, scope=_scope(a))
+    rec.update(op.name, word, element.size, values, flags, relaxed=relaxed, scope=_scope(a))
+
+
+def _is_late(op: Op, world: CpuWorld, word: Word) -> bool:
+    """Whether an atomic returns before it has arrived."""
+    return op.result is None and world.delays_updates(word[0])
 
 
 _CHANGES: dict[Update, Callable[[int, int, Any], int]] = {
@@ -158,7 +170,8 @@ _CHANGES: dict[Update, Callable[[int, int, Any], int]] = {
 
 
 def _after_atomic(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments) -> None:
-    if word := _word_on_pe(world, a["dst"], a["pe"]):
+    word = _word_on_pe(world, a["dst"], a["pe"])
+    if word is not None and not _is_late(op, world, word):
         relaxed = a["sem"] not in (Sem.ACQUIRE, Sem.ACQ_REL)
         if op.update is Update.KEEP:
             rec.look(op.name, [word], ELEMENTS[a["type"]].size, relaxed=relaxed, scope=_scope(a))

@@ -55,6 +55,8 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
     """Its number in the recorder's log, if there is one."""
     limit: float = float("inf")
     """Seconds after which a warning reports a loop that polls an unchanged value and also has side effects."""
+    sent: int = -1
+    """The number in the recorder's log of the last update that it has sent, and that arrives later."""
     tried: int = -1
     """The step of the world at which it last found nothing new in memory that it polls."""
 
@@ -64,7 +66,10 @@ class Program(greenlet.greenlet):  # type: ignore[misc]
         self.polled: dict[object, bytes] = {}
         self.glanced: dict[int, tuple[int, int]] = {}
         self.unchanged_since: dict[object, float] = {}
-        self.outstanding = Outstanding()
+        self.outstanding = Outstanding(self._moved)
+
+    def _moved(self) -> None:
+        self.steps += 1
 
     def suspend(self, wait: Wait) -> None:
         """Let others run; returns when the program may go on. Called by the program itself."""

@@ -200,6 +200,19 @@ class Recorder:
         flags |= _order(relaxed, scope) | (Flag.VALUED if values else 0)
         self._add(Kind.UPDATE, self._program, self._place(what), *word, before, after, flags=flags, size=size)
 
+    def send(self, what: str, word: Word, size: int, flags: int, *, relaxed: bool = False, scope: str = "sys") -> None:
+        """As :meth:`update`, of a word that changes when this arrives."""
+        self._check(what, self._span(*word, size))
+        number = self._turns.next_event()
+        flags |= _order(relaxed, scope)
+        self._log.add(number, Kind.SENT, self._program, self._place(what), *word, flags=flags, size=size)
+        running().sent = number
+
+    def arrived(self, program: int, sent: int, values: tuple[int, int] | None) -> None:
+        """What a program has sent, by the number of that event, has arrived; ``values`` as in :meth:`update`."""
+        before, after = map(_int64, values or (0, 0))
+        self._add(Kind.ARRIVED, program, NONE, sent, 0, before, after, flags=Flag.VALUED if values else 0)
+
     def look(
         self, what: str, words: list[Word], size: int, *, relaxed: bool = False, scope: str = "sys",
         until: tuple[Cmp, int, bool] | None = None,

@@ -48,6 +48,11 @@ class Schedule(ABC):
     def order(self, started: Sequence[Startable], more: bool) -> Iterable[int]:
         """Indices of ``started`` in the order of preference; -1 means to start a new one, if there are ``more``."""
 
+    def arrival(self, count: int, *, forced: bool) -> int | None:
+        """Which of ``count`` operations in flight, the youngest last, arrives before a program goes on; None: none yet.
+        ``forced``: no program can go on without."""
+        return count - 1 if forced else None
+
     @abstractmethod
     def stays(self, intention: Access, others: Sequence[Access]) -> bool:
         """Whether this PE keeps its turn, whose best program intends ``intention``; so do those of ``others``."""
@@ -127,6 +132,9 @@ class Random(Schedule):
         if len(started) >= _STARTED:
             choices.sort(key=lambda choice: choice < 0)
         return choices
+
+    def arrival(self, count: int, *, forced: bool) -> int | None:
+        return self._dice.randrange(count) if forced or self._dice.random() < 0.25 else None
 
     def stays(self, intention: Access, others: Sequence[Access]) -> bool:
         return self._dice.random() < 0.5

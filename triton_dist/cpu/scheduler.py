@@ -116,9 +116,10 @@ class Scheduler:
 
     def _run_in_turns(self, programs: Iterator[Program], turns: Turns) -> None:
         fresh = next(programs, None)
-        ended: list[Program] = []  # with copies that have not arrived
+        ended: list[Program] = []  # with operations that have not arrived
         while fresh is not None or self._waiting:
             self._check_world()
+            _arrive_one([*self._waiting, *ended], turns, forced=False)
             program = None
             for i in turns.schedule.order(self._waiting, fresh is not None):
                 if i < 0:
@@ -128,7 +129,7 @@ class Scheduler:
                     program = self._waiting.pop(i)
                     break
             if program is None:
-                if not _arrive([*self._waiting, *ended], turns):
+                if not _arrive_one([*self._waiting, *ended], turns, forced=True):
                     self._let_others_go_on(turns)
                 continue
             steps = program.steps
@@ -143,7 +144,8 @@ class Scheduler:
                 # A program's last step may satisfy waits of others, so its end is a scheduling point, too.
                 intentions = [other.intention for other in self._waiting if other.wait is INTERRUPTED]
                 turns.offer(min(intentions, default=Access.WRITE))
-        _arrive(ended, turns)
+        while _arrive_one(ended, turns, forced=True):
+            self._check_world()
 
     @staticmethod
     def _can_go_on(program: Program, turns: Turns) -> bool:
@@ -193,11 +195,19 @@ class Scheduler:
         return "\n".join(lines)
 
 
-def _arrive(programs: list[Program], turns: Turns) -> bool:
-    """Have all outstanding copies of these arrive; whether there were any."""
-    late = [program for program in programs if program.outstanding]
-    for program in late:
-        program.outstanding.arrive()
-    if late:
-        turns.step()
-    return bool(late)
+def _arrive_one(programs: list[Program], turns: Turns, *, forced: bool) -> bool:
+    """Have one outstanding operation of these arrive, which the schedule chooses, or none unless it is ``forced``;
+    whether one has."""
+    late = [(program.outstanding, count) for program in programs if (count := program.outstanding.n_next())]
+    which = turns.schedule.arrival(sum(count for _, count in late), forced=forced) if late else None
+    if which is None:
+        return False
+    for outstanding, count in late:
+        if which < count:
+            outstanding.arrive_one(which)
+            break
+        which -= count
+    turns.step()
+    turns.schedule.interrupts(Access.PUBLISH)  # who waits for it may resume before another one arrives
+    turns.offer(Access.PUBLISH)
+    return True

@@ -422,8 +422,11 @@ class CpuWorld(World):
         where the network orders nothing, and all of them if the schedule says so."""
         if self.turns is None:
             return False
-        between_hosts = self.checking is not None and not self.is_reachable(pe)
-        return between_hosts or self.turns.schedule.delays_puts
+        return self.delays_updates(pe) or self.turns.schedule.delays_puts
+
+    def delays_updates(self, pe: int) -> bool:
+        """The same of signals and of atomics that fetch nothing: those to another host under the checker."""
+        return self.checking is not None and not self.is_reachable(pe)
 
     def _wait_in_turns(self, done: Callable[[], bool], call: str, team: Team | HostGroup) -> None:
         assert self.turns is not None

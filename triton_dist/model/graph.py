@@ -37,6 +37,8 @@ class Graph:
         self._writes = Writes(run)
         self._launch: dict[int, Launch] = {}
         self._programs: dict[tuple[int, int], list[Node]] = {}
+        self._in_flight: dict[tuple[int, int], tuple[Node, Event]] = {}
+        """By PE and number of their events: updates that have been sent."""
         for _, event in run:
             self._add(event)
         if not any(isinstance(item, Launch) for host in self.hosts for item in host):
@@ -57,6 +59,8 @@ class Graph:
             self._launch.pop(e.pe, None)
         elif e.kind == Kind.FAILED:
             raise UnknownCostError(f"PE {e.pe} failed: {self._run.text(e.pe, e.a)}")
+        elif e.kind == Kind.ARRIVED:  # perhaps when its program has ended
+            self._arrived(e)
         elif e.program == HOST:
             self._host(e)
         elif (e.pe, e.program) in self._programs and e.kind in _OF_PROGRAMS:
@@ -138,11 +142,27 @@ class Graph:
         node.blocks = not e.flags & Flag.NBI
 
     def _update(self, e: Event, nodes: list[Node]) -> None:
+        self._change(self._sends(e, nodes), e, e)
+
+    def _sends(self, e: Event, nodes: list[Node]) -> Node:
         node = self._node(e, Action.ATOMIC, nodes, target=e.a, nbytes=e.size)
         # The signal of a put follows its data on the same way.
         node.releases = not e.flags & (Flag.RELAXED | Flag.CARRIES)
-        node.adds, node.value = bool(e.flags & Flag.ADDS), e.d if e.flags & Flag.VALUED else None
-        self._writes.write(node, e.a, np.array([e.b], np.int64), np.array([e.b + e.size], np.int64))
+        node.adds = bool(e.flags & Flag.ADDS)
+        return node
+
+    def _change(self, node: Node, update: Event, values: Event) -> None:
+        """``node`` has changed the word of ``update``."""
+        node.value = values.d if values.flags & Flag.VALUED else None
+        begin = np.array([update.b], np.int64)
+        self._writes.write(node, update.a, begin, begin + update.size)
+
+    def _send(self, e: Event, nodes: list[Node]) -> None:
+        self._in_flight[e.pe, e.number] = self._sends(e, nodes), e
+
+    def _arrived(self, e: Event) -> None:
+        if sent := self._in_flight.pop((e.pe, e.a), None):
+            self._change(*sent, e)
 
     def _release(self, e: Event, nodes: list[Node]) -> None:
         group = _group(nodes, self._run.place(e.pe, e.place))
@@ -213,6 +233,7 @@ _OF_PROGRAMS: dict[int, Callable[[Graph, Event, list[Node]], None]] = {
     Kind.PUT: Graph._put,
     Kind.GET: Graph._get,
     Kind.UPDATE: Graph._update,
+    Kind.SENT: Graph._send,
     Kind.RELEASE: Graph._release,
     Kind.ACQUIRE: Graph._acquire,
     Kind.LOOK: Graph._look,

@@ -7,12 +7,14 @@ floats have no instruction to be added with: their sum is put there if nobody ha
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from triton_dist._C.op_table import ElementType, MemScope, Sem
 from triton_dist.cpu.memory import RemoteWords
 from triton_dist.cpu.ops.address_checks import the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS, Element
+from triton_dist.cpu.ops.late import update_now_or_late
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.program import running
 from triton_dist.cpu.runtime.atomics import Order
@@ -90,10 +92,9 @@ def _op(update: _Update) -> Callable[[int, int | float, int, ElementType, Sem, M
 
     def op(dst: int, value: int | float, pe: int, type: ElementType, sem: Sem, mem_scope: MemScope) -> None:
         world, element = the_world(), ELEMENTS[type]
-        running().outstanding.before_update(pe)
         place = there(world, "dst", dst, pe, element.size)
-        update(element, world.heap.words(element.size), place, value, _ORDERS[sem])
-        moved()
+        words = world.heap.words(element.size)
+        update_now_or_late(world, place, element, partial(update, element, words, place, value, _ORDERS[sem]))
 
     return op
 

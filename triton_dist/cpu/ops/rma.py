@@ -13,6 +13,7 @@ from functools import partial
 from triton_dist._C.op_table import ElementType, ThreadScope
 from triton_dist.cpu.ops.address_checks import count_of, offset, the_world, there
 from triton_dist.cpu.ops.elements import ELEMENTS
+from triton_dist.cpu.ops.late import copy_of
 from triton_dist.cpu.ops.progress import looked, moved
 from triton_dist.cpu.program import running
 from triton_dist.cpu.runtime.atomics import Order
@@ -30,7 +31,7 @@ def putmem(dst: int, src: int, nbytes: int, pe: int, scope: ThreadScope) -> None
     if nbytes:
         place = offset(world, "dst", dst, nbytes)
         if world.delays_copies(pe):
-            data = ctypes.create_string_buffer(ctypes.string_at(src, nbytes), nbytes)
+            data = copy_of(src, nbytes)
             running().outstanding.add(pe, lambda: world.heap.write(pe, place, ctypes.addressof(data), nbytes))
         else:
             world.heap.write(pe, place, src, nbytes)
