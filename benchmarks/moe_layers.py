@@ -84,8 +84,10 @@ def measure_layer(bench: Bench, shape: LayerShape) -> None:
     layer = Layer(shape, bench.world)
     sides: dict[str, Side] = {
         "ours, fused": ours_layer(layer, algorithm="fused"),
-        "ours, fused, 8 SMs move rows": ours_layer(layer, algorithm="fused", num_sms=8),
         "ours, fused, 40 SMs move rows": ours_layer(layer, algorithm="fused", num_sms=40),
+        "ours, fused_hopper": ours_layer(layer, algorithm="fused_hopper"),
+        "ours, fused_hopper, 32 SMs": ours_layer(layer, algorithm="fused_hopper", num_sms=32),
+        "ours, fused_hopper, 40 SMs": ours_layer(layer, algorithm="fused_hopper", num_sms=40),
         "ours, separate, rounds, 24 SMs": ours_layer(layer, algorithm="separate", num_sms=24),
         "NCCL, our grouped GEMM": layer.by_nccl(),
     }

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from triton_dist.kernels.functional.group import resolve
-from triton_dist.kernels.moe.layer import moe_layer
+from triton_dist.kernels.moe.layer import ALGORITHMS, ONE_OF, moe_layer
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
 from triton_dist.world.current import current_world
 
@@ -44,7 +44,7 @@ class MoE(nn.Module):
         num_sms: for thousands of tokens, how many SMs send and receive them; see
             :func:`~triton_dist.kernels.moe.dispatch`. With ``tensor`` how many SMs do while the others multiply; see
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`.
-        algorithm: ``auto``, ``separate`` or ``fused``, of calls without gradients; see
+        algorithm: ``auto``, ``separate``, ``fused`` or ``fused_hopper``, of calls without gradients; see
             :func:`~triton_dist.kernels.moe.moe_layer`.
         group: as of :mod:`triton_dist.kernels.functional`.
         dtype, device: of the parameters; by default PyTorch's dtype, and this PE's device.
@@ -91,10 +91,8 @@ class MoE(nn.Module):
             raise ValueError("MoE: n_group, topk_group and routed_scaling_factor are for scoring='sigmoid'")
         if parallel not in ("expert", "tensor"):
             raise ValueError(f"MoE: parallel must be expert or tensor, got {parallel!r}")
-        if algorithm not in ("auto", "fused", "separate") or (parallel == "tensor" and algorithm != "auto"):
-            raise ValueError(
-                f"MoE: algorithm must be auto, fused or separate, and auto with parallel='tensor', got {algorithm!r}"
-            )
+        if algorithm not in ALGORITHMS or (parallel == "tensor" and algorithm != "auto"):
+            raise ValueError(f"MoE: algorithm must be {ONE_OF}, and auto with parallel='tensor', got {algorithm!r}")
         sliced = parallel == "tensor"
         if sliced and (intermediate % max(size, 1) or capacity is not None):
             raise ValueError(

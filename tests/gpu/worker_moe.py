@@ -403,26 +403,36 @@ class Experts:
         torch.testing.assert_close(found, self(*arguments, algorithm="separate"), rtol=2e-2, atol=5e-2)
 
 
-def fused_layers(world: Any) -> None:
+def fused_layers(world: Any, algorithm: str = "fused") -> None:
     """Layers in two kernels against the steps one after the other, in calls without a pause in between."""
     for room, seeds in ((MAX_TOKENS, range(12 if ON_GPU else 2)), (MANY, range(3 if ON_GPU else 1))):
         layer = Experts(world, room)
         for seed in seeds:
             given, me = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=room), world.pe
             arguments = [tensor[me, : given.counts[me]] for tensor in given[:3]]
-            options = {"algorithm": "fused", "num_sms": (0, 1, 2)[seed % 3]}
+            options = {"algorithm": algorithm, "num_sms": (0, 1, 2)[seed % 3]}
             found, *others = [layer(*arguments, **options) for _ in range(3)]
             assert all(torch.equal(found, other) for other in others), f"PE {me}, seed {seed}: other bits"
             layer.verify(given, found)
 
 
-def graphs_of_fused_layers(world: Any) -> None:
+def hopper_layers(world: Any) -> None:
+    """The same by the warp-specialised kernels of Hopper GPUs."""
+    if ON_GPU:
+        fused_layers(world, "fused_hopper")
+
+
+def graphs_of_hopper_layers(world: Any) -> None:
+    graphs_of_fused_layers(world, "fused_hopper")
+
+
+def graphs_of_fused_layers(world: Any, algorithm: str = "fused") -> None:
     """A graph of two layers is replayed with other ids, weights and tokens."""
     if not ON_GPU:
         return
     cases = [tokens(world, seed)._replace(counts=[MAX_TOKENS] * world.n_pes) for seed in range(6)]
     layer, static = Experts(world, MAX_TOKENS), [tensor[world.pe].clone() for tensor in cases[0][:3]]
-    graph, out = captured(lambda: layer(*static, algorithm="fused"))
+    graph, out = captured(lambda: layer(*static, algorithm=algorithm))
     for given in cases * 2:
         for place, tensor in zip(static, given[:3], strict=True):
             place.copy_(tensor[world.pe])
@@ -446,6 +456,8 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     tensor_parallel_layers,
     fused_layers,
     graphs_of_fused_layers,
+    hopper_layers,
+    graphs_of_hopper_layers,
 )
 
 

@@ -254,6 +254,24 @@ def a_thousand_numbers_of_tokens_of_experts_grow_by_nothing() -> None:
     serves(("dispatch",), sizes, {"fp8": fp8}, [5])
 
 
+def fused_layers_on_hopper_compile_once() -> None:
+    """Any number of tokens takes the warp-specialised kernels, also in a capture, once one has run."""
+    w13, w2 = torch.zeros(4, 512, 512, dtype=BF16), torch.zeros(4, 512, 256, dtype=BF16)
+
+    def call(n: int) -> None:
+        ids, sizes = torch.zeros(n, 2, dtype=torch.int32), {"num_experts": 8, "max_tokens": 64}
+        assert moe.moe_layer(X[:n], ids, ids.float(), w13, w2, algorithm="fused_hopper", **sizes).shape == (n, HIDDEN)
+
+    with compiled() as names:
+        call(5)
+    assert {"dispatch_grouped_gemm_kernel", "grouped_gemm_combine_kernel"} <= set(names)
+    before = memory()
+    with compiled() as names, capturing():
+        for n in (1, 0, 64, 17):
+            call(n)
+    assert not names and memory() == before
+
+
 def a_thousand_numbers_of_requests_grow_by_nothing() -> None:
     """Of any lengths: these are on the device."""
     most, heads, dim = 300, 8, 64
@@ -321,6 +339,7 @@ CHECKS = (
     a_thousand_ms_grow_by_nothing,
     a_thousand_numbers_of_tokens_of_experts_grow_by_nothing,
     a_thousand_numbers_of_requests_grow_by_nothing,
+    fused_layers_on_hopper_compile_once,
     more_than_was_reserved_is_refused_in_a_capture_only,
     auto_times_nothing,
     what_was_tuned_is_taken_at_once_and_by_later_communicators,

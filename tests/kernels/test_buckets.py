@@ -18,6 +18,7 @@ SLOW = (
 )
 """They compile every overlapped operation for every bucket."""
 OTHERS = (
+    "fused_layers_on_hopper_compile_once",
     "more_than_was_reserved_is_refused_in_a_capture_only",
     "auto_times_nothing",
     "what_was_tuned_is_taken_at_once_and_by_later_communicators",

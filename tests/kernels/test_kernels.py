@@ -27,6 +27,7 @@ RUNS = {
     "moe_tensor.py": (2, 3),
     "moe_tensor_layers.py": (2,),
     "moe_whole.py": (2, 3),
+    "moe_hopper.py": (3,),
     "deep_ep.py": (2,),
     "norms.py": (2, 3),
     "decode.py": (2, 3),

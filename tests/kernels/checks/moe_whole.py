@@ -179,7 +179,7 @@ def check_moe_whole_mistakes(world: Any) -> None:
     sizes: dict[str, Any] = {"num_experts": layer.experts, "max_tokens": layer.max_tokens}
     routing = moe.gather_routing(layer.ids, layer.weights, **sizes)
     w = layer.w13.transpose(1, 2)
-    with raises(ValueError, "moe_layer: algorithm must be auto, fused or separate, got 'fast'"):
+    with raises(ValueError, "moe_layer: algorithm must be auto, separate, fused or fused_hopper, got 'fast'"):
         layer("fast")
     with raises(ValueError, "algorithm is for parallel='expert', got 'fused'"):
         layer("fused", parallel="tensor")
@@ -187,6 +187,8 @@ def check_moe_whole_mistakes(world: Any) -> None:
         MoE(16, 24, num_experts=n, top_k=1, max_tokens=8, algorithm="fast")
     with raises(ValueError, "half of b's columns are gates, got 47 columns"):
         moe.dispatch_grouped_gemm(layer.x, w[:, :, 1:], routing, swiglu=True)
+    with raises(ValueError, "dispatch_grouped_gemm: algorithm must be portable or hopper, got 'tma'"):
+        moe.dispatch_grouped_gemm(layer.x, w, routing, algorithm="tma")
     with raises(ValueError, "capacity must be an int, and at least 1, got 0"):
         moe.dispatch_grouped_gemm(layer.x, w, routing, capacity=0)
     with raises(ValueError, "dispatch_grouped_gemm: a has 1 rows, and routing is of 2 tokens"):

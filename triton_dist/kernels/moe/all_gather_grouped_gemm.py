@@ -23,6 +23,8 @@ the kernel: that PE has then read what the last call gathered.
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 import triton
 import triton.language as tl
@@ -47,7 +49,16 @@ from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank, 
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 from triton_dist.language._poll import no_polls, poll
 
-__all__ = ["all_gather_grouped_gemm", "gather_and_multiply", "groups_of", "options_of", "senders_of", "workspace"]
+__all__ = [
+    "all_gather_grouped_gemm",
+    "gather_and_multiply",
+    "groups_of",
+    "options_of",
+    "rows_up_to",
+    "senders_of",
+    "tiles_up_to",
+    "workspace",
+]
 
 
 @triton.jit
@@ -137,7 +148,7 @@ def _await_tokens(flags, source, count, number, MEMBERS: tl.constexpr, FLAGS: tl
 
 
 @triton.jit
-def _rows_up_to(begins, counts, me, distance, expert, mask, N: tl.constexpr, E: tl.constexpr):
+def rows_up_to(begins, counts, me, distance, expert, mask, N: tl.constexpr, E: tl.constexpr):
     """How many rows of an expert the PEs at distances below ``distance`` have, from 0 to N."""
     own = tl.load(begins + me * E + expert, mask=mask, other=0)
     until = tl.load(begins + (me + distance) % N * E + expert, mask=mask, other=0)
@@ -145,9 +156,9 @@ def _rows_up_to(begins, counts, me, distance, expert, mask, N: tl.constexpr, E: 
 
 
 @triton.jit
-def _tiles_up_to(begins, counts, me, distance, expert, mask, N: tl.constexpr, E: tl.constexpr, BLOCK_M: tl.constexpr):
+def tiles_up_to(begins, counts, me, distance, expert, mask, N: tl.constexpr, E: tl.constexpr, BLOCK_M: tl.constexpr):
     """How many tiles of an expert have rows of PEs at distances below ``distance`` only."""
-    rows = _rows_up_to(begins, counts, me, distance, expert, mask, N, E)
+    rows = rows_up_to(begins, counts, me, distance, expert, mask, N, E)
     return tl.where(distance == N, tl.cdiv(rows, BLOCK_M), rows // BLOCK_M)
 
 
@@ -159,8 +170,8 @@ def _tile_ends(begins, counts, me, N: tl.constexpr, E: tl.constexpr, L: tl.const
     distance = tl.arange(0, NP)[:, None]
     expert = tl.arange(0, LP)[None, :]
     mask = (distance < N) & (expert < L)
-    until = _tiles_up_to(begins, counts, me, distance + 1, expert, mask, N, E, BLOCK_M)
-    before = _tiles_up_to(begins, counts, me, distance, expert, mask, N, E, BLOCK_M)
+    until = tiles_up_to(begins, counts, me, distance + 1, expert, mask, N, E, BLOCK_M)
+    before = tiles_up_to(begins, counts, me, distance, expert, mask, N, E, BLOCK_M)
     return tl.cumsum(tl.where(mask, until - before, 0).reshape([NP * LP]), axis=0)
 
 
@@ -206,7 +217,7 @@ def _gather_and_multiply(
         height = tl.min(tl.where(behind, ends, 0x7FFFFFFF)) - first
         distance, expert = pair // LP, pair % LP
         within = tile - first * columns_of_tiles
-        row = _tiles_up_to(begins, counts, me, distance, expert, expert < L, N, E, BLOCK_M) + within % height
+        row = tiles_up_to(begins, counts, me, distance, expert, expert < L, N, E, BLOCK_M) + within % height
         column = within // height
         while awaited <= distance:
             source = (me + awaited) % N
@@ -301,17 +312,20 @@ def gather_and_multiply(
     whole: bool = False,
     swiglu: bool = False,
     capacity: int | None = None,
+    hopper: ModuleType | None = None,
 ) -> torch.Tensor:
     """:func:`all_gather_grouped_gemm`; or, with ``whole``, of this PE's experts only, with room for ``capacity`` rows.
 
-    With ``swiglu`` columns of ``b`` are gates and as many others, and the result has half as many.
+    With ``swiglu`` columns of ``b`` are gates and as many others, and the result has half as many. With ``hopper``,
+    ``whole_experts_hopper``, the warp-specialised kernel computes what it takes.
     """
     refuse_gradients(function, a, b)
     with calling(function, communicator_of(function, routing)) as comm:
         prepared = comm.own(Prepared)
         given = [tensor for tensor in (a, b, routing.memory, a_scales, b_scales, out) if tensor is not None]
         options = (
-            function, swiglu, capacity, out is None, a_scales is None, out_dtype, num_sms, sm_margin, *routing[1:5]
+            function, swiglu, capacity, out is None, a_scales is None, out_dtype, num_sms, sm_margin, hopper is None,
+            *routing[1:5],
         )  # fmt: skip
         signature = prepared.signature(options, *given)
         known = prepared.details(signature)
@@ -327,9 +341,12 @@ def gather_and_multiply(
         kind = check_group_scales(function, a, b, a_scales, b_scales)
         rows = routing.rows if capacity is None else capacity
         result = check_result(function, a, (rows, columns // 2 if swiglu else columns), out, out_dtype)
-        compared = function, inner, a.dtype, kind, routing.max_tokens, num_sms, sm_margin
+        compared = function, inner, a.dtype, kind, routing.max_tokens, num_sms, sm_margin, hopper is None
         n_programs, n_senders = senders_of(function, num_sms, sm_margin)
         comm.compare(*compared)
+        if hopper is not None and hopper.fits(comm, a, b, result, kind):
+            hopper.dispatch(comm, a, b, result, routing, swiglu, n_programs, n_senders)
+            return result
         made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, n_programs, n_senders, whole, swiglu)
         prepared.keep(signature, made, *compared, details=(result.shape, result.dtype))
         return result

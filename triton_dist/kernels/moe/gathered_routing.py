@@ -79,6 +79,11 @@ class GatheredRouting(NamedTuple):
         return self._part(1)
 
     @property
+    def tokens_of_pes(self) -> torch.Tensor:
+        """[n_pes] int32, how many tokens each PE has."""
+        return self._part(2)
+
+    @property
     def tokens(self) -> torch.Tensor:
         """[R] int32, the token of each row: rank * ``max_tokens`` + its number on its PE."""
         return self._part(4)

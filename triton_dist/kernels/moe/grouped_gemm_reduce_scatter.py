@@ -24,6 +24,8 @@ added up, as by ``combine.py``.
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 import triton
 import triton.language as tl
@@ -298,14 +300,18 @@ def multiply_and_scatter(
     num_sms: int,
     sm_margin: int,
     whole: bool = False,
+    hopper: ModuleType | None = None,
 ) -> torch.Tensor:
     """:func:`grouped_gemm_reduce_scatter`; or, with ``whole``, of the rows of this PE's experts, as many as ``a`` has
-    room for."""
+    room for. With ``hopper``, ``whole_experts_hopper``, the warp-specialised kernel computes what it takes."""
     refuse_gradients(function, a, b)
     with calling(function, communicator_of(function, routing)) as comm:
         prepared = comm.own(Prepared)
         given = [tensor for tensor in (a, b, routing.memory, a_scales, b_scales, out) if tensor is not None]
-        options = (function, weighted, out is None, a_scales is None, out_dtype, num_sms, sm_margin, *routing[1:5])
+        options = (
+            function, weighted, out is None, a_scales is None, out_dtype, num_sms, sm_margin, hopper is None,
+            *routing[1:5],
+        )  # fmt: skip
         signature = prepared.signature(options, *given)
         known = prepared.details(signature)
         if known is not None:
@@ -322,8 +328,12 @@ def multiply_and_scatter(
         n_programs, n_reducers = senders_of(function, num_sms, sm_margin)
         if n_programs < 2:
             raise ValueError(f"{function}: sm_margin must leave two SMs or more, got {sm_margin}")
-        compared = function, columns, result.dtype, weighted, routing.max_tokens, num_sms, sm_margin
+        compared = function, columns, result.dtype, weighted, routing.max_tokens, num_sms, sm_margin, hopper is None
         comm.compare(*compared)
+        if hopper is not None and hopper.fits(comm, a, b, result, kind):
+            chunk = _chunk_of(columns, 128)
+            hopper.multiply_and_combine(comm, a, b, result, routing, weighted, chunk, n_programs, n_reducers)
+            return result
         made = _launch(comm, a, b, result, routing, a_scales, b_scales, kind, weighted, n_programs, n_reducers, whole)
         prepared.keep(signature, made, *compared, details=(result.shape, result.dtype))
         return result

@@ -22,7 +22,10 @@ from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_red
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm, grouped_gemm_combine
 
-__all__ = ["moe_layer"]
+__all__ = ["ALGORITHMS", "ONE_OF", "moe_layer"]
+
+ALGORITHMS = "auto", "separate", "fused", "fused_hopper"
+ONE_OF = f"{', '.join(ALGORITHMS[:-1])} or {ALGORITHMS[-1]}"
 
 
 def moe_layer(
@@ -57,9 +60,10 @@ def moe_layer(
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`, and there is no ``capacity``.
         algorithm: for ``expert``. ``separate``: every step is a kernel of its own. ``fused``: the routing is gathered;
             then dispatch, GEMM and SwiGLU are one kernel, and GEMM and combine another one, in which ``num_sms``
-            programs move rows while the others multiply. Sums and roundings are the same. Where gradients are
-            recorded or PyTorch traces, steps are separate with either. ``auto`` is ``separate``, which is faster
-            with hundreds of tokens.
+            programs move rows while the others multiply. Sums and roundings are the same. ``fused_hopper``: the same
+            with the warp-specialised kernels of Hopper GPUs, where they take the operands, which have not run on a GPU
+            yet. Where gradients are recorded or PyTorch traces, steps are separate with any. ``auto`` is ``separate``,
+            which is faster with hundreds of tokens.
 
     Returns:
         [T, hidden], of ``x``'s dtype.
@@ -74,8 +78,8 @@ def moe_layer(
         )
     if parallel not in ("expert", "tensor"):
         raise ValueError(f"moe_layer: parallel must be expert or tensor, got {parallel!r}")
-    if algorithm not in ("auto", "fused", "separate"):
-        raise ValueError(f"moe_layer: algorithm must be auto, fused or separate, got {algorithm!r}")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"moe_layer: algorithm must be {ONE_OF}, got {algorithm!r}")
     if parallel == "tensor":
         if algorithm != "auto":
             raise ValueError(
@@ -92,8 +96,10 @@ def moe_layer(
     }
     given = (x, topk_weights, w13, w2)
     if not torch.compiler.is_compiling() and not _records_gradients(*given):
-        if algorithm == "fused":
-            return _fused(x, topk_ids, topk_weights, w13, w2, num_experts, max_tokens, capacity, num_sms, group)
+        if algorithm.startswith("fused"):
+            return _fused(
+                x, topk_ids, topk_weights, w13, w2, algorithm, num_experts, max_tokens, capacity, num_sms, group
+            )
         received = dispatch(
             x.contiguous(), topk_ids.contiguous(), topk_weights.float().contiguous(), **sizes, group=group
         )
@@ -117,6 +123,7 @@ def _fused(
     weights: torch.Tensor,
     w13: torch.Tensor,
     w2: torch.Tensor,
+    algorithm: str,
     num_experts: int,
     max_tokens: int,
     capacity: int | None,
@@ -126,10 +133,9 @@ def _fused(
     routing = gather_routing(
         ids.contiguous(), weights.float().contiguous(), num_experts=num_experts, max_tokens=max_tokens, group=group
     )
-    hidden = dispatch_grouped_gemm(
-        x.contiguous(), w13.transpose(1, 2), routing, swiglu=True, capacity=capacity, num_sms=num_sms
-    )
-    return grouped_gemm_combine(hidden, w2.transpose(1, 2), routing, num_sms=num_sms)
+    how: dict[str, Any] = {"num_sms": num_sms, "algorithm": "hopper" if algorithm == "fused_hopper" else "portable"}
+    hidden = dispatch_grouped_gemm(x.contiguous(), w13.transpose(1, 2), routing, swiglu=True, capacity=capacity, **how)
+    return grouped_gemm_combine(hidden, w2.transpose(1, 2), routing, **how)
 
 
 def _tensor_parallel(

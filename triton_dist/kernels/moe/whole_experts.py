@@ -12,6 +12,8 @@ inside of the kernels, and tokens lie by PE and number where they arrive; GEMMs 
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 
 from triton_dist.kernels.moe.all_gather_grouped_gemm import gather_and_multiply
@@ -35,6 +37,7 @@ def dispatch_grouped_gemm(
     out_dtype: torch.dtype | None = None,
     num_sms: int = 0,
     sm_margin: int = 0,
+    algorithm: str = "portable",
 ) -> torch.Tensor:
     """Send tokens to the PEs of their experts, and multiply the rows of this PE's experts while tokens arrive.
 
@@ -54,6 +57,9 @@ def dispatch_grouped_gemm(
         out: [R, N] or [R, N / 2], contiguous; by default a new tensor. Rows behind the last are left as they are.
         a_scales, b_scales, out_dtype, num_sms, sm_margin: as of
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`.
+        algorithm: ``portable``, a kernel for any GPU; or ``hopper``, a warp-specialised one with TMA loads, where it
+            takes the operands: Hopper GPUs, up to 8 PEs, 16-bit floats, ``b`` with contiguous columns. Sums and
+            roundings are the same. ``hopper`` has not run on a GPU yet.
 
     Returns:
         ``out``, the rows of this PE's experts, in the order of :func:`~triton_dist.kernels.moe.dispatch`: those of
@@ -70,7 +76,7 @@ def dispatch_grouped_gemm(
         raise ValueError(f"{function}: capacity must be an int, and at least 1, got {capacity!r}")
     return gather_and_multiply(
         function, a, b, routing, out=out, a_scales=a_scales, b_scales=b_scales, out_dtype=out_dtype, num_sms=num_sms,
-        sm_margin=sm_margin, whole=True, swiglu=swiglu, capacity=capacity,
+        sm_margin=sm_margin, whole=True, swiglu=swiglu, capacity=capacity, hopper=_hopper(function, algorithm),
     )  # fmt: skip
 
 
@@ -86,6 +92,7 @@ def grouped_gemm_combine(
     out_dtype: torch.dtype | None = None,
     num_sms: int = 0,
     sm_margin: int = 0,
+    algorithm: str = "portable",
 ) -> torch.Tensor:
     """Multiply the rows of this PE's experts, and return the sums of tokens' rows to their PEs while others are made.
 
@@ -102,6 +109,7 @@ def grouped_gemm_combine(
         out: [T, N], contiguous; by default a new tensor.
         a_scales, b_scales, out_dtype, num_sms, sm_margin: as of
             :func:`~triton_dist.kernels.moe.grouped_gemm_reduce_scatter`.
+        algorithm: as of :func:`dispatch_grouped_gemm`.
 
     Returns:
         ``out``: for each of this PE's tokens the sum over its choices. The order and the roundings are those of
@@ -112,7 +120,19 @@ def grouped_gemm_combine(
         TypeError, ValueError: an argument is not as described; the message says which and how. RuntimeError: a CUDA
             graph is captured before a first run of the same sizes.
     """
+    function = "grouped_gemm_combine"
     return multiply_and_scatter(
-        "grouped_gemm_combine", a, b, routing, weighted=weighted, out=out, a_scales=a_scales, b_scales=b_scales,
-        out_dtype=out_dtype, num_sms=num_sms, sm_margin=sm_margin, whole=True,
+        function, a, b, routing, weighted=weighted, out=out, a_scales=a_scales, b_scales=b_scales, out_dtype=out_dtype,
+        num_sms=num_sms, sm_margin=sm_margin, whole=True, hopper=_hopper(function, algorithm),
     )  # fmt: skip
+
+
+def _hopper(function: str, algorithm: str) -> ModuleType | None:
+    """The module of the Hopper kernels, if they are asked for. (It imports Gluon.)"""
+    if algorithm not in ("portable", "hopper"):
+        raise ValueError(f"{function}: algorithm must be portable or hopper, got {algorithm!r}")
+    if algorithm == "portable":
+        return None
+    from triton_dist.kernels.moe import whole_experts_hopper
+
+    return whole_experts_hopper

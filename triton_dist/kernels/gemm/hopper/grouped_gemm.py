@@ -35,9 +35,22 @@ from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS, specialize_without_store
 from triton_dist.kernels.prepared import Launch, launch
 
-__all__ = ["fits_grouped", "grouped_gemm_kernel", "launched_tensors", "run_grouped"]
+__all__ = [
+    "PIECE",
+    "Groups",
+    "fits_grouped",
+    "grouped_gemm_kernel",
+    "launched_tensors",
+    "load_stages",
+    "operand_descriptors",
+    "place_of",
+    "run_grouped",
+    "seek",
+    "store_rows",
+    "swiglu",
+]
 
-_PIECE = gl.constexpr(16)
+PIECE = gl.constexpr(16)
 """Rows that are loaded at a time where an expert has few."""
 
 
@@ -76,7 +89,7 @@ def grouped_gemm_kernel(
 
 
 @gluon.jit
-def _seek(groups, tile, expert, first, rows, CONFIG: gl.constexpr):
+def seek(groups, tile, expert, first, rows, CONFIG: gl.constexpr):
     """The expert of a tile, that expert's first tile and its rows; from those of an earlier tile on.
 
     Behind the last tile the expert is ``groups.experts``.
@@ -94,11 +107,11 @@ def _seek(groups, tile, expert, first, rows, CONFIG: gl.constexpr):
 def _begin(groups, tile, CONFIG: gl.constexpr):
     """The same for this program's first tile."""
     zero = gl.to_tensor(0)
-    return _seek(groups, tile, zero, zero, gl.load(groups.counts), CONFIG)
+    return seek(groups, tile, zero, zero, gl.load(groups.counts), CONFIG)
 
 
 @gluon.jit
-def _place(groups, tile, first, rows, CONFIG: gl.constexpr):
+def place_of(groups, tile, first, rows, CONFIG: gl.constexpr):
     """A tile's first row among those of its expert, and its column of tiles.
 
     Tiles go column by column, so that programs that run at the same time share columns of B.
@@ -110,41 +123,52 @@ def _place(groups, tile, first, rows, CONFIG: gl.constexpr):
 @gluon.jit
 def _load(a, a_piece, b, b_half, operands, groups, N, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
     """Load the blocks of every tile in order; a stage is filled when all groups have released it."""
-    PIECES: gl.constexpr = a.block_shape[0] // _PIECE
-    BLOCK_K: gl.constexpr = a.block_shape[1]
-    pieces = reinterpret(operands.a, a.dtype, [CONFIG.stages * CONFIG.groups * PIECES, _PIECE, BLOCK_K], a_piece.layout)
-    if b_half is not None:
-        halves = reinterpret(operands.b, b.dtype, [2 * CONFIG.stages, CONFIG.c_columns, BLOCK_K], b_half.layout)
     step = 0
     tile = gl.program_id(0)
     expert, first, rows = _begin(groups, tile, CONFIG)
     while expert < groups.experts:
-        row, column = _place(groups, tile, first, rows, CONFIG)
+        row, column = place_of(groups, tile, first, rows, CONFIG)
         place = gl.load(groups.offsets + expert) + row
-        left = rows - row
-        b_begin = expert * groups.b_step
-        for k in range(groups.k_steps):
-            stage, full = await_empty(operands, step, CONFIG)
-            block = stage * CONFIG.groups
-            if left <= _PIECE:
-                _load_pieces(a_piece, b, place, k * BLOCK_K, full, pieces, block * PIECES, 1)
-            elif left <= 2 * _PIECE:
-                _load_pieces(a_piece, b, place, k * BLOCK_K, full, pieces, block * PIECES, 2)
-            elif left <= CONFIG.group_m:
-                _load_blocks(a, b, place, k * BLOCK_K, full, operands.a, block, 1)
-            else:
-                _load_blocks(a, b, place, k * BLOCK_K, full, operands.a, block, CONFIG.groups)
-            if b_half is not None:
-                gate = b_begin + column * CONFIG.c_columns
-                tma.async_load(b_half, [gate, k * BLOCK_K], full, halves.index(2 * stage))
-                tma.async_load(b_half, [gate + N, k * BLOCK_K], full, halves.index(2 * stage + 1))
-            elif B_BY_COLUMNS:
-                load_b(b, k * BLOCK_K, b_begin + column * CONFIG.block_n, full, operands.b.index(stage), True)
-            else:
-                load_b(b, b_begin + k * BLOCK_K, column * CONFIG.block_n, full, operands.b.index(stage), False)
-            step += 1
+        step = load_stages(
+            a, a_piece, b, b_half, operands, groups, N, expert, place, rows - row, column, step, CONFIG, B_BY_COLUMNS
+        )  # fmt: skip
         tile += gl.num_programs(0)
-        expert, first, rows = _seek(groups, tile, expert, first, rows, CONFIG)
+        expert, first, rows = seek(groups, tile, expert, first, rows, CONFIG)
+
+
+@gluon.jit
+def load_stages(
+    a, a_piece, b, b_half, operands, groups, N, expert, place, left, column, step,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
+):  # fmt: skip
+    """Load the blocks of a tile whose rows begin at ``place``, with ``left`` of the expert; the step after it."""
+    PIECES: gl.constexpr = a.block_shape[0] // PIECE
+    BLOCK_K: gl.constexpr = a.block_shape[1]
+    pieces = reinterpret(operands.a, a.dtype, [CONFIG.stages * CONFIG.groups * PIECES, PIECE, BLOCK_K], a_piece.layout)
+    if b_half is not None:
+        halves = reinterpret(operands.b, b.dtype, [2 * CONFIG.stages, CONFIG.c_columns, BLOCK_K], b_half.layout)
+    b_begin = expert * groups.b_step
+    for k in range(groups.k_steps):
+        stage, full = await_empty(operands, step, CONFIG)
+        block = stage * CONFIG.groups
+        if left <= PIECE:
+            _load_pieces(a_piece, b, place, k * BLOCK_K, full, pieces, block * PIECES, 1)
+        elif left <= 2 * PIECE:
+            _load_pieces(a_piece, b, place, k * BLOCK_K, full, pieces, block * PIECES, 2)
+        elif left <= CONFIG.group_m:
+            _load_blocks(a, b, place, k * BLOCK_K, full, operands.a, block, 1)
+        else:
+            _load_blocks(a, b, place, k * BLOCK_K, full, operands.a, block, CONFIG.groups)
+        if b_half is not None:
+            gate = b_begin + column * CONFIG.c_columns
+            tma.async_load(b_half, [gate, k * BLOCK_K], full, halves.index(2 * stage))
+            tma.async_load(b_half, [gate + N, k * BLOCK_K], full, halves.index(2 * stage + 1))
+        elif B_BY_COLUMNS:
+            load_b(b, k * BLOCK_K, b_begin + column * CONFIG.block_n, full, operands.b.index(stage), True)
+        else:
+            load_b(b, b_begin + k * BLOCK_K, column * CONFIG.block_n, full, operands.b.index(stage), False)
+        step += 1
+    return step
 
 
 @gluon.jit
@@ -152,7 +176,7 @@ def _load_pieces(a_piece, b, row, k, full, pieces, first, COUNT: gl.constexpr):
     """Load so many pieces of A, and let the stage be full when these and a block of B have arrived."""
     mbarrier.expect(full, COUNT * a_piece.block_type.nbytes + b.block_type.nbytes)
     for i in gl.static_range(COUNT):
-        tma.async_load(a_piece, [row + i * _PIECE, k], full, pieces.index(first + i))
+        tma.async_load(a_piece, [row + i * PIECE, k], full, pieces.index(first + i))
 
 
 @gluon.jit
@@ -173,24 +197,31 @@ def _multiply(
     tile = gl.program_id(0)
     expert, first, rows = _begin(groups, tile, CONFIG)
     while expert < groups.experts:
-        row, column = _place(groups, tile, first, rows, CONFIG)
+        row, column = place_of(groups, tile, first, rows, CONFIG)
         left = rows - row - GROUP * CONFIG.group_m
         if left > 0:
             sums, step = accumulate_steps(GROUP, operands, 0, groups.k_steps, step, CONFIG, B_BY_COLUMNS)
-            place = gl.load(groups.offsets + expert) + row + GROUP * CONFIG.group_m
+            begin = gl.load(groups.offsets + expert)
+            row += GROUP * CONFIG.group_m
             if a_scales is not None:
                 sums = _scaled(
-                    sums, a_scales + place, b_scales + expert.to(gl.int64) * (CONFIG.fold * N), left, column, N, CONFIG
+                    sums,
+                    a_scales + begin + row,
+                    b_scales + expert.to(gl.int64) * (CONFIG.fold * N),
+                    left,
+                    column,
+                    N,
+                    CONFIG,
                 )
             if CONFIG.fold == 2:
-                sums = _swiglu(sums, c_map.dtype)
-            _store(GROUP, sums, tiles, c_map, c, place, left, column * CONFIG.c_columns, N)
+                sums = swiglu(sums, c_map.dtype)
+            store_rows(GROUP, sums, tiles, c_map, c, begin, row, None, left, column * CONFIG.c_columns, N)
         else:
             for _ in range(groups.k_steps):
                 mbarrier.arrive(operands.empty.index(await_full(operands, step, CONFIG)))
                 step += 1
         tile += gl.num_programs(0)
-        expert, first, rows = _seek(groups, tile, expert, first, rows, CONFIG)
+        expert, first, rows = seek(groups, tile, expert, first, rows, CONFIG)
     tma.store_wait(0)
 
 
@@ -208,7 +239,7 @@ def _scaled(sums, a_scales, b_scales, left, column, N, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _swiglu(sums, DTYPE: gl.constexpr):
+def swiglu(sums, DTYPE: gl.constexpr):
     """silu(gate) * up of sums that are gate, then up, both rounded as if they had been stored.
 
     An element of gate and the one of up beside it are the same thread's.
@@ -219,26 +250,34 @@ def _swiglu(sums, DTYPE: gl.constexpr):
 
 
 @gluon.jit
-def _store(GROUP: gl.constexpr, sums, tiles, c_map, c, row, left, column, N):
-    """Round the sums and store them: by TMA if all rows of the block are the expert's, else those that are.
+def store_rows(GROUP: gl.constexpr, sums, tiles, c_map, c, begin, row, rows, left, column, N):
+    """Round the sums and store them to ``left`` rows from ``begin + row`` on.
 
-    The block is in shared memory on the way. TMA has read the one before when it is written.
+    With ``rows`` those from the last of so many on are the first ones, from ``begin`` on. A block whose rows all exist
+    and follow each other goes by TMA. It is in shared memory on the way; TMA has read the one before when it is
+    written.
     """
-    ROWS: gl.constexpr = tiles.shape[1]
-    COLUMNS: gl.constexpr = tiles.shape[2]
-    ACROSS: gl.constexpr = min(32, COLUMNS // 8)
+    HEIGHT: gl.constexpr = tiles.shape[1]
+    WIDTH: gl.constexpr = tiles.shape[2]
+    ACROSS: gl.constexpr = min(32, WIDTH // 8)
     LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [32 // ACROSS, ACROSS], [4, 1], [1, 0])
     block = tiles.index(GROUP)
     tma.store_wait(0)
     block.store(sums.to(tiles.dtype))
-    if left >= ROWS:
+    straight = left >= HEIGHT
+    if rows is not None:
+        straight = straight & (row + HEIGHT <= rows)
+    if straight:
         fence_async_shared()
-        tma.async_store(c_map, [row, column], block)
+        tma.async_store(c_map, [begin + row, column], block)
     else:
-        rows = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
-        columns = column + gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT))
-        at = c + (row + rows).to(gl.int64)[:, None] * N + columns[None, :]
-        gl.store(at, block.load(LAYOUT), mask=(rows < left)[:, None] & (columns < N)[None, :])
+        inside = gl.arange(0, HEIGHT, gl.SliceLayout(1, LAYOUT))
+        columns = column + gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
+        places = row + inside
+        if rows is not None:
+            places = places % rows
+        at = c + (begin + places).to(gl.int64)[:, None] * N + columns[None, :]
+        gl.store(at, block.load(LAYOUT), mask=(inside < left)[:, None] & (columns < N)[None, :])
 
 
 def _flat(b: torch.Tensor) -> torch.Tensor | None:
@@ -271,6 +310,18 @@ def fits_grouped(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: str,
     return addressable(flat.t() if b.stride(1) == 1 else flat)
 
 
+def operand_descriptors(a: torch.Tensor, b: torch.Tensor, config: Config) -> tuple[Any, Any, Any, Any, bool, int]:
+    """The TMA descriptors of blocks and pieces of A, of blocks of B, and of halves of them if the config folds; whether
+    B has contiguous columns, and rows of its descriptor from expert to expert."""
+    flat = _flat(b)
+    assert flat is not None
+    a_map, b_map, b_by_columns = operand_maps(a, flat, config)
+    assert b_by_columns or config.fold == 1
+    b_half = descriptor(flat.t(), (config.c_columns, block_k(b.dtype))) if config.fold == 2 else None
+    a_piece = descriptor(a, (PIECE.value, block_k(a.dtype)))
+    return a_map, a_piece, b_map, b_half, b_by_columns, b.shape[2] if b_by_columns else b.shape[1]
+
+
 def run_grouped(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -283,13 +334,7 @@ def run_grouped(
     programs: int,
 ) -> Launch | None:
     """C of each expert's rows on the current stream, by so many programs. ``fits_grouped`` says for which operands."""
-    flat = _flat(b)
-    assert flat is not None
-    a_map, b_map, b_by_columns = operand_maps(a, flat, config)
-    assert b_by_columns or config.fold == 1
-    b_half = descriptor(flat.t(), (config.c_columns, block_k(b.dtype))) if config.fold == 2 else None
-    a_piece = descriptor(a, (_PIECE.value, block_k(a.dtype)))
-    b_step = b.shape[2] if b_by_columns else b.shape[1]
+    a_map, a_piece, b_map, b_half, b_by_columns, b_step = operand_descriptors(a, b, config)
     tensors = a_map, a_piece, b_map, b_half, tile_map(c, config), c, a_scales, b_scales, offsets, counts
     return launch(
         grouped_gemm_kernel, (programs,), tensors, counts.numel(), c.shape[1], b.shape[1], b_step, config, b_by_columns,
