@@ -15,9 +15,10 @@ import pytest
 
 import triton_dist
 from triton_dist.bootstrap import exit_report as last_words
-from triton_dist.bootstrap.source_lines import is_library, is_standard_library
+from triton_dist.bootstrap.source_lines import is_library, is_ours, is_standard_library
 from triton_dist.check.log import Place
 from triton_dist.cpu import location
+from triton_dist.gpu import waiting_kernels
 
 PACKAGE = Path(triton_dist.__file__).parent
 
@@ -75,3 +76,13 @@ def test_a_line_of_the_librarys_own_kernels_is_named_where_there_is_no_line_of_t
 
 def test_a_place_without_a_file_is_unknown() -> None:
     assert str(Place("", 0, "tl.load")) == "an unknown place"
+
+
+def test_an_example_inside_the_package_is_a_users_program() -> None:
+    """An installed package holds the examples, and messages name their lines as those of a source tree's."""
+    example, ours = f"{PACKAGE}/examples/01_ring_put.py", f"{PACKAGE}/world/api.py"
+    assert not is_ours(example) and not is_library(example) and is_ours(ours)
+    frames = [(example, 30, "main", ""), (ours, 5, "barrier_all", "")]
+    assert last_words._user_line(traceback.StackSummary.from_list(frames)) == f"{example}:30, in main"
+    assert location._of_kernel([(ours, 5), (example, 30)]) == (example, 30)
+    assert waiting_kernels._is_inside(ours) and not waiting_kernels._is_inside(example)

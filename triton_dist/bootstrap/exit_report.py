@@ -8,18 +8,16 @@ import signal
 import sys
 import threading
 import traceback
-from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from triton_dist.bootstrap.source_lines import is_library
+from triton_dist.bootstrap.source_lines import is_library, is_ours
 
 __all__ = ["INTERRUPTED", "end_process", "limit_exit", "of", "place", "say"]
 
 INTERRUPTED = "was interrupted (Ctrl-C)"
 
 _EXIT_SECONDS = 5
-_PACKAGE = f"{Path(__file__).resolve().parents[1]}/"
 
 
 def of(error: BaseException) -> str:
@@ -66,7 +64,7 @@ def _user_line(frames: traceback.StackSummary) -> str:
     """The innermost line of the user's own: below it are libraries, or we, who call libraries, wherever they lie."""
     if not frames:
         return "its end"
-    ours = next((i for i, frame in enumerate(frames) if frame.filename.startswith(_PACKAGE)), len(frames))
+    ours = next((i for i, frame in enumerate(frames) if is_ours(frame.filename)), len(frames))
     users = [frame for frame in frames[:ours] if not is_library(frame.filename)]
     frame = (users or frames)[-1]
     return f"{frame.filename}:{frame.lineno}, in {frame.name}"

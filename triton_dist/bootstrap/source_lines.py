@@ -1,10 +1,18 @@
-"""Classification of source files: the user's, an installed package's, or the standard library's."""
+"""Classification of source files: the user's, ours, an installed package's, or the standard library's.
+
+The examples that an installed package holds are users' programs: their lines are what messages name.
+"""
 
 from __future__ import annotations
 
 import sysconfig
+from pathlib import Path
 
-__all__ = ["is_library", "is_standard_library"]
+__all__ = ["is_library", "is_ours", "is_standard_library"]
+
+_PACKAGE = Path(__file__).parents[1]
+_OURS = tuple(f"{folder}/" for folder in {_PACKAGE, _PACKAGE.resolve()})
+_EXAMPLES = tuple(f"{folder}examples/" for folder in _OURS)
 
 _STANDARD = tuple(f"{directory}/" for directory in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 _INSTALLED = tuple(f"{directory}/" for directory in {sysconfig.get_path(name) for name in ("purelib", "platlib")})
@@ -20,5 +28,11 @@ def is_library(file: str) -> bool:
     return is_standard_library(file) or _is_installed(file)
 
 
+def is_ours(file: str) -> bool:
+    """Whether ``file`` is a module of this package."""
+    return file.startswith(_OURS) and not file.startswith(_EXAMPLES)
+
+
 def _is_installed(file: str) -> bool:
-    return file.startswith(_INSTALLED) or "/site-packages/" in file or "/dist-packages/" in file
+    installed = file.startswith(_INSTALLED) or "/site-packages/" in file or "/dist-packages/" in file
+    return installed and not file.startswith(_EXAMPLES)

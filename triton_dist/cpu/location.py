@@ -11,15 +11,13 @@ import numpy
 import torch
 import triton
 
-from triton_dist.bootstrap.source_lines import is_standard_library
+from triton_dist.bootstrap.source_lines import is_ours, is_standard_library
 
 __all__ = ["line_of_frame", "of_error", "of_frame"]
 
-_PACKAGE = Path(__file__).parents[1]
-
 # A line of a kernel of our own library says more than none, but less than the user's line that calls into it.
-_MACHINERY = (f"{_PACKAGE}/", *(f"{Path(str(module.__file__)).parent}/" for module in (triton, numpy, torch)))
-_KERNELS = f"{_PACKAGE / 'kernels'}/"
+_MACHINERY = tuple(f"{Path(str(module.__file__)).parent}/" for module in (triton, numpy, torch))
+_KERNELS = f"{Path(__file__).parents[1] / 'kernels'}/"
 
 
 def of_frame(frame: FrameType | None) -> str:
@@ -64,7 +62,7 @@ def _of_kernel(lines: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
 
 @functools.cache
 def _is_machinery(file: str) -> bool:
-    return file.startswith(_MACHINERY) or is_standard_library(file)
+    return is_ours(file) or file.startswith(_MACHINERY) or is_standard_library(file)
 
 
 def _shown(line: tuple[str, int] | None) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import triton
 
 from triton_dist import triton_api
+from triton_dist.bootstrap.source_lines import is_ours
 
 __all__ = ["PlacedLauncher", "Site", "WaitingKernel", "WaitingKernels"]
 
@@ -98,13 +99,13 @@ class WaitingKernels:
         return PlacedLauncher(kernel._run, waiting)
 
 
-_PACKAGES = tuple(f"{Path(str(module.__file__)).parent}/" for module in (triton, sys.modules["triton_dist"]))
+_TRITON = f"{Path(str(triton.__file__)).parent}/"
 
 
 @functools.cache
 def _is_inside(file: str) -> bool:
     """Whether a file belongs to Triton or to this package."""
-    return file.startswith(_PACKAGES)
+    return is_ours(file) or file.startswith(_TRITON)
 
 
 class PlacedLauncher:
