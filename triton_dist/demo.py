@@ -47,6 +47,8 @@ def main() -> int:
     n_pes = parser.parse_args().pes
     if n_pes is None:
         n_pes = 4 if kind() == "cpu" else torch.cuda.device_count()
+    if n_pes < 1:
+        parser.error(f"--pes {n_pes}: at least one is needed")
     examples = sorted(EXAMPLES.glob("[0-9]*.py")) if EXAMPLES else []
     if not examples:
         print(f"no examples in or beside {PACKAGE}: triton_dist is not installed completely", file=sys.stderr)

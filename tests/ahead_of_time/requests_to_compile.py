@@ -18,6 +18,11 @@ CUDA = "--target=cuda:90"
 WRONG = {
     "no target": ([*RING, "--target=tpu:5"], r"unknown target 'tpu:5': say cuda:<compute capability>"),
     "a target without number": ([*RING, "--target=cuda:ninety"], r"unknown target 'cuda:ninety'"),
+    "a GPU that is none": (
+        [*RING, "--target=cuda:900"],
+        r"unknown target 'cuda:900': Triton .* compiles for no compute capability 900; it does for .*90, .*100",
+    ),
+    "a GPU before the first": ([*RING, "--target=cuda:60"], r"unknown target 'cuda:60': .* no compute capability 60"),
     "no ops": ([f"{SOURCE}:plain", "--signature=*fp32", CUDA], r"kernel plain has no shmem ops"),
     "no file": (["nothing.py:ring", CUDA], r"there is no file nothing\.py"),
     "no function": ([f"{SOURCE}:rinq", CUDA], r"has no rinq: it has ring, meet, plain, wrong$"),

@@ -116,3 +116,5 @@ def test_a_target_that_is_none(tmp_path: Path) -> None:
     file.write_text(PROGRAM.format(broken=False, value=2))
     result = run(file, TRITON_DIST_CHECK_COMPILE="hopper")
     assert result.returncode == 1 and "TRITON_DIST_CHECK_COMPILE='hopper': expected 1" in result.stderr
+    result = run(file, TRITON_DIST_CHECK_COMPILE="sm_900")
+    assert result.returncode == 1 and "compiles for no compute capability 900; it does for" in result.stderr

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from forking import COMPILER, launch
+
+from triton_dist import demo
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
 
@@ -21,6 +24,13 @@ def test_example(example: Path, n_pes: int) -> None:
 def test_queue_of_any_length(slots: int) -> None:
     queue = EXAMPLES[1]
     launch([queue, "--slots", str(slots), "--items", "7"], 2, env={"TRITON_DIST_WORLD": "cpu"}).check()
+
+
+def test_a_demo_of_no_pes_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["demo", "--pes", "0"])
+    with pytest.raises(SystemExit) as end:
+        demo.main()
+    assert end.value.code == 2 and "--pes 0: at least one is needed" in capsys.readouterr().err
 
 
 def test_examples_fit_one_page() -> None:

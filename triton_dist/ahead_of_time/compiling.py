@@ -20,7 +20,7 @@ from triton_dist.ahead_of_time.manifest import FORMAT, Argument, File, Manifest,
 from triton_dist.compiler import device_library, hooks, transport
 from triton_dist.gpu import p2p
 from triton_dist.triton_api.front_end import line_of_error, line_of_kernel
-from triton_dist.triton_api.launch_compiler import compile_function, kernel_arguments
+from triton_dist.triton_api.launch_compiler import compile_function, gpu_target, kernel_arguments
 from triton_dist.triton_api.module_compiler import compile_module
 
 __all__ = ["CompilationError", "Request", "architecture", "compile_kernel"]
@@ -60,10 +60,15 @@ def architecture(target: str) -> str:
     """``"sm_90"`` of ``"cuda:90"``, ``"gfx942"`` of ``"hip:gfx942"``.
 
     Raises:
-        CompilationError: ``target`` is neither.
+        CompilationError: ``target`` is neither, or Triton compiles for no such GPU.
     """
     if found := re.fullmatch(r"cuda:([1-9]\d{1,2})", target):
-        return f"sm_{found[1]}"
+        name = f"sm_{found[1]}"
+        try:
+            gpu_target(name)
+        except ValueError as error:
+            raise CompilationError(f"unknown target {target!r}: {error}") from None
+        return name
     if found := re.fullmatch(r"hip:(gfx[0-9a-f]{3,5})", target):
         return found[1]
     raise CompilationError(f"unknown target {target!r}: say cuda:<compute capability>, such as cuda:90, or hip:gfx942")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Callable, Container, Hashable
 from functools import cache
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
@@ -23,10 +26,28 @@ __all__ = [
 
 
 def gpu_target(name: str) -> Any:
-    """Triton's target of that name: ``"sm_90"``, ``"gfx942"``."""
+    """Triton's target of that name: ``"sm_90"``, ``"gfx942"``.
+
+    Raises:
+        ValueError: Triton's assembler compiles for no such GPU of NVIDIA's. LLVM would end the process.
+    """
     if name.startswith("gfx"):
         return GPUTarget("hip", name, 64)
-    return GPUTarget("cuda", int(name.removeprefix("sm_")), 32)
+    number = int(name.removeprefix("sm_"))
+    known = _compute_capabilities(get_ptxas(number).path)
+    if number not in known:
+        numbers = ", ".join(map(str, sorted(known)))
+        raise ValueError(
+            f"Triton {triton.__version__} compiles for no compute capability {number}; it does for {numbers}"
+        )
+    return GPUTarget("cuda", number, 32)
+
+
+@cache
+def _compute_capabilities(ptxas: str) -> frozenset[int]:
+    """What an assembler compiles for, from 70 on: the first that has a memory model."""
+    told = subprocess.run([ptxas, "--help"], capture_output=True, text=True, check=True).stdout
+    return frozenset(number for text in re.findall(r"'sm_(\d+)'", told) if (number := int(text)) >= 70)
 
 
 def kernel_arguments(kernel: Any) -> tuple[list[str], frozenset[str]]:
