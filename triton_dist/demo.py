@@ -45,6 +45,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m triton_dist.demo", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pes", type=int, help="how many PEs (default: 4 in the CPU world, else the number of GPUs)")
     n_pes = parser.parse_args().pes
+    if kind() == "gpu" and torch.cuda.device_count() == 0:
+        parser.error("TRITON_DIST_WORLD=gpu, but PyTorch sees no GPU: set TRITON_DIST_WORLD=cpu")
     if n_pes is None:
         n_pes = 4 if kind() == "cpu" else torch.cuda.device_count()
     if n_pes < 1:

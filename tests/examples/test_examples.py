@@ -26,11 +26,19 @@ def test_queue_of_any_length(slots: int) -> None:
     launch([queue, "--slots", str(slots), "--items", "7"], 2, env={"TRITON_DIST_WORLD": "cpu"}).check()
 
 
-def test_a_demo_of_no_pes_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["demo", "--pes", "0"])
+@pytest.mark.parametrize(
+    ("world", "pes", "said"),
+    [("cpu", "0", "--pes 0: at least one is needed"), ("gpu", "1", "TRITON_DIST_WORLD=gpu, but PyTorch sees no GPU")],
+)
+def test_a_demo_that_cannot_run_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], world: str, pes: str, said: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["demo", "--pes", pes])
+    monkeypatch.setattr(demo, "kind", lambda: world)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with pytest.raises(SystemExit) as end:
         demo.main()
-    assert end.value.code == 2 and "--pes 0: at least one is needed" in capsys.readouterr().err
+    assert end.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_examples_fit_one_page() -> None:
