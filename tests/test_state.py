@@ -47,6 +47,7 @@ CACHES = {
     "compiler/device_library.py: plugin_hash": "installed files",
     "compiler/device_library.py: _digest": "installed files",
     "compiler/hooks.py: _cache_key_for": "installed files",
+    "triton_api/launch_compiler.py: _compute_capabilities": "installed files",
     "triton_api/interpreter.py: _launch_options": "Triton's classes",
     "triton_api/language_patch.py: _interpreted": "Triton's functions",
     "triton_api/replay.py: _identity_of": "Triton's types",
