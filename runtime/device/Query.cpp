@@ -44,4 +44,11 @@ int32_t triton_dist_is_reachable(int32_t pe) {
 
 void *triton_dist_ptr(void *pointer, int32_t pe) { return isNear(pe) ? (void *)onPe((char *)pointer, pe) : nullptr; }
 
+#ifdef TRITON_DIST_PRETENDED_HOSTS
+/// NVSHMEM knows real hosts only. In worlds with pretended hosts its kernels are linked with this in place of its own.
+void *nvshmem_ptr(const void *pointer, int32_t pe) {
+  return triton_dist_is_reachable(pe) ? (void *)onPe((char *)pointer, pe) : nullptr;
+}
+#endif
+
 } // extern "C"

@@ -44,7 +44,8 @@ class Pe:
 
         Arrays stand for their addresses; integers are 64-bit, which suits 32-bit arguments too.
         """
-        routine = self._world.library[f"triton_dist_{name}"]  # an object of this call's own, unlike an attribute
+        symbol = name if name.startswith("nvshmem_") else f"triton_dist_{name}"
+        routine = self._world.library[symbol]  # an object of this call's own, unlike an attribute
         routine.restype = result
         values = [_argument(value) for value in arguments]
         count = THREADS if name.endswith(("_warp", "_block")) else 1

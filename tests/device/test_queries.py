@@ -43,8 +43,10 @@ def test_pes_of_other_hosts(world: HostWorld) -> None:
         mine, theirs = pe.array(40, 1, np.uint8), (pe.number + 1) % pe.n_pes
         for other in range(pe.n_pes):
             assert pe.call("is_reachable", other, result=ctypes.c_int32) == (other not in far)
-            there = pe.call("ptr", mine, other, result=U64)
-            assert there == (0 if other in far else pe.array(40, 1, np.uint8, other).ctypes.data)
+            expected = 0 if other in far else pe.array(40, 1, np.uint8, other).ctypes.data
+            assert pe.call("ptr", mine, other, result=U64) == expected
+            assert pe.call("nvshmem_ptr", mine, other, result=U64) == expected  # for kernels of NVSHMEM
+        assert pe.call("nvshmem_ptr", mine, pe.n_pes, result=U64) == pe.call("nvshmem_ptr", mine, -1, result=U64) == 0
         pe.call("putmem", pe.array(80, 8, np.uint8), np.full(8, 7, np.uint8), SIZE(8), theirs)
         assert pe.array(80, 8, np.uint8, theirs).tolist() == [7] * 8
 

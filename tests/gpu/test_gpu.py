@@ -59,6 +59,20 @@ def test_ops(n_gpus: int, transport: str, tmp_path: Path) -> None:
     assert [check["check"] for check in results["checks"] if check["passed"]] == listed
 
 
+@each_transport
+def test_ops_between_pretended_hosts(n_gpus: int, transport: str, tmp_path: Path) -> None:
+    """Each GPU is a host, or every two of them: what loads from and stores to all PEs is left out."""
+    hosts = f"{n_gpus // 2}x2" if n_gpus > 2 and n_gpus % 2 == 0 else f"{n_gpus}x1"
+    report = tmp_path / "results.json"
+    env = CHECKS | {"TRITON_DIST_TRANSPORT": transport, "TRITON_DIST_TOPOLOGY": hosts}
+    arguments = ("--limit", "300", "--results", str(report))
+    run = torchrun(n_gpus, "tests/gpu/worker_ops.py", *arguments, env=env, timeout=1200)
+    print(run.stdout)
+    assert run.returncode == 0, run.stdout
+    results = json.loads(report.read_text())
+    assert results["transport"] == transport and results["checks"] and all(c["passed"] for c in results["checks"])
+
+
 def test_operators_and_parallel_styles_of_pytorch(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_torch_ops.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout

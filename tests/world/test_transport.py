@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from triton_dist.bootstrap.launch import Launch
-from triton_dist.gpu import p2p
+from triton_dist.gpu import module_state, p2p
 from triton_dist.gpu.device_choice import why_not_nvshmem
-from triton_dist.gpu.world import _choose_transport, _why_not_p2p
+from triton_dist.gpu.world import GpuWorld, _choose_transport, _why_not_p2p
+from triton_dist.world.hosts import Host, Hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = Launch(0, 1, 0, 1, None)
@@ -69,6 +73,24 @@ def test_reasons() -> None:
     assert _why_not_p2p(["1, 2", "0", ""]) == ("PE 0 cannot reach PE 1, 2; PE 1 cannot reach PE 0 by load and store")
     assert _why_not_p2p([""] * 72) == ""
     assert _why_not_p2p([""] * 73) == "it connects up to 72 PEs, and there are 73"
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_kernels_of_nvshmem_that_ask_for_pretended_hosts_get_their_state(
+    asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world: Any = GpuWorld.__new__(GpuWorld)
+    written: list[tuple[Any, ...]] = []
+    world.pe, world.n_pes, world._hosts = 0, 2, Hosts((Host("a/0", (0,)), Host("a/1", (1,))), True)
+    world._mapped, world._distances = [True, True], [0, 8192]
+    world._sync, world._teams = torch.zeros(1), SimpleNamespace(table={})
+    world._bindings = SimpleNamespace(cumodule_init=lambda handle: 0)
+    monkeypatch.setattr(module_state, "holds", lambda handle, symbol: asks and symbol == p2p.state_symbol())
+    monkeypatch.setattr(module_state, "write", lambda *data: written.append(data))
+    module = module_state.Module(7, "kernel", 0, "nvshmem")
+    world._fill_nvshmem(module)
+    state = p2p.state(0, [0, 8192], world._sync.data_ptr(), unreachable=[1])
+    assert written == ([(module, p2p.state_symbol(), state)] if asks else [])
 
 
 def test_state_is_laid_out_as_the_device_library_says() -> None:

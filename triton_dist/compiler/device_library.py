@@ -54,7 +54,8 @@ class MissingRoutineError(Exception):
 def find(transport: str, architecture: str, *, pretends_hosts: bool = False) -> DeviceLibrary:
     """The library of a transport for a GPU: ``"sm_90"``, ``"gfx942"``.
 
-    ``pretends_hosts``: the variant of ``p2p`` that asks at run time which PEs are on this host.
+    ``pretends_hosts``: the variant of ``p2p`` that asks at run time which PEs are on this host. It has NVSHMEM's
+    question for that, too, ``nvshmem_ptr``, for kernels of that transport.
 
     Raises:
         FileNotFoundError: there is none; the message says what to install.

@@ -19,9 +19,12 @@ from typing import Any
 from triton.errors import TritonError
 
 from triton_dist import triton_api
+from triton_dist._C.op_table import OPS
 from triton_dist.compiler import device_library, transport
 
 __all__ = ["ShmemCompilationError", "install"]
+
+_NVSHMEM_ASKS = OPS["is_reachable"].routines["nvshmem"]
 
 
 class ShmemCompilationError(TritonError):  # type: ignore[misc]  # Triton has no types
@@ -130,10 +133,12 @@ def _pairs(lines: str | None) -> dict[str, str]:
 
 
 def _libraries(name: str, architecture: str, routines: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """Names and files of what is linked: the transport's library, and our own where that has the routine of a wait."""
+    """Names and files of what is linked: the transport's library, and our own where that has the routine of a wait, or
+    NVSHMEM's question who is reached, which our library answers by pretended hosts."""
     called: dict[str, dict[str, str]] = {}
     for routine, use in routines.items():
-        called.setdefault("p2p" if routine.startswith("triton_dist_") else name, {})[routine] = use
+        ours = routine.startswith("triton_dist_") or (transport.pretends_hosts() and routine == _NVSHMEM_ASKS)
+        called.setdefault("p2p" if ours else name, {})[routine] = use
     found = []
     for transport_of, its in called.items():
         library = device_library.find(transport_of, architecture, pretends_hosts=transport.pretends_hosts())

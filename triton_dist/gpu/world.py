@@ -90,8 +90,8 @@ class GpuWorld(World):
             self._distances, p2p_lacks = self._prepare_p2p()
             nvshmem_lacks = why_not_nvshmem(shared, self._bindings.init_status())
             kernels_lack = nvshmem_lacks
-            if self._hosts.pretended and not kernels_lack:
-                kernels_lack = "its kernels do not know the pretended hosts of TRITON_DIST_TOPOLOGY"
+            if self._hosts.pretended and self.n_pes > p2p.max_pes() and not kernels_lack:
+                kernels_lack = f"its kernels know the pretended hosts of up to {p2p.max_pes()} PEs"
             self.transport = _choose_transport(asked, p2p_lacks, launch, kernels_lack)
         except BaseException:
             self._nvshmem.finalize()
@@ -265,9 +265,10 @@ class GpuWorld(World):
         self._mapped = [bool(address) for address in there]
         missing = [str(pe) for pe, address in enumerate(there) if not address]
         lists = self._launch.exchange("unreachable", ", ".join(missing))  # by now all have zeroed theirs
-        return [address - here for address in there], _why_not_p2p(lists)
+        return [address - here if address else 0 for address in there], _why_not_p2p(lists)
 
     def _fill_p2p(self, module: module_state.Module) -> None:
+        """Write the state of our own library, which kernels of NVSHMEM have, too, if they ask for pretended hosts."""
         far = [pe for pe in range(self.n_pes) if not self.is_reachable(pe)]
         state = p2p.state(self.pe, self._distances, self._sync.data_ptr(), self._teams.table, far)
         module_state.write(module, p2p.state_symbol(), state)
@@ -281,6 +282,8 @@ class GpuWorld(World):
         status = self._bindings.cumodule_init(module.handle)
         if status != 0:
             raise RuntimeError(f"NVSHMEM could not initialise the module of kernel {module.kernel}: status {status}")
+        if self._hosts.pretended and module_state.holds(module.handle, p2p.state_symbol()):
+            self._fill_p2p(module)
 
 
 def _why_not_p2p(unreachable: list[str]) -> str:
