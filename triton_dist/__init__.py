@@ -28,9 +28,10 @@ from triton_dist.autotune import autotune  # noqa: E402
 from triton_dist.bootstrap.failure_detector import BrokenWorldError  # noqa: E402
 from triton_dist.compat.jit import jit  # noqa: E402
 from triton_dist.world import World, interprets, kind  # noqa: E402
+from triton_dist.world.non_member import NonMember  # noqa: E402
 from triton_dist.world.teams import Team  # noqa: E402
 
-__all__ = ["BrokenWorldError", "Team", "World", "autotune", "jit", "kind"]
+__all__ = ["BrokenWorldError", "NonMember", "Team", "World", "autotune", "jit", "kind"]
 __all__ += api.__all__
 
 __version__ = _triton_dist_loader.version()

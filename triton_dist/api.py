@@ -22,6 +22,7 @@ from triton_dist.world.base import World
 from triton_dist.world.current import Current, current_world, find_world
 from triton_dist.world.integers import integer
 from triton_dist.world.kind import kind
+from triton_dist.world.non_member import NonMember
 
 __all__ = [
     "alltoall",
@@ -268,16 +269,17 @@ def team_shared() -> teams.Team:
     return current_world().team_shared()
 
 
-def team_from_group(group: Any, mesh_dim: str | int | None = None) -> teams.Team | None:
+def team_from_group(group: Any, mesh_dim: str | int | None = None) -> teams.Team | NonMember:
     """The team of a ``torch.distributed`` process group's ranks. *Collective* over all PEs of the world.
 
     Args:
-        group: this PE's ``ProcessGroup``, or a ``DeviceMesh``; None where this PE is in no group. Other PEs may pass
+        group: this PE's ``ProcessGroup``, or a ``DeviceMesh``; where this PE is in no group None, or what ``new_group``
+            returned. Other PEs may pass
             other groups that share no rank with it, as the rows of a mesh do.
         mesh_dim: for a mesh of several dimensions, which one's group, as ``DeviceMesh.get_group`` takes it.
 
     Returns:
-        the team, in the group's order of ranks; None where ``group`` is.
+        the team, in the group's order of ranks; a :class:`NonMember`, which is false, where this PE is in no group.
 
     Raises:
         ValueError: a group's ranks do not ascend at equal distances, which is what teams are (on every PE).

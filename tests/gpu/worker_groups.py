@@ -42,13 +42,13 @@ def groups_of(world: World) -> dict[str, Any]:
     found: dict[str, Any] = {"all": None}
     for pe in range(world.n_pes):
         team = world.team_world.split_strided(pe, 1, 1)
-        if team is not None:
+        if team:
             found["alone"] = team
     if world.n_pes >= 4:
         found["row"], found["column"] = world.team_world.split_2d(2)
         for start in range(world.n_pes - 2):
             team = world.team_world.split_strided(start, 1, 3)
-            if team is not None:
+            if team:
                 found[f"three from {start}"] = team
     return found
 

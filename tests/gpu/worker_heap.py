@@ -94,9 +94,9 @@ def some_teams(world: World) -> Iterator[Team | None]:
             team.destroy()
     second = everybody.split_strided(world.n_pes - 1 - (world.n_pes - 1) // 2 * 2, 2, (world.n_pes + 1) // 2)
     yield second
-    if second is not None:
+    if second:
         last = second.split_strided(second.n_pes - 1, 1, 1)
-        if last is not None:
+        if last:
             last.destroy()
         second.destroy()
 

@@ -49,7 +49,7 @@ def main() -> None:
         triton_dist.put(x, x.clone(), world.pe)
         triton_dist.reduce(x, x, "max", team=triton_dist.team_world())
         team = world.team_world.split_strided(0, 1, 1)
-        if team is not None:
+        if team:
             triton_dist.barrier(team)
             assert team.translate_pe(0, world.team_world) == 0
         theirs: torch.Tensor = triton_dist.peer(x, (world.pe + 1) % world.n_pes)

@@ -185,6 +185,6 @@ def test_other_integers_are_integers(world: triton_dist.World) -> None:
 
 def test_stride_zero_makes_a_team_of_one(world: triton_dist.World) -> None:
     team = triton_dist.team_world().split_strided(0, 0, 1)
-    assert team is not None and list(team.pes) == [0]
+    assert team and list(team.pes) == [0]
     assert team.translate_pe(0, None) == -1
     team.destroy()

@@ -13,6 +13,7 @@ import torch
 from triton_dist.world.base import World
 from triton_dist.world.host_ops import REDUCTIONS
 from triton_dist.world.integers import integer
+from triton_dist.world.non_member import NonMember
 from triton_dist.world.teams import Team
 
 __all__ = ["alltoall", "barrier", "broadcast", "fcollect", "get", "put", "reduce", "reducescatter"]
@@ -105,6 +106,8 @@ def _check_team(world: World, op: str, team: Team | None) -> Team:
     world.check_live()
     if team is None:
         return world.team_world
+    if isinstance(team, NonMember):
+        team.refuse(op)
     if not isinstance(team, Team):
         raise TypeError(f"{op}: team must be a triton_dist.Team or None, got {type(team).__name__}")
     if team.world is not world:

@@ -10,6 +10,7 @@ from collections.abc import Container, Sequence
 from typing import Any, Protocol
 
 from triton_dist.world.integers import integer
+from triton_dist.world.non_member import NonMember
 
 __all__ = ["Team", "WorldOfTeams", "agree_on_handle", "as_range", "from_group", "pes_of_group"]
 
@@ -78,24 +79,24 @@ class Team:
         """How many PEs the team has."""
         return len(self._pes)
 
-    def translate_pe(self, pe: int, destination: Team | None) -> int:
+    def translate_pe(self, pe: int, destination: Team | NonMember | None) -> int:
         """The number in ``destination`` of this team's PE ``pe``; -1 if either has no such PE.
 
-        ``destination`` may be None, which stands for a team that this PE is not a member of; the result is then -1.
+        Where this PE is no member of ``destination`` (a :class:`NonMember`, or None), the result is -1.
         """
-        if destination is not None and not isinstance(destination, Team):
+        if destination is not None and not isinstance(destination, (Team, NonMember)):
             raise TypeError(f"destination must be a triton_dist.Team or None, got {type(destination).__name__}")
         pe = integer("pe", pe)
-        if destination is None or not 0 <= pe < self.n_pes:
+        if not isinstance(destination, Team) or not 0 <= pe < self.n_pes:
             return -1
         in_world = self._pes[pe]
         return destination._pes.index(in_world) if in_world in destination._pes else -1
 
-    def split_strided(self, start: int, stride: int, size: int) -> Team | None:
+    def split_strided(self, start: int, stride: int, size: int) -> Team | NonMember:
         """The team of this one's PEs ``start``, ``start + stride``, … (``size`` of them). *Collective* over this team.
 
         Returns:
-            the team, or None on a PE that is not in it.
+            the team; on a PE that is not in it a :class:`NonMember`, which is false.
 
         Raises:
             ValueError: ``size`` is not positive, there are no such PEs, or ``stride`` is not positive. The standard's
@@ -135,7 +136,7 @@ class Team:
         columns = [range(first, self.n_pes, xrange) for first in range(xrange)]
         row = self._split(call, rows)
         column = self._split(call, columns)
-        assert row is not None and column is not None, "every PE is in a row and in a column"
+        assert row and column, "every PE is in a row and in a column"
         return row, column
 
     def barrier(self) -> None:
@@ -175,11 +176,11 @@ class Team:
     def split_predefined(self, call: str, parts: Sequence[range]) -> Team:
         """The team that a world makes of this PE's part, one of ``parts``, which cover this team. *Collective.*"""
         team = self._split(call, parts)
-        assert team is not None, "every PE is in a part"
+        assert team, "every PE is in a part"
         team._is_predefined = True
         return team
 
-    def _split(self, call: str, parts: Sequence[range]) -> Team | None:
+    def _split(self, call: str, parts: Sequence[range]) -> Team | NonMember:
         """Of these disjoint parts of the team, the one with this PE. *Collective* over this team.
 
         All members make all parts, those they are not in too: that is how NVSHMEM wants it.
@@ -187,13 +188,14 @@ class Team:
         self.check_live()
         self._splits += 1
         self.world.together(self, call)
-        mine = None
+        mine, made = None, []
         for number, part in enumerate(parts):
             team = Team(self.world, f"{self._name}.{self._splits}.{number}", -1, _compose(self._pes, part))
+            made.append(team)
             team._handle = self.world.make_team(self, team)
             if self.world.pe in team._pes:
                 self.world.teams[team._handle] = mine = team
-        return mine
+        return NonMember(self.world.pe, " or ".join(map(repr, made)) or "a group") if mine is None else mine
 
     def __repr__(self) -> str:
         pes = self._pes
@@ -221,7 +223,7 @@ def agree_on_handle(parent: Team, team: Team, free: Container[int], limit: int) 
     return (common & -common).bit_length() - 1
 
 
-def from_group(world: WorldOfTeams, group: Any, mesh_dim: str | int | None) -> Team | None:
+def from_group(world: WorldOfTeams, group: Any, mesh_dim: str | int | None) -> Team | NonMember:
     """See :func:`triton_dist.team_from_group`."""
     from torch import distributed
 
@@ -256,7 +258,7 @@ def pes_of_group(world: WorldOfTeams, group: Any) -> range:
     Raises:
         TypeError: ``group`` is none of these. RuntimeError: the team has ended; a member has ended.
         ValueError: it is a team of another world, or a rank is no PE of this one; its PEs are not at equal, ascending
-            distances; this process is not in the process group.
+            distances; this PE is no member of the team or the process group.
     """
     if group is None:
         return world.team_world.pes
@@ -265,12 +267,14 @@ def pes_of_group(world: WorldOfTeams, group: Any) -> range:
             raise ValueError(f"{group} is a team of another world")
         group.check_live()
         return group.pes
+    if isinstance(group, NonMember):
+        group.refuse("group")
     from torch import distributed
     from torch.distributed.device_mesh import DeviceMesh
 
     if not distributed.is_available() or not isinstance(group, (distributed.ProcessGroup, DeviceMesh)):
         if group is distributed.GroupMember.NON_GROUP_MEMBER:
-            raise ValueError("this process is not in the process group: only members call functions with a group")
+            NonMember(world.pe, "the process group").refuse("group")
         raise TypeError(
             "group must be a triton_dist.Team, a ProcessGroup, a DeviceMesh of one dimension, a Communicator or None"
             f" (all PEs of the world), got {type(group).__name__}"
@@ -292,7 +296,7 @@ def _ranks(group: Any, mesh_dim: str | int | None) -> list[int]:
     from torch import distributed
     from torch.distributed.device_mesh import DeviceMesh
 
-    if group is None:
+    if group is None or isinstance(group, NonMember):
         return []
     if isinstance(group, DeviceMesh):
         if mesh_dim is None and group.ndim > 1:

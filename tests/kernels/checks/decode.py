@@ -202,7 +202,7 @@ def check_groups_decode(world: Any) -> None:
     if world.n_pes < 3:
         return
     team = world.team_world.split_strided(1, 1, world.n_pes - 1)
-    if team is not None and world.pe:
+    if team:
         generator = torch.Generator().manual_seed(3)
         k, v = (torch.randn(2, 10, 1, 16, generator=generator) for _ in range(2))
         q, lengths = numbers(2, 2, 16, seed=6), torch.tensor([10, 3], dtype=torch.int32)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +13,7 @@ from harness import main as run
 from harness import raises
 
 import triton_dist
-from triton_dist import kernels
+from triton_dist import deep_ep, kernels, nn, serving
 from triton_dist.kernels import Communicator, functional
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
@@ -99,7 +101,7 @@ def check_overlapping_groups(world: Any) -> None:
     """Each has memory of its own on every PE, and members alone take part."""
     tensors = tensors_of(world)
     teams = {shape: world.team_world.split_strided(*shape) for shape in SHAPES}
-    mine = {shape: team for shape, team in teams.items() if team is not None}
+    mine = {shape: team for shape, team in teams.items() if team}
     for times in range(2):
         for team in mine.values():
             for name, algorithms in COLLECTIVES.items():
@@ -206,6 +208,35 @@ def check_mistakes(world: Any) -> None:
     gone.destroy()
     with raises(RuntimeError, "was destroyed"):
         kernels.all_reduce(ones, group=gone)
+
+
+def check_who_is_no_member_is_told_so(world: Any) -> None:
+    """By every function that takes a group, before it waits for anybody: None would be all PEs, who do not come."""
+    team = world.team_world.split_strided(0, 1, 2)
+    if team:
+        return
+    why = rf"no member of that team: PE {world.pe} is not in <team of PEs 0, 1>"
+    needed = {"reserve": {"hidden": 8}, "tune": {"hidden": 8}}
+    found = 0
+    for module in (kernels, functional, nn, deep_ep, serving):
+        for name in module.__all__:
+            function = getattr(module, name)
+            if not callable(function) or "group" not in inspect.signature(function).parameters:
+                continue
+            parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "group"]
+            required = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+            named = {p.name: 1 for p in parameters if p.default is p.empty and p.kind is p.KEYWORD_ONLY}
+            named |= needed.get(name, {})
+            with raises(ValueError, why):
+                function(*(torch.ones(4, 4) for _ in required), **named, group=team)
+            found += 1
+    assert found >= 20
+    x = triton_dist.team_world().n_pes * [0.0]
+    for call in (triton_dist.barrier, partial(triton_dist.reduce, torch.tensor(x), torch.tensor(x))):
+        with raises(ValueError, why):
+            call(team=team)
+    with raises(AttributeError, rf"team\.barrier: this PE is {why}"):
+        team.barrier()
 
 
 def check_two_threads(world: Any) -> None:

@@ -293,7 +293,7 @@ def check_moe_groups(world: Any) -> None:
     """Every other PE, and all but the first, with exchanges of both in between each other."""
     for shape in ((0, 2, (world.n_pes + 1) // 2), (world.n_pes > 1, 1, world.n_pes - (world.n_pes > 1))):
         team = world.team_world.split_strided(*map(int, shape))
-        if team is None:
+        if not team:
             continue
         members = SimpleNamespace(pe=team.my_pe, n_pes=team.n_pes)
         for seed in range(2):

@@ -265,7 +265,7 @@ def check_moe_tensor_groups(world: Any) -> None:
     """Every other PE, and all but the first."""
     for shape in ((0, 2, (world.n_pes + 1) // 2), (world.n_pes > 1, 1, world.n_pes - (world.n_pes > 1))):
         team = world.team_world.split_strided(*map(int, shape))
-        if team is not None:
+        if team:
             members = SimpleNamespace(pe=team.my_pe, n_pes=team.n_pes)
             both(members, case(team.n_pes, [9, 0, 40], seed=2), group=team)
 

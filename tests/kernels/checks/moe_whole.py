@@ -153,7 +153,7 @@ def check_moe_whole_groups(world: Any) -> None:
     """Every other PE, and all but the first."""
     for shape in ((0, 2, (world.n_pes + 1) // 2), (world.n_pes > 1, 1, world.n_pes - (world.n_pes > 1))):
         team = world.team_world.split_strided(*map(int, shape))
-        if team is None:
+        if not team:
             continue
 
         class Members:

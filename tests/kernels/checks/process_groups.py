@@ -124,7 +124,7 @@ def check_mistakes(world: Any) -> None:
         with raises(ValueError, "ranks 0, 1, 3 is of PEs 0, 1, 3", "at equal, ascending distances", "teams"):
             kernels.all_reduce(torch.ones(3), group=three)
     else:
-        with raises(ValueError, "this process is not in the process group"):
+        with raises(ValueError, "this PE is no member of that team: PE 2 is not in the process group"):
             kernels.all_reduce(torch.ones(3), group=three)
     with raises(ValueError, "a mesh of 2 dimensions"):
         kernels.all_reduce(torch.ones(3), group=mesh())

@@ -136,7 +136,7 @@ def check_groups(world: Any) -> None:
     reduces(row, row.pes, world.pe, 41, torch.int32, algorithm="two_level")
     reduces(row, row.pes, world.pe, 41, torch.int32)
     across = world.team_world.split_strided(per_host - 1, 1, 2)  # the last of a host and the first of the next
-    if across is not None:
+    if across:
         moves(across, across.pes, world.pe, 5, torch.float32)
     triton_dist.barrier_all()
 
@@ -211,7 +211,7 @@ def check_mistakes(world: Any) -> None:
         pass
     per_host = len(world.hosts[0].pes)
     uneven = world.team_world.split_strided(0, 1, per_host + 1)
-    if uneven is not None and per_host > 1:
+    if uneven and per_host > 1:
         a, b = world.hosts[:2]
         partner = f"PE 1 on host {a} has no partner on {b}"
         with raises(RuntimeError, f"{per_host} PEs on host {a} and 1 on host {b}: {partner}"):

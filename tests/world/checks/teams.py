@@ -78,8 +78,12 @@ def check_split_strided(world: Any) -> None:
             size = 1 + c % (1 + (parent.n_pes - 1 - start) // stride)
             numbers = [parent.pes[start + i * stride] for i in range(size)]
             team = parent.split_strided(start, stride, size)
-            assert (team is not None) == (world.pe in numbers)
-            if team is None:
+            assert bool(team) == (world.pe in numbers)
+            if not team:
+                assert isinstance(team, triton_dist.NonMember)
+                assert (team.handle, team.my_pe, team.n_pes, team.translate_pe(0, parent)) == (-1, -1, -1, -1)
+                assert parent.translate_pe(0, team) == -1
+                team.destroy()
                 break
             assert list(team.pes) == numbers
             assert (team.my_pe, team.n_pes) == (numbers.index(world.pe), size)
@@ -122,14 +126,14 @@ def check_handles_are_used_again(world: Any) -> None:
     everybody = world.team_world
     for turn in range(6):
         team = everybody.split_strided(turn % 2, 1, world.n_pes - turn % 2)
-        if team is not None:
+        if team:
             for _ in range(turn):
                 team.barrier()
                 triton_dist.barrier(team)
         world.barrier_all()
         if turn % 2 == 0:
             kernels_on(world, team, 3, 0)
-        if team is not None:
+        if team:
             team.destroy()
 
 
@@ -240,7 +244,7 @@ def check_groups_and_meshes(world: Any) -> None:
     team.destroy()
     last = distributed.new_group([world.n_pes - 1])
     team = triton_dist.team_from_group(last if world.pe == world.n_pes - 1 else None)
-    assert (team is None) == (world.pe != world.n_pes - 1)
+    assert bool(team) == (world.pe == world.n_pes - 1)
     mesh = init_device_mesh("cpu", (world.n_pes // 2, 2), mesh_dim_names=("rows", "columns"))
     for name, numbers in (
         ("rows", range(world.pe % 2, world.n_pes, 2)),
@@ -315,7 +319,7 @@ def check_mistakes(world: Any) -> None:
     with raises(RuntimeError, "in 32 teams, and no more are to be had"):
         while True:
             everybody.split_strided(0, 1, n)
-    if first is not None:
+    if first:
         first.barrier()
 
 
