@@ -24,18 +24,25 @@ from harness import Bench, Side, session
 from moe_cases import FP8, Case, Shape, nccl_combine, nccl_dispatch
 from moe_layers import LAYERS, TINY_LAYER, Layer, measure_layer, ours_layer
 from moe_slices import SLICED, TINY_SLICED, Slices, differs, measure_slices, ours_gathering, ours_scattering
+from targets import at_most, share_of_bound
 
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import moe
 from triton_dist.kernels.gemm.portable import programs
 
+DECODE = Shape("decode, DeepSeek-V3", 128, 7168, 256, 8)
+PREFILL = Shape("prefill, DeepSeek-V3", 4096, 7168, 256, 8)
 SHAPES = (
-    Shape("decode, DeepSeek-V3", 128, 7168, 256, 8),
+    DECODE,
     Shape("decode, DeepSeek-V3, few tokens", 8, 7168, 256, 8),
     Shape("decode, Qwen3-30B-A3B", 128, 2048, 128, 8),
-    Shape("prefill, DeepSeek-V3", 4096, 7168, 256, 8),
+    PREFILL,
 )
+
+LATENCY = 3.0
+"""Microseconds that targets add to the time of the bytes."""
+
 TINY = Shape("tiny", 6, 64, 8, 2)
 
 KRAKEN = Shape("kraken", 4096, 4096, 8, 1)
@@ -145,16 +152,32 @@ def measure(bench: Bench, shape: Shape, rate: float) -> None:
             "torch all_to_all_vdev_2d": attempt(lambda case=case: vdev_dispatch(case)),
         }
         bound = case.sent_bytes() / rate
-        bench.compare(f"dispatch, {name}", sides, check=case.check_rows, calls=8, bound=bound)
+        entry = bench.compare(f"dispatch, {name}", sides, check=case.check_rows, calls=8, bound=bound)
+        if shape is DECODE and dtype == FP8:
+            bench.say(at_most(entry, bound * 1e6 + LATENCY + 8))
+        if shape is PREFILL:
+            bench.say(share_of_bound(entry, 0.85, "ours, rounds, 24 SMs", LATENCY))
         back = nccl_combine(case)
         sides = {
             "ours": ours_both(case),
             "ours, rounds, 24 SMs": ours_both(case, num_sms=24),
             "NCCL, permuted": lambda _, to=to, back=back: back(to()),
         }
+        if dtype != FP8 and shape in (DECODE, PREFILL):
+            measure_combine(bench, case, name, case.received_bytes() / rate)
         both = bound * (1 + 2 / dtype.itemsize)
         bench.compare(f"dispatch and combine, {name}", sides, check=case.check_tokens, calls=8, bound=both)
         bench.say(f"    host: {host_microseconds(sides['ours']):.1f} µs a dispatch and a combine, called directly")
+
+
+def measure_combine(bench: Bench, case: Case, name: str, bound: float) -> None:
+    """By itself, of rows as they came."""
+    sides = {"ours": ours_combine(case), "ours, rounds, 24 SMs": ours_combine(case, num_sms=24)}
+    entry = bench.compare(f"combine, {name}", sides, check=case.check_tokens, calls=8, bound=bound)
+    if case.shape is DECODE:
+        bench.say(at_most(entry, bound * 1e6 + LATENCY + 10))
+    else:
+        bench.say(share_of_bound(entry, 0.85, "ours, rounds, 24 SMs", LATENCY))
 
 
 def measure_kraken(bench: Bench, rate: float) -> None:
@@ -170,7 +193,8 @@ def measure_kraken(bench: Bench, rate: float) -> None:
         "NCCL, permuted": lambda _: to(),
         "torch all_to_all_vdev_2d": attempt(lambda: vdev_dispatch(case)),
     }
-    bench.compare(f"dispatch, {name}", sides, check=case.check_rows, calls=8, bound=bound)
+    entry = bench.compare(f"dispatch, {name}", sides, check=case.check_rows, calls=8, bound=bound)
+    bench.say(at_most(entry, 60.0, entry.best(ours=True) or "ours"))
     rows = to().clone()
     sides = {
         "ours": ours_combine(case),
@@ -178,7 +202,10 @@ def measure_kraken(bench: Bench, rate: float) -> None:
         "ours, rounds, 64 SMs": ours_combine(case, num_sms=64),
         "NCCL, permuted": lambda _: back(rows),
     }
-    bench.compare(f"combine, {name}", sides, check=case.check_tokens, calls=8, bound=case.received_bytes() / rate)
+    entry = bench.compare(
+        f"combine, {name}", sides, check=case.check_tokens, calls=8, bound=case.received_bytes() / rate
+    )
+    bench.say(at_most(entry, 60.0, entry.best(ours=True) or "ours"))
 
 
 def compare_tiny() -> None:
@@ -224,7 +251,8 @@ def main() -> None:
     sliced = [shape for shape in SLICED if arguments.only in shape.name]
     layers = [shape for shape in LAYERS if arguments.only in shape.name]
     kraken = arguments.only in KRAKEN.name
-    with session("moe", total=4 * len(shapes) + 3 * len(sliced) + len(layers) + 2 * kraken) as bench:
+    combines = sum(shape in (DECODE, PREFILL) for shape in shapes)
+    with session("moe", total=4 * len(shapes) + combines + 3 * len(sliced) + len(layers) + 2 * kraken) as bench:
         rate = bench.copy_engine_rate()
         if kraken:
             measure_kraken(bench, rate)

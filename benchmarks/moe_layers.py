@@ -12,13 +12,11 @@ import torch
 from harness import Bench, Side
 from moe_cases import Case, Shape, nccl_combine, nccl_dispatch
 from moe_slices import differs
+from targets import faster_than_peers
 
 from triton_dist.kernels import moe
 
 __all__ = ["LAYERS", "TINY_LAYER", "Layer", "measure_layer", "ours_layer"]
-
-ROUNDS_FROM = 1024
-"""Tokens of a PE from which on the separate steps are measured in rounds only, whose slots do not grow with tokens."""
 
 
 class LayerShape(NamedTuple):
@@ -89,12 +87,12 @@ def measure_layer(bench: Bench, shape: LayerShape) -> None:
         "ours, fused_hopper, 32 SMs": ours_layer(layer, algorithm="fused_hopper", num_sms=32),
         "ours, fused_hopper, 40 SMs": ours_layer(layer, algorithm="fused_hopper", num_sms=40),
         "ours, separate, rounds, 24 SMs": ours_layer(layer, algorithm="separate", num_sms=24),
+        "ours, separate": ours_layer(layer, algorithm="separate"),
         "NCCL, our grouped GEMM": layer.by_nccl(),
     }
-    if shape.tokens < ROUNDS_FROM:
-        sides["ours, separate"] = ours_layer(layer, algorithm="separate")
     expected = layer.by_nccl()(0).clone()
     name = (
         f"{shape.name}, {shape.tokens} x {shape.hidden}, {shape.intermediate}, top {shape.top_k} of {shape.num_experts}"
     )
-    bench.compare(name, sides, check=lambda y, _: differs(y, expected), calls=2)
+    entry = bench.compare(name, sides, check=lambda y, _: differs(y, expected), calls=2)
+    bench.say(faster_than_peers(entry, 1.3))

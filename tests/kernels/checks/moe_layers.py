@@ -10,6 +10,7 @@ from harness import raises
 
 from triton_dist.kernels import moe
 from triton_dist.kernels.moe import functional
+from triton_dist.kernels.moe.layer import choose
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.nn import MoE
 
@@ -144,6 +145,58 @@ def check_moe_layer_and_gradients(world: Any) -> None:
         same(given[1].grad, all_of[1].grad[me])
         for mine, expected in zip(given[2:], all_of[2:], strict=True):
             same(mine.grad, expected.grad[2 * me : 2 * me + 2])
+
+
+def check_moe_gradients_of_every_path(world: Any) -> None:
+    """Skewed routing: most tokens go to one expert, some choices are not made, the last PE has no tokens."""
+    n, me, experts = world.n_pes, world.pe, 2 * world.n_pes
+    x, ids, weights = routed(world, 6, experts, 2, 5)
+    ids[:, :4, 0] = 1
+    ids[:, 4, 1] = -1
+    ids[:, 5] = -1
+    w13, w2 = whole(experts, 2 * 3 * n, 8, seed=8) / 4, whole(experts, 8, 3 * n, seed=9) / 4
+    tokens = [6 if pe < n - 1 else 0 for pe in range(n)]
+    all_of = [leaf(tensor) for tensor in (x, weights, w13, w2)]
+    made = [weight * (ids[pe] >= 0) for pe, weight in enumerate(all_of[1])]
+    outs = [dense(all_of[0][pe], ids[pe].clamp(min=0), made[pe], *all_of[2:])[: tokens[pe]] for pe in range(n)]
+    sum((part * whole(6, 8, seed=pe)[: tokens[pe]]).sum() for pe, part in enumerate(outs)).backward()
+    here, columns = slice(2 * me, 2 * me + 2), slice(3 * me, 3 * me + 3)
+    of_w13, of_w2 = all_of[2].grad, all_of[3].grad
+    assert of_w13 is not None and of_w2 is not None
+
+    def sliced(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.view(experts, 2, 3 * n, 8)[:, :, columns].flatten(1, 2)
+
+    paths: list[dict[str, Any]] = [{"algorithm": "fused"}, {"algorithm": "fused_hopper", "num_sms": 1}]
+    paths += [{"parallel": "tensor"}]
+    for path in paths:
+        tensor = path.get("parallel") == "tensor"
+        mine = (sliced(w13), w2[:, :, columns]) if tensor else (w13[here], w2[here])
+        wanted = (sliced(of_w13), of_w2[:, :, columns]) if tensor else (of_w13[here], of_w2[here])
+        count = tokens[me]
+        given = [leaf(tensor) for tensor in (x[me, :count], weights[me, :count], *mine)]
+        options = {"num_experts": experts, "max_tokens": 6} | path
+        out = moe.moe_layer(given[0], ids[me, :count], given[1], *given[2:], **options)
+        same(out, outs[me])
+        (out * whole(6, 8, seed=me)[:count]).sum().backward()
+        for tensor_, expected in zip(given, (all_of[0].grad, all_of[1].grad), strict=False):
+            assert expected is not None
+            same(tensor_.grad, expected[me, :count])
+        for tensor_, expected in zip(given[2:], wanted, strict=True):
+            same(tensor_.grad, expected)
+
+
+def check_moe_what_auto_takes(world: Any) -> None:
+    """From thousands of tokens on two kernels, if a number of SMs is asked for; the results are the same."""
+    assert [choose(tokens, 128, 24) for tokens in (64, 2048, 4096, 8192)] == ["separate"] * 2 + ["fused"] * 2
+    assert choose(8192, 128, 0) == choose(8192, 512, 24) == "separate"
+    experts = 2 * world.n_pes
+    x, ids, weights = (tensor[world.pe] for tensor in routed(world, 5, experts, 2, 1))
+    matrices = whole(2, 12, 8, seed=8) / 4, whole(2, 8, 6, seed=9) / 4
+    found, expected = (
+        moe.moe_layer(x, ids, weights, *matrices, num_experts=experts, max_tokens=most, num_sms=1) for most in (4096, 5)
+    )
+    same(found, expected)
 
 
 def check_moe_opcheck(world: Any) -> None:

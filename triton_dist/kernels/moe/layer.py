@@ -22,10 +22,20 @@ from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_red
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.kernels.moe.whole_experts import dispatch_grouped_gemm, grouped_gemm_combine
 
-__all__ = ["ALGORITHMS", "ONE_OF", "moe_layer"]
+__all__ = ["ALGORITHMS", "ONE_OF", "choose", "moe_layer"]
 
 ALGORITHMS = "auto", "separate", "fused", "fused_hopper"
 ONE_OF = f"{', '.join(ALGORITHMS[:-1])} or {ALGORITHMS[-1]}"
+
+_FUSED_FROM = 4096
+"""Tokens of a PE from which on two kernels are faster than separate steps in rounds, and the most experts."""
+_FUSED_EXPERTS = 256
+
+
+def choose(max_tokens: int, num_experts: int, num_sms: int) -> str:
+    """What ``auto`` takes, from measurements (docs/decisions/0085); the same on all PEs."""
+    fused = num_sms > 0 and max_tokens >= _FUSED_FROM and num_experts <= _FUSED_EXPERTS
+    return "fused" if fused else "separate"
 
 
 def moe_layer(
@@ -62,8 +72,8 @@ def moe_layer(
             then dispatch, GEMM and SwiGLU are one kernel, and GEMM and combine another one, in which ``num_sms``
             programs move rows while the others multiply. Sums and roundings are the same. ``fused_hopper``: the same
             with the warp-specialised kernels of Hopper GPUs, where they take the operands, which have not run on a GPU
-            yet. Where gradients are recorded or PyTorch traces, steps are separate with any. ``auto`` is ``separate``,
-            which is faster with hundreds of tokens.
+            yet. Where gradients are recorded or PyTorch traces, steps are separate with any. ``auto`` is ``fused`` if
+            ``num_sms`` is given, max_tokens is 4096 or more, and there are up to 256 experts, else ``separate``.
 
     Returns:
         [T, hidden], of ``x``'s dtype.
@@ -96,6 +106,8 @@ def moe_layer(
     }
     given = (x, topk_weights, w13, w2)
     if not torch.compiler.is_compiling() and not _records_gradients(*given):
+        if algorithm == "auto":
+            algorithm = choose(max_tokens, num_experts, num_sms)
         if algorithm.startswith("fused"):
             return _fused(
                 x, topk_ids, topk_weights, w13, w2, algorithm, num_experts, max_tokens, capacity, num_sms, group
