@@ -15,6 +15,7 @@ from kernels_ptx import ptx_of
 from triton_dist.compiler import transport
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import EMPTY
+from triton_dist.kernels.gemm.fp8 import RowScales
 
 TYPES = {"e4m3": "*fp8e4nv", "e5m2": "*fp8e5"}
 PAIRS = (("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e5m2"))
@@ -40,4 +41,7 @@ if __name__ == "__main__":
                 arguments = {"a": TYPES[a], "b": TYPES[b]} | OTHERS | SIZES | CONSTANTS | {contiguous: 1}
                 key = f"{architecture} {name} {a} {b} {contiguous}"
                 found[key] = ptx_of(getattr(portable, name), arguments, 8, architecture=architecture)
+                if name == "_local" and (a, b) == PAIRS[0]:
+                    arguments |= {"SCALES": "rows", "scale": RowScales("*fp32", "*fp32")}  # type: ignore[arg-type]
+                    found[f"{key} rows"] = ptx_of(portable._local, arguments, 8, architecture=architecture)
     print(json.dumps(found))

@@ -18,6 +18,7 @@ from triton.compiler import ASTSource
 import triton_dist.kernels  # noqa: F401
 from triton_dist.compiler import transport
 from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
+from triton_dist.kernels.gemm.fp8 import RowScales
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 
 MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "MEMBERS": (0, 1, 4), "trace": None}
@@ -94,6 +95,9 @@ def ptx_of(
             signature[key] = Epilogue(*["constexpr"] * len(EMPTY))
             del constants[key]
             constants |= {(i, j): None for j in range(len(EMPTY))}
+        elif isinstance(chosen[key], RowScales):  # a tuple of pointers
+            signature[key] = chosen[key]
+            del constants[key]
     aligned = {(i,): [["tt.divisibility", 16]] for i, key in enumerate(chosen) if key in typed}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
     options = {"num_warps": num_warps, "num_stages": num_stages}

@@ -17,9 +17,9 @@ from triton_dist.kernels.gemm.fp8 import check_capability
 def test_8_bit_floats_are_multiplied_as_they_are_and_nothing_spills(tmp_path: Path, capability: str) -> None:
     script = Path(__file__).with_name("fp8_gemms_ptx.py")
     compiled: dict[str, str] = json.loads(made_by(script, capability))
-    assert len(compiled) == 10
+    assert len(compiled) == 12
     for name, ptx in compiled.items():
-        architecture, _, a, b, _ = name.split()
+        architecture, _, a, b, *_ = name.split()
         operation = {"89": r"mma\.sync\.aligned\.m16n8k32\S*", "90": r"wgmma\.mma_async\S*k32"}[architecture]
         assert re.search(rf"{operation}\.f32\.{a}\.{b}", ptx), name
         (tmp_path / "kernel.ptx").write_text(ptx)

@@ -22,7 +22,7 @@ from triton_dist.compiler import hooks
 from triton_dist.kernels.gemm import copy_engine, portable
 from triton_dist.kernels.gemm.config import LARGE, choose, ring_rows
 from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
-from triton_dist.kernels.gemm.fp8 import BlockScales
+from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.hopper import (
     all_gather_gemm,
     gemm_all_reduce,
@@ -129,6 +129,30 @@ def launch_blocks(pe: int) -> None:
         gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, gemm)
 
 
+def launch_rows(pe: int) -> None:
+    """fp8 with scales of rows: the plans are those of one scale."""
+    comm = communicator(pe)
+    for rows in (1, 333, 2048):  # of each PE
+        m, k, n = 4 * rows, 528, 1296
+        a, b = torch.zeros(m, k).to(torch.float8_e4m3fn), torch.zeros(n, k).to(torch.float8_e4m3fn).t()
+        c = torch.zeros(m, n, dtype=torch.bfloat16)
+        scale = RowScales(torch.ones(m, 1), torch.ones(1, n))
+        gemm = Operands(comm, a, b, c, scale)
+        local_gemm.run(local_gemm.make_plan(comm, a, c), gemm)
+        plan = all_gather_gemm.make_plan(comm, a[:rows], c, choose(a, c, 132))
+        gathered = gemm._replace(a=a[:rows], scale=scale._replace(a=scale.a[:rows]))
+        all_gather_gemm.run(plan, gathered, a, torch.zeros(m, 1))
+        all_gather_gemm.run(plan, gathered._replace(scale=scale), a)
+        staging = torch.zeros(ring_rows(m, 4), n, dtype=torch.bfloat16)
+        gemm_reduce_scatter.run(gemm_reduce_scatter.make_plan(comm, a, staging), gemm._replace(c=c[:rows]), staging)
+        staging = torch.zeros(ring_rows(m, 1), n, dtype=torch.bfloat16)
+        gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a, staging), gemm, staging)
+        gemm_all_scatter.run(gemm_all_scatter.make_plan(comm, a, c), gemm)
+        gemm_all_scatter_comm_programs.run(gemm_all_scatter_comm_programs.make_plan(comm, a, c, 16), 16, gemm)
+        chunked = copy_engine._make_plan(comm, a, c, 132)
+        gemm_all_scatter_chunks.run(chunked.plan, chunked.chunks, gemm)
+
+
 def launch_folded(pe: int, epilogue: Epilogue) -> None:
     """The kernels that are not for sums over PEs, with two columns of B for one of C."""
     comm = communicator(pe)
@@ -179,6 +203,8 @@ if __name__ == "__main__":
                 launch_ragged(2, EMPTY)
             case "blocks":
                 launch_blocks(2)
+            case "rows":
+                launch_rows(2)
             case "ragged residual":
                 launch_ragged(1, Epilogue(tl.constexpr("silu"), torch.zeros(1296), torch.zeros(4000, 1296), 1296))
             case pe:

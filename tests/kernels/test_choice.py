@@ -346,7 +346,7 @@ def test_with_scales_of_blocks_the_choice_depends_little_on_how_fast_they_are(
         for hidden, inner in ((7168, 18432), (7168, 16384), (7168, 2048 * n_pes)):
             columns = operation in ("all_gather_gemm", "gemm_all_scatter")
             n, k = (inner // n_pes, hidden) if columns else (hidden, inner // n_pes)
-            described = gemm.Gemm(m, n, k, torch.float8_e4m3fn, torch.bfloat16, n_pes, hopper=True, of_blocks=True)
+            described = gemm.Gemm(m, n, k, torch.float8_e4m3fn, torch.bfloat16, n_pes, hopper=True, scales="blocks")
             estimates = gemm.estimates(operation, described, OF_BLOCKS[operation])
             chosen = min(estimates, key=estimates.__getitem__)
             if m >= 8192:
@@ -368,17 +368,19 @@ def test_float32_is_left_to_cublas_where_the_gemm_takes_longer_than_what_is_sent
             assert min(estimates, key=estimates.__getitem__) == "bulk_synchronous", estimates
 
 
-def test_scales_of_blocks_are_another_case() -> None:
+@pytest.mark.parametrize("scales", ["blocks", "rows"])
+def test_scales_of_parts_are_another_case(scales: str) -> None:
     """Times with cuBLAS and scales of whole operands say nothing about them; and cuBLAS does not compute them."""
     a, b = torch.zeros(8, 128, dtype=torch.float8_e4m3fn), torch.zeros(128, 16, dtype=torch.float8_e4m3fn)
-    plain, blocks = (case_of("gemm_all_reduce", a, b, of_blocks=of_blocks) for of_blocks in (False, True))
+    plain, of_parts = case_of("gemm_all_reduce", a, b), case_of("gemm_all_reduce", a, b, scales=scales)
     table = Table("a GPU", 2, [Entry(plain, {"bulk_synchronous": 9.0, "ring": 8.0})])
-    assert table.times(plain, ("bulk_synchronous", "ring")) and not table.times(blocks, ("bulk_synchronous", "ring"))
-    assert decoded(encoded(Table("a GPU", 2, [Entry(blocks, {"ring": 8.0})]), "a test")).entries
+    assert table.times(plain, ("bulk_synchronous", "ring")) and not table.times(of_parts, ("bulk_synchronous", "ring"))
+    assert decoded(encoded(Table("a GPU", 2, [Entry(of_parts, {"ring": 8.0})]), "a test")).entries
     for hopper in (True, False):
         described = gemm.Gemm(4096, 4096, 4096, a.dtype, torch.bfloat16, 4, hopper=hopper)
-        of_blocks = described._replace(of_blocks=True)
-        assert of_blocks.alone == of_blocks.ours > described.ours and described.alone == described.seconds
+        scaled = described._replace(scales=scales)
+        assert scaled.alone == scaled.ours >= described.ours and described.alone == described.seconds
+        assert (scaled.ours > described.ours) == (scales == "blocks"), "sums are scaled once, or at each step along K"
 
 
 OPERATIONS = {

@@ -39,6 +39,7 @@ from triton_dist.kernels.gemm.hopper.gemm_all_scatter_chunks import Chunks
 from triton_dist.kernels.gemm.hopper.launch import fits
 from triton_dist.kernels.gemm.hopper.multiply import SplitK
 from triton_dist.kernels.gemm.hopper.pacing import piece_of
+from triton_dist.kernels.gemm.hopper.scales import RowFactors
 from triton_dist.kernels.gemm.hopper.store import Pacing
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS
 from triton_dist.kernels.gemm.hopper.work import Work
@@ -91,6 +92,8 @@ def compiled(
     types |= {"pacing": Pacing("i32", "i32"), "chunks": Chunks("*i32", "*i32"), "padding": "i32", "rows": "i32"}
     types |= {"split": SplitK("*fp32", "*i32"), "trace": "*i64"}
     types["scale"] = BlockFactors("*fp32", "*fp32", "i32", "i32") if config.of_blocks else "*fp32"
+    if config.of_rows:
+        types["scale"] = RowFactors("*fp32", "*fp32", "i32")
     missing = {"split": not split, "scale": a.primitive_bitwidth != 8, "trace": not traced}
     constants: dict[str, Any] = {"CONFIG": config, "B_BY_COLUMNS": by_columns, "N_PES": n_pes, "COMM_PROGRAMS": 16}
     constants |= {name: None for name, lacks in missing.items() if lacks}
@@ -220,6 +223,31 @@ def test_scales_of_blocks_fit_and_do_not_spill(
     assert spilt(tmp_path, ptx) == 0
 
 
+@pytest.mark.parametrize(
+    ("operation", "config", "options"),
+    [
+        pytest.param(local_gemm, FLAT, {"split": True, "epilogue": BIAS}, id="local_flat", marks=SLOW),
+        pytest.param(all_gather_gemm, WIDE, {"n_pes": 2, "epilogue": BIAS}, id="gather_wide", marks=SLOW),
+        pytest.param(gemm_reduce_scatter, WIDE, {"n_pes": 2}, id="ring_wide"),
+        pytest.param(gemm_reduce_scatter, LARGE, {"split": True, "epilogue": RESIDUAL}, id="ring", marks=SLOW),
+        pytest.param(gemm_all_reduce, LARGE, {"n_pes": 2, "traced": True}, id="ring_all", marks=SLOW),
+        pytest.param(gemm_all_scatter, LARGE, {"split": True, "epilogue": SWIGLU}, id="scatter", marks=SLOW),
+        pytest.param(gemm_all_scatter_comm_programs, LARGE, {"split": True}, id="programs", marks=SLOW),
+        pytest.param(gemm_all_scatter_chunks, NARROW, {"n_pes": 2}, id="chunks_narrow", marks=SLOW),
+    ],
+)
+def test_scales_of_rows_fit_and_do_not_spill(
+    tmp_path: Path, operation: Any, config: Config, options: dict[str, Any]
+) -> None:
+    """Sums stay in the tensor cores for the whole of K, as with one scale, and are scaled once."""
+    kernel = compiled(operation, replace(config, of_rows=True), **{**FP8, **options})
+    assert kernel.metadata.shared <= 227 << 10
+    ptx = kernel.asm["ptx"]
+    assert ptx.count("wgmma.mma_async") == 4 * config.groups
+    assert ptx.count("ld.global.cg") >= 2 * config.groups  # scales of rows, which peers may have sent
+    assert spilt(tmp_path, ptx) == 0
+
+
 @SLOW
 @pytest.mark.parametrize(
     ("operation", "epilogue"),
@@ -279,7 +307,7 @@ def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_pee
         ["1"],
         pytest.param(["0", "2", "bias", "residual", "swiglu"], marks=SLOW),
         pytest.param(["ragged", "ragged residual"], marks=SLOW),
-        pytest.param(["blocks"], marks=SLOW),
+        pytest.param(["blocks", "rows"], marks=SLOW),
     ],
     ids=", ".join,
 )
@@ -289,6 +317,7 @@ def test_the_host_passes_what_the_kernels_take(cases: list[str]) -> None:
     folded, ragged = names[:4] * 3 + names[4:5], [names[4], names[5], names[6], names[6]] * 6
     launched = {"swiglu": folded, "ragged": ragged, "ragged residual": ragged}
     launched["blocks"] = [names[0], *names[4:], *names[1:4]] * 3
+    launched["rows"] = [names[0], names[4], *names[4:], *names[1:4]] * 3
     assert printed.split() == [name for case in cases for name in launched.get(case, names)]
 
 

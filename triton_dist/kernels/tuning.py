@@ -28,7 +28,7 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gemm import all_gather_gemm, gemm_all_reduce, gemm_all_scatter, gemm_reduce_scatter
 from triton_dist.kernels.gemm.arguments import DTYPES
 from triton_dist.kernels.gemm.choice import case_of as case_of_gemm
-from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.gemm.fp8 import FORMS, FP8, SCALE_BLOCK, BlockScales, RowScales, Scale
 from triton_dist.kernels.gemm.local_gemm import local_ways
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.norm import all_reduce_norm, norm_all_gather, reduce_scatter_norm
@@ -48,12 +48,14 @@ class Workload(NamedTuple):
         hidden: the length of a row that collectives and norms exchange; 0 if none do.
         weights: K and N of ``b`` of each GEMM, as this PE has it.
         dtype: of rows and operands.
+        scales: which forms of scales operands of fp8 have.
     """
 
     max_tokens: int
     hidden: int
     weights: Sequence[tuple[int, int]]
     dtype: torch.dtype
+    scales: Sequence[str]
 
 
 _Ways = Mapping[str, Callable[[], object]]
@@ -119,12 +121,35 @@ def _gemm(operation: str, comm: Communicator, work: Workload) -> _Measured:
                 b = b.contiguous()
             out = memory[: each if operation == "gemm_reduce_scatter" else tokens if symmetric else each * comm.n_pes]
             c = torch.empty(each * comm.n_pes if operation == "all_gather_gemm" else rows, n, dtype=result).to(a.device)
-            scale = torch.ones(1, device=a.device) if work.dtype in FP8 else None
             local = a if operation != "all_gather_gemm" else _random(comm, c.shape[0], k, work.dtype)
-            # First, since bulk_synchronous takes what is fastest of these.
-            yield case_of_gemm("local_gemm", local, b), local_ways(Operands(comm, local, b, c, scale))
-            call = partial(getattr(module, operation), a, b, out, group=comm)
-            yield case_of_gemm(operation, a, b), _ways(call, module.ALGORITHMS)
+            for form, (scale, given) in _scales(local, a, b, work.scales).items():
+                # First, since bulk_synchronous takes what is fastest of these.
+                yield case_of_gemm("local_gemm", local, b, scales=form), local_ways(Operands(comm, local, b, c, scale))
+                call = partial(getattr(module, operation), a, b, out, **given, group=comm)
+                yield case_of_gemm(operation, a, b, scales=form), _ways(call, module.ALGORITHMS)
+
+
+def _scales(
+    local: torch.Tensor, a: torch.Tensor, b: torch.Tensor, forms: Sequence[str]
+) -> dict[str, tuple[Scale, dict[str, torch.Tensor]]]:
+    """By form, ``FORMS`` or empty for one of whole operands, the scale of ``local`` · ``b`` and what a call with ``a``
+    takes. Operands that are not of fp8 have none, and blocks need a K of whole ones."""
+    if a.dtype not in FP8:
+        return {"": (None, {})}
+    ones = partial(torch.ones, device=a.device)
+    found: dict[str, tuple[Scale, dict[str, torch.Tensor]]] = {}
+    k, n = b.shape
+    if "whole" in forms:
+        found[""] = ones(1), {}
+    if "rows" in forms:
+        of_b = ones(1, n)
+        found["rows"] = RowScales(ones(local.shape[0], 1), of_b), {"scale_a": ones(a.shape[0], 1), "scale_b": of_b}
+    if "blocks" in forms and k % SCALE_BLOCK == 0:
+        blocks = k // SCALE_BLOCK
+        of_b = ones(blocks, -(-n // SCALE_BLOCK))
+        of_rows = [ones(x.shape[0], blocks) for x in (local, a)]
+        found["blocks"] = BlockScales(of_rows[0], of_b), {"scale_a": of_rows[1], "scale_b": of_b}
+    return found
 
 
 def _up(size: int, multiple: int) -> int:
@@ -146,6 +171,8 @@ _MEASURED: dict[str, Callable[[str, Communicator, Workload], _Measured]] = {
 }
 OPERATIONS = tuple(_MODULES)
 """What can be tuned."""
+SCALES = ("whole", "rows", "blocks")
+"""The forms of scales of operands of fp8."""
 
 
 # ---- the public function
@@ -157,6 +184,7 @@ def tune(
     hidden: int = 0,
     weights: Sequence[tuple[int, int]] = (),
     dtype: torch.dtype = torch.bfloat16,
+    scales: Sequence[str] = SCALES,
     store: bool = True,
     group: Any = None,
 ) -> dict[str, dict[tuple[int, ...], dict[str, float]]]:
@@ -174,17 +202,19 @@ def tune(
         hidden: the columns of what collectives and norms exchange.
         weights: (K, N) of ``b`` of each GEMM, as each PE has it.
         dtype: of rows and of the operands of GEMMs.
+        scales: for operands of fp8, which forms of scales are measured, each for itself: ``whole``, ``rows``,
+            ``blocks`` (where K is a multiple of 128). By default all.
         store: whether to store the times for other processes.
 
     Returns:
-        by operation and this PE's sizes (``choice/tables.py``) the microseconds of each algorithm; empty in the CPU
-        world.
+        by operation (``gemm_all_reduce, scales of blocks`` where they are of parts of operands) and this PE's sizes
+        (``choice/tables.py``) the microseconds of each algorithm; empty in the CPU world.
 
     Raises:
         TypeError, ValueError: an operation cannot be tuned, or what it needs is not given.
         MemoryError: the symmetric heap has no room for the tensors of a call.
     """
-    work = Workload(max_tokens, hidden, tuple((k, n) for k, n in weights), dtype)
+    work = Workload(max_tokens, hidden, tuple((k, n) for k, n in weights), dtype, tuple(scales))
     chosen = _checked(operations, work)
     with calling("tune", group) as comm:
         comm.compare("tune", chosen, *work)
@@ -202,7 +232,9 @@ def tune(
                 _log.warning("kernels.tune: %s; what was measured counts in this process only", error)
     result: dict[str, dict[tuple[int, ...], dict[str, float]]] = {}
     for case, of_case in measured.items():
-        result.setdefault(case.operation, {})[case.sizes] = dict(of_case)
+        form = case.dtype.rpartition("_")[2]
+        name = f"{case.operation}, scales of {form}" if form in FORMS.values() else case.operation
+        result.setdefault(name, {})[case.sizes] = dict(of_case)
     return result
 
 
@@ -224,6 +256,8 @@ def _checked(operations: Sequence[str], work: Workload) -> tuple[str, ...]:
         raise ValueError(f"tune: weights are pairs (K, N) of positive ints, got {work.weights}")
     if work.dtype not in DTYPES:
         raise ValueError(f"tune: dtype must be {', '.join(map(str, DTYPES))}, got {work.dtype}")
+    if not work.scales or set(work.scales) - set(SCALES):
+        raise ValueError(f"tune: scales are some of {', '.join(SCALES)}, got {', '.join(map(repr, work.scales))}")
     if work.dtype in FP8 and work.hidden:
         raise ValueError("tune: hidden is of collectives and norms, whose rows are not of fp8: tune them by themselves")
     if unknown := [name for name in operations if name not in OPERATIONS]:
@@ -248,6 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--hidden", type=int, default=0)
     parser.add_argument("--weights", nargs="*", default=[], metavar="KxN", help="of each PE, as 8192x3584")
     parser.add_argument("--dtype", choices=[str(dtype).removeprefix("torch.") for dtype in DTYPES], default="bfloat16")
+    parser.add_argument("--scales", nargs="+", choices=SCALES, default=SCALES, help="of operands of fp8")
     parser.add_argument("--copy", metavar="FILE", help="write the stored table of this host there, too (PE 0)")
     given = parser.parse_args(arguments)
     try:
@@ -257,7 +292,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("TRITON_DIST_SYMMETRIC_SIZE", "8G")
     with triton_dist.init() as world:
         dtype = getattr(torch, given.dtype)
-        result = tune(*given.operations, max_tokens=given.max_tokens, hidden=given.hidden, weights=weights, dtype=dtype)
+        sizes = {"max_tokens": given.max_tokens, "hidden": given.hidden, "weights": weights}
+        result = tune(*given.operations, **sizes, dtype=dtype, scales=given.scales)
         if world.pe == 0:
             _report(result)
             if result and given.copy:

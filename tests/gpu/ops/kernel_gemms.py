@@ -331,6 +331,73 @@ def fp8_with_scales_of_blocks(world: World) -> None:
 
 
 @check(gpu_only=True, maps_all=True)
+def scales_of_rows(world: World) -> None:
+    """Each algorithm, with small integers, whose sums are exact in float16; rows that fill tiles, and others. SwiGLU is
+    compared with PyTorch's."""
+    n_pes, f16 = world.n_pes, torch.float16
+    hopper = torch.cuda.get_device_capability() == (9, 0) and n_pes <= 8
+    for rows, n, k in ((256, 1168, 512), (13, 144, 256), (101, 640, 400), (1024, 4096, 512), (1, 2048, 1024)):
+        m, own = rows * n_pes, slice(rows * world.pe, rows * (world.pe + 1))
+        operands, wide = [], []
+        for pe in range(n_pes):
+            a, b = (matrix(*size, 2 * pe + i, torch.float32).clamp(-1, 1) for i, size in enumerate(((m, k), (k, n))))
+            a, b = a.to(E4M3), by_columns(b.to(E4M3))
+            scale_a = 2.0 ** matrix(m, 1, 40 + pe, torch.float32).clamp(0, 1)
+            scale_b = 2.0 ** matrix(1, n, 80 + pe, torch.float32).clamp(0, 1)
+            operands.append((a, b, scale_a, scale_b))
+            wide.append((a.double() * scale_a, b.double() * scale_b))
+        a, b, scale_a, scale_b = operands[world.pe]
+        products = [x @ y for x, y in wide]
+        bias, residual = matrix(1, n, 60, torch.float32)[0], matrix(m, n, 61, torch.float32)
+        total = (torch.stack(products).sum(0) + bias + residual).float()
+        of_all = torch.cat([operands[pe][2][rows * pe : rows * (pe + 1)] for pe in range(n_pes)])
+        parts = [x[rows * pe : rows * (pe + 1)] for pe, (x, _) in enumerate(wide)]
+        gathered = (torch.cat(parts) @ wide[world.pe][1] + bias).float()
+        whole, outs = triton_dist.empty(m, n, dtype=f16), triton_dist.empty(m, n * n_pes, dtype=f16)
+        part, local = (torch.empty(size, n, dtype=f16, device=world.device) for size in (rows, m))
+        of_b = {"scale_b": scale_b, "bias": bias}
+        for algorithm in ("bulk_synchronous", "auto", *(("copy_engine",) if hopper else ())):
+            for of_a in (scale_a[own], of_all):
+                options = {"algorithm": algorithm, "scale_a": of_a, **of_b}
+                again_and_in_graphs(partial(kernels.all_gather_gemm, a[own], b, local, **options), local, gathered)
+            gate, up = ((gathered - bias)[:, first::2] / 64 for first in (0, 1))
+            options = {"algorithm": algorithm, "scale_a": scale_a[own] / 64, "scale_b": scale_b, "out_dtype": f16}
+            folded = kernels.all_gather_gemm(a[own], b, activation="swiglu", **options).float()
+            torch.testing.assert_close(folded, torch.nn.functional.silu(gate) * up, rtol=2e-3, atol=1e-2)
+        for algorithm in ("bulk_synchronous", "auto", *(("ring",) if hopper else ())):
+            options = {"algorithm": algorithm, "scale_a": scale_a, **of_b}
+            call = partial(kernels.gemm_reduce_scatter, a, b, part, residual=residual[own], **options)
+            again_and_in_graphs(call, part, total[own])
+            call = partial(kernels.gemm_all_reduce, a, b, whole, residual=residual, **options)
+            again_and_in_graphs(call, whole, total)
+        scattered = torch.cat([wide[0][0] @ y for _, y in wide], 1).float()
+        for algorithm in (*SCATTER, "auto"):
+            if hopper or algorithm not in HOPPER:
+                options = {"algorithm": algorithm, "scale_a": operands[0][2], "scale_b": scale_b}
+                again_and_in_graphs(
+                    partial(kernels.gemm_all_scatter, operands[0][0], b, outs, **options), outs, scattered
+                )
+        triton_dist.free(whole)
+        triton_dist.free(outs)
+
+
+@check(gpu_only=True, maps_all=True)
+def scales_of_rows_as_of_torch(world: World) -> None:
+    """Random numbers, against ``torch._scaled_mm`` with the same scales, which keeps about as many bits of sums."""
+    m, n, k = 512, 1024, 2048
+    made = torch.Generator("cuda").manual_seed(7)
+    a, b = (torch.randn(size, k, device="cuda", generator=made).to(E4M3) for size in (m, n))
+    scale_a, scale_b = (torch.rand(size, 1, device="cuda", generator=made) + 0.5 for size in (m, n))
+    b, scale_b = b.t(), scale_b.t()
+    expected = torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=True).float()
+    rows = slice(m // world.n_pes * world.pe, m // world.n_pes * (world.pe + 1))
+    for algorithm in ("bulk_synchronous", "auto"):
+        how = {"scale_a": scale_a[rows], "scale_b": scale_b, "algorithm": algorithm}
+        found = kernels.all_gather_gemm(a[rows], b, **how).float()
+        torch.testing.assert_close(found, expected, rtol=1e-2, atol=0.5)
+
+
+@check(gpu_only=True, maps_all=True)
 def scales_of_blocks_by_algorithm(world: World) -> None:
     """Each algorithm, with small integers, whose sums are exact in float16; rows that fill tiles, and others."""
     n_pes, f16 = world.n_pes, torch.float16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ together = settings(  # all PEs draw the same
 )
 SIZES = st.integers(1, 50)
 DTYPES = st.sampled_from((torch.float16, torch.bfloat16, torch.float32))
-FP8 = st.sampled_from((torch.float8_e4m3fn, torch.float8_e5m2))
+FP8_TYPE = torch.float8_e4m3fn
+FP8 = st.sampled_from((FP8_TYPE, torch.float8_e5m2))
 
 
 def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
@@ -215,6 +217,86 @@ def check_fp8_with_scales_of_blocks(world: Any) -> None:
             same(kernels.gemm_all_reduce(*mine, **options), (sum(products) + 1).float())
 
 
+def check_fp8_with_scales_of_rows(world: Any) -> None:
+    """Every operation and algorithm; one row, primes, and columns that fill no tile; with epilogues."""
+    n_pes = world.n_pes
+    for m, n, k, transposed in ((1, 16, 144, False), (7, 48, 31, True)):
+        every = m * n_pes
+        operands, products = [], []
+        for pe in range(n_pes):
+            a, b = matrix(every, k, 2 * pe, torch.float8_e4m3fn), matrix(k, n, 2 * pe + 1, torch.float8_e5m2)
+            scale_a, scale_b = powers(every, 1, seed=pe), powers(1, n, seed=9 + pe)
+            operands.append((a, by_columns(b) if transposed else b, scale_a, scale_b))
+            products.append((a.double() * scale_a) @ (b.double() * scale_b))
+        a, b, scale_a, scale_b = operands[world.pe]
+        rows, bias = slice(world.pe * m, (world.pe + 1) * m), torch.arange(n).float()
+        options: dict[str, Any] = {"scale_b": scale_b, "out_dtype": torch.float32, "bias": bias}
+        parts = [(x[pe * m : (pe + 1) * m], s[pe * m : (pe + 1) * m]) for pe, (x, _, s, _) in enumerate(operands)]
+        of_all = torch.cat([s for _, s in parts])
+        gathered = torch.cat([x.double() for x, _ in parts]) * of_all @ (b.double() * scale_b) + bias
+        for scale in (scale_a[rows], of_all):  # as torch's fused operator takes them: this PE's, or all rows'
+            same(kernels.all_gather_gemm(a[rows], b, scale_a=scale, **options), gathered.float())
+        gate, up = gathered[:, ::2].float(), gathered[:, 1::2].float()
+        found = kernels.all_gather_gemm(a[rows], b, scale_a=scale_a[rows], activation="swiglu", **options)
+        torch.testing.assert_close(found, torch.nn.functional.silu(gate) * up, rtol=1e-4, atol=1e-3)
+        first, _, scale_of_first, _ = operands[0]
+        wide = torch.cat([first.double() * scale_of_first @ (y.double() * s) for _, y, _, s in operands], 1)
+        for algorithm in ("auto", *(name for name in ALGORITHMS if name not in ("copy_engine", "warp_specialized"))):
+            how = {**options, "bias": None, "scale_a": scale_of_first, "algorithm": algorithm}
+            same(kernels.gemm_all_scatter(first, b, **how), wide.float())
+        residual = torch.ones(every, n)
+        total = (sum(products) + bias + 1).float()
+        for algorithm in ("auto", "bulk_synchronous"):
+            how = {**options, "scale_a": scale_a, "algorithm": algorithm}
+            same(kernels.gemm_reduce_scatter(a, b, residual=residual[rows], **how), total[rows])
+            same(kernels.gemm_all_reduce(a, b, residual=residual, **how), total)
+
+
+def check_scales_of_rows_of_more_dimensions(world: Any) -> None:
+    """The functional forms, which take scales as torch's fused operators do: of the dimensions of ``a``."""
+    n, k = 32, 64
+    whole, scale = matrix(2 * 3 * world.n_pes, k, 1, FP8_TYPE), powers(2 * 3 * world.n_pes, 1, seed=2)
+    whole, scale = whole.view(2, 3 * world.n_pes, k), scale.view(2, 3 * world.n_pes, 1)
+    b, scale_b = by_columns(matrix(k, n, 3, FP8_TYPE)), powers(1, n, seed=4)
+    expected = (whole.double() * scale) @ (b.double() * scale_b)
+    mine = slice(3 * world.pe, 3 * world.pe + 3)
+    options: dict[str, Any] = {"scale_b": scale_b, "out_dtype": torch.float32}
+    gather = partial(functional.all_gather_gemm, whole[:, mine].contiguous(), b, gather_dim=1, **options)
+    for of_a in (scale[:, mine].contiguous(), scale):
+        assert torch.equal(gather(scale_a=of_a), expected.float())
+    scattered = functional.gemm_reduce_scatter(whole, b, scatter_dim=1, scale_a=scale, **options)
+    assert torch.equal(scattered, world.n_pes * expected[:, mine].float())
+    summed = functional.gemm_all_reduce(whole, b, scale_a=scale, **options)
+    assert torch.equal(summed, world.n_pes * expected.float())
+    assert torch.equal(
+        functional.gemm_all_scatter(whole, b, scale_a=scale, **options), expected.float().repeat(1, 1, world.n_pes)
+    )
+
+
+def check_mistakes_with_scales_of_rows(world: Any) -> None:
+    x, y = torch.ones(4, 256).to(FP8_TYPE), torch.ones(256, 48).to(FP8_TYPE)
+    a, b = torch.ones(4, 1), torch.ones(1, 48)
+    for name in ("all_gather_gemm", "gemm_all_scatter", "gemm_all_reduce"):
+        call = getattr(kernels, name)
+        all_rows = rf" or \({4 * world.n_pes}, 1\)" if name == "all_gather_gemm" else ""
+        shapes = rf"\(4, 1\){all_rows} and scale_b of shape \(1, 48\)"
+        for wrong in (
+            {"scale_a": a[:3]}, {"scale_b": b[:, :47]}, {"scale_a": a.double()}, {"scale_b": b.bfloat16()},
+            {"scale_b": torch.ones(1, 1)},
+        ):  # fmt: skip
+            with raises(ValueError, f"{name}: scales of rows are scale_a of shape {shapes}"):
+                call(x, y, **({"scale_a": a, "scale_b": b} | wrong))
+        with raises(ValueError, f"{name}: scale_b must be contiguous"):
+            call(x, y, scale_a=a, scale_b=torch.ones(1, 96)[:, ::2])
+        with raises(ValueError, f"{name}: scale_a must be contiguous"):
+            call(x, y, scale_a=torch.ones(8, 1)[::2], scale_b=b)
+        for one in ({"scale_a": a}, {"scale_b": b}, {"scale_a": a, "scale_b": 1.0}):
+            with raises(ValueError, "must be one element of torch.float32 .*scales of rows or blocks are two matrices"):
+                call(x, y, **one)
+        with raises(ValueError, "scales are for operands of fp8, got scale_a and scale_b with torch.float32"):
+            call(x.float(), y.float(), scale_a=a, scale_b=b)
+
+
 def check_mistakes_with_scales_of_blocks(world: Any) -> None:
     x, y = torch.ones(4, 256).to(torch.float8_e4m3fn), torch.ones(256, 130).to(torch.float8_e4m3fn)
     a, b = torch.ones(4, 2), torch.ones(2, 2)
@@ -229,7 +311,9 @@ def check_mistakes_with_scales_of_blocks(world: Any) -> None:
             call(x[:, :200], y[:200], scale_a=a, scale_b=b)
         with raises(ValueError, f"{name}: scale_b must be contiguous"):
             call(x, y, scale_a=a, scale_b=torch.ones(2, 4)[:, ::2])
-        with raises(ValueError, "scale_a must be one element of torch.float32 .*scales of blocks are two matrices"):
+        with raises(
+            ValueError, "scale_a must be one element of torch.float32 .*scales of rows or blocks are two matrices"
+        ):
             call(x, y, scale_a=a)
         with raises(ValueError, "scales are for operands of fp8, got scale_a and scale_b with torch.float32"):
             call(x.float(), y.float(), scale_a=a, scale_b=b)

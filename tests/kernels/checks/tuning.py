@@ -51,6 +51,14 @@ def check_what_is_tuned(world: triton_dist.World) -> None:
     assert list(result["gemm_all_scatter"]) == [(rows, 4, 8) for rows in (1, 4, 16, 20)]
     with measured(lambda ways: [1.0] * len(ways)):
         result = kernels.tune("reduce_scatter", "norm_all_gather", max_tokens=4, hidden=16, store=False)
+    forms = {"": "", "rows": ", scales of rows", "blocks": ", scales of blocks"}
+    for scales, k in ((("whole", "rows", "blocks"), 128), (("rows",), 128), (("whole", "blocks"), 40)):
+        with measured(lambda ways: [1.0] * len(ways)):
+            how: dict[str, Any] = {"dtype": torch.float8_e4m3fn, "scales": scales, "store": False}
+            found = kernels.tune("gemm_reduce_scatter", max_tokens=1, weights=[(k, 32)], **how)
+        made = [form for form in forms if (form or "whole") in scales and (form != "blocks" or k % 128 == 0)]
+        names = [f"{name}{forms[form]}" for form in made for name in ("local_gemm", "gemm_reduce_scatter")]
+        assert list(found) == names, (found, names)
     each = [-(-rows // n) for rows in (1, 4)]
     assert list(result["reduce_scatter"]) == [(32 * n * rows,) for rows in each]
     assert list(result["norm_all_gather"]) == [(rows, 16) for rows in each]
@@ -76,6 +84,7 @@ def check_wrong_arguments(world: triton_dist.World) -> None:
         ({"hidden": -1}, "hidden must be a positive int"),
         ({"weights": [(0, 8)]}, "pairs .K, N. of positive ints"),
         ({"dtype": torch.int32}, "dtype must be"),
+        ({"scales": ("columns",)}, "scales are some of whole, rows, blocks, got 'columns'"),
         ({"dtype": torch.float8_e5m2}, "hidden is of collectives and norms"),
         ({"hidden": 0, "weights": ()}, "give hidden=, for collectives and norms, or weights="),
     ):

@@ -41,7 +41,8 @@ def options_of(call: Any) -> list[dict[str, torch.Tensor]]:
     """What the call takes of one tensor or two, and a bias; new tensors each time."""
     rows = call.args[0].shape[0]
     blocks = [{"scale_a": torch.ones(rows, 2), "scale_b": torch.ones(2, 4)} for _ in range(2)]
-    return [{"scale_b": torch.ones(1)}, blocks[0], {**blocks.pop(), "bias": torch.zeros(512)}]
+    of_rows = {"scale_a": torch.ones(rows, 1), "scale_b": torch.ones(1, 512)}
+    return [{"scale_b": torch.ones(1)}, of_rows, blocks[0], {**blocks.pop(), "bias": torch.zeros(512)}]
 
 
 def made(call: Callable[[], object]) -> tuple[list[Any], list[Any]]:

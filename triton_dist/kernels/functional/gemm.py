@@ -70,6 +70,14 @@ def _options(*options: Any) -> dict[str, Any]:
     return dict(zip(_NAMES, options, strict=False))
 
 
+def _options_of_rows(options: Sequence[Any], dim: int = 0) -> dict[str, Any]:
+    """The same for rows of a tensor, ``dim`` running slowest: ``scale_a`` may have the dimensions of ``a``."""
+    named = _options(*options)
+    if (scale := named.get("scale_a")) is not None and scale.dim() > 2:
+        named["scale_a"] = _flat(scale, dim).contiguous()
+    return named
+
+
 def _dtype(a: torch.Tensor, *options: Any) -> torch.dtype:
     out_dtype: torch.dtype | None = _options(*options).get("out_dtype")
     return out_dtype or (torch.bfloat16 if a.dtype in FP8 else a.dtype)
@@ -160,7 +168,7 @@ def _all_gather_gemm(
         by_rows_or_columns(b),
         out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
         group=comm,
-        **_options(*options),
+        **_options_of_rows(options, gather_dim),
     )
     return out
 
@@ -220,7 +228,7 @@ def _all_gather_gemm_gathered(
         by_rows_or_columns(b),
         out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
         group=comm,
-        **_options(*options),
+        **_options_of_rows(options, gather_dim),
     )
     copy_gathered(comm, gathered.movedim(gather_dim, 0).view(-1, a.shape[-1]), rows)
     return out, gathered
@@ -285,7 +293,7 @@ def _gemm_reduce_scatter(
         by_rows_or_columns(b),
         out.movedim(scatter_dim, 0).view(-1, b.shape[1]),
         group=comm,
-        **_flat_residual("gemm_reduce_scatter", out, _options(*options), scatter_dim),
+        **_flat_residual("gemm_reduce_scatter", out, _options_of_rows(options, scatter_dim), scatter_dim),
     )
     return out
 
@@ -352,7 +360,7 @@ def _gemm_all_reduce(
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_all_reduce_fake(a, b, reduce_op, group_size, group_name, reduce_grad, *options)
     comm = group.communicator("gemm_all_reduce", group_size, group_name)
-    rows, b, named = _flat(a), by_rows_or_columns(b), _options(*options)
+    rows, b, named = _flat(a), by_rows_or_columns(b), _options_of_rows(options)
     here = stores_here(comm, rows, b, out.dtype, named.get("algorithm", "auto"))
     result = out if here else workspace(comm, "gemm_all_reduce", out.shape, out.dtype)
     gemm_all_reduce(rows, b, result.view(-1, b.shape[1]), group=comm, **_flat_residual("gemm_all_reduce", out, named))
@@ -457,7 +465,7 @@ def _gemm_all_scatter(
         by_rows_or_columns(b),
         staged.view(-1, staged.shape[-1]),
         group=comm,
-        **_options(*options),
+        **_options_of_rows(options),
     )
     return out.copy_(staged)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,7 +12,7 @@ from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import choose
-from triton_dist.kernels.gemm.fp8 import BlockScales
+from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
@@ -67,22 +67,22 @@ _NEEDS = (
 
 def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     comm, sm_margin = gemm.comm, gemm.sm_margin
-    gathered, scale = _gathered(comm, gemm.a), gemm.scale
+    gathered = _gathered(comm, gemm.a)
+    scale: Any = gemm.scale
 
     def gather(a: torch.Tensor) -> None:
         all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
 
     parts: list[Part] = [(gather, lambda call: (call.a,))]
     gather(gemm.a)
-    if isinstance(scale, BlockScales):
-        gathered_scales = _gathered_scales(comm, scale.a)
+    if (gathered_scales := _gathered_scales(gemm)) is not None:
 
         def gather_scales(scale_a: torch.Tensor) -> None:
             all_gather(gathered_scales, scale_a, sm_margin=sm_margin, group=comm)
 
         parts.append((gather_scales, lambda call: (call.scale.a,)))
         gather_scales(scale.a)
-        scale = BlockScales(gathered_scales, scale.b)
+        scale = scale._replace(a=gathered_scales)
     multiplied = local_gemm(gemm._replace(a=gathered, scale=scale))
     return steps(*parts, (multiplied, lambda call: call._replace(a=gathered)))
 
@@ -92,8 +92,7 @@ def _copy_engine(gemm: Operands) -> Launch | None:
 
     comm, a = gemm.comm, gemm.a
     plan = cached(comm, gemm.key("chunks of a", rows=gemm.c.shape[0]), lambda: _plan(gemm))
-    scales = _gathered_scales(comm, gemm.scale.a) if isinstance(gemm.scale, BlockScales) else None
-    return hopper.run(plan, gemm, _gathered(comm, a), scales)
+    return hopper.run(plan, gemm, _gathered(comm, a), _gathered_scales(gemm))
 
 
 def _plan(gemm: Operands) -> Plan:
@@ -109,6 +108,9 @@ def _gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
     return symmetric_matrix(comm, "gathered", a.shape[0] * comm.n_pes, a.shape[1], a.dtype)
 
 
-def _gathered_scales(comm: Communicator, scale: torch.Tensor) -> torch.Tensor:
-    """Memory for the scales of all of A's blocks, on every PE."""
-    return symmetric_matrix(comm, "gathered scales", scale.shape[0] * comm.n_pes, scale.shape[1], scale.dtype)
+def _gathered_scales(gemm: Operands) -> torch.Tensor | None:
+    """Memory for the scales of all of A's blocks or rows, on every PE; None where there are none, or each has all."""
+    comm, a, scale = gemm.comm, gemm.a, gemm.scale
+    if not isinstance(scale, (BlockScales, RowScales)) or scale.a.shape[0] != a.shape[0]:
+        return None
+    return symmetric_matrix(comm, "gathered scales", a.shape[0] * comm.n_pes, scale.a.shape[1], scale.a.dtype)

@@ -15,10 +15,10 @@ from triton_dist.kernels.gemm.model import Gemm, estimates
 __all__ = ["case_of", "choose_gemm"]
 
 
-def case_of(operation: str, a: torch.Tensor, b: torch.Tensor, *, of_blocks: bool = False) -> Case:
-    """The case of a product of ``a`` [M, K] and ``b`` [K, N], as they are passed; with scales of blocks it is another,
-    since cuBLAS does not take it and our kernels compute it at another rate."""
-    dtype = str(a.dtype).removeprefix("torch.") + ("_blocks" if of_blocks else "")
+def case_of(operation: str, a: torch.Tensor, b: torch.Tensor, *, scales: str = "") -> Case:
+    """The case of a product of ``a`` [M, K] and ``b`` [K, N], as they are passed; with ``scales`` of blocks or rows it
+    is another, since cuBLAS is not used then, and our kernels compute those of blocks at another rate."""
+    dtype = str(a.dtype).removeprefix("torch.") + (f"_{scales}" if scales else "")
     return Case(operation, dtype, (a.shape[0], b.shape[1], b.shape[0]))
 
 
@@ -30,7 +30,7 @@ def choose_gemm(
     c: torch.Tensor,
     algorithms: Iterable[str],
     *,
-    of_blocks: bool = False,
+    scales: str = "",
 ) -> str:
     """One of the available ``algorithms`` for ``operation``, in which this PE computes ``c``; the same on all PEs.
 
@@ -42,5 +42,5 @@ def choose_gemm(
     if triton_dist.kind() == "cpu" or len(names) == 1:
         return names[0]
     m = max(a.shape[0], c.shape[0])  # PEs that share rows of A compute all rows of C, and of A if they share those of C
-    gemm = Gemm(m, b.shape[1], a.shape[1], a.dtype, c.dtype, comm.n_pes, fits(comm, a, b, c), of_blocks)
-    return choose(comm, case_of(operation, a, b, of_blocks=of_blocks), estimates(operation, gemm, names))
+    gemm = Gemm(m, b.shape[1], a.shape[1], a.dtype, c.dtype, comm.n_pes, fits(comm, a, b, c), scales)
+    return choose(comm, case_of(operation, a, b, scales=scales), estimates(operation, gemm, names))

@@ -30,6 +30,8 @@ class Config:
     """How many columns of sums, and of B, make one of C; ``block_n`` are the sums'."""
     of_blocks: bool = False
     """Whether scales are of blocks: of one step along K, which is 128 elements of fp8."""
+    of_rows: bool = False
+    """Whether scales are of rows of A and columns of B. Plans leave it open (``Plan.config_of``)."""
 
     @property
     def group_m(self) -> int:

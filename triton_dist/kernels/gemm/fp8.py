@@ -1,7 +1,9 @@
 """Operands of 8-bit floats: which GPUs multiply them, and the scales that make up for their narrow range.
 
-Scales are of whole operands, or of blocks: one for 128 elements of a row of ``a``, and one for 128 × 128 of ``b``, as
-of DeepSeek-V3 (its report, section 3.3.2). The partial sum of every 128 products is then multiplied by both in float32.
+Scales are of whole operands; or of rows, one for each row of ``a`` and each column of ``b``, as ``torch._scaled_mm``
+has them, by which sums are multiplied once; or of blocks, one for 128 elements of a row of ``a``, and one for 128 × 128
+of ``b``, as of DeepSeek-V3 (its report, section 3.3.2): the partial sum of every 128 products is multiplied by both in
+float32.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from triton_dist.kernels.gemm.plan_cache import cached
 from triton_dist.world.current import current_world
 
 __all__ = [
+    "FORMS",
     "FP8",
     "SCALE_BLOCK",
     "BlockScales",
+    "RowScales",
     "Scale",
     "check_capability",
     "checked_scale",
@@ -46,8 +50,23 @@ class BlockScales(NamedTuple):
     b: torch.Tensor
 
 
-Scale = torch.Tensor | BlockScales | None
-"""What sums are multiplied by: one float32, scales of blocks, or nothing."""
+class RowScales(NamedTuple):
+    """Scales of rows; contiguous float32, on this PE's device.
+
+    Attributes:
+        a: [M, 1], of the rows of A.
+        b: [1, N], of the columns of B.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+
+
+Scale = torch.Tensor | BlockScales | RowScales | None
+"""What sums are multiplied by: one float32, scales of blocks or rows, or nothing."""
+
+FORMS: dict[type | None, str] = {BlockScales: "blocks", RowScales: "rows"}
+"""What scales of parts of operands are called."""
 
 _LARGEST = torch.finfo(torch.float32).max
 
@@ -70,24 +89,31 @@ def check_capability(function: str, dtype: torch.dtype, gpu: str, capability: tu
 
 def given_scale(
     function: str, device: torch.device, a: Any, b: Any, scale_a: Any, scale_b: Any
-) -> torch.Tensor | BlockScales:
+) -> torch.Tensor | BlockScales | RowScales:
     """What a call's scales, of which it has one at least, are: one of both operands together, which is checked and on
-    ``device``, this PE's, or those of blocks, which :func:`checked_scale` checks."""
-    if _are_of_blocks(a, b, scale_a, scale_b):
-        return BlockScales(scale_a, scale_b)
-    return _whole(function, device, scale_a, scale_b)
+    ``device``, this PE's, or those of rows or blocks, which :func:`checked_scale` checks."""
+    form = _form_of(a, b, scale_a, scale_b)
+    return _whole(function, device, scale_a, scale_b) if form is None else form(scale_a, scale_b)
 
 
-def _are_of_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> bool:
-    """Whether scales are two matrices that have one for each block of ``a`` and ``b``, which are not checked either."""
+def _form_of(a: Any, b: Any, scale_a: Any, scale_b: Any) -> type[BlockScales] | type[RowScales] | None:
+    """What scales of parts of ``a`` and ``b`` are, which are not checked either; None, if they are of whole operands.
+
+    They are two matrices. Where their shapes are those of both forms, both say the same.
+    """
     if not isinstance(scale_a, torch.Tensor) or not isinstance(scale_b, torch.Tensor):
-        return False
+        return None
     if scale_a.dim() != 2 or scale_b.dim() != 2:
-        return False
-    if scale_a.shape != (1, 1) or scale_b.shape != (1, 1):
-        return True
-    tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and b.dim() == 2
-    return tensors and a.shape == (1, SCALE_BLOCK) and b.shape[1] <= SCALE_BLOCK
+        return None
+    matrices = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dim() == b.dim() == 2
+    if scale_a.shape == scale_b.shape == (1, 1):
+        if matrices and a.shape[0] == 1 and b.shape[1] == 1:
+            return RowScales
+        return BlockScales if matrices and a.shape == (1, SCALE_BLOCK) and b.shape[1] <= SCALE_BLOCK else None
+    if scale_a.shape[1] != 1 or scale_b.shape[0] != 1:
+        return BlockScales
+    one_block = matrices and a.shape[1] == SCALE_BLOCK and scale_b.shape[1] != b.shape[1]
+    return BlockScales if one_block else RowScales
 
 
 def _check_blocks(function: str, a: torch.Tensor, b: torch.Tensor, scale: BlockScales) -> None:
@@ -109,13 +135,34 @@ def _check_blocks(function: str, a: torch.Tensor, b: torch.Tensor, scale: BlockS
     check_contiguous(function, **found)
 
 
+def _check_rows(function: str, b: torch.Tensor, scale: RowScales, rows: Sequence[int]) -> None:
+    """Scales of one of these numbers of ``rows``, and of the columns of ``b``."""
+    found = {"scale_a": scale.a, "scale_b": scale.b}
+    possible = {"scale_a": [(count, 1) for count in rows], "scale_b": [(1, b.shape[1])]}
+    for name, tensor in found.items():
+        if tuple(tensor.shape) not in possible[name] or tensor.dtype != torch.float32:
+            shapes = [" or ".join(map(str, shapes)) for shapes in possible.values()]
+            raise ValueError(
+                f"{function}: scales of rows are scale_a of shape {shapes[0]} and scale_b of shape {shapes[1]}, of"
+                f" torch.float32; got {name} of shape {tuple(tensor.shape)} and {tensor.dtype}"
+            )
+    check_contiguous(function, **found)
+
+
 def checked_scale(
-    comm: Communicator, function: str, a: torch.Tensor, b: torch.Tensor, scale: Scale, given: Sequence[str]
+    comm: Communicator,
+    function: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale: Scale,
+    given: Sequence[str],
+    rows: Sequence[int],
 ) -> Scale:
     """What the sums of ``a`` · ``b`` are multiplied by: for operands of fp8 ``scale``, checked; by default 1.
 
     Args:
         given: the names of the scales that there are.
+        rows: how many rows scales of rows may have: those of ``a`` or, where these are gathered, of all of A.
     """
     if a.dtype not in FP8:
         if given:
@@ -123,6 +170,9 @@ def checked_scale(
         return None
     if isinstance(scale, BlockScales):
         _check_blocks(function, a, b, scale)
+        return scale
+    if isinstance(scale, RowScales):
+        _check_rows(function, b, scale, rows)
         return scale
     one = ones(comm)  # made by the first call for fp8, whatever its scales: a later one may be captured in a graph
     return one if scale is None else scale
@@ -165,7 +215,7 @@ def _checked(function: str, device: torch.device, name: str, scale: Any) -> Any:
     if not one or scale.device != device or scale.layout is not torch.strided:
         raise ValueError(
             f"{function}: {name} must be one element of torch.float32 on {device}, for the whole matrix (scales of"
-            f" blocks are two matrices); got shape {tuple(scale.shape)} and {scale.dtype}, on {scale.device}"
+            f" rows or blocks are two matrices); got shape {tuple(scale.shape)} and {scale.dtype}, on {scale.device}"
         )
     if scale.is_neg():
         scale = scale.resolve_neg()

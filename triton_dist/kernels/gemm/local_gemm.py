@@ -27,7 +27,7 @@ def local_gemm(gemm: Operands) -> Work | None:
     no SM to others, and of epilogues it takes a bias of C's dtype.
     """
     ways = local_ways(gemm)
-    name = choose_gemm(gemm.comm, "local_gemm", gemm.a, gemm.b, gemm.c, ways, of_blocks=gemm.of_blocks)
+    name = choose_gemm(gemm.comm, "local_gemm", gemm.a, gemm.b, gemm.c, ways, scales=gemm.scales)
     return ways[name]()
 
 

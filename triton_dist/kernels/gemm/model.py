@@ -47,20 +47,22 @@ class Gemm(NamedTuple):
     n_pes: int
     hopper: bool
     """Whether the Hopper kernels take it."""
-    of_blocks: bool = False
-    """Whether scales are of blocks."""
+    scales: str = ""
+    """``blocks`` or ``rows``, if scales are of such."""
 
     @property
     def seconds(self) -> float:
         """Of the GEMM alone, by a kernel that is as fast as cuBLAS."""
         loaded = (self.m + self.n) * self.k * self.dtype.itemsize / _MEMORY
-        rate = _FLOAT32 if self.dtype == torch.float32 else flops(self.dtype) * (_BLOCKS if self.of_blocks else 1)
+        rate = _FLOAT32 if self.dtype == torch.float32 else flops(self.dtype)
+        if self.scales == "blocks":
+            rate *= _BLOCKS
         return _LAUNCH + max(2 * self.m * self.n * self.k / rate, loaded)
 
     @property
     def alone(self) -> float:
-        """Of the GEMM alone, by what computes it best: cuBLAS, which takes no scales of blocks."""
-        return self.ours if self.of_blocks else self.seconds
+        """Of the GEMM alone, by what computes it best: cuBLAS, which is not used with scales of blocks or rows."""
+        return self.ours if self.scales else self.seconds
 
     @property
     def ours(self) -> float:

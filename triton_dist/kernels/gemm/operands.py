@@ -9,7 +9,7 @@ import torch
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
-from triton_dist.kernels.gemm.fp8 import BlockScales, Scale
+from triton_dist.kernels.gemm.fp8 import FORMS, BlockScales, Scale
 from triton_dist.kernels.gemm.plan_cache import shape_of
 
 __all__ = ["Operands", "Tensors"]
@@ -62,6 +62,11 @@ class Operands(NamedTuple):
     def of_blocks(self) -> bool:
         """Whether scales are of blocks."""
         return isinstance(self.scale, BlockScales)
+
+    @property
+    def scales(self) -> str:
+        """What scales of parts of operands are called; empty, if there are none."""
+        return FORMS.get(type(self.scale), "")
 
     @property
     def tensors(self) -> Tensors:

@@ -29,7 +29,7 @@ from triton_dist.kernels.gemm.arguments import (
 )
 from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import fold_of, kinds
-from triton_dist.kernels.gemm.fp8 import FP8, BlockScales, Scale, checked_scale, given_scale
+from triton_dist.kernels.gemm.fp8 import FORMS, FP8, RowScales, Scale, checked_scale, given_scale
 from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.prepared import Launch, Prepared, Step
 
@@ -77,7 +77,10 @@ class FusedGemm(Protocol):
                 contiguous columns and a result of 16-bit floats.
             scale_a, scale_b: what the elements of ``a`` and ``b`` are multiplied by, as a float32 tensor of one element
                 each, or a number; for fp8 only. By default 1. They may differ between PEs, but for the scale of an
-                operand that PEs share. Or of blocks, contiguous float32 of two dimensions: [rows of a, K / 128], one
+                operand that PEs share. Or of rows, contiguous float32 of two dimensions as of ``torch._scaled_mm``:
+                [rows of a, 1] and [1, columns of b], by which the float32 sums of this PE's products are multiplied;
+                of all_gather_gemm scale_a may have all rows of A instead, the same on all PEs. Or of blocks,
+                contiguous float32 of two dimensions: [rows of a, K / 128], one
                 for 128 elements of a row, and [K / 128, N / 128], rounded up, one for 128 × 128 of ``b``, where K, the
                 columns of ``a``, is a multiple of 128. The sum of every 128 products is multiplied by its scales in
                 float32.
@@ -145,7 +148,9 @@ class Call(NamedTuple):
         """This PE's GEMM, whose scales and epilogue are checked. ``c`` are sums over PEs if it ``reduces``."""
         name, a, b = self.function, self.a, self.b
         given = [key for key in ("scale_a", "scale_b") if getattr(self, key) is not None]
-        scale = checked_scale(self.comm, name, a, b, self.scale, given)
+        # Of rows that are gathered, C has all.
+        rows = (a.shape[0],) if c.shape[0] <= a.shape[0] else (a.shape[0], c.shape[0])
+        scale = checked_scale(self.comm, name, a, b, self.scale, given, rows)
         epilogue = check_epilogue(name, b, c, self.activation, self.bias, self.residual, reduces=reduces)
         return Operands(self.comm, a, b, c, scale, epilogue, self.sm_margin)
 
@@ -232,7 +237,8 @@ def fused_gemm(
                 check_sm_margin(name, sm_margin)
                 check_activation(name, activation, b.shape[1], reduces=reduces)
                 compared: tuple[Any, ...] = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
-                compared += ("scales of blocks",) if form is BlockScales else ()
+                compared += (f"scales of {FORMS[form]}",) if form in FORMS else ()
+                compared += (tuple(scale.a.shape),) if isinstance(scale, RowScales) else ()
                 compared += _of_choice(comm, name, algorithm, a, b, out, out_dtype)
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
@@ -294,7 +300,7 @@ def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[]
     if algorithm == "auto":
         considered = [key for key in available if key not in computation.passed_over]
         algorithm = choose_gemm(
-            call.comm, name, a, b, computation.c, considered, of_blocks=isinstance(call.scale, BlockScales)
+            call.comm, name, a, b, computation.c, considered, scales=FORMS.get(type(call.scale), "")
         )
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):

@@ -1,7 +1,7 @@
 """GEMMs in plain Triton, for any GPU, any size and the CPU world, tile by tile; and tiles that are sent to other PEs.
 
-The sums of a GEMM with fp8 operands are multiplied by ``scale``, one float32 in memory, or those of every 128
-products by scales of blocks. Then comes the epilogue.
+The sums of a GEMM with fp8 operands are multiplied by ``scale``, one float32 in memory, or by scales of their row and
+column, or those of every 128 products by scales of blocks. Then comes the epilogue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.epilogue import finish, fold_of
-from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, BlockScales
+from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, BlockScales, RowScales
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
@@ -75,6 +75,9 @@ def _compute(
         sums = tl.dot(x, y, sums, input_precision="ieee")
     if SCALES == "one":
         sums *= tl.load(scale)
+    elif SCALES == "rows":
+        columns %= N * FOLD
+        sums = sums * tl.load(scale.a + rows)[:, None] * tl.load(scale.b + columns)[None, :]
     rows = row * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = column * (BLOCK_N * FOLD) + tl.arange(0, BLOCK_N * FOLD)
     return finish(sums, epilogue, rows, M, columns)
@@ -217,6 +220,8 @@ def _given(gemm: Operands) -> tuple[list[Any], tuple[int, ...], dict[str, Any]]:
     scales = "none" if scale is None else "one"
     if isinstance(scale, BlockScales):
         block_k, scales = SCALE_BLOCK, "blocks"
+    elif isinstance(scale, RowScales):
+        scales = "rows"
     whole = c.shape[1] % size["BLOCK_N"] == 0
     constants = {**size, "BLOCK_K": block_k, "WHOLE": whole, "SCALES": scales}
     sizes = (*c.shape, a.shape[1], a.stride(0), *b.stride(), c.stride(0))

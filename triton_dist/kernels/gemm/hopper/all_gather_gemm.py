@@ -23,9 +23,8 @@ from triton.experimental.gluon import language as gl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import Config
-from triton_dist.kernels.gemm.fp8 import BlockScales
+from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.hopper import tma
-from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete
@@ -33,6 +32,7 @@ from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, scale_arg
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K_END
 from triton_dist.kernels.gemm.hopper.load import load_b
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
+from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
@@ -52,7 +52,7 @@ def all_gather_gemm_kernel(
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
-    if CONFIG.of_blocks:
+    if CONFIG.of_blocks or CONFIG.of_rows:
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
@@ -152,9 +152,9 @@ def run(
     Args:
         gemm: whose ``a`` are this PE's rows of A, and so are scales of its blocks.
         gathered: symmetric memory for all of A.
-        gathered_scales: the same for scales of its blocks, where there are such.
+        gathered_scales: the same for scales of its blocks or rows, where this PE has its own of such.
     """
-    comm, config = plan.communicator, plan.config
+    comm, config = plan.communicator, plan.config_of(gemm)
     a_map, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
     own_a_map, _, _ = operand_maps(gemm.a, gemm.b, config)
     given = gemm.tensors
@@ -162,8 +162,8 @@ def run(
     in_front = _copies_in_front(plan, gemm, gathered, gathered_scales)
     if in_front is not None:
         in_front(given)
-    if isinstance(gemm.scale, BlockScales) and gathered_scales is not None:
-        gemm = gemm._replace(scale=BlockScales(gathered_scales, gemm.scale.b))
+    if isinstance(gemm.scale, (BlockScales, RowScales)) and gathered_scales is not None:
+        gemm = gemm._replace(scale=gemm.scale._replace(a=gathered_scales))
     with side_stream(comm) as side:
         made = launch(
             all_gather_gemm_kernel, plan.grid, (own_a_map, b_map, tile_map(gemm.c, config)), a_map,
@@ -213,9 +213,10 @@ def _rows_of(plan: Plan, a: torch.Tensor) -> slice:
 
 def _scales_copy(plan: Plan, gemm: Operands, gathered_scales: torch.Tensor | None, pe: int) -> streams.Copy | None:
     """The copy of this PE's scales of A to those of all of A on a PE; None without such scales."""
-    if gathered_scales is None or not isinstance(gemm.scale, BlockScales):
+    if gathered_scales is None or not isinstance(gemm.scale, (BlockScales, RowScales)):
         return None
-    return streams.Copy(plan.communicator.peer(gathered_scales[_rows_of(plan, gemm.a)], pe), gemm.scale.a)
+    there = plan.communicator.peer(gathered_scales[_rows_of(plan, gemm.a)], pe)
+    return streams.Copy(there.view(1, -1), gemm.scale.a.view(1, -1))  # contiguous, though a row may be one scale
 
 
 def _sends(

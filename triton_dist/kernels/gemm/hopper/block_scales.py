@@ -14,11 +14,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
 from triton_dist.kernels.gemm.hopper.buffers import await_full
-from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END, PE
+from triton_dist.kernels.gemm.hopper.layout import K_BEGIN, K_END
+from triton_dist.kernels.gemm.hopper.scales import scaled_rows
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, OPERANDS, record_event, time
-from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of
+from triton_dist.kernels.gemm.hopper.work import field
 
-__all__ = ["BlockFactors", "accumulate_blocks", "scales_of"]
+__all__ = ["BlockFactors", "accumulate_blocks"]
 
 _BLOCK = gl.constexpr(128)
 
@@ -37,20 +38,6 @@ class BlockFactors(NamedTuple):
     b_step: Any
 
 
-class RowFactors(NamedTuple):
-    """:class:`BlockFactors`, and how many ``rows`` A has; tiles are of shards, each with ``padding`` rows more."""
-
-    of: Any
-    rows: Any
-    padding: Any
-
-
-@gluon.jit
-def scales_of(scale, a, padding=None):
-    """What the multiply groups are given of scales of blocks: with the rows of A's descriptor."""
-    return RowFactors(scale, a.shape[0], padding)
-
-
 @gluon.jit
 def accumulate_blocks(
     GROUP: gl.constexpr, operands, work, unit, step, scale, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr
@@ -63,12 +50,8 @@ def accumulate_blocks(
         warps_per_cta=[gl.num_warps(), 1],
         instr_shape=[16, COLUMNS, 256 // operands.a.dtype.primitive_bitwidth],
     )
-    row, column = sums_origin(*tile_of(work, unit), GROUP, CONFIG)
-    if scale.padding is not None:
-        row -= field(work, unit, PE) * scale.padding
-    # Rows that A lacks have the last one's scales; their products are zero. Offsets are of 32 bits, as registers are
-    # few: 2^31 scales are of 2^38 elements.
-    rows = gl.minimum(row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)), scale.rows - 1)
+    rows, column = scaled_rows(GROUP, work, unit, scale, LAYOUT, CONFIG)
+    # Offsets are of 32 bits, as registers are few: 2^31 scales are of 2^38 elements.
     of_a = rows * scale.of.a_step
     of_b = scale.of.b + column // _BLOCK
     sums = gl.zeros((ROWS, COLUMNS), gl.float32, LAYOUT)

@@ -15,7 +15,6 @@ from triton.experimental.gluon import language as gl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.hopper import tma
-from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, exchange_done, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete, wait_peers
@@ -31,6 +30,7 @@ from triton_dist.kernels.gemm.hopper.layout import ENTERED
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.pacing import pacing_of, piece_of
+from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
 from triton_dist.kernels.gemm.hopper.trace_events import PEERS, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
@@ -52,7 +52,7 @@ def gemm_all_scatter_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
-    if CONFIG.of_blocks:
+    if CONFIG.of_blocks or CONFIG.of_rows:
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
@@ -110,7 +110,7 @@ def run(plan: Plan, gemm: Operands) -> Launch | None:
     Args:
         gemm: whose ``c`` are this PE's columns of a symmetric matrix.
     """
-    comm, config = plan.communicator, plan.config
+    comm, config = plan.communicator, plan.config_of(gemm)
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
         gemm_all_scatter_kernel, plan.grid, (a_map, b_map),

@@ -19,7 +19,6 @@ from triton.experimental.gluon import language as gl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.hopper import tma
-from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import await_tile_block, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
@@ -27,6 +26,7 @@ from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, scale_arg
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
+from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.hopper.store import release_block
 from triton_dist.kernels.gemm.hopper.trace_events import SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
@@ -57,7 +57,7 @@ def gemm_all_scatter_chunks_kernel(
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
-    if CONFIG.of_blocks:
+    if CONFIG.of_blocks or CONFIG.of_rows:
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
@@ -121,7 +121,7 @@ def make_plan(
 def run(plan: Plan, chunks: Chunks, gemm: Operands) -> Launch | None:
     """c = a · b, times the scale and after the epilogue, this PE's columns of C, on the current stream; and the flags
     of its chunks."""
-    config = plan.config
+    config = plan.config_of(gemm)
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
         gemm_all_scatter_chunks_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)),

@@ -21,7 +21,6 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import LARGE
 from triton_dist.kernels.gemm.hopper import tma
-from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import (
     await_full,
     await_tile_block,
@@ -36,6 +35,7 @@ from triton_dist.kernels.gemm.hopper.layout import CHUNKS, ENTERED, PE
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
+from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.hopper.store import release_block
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, PEERS, SEND, TILE, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
@@ -58,7 +58,7 @@ def gemm_all_scatter_comm_programs_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
-    if CONFIG.of_blocks:
+    if CONFIG.of_blocks or CONFIG.of_rows:
         scale = scales_of(scale, a)
     specialize(
         _multiply, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
@@ -225,7 +225,7 @@ def run(plan: Plan, comm_programs: int, gemm: Operands) -> Launch | None:
     Args:
         gemm: whose ``c`` are this PE's columns of a symmetric matrix.
     """
-    comm, config = plan.communicator, plan.config
+    comm, config = plan.communicator, plan.config_of(gemm)
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
         gemm_all_scatter_comm_programs_kernel, plan.grid, (a_map, b_map),

@@ -15,7 +15,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.load import load_operands
@@ -28,6 +27,7 @@ from triton_dist.kernels.gemm.hopper.ring import (
     receive_tiles,
     store_ring_tiles,
 )
+from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.prepared import Launch, launch
 
@@ -42,7 +42,7 @@ def gemm_reduce_scatter_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     received = make_received()
-    if CONFIG.of_blocks:
+    if CONFIG.of_blocks or CONFIG.of_rows:
         scale = scales_of(scale, a, padding)
     # fmt: off
     gl.warp_specialize([
@@ -77,7 +77,7 @@ def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
     Args:
         staging: [padded M, N], symmetric memory for the partial sums of the previous PE.
     """
-    comm, config = plan.communicator, plan.config
+    comm, config = plan.communicator, plan.config_of(gemm)
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     padding = staging.shape[0] // comm.n_pes - gemm.c.shape[0]
     next_staging = comm.peer(staging, (comm.my_rank + 1) % comm.n_pes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import torch
@@ -14,13 +14,14 @@ import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.config import Config, block_k, choose
-from triton_dist.kernels.gemm.fp8 import FP8, BlockScales
+from triton_dist.kernels.gemm.fp8 import FP8, BlockScales, RowScales
 from triton_dist.kernels.gemm.hopper import trace_events
 from triton_dist.kernels.gemm.hopper.block_scales import BlockFactors
 from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, MAX_PES, TILES
 from triton_dist.kernels.gemm.hopper.memory import sums_of_parts, symmetric_flags
 from triton_dist.kernels.gemm.hopper.multiply import SplitK
+from triton_dist.kernels.gemm.hopper.scales import RowFactors
 from triton_dist.kernels.gemm.hopper.store import Pacing
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS
 from triton_dist.kernels.gemm.hopper.work import Work
@@ -71,11 +72,13 @@ def takes(gemm: Operands) -> bool:
     return fits(gemm.comm, gemm.a, gemm.b, gemm.c)
 
 
-def scale_argument(gemm: Operands) -> torch.Tensor | BlockFactors | None:
+def scale_argument(gemm: Operands) -> torch.Tensor | BlockFactors | RowFactors | None:
     """The scale as kernels take it."""
     scale = gemm.scale
     if isinstance(scale, BlockScales):
         return BlockFactors(*scale, scale.a.stride(0), scale.b.stride(0))
+    if isinstance(scale, RowScales):
+        return RowFactors(*scale, gemm.b.shape[1])
     return scale
 
 
@@ -119,6 +122,10 @@ class Plan:
     def __post_init__(self) -> None:
         # Now, by all PEs in the same order: a run may be captured, when no memory can be made.
         self.flags, self.peers, self.state, self.work, self.split  # noqa: B018
+
+    def config_of(self, gemm: Operands) -> Config:
+        """The configuration that kernels are compiled for: tiles do not depend on scales of rows, which it names."""
+        return replace(self.config, of_rows=True) if isinstance(gemm.scale, RowScales) else self.config
 
     @cached_property
     def flags(self) -> torch.Tensor:

@@ -15,13 +15,13 @@ from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.hopper.block_scales import scales_of
 from triton_dist.kernels.gemm.hopper.buffers import make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import stores_complete
 from triton_dist.kernels.gemm.hopper.launch import Plan, grouped_schedule, operand_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.load import load_operands
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
+from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.operands import Operands
@@ -36,7 +36,7 @@ def local_gemm_kernel(
 ):
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
-    if CONFIG.of_blocks:
+    if CONFIG.of_blocks or CONFIG.of_rows:
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
@@ -65,7 +65,7 @@ def make_plan(
 
 def run(plan: Plan, gemm: Operands) -> Launch | None:
     """c = a · b, times the scale and after the epilogue, on the current stream."""
-    config = plan.config
+    config = plan.config_of(gemm)
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
         local_gemm_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)), plan.work, plan.split,

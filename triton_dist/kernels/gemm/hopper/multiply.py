@@ -19,6 +19,7 @@ from triton_dist.kernels.gemm.hopper.buffers import await_full
 from triton_dist.kernels.gemm.hopper.epochs import epoch_of
 from triton_dist.kernels.gemm.hopper.flags import acquire
 from triton_dist.kernels.gemm.hopper.layout import FIRST_INPUT, INPUTS, K_BEGIN, K_END, SLOT
+from triton_dist.kernels.gemm.hopper.scales import scale_rows
 from triton_dist.kernels.gemm.hopper.trace_events import COMPUTE, HAND_OVER, OPERANDS, record_event, time
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 
@@ -52,11 +53,11 @@ def multiply_tiles(
 ):  # fmt: skip
     """Compute this group's rows of every unit in order, and hand over those of finished tiles.
 
-    ``scale`` is one float32 in memory, which fp8 products are multiplied by, or those of blocks; None for other
+    ``scale`` is one float32 in memory, which fp8 products are multiplied by, or those of rows or blocks; None for other
     operands. Then comes the epilogue.
     """
     first, last = units_of_program(work)
-    WHOLE: gl.constexpr = scale is not None and not CONFIG.of_blocks
+    WHOLE: gl.constexpr = scale is not None and not CONFIG.of_blocks and not CONFIG.of_rows
     if WHOLE:
         factor = gl.load(scale)
     epoch = epoch_of(state)
@@ -71,6 +72,8 @@ def multiply_tiles(
         if finishes:
             if WHOLE:
                 sums *= factor
+            if CONFIG.of_rows:
+                sums = scale_rows(GROUP, sums, scale, work, unit, CONFIG)
             finished = finish_unit(GROUP, sums, epilogue, work, unit, CONFIG)
             mbarrier.wait(output.empty.index(GROUP), phase)
             record_event(trace, unit, HAND_OVER + GROUP, began)

@@ -32,6 +32,7 @@ from triton_dist.kernels.gemm.hopper.launch import Plan
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, PE, TILES
 from triton_dist.kernels.gemm.hopper.multiply import accumulate_unit, finish_unit, hand_over, reduce_parts
 from triton_dist.kernels.gemm.hopper.pacing import pacing_of
+from triton_dist.kernels.gemm.hopper.scales import scale_rows
 from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
 from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, PEERS, RECEIVE, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
@@ -75,7 +76,7 @@ def multiply_ring_tiles(
     The sum over PEs is complete in this PE's own tiles, to which the epilogue is applied.
     """
     first, last = units_of_program(work)
-    WHOLE: gl.constexpr = scale is not None and not CONFIG.of_blocks
+    WHOLE: gl.constexpr = scale is not None and not CONFIG.of_blocks and not CONFIG.of_rows
     if WHOLE:
         factor = gl.load(scale)
     epoch = epoch_of(state)
@@ -90,6 +91,8 @@ def multiply_ring_tiles(
         if finishes:
             if WHOLE:
                 sums *= factor
+            if CONFIG.of_rows:
+                sums = scale_rows(GROUP, sums, scale, work, unit, CONFIG)
             mbarrier.wait(received, phase ^ 1)
             if not starts_ring(work, unit, me, N_PES):
                 sums += output.blocks.index(GROUP).load(sums.type.layout).to(gl.float32)
