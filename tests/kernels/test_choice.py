@@ -71,6 +71,28 @@ def test_of_a_measured_case_the_fastest_is_taken(n_pes: int) -> None:
         assert times[chosen] == min(times.values()), case
 
 
+@pytest.mark.parametrize(
+    "file", [file for files_ in choice_tables.SOURCES.values() for file in files_ if "products" in file]
+)
+def test_auto_is_behind_no_peer_that_was_measured_beside_it(file: str) -> None:
+    """NCCL and cuBLAS, torch's fused operators. By the shipped table, and by the model where there was none."""
+    result = json.loads((choice_tables.RESULTS / file).read_text())
+    n_pes = int(result["machine"]["gpus"].split(" × ")[0])
+    compared = 0
+    for entry in result["entries"]:
+        timings = {name: figures["median"] for name, figures in entry["timings"].items()}
+        times = {name.removeprefix("ours, "): time for name, time in timings.items() if name.startswith("ours, ")}
+        peers = [time for name, time in timings.items() if not name.startswith("ours")]
+        if not times or not peers:
+            continue
+        case = choice_tables.case_of(entry["title"], n_pes)
+        for tables in ((SHIPPED[n_pes],), ()):
+            chosen = choose(communicator(*tables), case, _model(case, n_pes, list(times)))
+            assert times[chosen] <= min(*peers, 1.05 * min(times.values())), (case, chosen, timings)
+        compared += 1
+    assert compared
+
+
 def table(*entries: tuple[str, tuple[int, ...], dict[str, float]]) -> Table:
     return Table(GPU, 2, [Entry(Case(name, "bfloat16", sizes), times) for name, sizes, times in entries])
 

@@ -19,6 +19,7 @@ from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import choose, ring_rows
 from triton_dist.kernels.gemm.hopper import all_gather_gemm, gemm_all_reduce, gemm_reduce_scatter, launch, memory
 from triton_dist.kernels.gemm.hopper.layout import PE, TILE_COLUMN, TILE_ROW
+from triton_dist.kernels.gemm.operands import Tensors
 from triton_dist.kernels.gemm.plan_cache import in_bucket
 from triton_dist.kernels.gemm.schedule import Schedule
 
@@ -138,7 +139,7 @@ def test_a_gathered_tile_is_loaded_when_and_from_where_its_rows_are(rows: int, n
             patch.setattr(torch.cuda, "current_stream", lambda: None)
             if (copy := to_copy(plan, SimpleNamespace(a=parts[me]), gathered, None)) is not None:
                 copied.append(copy)
-                copy(parts[me])
+                copy(Tensors(parts[me], b, parts[me]))
         if rows % config.block_m == 0:
             assert not copied
         found, written = torch.full((m, COLUMNS), 77.0), torch.zeros(m, COLUMNS)
