@@ -8,7 +8,7 @@ reduce-scatter (moe_slices.py).
 Peers get what a model would otherwise have to make for each routing: NCCL's splits and permutations are computed before
 and not timed. The bound is the time in which a copy engine sends a row to each other PE that has an expert of its
 token. In the CPU world tiny sizes are computed and compared, and nothing is timed. Layers of all sizes need
-TRITON_DIST_SYMMETRIC_SIZE=4G.
+TRITON_DIST_SYMMETRIC_SIZE=6G.
 """
 
 from __future__ import annotations

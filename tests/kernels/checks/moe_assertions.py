@@ -9,6 +9,8 @@ from harness import main as run
 from harness import raises
 
 from triton_dist.kernels import moe
+from triton_dist.kernels.communicator import calling
+from triton_dist.kernels.moe.arrival_plan import arrival_plan, refuse_more_rows
 
 
 def check_moe_ids_out_of_range(world: Any) -> None:
@@ -45,6 +47,13 @@ def check_moe_more_rows_than_capacity_of_a_layer_in_two_kernels(world: Any) -> N
         moe.dispatch_grouped_gemm(torch.ones(len(ids), 8), b, routing, capacity=rows)
     with raises(RuntimeError, "grouped_gemm_combine: a has fewer rows than have come"):
         moe.grouped_gemm_combine(torch.ones(rows, 8), b, routing)
+    with calling("moe_assertions", None) as comm:  # what Hopper's kernels, which assert nothing, have in front of them
+        arrival_plan(comm, routing, rows + 1, 64)
+        refuse_more_rows(comm, routing, rows + 1)
+        with raises(RuntimeError, "dispatch_grouped_gemm: more rows arrive than capacity"):
+            arrival_plan(comm, routing, rows, 64)
+        with raises(RuntimeError, "grouped_gemm_combine: a has fewer rows than have come"):
+            refuse_more_rows(comm, routing, rows)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from triton_dist.kernels.moe.all_gather_grouped_gemm import options_of, rows_up_
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, have_rows
 from triton_dist.kernels.protocols.members import group_size, my_rank
 
-__all__ = ["arrival_plan"]
+__all__ = ["arrival_plan", "refuse_more_rows"]
 
 _UNIT = tl.constexpr(int(UNIT.value))
 _TOKENS = 128
@@ -94,3 +94,18 @@ def arrival_plan(
         **options_of(routing, capacity),
     )  # fmt: skip
     return units, destinations
+
+
+@triton.jit(do_not_specialize=["capacity"])
+def _check(memory, capacity, MEMBERS: tl.constexpr, E: tl.constexpr, PARTS: tl.constexpr):
+    L: tl.constexpr = E // group_size(MEMBERS)
+    begins = memory + PARTS[1] + my_rank(MEMBERS) * L
+    assert tl.load(begins + L) - tl.load(begins) <= capacity, "grouped_gemm_combine: a has fewer rows than have come"
+
+
+def refuse_more_rows(comm: Communicator, routing: GatheredRouting, capacity: int) -> None:
+    """An error of the kernel if this PE's experts have more rows, where they may have."""
+    if options := options_of(routing, capacity):
+        _check[(1,)](
+            routing.memory, capacity, MEMBERS=comm.members, E=routing.num_experts, PARTS=routing.parts, **options
+        )

@@ -11,7 +11,7 @@ import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.config import Config
-from triton_dist.kernels.moe.arrival_plan import arrival_plan
+from triton_dist.kernels.moe.arrival_plan import arrival_plan, refuse_more_rows
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting
 from triton_dist.kernels.moe.grouped_gemm import config_for
 from triton_dist.kernels.protocols.workspace import refuse_in_capture, symmetric_workspace
@@ -119,6 +119,7 @@ def multiply_and_combine(
     from triton_dist.kernels.gemm.hopper import grouped_gemm_combine as hopper
     from triton_dist.kernels.gemm.hopper.expert_layout import FINISHED
 
+    refuse_more_rows(comm, routing, a.shape[0])
     config = _config(routing, False)
     groups, columns = reducers * config.groups, b.shape[2]
     name = f"moe: sums of {routing.max_tokens} tokens, chunks of {chunk} {out.dtype} by {groups} groups of warps"
