@@ -29,6 +29,7 @@ __all__ = ["Launch", "Part", "Prepared", "Step", "Work", "launch", "nothing", "s
 
 _PLAIN = torch.Tensor, torch.nn.Parameter
 """Tensors of these types are what lies in memory. (A parameter that is a DTensor is of that type.)"""
+_ABSENT = "absent"
 _PLANS = 1024
 _ADDRESSES = 4096
 _DEPTH = 3
@@ -150,12 +151,12 @@ class Prepared:
         """Drop all plans: what ``auto`` takes has changed."""
         self._plans.clear()
 
-    def signature(self, call: Hashable, *tensors: torch.Tensor) -> Hashable | None:
+    def signature(self, call: Hashable, *tensors: torch.Tensor | None) -> Hashable | None:
         """The signature of a call, or None: it takes the ordinary path and leaves no plan.
 
         Args:
             call: the function's name and all that is no tensor.
-            tensors: as the caller has passed them, unchecked.
+            tensors: as the caller has passed them, unchecked; None for those that it has not.
         """
         world = self._world
         if self._tracing.session is not None or not world.repeats_launches():
@@ -167,6 +168,9 @@ class Prepared:
         signature = [call, self._dependent.on]
         previous = None
         for tensor in tensors:
+            if tensor is None:
+                signature.append(_ABSENT)
+                continue
             if tensor is previous:
                 signature.append(None)
                 continue
@@ -185,7 +189,7 @@ class Prepared:
             signature.append(symmetric)
         return tuple(signature)
 
-    def repeat(self, signature: Hashable | None, *tensors: torch.Tensor) -> bool:
+    def repeat(self, signature: Hashable | None, *tensors: Any) -> bool:
         """Make the call again that left a plan under ``signature``; False if the call must take the ordinary path."""
         try:
             plan = self._plans.get(signature)
@@ -290,7 +294,10 @@ class Prepared:
         return self._prepared(work, _DEPTH + 1, also) if isinstance(work, Launch) else work
 
     def _prepared(self, made: Launch, depth: int, also: Sequence[torch.Tensor]) -> triton_api.PreparedLaunch | None:
-        symmetric = [not triton_api.is_descriptor(x) and bool(self._symmetric.get(x.data_ptr())) for x in made.tensors]
+        symmetric = [
+            x is not None and not triton_api.is_descriptor(x) and bool(self._symmetric.get(x.data_ptr()))
+            for x in made.tensors
+        ]
         wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=depth)
         return triton_api.prepare_launch(
             made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap, also

@@ -26,7 +26,7 @@ A, B, BT = matrix(512, 256), matrix(256, 512), matrix(512, 256).t()
 A8, B8 = A.to(torch.float8_e4m3fn), B.t().contiguous().to(torch.float8_e4m3fn).t()
 ONE, OF_BLOCKS = torch.ones(1), {"scale_a": torch.ones(512, 2), "scale_b": torch.ones(2, 4)}
 FEW, FEW_OUT, OWN = matrix(16, 256), matrix(8, 512), matrix(256, 512)
-BIAS, RESIDUAL = torch.zeros(512), matrix(16, 512)
+BIAS, RESIDUAL, FEW_RESIDUAL = torch.zeros(512), matrix(16, 512), matrix(16, 512)
 OF_ALL = matrix(1024, 512)
 TO_ALL, C, WIDE = (WORLD.empty(shape, torch.bfloat16) for shape in ((16, 512), (512, 512), (512, 1024)))
 COMPLEX = torch.zeros(64, dtype=torch.complex64), torch.zeros(128, dtype=torch.complex64)
@@ -114,6 +114,16 @@ OF_ROWS = {"out": torch.zeros(ROUTED.rows, 32).bfloat16()}
 ROWS = torch.zeros(ROUTED.rows, 64).bfloat16()
 
 NEW_RESULTS: dict[str, Callable[[], object]] = {
+    "all_reduce_norm, one_shot": lambda: kernels.all_reduce_norm(
+        RESIDUAL, RESIDUAL[0], FEW_RESIDUAL, bias=BIAS, algorithm="one_shot"
+    ),
+    "all_reduce_norm, two_shot": lambda: kernels.all_reduce_norm(
+        RESIDUAL, norm="layer", norm_bias=BIAS, quantize="token", algorithm="two_shot"
+    ),
+    "reduce_scatter_norm, fused": lambda: kernels.reduce_scatter_norm(
+        RESIDUAL, RESIDUAL[0], RESIDUAL[:8], quantize="block", algorithm="fused"
+    ),
+    "norm_all_gather, fused": lambda: kernels.norm_all_gather(RESIDUAL, RESIDUAL[0], algorithm="fused"),
     "dispatch": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS),
     "dispatch, fp8": lambda: moe.dispatch(TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS),
     "dispatch, rounds": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24),

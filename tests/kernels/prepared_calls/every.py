@@ -79,10 +79,6 @@ NOT_PREPARED = {
     **dict.fromkeys(
         ((name, "unfused") for name in TAKE_ALGORITHMS if "norm" in name), "a collective that is, and a norm"
     ),
-    ("all_reduce_norm", "one_shot"): "results of a kind that plans do not make",
-    ("all_reduce_norm", "two_shot"): "the same",
-    ("reduce_scatter_norm", "fused"): "the same",
-    ("norm_all_gather", "fused"): "the same",
     ("norm_gemm", ""): "involves no other PE, and is captured with the step that it is of",
     ("flash_decode", ""): "its launch depends on lengths and tables of pages",
     ("flash_decode_projection", ""): "the same",

@@ -27,10 +27,12 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
     Norm,
     Normed,
+    Results,
     check,
     exchange_constants,
     new_outputs,
     row_constants,
+    signature_of,
     slots_for,
 )
 from triton_dist.kernels.norm.choice import choose
@@ -51,6 +53,7 @@ from triton_dist.kernels.norm.rows import (
     sum_of_received,
     words_in,
 )
+from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
@@ -143,34 +146,44 @@ def all_reduce_norm(
         algorithm: ``one_shot`` and ``two_shot``, up to 16384 columns, ``unfused``, or ``auto``.
     """
     with calling("all_reduce_norm", group) as comm:
+        prepared, given = comm.own(Prepared), (x, residual, bias, weight, norm_bias)
+        signature = signature_of(prepared, "all_reduce_norm", (norm, eps, quantize, algorithm), given)
+        if (known := prepared.details(signature)) is not None:
+            to: Normed = known.new()
+            if prepared.repeat(signature, *given, *to):
+                return to
         checked = check("all_reduce_norm", x, weight, residual, bias, norm, norm_bias, eps, quantize)
         check_algorithm("all_reduce_norm", algorithm, tuple(ALGORITHMS))
-        comm.compare("all_reduce_norm", x.shape, x.dtype, *checked.form, algorithm)
+        compared = "all_reduce_norm", x.shape, x.dtype, *checked.form, algorithm
+        comm.compare(*compared)
         to = new_outputs(x, checked, x.shape[0], x.shape[0])
         if x.shape[0]:
             ways = {name: partial(way, comm, x, checked, to) for name, way in ALGORITHMS.items()}
-            choose(comm, "all_reduce_norm", algorithm, x, ways)()
+            made = choose(comm, "all_reduce_norm", algorithm, x, ways)()
+            prepared.keep(signature, made, *compared, details=Results.of(to))
         return to
 
 
-def one_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
+def one_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Launch | None:
     constants = row_constants(x, norm)
     slots, programs = slots_for(comm, "all_reduce_norm, one_shot", 1, x)
     grid = min(x.shape[0], programs)
-    _one_shot[(grid,)](
-        x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales, slots,
+    return launch(
+        _one_shot, (grid,), (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales),
+        slots,
         record("all_reduce_norm, one_shot", grid, 2 * triton.cdiv(x.shape[0], grid) * comm.n_pes), *x.shape, norm.eps,
         **constants, **exchange_constants(comm, x),
     )  # fmt: skip
 
 
-def two_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
+def two_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Launch | None:
     constants = row_constants(x, norm)
     slots, programs = slots_for(comm, "all_reduce_norm, two_shot", 2, x)
     each = triton.cdiv(x.shape[0], comm.n_pes)
     grid = min(each, programs)
-    _two_shot[(grid,)](
-        x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales, slots,
+    return launch(
+        _two_shot, (grid,), (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales),
+        slots,
         record("all_reduce_norm, two_shot", grid, 4 * triton.cdiv(each, grid) * comm.n_pes), *x.shape, norm.eps,
         each, **constants, **exchange_constants(comm, x),
     )  # fmt: skip
@@ -181,4 +194,4 @@ def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None
     local_norm(all_reduce(x, out=summed, group=comm), norm, to)
 
 
-ALGORITHMS: dict[str, Callable[..., None]] = {"one_shot": one_shot, "two_shot": two_shot, "unfused": unfused}
+ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"one_shot": one_shot, "two_shot": two_shot, "unfused": unfused}

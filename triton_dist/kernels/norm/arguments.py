@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ import triton_dist
 from triton_dist.kernels.arguments import check_contiguous, check_on_device
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.norm.rows import HEADER
+from triton_dist.kernels.prepared import Prepared
 from triton_dist.kernels.protocols.sentinel import SLOTS
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
@@ -21,6 +23,7 @@ __all__ = [
     "Cut",
     "Norm",
     "Normed",
+    "Results",
     "check",
     "check_shares",
     "cut_for",
@@ -30,6 +33,7 @@ __all__ = [
     "programs_for",
     "row_constants",
     "row_words",
+    "signature_of",
     "slots_for",
 ]
 
@@ -58,6 +62,26 @@ class Normed(NamedTuple):
     output: torch.Tensor
     residual: torch.Tensor
     scales: torch.Tensor | None
+
+
+class Results(NamedTuple):
+    """What the new tensors of a :class:`Normed` are like, for calls that are prepared."""
+
+    shapes: tuple[torch.Size | None, ...]
+    dtypes: tuple[torch.dtype | None, ...]
+    device: torch.device
+
+    @classmethod
+    def of(cls, made: Normed) -> Results:
+        shapes = tuple(None if tensor is None else tensor.shape for tensor in made)
+        return cls(shapes, tuple(None if tensor is None else tensor.dtype for tensor in made), made.output.device)
+
+    def new(self) -> Normed:
+        found = (
+            None if shape is None else torch.empty(shape, dtype=dtype, device=self.device)
+            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+        )
+        return Normed(*found)  # type: ignore[arg-type]
 
 
 class Norm(NamedTuple):
@@ -160,6 +184,13 @@ def new_outputs(x: torch.Tensor, norm: Norm, rows: int, residual_rows: int) -> N
         scales = torch.empty(shape, dtype=torch.float32, device=x.device)
     output = torch.empty(rows, columns, dtype=FP8 if norm.quantize else x.dtype, device=x.device)
     return Normed(output, torch.empty(residual_rows, columns, dtype=x.dtype, device=x.device), scales)
+
+
+def signature_of(
+    prepared: Prepared, function: str, options: tuple[Any, ...], given: tuple[torch.Tensor | None, ...]
+) -> Hashable | None:
+    """The signature of a call of a norm, of whose options the second is ``eps``: what is no number leaves no plan."""
+    return prepared.signature((function, *options), *given) if type(options[1]) in (float, int) else None
 
 
 def cut_for(columns: int, itemsize: int, size: int, *, gpu: bool) -> Cut:

@@ -12,6 +12,7 @@ from triton_dist.kernels.choice.tables import Case
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.norm.arguments import LONGEST, fits
 from triton_dist.kernels.norm.model import estimates
+from triton_dist.kernels.prepared import Launch
 
 __all__ = ["case_of", "choose"]
 
@@ -26,8 +27,8 @@ def choose(
     function: str,
     algorithm: str,
     x: torch.Tensor,
-    ways: Mapping[str, Callable[[], None]],
-) -> Callable[[], None]:
+    ways: Mapping[str, Callable[[], Launch | None]],
+) -> Callable[[], Launch | None]:
     """The one of ``ways`` that is called ``algorithm``; for ``auto`` the fastest, by measured times or the model.
 
     In the CPU world, where times mean nothing, that is the first.
