@@ -1,26 +1,34 @@
 """How collectives scale over hosts, simulated: recordings of the kernels, replayed by triton_dist.model.
 
-    python benchmarks/scaling.py --pes 8 16 32 --bytes 131072 --save FILE [--only all_gather …]
+    python benchmarks/scaling.py --pes 8 16 32 --bytes 131072 --save FILE [--only all_gather …] [--whole]
     python benchmarks/scaling.py --plot IMAGE FILE
     python benchmarks/scaling.py --table FILE
 
 Needs no GPU, and measures nothing but itself: seconds of recording and events. ``--save`` adds to a file what it lacks.
 BYTES are those of the whole vector: a PE's output of an all-gather, its input of the others.
+
+Inside a host everything is recorded. Over hosts, where all PEs do the same with their numbers shifted, one PE is, with
+two programs, and stands for all; of a broadcast, two programs of every PE. ``--whole`` records everything instead, to
+compare. A point says what was recorded, and what its replay has come from it.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import time
 from pathlib import Path
 from typing import Any
 
+from triton_dist.check.symmetry import Symmetry
+from triton_dist.model.expanded import ExpandedGraph
 from triton_dist.model.graph import Graph
 from triton_dist.model.machine import Machine
 from triton_dist.model.path import critical_path, shares
 from triton_dist.model.record import record
 from triton_dist.model.replay import Replay
+from triton_dist.model.representative import RepresentativeGraph
 from triton_dist.testing.forks import Forker
 
 SCRIPT = str(Path(__file__).parent / "scaling_case.py")
@@ -35,17 +43,41 @@ IN_A_HOST = {
 
 Point = dict[str, Any]
 
+WHOLE, TWO_PROGRAMS, ONE_PE = "all", "two programs of each PE", "two programs of one PE"
 
-def point(forker: Forker, machine: Machine, name: str, algorithm: str, n_pes: int, nbytes: int, limit: float) -> Point:
+
+def _recorded(name: str, n_pes: int, machine: Machine) -> str:
+    """What has to run of a collective."""
+    if n_pes <= machine.gpus_per_host:
+        return WHOLE
+    return TWO_PROGRAMS if name == "broadcast" else ONE_PE  # a root has no equal
+
+
+def point(
+    forker: Forker, machine: Machine, name: str, algorithm: str, n_pes: int, nbytes: int, recorded: str, limit: float
+) -> Point:
     """One simulated time, what its critical path waits for, and what it took to find out."""
     mine = nbytes // n_pes if name == "all_gather" else nbytes
     begin = time.monotonic()
-    script = [SCRIPT, name, algorithm, str(mine)]
-    run = record(forker, script, n_pes, machine, timeout=limit, captures=True, light=True)
-    recorded = time.monotonic()
-    graph = Graph(run)
+    script = [SCRIPT, name, algorithm, str(mine), *(["--check"] if recorded == WHOLE else [])]
+    modes = {"ends": recorded == TWO_PROGRAMS, "alone": recorded == ONE_PE}
+    run = record(forker, script, n_pes, machine, timeout=limit, captures=True, light=True, **modes)
+    log = time.monotonic()
+    cpu = time.process_time()
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # of millions of steps none is garbage
+    graph = (
+        RepresentativeGraph(run, Symmetry(n_pes, machine.gpus_per_host))
+        if recorded == ONE_PE
+        else ExpandedGraph(run)
+        if recorded == TWO_PROGRAMS
+        else Graph(run)
+    )
     replay = Replay(graph, machine)
     replay.run()
+    gc.enable()
+    gc.unfreeze()
     phase = [phase for phase in replay.phases if phase.launches][-1]
     took = phase.end - phase.begin
     nics = [nic.nbytes for nic in replay.hardware.nic_out]
@@ -53,7 +85,8 @@ def point(forker: Forker, machine: Machine, name: str, algorithm: str, n_pes: in
         "name": name, "algorithm": algorithm, "pes": n_pes, "bytes": nbytes, "simulated_us": took,
         "path": {what: us / took for what, us in shares(critical_path(phase))},
         "largest_nic_bytes": max(nics), "events": len(run), "steps": graph.n_nodes,
-        "recorded_s": recorded - begin, "replayed_s": time.monotonic() - recorded,
+        "recorded": recorded, "recorded_s": log - begin, "replayed_s": time.monotonic() - log,
+        "replay_cpu_s": time.process_time() - cpu,
     }  # fmt: skip
 
 
@@ -121,6 +154,7 @@ def main() -> int:
     parser.add_argument("--bytes", nargs="+", type=int, default=[128 << 10])
     parser.add_argument("--only", nargs="+", choices=IN_A_HOST, default=list(IN_A_HOST))
     parser.add_argument("--machine", default="h200-hosts")
+    parser.add_argument("--whole", action="store_true", help="record all PEs and programs")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for each recording")
     parser.add_argument("--save", help="a JSON file to which points are added")
     parser.add_argument("--plot", nargs=2, metavar=("IMAGE", "FILE"), help="draw what a file has")
@@ -144,7 +178,8 @@ def main() -> int:
                     for algorithm in (*inside, "two_level"):
                         if (name, algorithm, n_pes, nbytes) in known:
                             continue
-                        found = point(forker, machine, name, algorithm, n_pes, nbytes, args.timeout)
+                        what = WHOLE if args.whole else _recorded(name, n_pes, machine)
+                        found = point(forker, machine, name, algorithm, n_pes, nbytes, what, args.timeout)
                         points.append(found)
                         path = ", ".join(f"{what} {part:.0%}" for what, part in list(found["path"].items())[:3])
                         what = f"{n_pes:4} × {name} {algorithm} of {nbytes >> 10} KB"

@@ -57,8 +57,9 @@ class Executor(interpreter.Launch):
             try:
                 if recorder is not None:
                     recorder.started(running(), self.fn.__name__)
-                with np.errstate(all="ignore"):  # as silent as a GPU; set here, because coroutines do not inherit it
-                    self.fn(**arguments)
+                if world is None or world.runs(index, grid):
+                    with np.errstate(all="ignore"):  # as silent as a GPU; here, since coroutines do not inherit it
+                        self.fn(**arguments)
                 if recorder is not None:
                     recorder.ended(running())
             except OutsideError:

@@ -143,6 +143,8 @@ class Recorder:
     def block(self, what: str, pointers: NDArray[Any], mask: NDArray[Any], size: int, writes: bool, how: str) -> None:
         """A load or a store of elements of ``size`` bytes."""
         found = of_pointers(self._world.heap, self._world.n_pes, pointers, mask, size)
+        if how == "atomic":  # in no order: from this PE on, so that PEs that do the same touch different ones at a time
+            found.sort(key=lambda ranges: (ranges.pe - self._world.pe) % self._world.n_pes)
         for ranges in found:
             self._check(what, ranges)
             self._access(what, writes, how, ranges)

@@ -417,6 +417,10 @@ class CpuWorld(World):
         finally:
             self.turns.give()
 
+    def runs(self, index: tuple[int, int, int], grid: tuple[int, int, int]) -> bool:
+        """Whether the program ``index`` of a grid is run; else it starts and ends."""
+        return True
+
     def delays_copies(self, pe: int) -> bool:
         """Whether copies to and from ``pe`` are to arrive as late as they may: those to another host under the checker,
         where the network orders nothing, and all of them if the schedule says so."""

@@ -6,7 +6,7 @@ the log, so a program that takes work from a queue, or a lock, takes what it too
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,16 @@ class UnknownCostError(ValueError):
 class Graph:
     """What the PEs of a run do: ``hosts[pe]`` is a list of launches, copies and barriers, in order."""
 
+    symmetric = False
+    """One PE stands for all: ``representative.py``."""
+
     def __init__(self, run: Run) -> None:
         """Raises UnknownCostError where a log says that data moved, but not where to."""
         self.n_pes = run.n_pes
         self.hosts: list[list[Launch | Node]] = [[] for _ in range(run.n_pes)]
         self.n_nodes = 0
         self._run = run
-        self._writes = Writes(run)
+        self._writes = Writes(run, self._more_bounds())
         self._launch: dict[int, Launch] = {}
         self._programs: dict[tuple[int, int], list[Node]] = {}
         self._in_flight: dict[tuple[int, int], tuple[Node, Event]] = {}
@@ -73,6 +76,13 @@ class Graph:
         self.n_nodes += 1
         return node
 
+    def _more_bounds(self) -> Iterable[tuple[int, NDArray[np.int64]]]:
+        """Where updates begin or end, by space, that no event tells."""
+        return ()
+
+    def _write(self, node: Node, space: int, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        self._writes.write(node, space, begins, ends)
+
     def _wait(self, node: Node, writers: NDArray[np.int64]) -> None:
         causes = (self._writes.nodes[index] for index in writers.tolist())
         node.causes = tuple(
@@ -92,7 +102,7 @@ class Graph:
             node = self._node(e, Action.COPY, host, target=owner(space), nbytes=int((ends - begins).sum()))
             node.releases = bool(e.flags & Flag.WRITES)  # else it reads
             if node.releases:
-                self._writes.write(node, space, begins, ends)
+                self._write(node, space, begins, ends)
 
     # ---- programs
 
@@ -104,10 +114,10 @@ class Graph:
             node.adds = node.place is not None and node.place.what == "tl.atomic_add"
             node.blocks = not e.flags & Flag.WRITES
             if e.flags & Flag.WRITES:
-                self._writes.write(node, space, begins, ends)
+                self._write(node, space, begins, ends)
         elif e.flags & Flag.WRITES:
             node = self._node(e, Action.STORE, nodes, target=target, nbytes=nbytes)
-            self._writes.write(node, space, begins, ends)
+            self._write(node, space, begins, ends)
         elif e.flags & Flag.VOLATILE:
             last = nodes[-1] if nodes else None
             again = last is not None and last.action is Action.WAIT and (last.target, last.nbytes) == (target, nbytes)
@@ -134,7 +144,7 @@ class Graph:
         if not e.flags & Flag.ATOMIC:  # of one element, which is a register
             self._node(e, Action.LOAD, nodes, target=e.pe, nbytes=nbytes)
         node = self._node(e, Action.STORE, nodes, target=owner(space), nbytes=nbytes)
-        self._writes.write(node, space, begins, ends)
+        self._write(node, space, begins, ends)
 
     def _get(self, e: Event, nodes: list[Node]) -> None:
         space, begins, ends = self._run.ranges(e.pe, e.a)
@@ -155,7 +165,7 @@ class Graph:
         """``node`` has changed the word of ``update``."""
         node.value = values.d if values.flags & Flag.VALUED else None
         begin = np.array([update.b], np.int64)
-        self._writes.write(node, update.a, begin, begin + update.size)
+        self._write(node, update.a, begin, begin + update.size)
 
     def _send(self, e: Event, nodes: list[Node]) -> None:
         self._in_flight[e.pe, e.number] = self._sends(e, nodes), e

@@ -80,15 +80,23 @@ class Arrival:
 
 
 class Hardware:
-    """All GPUs of ``n_pes`` PEs."""
+    """All GPUs of ``n_pes`` PEs.
 
-    def __init__(self, env: simpy.Environment, machine: Machine, n_pes: int) -> None:
-        self._env, self._machine = env, machine
+    ``symmetric``: one, whose PE does what all do. What it sends to another PE leaves by its links while another PE's,
+    of the same size, comes in by them, so it passes this GPU's outgoing links, and then its incoming ones.
+    """
+
+    def __init__(self, env: simpy.Environment, machine: Machine, n_pes: int, *, symmetric: bool = False) -> None:
+        self._env, self._machine, self._symmetric = env, machine, symmetric
+        if symmetric:
+            n_pes = 1
         self.memories = [Server("memory", pe, machine.memory.bandwidth * _GB) for pe in range(n_pes)]
         self.egress = [Server("NVLink out", pe, machine.nvlink.bandwidth * _GB) for pe in range(n_pes)]
         self.ingress = [Server("NVLink in", pe, machine.nvlink.bandwidth * _GB) for pe in range(n_pes)]
         network = machine.network
         ports = min(network.ports, machine.gpus_per_host)
+        if symmetric and ports < machine.gpus_per_host:
+            raise ValueError(f"{machine.name}: GPUs that share a NIC are not replayed by one for all")
         hosts = (n_pes - 1) // machine.gpus_per_host + 1
         self.nic_out, self.nic_in = (
             [
@@ -111,6 +119,10 @@ class Hardware:
             *self.ingress,
             *(nic for nic in (*self.nic_out, *self.nic_in) if nic.busy),
         ]
+
+    def gpu(self, pe: int) -> int:
+        """Which of the GPUs that there are is a PE's."""
+        return 0 if self._symmetric else pe
 
     def same_host(self, one: int, other: int) -> bool:
         return self._machine.host(one) == self._machine.host(other)
@@ -153,8 +165,10 @@ class Hardware:
 
     def _route(self, source: int, target: int) -> Sequence[Server]:
         if source == target:
-            return (self.memories[source],)
-        if self.same_host(source, target):
+            return (self.memories[self.gpu(source)],)
+        same_host = self.same_host(source, target)
+        source, target = self.gpu(source), self.gpu(target)
+        if same_host:
             return (self.egress[source], self.ingress[target])
         return (self.nic_out[self._port(source)], self.nic_in[self._port(target)])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from triton_dist.check.log import LogError, PELog
 from triton_dist.check.run import Run
+from triton_dist.check.symmetry import Symmetry
 from triton_dist.model.machine import Machine
 from triton_dist.testing.forks import Forker
 
@@ -31,6 +32,8 @@ def record(
     timeout: float,
     captures: bool = False,
     light: bool = False,
+    ends: bool = False,
+    alone: bool = False,
 ) -> Run:
     """What the PEs of ``script`` (its file and its arguments) do, with the sizes that kernels have on ``machine``.
 
@@ -39,6 +42,8 @@ def record(
         timeout: seconds after which the run is ended.
         captures: the script's output is shown only if it fails.
         light: PEs are coroutines of one process (docs/model.md), and not processes.
+        ends: light, and of each launch the first and the last program run only, for an ``ExpandedGraph``.
+        alone: of these, one PE runs only, for a ``RepresentativeGraph``.
 
     Raises:
         ScriptError: it failed, did not end in time, or made no world.
@@ -55,8 +60,12 @@ def record(
             raise ScriptError(f"{n_pes} PEs do not fill hosts of {machine.gpus_per_host} GPUs ({machine.name})")
         if hosts > 1:
             env["TRITON_DIST_TOPOLOGY"] = f"{hosts}x{machine.gpus_per_host}"
-        pes = [_LIGHT, str(n_pes), *script] if light else script
-        outcome = forker.launch_together(pes, 1 if light else n_pes, env=env, timeout=timeout, captures=captures)
+        one_process = light or ends or alone
+        options = ["--ends"] if ends or alone else []
+        if alone:
+            options += ["--alone", str(Symmetry(n_pes, machine.gpus_per_host).representative)]
+        pes = [_LIGHT, *options, str(n_pes), *script] if one_process else script
+        outcome = forker.launch_together(pes, 1 if one_process else n_pes, env=env, timeout=timeout, captures=captures)
         if outcome.timed_out:
             raise ScriptError(f"{script[0]} did not end within {timeout:g} s")
         if any(outcome.statuses):

@@ -64,14 +64,14 @@ class Replay:
     def __init__(self, graph: Graph, machine: Machine) -> None:
         self.graph, self.machine = graph, machine
         self.env = simpy.Environment()
-        self.hardware = Hardware(self.env, machine, graph.n_pes)
+        self.hardware = Hardware(self.env, machine, graph.n_pes, symmetric=graph.symmetric)
         self.steps: list[Step] = []
         self.phases: list[Phase] = []
         self._arrivals: dict[Node, Arrival] = {}
         self._meetings: dict[Any, tuple[Arrival, list[_State]]] = {}
         self._rounds: dict[Any, int] = defaultdict(int)
         self._launches: list[str] = []
-        self._slots = [simpy.Store(self.env) for _ in range(graph.n_pes)]
+        self._slots = [simpy.Store(self.env) for _ in self.hardware.sms]
         for pe, slots in enumerate(self._slots):
             slots.items.extend(self.hardware.sms[pe] * machine.sm.programs)
 
@@ -169,7 +169,7 @@ class Replay:
         arrival, came = self._meetings.setdefault(key, (Arrival(self.env), []))
         came.append(state)
         begin, last = self.env.now, state.last
-        if len(came) == len(node.pes):
+        if len(came) == len(node.pes) or self.graph.symmetric:  # then all come when one does
             arrival.step = last
             if state.program == HOST and len(node.pes) == self.graph.n_pes:
                 self._end_phase(node.place, last)
@@ -193,7 +193,8 @@ class Replay:
         self, pe: int, number: int, index: tuple[int, int, int], nodes: list[Node], first: Step | None
     ) -> Generator[simpy.Event, Any, Step | None]:
         begin = self.env.now
-        sm: Server = yield self._slots[pe].get()
+        slots = self._slots[self.hardware.gpu(pe)]
+        sm: Server = yield slots.get()
         state = _State(pe, number, sm, first)
         if self.env.now > begin:
             self._step(state, "wait for an SM", None, begin)
@@ -201,7 +202,7 @@ class Replay:
             yield from _ACTIONS[node.action](self, state, node)
         yield from self._await(state, "wait for loads", None, [arrival for _, arrival in state.loads])
         yield from self._await(state, "wait for stores", None, state.stores)
-        self._slots[pe].put(sm)
+        slots.put(sm)
         return state.last
 
     def _issue(self, state: _State, what: str, place: Place | None, microseconds: float) -> _Process:

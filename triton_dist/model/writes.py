@@ -10,7 +10,7 @@ that the wait has ended.)
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,17 @@ __all__ = ["Writes"]
 class Writes:
     """The last step that wrote each piece of the heaps, and each word of other memory that atomics have changed."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, more: Iterable[tuple[int, NDArray[np.int64]]] = ()) -> None:
+        """``more``: where pieces begin or end besides, by space."""
         self.nodes: list[Node] = []
         self._numbers: dict[int, int] = {}
         self._bounds = run.bounds()
+        others: dict[int, list[NDArray[np.int64]]] = defaultdict(list)
+        for space, bounds in more:
+            others[space].append(bounds)
+        for space, found in others.items():
+            known = self._bounds.get(space, np.empty(0, np.int64))
+            self._bounds[space] = np.unique(np.concatenate([known, *found]))
         self._last = {space: np.full(bounds.size, -1, np.int64) for space, bounds in self._bounds.items()}
         self._before = {space: last.copy() for space, last in self._last.items()}
         """What wrote each piece before the last one did."""

@@ -1,6 +1,7 @@
 """``python -m triton_dist.cpu.light N script.py [arguments]``: a script on N PEs of one process, in a checked run.
 
-The first PE that fails ends it, with status 1 and its error. ``TRITON_DIST_CHECK`` must be set.
+Before N, ``--ends`` lets the first and the last program of each launch run only, and ``--alone PE`` that PE for all
+(``alone.py``). The first PE that fails ends the run, with status 1 and its error. ``TRITON_DIST_CHECK`` must be set.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    count, *sys.argv[:] = sys.argv[1:]
+    arguments = sys.argv[1:]
+    alone = None
+    if ends := arguments[0] == "--ends":
+        del arguments[0]
+    if arguments[0] == "--alone":
+        alone = int(arguments[1])
+        del arguments[:2]
+    count, *sys.argv[:] = arguments
     if not environment.get("TRITON_DIST_CHECK") or environment.get("TRITON_DIST_SCHEDULE") != "round-robin":
         raise SystemExit("PEs in one process are for checked runs, round-robin")
     file = sys.argv[0]
@@ -33,7 +41,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)  # the log is many objects, none of them garbage
     of_process(LanguagePatch).stays = True
-    shared = Shared(int(count))
+    shared = Shared(int(count), alone=alone, ends=ends)
     shared.begin()
     shared.ring.run(functools.partial(_run, shared, code, file))
     sys.stdout.flush()

@@ -11,9 +11,13 @@ __all__ = ["LightMeeting", "Said"]
 
 @dataclass
 class Said:
-    """What the ``n`` members of a meeting share: by ticket, what each has said, and how many have."""
+    """What the ``n`` members of a meeting share: by ticket, what each has said, and how many have.
+
+    ``alone``: the one that comes says it for all.
+    """
 
     n: int
+    alone: bool = False
     texts: dict[int, list[str | None]] = field(default_factory=dict)
     come: dict[int, int] = field(default_factory=dict)
 
@@ -28,8 +32,11 @@ class LightMeeting(GroupMeeting):
     def arrive(self, text: str) -> int:
         self._ticket += 1
         texts = self._said.texts.setdefault(self._ticket, [None] * self._said.n)
+        if self._said.alone:
+            texts[:] = [text] * self._said.n
         texts[self._member] = text
-        self._said.come[self._ticket] = self._said.come.get(self._ticket, 0) + 1
+        come = self._said.n if self._said.alone else self._said.come.get(self._ticket, 0) + 1
+        self._said.come[self._ticket] = come
         if self.passed(self._ticket):  # so all have left the call before the last
             self._said.texts.pop(self._ticket - 2, None)
             self._said.come.pop(self._ticket - 2, None)

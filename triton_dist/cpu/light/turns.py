@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import greenlet
@@ -21,12 +21,16 @@ __all__ = ["LightTurns", "Ring"]
 class Ring:
     """The coroutines of all PEs, and the words that they share."""
 
-    def __init__(self, n_pes: int) -> None:
+    def __init__(self, n_pes: int, runs: Sequence[int]) -> None:
+        """``runs``: the PEs that do."""
         self.n_pes = n_pes
         self.words = np.zeros(word_count(n_pes), np.int64)
         self.turns = [LightTurns(self, pe) for pe in range(n_pes)]
-        self.pes: list[greenlet.greenlet] = []
-        self.running = 0
+        for pe in set(range(n_pes)).difference(runs):
+            self.turns[pe].leave(waiting=False)
+        self._runs = runs
+        self.pes: dict[int, greenlet.greenlet] = {}
+        self.running = runs[0]
         self._worlds: list[tuple[World | None, Launch | None]] = [(None, None)] * n_pes
 
     def switch(self, pe: int) -> None:
@@ -44,10 +48,10 @@ class Ring:
             greenlet.getcurrent().parent.switch()
             program(pe)
 
-        self.pes = [greenlet.greenlet(start) for _ in self.turns]
-        for pe, coroutine in enumerate(self.pes):
+        self.pes = {pe: greenlet.greenlet(start) for pe in self._runs}
+        for pe, coroutine in self.pes.items():
             coroutine.switch(pe)  # from here, since a coroutine counts the frames below it
-        while alive := [pe for pe, coroutine in enumerate(self.pes) if not coroutine.dead]:
+        while alive := [pe for pe, coroutine in self.pes.items() if not coroutine.dead]:
             self.switch(next((pe for pe in alive if self.turns[pe].can_go_on()), alive[0]))
 
 

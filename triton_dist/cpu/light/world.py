@@ -16,8 +16,10 @@ from triton_dist.bootstrap import memfd
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.check.log import Log
+from triton_dist.check.symmetry import Symmetry
 from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_accesses import note_access
+from triton_dist.cpu.light.alone import LoneRecorder
 from triton_dist.cpu.light.meeting import LightMeeting, Said
 from triton_dist.cpu.light.turns import LightTurns, Ring
 from triton_dist.cpu.recorder import Recorder
@@ -46,10 +48,11 @@ _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int6
 class Shared:
     """What all PEs of the process have together. ``begin`` before they start."""
 
-    def __init__(self, n_pes: int) -> None:
+    def __init__(self, n_pes: int, *, alone: int | None = None, ends: bool = False) -> None:
+        """``alone``: the one PE that runs, for all. ``ends``: of each launch, the first and the last program run."""
         _allow_files(2 * n_pes + 64)
-        self.n_pes = n_pes
-        self.ring = Ring(n_pes)
+        self.n_pes, self.alone, self.ends = n_pes, alone, ends
+        self.ring = Ring(n_pes, range(n_pes) if alone is None else (alone,))
         self.values: dict[str, dict[int, str]] = defaultdict(dict)
         """What PEs have told each other, by key and PE."""
         me = Member.self(0, n_pes)
@@ -84,7 +87,7 @@ class Shared:
             raise OSError(ctypes.get_errno(), f"PE {pe}: {os.strerror(ctypes.get_errno())}")
 
     def meeting(self, name: str, n: int, member: int) -> LightMeeting:
-        return LightMeeting(self.said.setdefault(name, Said(n)), member)
+        return LightMeeting(self.said.setdefault(name, Said(n, alone=self.alone is not None)), member)
 
     def _join(self) -> World:
         pe = self.ring.running
@@ -123,6 +126,8 @@ class LightLaunch(Launch):
         assert self.shared is not None
         values, members = self.shared.values[key], range(self.n_pes) if pes is None else pes
         values[self.pe] = value
+        if self.shared.alone is not None:
+            return [value] * len(members)
         self.turns.wait(lambda: len(values) == len(members))
         return [values[pe] for pe in members]
 
@@ -156,12 +161,22 @@ class LightChecking(Checking):
     """The logs of all PEs are this process's."""
 
     def __init__(self, world: LightWorld, turns: Turns, shared: Shared) -> None:
-        self._pe, self._turns, self._logs = world.pe, turns, shared.logs
+        self._pe, self._turns, self._logs, self._alone = world.pe, turns, shared.logs, shared.alone
         self._host = []  # one for all watches the hosts
         self._folder = environment.get("TRITON_DIST_CHECK_LOG")
-        self.recorder = Recorder(world, turns, Log(shared.logs[world.pe]), work=self._folder is not None)
+        log = Log(shared.logs[world.pe])
+        if shared.alone is not None:
+            symmetry = Symmetry(world.n_pes, len(world.hosts[0].pes))
+            self.recorder: Recorder = LoneRecorder(world, turns, log, symmetry)
+        else:
+            self.recorder = Recorder(world, turns, log, work=self._folder is not None)
         self._recorders = shared.recorders
         self._recorders.append(self.recorder)
+
+    def finish(self) -> None:
+        if self._pe == self._alone:
+            self._report()
+        super().finish()
 
     def give_up(self, *, first: bool) -> None:
         """The caller raises, and the run ends."""
@@ -191,6 +206,9 @@ class LightWorld(CpuWorld):
 
     def _begin_check(self, launch: Launch, turns: Turns) -> Checking:
         return LightChecking(self, turns, self._shared)
+
+    def runs(self, index: tuple[int, int, int], grid: tuple[int, int, int]) -> bool:
+        return not self._shared.ends or index in ((0, 0, 0), (grid[0] - 1, grid[1] - 1, grid[2] - 1))
 
     def clear(self, tensor: torch.Tensor) -> None:
         nbytes = tensor.numel() * tensor.itemsize
