@@ -90,6 +90,10 @@ def point(
     }  # fmt: skip
 
 
+def _size(nbytes: int) -> str:
+    return f"{nbytes >> 20} MB" if nbytes >> 20 else f"{nbytes >> 10} KB"
+
+
 def plot(points: list[Point], file: str) -> None:
     """A panel for each collective: time over GPUs, a line for each algorithm and size."""
     import matplotlib
@@ -100,7 +104,7 @@ def plot(points: list[Point], file: str) -> None:
     import matplotlib.pyplot as plt
 
     names = list(IN_A_HOST)
-    figure, panels = plt.subplots(1, len(names), figsize=(15, 3.8), sharey=True, constrained_layout=True)
+    figure, panels = plt.subplots(1, len(names), figsize=(16, 4.4), sharey=True, constrained_layout=True)
     sizes = sorted({each["bytes"] for each in points})
     for name, axes in zip(names, panels, strict=True):
         mine = [each for each in points if each["name"] == name]
@@ -109,20 +113,18 @@ def plot(points: list[Point], file: str) -> None:
                 (p["pes"], p["simulated_us"]) for p in mine if (p["algorithm"], p["bytes"]) == ("two_level", size)
             )
             if line:
-                axes.plot(
-                    *zip(*line, strict=True), style, color="C0", markersize=4, label=f"two_level, {size >> 10} KB"
-                )
+                axes.plot(*zip(*line, strict=True), style, color="C0", markersize=4, label=f"two_level, {_size(size)}")
             for i, algorithm in enumerate(IN_A_HOST[name], 1):
                 dots = [
                     (p["pes"], p["simulated_us"]) for p in mine if (p["algorithm"], p["bytes"]) == (algorithm, size)
                 ]
                 if dots:
-                    label = f"{algorithm}, {size >> 10} KB"
+                    label = f"{algorithm}, {_size(size)}"
                     axes.plot(*zip(*dots, strict=True), style[0], color=f"C{i}", markersize=4, label=label)
         ticks = sorted({each["pes"] for each in points})
         axes.set(xscale="log", yscale="log", xlabel="GPUs, 8 in a host", title=name)
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.set_yticks(marks := [5, 10, 20, 50, 100], [str(mark) for mark in marks])
+        axes.set_yticks(marks := [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000], [str(mark) for mark in marks])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend(fontsize=6)
@@ -144,7 +146,7 @@ def table(points: list[Point]) -> str:
     ]
     for (name, algorithm, nbytes), found in sorted(rows.items(), key=lambda row: (order.index(row[0][:2]), row[0][2])):
         cells = (f"{found[count]['simulated_us']:.1f}" if count in found else "" for count in counts)
-        lines.append(f"| {name}, {algorithm}, {nbytes >> 10} KB | {' | '.join(cells)} |")
+        lines.append(f"| {name}, {algorithm}, {_size(nbytes)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -182,7 +184,7 @@ def main() -> int:
                         found = point(forker, machine, name, algorithm, n_pes, nbytes, what, args.timeout)
                         points.append(found)
                         path = ", ".join(f"{what} {part:.0%}" for what, part in list(found["path"].items())[:3])
-                        what = f"{n_pes:4} × {name} {algorithm} of {nbytes >> 10} KB"
+                        what = f"{n_pes:4} × {name} {algorithm} of {_size(nbytes)}"
                         effort = f"{found['events']} events in {found['recorded_s']:.1f} s"
                         print(f"{what}: {found['simulated_us']:.1f} µs simulated ({path}); {effort}", flush=True)
                         if file:

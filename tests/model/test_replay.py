@@ -102,6 +102,34 @@ def test_hosts_are_connected_by_nics(replayed: Replayed) -> None:
     assert replay.hardware.nic_out[0].nbytes == 64 * KIB + 8 and replay.hardware.egress[0].nbytes == 0
 
 
+SIGNALS = """
+    @triton.jit
+    def signal_all(flags):
+        me, n = dl.my_pe(), dl.n_pes()
+        for i in range(1, n):
+            dl.signal_op(flags + me, 1, dl.SIGNAL_SET, (me + i) % n)
+            {quiet}
+        for i in range(1, n):
+            dl.signal_wait_until(flags + (me + i) % n, dl.CMP_EQ, 1)
+
+    with triton_dist.init() as world:
+        flags = triton_dist.zeros(4, dtype=torch.int64)
+        triton_dist.barrier_all()
+        signal_all[(1,)](flags)
+        triton_dist.barrier_all()
+"""
+
+
+def test_only_quiet_waits_for_messages_to_other_hosts(replayed: Replayed) -> None:
+    machine = replace(MACHINE, gpus_per_host=1)
+    message = 5 + 8 / 128
+    # launch, a fence, three messages behind each other, the last one's latency, three looks
+    expected = 10 + 2 + 3 * message + 20 + 3
+    assert _took(replayed(SIGNALS.format(quiet="pass"), 4, machine)) == pytest.approx(expected, abs=0.1)
+    expected = 10 + 3 * (2 + message + 20) + 3
+    assert _took(replayed(SIGNALS.format(quiet="dl.quiet()"), 4, machine)) == pytest.approx(expected, abs=0.1)
+
+
 BARRIERS = """
     from triton_dist.kernels.communicator import calling
     from triton_dist.kernels.protocols.barrier import barrier

@@ -55,6 +55,9 @@ class _State:
     loads: list[tuple[int, Arrival]] = field(default_factory=list)
     """In flight: the number of dots before each."""
     stores: list[Arrival] = field(default_factory=list)
+    """In flight, to GPUs of the same host."""
+    messages: list[Arrival] = field(default_factory=list)
+    """In flight, to other hosts."""
     dots: int = 0
 
 
@@ -201,7 +204,7 @@ class Replay:
         for node in nodes:
             yield from _ACTIONS[node.action](self, state, node)
         yield from self._await(state, "wait for loads", None, [arrival for _, arrival in state.loads])
-        yield from self._await(state, "wait for stores", None, state.stores)
+        yield from self._await(state, "wait for stores", None, state.stores + state.messages)
         slots.put(sm)
         return state.last
 
@@ -220,9 +223,21 @@ class Replay:
         yield from self._await(state, "wait for loads", node.place, needed)
 
     def _released(self, state: _State, node: Node) -> _Process:
-        stores, state.stores = state.stores, []
+        """Wait for its stores; of messages, which a NIC sends in their order, only ``quiet`` waits for the end."""
+        needed, state.stores = state.stores, []
+        if node.action is Action.FENCE and node.blocks:
+            needed, state.messages = needed + state.messages, []
         yield from self._sleep(state, "fence", node.place, self.machine.sm.fence)
-        yield from self._await(state, "wait for stores", node.place, stores)
+        yield from self._await(state, "wait for stores", node.place, needed)
+
+    def _sent(self, state: _State, node: Node, arrival: Arrival) -> None:
+        """``arrival`` is under way."""
+        if self.hardware.same_host(state.pe, node.target):
+            state.stores = [each for each in state.stores if not each.happened]
+            state.stores.append(arrival)
+        else:
+            state.messages = [each for each in state.messages if not each.happened]
+            state.messages.append(arrival)
 
     def _check_reach(self, state: _State, node: Node) -> None:
         if not self.hardware.same_host(state.pe, node.target):
@@ -257,8 +272,7 @@ class Replay:
     def _store(self, state: _State, node: Node) -> _Process:
         yield from self._loaded(state, node)
         yield from self._issue(state, "issue", node.place, node.nbytes / (self.machine.sm.store * 1e3))
-        state.stores = [arrival for arrival in state.stores if not arrival.happened]
-        state.stores.append(self._send(state, node))
+        self._sent(state, node, self._send(state, node))
 
     def _atomic(self, state: _State, node: Node) -> _Process:
         yield from self._loaded(state, node)
@@ -271,7 +285,7 @@ class Replay:
             if node.target != state.pe:
                 yield from self._sleep(state, "atomic", node.place, self.hardware.latency(node.target, state.pe))
         else:
-            state.stores.append(arrival)
+            self._sent(state, node, arrival)
 
     def _wait(self, state: _State, node: Node) -> _Process:
         yield from self._loaded(state, node)
@@ -286,7 +300,7 @@ class Replay:
         if node.blocks:
             yield from self._await(state, "get", node.place, [arrival])
         else:
-            state.stores.append(arrival)
+            self._sent(state, node, arrival)
 
     def _fence(self, state: _State, node: Node) -> _Process:
         yield from self._loaded(state, node)
