@@ -60,8 +60,8 @@ def point(
     mine = nbytes // n_pes if name == "all_gather" else nbytes
     begin = time.monotonic()
     script = [SCRIPT, name, algorithm, str(mine), *(["--check"] if recorded == WHOLE else [])]
-    modes = {"ends": recorded == TWO_PROGRAMS, "alone": recorded == ONE_PE}
-    run = record(forker, script, n_pes, machine, timeout=limit, captures=True, light=True, **modes)
+    some, alone = () if recorded == TWO_PROGRAMS else None, recorded == ONE_PE
+    run = record(forker, script, n_pes, machine, timeout=limit, captures=True, light=True, programs=some, alone=alone)
     log = time.monotonic()
     cpu = time.process_time()
     gc.collect()

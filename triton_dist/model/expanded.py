@@ -1,13 +1,15 @@
-"""The graph of a run in which the first and the last program of each launch were run: the others did what these did.
+"""The graph of a run of some programs of each launch: those between two that did the same did that, too.
 
-A program's steps are those of the first one, if the last one, which was run, has the same: of the same kind, on the
-same line, with as many bytes for the same PE, and after the same steps of programs with its own number. So programs of
-different numbers are symmetric; they still compete for SMs, memory and links.
+The first and the last program of a launch were run, and those whose numbers were asked for. Of two neighbours among
+them all steps are compared: they are of the same kind, on the same line, with as many bytes for the same PE, and after
+the same steps of programs with their own number. Where they are equal, the programs between them get the same steps;
+where not, there are no programs between them. Programs still compete for SMs, memory and links.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from triton_dist.check.run import Run
 from triton_dist.model.graph import Graph, UnknownCostError
@@ -15,53 +17,70 @@ from triton_dist.model.nodes import Launch, Node
 
 __all__ = ["ExpandedGraph"]
 
-_Numbers = dict[Node, tuple[int, int, int]]
-"""Where a step of a program is: the PE, the number of its launch, and that of the step in its program."""
+_Place = tuple[int, int, int, int]
+"""Of a step: the PE, the number of its launch, that of its program, and its own in that."""
 
 
 class ExpandedGraph(Graph):
-    """All programs, of a run of the first and the last."""
+    """All programs, of a run of some."""
 
-    def __init__(self, run: Run) -> None:
-        """Raises UnknownCostError as ``Graph``, and where these two differ or wait for each other."""
+    def __init__(self, run: Run, programs: tuple[int, ...] = ()) -> None:
+        """``programs``: the numbers that were run besides the first and the last.
+
+        Raises UnknownCostError as ``Graph``, and where programs with others between them differ, or wait for others.
+        """
         super().__init__(run)
         self._launches = [[item for item in host if isinstance(item, Launch)] for host in self.hosts]
-        firsts, lasts = self._numbers(0), self._numbers(-1)
-        for launches in self._launches:
-            for launch in launches:
-                if len(launch.programs) > 1:
-                    _compare(launch, firsts, lasts)
-                self.n_nodes += len(launch.programs[0][1]) * max(len(launch.programs) - 2, 0)
-                for p, (_, nodes) in enumerate(launch.programs[1:-1], 1):
-                    nodes.extend(replace(node, program=node.program + p) for node in launch.programs[0][1])
-        for launches in self._launches:
-            for launch in launches:
-                for p, (_, nodes) in enumerate(launch.programs[1:-1], 1):
-                    for node in nodes:
-                        node.causes = tuple(self._of_program(p, *firsts[cause]) for cause in node.causes)
-
-    def _numbers(self, program: int) -> _Numbers:
-        return {
-            node: (pe, i, k)
+        self._places: dict[Node, _Place] = {
+            node: (pe, i, p, k)
             for pe, launches in enumerate(self._launches)
             for i, launch in enumerate(launches)
-            for k, node in enumerate(launch.programs[program][1])
+            for p, (_, nodes) in enumerate(launch.programs)
+            for k, node in enumerate(nodes)
         }
+        copies: list[tuple[Node, int]] = []
+        for launches in self._launches:
+            for launch in launches:
+                last = len(launch.programs) - 1
+                were_run = sorted({0, last, *(p for p in programs if p < last)})
+                for one, other in pairwise(were_run):
+                    if other - one > 1:
+                        copies += self._fill(launch, one, other)
+        for node, p in copies:
+            node.causes = tuple(self._of_program(p, cause) for cause in node.causes)
+        self.n_nodes += len(copies)
 
-    def _of_program(self, p: int, pe: int, launch: int, k: int) -> Node:
-        return self._launches[pe][launch].programs[p][1][k]
+    def _fill(self, launch: Launch, one: int, other: int) -> list[tuple[Node, int]]:
+        """Give the programs between two the steps of the second: these steps, with the numbers of their programs.
 
+        What both load is in the cache for the second.
+        """
+        steps = launch.programs[other][1]
+        if [self._what(node, other) for node in steps] != [self._what(node, one) for node in launch.programs[one][1]]:
+            raise UnknownCostError(f"programs {one} and {other} of {launch.kernel} differ")
+        copies: list[tuple[Node, int]] = []
+        for p in range(one + 1, other):
+            nodes = launch.programs[p][1]
+            assert not nodes, "it was not run"
+            nodes.extend(replace(node, program=node.program + p - other) for node in steps)
+            copies += ((node, p) for node in nodes)
+        return copies
 
-def _compare(launch: Launch, firsts: _Numbers, lasts: _Numbers) -> None:
-    one = [_what(node, firsts) for node in launch.programs[0][1]]
-    if one != [_what(node, lasts) for node in launch.programs[-1][1]]:
-        raise UnknownCostError(f"the first and the last program of {launch.kernel} differ")
+    def _what(self, node: Node, p: int) -> tuple[object, ...]:
+        """All that matters of a step of program ``p``; an error if it waits for a program with another number."""
+        causes = []
+        for cause in node.causes:
+            pe, launch, program, k = self._places.get(cause, (0, 0, -1, 0))
+            if program != p:
+                raise UnknownCostError(f"{node.place}: a program waits for one with another number, or for a host")
+            causes.append((pe, launch, k))
+        same = node.action, node.place, node.target, node.nbytes, node.flops, node.size, node.releases, node.blocks
+        return (*same, node.awaited, node.pes, node.adds, tuple(causes))
 
-
-def _what(node: Node, numbers: _Numbers) -> tuple[object, ...]:
-    """All that matters of a step; an error if it waits for a program with another number."""
-    if any(cause not in numbers for cause in node.causes):
-        raise UnknownCostError(f"{node.place}: a program waits for one with another number, or for a host")
-    causes = tuple(numbers[cause] for cause in node.causes)
-    same = node.action, node.place, node.target, node.nbytes, node.flops, node.size, node.releases, node.blocks
-    return (*same, node.awaited, node.pes, node.adds, causes)
+    def _of_program(self, p: int, cause: Node) -> Node:
+        """What corresponds to ``cause`` in program ``p``."""
+        pe, launch, _, k = self._places[cause]
+        nodes = self._launches[pe][launch].programs[p][1]
+        if k >= len(nodes) or nodes[k].place != cause.place:
+            raise UnknownCostError(f"{cause.place}: program {p} does not do what the one beside it waits for")
+        return nodes[k]

@@ -32,7 +32,7 @@ def record(
     timeout: float,
     captures: bool = False,
     light: bool = False,
-    ends: bool = False,
+    programs: tuple[int, ...] | None = None,
     alone: bool = False,
 ) -> Run:
     """What the PEs of ``script`` (its file and its arguments) do, with the sizes that kernels have on ``machine``.
@@ -42,7 +42,8 @@ def record(
         timeout: seconds after which the run is ended.
         captures: the script's output is shown only if it fails.
         light: PEs are coroutines of one process (docs/model.md), and not processes.
-        ends: light, and of each launch the first and the last program run only, for an ``ExpandedGraph``.
+        programs: light, and of each launch the first and the last program run only, and those with these numbers; for
+            an ``ExpandedGraph``.
         alone: of these, one PE runs only, for a ``RepresentativeGraph``.
 
     Raises:
@@ -60,8 +61,9 @@ def record(
             raise ScriptError(f"{n_pes} PEs do not fill hosts of {machine.gpus_per_host} GPUs ({machine.name})")
         if hosts > 1:
             env["TRITON_DIST_TOPOLOGY"] = f"{hosts}x{machine.gpus_per_host}"
-        one_process = light or ends or alone
-        options = ["--ends"] if ends or alone else []
+        some = () if programs is None and alone else programs
+        one_process = light or some is not None
+        options = [] if some is None else ["--programs", ",".join(map(str, some))]
         if alone:
             options += ["--alone", str(Symmetry(n_pes, machine.gpus_per_host).representative)]
         pes = [_LIGHT, *options, str(n_pes), *script] if one_process else script

@@ -1,6 +1,7 @@
 """``python -m triton_dist.cpu.light N script.py [arguments]``: a script on N PEs of one process, in a checked run.
 
-Before N, ``--ends`` lets the first and the last program of each launch run only, and ``--alone PE`` that PE for all
+Before N, ``--programs NUMBER,…`` lets the first and the last program of each launch run, and those with these numbers
+(or none), and ``--alone PE`` that PE for all
 (``alone.py``). The first PE that fails ends the run, with status 1 and its error. ``TRITON_DIST_CHECK`` must be set.
 """
 
@@ -27,8 +28,10 @@ __all__ = ["main"]
 def main() -> None:
     arguments = sys.argv[1:]
     alone = None
-    if ends := arguments[0] == "--ends":
-        del arguments[0]
+    programs = None
+    if arguments[0] == "--programs":
+        programs = tuple(map(int, filter(None, arguments[1].split(","))))
+        del arguments[:2]
     if arguments[0] == "--alone":
         alone = int(arguments[1])
         del arguments[:2]
@@ -41,7 +44,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)  # the log is many objects, none of them garbage
     of_process(LanguagePatch).stays = True
-    shared = Shared(int(count), alone=alone, ends=ends)
+    shared = Shared(int(count), alone=alone, programs=programs)
     shared.begin()
     shared.ring.run(functools.partial(_run, shared, code, file))
     sys.stdout.flush()

@@ -48,10 +48,11 @@ _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int6
 class Shared:
     """What all PEs of the process have together. ``begin`` before they start."""
 
-    def __init__(self, n_pes: int, *, alone: int | None = None, ends: bool = False) -> None:
-        """``alone``: the one PE that runs, for all. ``ends``: of each launch, the first and the last program run."""
+    def __init__(self, n_pes: int, *, alone: int | None = None, programs: tuple[int, ...] | None = None) -> None:
+        """``alone``: the one PE that runs, for all. ``programs``: of each launch, the first and the last program run,
+        and those with these numbers."""
         _allow_files(2 * n_pes + 64)
-        self.n_pes, self.alone, self.ends = n_pes, alone, ends
+        self.n_pes, self.alone, self.programs = n_pes, alone, programs
         self.ring = Ring(n_pes, range(n_pes) if alone is None else (alone,))
         self.values: dict[str, dict[int, str]] = defaultdict(dict)
         """What PEs have told each other, by key and PE."""
@@ -208,7 +209,9 @@ class LightWorld(CpuWorld):
         return LightChecking(self, turns, self._shared)
 
     def runs(self, index: tuple[int, int, int], grid: tuple[int, int, int]) -> bool:
-        return not self._shared.ends or index in ((0, 0, 0), (grid[0] - 1, grid[1] - 1, grid[2] - 1))
+        some = self._shared.programs
+        number = (index[0] * grid[1] + index[1]) * grid[2] + index[2]
+        return some is None or number in (0, grid[0] * grid[1] * grid[2] - 1, *some)
 
     def clear(self, tensor: torch.Tensor) -> None:
         nbytes = tensor.numel() * tensor.itemsize
