@@ -1,13 +1,17 @@
-"""Times that triton_dist.model predicts for collectives on H200s, beside the measured ones of benchmarks/results.
+"""Times that triton_dist.model predicts for H200s, beside the measured ones of benchmarks/results.
 
-    python benchmarks/model_error.py [--largest BYTES] [--only all_gather …] [--save FILE] [--plot FILE]
+    python benchmarks/model_error.py [--largest BYTES] [--only all_gather …] [--save FILE]
+    python benchmarks/model_error.py --plot IMAGE FILE
 
-Needs no GPU: the calls run in the CPU world and are replayed. What was measured: benchmarks/collectives.py.
+Needs no GPU: calls run in the CPU world and are replayed. Collectives (measured by collectives.py) are recorded whole;
+of the small-M GEMMs that are fused with sums over PEs (products.py) the first and the last program of each PE are.
+``--save`` adds to a file what it lacks.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import re
 import statistics
@@ -17,16 +21,19 @@ from typing import Any, NamedTuple
 
 from model_cases import TIMED
 
+from triton_dist.model.expanded import ExpandedGraph
 from triton_dist.model.graph import Graph
 from triton_dist.model.machine import Machine
 from triton_dist.model.record import record
 from triton_dist.model.replay import Replay
 from triton_dist.testing.forks import Forker
 
-__all__ = ["Case", "measured", "predicted"]
+__all__ = ["Case", "measured", "measured_gemms", "predicted"]
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results"
+SMALL_M = 128
+"""Rows of a small-M GEMM, at most."""
 TOGETHER = 12
 """How many cases are one run, whose log is held in memory."""
 
@@ -36,12 +43,15 @@ class Case(NamedTuple):
     name: str
     algorithm: str
     nbytes: int
+    """Of one PE's input; of a GEMM, of its part of B."""
     microseconds: float
     """Measured: the median."""
+    shape: str = ""
+    """Of a GEMM: its M, N and K on a PE."""
 
     @property
     def text(self) -> str:
-        return f"{self.name}:{self.algorithm}:{self.nbytes}"
+        return f"{self.name}:{self.algorithm}:{self.shape or self.nbytes}"
 
 
 def measured(n_pes: int, names: list[str] | None, largest: int) -> list[Case]:
@@ -59,6 +69,19 @@ def measured(n_pes: int, names: list[str] | None, largest: int) -> list[Case]:
     return cases
 
 
+def measured_gemms(n_pes: int, names: list[str] | None) -> list[Case]:
+    """The small-M GEMMs that have been measured with sums over PEs, which ``auto`` fuses with them."""
+    data = json.loads((RESULTS / f"2026-11-21-{n_pes}xh200-products.json").read_text())
+    cases = []
+    for entry in data["entries"]:
+        found = re.fullmatch(r"(gemm_(?:reduce_scatter|all_reduce)) M=(\d+) K/PE=(\d+) N=(\d+)", entry["title"])
+        if found and int(found[2]) <= SMALL_M and (not names or found[1] in names):
+            name, (m, k, n) = found[1], map(int, found.groups()[1:])
+            time = entry["timings"].get("ours, fused", entry["timings"]["ours"])["median"]
+            cases.append(Case(n_pes, name, "fused", 2 * n * k, time, f"{m}x{n}x{k}"))
+    return cases
+
+
 def _nbytes(text: str) -> int:
     if rows := re.fullmatch(r"(\d+) × 7168", text):
         return int(rows[1]) * 7168 * 2
@@ -71,9 +94,16 @@ def predicted(forker: Forker, cases: list[Case], machine: Machine, timeout: floa
     """Microseconds of each of these cases, which all have the same number of PEs."""
     script = FOLDER / "model_cases.py"
     line = next(i for i, text in enumerate(script.read_text().splitlines(), 1) if text.endswith(f"# {TIMED}"))
-    run = record(forker, [str(script), *(case.text for case in cases)], cases[0].n_pes, machine, timeout=timeout)
-    replay = Replay(Graph(run), machine)
+    calls = [str(script), *(case.text for case in cases)]
+    some = () if cases[0].shape else None
+    run = record(forker, calls, cases[0].n_pes, machine, timeout=timeout, programs=some)
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # of all steps none is garbage
+    replay = Replay(Graph(run) if some is None else ExpandedGraph(run), machine)
     replay.run()
+    gc.enable()
+    gc.unfreeze()
     times = [phase.end - phase.begin for phase in replay.phases if phase.place and phase.place.line == line]
     assert len(times) == len(cases)
     return times
@@ -101,7 +131,7 @@ def plot(rows: list[tuple[Case, float]], file: str) -> None:
                 label = f"{name}, {n_pes} GPUs"
                 axes.scatter(*zip(*points, strict=True), s=18, marker=marker, color=f"C{i}", label=label)
     axes.set(xscale="log", yscale="log", xlabel="measured, µs", ylabel="simulated, µs")
-    axes.set_title("H200, collectives, one point for each algorithm and size", fontsize=9)
+    axes.set_title("H200: collectives and small-M GEMMs, a point for each algorithm and size", fontsize=9)
     axes.legend(fontsize=7)
     figure.savefig(file)
 
@@ -119,31 +149,46 @@ def main() -> int:
     parser.add_argument("--pes", nargs="+", type=int, default=[2, 4], choices=[2, 4])
     parser.add_argument("--machine", default="h200")
     parser.add_argument("--timeout", type=float, default=170.0, help="seconds for each run of a few cases")
-    parser.add_argument("--save", help="where to write the figures, as JSON")
-    parser.add_argument("--plot", help="where to draw them")
+    parser.add_argument("--save", help="a JSON file to which figures are added")
+    parser.add_argument("--plot", nargs=2, metavar=("IMAGE", "FILE"), help="draw what a file has")
     args = parser.parse_args()
+    if args.plot:
+        plot(_saved(args.plot[1]), args.plot[0])
+        return 0
     machine = Machine.load(args.machine)
-    rows: list[tuple[Case, float]] = []
+    rows = _saved(args.save) if args.save and Path(args.save).exists() else []
+    known = {case for case, _ in rows}
     with Forker({"OMP_NUM_THREADS": "1", "TRITON_DIST_SYMMETRIC_SIZE": "2G"}, ["triton_dist.kernels"]) as forker:
         for n_pes in args.pes:
-            cases = measured(n_pes, args.only, args.largest)
-            for begin in range(0, len(cases), TOGETHER):
-                part = cases[begin : begin + TOGETHER]
+            cases = [case for case in measured(n_pes, args.only, args.largest) if case not in known]
+            gemms = [case for case in measured_gemms(n_pes, args.only) if case not in known]
+            parts = [cases[begin : begin + TOGETHER] for begin in range(0, len(cases), TOGETHER)]
+            for part in [*parts, *([case] for case in gemms)]:
                 for case, time in zip(part, predicted(forker, part, machine, args.timeout), strict=True):
                     rows.append((case, time))
                     error = time / case.microseconds - 1
-                    what = f"{case.n_pes} × {case.name} {case.algorithm} {case.nbytes}"
+                    what = f"{case.n_pes} × {case.text}"
                     print(f"{what:50} {case.microseconds:9.2f} µs measured {time:9.2f} µs simulated {error:+7.1%}")
                     sys.stdout.flush()
+                if args.save:
+                    _save(args.save, machine, rows)
     for n_pes in args.pes:
-        print(f"{n_pes} GPUs: {summary([row for row in rows if row[0].n_pes == n_pes])}")
+        for of_gemms, what in ((False, "collectives"), (True, "GEMMs")):
+            chosen = [(case, time) for case, time in rows if (case.n_pes, bool(case.shape)) == (n_pes, of_gemms)]
+            if chosen:
+                print(f"{n_pes} GPUs, {what}: {summary(chosen)}")
     print(f"all: {summary(rows)}")
-    if args.save:
-        found: list[dict[str, Any]] = [{**case._asdict(), "simulated": time} for case, time in rows]
-        Path(args.save).write_text(json.dumps({"machine": machine.name, "cases": found}, indent=1) + "\n")
-    if args.plot:
-        plot(rows, args.plot)
     return 0
+
+
+def _save(file: str, machine: Machine, rows: list[tuple[Case, float]]) -> None:
+    found: list[dict[str, Any]] = [{**case._asdict(), "simulated": time} for case, time in rows]
+    Path(file).write_text(json.dumps({"machine": machine.name, "cases": found}, indent=1) + "\n")
+
+
+def _saved(file: str) -> list[tuple[Case, float]]:
+    found = json.loads(Path(file).read_text())["cases"]
+    return [(Case(**{key: each[key] for key in Case._fields}), each["simulated"]) for each in found]
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ MACHINE = Machine(
     name="round numbers",
     gpus_per_host=4,
     sm=Sm(count=8, programs=1, load=1e6, store=1e6, fence=2.0, stages=2, launch=10.0, flops={2: 0.008}),
-    memory=Memory(bandwidth=1e6, latency=4.0, l2_latency=1.0),
+    memory=Memory(bandwidth=1e6, latency=4.0, l2_bandwidth=2e6, l2_latency=1.0),
     nvlink=NVLink(bandwidth=1.024, latency=3.0),
     copy_engine=CopyEngine(bandwidth=0.512, start=100.0, interval=50.0),
     network=Network(ports=4, bandwidth=0.128, latency=20.0, message=5.0),

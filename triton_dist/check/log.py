@@ -98,7 +98,8 @@ class Kind(enum.IntEnum):
     """A kernel was launched that does not compile for a GPU. ``a``: its name; ``b``: the GPU; ``c``: why. All texts."""
     WORK = enum.auto()
     """What orders nothing and takes time. ``a``, ``b``: bytes loaded from and stored to memory of this PE that is not
-    symmetric; ``c``: operations of a ``tl.dot``, of operands with ``size`` bytes an element. For triton_dist.model."""
+    symmetric; ``c``: operations of a ``tl.dot``, of operands with ``size`` bytes an element, in a kernel with ``d``
+    stages (0: not said). For triton_dist.model."""
 
 
 class Flag:

@@ -38,7 +38,8 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
     """The class of :func:`triton_dist.triton_api.interpreter.builder` in the CPU world."""
 
     num_ctas = 1
-    """The launch options of the running kernel."""
+    num_stages = 0
+    """The launch options of the running kernel; 0 stages: not given."""
 
     def shmem_op(self, op: Op, operands: Sequence[Any], attributes: Sequence[IntEnum], result: tl.dtype | None) -> Any:
         """Do one op of the dialect; see :mod:`triton_dist.cpu.ops`. Its result as ``result``, if it has one."""
@@ -73,7 +74,7 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
         world = current()
         if world is not None and world.recorder is not None:
             size = max(1, int(a.dtype.scalar.primitive_bitwidth) // 8)
-            world.recorder.dot(2 * int(np.prod(d.data.shape)) * int(a.data.shape[-1]), size)
+            world.recorder.dot(2 * int(np.prod(d.data.shape)) * int(a.data.shape[-1]), size, self.num_stages)
         return super().create_dot(a, b, d, *options)
 
     def create_maxnumf(self, lhs: Any, rhs: Any) -> Any:

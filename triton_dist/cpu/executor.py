@@ -46,10 +46,11 @@ class Executor(interpreter.Launch):
             self._run(
                 _three(grid),
                 {name: arg if name in self.constexprs else _to_tensor(arg) for name, arg in arguments.items()},
-                options.get("num_ctas") or 1,  # the other options matter to GPUs only
+                options.get("num_ctas") or 1,
+                options.get("num_stages") or 0,  # the other options matter to GPUs only
             )
 
-    def _run(self, grid: tuple[int, int, int], arguments: Mapping[str, Any], num_ctas: int) -> None:
+    def _run(self, grid: tuple[int, int, int], arguments: Mapping[str, Any], num_ctas: int, num_stages: int) -> None:
         builder = interpreter.builder()
 
         def body(index: tuple[int, int, int]) -> None:
@@ -71,7 +72,7 @@ class Executor(interpreter.Launch):
 
         def enter(program: Program) -> None:
             builder.set_grid_dim(*grid)  # each time: another PE of this process may have run its grid meanwhile
-            builder.num_ctas = num_ctas
+            builder.num_ctas, builder.num_stages = num_ctas, num_stages
             builder.grid_idx = program.index
 
         world = current()

@@ -155,10 +155,11 @@ class Recorder:
             if self._private:
                 self._private_block(what, pointers, mask, size, writes, how)
 
-    def dot(self, operations: int, size: int) -> None:
-        """A ``tl.dot`` of so many multiplications and additions, of operands with ``size`` bytes an element."""
+    def dot(self, operations: int, size: int, stages: int) -> None:
+        """A ``tl.dot`` of so many multiplications and additions, of operands with ``size`` bytes an element, in a
+        kernel with ``num_stages=stages``."""
         if self._work:
-            self._add(Kind.WORK, self._program, self._place("tl.dot"), 0, 0, operations, size=size)
+            self._add(Kind.WORK, self._program, self._place("tl.dot"), 0, 0, operations, stages, size=size)
 
     def _moved(self, what: str, nbytes: int, writes: bool) -> None:
         if nbytes:

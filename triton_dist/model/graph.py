@@ -42,10 +42,18 @@ class Graph:
         self._programs: dict[tuple[int, int], list[Node]] = {}
         self._in_flight: dict[tuple[int, int], tuple[Node, Event]] = {}
         """By PE and number of their events: updates that have been sent."""
+        self._loaded: list[set[bytes]] = [set() for _ in range(run.n_pes)]
+        """By PE: the blocks that the running kernel has loaded."""
         for _, event in run:
             self._add(event)
-        if not any(isinstance(item, Launch) for host in self.hosts for item in host):
+        launches = [item for host in self.hosts for item in host if isinstance(item, Launch)]
+        if not launches:
             raise UnknownCostError("the script launched no kernel after triton_dist.init(): there is nothing to replay")
+        for launch in launches:
+            nodes = [node for _, program in launch.programs for node in program]
+            if not any(node.action is Action.DOT for node in nodes):  # what others load again has been stored again
+                for node in nodes:
+                    node.cached = False
 
     def _add(self, e: Event) -> None:
         if e.kind == Kind.PROGRAM:
@@ -60,6 +68,7 @@ class Graph:
             self._programs.pop((e.pe, e.program), None)
         elif e.kind == Kind.LAUNCHED:
             self._launch.pop(e.pe, None)
+            self._loaded[e.pe].clear()
         elif e.kind == Kind.FAILED:
             raise UnknownCostError(f"PE {e.pe} failed: {self._run.text(e.pe, e.a)}")
         elif e.kind == Kind.ARRIVED:  # perhaps when its program has ended
@@ -126,17 +135,21 @@ class Graph:
             self._writes.forget_look(node)
             self._wait(node, self._writes.awaited(node, space, begins, ends))
         else:
-            self._node(e, Action.LOAD, nodes, target=target, nbytes=nbytes)
+            node = self._node(e, Action.LOAD, nodes, target=target, nbytes=nbytes)
+            if target == e.pe:
+                block = b"".join((begins.tobytes(), ends.tobytes(), space.to_bytes(4, "little", signed=True)))
+                node.cached = block in self._loaded[e.pe]
+                self._loaded[e.pe].add(block)
 
     def _work(self, e: Event, nodes: list[Node]) -> None:
-        if min(e.a, e.b, e.c) < 0:
+        if min(e.a, e.b, e.c, e.d) < 0:
             raise UnknownCostError(f"the log of PE {e.pe} has work of a negative size")
         if e.a:
             self._node(e, Action.LOAD, nodes, target=e.pe, nbytes=e.a)
         if e.b:
             self._node(e, Action.STORE, nodes, target=e.pe, nbytes=e.b)
         if e.c:
-            self._node(e, Action.DOT, nodes, flops=e.c, size=e.size)
+            self._node(e, Action.DOT, nodes, flops=e.c, size=e.size, stages=e.d)
 
     def _put(self, e: Event, nodes: list[Node]) -> None:
         space, begins, ends = self._run.ranges(e.pe, e.b)

@@ -91,6 +91,7 @@ class Hardware:
         if symmetric:
             n_pes = 1
         self.memories = [Server("memory", pe, machine.memory.bandwidth * _GB) for pe in range(n_pes)]
+        self.caches = [Server("L2 cache", pe, machine.memory.l2_bandwidth * _GB) for pe in range(n_pes)]
         self.egress = [Server("NVLink out", pe, machine.nvlink.bandwidth * _GB) for pe in range(n_pes)]
         self.ingress = [Server("NVLink in", pe, machine.nvlink.bandwidth * _GB) for pe in range(n_pes)]
         network = machine.network
@@ -115,6 +116,7 @@ class Hardware:
     def links(self) -> list[Server]:
         return [
             *self.memories,
+            *(cache for cache in self.caches if cache.busy),
             *self.egress,
             *self.ingress,
             *(nic for nic in (*self.nic_out, *self.nic_in) if nic.busy),
@@ -135,13 +137,13 @@ class Hardware:
 
     def send(
         self, arrival: Arrival, source: int, target: int, nbytes: float, by: Step | None, what: str, *,
-        delay: float = 0.0, rate: float = 0.0,
+        delay: float = 0.0, rate: float = 0.0, cached: bool = False,
     ) -> None:  # fmt: skip
         """Have ``arrival`` happen when ``nbytes`` that leave ``source`` after ``delay`` have arrived at ``target``.
 
-        ``rate``: of who sends, in GB/s, if it is not that of the links.
+        ``rate``: of who sends, in GB/s, if it is not that of the links. ``cached``: from this GPU's L2 cache.
         """
-        route = self._route(source, target)
+        route = (self.caches[self.gpu(source)],) if cached else self._route(source, target)
         latency = self.latency(source, target)
         place = by.place if by is not None else None
         step = arrival.step = Step(source, -2, what, place, self._env.now, self._env.now, cause=by)

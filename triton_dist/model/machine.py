@@ -38,7 +38,8 @@ class Sm:
     fence: float
     """Time of a fence at system scope, besides the arrival of the stores before it."""
     stages: int
-    """A ``tl.dot`` waits for loads that were issued so many dots ago less one, as in a software pipeline."""
+    """A ``tl.dot`` waits for loads that were issued so many dots ago less one, as in a software pipeline; of kernels
+    that are launched without ``num_stages``."""
     launch: float
     """Time from the end of a kernel to the first instruction of the next of its stream."""
     flops: Mapping[int, float]
@@ -52,8 +53,10 @@ class Memory:
     bandwidth: float
     latency: float
     """Of a load."""
+    l2_bandwidth: float
+    """Of blocks that a program of the same kernel has loaded before, all of them together."""
     l2_latency: float
-    """Of a store, of an atomic operation, and of a look at a word that somebody has just written."""
+    """Of such a block, of a store, of an atomic operation, and of a look at a word that somebody has just written."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ class Node:
     flops: int = 0
     size: int = 0
     """Bytes of an operand's element."""
+    stages: int = 0
+    """Of the software pipeline, if the launch says so."""
+    cached: bool = False
+    """A load of a block that a program of the same launch has loaded before."""
     releases: bool = False
     """The program's stores arrive before it does."""
     blocks: bool = False

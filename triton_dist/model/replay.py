@@ -254,11 +254,15 @@ class Replay:
         """Bytes of ``target`` that come to this PE."""
         arrival, remote = Arrival(self.env), node.target != state.pe
         memory = self.machine.memory
-        delay = memory.latency - memory.l2_latency if node.action is Action.LOAD else 0.0
+        delay = memory.latency - memory.l2_latency if node.action is Action.LOAD and not node.cached else 0.0
         if remote:
             delay = self.hardware.latency(state.pe, node.target)
         what = "memory" if not remote else "NVLink" if self.hardware.same_host(state.pe, node.target) else "network"
-        self.hardware.send(arrival, node.target, state.pe, node.nbytes, state.last, what, delay=delay)
+        if node.cached:
+            what = "L2 cache"
+        self.hardware.send(
+            arrival, node.target, state.pe, node.nbytes, state.last, what, delay=delay, cached=node.cached
+        )
         return arrival
 
     def _send(self, state: _State, node: Node) -> Arrival:
@@ -314,7 +318,8 @@ class Replay:
                 f"has {', '.join(map(str, self.machine.sm.flops))}"
             )
         # The first one fills the pipeline.
-        yield from self._loaded(state, node, state.dots - self.machine.sm.stages + 1 if state.dots else None)
+        stages = node.stages or self.machine.sm.stages
+        yield from self._loaded(state, node, state.dots - stages + 1 if state.dots else None)
         state.dots += 1
         yield from self._issue(state, "tl.dot", node.place, node.flops / (flops * _TERA / self.machine.sm.count))
 

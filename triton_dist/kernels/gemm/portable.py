@@ -15,7 +15,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import sms
+from triton_dist.kernels.device import has_gpu_sizes, sms
 from triton_dist.kernels.gemm.epilogue import finish, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, BlockScales, RowScales
 from triton_dist.kernels.gemm.operands import Operands
@@ -204,7 +204,7 @@ def programs(sm_margin: int = 0) -> int:
 
 def blocks(dtype: torch.dtype, fold: int = 1) -> dict[str, int]:
     """The size of a tile of a result of this type, of which each column is made of ``fold`` columns of sums."""
-    if triton_dist.kind() == "cpu":
+    if not has_gpu_sizes():
         return {"BLOCK_M": 32, "BLOCK_N": 32 // fold}
     return {"BLOCK_M": 128, "BLOCK_N": (64 if dtype.itemsize > 2 else 128) // fold}
 
@@ -216,7 +216,7 @@ def _given(gemm: Operands) -> tuple[list[Any], tuple[int, ...], dict[str, Any]]:
         # Triton's interpreter takes e4m3's NaN for a number, and loses the smallest of e5m2.
         a, b = a.float(), b.float()
     size = blocks(c.dtype, gemm.fold)
-    block_k = 32 if triton_dist.kind() == "cpu" or a.itemsize > 2 else 64
+    block_k = 32 if not has_gpu_sizes() or a.itemsize > 2 else 64
     scales = "none" if scale is None else "one"
     if isinstance(scale, BlockScales):
         block_k, scales = SCALE_BLOCK, "blocks"

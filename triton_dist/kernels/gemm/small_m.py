@@ -19,7 +19,7 @@ from triton_dist.kernels.collectives.reductions import reduce_words
 from triton_dist.kernels.collectives.sums import elements_of, words_of
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.dependent_launch import dependent, launch_options, let_next_begin, wait_for_previous
-from triton_dist.kernels.device import gpu
+from triton_dist.kernels.device import gpu, has_gpu_sizes
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.operands import Operands
@@ -42,6 +42,9 @@ from triton_dist.kernels.tracing.recorder import record
 __all__ = ["MAX_ROWS", "cut_for", "fits_small_m", "reserve_slots", "small_m_gemm", "stages_for"]
 
 MAX_ROWS = 128
+
+_HOPPERS = 227 << 10
+"""Shared memory of a program on a Hopper GPU, in bytes: what a model of one takes."""
 
 # A program's slots begin with words: the number of the next slot, and a count for fences.
 _HEADER = tl.constexpr(32)
@@ -215,7 +218,7 @@ def cut_for(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
 
 
 def _cut_here(block_m: int, n: int, itemsize: int, programs: int) -> Cut:
-    if triton_dist.kind() == "gpu":
+    if has_gpu_sizes():
         return cut_for(block_m, n, itemsize, programs)
     return Cut(min(16, 1024 // block_m), 32, 4, block_m <= 16)  # a load of more than 4 KiB is not taken for a poll
 
@@ -226,7 +229,7 @@ def stages_for(block_m: int, cut: Cut, itemsize: int, shared_memory: int) -> int
 
 
 def _stages_here(block_m: int, cut: Cut, itemsize: int, overlaps: bool) -> int:
-    if triton_dist.kind() == "cpu":
+    if not has_gpu_sizes():
         return 1
-    shared_memory = gpu().shared_memory
+    shared_memory = _HOPPERS if triton_dist.kind() == "cpu" else gpu().shared_memory
     return stages_for(block_m, cut, itemsize, shared_memory // 2 - 1024 if overlaps else shared_memory)
