@@ -111,6 +111,8 @@ class Hardware:
         self.sms = [
             [Server("SM", pe, 1.0) for _ in range(machine.sm.count)] for pe in range(n_pes)
         ]  # in µs: what they do has different rates
+        self.tensor_cores = {sm: Server("tensor cores", sm.pe, 1.0) for sms in self.sms for sm in sms}
+        """Of each SM, likewise."""
 
     @property
     def links(self) -> list[Server]:

@@ -59,6 +59,8 @@ class _State:
     messages: list[Arrival] = field(default_factory=list)
     """In flight, to other hosts."""
     dots: int = 0
+    sums: float = 0.0
+    """When the last dot ends."""
 
 
 class Replay:
@@ -204,6 +206,7 @@ class Replay:
         for node in nodes:
             yield from _ACTIONS[node.action](self, state, node)
         yield from self._await(state, "wait for loads", None, [arrival for _, arrival in state.loads])
+        yield from self._summed(state, None)
         yield from self._await(state, "wait for stores", None, state.stores + state.messages)
         slots.put(sm)
         return state.last
@@ -221,6 +224,8 @@ class Replay:
         needed = [arrival for at, arrival in state.loads if dots is None or at <= dots]
         state.loads = [(at, arrival) for at, arrival in state.loads if dots is not None and at > dots]
         yield from self._await(state, "wait for loads", node.place, needed)
+        if dots is None:
+            yield from self._summed(state, node.place)
 
     def _released(self, state: _State, node: Node) -> _Process:
         """Wait for its stores; of messages, which a NIC sends in their order, only ``quiet`` waits for the end."""
@@ -321,7 +326,16 @@ class Replay:
         stages = node.stages or self.machine.sm.stages
         yield from self._loaded(state, node, state.dots - stages + 1 if state.dots else None)
         state.dots += 1
-        yield from self._issue(state, "tl.dot", node.place, node.flops / (flops * _TERA / self.machine.sm.count))
+        # Tensor cores work beside what issues loads. A dot waits for the one before it.
+        yield from self._summed(state, node.place)
+        assert state.sm is not None
+        took = node.flops / (flops * _TERA / self.machine.sm.count)
+        _, state.sums = self.hardware.tensor_cores[state.sm].serve(self.env.now, took)
+
+    def _summed(self, state: _State, place: Place | None) -> _Process:
+        """Wait for its dots."""
+        if state.sums > self.env.now:
+            yield from self._sleep(state, "tl.dot", place, state.sums - self.env.now)
 
     def _barrier(self, state: _State, node: Node) -> _Process:
         yield from self._loaded(state, node)
