@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from checking import BETWEEN_HOSTS, HERE, assert_passed, checks_of
-from forking import launch
+from forking import COMPILER, launch
 from hosts import SUBNET, two_hosts
 from limits import HANG_SECONDS, INIT_SECONDS
 
@@ -90,6 +90,16 @@ def test_ops(tmp_path: Path) -> None:
     launch([worker, "--limit", "600", "--results", report], 2, env=env, timeout=2 * HANG_SECONDS).check()
     run = json.loads(report.read_text())
     assert all(check["passed"] for check in run["checks"]) and len(run["checks"]) > 50
+
+
+def test_gemms_between_hosts() -> None:
+    """Each PE is a host, since none maps another's memory: GEMMs with two-level collectives in front or behind."""
+    program = HERE.parent / "kernels" / "checks" / "two_level_gemms.py"
+    sizes = {"TRITON_DIST_SYMMETRIC_SIZE": "64M", "TRITON_DIST_GROUP_MEMORY": "64M"}
+    env = OSHMEM | sizes | {"PYTHONPATH": str(HERE / "checks")}
+    check = "uneven_rows_of_an_all_reduce"
+    result = launch([program, check], 2, env=env, timeout=HANG_SECONDS, modules=COMPILER).check()
+    assert all(f"passed: {check}" in pe.stdout for pe in result), result.report
 
 
 def test_collectives_of_hosts_are_the_library_s() -> None:
