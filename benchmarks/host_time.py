@@ -76,6 +76,11 @@ def gemms(bench: Bench) -> dict[str, Call]:
         "ours gemm_all_scatter, warp_specialized": lambda: kernels.gemm_all_scatter(
             a, b, wide, algorithm="warp_specialized"
         ),
+        "ours gemm_all_scatter, copy_engine": lambda: kernels.gemm_all_scatter(a, b, wide, algorithm="copy_engine"),
+        "ours gemm_all_scatter, producer_consumer": lambda: kernels.gemm_all_scatter(
+            a, b, wide, algorithm="producer_consumer"
+        ),
+        "ours all_reduce_norm, 16 rows": lambda: kernels.all_reduce_norm(few, residual=few),
         "ours all_gather_gemm, copy_engine": lambda: kernels.all_gather_gemm(mine, b, product, algorithm="copy_engine"),
         "ours all_gather_gemm, bulk_synchronous": lambda: kernels.all_gather_gemm(
             mine, b, product, algorithm="bulk_synchronous"

@@ -76,9 +76,8 @@ LARGE_ONLY = "for megabytes, whose transfer takes longer than the host"
 NOT_PREPARED = {
     ("all_gather", "copy_engine"): LARGE_ONLY,
     ("all_to_all", "copy_engine"): LARGE_ONLY,
-    **dict.fromkeys(
-        ((name, "unfused") for name in TAKE_ALGORITHMS if "norm" in name), "a collective that is, and a norm"
-    ),
+    ("reduce_scatter_norm", "unfused"): "a collective that is, and a norm",
+    ("norm_all_gather", "unfused"): "the same",
     ("norm_gemm", ""): "involves no other PE, and is captured with the step that it is of",
     ("flash_decode", ""): "its launch depends on lengths and tables of pages",
     ("flash_decode_projection", ""): "the same",

@@ -13,7 +13,7 @@ rounds the sum once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,7 @@ from triton_dist.kernels.norm.rows import (
     sum_of_received,
     words_in,
 )
-from triton_dist.kernels.prepared import Launch, Prepared, launch
+from triton_dist.kernels.prepared import Launch, Prepared, Step, launch, steps
 from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
@@ -189,9 +189,19 @@ def two_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Lau
     )  # fmt: skip
 
 
-def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
+def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Sequence[Step] | None:
     summed = symmetric_buffer(comm, "all_reduce_norm", x.nbytes).view(x.dtype).view(x.shape)
-    local_norm(all_reduce(x, out=summed, group=comm), norm, to)
+
+    def reduce(x: torch.Tensor) -> None:
+        all_reduce(x, out=summed, group=comm)
+
+    reduce(x)
+    normed = local_norm(summed, norm, to)
+    return steps((reduce, lambda x, *others: (x,)), (normed, lambda x, *others: (summed, *others)))
 
 
-ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"one_shot": one_shot, "two_shot": two_shot, "unfused": unfused}
+ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {
+    "one_shot": one_shot,
+    "two_shot": two_shot,
+    "unfused": unfused,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -12,7 +12,7 @@ from triton_dist.kernels.choice.tables import Case
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.norm.arguments import LONGEST, fits
 from triton_dist.kernels.norm.model import estimates
-from triton_dist.kernels.prepared import Launch
+from triton_dist.kernels.prepared import Launch, Step
 
 __all__ = ["case_of", "choose"]
 
@@ -27,8 +27,8 @@ def choose(
     function: str,
     algorithm: str,
     x: torch.Tensor,
-    ways: Mapping[str, Callable[[], Launch | None]],
-) -> Callable[[], Launch | None]:
+    ways: Mapping[str, Callable[[], Launch | Sequence[Step] | None]],
+) -> Callable[[], Launch | Sequence[Step] | None]:
     """The one of ``ways`` that is called ``algorithm``; for ``auto`` the fastest, by measured times or the model.
 
     In the CPU world, where times mean nothing, that is the first.

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from triton_dist.kernels.norm.arguments import Norm, Normed, row_constants
 from triton_dist.kernels.norm.rows import add, load_rows, load_vectors, normalize, store_normalized, store_rows
+from triton_dist.kernels.prepared import Launch, launch
 
 __all__ = ["local_norm"]
 
@@ -29,11 +30,12 @@ def _local_norm(
     store_normalized(out, scales, normalize(values, weight, shift, H, eps, LAYER), rows, there, H, QUANTUM)
 
 
-def local_norm(x: torch.Tensor, norm: Norm, to: Normed) -> None:
+def local_norm(x: torch.Tensor, norm: Norm, to: Normed) -> Launch | None:
     """Store the norm of ``x`` + bias + residual, and the new residual, to ``to``; as many rows as ``x`` has."""
     constants: dict[str, Any] = row_constants(x, norm)
     warps = max(4, min(16, constants["BLOCK"] // 1024))
-    _local_norm[(x.shape[0],)](
-        x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales, *x.shape, norm.eps,
+    return launch(
+        _local_norm, (x.shape[0],),
+        (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales), *x.shape, norm.eps,
         **constants, num_warps=warps,
     )  # fmt: skip
