@@ -274,8 +274,7 @@ def team_from_group(group: Any, mesh_dim: str | int | None = None) -> teams.Team
 
     Args:
         group: this PE's ``ProcessGroup``, or a ``DeviceMesh``; where this PE is in no group None, or what ``new_group``
-            returned. Other PEs may pass
-            other groups that share no rank with it, as the rows of a mesh do.
+            returned. Other PEs may pass other groups that share no rank with it, as the rows of a mesh do.
         mesh_dim: for a mesh of several dimensions, which one's group, as ``DeviceMesh.get_group`` takes it.
 
     Returns:
