@@ -35,7 +35,7 @@ def rewritten(
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
         return function
-    tree = ast.parse(textwrap.dedent("".join(lines)))
+    tree = ast.parse("\n" * (first - 1) + textwrap.dedent("".join(lines)))  # with the lines of the file
     definition = (transform(tree) if transform else tree).body[0]
     assert isinstance(definition, ast.FunctionDef), f"{function} is not a function"
     closure = inspect.getclosurevars(function).nonlocals
@@ -45,7 +45,7 @@ def rewritten(
     maker = module.body[0]
     assert isinstance(maker, ast.FunctionDef)
     maker.body.insert(0, definition)
-    ast.increment_lineno(ast.fix_missing_locations(module), first - 1)
+    ast.fix_missing_locations(module)
     code = compile(module, inspect.getfile(function), "exec", __future__.annotations.compiler_flag, dont_inherit=True)
     made: dict[str, Any] = {}
     exec(code, function.__globals__, made)
@@ -254,8 +254,7 @@ def _semantics() -> ast.expr:
 def _call(at: ast.AST, name: str, *arguments: ast.expr, keywords: Sequence[ast.keyword] = ()) -> ast.Call:
     """A call of a function of ``kernel_python``, on the line of ``at``."""
     function = ast.Attribute(_semantics(), name, ast.Load())
-    call = ast.copy_location(ast.Call(function, list(arguments), list(keywords)), at)
-    return ast.fix_missing_locations(call)
+    return ast.copy_location(ast.Call(function, list(arguments), list(keywords)), at)
 
 
 def _later(value: ast.expr) -> ast.expr:

@@ -35,6 +35,7 @@ from triton_dist.testing.launch import (
     pe_environment,
     wait_for_all,
 )
+from triton_dist.triton_api.interpreter import rewrite_imported
 
 __all__ = ["Fork", "Forker", "Outcome"]
 
@@ -187,14 +188,31 @@ class Fork:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _serve(connection: socket.socket, modules: Sequence[str]) -> list[str] | None:
-    """Answers requests until there are no more. In a fork: the arguments of the program that it is to run."""
-    for module in modules:
+def _prepare(modules: Sequence[str]) -> None:
+    """Import what PEs need, ``modules`` besides, and leave it as it is best shared with forks."""
+    for module in (*_MODULES, *modules):
         importlib.import_module(module)
+    rewrite_imported()
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]  # a public way to find them all is missing
         finalizer.atexit = False  # PyTorch's take its operators back one by one, half of what a short program takes
     gc.collect()
     gc.freeze()  # what is here stays, so a fork need not touch it, which would copy it
+
+
+def _serve(connection: socket.socket) -> None:
+    """Answer requests until there are no more. A fork becomes the PE that was asked for, and does not return."""
+    program = _forked(connection)
+    if program is not None:
+        try:
+            _become(program)
+        except BaseException as error:
+            _end(error)
+        _end(None)
+
+
+def _forked(connection: socket.socket) -> list[str] | None:
+    """In a fork: the arguments of the program that it is to run."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     forks: list[Fork] = []
 
     def end(*_: object) -> NoReturn:
@@ -272,11 +290,5 @@ def _end(error: BaseException | None) -> NoReturn:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    program = _serve(socket.socket(fileno=int(sys.argv[1])), [*_MODULES, *sys.argv[2:]])
-    if program is not None:
-        try:
-            _become(program)
-        except BaseException as error:
-            _end(error)
-        _end(None)
+    _prepare(sys.argv[2:])
+    _serve(socket.socket(fileno=int(sys.argv[1])))

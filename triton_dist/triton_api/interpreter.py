@@ -12,6 +12,7 @@ import sys
 import types
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ __all__ = [
     "handle",
     "interpret",
     "numpy_dtype",
+    "rewrite_imported",
     "rounds_to_nearest",
     "semantic",
     "widened_float8",
@@ -205,6 +207,23 @@ def interpret(how: Interpretation, *, compilable: bool = False) -> None:
     Autotuner._bench = _same_time
     Autotuner.prune_configs = _prune
     Autotuner.check_disk_cache = lambda self, key, configs, bench: bench()
+
+
+def rewrite_imported() -> None:
+    """Rewrite the kernels of all imported modules, so that forks of this process have them rewritten.
+
+    Without :func:`interpret` there are none. A kernel that cannot be rewritten is left: its launch says why.
+    """
+    if stock.InterpretedFunction.__call__ is not _call:
+        return
+    for module in list(sys.modules.values()):
+        is_language = getattr(module, "__name__", "").startswith("triton.language")
+        for value in list(getattr(module, "__dict__", {}).values()):
+            if is_language and type(value) is JITFunction:
+                value = _interpreted(value)
+            if type(value) is stock.InterpretedFunction:  # isinstance would ask objects that warn of their use
+                with suppress(Exception):
+                    value.rewrite()
 
 
 def _remembering(numpy_dtype_of: Callable[[tl.dtype], np.dtype[Any]]) -> Callable[[tl.dtype], np.dtype[Any]]:
