@@ -9,7 +9,7 @@ __all__ = ["Backoff"]
 
 _YIELDS = 32
 _SHORTEST = 5e-6
-_LONGEST = 200e-6
+_LONGEST = 1e-3
 
 
 class Backoff:

@@ -19,7 +19,7 @@ public:
 private:
   static constexpr int kYields = 32;
   static constexpr std::chrono::microseconds kShortest{5};
-  static constexpr std::chrono::microseconds kLongest{200};
+  static constexpr std::chrono::microseconds kLongest{1000};
 
   int rounds = 0;
 };
