@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,12 +200,33 @@ class Process(Protocol):
 def wait_for_all(processes: Sequence[Process], deadline: float) -> dict[int, float]:
     """When each PE ended, of those that did before the deadline. Every PE is reaped as soon as it ends."""
     ends: dict[int, float] = {}
-    while len(ends) < len(processes) and (now := time.monotonic()) <= deadline:
-        for pe, process in enumerate(processes):
-            if pe not in ends and process.poll() is not None:
-                ends[pe] = now
-        time.sleep(0.01)
+    with ExitStack() as descriptors:
+        until_an_end = _sleep(processes, descriptors)
+        while len(ends) < len(processes) and (now := time.monotonic()) <= deadline:
+            for pe, process in enumerate(processes):
+                if pe not in ends and process.poll() is not None:
+                    ends[pe] = now
+            if len(ends) < len(processes):
+                until_an_end(deadline - time.monotonic())
     return ends
+
+
+def _sleep(processes: Sequence[Process], descriptors: ExitStack) -> Callable[[float], None]:
+    """Sleeps for so many seconds at most, and not beyond the next end of a process: there it may return earlier."""
+    ended = select.epoll()
+    descriptors.callback(ended.close)
+    for process in processes:
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except OSError:  # it has ended and is reaped, or this kernel has none
+            return lambda seconds: time.sleep(0.01)
+        descriptors.callback(os.close, descriptor)
+        ended.register(descriptor, select.EPOLLIN | select.EPOLLET)
+
+    def sleep(seconds: float) -> None:
+        ended.poll(min(max(seconds, 0), 60.0))
+
+    return sleep
 
 
 def kill_all(processes: Sequence[Process]) -> None:
