@@ -1,7 +1,6 @@
 """How lit runs the tests of the lowering: through the real plugin in the stock Triton. Started by pytest."""
 
 import os
-import sys
 from importlib.metadata import version
 
 import lit.formats
@@ -15,7 +14,7 @@ config.environment.update(os.environ)  # noqa: F821
 # The type of a tensor descriptor is !tt.tensordesc<tensor<16x16xf32>> in Triton 3.7, and lacks `tensor` since.
 DESCRIPTORS = "" if version("triton").startswith("3.7.") else "s/tensordesc<tensor</tensordesc</g; s/>>/>/g"
 config.substitutions += [  # noqa: F821
-    ("%triton-dist-opt", f"{sys.executable} {os.environ['TRITON_DIST_LIT_OPT']}"),
+    ("%triton-dist-opt", os.environ["TRITON_DIST_LIT_OPT"]),
     ("%this-tritons-descriptors", f"'{DESCRIPTORS}'"),
     ("FileCheck", os.environ["TRITON_DIST_LIT_FILECHECK"]),
 ]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from limits import until
 
 HERE = Path(__file__).parent
 CASES = sorted(str(case.relative_to(HERE)) for case in HERE.rglob("*.mlir"))
@@ -26,16 +27,22 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert filecheck, "FileCheck is missing: apt-get install llvm-22-tools"
     output = tmp_path_factory.mktemp("lit")
     report = output / "report.json"
-    # The tool as a file: `-m` would import all of triton_dist, with PyTorch, in every test.
-    tool = HERE.parents[1] / "triton_dist/triton_api/opt.py"
-    variables = {"OUTPUT": output, "FILECHECK": filecheck, "OPT": tool}
+    tool, address = HERE / "opt_forks.py", output / "socket"
+    opt = f"{sys.executable} -S -E {tool} {address}"
+    variables = {"OUTPUT": output, "FILECHECK": filecheck, "OPT": opt}
     environment = {**os.environ, **{f"TRITON_DIST_LIT_{name}": str(value) for name, value in variables.items()}}
-    run = subprocess.run(
-        [sys.executable, "-c", "from lit.main import main; main()", "-v", "-j2", f"--output={report}", str(HERE)],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    forking = subprocess.Popen([sys.executable, str(tool), "--listen", str(address)])
+    try:
+        until(lambda: address.exists() or forking.poll() is not None)
+        run = subprocess.run(
+            [sys.executable, "-c", "from lit.main import main; main()", "-v", "-j2", f"--output={report}", str(HERE)],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        forking.terminate()
+        forking.wait()
     assert report.exists(), run.stdout + run.stderr
     return {test["name"].split(" :: ")[-1]: test for test in json.loads(report.read_text())["tests"]}
 
