@@ -1,7 +1,8 @@
 """Files of checks: functions ``check_…(world)`` that every PE of a launch calls, each of which is a test.
 
 Making a world takes a while, so a launch runs the checks of its file one after the other, and each test looks for its
-own outcome. The checks of a file that are slow have a launch of their own: it is left out where their tests are.
+own outcome. The checks of a file that are slow have a launch of their own, which draws more examples: it is left out
+where their tests are.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class CheckFiles:
         key = file, n_pes, slow
         if key not in self._results:
             checks = [check for check in self._checks(file) if self._is_slow(file, n_pes, check) == slow]
-            self._results[key] = self._start([self._folder / file, *checks], n_pes)
+            drawn = ["more_examples"] if slow else []  # of the checks' harness
+            self._results[key] = self._start([self._folder / file, *checks, *drawn], n_pes)
         return self._results[key]
 
     def _checks(self, file: str) -> list[str]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import forking
 import pytest
-import torch
-from forking import Forker
 from hypothesis import HealthCheck, settings
+
+# PyTorch is imported by functions: the process that starts others, which run the tests, does not need it.
+if TYPE_CHECKING:
+    from forking import Forker
+
+ROOT = Path(__file__).resolve().parents[1]
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -22,14 +27,14 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Triton's key of a compiled kernel has the text of its source and not its path, so a cache of several source trees
 # returns kernels whose lines are those of another tree. The processes that tests start inherit these variables.
 for variable, name in {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}.items():
-    os.environ.setdefault(variable, str(forking.ROOT / "build" / "cache" / name))
+    os.environ.setdefault(variable, str(ROOT / "build" / "cache" / name))
 
 
 LONGEST = (
     *("kernels/test_kernels.py", "kernels/test_two_level.py", "kernels/test_host_calls.py", "world/test_oshmem.py"),
     *("kernels/test_moe_ptx.py", "world/test_checks.py", "gpu/test_workers_without_gpus.py", "check/test_no_alarm.py"),
-    *("kernels/test_hopper_gemms.py", "world/test_kill.py", "world/test_failures.py", "device/test_collectives.py"),
-    *("check/test_cases.py", "check/test_compile_check.py"),
+    *("build/test_packages.py", "models/test_models.py", "kernels/test_hopper_gemms.py", "world/test_kill.py"),
+    *("world/test_failures.py", "device/test_collectives.py", "check/test_cases.py", "check/test_compile_check.py"),
 )
 """Files that begin first, with or without their slow tests, so that no process is left with one of them at the end."""
 
@@ -39,7 +44,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     ``@pytest.mark.gpu(count)`` says how many; the default is 1.
     """
-    order = {forking.ROOT / "tests" / file: place for place, file in enumerate(LONGEST)}
+    import torch
+
+    order = {ROOT / "tests" / file: place for place, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     have = torch.cuda.device_count()
     for item in items:
@@ -59,6 +66,8 @@ def n_pes(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(params=[2, pytest.param(0, id="all")], ids="{}gpus".format)
 def n_gpus(request: pytest.FixtureRequest) -> int:
     """How many GPUs to launch on: two, and all there are."""
+    import torch
+
     if request.param == 0 and torch.cuda.device_count() == 2:
         pytest.skip("all GPUs are two, which is tested already")
     return request.param or torch.cuda.device_count()
@@ -67,4 +76,6 @@ def n_gpus(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="session")
 def forker() -> Forker:
     """Starts PEs of the CPU world quickly."""
+    import forking
+
     return forking.forker()

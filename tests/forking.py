@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.distributed.tensor.parallel")
 """``modules`` for PEs that call our operators, compile, or have DTensors: importing these takes some seconds."""
 
+_KERNELS = ("triton_dist.kernels", "triton_dist.kernels.gemm.hopper.launch")
+
 
 def launch(
     args: Sequence[str | os.PathLike[str]],
@@ -51,13 +53,13 @@ class Forker(forks.Forker):
 @functools.cache
 def forker(modules: tuple[str, ...] = ()) -> Forker:
     """The one of this process, which ends with it, for PEs that import ``modules``, too."""
-    return _started(Forker({"OMP_NUM_THREADS": "1"}, ["hypothesis", "pytest", "triton_dist.kernels", *modules]))
+    return _started(Forker({"OMP_NUM_THREADS": "1"}, ["hypothesis", "pytest", *_KERNELS, *modules]))
 
 
 @functools.cache
 def compiler() -> Forker:
     """One of this process for programs whose kernels are compiled and not interpreted."""
-    return _started(Forker({"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}, ["triton_dist.kernels"]))
+    return _started(Forker({"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}, _KERNELS))
 
 
 def _started(forker: Forker) -> Forker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -14,9 +15,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "triton_dist"
 
 
+@functools.cache
+def _import_statements(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """Anywhere in it."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+
+
 def _imports(file: Path) -> Iterator[str]:
     """Every module that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in _import_statements(file.read_text()):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -64,7 +71,7 @@ def _parts(file: Path, root: Path) -> list[str]:
 
 def _imported(file: Path, modules: Container[str]) -> Iterator[str]:
     """Those of ``modules`` that a file imports, or takes names from."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in _import_statements(file.read_text()):
         names = []
         if isinstance(node, ast.Import):
             names = [name.name for name in node.names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,10 +141,15 @@ def _cached(tree: ast.Module) -> Iterator[str]:
                 yield node.name
 
 
+@functools.cache
+def _parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
 def _everywhere(find: object) -> set[str]:
     assert callable(find)
     files = sorted(PACKAGE.rglob("*.py"))
-    return {f"{file.relative_to(PACKAGE)}: {name}" for file in files for name in find(ast.parse(file.read_text()))}
+    return {f"{file.relative_to(PACKAGE)}: {name}" for file in files for name in find(_parsed(file))}
 
 
 def test_modules_have_no_state() -> None:
@@ -155,7 +161,7 @@ def test_what_is_remembered_is_a_fact_of_no_world() -> None:
 
 
 def test_what_belongs_to_the_process_is_known_and_says_why() -> None:
-    files = [(file, ast.parse(file.read_text())) for file in sorted(PACKAGE.rglob("*.py"))]
+    files = [(file, _parsed(file)) for file in sorted(PACKAGE.rglob("*.py"))]
     calls = [node for _, tree in files for node in ast.walk(tree) if _called(node) == "of_process"]  # type: ignore[arg-type]
     kinds = {ast.unparse(call.args[0]) for call in calls if isinstance(call, ast.Call)}
     assert kinds == {listed.split(": ")[1] for listed in OF_PROCESS}

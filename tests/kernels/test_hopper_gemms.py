@@ -139,7 +139,7 @@ OPERATIONS = (
     ("operation", "config", "options"),
     [
         pytest.param(local_gemm, LARGE, {}, id="local", marks=SLOW),
-        pytest.param(gemm_all_scatter_comm_programs, LARGE, {}, id="comm_programs"),
+        pytest.param(gemm_all_scatter_comm_programs, LARGE, {}, id="comm_programs", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {"split": True}, id="ring_all"),
         pytest.param(all_gather_gemm, LARGE, {}, id="gather", marks=SLOW),
         pytest.param(gemm_all_scatter_chunks, LARGE, {}, id="chunks"),
@@ -202,7 +202,7 @@ def test_it_fits_and_does_not_spill_where_it_multiplies(
         pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 2, "split": True}, id="ring"),
         pytest.param(gemm_reduce_scatter, LARGE, {"n_pes": 8, "epilogue": RESIDUAL}, id="ring_8", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {"n_pes": 2, "traced": True}, id="ring_all", marks=SLOW),
-        pytest.param(gemm_all_scatter, LARGE, {"split": True}, id="scatter"),
+        pytest.param(gemm_all_scatter, LARGE, {"split": True}, id="scatter", marks=SLOW),
         pytest.param(gemm_all_scatter, FLAT, {"n_pes": 2, "epilogue": SWIGLU}, id="scatter_flat", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {"split": True}, id="programs", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {"epilogue": SWIGLU}, id="programs_swiglu", marks=SLOW),

@@ -16,10 +16,10 @@ HARNESS = Path(__file__).parents[1] / "world" / "checks"  # whose harness.py run
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
 RUNS = {
     "barrier.py": (3,),
-    "collectives.py": (1, 3),
+    "collectives.py": (1, 3, 4),
     "groups.py": (4,),
     "process_groups.py": (4,),
-    "gemms.py": (3,),
+    "gemms.py": (2, 3),
     "epilogues.py": (2, 3),
     "moe.py": (2, 3),
     "moe_assertions.py": (2,),
@@ -41,12 +41,12 @@ RUNS = {
     "inductor.py": (3,),
 }
 SLOW = (
-    *("collectives-1", "inductor-3", "tuning-3", "reserving-3", "projection-3"),
+    *("collectives-1", "collectives-4", "gemms-2", "inductor-3", "tuning-3", "reserving-3", "projection-3"),
     *("epilogues-3", "moe-3", "moe_tensor-3", "moe_whole-3", "norms-3", "decode-3"),
     *("gemms-3-fp8_with_scales_of_blocks", "moe_tensor-2-moe_tensor_sizes_and_dtypes"),
     *("process_groups-4-operators_and_their_gradients", "process_groups-4-parallel_styles_on_a_part_of_a_mesh"),
     *("process_groups-4-all_operators_by_name", "operators-2-sizes_of_all_kinds"),
-    *("groups-4-gemms", "groups-4-many_shapes_take_bounded_memory"),
+    *("sm_margin-2-gemms", "groups-4-gemms", "groups-4-many_shapes_take_bounded_memory"),
     *("epilogues-2-bias_and_residual_of_sums", "epilogues-2-activations", "epilogues-2-activations_of_sums"),
     *("moe-2-moe_rounds", "moe_layers-2-moe_opcheck", "moe_layers-2-moe_compiled"),
     *("moe_tensor_layers-2-moe_tensor_opcheck", "moe_tensor_layers-2-moe_tensor_compiled"),

@@ -10,19 +10,17 @@ from triton_dist.kernels.protocols.ll import LL_PROGRAMS, LL_WORDS, block_of, fi
 
 
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
-@pytest.mark.parametrize("limit", [1, 2, 7, 31, 32, 33, 127, 128, 131, NO_LIMIT])
 @pytest.mark.parametrize("n_pes", [1, 3, 8, 72])
-def test_a_message_that_fits_takes_no_more_programs(
-    monkeypatch: pytest.MonkeyPatch, kind: str, limit: int, n_pes: int
-) -> None:
+def test_a_message_that_fits_takes_no_more_programs(monkeypatch: pytest.MonkeyPatch, kind: str, n_pes: int) -> None:
     monkeypatch.setattr(triton_dist, "kind", lambda: kind)
     sizes = {1, 255, 256, 257, *(most + by for most in (32 * 256, 128 * 512, 128 * 1024) for by in (-1, 0, 1))}
-    largest = min(limit, LL_PROGRAMS) * block_of(1 << 40, n_pes, limit)
-    for n in {*sizes, largest, largest + 1}:
-        assert fits(n, n_pes, limit) == (n <= largest)
-        if fits(n, n_pes, limit):
-            block = block_of(n, n_pes, limit)
-            assert -(-n // block) <= min(limit, LL_PROGRAMS) and 2 <= block <= LL_WORDS
+    for limit in (1, 2, 7, 31, 32, 33, 127, 128, 131, NO_LIMIT):
+        largest = min(limit, LL_PROGRAMS) * block_of(1 << 40, n_pes, limit)
+        for n in {*sizes, largest, largest + 1}:
+            assert fits(n, n_pes, limit) == (n <= largest), (n, limit)
+            if fits(n, n_pes, limit):
+                block = block_of(n, n_pes, limit)
+                assert -(-n // block) <= min(limit, LL_PROGRAMS) and 2 <= block <= LL_WORDS, (n, limit)
 
 
 def test_without_a_limit_small_messages_take_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

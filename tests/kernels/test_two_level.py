@@ -26,9 +26,12 @@ OTHERS = (
     *("all_pes_get_the_same_bits", "special_numbers", "groups", "two_communicators", "round_robin_numbers"),
     *("numbers_wrap_around", "operators", "bytes_between_hosts", "elements_of_all_types_and_sizes_are_moved"),
 )
-"""Checks that are slow with three hosts; of the rest every kind of element is left."""
+"""Checks that are slow with three hosts. Of the rest every kind of element is left, and is reduced here alone."""
 SLOW = {
-    "2x2": ("two_level-4-elements_of_all_types_and_sizes_are_moved",),
+    "2x2": (
+        *("two_level-4-elements_of_all_types_and_sizes_are_moved", "two_level-4-elements_are_reduced"),
+        *("two_level_gemms-4-sums_with_an_epilogue", "two_level_gemms-4-gradients"),
+    ),
     "2x3": ("two_level-6", "two_level_gemms-6"),
     "3x2": (*(f"two_level-6-{name}" for name in OTHERS), "two_level_gemms-6"),
 }

@@ -18,7 +18,10 @@ CHECKS = Path(__file__).parent / "checks"
 ROOT = Path(__file__).parents[2]
 HARNESS = ROOT / "tests/world/checks"  # whose harness.py runs the checks of a file on one PE
 RUNS = {"transformer.py": (2,), "compiled.py": (2,), "hugging_face.py": (2,), "serving.py": (2,)}
-SLOW = ("compiled-2",)
+SLOW = (
+    "compiled-2",
+    *(f"transformer-2-{name}_in_float32" for name in ("training_of_sequences", "prefill_and_decode")),
+)
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "600", "TRITON_DIST_SYMMETRIC_SIZE": "64M"}
 HAS_TRANSFORMERS = importlib.util.find_spec("transformers") is not None
 IMPORTED = (

@@ -71,9 +71,10 @@ def test_torchrun() -> None:
     assert done.returncode == 0 and done.stdout.count("passed") == 3, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "n_pes"),
-    [pytest.param(*run, marks=[] if run[0] == "copies.py" else pytest.mark.slow) for run in BETWEEN_HOSTS.items()],
+    BETWEEN_HOSTS.items(),
 )
 def test_checks(file: str, n_pes: int) -> None:
     """On two PEs: the library polls, and more processes than cores take several times as long."""

@@ -166,7 +166,7 @@ def equal(found: torch.Tensor, expected: torch.Tensor) -> None:
 def check_every_type_is_reduced(world: Any) -> None:
     everybody = range(world.n_pes)
 
-    @settings(together, max_examples=examples(36))
+    @settings(together, max_examples=examples(18))
     @given(
         SIZES,
         st.sampled_from(REDUCED),

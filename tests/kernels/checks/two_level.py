@@ -86,7 +86,7 @@ def close(found: torch.Tensor, expected: torch.Tensor, op: str, what: object) ->
 
 
 def check_elements_are_moved(world: Any) -> None:
-    for n, dtype in zip(itertools.cycle(SIZES), MOVED if world.n_pes == 4 else MOVED[1:3], strict=False):
+    for n, dtype in zip(SIZES, MOVED[::2] if world.n_pes == 4 else MOVED[1:3], strict=False):
         moves(None, range(world.n_pes), world.pe, n, dtype)
 
 
@@ -146,10 +146,10 @@ def check_two_communicators(world: Any) -> None:
     with Communicator() as comm:
         made = kernels.reserve("all_gather", "all_reduce", max_tokens=8, hidden=8, group=comm)
         assert made == {"all_gather": comm.workspace_bytes, "all_reduce": 0} and comm.workspace_bytes > 0
-        for n in (3, 700, 3):
+        for n in (3, 300, 3):
             moves(comm, range(world.n_pes), world.pe, n, torch.int16)
             reduces(None, range(world.n_pes), world.pe, n, torch.float32)
-        reduces(comm, range(world.n_pes), world.pe, 3000, torch.float64)
+        reduces(comm, range(world.n_pes), world.pe, 1009, torch.float64)
         assert comm.workspace_bytes == made["all_gather"], "the memory does not depend on the size"
         with raises(RuntimeError, "norm_all_gather: .*cannot reach"):
             kernels.reserve("norm_all_gather", max_tokens=8, hidden=8, group=comm)
@@ -183,7 +183,7 @@ def check_numbers_wrap_around(world: Any) -> None:
         elif name == "barrier two-level collectives":
             words.fill_(2**31 - 3)
     triton_dist.barrier_all()
-    for n in (700, 3):
+    for n in (300, 3):
         moves(None, range(world.n_pes), world.pe, n, torch.int32)
         reduces(None, range(world.n_pes), world.pe, n, torch.int32)
 
@@ -195,7 +195,7 @@ def check_operators(world: Any) -> None:
     same(y.detach()[::3, 0], torch.arange(world.n_pes).float(), "all_gather")
     y.sum().backward()
     same(x.grad, torch.full((3, 2), float(world.n_pes)), "its gradient")
-    same(functional.all_reduce(torch.ones(40_000)), torch.full((40_000,), float(world.n_pes)), "all_reduce")
+    same(functional.all_reduce(torch.ones(4000)), torch.full((4000,), float(world.n_pes)), "all_reduce")
 
 
 def check_mistakes(world: Any) -> None:

@@ -27,11 +27,17 @@ together = settings(
 )
 
 
-def examples(count: int) -> int:
-    """How many of a check's examples to draw: all, or a third where the checker follows each access of the programs.
+MORE_EXAMPLES = "more_examples"
+"""Among the arguments of a launch of slow checks."""
 
-    What it looks at is in all of them: a protocol's order of accesses, which sizes and values hardly change.
+
+def examples(count: int) -> int:
+    """How many of a check's examples to draw: ``count``, in slow tests twice as many, and a third under the checker.
+
+    What the checker looks at is in all of them: a protocol's order of accesses, which sizes and values hardly change.
     """
+    if MORE_EXAMPLES in sys.argv[1:]:
+        return 2 * count
     return max(1, count // 3) if environment.get("TRITON_DIST_CHECK") else count
 
 
@@ -60,7 +66,8 @@ def main(module: Mapping[str, Any]) -> None:
 
     The first that fails ends this PE, and so the others.
     """
-    names = [name for name in module if name.startswith("check_") and (name[6:] in sys.argv[1:] or not sys.argv[1:])]
+    named = [argument for argument in sys.argv[1:] if argument != MORE_EXAMPLES]
+    names = [name for name in module if name.startswith("check_") and (name[6:] in named or not named)]
     checks: list[Callable[[Any], None]] = [module[name] for name in names]
     with triton_dist.init() as world:
         all_reachable = all(world.is_reachable(pe) for pe in range(world.n_pes))
