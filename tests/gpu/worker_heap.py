@@ -116,7 +116,7 @@ def teams_on_the_device(world: World) -> None:
             for tensor in got:
                 tensor.zero_()
             world.barrier_all()
-            if team is not None:
+            if team:
                 root = team.n_pes - 1
                 with compiled_for(name):
                     ask[(1,)](team.handle, answers)
