@@ -39,7 +39,7 @@ def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     half = torch.zeros(16, 64, dtype=torch.float16)
     for _ in range(3):
         assert portable.programs() == 132 and small_m.by_tma(half) and launch.fits(comm, half, half, half)
-        assert small_m._stages_here(16, small_m._cut_here(16, 64, 2, 132), 2) == 8
+        assert small_m._stages_here(16, small_m._cut_here(16, 64, 2, 132), 2, False) == 8
     assert asked == [3, 3], "for its properties and its capability, once each"
 
 

@@ -228,7 +228,7 @@ def stages_for(block_m: int, cut: Cut, itemsize: int, shared_memory: int) -> int
     return max(1, min(8, (shared_memory - 2048) // ((block_m + cut.block_n) * cut.block_k * itemsize)))
 
 
-def _stages_here(block_m: int, cut: Cut, itemsize: int, overlaps: bool = False) -> int:
+def _stages_here(block_m: int, cut: Cut, itemsize: int, overlaps: bool) -> int:
     if not has_gpu_sizes():
         return 1
     shared_memory = _HOPPERS if triton_dist.kind() == "cpu" else gpu().shared_memory
