@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
-from hopper_launches import replace_the_gpu
-from triton.experimental.gluon._runtime import GluonJITFunction
+from hopper_launches import replace_the_gpu, write_code_to
 
 from triton_dist.kernels.gemm.hopper import dispatch_grouped_gemm, grouped_gemm_combine
 from triton_dist.kernels.gemm.hopper.epochs import Peers
@@ -47,15 +45,7 @@ def run_case(kind: str, average: int, n_pes: int) -> None:
 
 
 def compile_case(folder: Path, case: str) -> None:
-    def compile_only(kernel: Any, grid: object) -> Any:
-        def launch_kernel(*arguments: Any, **options: Any) -> None:
-            compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
-            (folder / f"{case}.ptx").write_text(compiled.asm["ptx"])
-            (folder / f"{case}.shared").write_text(str(compiled.metadata.shared))
-
-        return launch_kernel
-
-    GluonJITFunction.__getitem__ = compile_only
+    write_code_to(folder, case)
     kind, average, n_pes = case.split("-")
     run_case(kind, int(average), int(n_pes))
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
-from hopper_launches import replace_the_gpu
-from triton.experimental.gluon._runtime import GluonJITFunction
+from hopper_launches import replace_the_gpu, write_code_to
 
 from triton_dist.kernels.gemm.hopper import grouped_gemm
 from triton_dist.kernels.moe.grouped_gemm import config_for
@@ -31,15 +29,7 @@ def compile_case(folder: Path, case: str) -> None:
     scales = (torch.zeros(rows, 1), torch.zeros(EXPERTS, COLUMNS)) if kind == "fp8" else (None, None)
     counts = torch.zeros(EXPERTS + 1, dtype=torch.int32)
 
-    def compile_only(kernel: Any, grid: object) -> Any:
-        def launch_kernel(*arguments: Any, **options: Any) -> None:
-            compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
-            (folder / f"{case}.ptx").write_text(compiled.asm["ptx"])
-            (folder / f"{case}.shared").write_text(str(compiled.metadata.shared))
-
-        return launch_kernel
-
-    GluonJITFunction.__getitem__ = compile_only
+    write_code_to(folder, case)
     config = config_for(int(average), kind == "swiglu")
     grouped_gemm.run_grouped(a, b, c, *scales, counts, counts[:EXPERTS], config, 132)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,6 +69,20 @@ def replace_the_gpu() -> None:
         setattr(all_gather_gemm.streams, name, lambda *arguments: None)
     torch.cuda.current_stream = lambda device=None: None  # type: ignore[assignment, return-value]
     all_gather_gemm.streams.Copy = lambda to, source: lambda stream, source: None
+
+
+def write_code_to(folder: Path, case: str) -> None:
+    """From now on a launch writes its PTX, and how many bytes of shared memory it takes, to files of this name."""
+
+    def compile_to_files(kernel: Any, grid: object) -> Any:
+        def launch_kernel(*arguments: Any, **options: Any) -> None:
+            compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
+            (folder / f"{case}.ptx").write_text(compiled.asm["ptx"])
+            (folder / f"{case}.shared").write_text(str(compiled.metadata.shared))
+
+        return launch_kernel
+
+    GluonJITFunction.__getitem__ = compile_to_files
 
 
 def communicator(pe: int) -> Any:

@@ -39,6 +39,11 @@ class Config:
         return self.block_m // self.groups
 
     @property
+    def scales_rows(self) -> bool:
+        """Whether rows of A have scales of their own, for all of a row or for blocks of it."""
+        return self.of_blocks or self.of_rows
+
+    @property
     def c_columns(self) -> int:
         """Columns of a tile of C."""
         return self.block_n // self.fold

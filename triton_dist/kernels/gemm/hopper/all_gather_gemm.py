@@ -52,7 +52,7 @@ def all_gather_gemm_kernel(
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
-    if CONFIG.of_blocks or CONFIG.of_rows:
+    if CONFIG.scales_rows:
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),

@@ -41,7 +41,7 @@ def gemm_all_reduce_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     received = make_received()
-    if CONFIG.of_blocks or CONFIG.of_rows:
+    if CONFIG.scales_rows:
         scale = scales_of(scale, a)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
     # fmt: off

@@ -58,7 +58,7 @@ def gemm_all_scatter_comm_programs_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     peers_c = (c1, c2, c3, c4, c5, c6, c7)
-    if CONFIG.of_blocks or CONFIG.of_rows:
+    if CONFIG.scales_rows:
         scale = scales_of(scale, a)
     specialize(
         _multiply, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),

@@ -42,7 +42,7 @@ def gemm_reduce_scatter_kernel(
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     received = make_received()
-    if CONFIG.of_blocks or CONFIG.of_rows:
+    if CONFIG.scales_rows:
         scale = scales_of(scale, a, padding)
     # fmt: off
     gl.warp_specialize([
