@@ -53,6 +53,9 @@ SIZES = (
     Size(256, 2 << 10, 32, 8, 128),
 )
 
+PAGE = 16
+"""Positions."""
+
 BY_HEADS = (
     *(Size(1, context, 64, 8, 128) for context in (4 << 10, 64 << 10)),
     *(Size(requests, 8 << 10, 64, 8, 128) for requests in (8, 32, 64)),
@@ -103,11 +106,19 @@ class Decode:
         self.lengths = torch.full((size.requests,), size.context, dtype=torch.int32, device=world.device)
         length = max(0, min(self.part, size.context - self.part * world.pe))
         self.local_lengths = torch.full_like(self.lengths, length)
+        self.pages = torch.arange(size.requests * self.part // PAGE, dtype=torch.int32, device=world.device)
+        self.pages = self.pages.view(size.requests, -1)
         self.alone = kernels.Communicator(world.team_world.split_2d(1)[0])
         self.combine: Any = compiled(combined) if world.kind == "gpu" else combined
 
     def fused(self, i: int) -> torch.Tensor:
         return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.lengths)[0]
+
+    def paged(self, i: int) -> torch.Tensor:
+        """The same keys and values as pages."""
+        k, v = (x[i].view(-1, PAGE, *x[i].shape[2:]) for x in (self.k, self.v))
+        pages = self.pages
+        return kernels.flash_decode(self.q[i], k, v, self.lengths, block_table=pages, interleave=self.part)[0]
 
     def scattered(self, i: int) -> torch.Tensor:
         return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.lengths, scatter_heads=True)[0]
@@ -198,23 +209,23 @@ def combined(parts: torch.Tensor) -> torch.Tensor:
 
 
 def contenders(d: Decode) -> dict[str, Step]:
-    sides: dict[str, Step] = {"ours": d.fused, "ours unfused": d.gathered_by_us}
+    sides: dict[str, Step] = {"ours": d.fused, f"ours, pages of {PAGE}": d.paged, "ours unfused": d.gathered_by_us}
     if d.size.query_heads % d.world.n_pes == 0:
         sides["ours scatter_heads"] = d.scattered
     return sides
 
 
 def flashinfer_alone(d: Decode) -> Callable[[], Any]:
-    """FlashInfer's decode of this PE's keys, planned in advance, with pages of 16 positions."""
+    """FlashInfer's decode of this PE's keys, planned in advance, with pages."""
     library = importlib.import_module("flashinfer")
     size, pages = d.size, d.part // 16
     workspace = torch.empty(256 << 20, dtype=torch.uint8, device=d.world.device)
     wrapper = library.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD")
     starts = torch.arange(size.requests + 1, dtype=torch.int32, device=d.world.device) * pages
     order = torch.arange(size.requests * pages, dtype=torch.int32, device=d.world.device)
-    last = torch.full((size.requests,), 16, dtype=torch.int32, device=d.world.device)
-    wrapper.plan(starts, order, last, size.query_heads, size.kv_heads, size.dim, 16, q_data_type=torch.bfloat16)
-    cache = tuple(x[0].view(-1, 16, size.kv_heads, size.dim) for x in (d.k, d.v))
+    last = torch.full((size.requests,), PAGE, dtype=torch.int32, device=d.world.device)
+    wrapper.plan(starts, order, last, size.query_heads, size.kv_heads, size.dim, PAGE, q_data_type=torch.bfloat16)
+    cache = tuple(x[0].view(-1, PAGE, size.kv_heads, size.dim) for x in (d.k, d.v))
     return lambda: wrapper.run(d.q[0], cache)
 
 
@@ -249,7 +260,7 @@ def compare_by_heads(bench: Bench, size: Size, rate: float) -> None:
 def check_only() -> None:
     """In the CPU world: every contender of ours computes the right thing."""
     with triton_dist.init() as world:
-        d = Decode(world, Size(2, 24 * world.n_pes, 2 * world.n_pes, 1, 16))
+        d = Decode(world, Size(2, 2 * PAGE * world.n_pes, 2 * world.n_pes, 1, 16))
         by_heads = ByHeads(world, Size(2, 24, 4 * world.n_pes, 2 * world.n_pes, 16), 32)
         sides = [(d, name, step) for name, step in contenders(d).items()]
         sides += [(by_heads, "by heads", by_heads.fused), (by_heads, "by heads, unfused", by_heads.ours_unfused)]

@@ -50,7 +50,7 @@ def test_two_programs_of_a_norm_of_two_pes_share_an_sm_and_load_before_they_wait
 @pytest.mark.parametrize("case", ["gqa", "mla"])
 def test_decode_is_pipelined_and_fits(tmp_path: Path, case: str) -> None:
     ptx, shared, _ = compiled(tmp_path, "decode_ptx.py", case, "4")
-    assert int(shared) <= (113 << 10 if case != "mla" else 227 << 10)  # so that a multiprocessor holds two programs
+    assert 2 * (64 << 10) <= int(shared) <= 227 << 10  # two blocks of keys and values on their way, or more
     assert "cp.async.cg.shared.global" in ptx and "mma.sync" in ptx
     assert "st.global.v2.b64" in ptx and "ld.volatile.global.v2.b64" in ptx and "lookAtClock" in ptx
     if case == "gqa":  # eight parts of 16 heads are merged at a time: each of 128 threads has 32 loads in flight

@@ -12,7 +12,7 @@ import triton_dist
 from triton_dist.kernels.arguments import check_on_device
 from triton_dist.kernels.device import check_current_device, sms
 
-__all__ = ["Call", "Shape", "check", "most_programs", "radix_of", "shape_for"]
+__all__ = ["Call", "Shape", "check", "least_radix", "most_programs", "shape_for"]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -31,6 +31,7 @@ class Shape:
         together, columns: heads, and elements of each, whose partial results of all PEs are combined at a time.
         radix, ways: parts of a task that one program merges, and at a time.
         warps, stages: of a program, and of its software pipeline.
+        per_sm: how many programs a multiprocessor has.
     """
 
     rows: int
@@ -43,6 +44,7 @@ class Shape:
     ways: int
     warps: int
     stages: int
+    per_sm: int
 
 
 def shape_for(
@@ -54,20 +56,19 @@ def shape_for(
     words = 4096 if gpu else 512  # the CPU world takes loads of more than 4 KiB for data, not for what a program polls
     columns = max(1, min(head_dim_v, words // pes))
     together = max(1, min(rows, words // (pes * columns)))
-    block_n = max(32, 8192 // main) if gpu else 16
+    # Two programs on each multiprocessor: one computes while the other waits for its keys. Where 16 heads leave little
+    # to compute, one with twice the keys in a block: half as many programs leave half as many parts to merge.
+    few = main == head_dim_v == 128 and not rest and rows == 16
+    per_sm = 1 if few or main > 128 or not gpu else 2
+    block_n = (128 if few else max(32, 8192 // main)) if gpu else 16
     block_bytes = block_n * (main + rest + (0 if rest else head_dim_v)) * itemsize
-    buffers = ((96 << 10) if _shares_multiprocessor(main) else (144 << 10)) // block_bytes
-    # Triton's pipeline has one buffer less than stages, and one stage more for the table that pages are looked up in.
-    stages = max(1, min(4, buffers)) + 1 + paged if gpu else 1
+    buffers = ((144 << 10) if per_sm == 1 else (96 << 10)) // block_bytes
+    # Triton's pipeline has one buffer less than stages, and half of that where half look pages up in the table.
+    stages = max(1, min(4, buffers)) * (1 + paged) + 1 if gpu else 1
     warps = 8 if rows * head_dim_v > 16 * 256 else 4
-    radix = radix_of(on_gpu=gpu)
+    radix = 32 if few and gpu else least_radix(on_gpu=gpu)
     ways = max(1, min(radix, _MERGED // (rows * head_dim_v)))
-    return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, radix, ways, warps, stages)
-
-
-def _shares_multiprocessor(main: int) -> bool:
-    """Whether two programs run on each multiprocessor at a time: one computes while the other waits for its keys."""
-    return main <= 128
+    return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, radix, ways, warps, stages, per_sm)
 
 
 @dataclass(frozen=True)
@@ -129,18 +130,14 @@ class Call:
             paged=self.table is not None, gpu=on_gpu,
         )  # fmt: skip
 
-    def programs(self) -> int:
-        """How many programs share the work."""
-        return most_programs() if _shares_multiprocessor(self.main) else sms()
-
 
 def most_programs() -> int:
     """The most programs that share the work of a call, whatever the size of its heads."""
     return sms() if triton_dist.kind() == "cpu" else 2 * sms()
 
 
-def radix_of(*, on_gpu: bool) -> int:
-    """How many neighbouring parts of a task one program merges."""
+def least_radix(*, on_gpu: bool) -> int:
+    """The fewest neighbouring parts of a task that one program merges, whatever the size of its heads."""
     return 8 if on_gpu else 2
 
 

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 
 import triton_dist
-from triton_dist.kernels.attention.arguments import Call, check, most_programs, radix_of
+from triton_dist.kernels.attention.arguments import Call, check, least_radix, most_programs
 from triton_dist.kernels.attention.exchange import (
     HEADER,
     combined,
@@ -36,6 +36,7 @@ from triton_dist.kernels.attention.partial import attend, load_queries, merge
 from triton_dist.kernels.attention.work import run_of, task_at
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.dependent_launch import dependent, launch_options, let_next_begin, wait_for_previous
+from triton_dist.kernels.device import sms
 from triton_dist.kernels.protocols.members import Members, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tile_order import tasks_in_step
@@ -366,7 +367,7 @@ def reserve_slots(comm: Communicator, n_requests: int, heads: int, head_dim_v: i
         heads: of queries whose results a PE gets. head_dim_v: elements of a value.
     """
     _, half = _slots_of(comm.n_pes, n_requests, heads, head_dim_v)
-    _workspace(comm, half, most_programs(), radix_of(on_gpu=triton_dist.kind() == "gpu"))
+    _workspace(comm, half, most_programs(), least_radix(on_gpu=triton_dist.kind() == "gpu"))
 
 
 def _launch(
@@ -375,7 +376,7 @@ def _launch(
     """Attention to the keys of ``members``, with the workspace of ``comm``, of which they are some."""
     n_requests, query_heads = call.q.shape[:2]
     shape = call.shape(members.size)
-    programs = call.programs()
+    programs = shape.per_sm * sms()
     groups = tasks_in_step(shape.tiles, programs)
     programs = programs // groups * groups
     slots, counters = _workspace(comm, half, programs, shape.radix)
