@@ -21,14 +21,16 @@ SHAPE = few_rows.Shape("tiny", 256, 512, True, True)
 
 
 def every_cut_is_one_launch() -> None:
-    weights = [torch.zeros(SHAPE.n, SHAPE.k, dtype=torch.bfloat16)]
+    weights = [torch.zeros(SHAPE.n, SHAPE.k, dtype=torch.bfloat16) for _ in range(2)]
     sides = few_rows.sides_of(few_rows.Case(SHAPE, 16, weights), True)
     ours = [step for name, step in sides.items() if name.startswith("ours")]
     assert len(ours) == len(few_rows.CUTS), list(sides)  # the choice is one of them
     for step in ours:
         before = DRIVER.fake_launches()
-        assert step(0).shape == (16, 256)
-        assert DRIVER.fake_launches() == before + 1
+        results = step(0), step(1)
+        assert DRIVER.fake_launches() == before + 2
+        assert results[0].shape == (16, 256)
+        assert results[0].data_ptr() != results[1].data_ptr()  # both are looked at when both have been computed
 
 
 CHECKS = (every_cut_is_one_launch,)

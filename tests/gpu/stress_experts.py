@@ -120,10 +120,14 @@ def slices(tokens: int, hidden: int, inner: int, top_k: int, n_experts: int, num
     return Recipe(name, make)
 
 
-def whole(tokens: int, hidden: int, inner: int, top_k: int, local: int, num_sms: int, how: str) -> Recipe:
-    """Dispatch with GEMM and GEMM with combine, with and without SwiGLU between them, or the layer that calls both."""
+def whole(tokens: int, hidden: int, inner: int, top_k: int, local: int, num_sms: int, how: str, hopper: bool) -> Recipe:
+    """Dispatch with GEMM and GEMM with combine, with and without SwiGLU between them, or the layer that calls both.
+
+    hopper: by the warp-specialised kernels, where there are Hopper GPUs.
+    """
+    kernels = "hopper" if hopper else "portable"
     sizes = f"{tokens} tokens × {hidden}, {inner} columns, {top_k} of {local} a PE, {num_sms=}"
-    name = f"experts in two kernels, {how}({sizes})"
+    name = f"experts in two {kernels} kernels, {how}({sizes})"
     gated = how != "plain"
 
     def make(cases: Cases) -> Case:
@@ -144,11 +148,13 @@ def whole(tokens: int, hidden: int, inner: int, top_k: int, local: int, num_sms:
         def call() -> None:
             if how == "layer":
                 arguments = x, ids, weights, up, down
-                out.copy_(moe.moe_layer(*arguments, **options, num_sms=num_sms, algorithm="fused"))
+                algorithm = "fused_hopper" if hopper else "fused"
+                out.copy_(moe.moe_layer(*arguments, **options, num_sms=num_sms, algorithm=algorithm))
                 return
             routing = moe.gather_routing(ids, weights, **options)
-            rows = moe.dispatch_grouped_gemm(x, up.transpose(1, 2), routing, swiglu=gated, num_sms=num_sms)
-            moe.grouped_gemm_combine(rows, down.transpose(1, 2), routing, num_sms=num_sms, out=out)
+            by: dict[str, Any] = {"num_sms": num_sms, "algorithm": kernels}
+            rows = moe.dispatch_grouped_gemm(x, up.transpose(1, 2), routing, swiglu=gated, **by)
+            moe.grouped_gemm_combine(rows, down.transpose(1, 2), routing, out=out, **by)
 
         references = []
         for variant in range(VARIANTS):
@@ -177,4 +183,5 @@ def groups() -> list[list[Recipe]]:
         for rounds in (False, True):
             sizes = [each for each in EXPERTS if bool(each[4]) == rounds]
             found.append([experts(*each, columns or each[1]) for each in sizes])
-    return found + [[whole(*sizes, how) for sizes in WHOLE] for how in ("plain", "gated", "layer")]
+    ways = [(how, hopper) for how in ("plain", "gated", "layer") for hopper in (False, True)]
+    return found + [[whole(*sizes, how, hopper) for sizes in WHOLE] for how, hopper in ways]
