@@ -106,8 +106,8 @@ class Decode:
         self.lengths = torch.full((size.requests,), size.context, dtype=torch.int32, device=world.device)
         length = max(0, min(self.part, size.context - self.part * world.pe))
         self.local_lengths = torch.full_like(self.lengths, length)
-        self.pages = torch.arange(size.requests * self.part // PAGE, dtype=torch.int32, device=world.device)
-        self.pages = self.pages.view(size.requests, -1)
+        pages = self.part // PAGE
+        self.pages = torch.arange(size.requests * pages, dtype=torch.int32, device=world.device).view(-1, max(1, pages))
         self.alone = kernels.Communicator(world.team_world.split_2d(1)[0])
         self.combine: Any = compiled(combined) if world.kind == "gpu" else combined
 
