@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -78,10 +79,24 @@ def check_reduce_ops_and_their_gradients(world: Any) -> None:
 
 
 def check_gemms_and_their_gradients(world: Any) -> None:
+    gemms_and_their_gradients(world, ((3, 5, 7),), ((0, ()), (1, (2,))), (True,))
+
+
+def check_gemms_of_all_layouts_and_their_gradients(world: Any) -> None:
+    gemms_and_their_gradients(world, ((1, 1, 1), (3, 5, 7)), ((0, ()), (1, (2,)), (-2, (3,))), (True, False))
+
+
+def gemms_and_their_gradients(
+    world: Any,
+    sizes: Sequence[tuple[int, int, int]],
+    batches: Sequence[tuple[int, tuple[int, ...]]],
+    layouts: Sequence[bool],
+) -> None:
+    """For each gathered dimension and batch, and each layout of B: whether it is by columns."""
     n = world.n_pes
-    for m, k, c in ((1, 1, 1), (3, 5, 7)):
-        for dim, batch in ((0, ()), (1, (2,)), (-2, (3,))):
-            for by_columns in (True, False):
+    for m, k, c in sizes:
+        for dim, batch in batches:
+            for by_columns in layouts:
                 A, B = leaf(whole(*batch, n * m, n * k)), leaf(whole(n * k, n * c, seed=1))
                 C = A @ B
 
