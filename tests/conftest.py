@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # PyTorch is imported by functions: the process that starts others, which run the tests, does not need it.
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+providers._get_local_constants = providers.Constants  # tests/world/checks/harness.py says why
 
 # Images of containers often ask for no bytecode, and then each of the processes that tests start compiles this package
 # anew, and each run of pytest all of the tests.

@@ -167,7 +167,8 @@ def environment_with_triton(tmp_path: Path, version: str) -> Path:
 @pytest.mark.parametrize(
     ("version", "built"),
     [
-        *((OTHERS[-1], [OTHERS[-1]]), ("3.6.0", [])),
+        (OTHERS[-1], [OTHERS[-1]]),
+        pytest.param("3.6.0", [], marks=pytest.mark.slow),
         pytest.param(f"{OTHERS[-1]}+git12", [OTHERS[-1]], marks=pytest.mark.slow),
         pytest.param("", OTHERS, marks=pytest.mark.slow),
     ],

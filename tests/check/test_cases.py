@@ -85,7 +85,7 @@ def test_bugs_that_end_a_run_are_found(forker: Forker, case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "schedule", [*SCHEDULES[::2], *(pytest.param(schedule, marks=pytest.mark.slow) for schedule in SCHEDULES[1::2])]
+    "schedule", [pytest.param(name, marks=[] if name == "adversarial" else pytest.mark.slow) for name in SCHEDULES]
 )
 @pytest.mark.parametrize("file", sorted({case.file for case in CASES}), ids=lambda file: file.stem)
 def test_right_programs_are_not_blamed(forker: Forker, file: Path, schedule: str) -> None:

@@ -13,6 +13,8 @@ import pytest
 from forking import Forker, Outcome
 from limits import HANG_SECONDS
 
+from triton_dist.triton_api.launch_compiler import LaunchCompiler
+
 PROGRAM = """
 import torch, triton, triton.language as tl, triton_dist, triton_dist.language as dl
 BROKEN = {broken}
@@ -64,22 +66,22 @@ def compiling(target: str) -> Iterator[Forker]:
         yield forker
 
 
-def checked(compiling: Forker, file: Path) -> Outcome:
-    return compiling.run(file, TRITON_DIST_CHECK="1", TRITON_CACHE_DIR=str(file.parent / "cache"))
+def checked(compiling: Forker, file: Path, n_pes: int) -> Outcome:
+    return compiling.run(file, n_pes=n_pes, TRITON_DIST_CHECK="1", TRITON_CACHE_DIR=str(file.parent / "cache"))
 
 
 def test_what_compiles_is_no_finding(tmp_path: Path, compiling: Forker) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAM.format(broken=False, value=2))
-    result = checked(compiling, file)
-    assert result.statuses == [0, 0] and "nothing found" in result.output, result.output
-    assert result.output.count("ran to its end") == 2
+    result = checked(compiling, file, n_pes=1)
+    assert result.statuses == [0] and "nothing found" in result.output, result.output
+    assert "ran to its end" in result.output
 
 
 def test_what_does_not_compile_is_a_finding(tmp_path: Path, compiling: Forker, target: str) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAM.format(broken=True, value=2.5))
-    result = checked(compiling, file)
+    result = checked(compiling, file, n_pes=2)
     assert any(result.statuses) and result.output.count("ran to its end") == 2, result.output
     assert_both_found(file, target, result.output)
 
@@ -103,12 +105,13 @@ def test_the_command(tmp_path: Path) -> None:
     assert_both_found(file, "gfx942", result.stderr)
 
 
-def test_without_a_check_it_is_an_error(tmp_path: Path) -> None:
+def test_without_a_check_it_is_an_error(tmp_path: Path, compiling: Forker, target: str) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAM.format(broken=True, value=2.5))
-    result = run(file, TRITON_DIST_CHECK_COMPILE="1")
-    assert result.returncode == 1 and "ran to its end" not in result.stdout
-    assert "DoesNotCompileError: " in result.stderr and "kernel stores does not compile for sm_90" in result.stderr
+    result = compiling.run(file, n_pes=1, TRITON_CACHE_DIR=str(file.parent / "cache"))
+    assert result.statuses == [1] and "ran to its end" not in result.output
+    assert f"DoesNotCompileError: {file}" in result.output
+    assert f"kernel stores does not compile for {target}" in result.output
 
 
 def test_a_target_that_is_none(tmp_path: Path) -> None:
@@ -116,5 +119,5 @@ def test_a_target_that_is_none(tmp_path: Path) -> None:
     file.write_text(PROGRAM.format(broken=False, value=2))
     result = run(file, TRITON_DIST_CHECK_COMPILE="hopper")
     assert result.returncode == 1 and "TRITON_DIST_CHECK_COMPILE='hopper': expected 1" in result.stderr
-    result = run(file, TRITON_DIST_CHECK_COMPILE="sm_900")
-    assert result.returncode == 1 and "compiles for no compute capability 900; it does for" in result.stderr
+    with pytest.raises(ValueError, match="compiles for no compute capability 900; it does for"):
+        LaunchCompiler("sm_900")

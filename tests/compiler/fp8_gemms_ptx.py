@@ -1,7 +1,7 @@
 """Compile the portable products of fp8 factors and print their PTX as JSON, by GPU, kernel, types and layout of b.
 
-Takes the capability of the GPU: ``fp8_gemms_ptx.py 90``. Started by test_fp8_gemms.py. (Why it is a process of its
-own, and ``ptx_of``: kernels_ptx.py.)
+Takes the capability of the GPU, and which strides of b are 1: ``fp8_gemms_ptx.py 90 b_row b_column``. Started by
+test_fp8_gemms.py. (Why it is a process of its own, and ``ptx_of``: kernels_ptx.py.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ OTHERS = {"c": "*bf16", "scale": "*fp32", "flags": "*i32", "comm_programs": "i32
 if __name__ == "__main__":
     found = {}
     with transport.using("p2p"):
-        for architecture, (a, b), contiguous in product(map(int, sys.argv[1:]), PAIRS, ("b_row", "b_column")):
+        architecture = int(sys.argv[1])
+        for (a, b), contiguous in product(PAIRS, sys.argv[2:]):
             for name in ("_local", "_scatter", "_scatter_by_programs") if (a, b) == PAIRS[0] else ("_local",):
                 arguments = {"a": TYPES[a], "b": TYPES[b]} | OTHERS | SIZES | CONSTANTS | {contiguous: 1}
                 key = f"{architecture} {name} {a} {b} {contiguous}"

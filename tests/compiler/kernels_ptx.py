@@ -1,5 +1,7 @@
 """Compile kernels for an H200 and print their PTX as JSON, by module and name. Started by test_kernels_code.py.
 
+The reductions of other types are those that the command names, such as ``"sum of int8"``.
+
 A process of its own: device functions that call others are compiled only where ``triton.jit`` does not interpret.
 """
 
@@ -111,8 +113,8 @@ if __name__ == "__main__":
             f"{module}.{name}": ptx_of(getattr(sys.modules[f"triton_dist.kernels.{module}"], name), *how)
             for (module, name), how in KERNELS.items()
         }
-        for (name, num_warps), (reduction, types) in product(REDUCTIONS_BY.items(), REDUCTIONS.items()):
-            how = SUMMED | LARGE | STAGED | types
+        for (name, num_warps), reduction in product(REDUCTIONS_BY.items(), sys.argv[1:]):
+            how = SUMMED | LARGE | STAGED | REDUCTIONS[reduction]
             if name == "_two_shot":
                 how |= SMALL | dict.fromkeys(("output", "input"), "*i32")
             kernel = getattr(sys.modules["triton_dist.kernels.collectives.all_reduce"], name)

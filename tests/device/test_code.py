@@ -50,17 +50,24 @@ def ir(target: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def code(target: str, routine: str, cpu: str) -> str:
-    """A routine and what it calls, as a GPU runs it."""
-    extract = [tool("llvm-extract"), f"--func={routine}", "--recursive", "-o", "-", str(library(target))]
+def code(target: str, cpu: str, *routines: str) -> str:
+    """Routines and what they call, as a GPU runs them."""
+    functions = [f"--func={routine}" for routine in routines]
+    extract = [tool("llvm-extract"), *functions, "--recursive", "-o", "-", str(library(target))]
     bitcode = subprocess.run(extract, check=True, capture_output=True).stdout
     architecture = ["-mattr=+ptx80"] if target == "nvptx64" else []
     compile_ = [tool("llc"), f"-march={target}", f"-mcpu={cpu}", *architecture, "-o", "-"]
     return subprocess.run(compile_, input=bitcode, check=True, capture_output=True).stdout.decode()
 
 
-def ptx(routine: str) -> str:
-    return code("nvptx64", routine, "sm_90")
+def ptx(*routines: str) -> str:
+    return code("nvptx64", "sm_90", *routines)
+
+
+def ptx_by_function(*routines: str) -> dict[str, str]:
+    """The PTX of routines and of what they call, by name."""
+    functions = re.split(r"(?=^\.(?:(?:visible|weak) \.)?func)", ptx(*routines), flags=re.MULTILINE)
+    return {re.search(r"(\w+)\(", text)[1]: text for text in functions if "\n{" in text}  # type: ignore[index]
 
 
 def assert_in_order(text: str, *patterns: str) -> None:
@@ -138,12 +145,14 @@ def test_signal_behind_a_put_is_ordered() -> None:
 
 
 def test_atomics_reach_other_gpus() -> None:
-    for op in OPS.values():
-        for routine in routines(op) if op.effect is Effect.UPDATE_ATOMIC else ():
-            accesses = re.findall(r"^\t(?:ld|st|atom|red)\.(?!param)\S+", ptx(routine), flags=re.MULTILINE)
-            accesses = [access for access in accesses if ".const" not in access]
-            assert len(accesses) == 1, routine
-            assert ".sys." in accesses[0], routine
+    atomics = [name for op in OPS.values() if op.effect is Effect.UPDATE_ATOMIC for name in routines(op)]
+    compiled = ptx_by_function(*atomics)
+    assert compiled.keys() == {*atomics}, "they call nothing"
+    for routine, text in compiled.items():
+        accesses = re.findall(r"^\t(?:ld|st|atom|red)\.(?!param)\S+", text, flags=re.MULTILINE)
+        accesses = [access for access in accesses if ".const" not in access]
+        assert len(accesses) == 1, routine
+        assert ".sys." in accesses[0], routine
 
 
 def test_waits_poll_the_system() -> None:
@@ -153,17 +162,16 @@ def test_waits_poll_the_system() -> None:
 
 def test_waits_look_at_the_clock_and_report_only_after_many_polls() -> None:
     for routine in ("signal_wait_until", "wait_until_i32", "wait_until_any_u16", "sync_block", "poll"):
-        functions = re.split(r"(?=^\.(?:(?:visible|weak) \.)?func)", ptx(f"triton_dist_{routine}"), flags=re.MULTILINE)
-        defined = {re.search(r"(\w*)\(\n", text)[1]: text for text in functions if "\n{" in text}  # type: ignore[index]
+        defined = ptx_by_function(f"triton_dist_{routine}")
         (look,) = (text for name, text in defined.items() if "lookAtClock" in name)
         assert_in_order(look, r"ld\.const\.b32", r"%globaltimer;", r"atom\.sys\.add\.s32", r"fence\.acq_rel\.sys")
         assert look.count("%globaltimer;") == 1 and ".local" not in look, routine
         others = "".join(text for name, text in defined.items() if "lookAtClock" not in name)
         assert "globaltimer" not in others and len(re.findall(r"call\.uni [^;]*lookAtClock", others)) == 1, routine
         assert "4095" in others or "4096" in others, routine
-    for op in OPS.values():
-        if op.caller and not (op.wait or op.collective) and op.name != "poll":
-            assert "globaltimer" not in ptx(routines(op)[0]), f"{op.name} does not wait"
+    others = [op for op in OPS.values() if op.caller and not (op.wait or op.collective) and op.name != "poll"]
+    for name, text in ptx_by_function(*(routines(op)[0] for op in others)).items():
+        assert "globaltimer" not in text, f"{name} does not wait"
 
 
 def test_fences() -> None:
@@ -190,14 +198,14 @@ def test_reductions_load_16_bytes() -> None:
 
 @pytest.mark.parametrize("cpu", ["gfx942", "gfx950"])
 def test_amd(cpu: str) -> None:
-    put = code("amdgcn", "triton_dist_putmem_block", cpu)
+    put = code("amdgcn", cpu, "triton_dist_putmem_block")
     assert_in_order(put, *[r"global_load_dwordx4"] * 8, *[r"global_store_dwordx4"] * 8)
-    signal = code("amdgcn", "triton_dist_putmem_signal_block", cpu)
+    signal = code("amdgcn", cpu, "triton_dist_putmem_signal_block")
     assert_in_order(signal, r"s_barrier", r"buffer_wbl2 sc0 sc1", r"global_atomic_add_x2 \S+ \S+ \S+( off)?.*sc1")
-    wait = code("amdgcn", "triton_dist_signal_wait_until", cpu)
+    wait = code("amdgcn", cpu, "triton_dist_signal_wait_until")
     assert "sc0 sc1" in wait
     assert "s_sleep" in wait
-    assert "sc0 sc1" in code("amdgcn", "triton_dist_sync_block", cpu)
-    assert "global_atomic_add_f32" not in code("amdgcn", "triton_dist_atomic_add_f32", cpu), (
+    assert "sc0 sc1" in code("amdgcn", cpu, "triton_dist_sync_block")
+    assert "global_atomic_add_f32" not in code("amdgcn", cpu, "triton_dist_atomic_add_f32"), (
         "not for fine-grained memory"
     )

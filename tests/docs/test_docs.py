@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forking import launch
 from limits import HANG_SECONDS
 
 import triton_dist
@@ -82,8 +83,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_readme_s_kernel_runs(tmp_path: Path) -> None:
-    from triton_dist.testing import launch
-
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     script = tmp_path / "readme.py"
     script.write_text(blocks[0])

@@ -19,8 +19,11 @@ OF_KERNELS = ("--without", "kernels_", "gemm", "fp8_", "sums_with_", "fused_norm
 """Leaves out checks of ``triton_dist.kernels``, of which there are others in ``tests/kernels/checks``."""
 
 
-@pytest.mark.parametrize("without", [pytest.param((), marks=pytest.mark.slow), OF_KERNELS], ids=["all", "language"])
-@pytest.mark.parametrize("n_pes", [3])
+@pytest.mark.parametrize(
+    ("n_pes", "without"),
+    [pytest.param(3, (), marks=pytest.mark.slow), (2, OF_KERNELS)],
+    ids=["3-all", "2-language"],
+)
 def test_ops(n_pes: int, without: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "results.json"
     launch(

@@ -296,7 +296,7 @@ def more_than_was_reserved_is_refused_in_a_capture_only() -> None:
 def auto_times_nothing() -> None:
     plain, torch.cuda.CUDAGraph = torch.cuda.CUDAGraph, None  # type: ignore[misc, assignment]
     try:
-        for m in (1, 16, 100, 128, 512, 1000):
+        for m in (16, 512):
             kernels.gemm_all_reduce(A[:m], B, C[:m])
             kernels.gemm_all_scatter(A[:m], B, WIDE[:m])
             kernels.all_reduce_norm(X[:m])

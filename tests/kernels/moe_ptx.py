@@ -1,8 +1,9 @@
 """Compiles the kernels of ``kernels.moe`` for an H100 that need not be there.
 
-    moe_ptx.py FOLDER HIDDEN DTYPE N_PES…  # of so many PEs are the kernels with GEMMs
+    moe_ptx.py FOLDER HIDDEN DTYPE LARGE N_PES…  # of so many PEs are the kernels with GEMMs
 
-Writes their PTX to FOLDER, a file for each.
+LARGE names those that take long and are compiled, "a,b,…"; the others are compiled always. Writes the PTX of each to a
+file in FOLDER.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def compile_combine(routing: Routing, hidden: int, folder: Path, types: dict[str
     compile_kernel(rounds._combine, of_rounds, folder / "combine_rounds.ptx", types, rounds._warps(batch * block))
 
 
-def main(folder: Path, hidden: int, dtype: torch.dtype, numbers_of_pes: list[int]) -> None:
+def main(folder: Path, hidden: int, dtype: torch.dtype, large: list[str], numbers_of_pes: list[int]) -> None:
     ids = torch.empty(MAX_TOKENS, TOP_K, dtype=torch.int64)
     local = EXPERTS // N_PES
     routing = Routing(ids, ids.float(), Members(0, 1, N_PES), local, MAX_TOKENS, 1, N_PES * MAX_TOKENS * TOP_K)
@@ -82,11 +83,12 @@ def main(folder: Path, hidden: int, dtype: torch.dtype, numbers_of_pes: list[int
     constants = dispatch._constants(routing, words, n_scales) | {"ALIGN": 128, "FIXED": False}
     constants |= dispatch._sending(routing, constants) | {"PARTS": parts_of(routing)[:7]}
     compile_kernel(dispatch._dispatch, constants, folder / "dispatch.ptx")
-    batch, block = rounds._blocks(words, 512)
-    warps = rounds._warps(batch * block)
-    of_rounds = constants | {"B": batch, "BLOCK": block, "TOKENS": 64 * warps // TOP_K}
-    types = {"words": "*i64", "rounds": "*i32"}
-    compile_kernel(rounds._dispatch, of_rounds, folder / "dispatch_rounds.ptx", types, warps)
+    if "dispatch_rounds" in large:
+        batch, block = rounds._blocks(words, 512)
+        warps = rounds._warps(batch * block)
+        of_rounds = constants | {"B": batch, "BLOCK": block, "TOKENS": 64 * warps // TOP_K}
+        types = {"words": "*i64", "rounds": "*i32"}
+        compile_kernel(rounds._dispatch, of_rounds, folder / "dispatch_rounds.ptx", types, warps)
     if not fp8:
         compile_combine(routing, hidden, folder, types)
     operand, scales = ("*fp8e4nv", "*fp32") if fp8 else ("*bf16", "*bf16")
@@ -101,11 +103,17 @@ def main(folder: Path, hidden: int, dtype: torch.dtype, numbers_of_pes: list[int
     multiplied = tile | {"b_row": 1, "SWIGLU": False}
     compile_kernel(grouped_gemm._grouped, multiplied, folder / "grouped_gemm.ptx", types | {"counts": "*i32"})
     for n_pes in numbers_of_pes:
-        compile_tensor_parallel(folder, n_pes, hidden, fp8, tile, types)
+        compile_tensor_parallel(folder, large, n_pes, hidden, fp8, tile, types)
 
 
 def compile_tensor_parallel(
-    folder: Path, n_pes: int, hidden: int, fp8: bool, tile: dict[str, Any], types: dict[str, str]
+    folder: Path,
+    large: list[str],
+    n_pes: int,
+    hidden: int,
+    fp8: bool,
+    tile: dict[str, Any],
+    types: dict[str, str],
 ) -> None:
     """The kernels for experts of which every PE has a slice, and those of a layer in two kernels."""
     end, itemsize = f"_{n_pes}.ptx", 1 if fp8 else 2
@@ -123,32 +131,21 @@ def compile_tensor_parallel(
         "slots": "*bf16", **dict.fromkeys(("N_COLUMNS", "INNER", "senders", "reducers"), "i32"),
     }  # fmt: skip
     multiplied = common | tile | {"b_row": 1, "FLAGS": 256, "PROGRAMS": 256, "WHOLE": False, "SWIGLU": False}
-    sent = {"WORDS": hidden * itemsize // 4, "S": hidden // 128 if fp8 else 0, "BLOCK": 8192}
-    compile_kernel(
-        gathering._gather_and_multiply,
-        multiplied | sent,
-        folder / f"gather_and_multiply{end}",
-        types | {"a": "*i32"},
-        8,
-    )
+    gathered_rows = {"WORDS": hidden * itemsize // 4, "S": hidden // 128 if fp8 else 0, "BLOCK": 8192}
+    scattered_rows = {"CHUNK": 8 * tile["BLOCK_N"], "WEIGHTED": True, "B": 4, "BLOCK": 512}
+    gather = gathering._gather_and_multiply, multiplied | gathered_rows, types | {"a": "*i32"}
+    scatter = scattering._multiply_and_scatter, multiplied | scattered_rows, types
     whole = {"WHOLE": True, "SWIGLU": True}
-    compile_kernel(
-        gathering._gather_and_multiply,
-        multiplied | sent | whole,
-        folder / f"dispatch_and_multiply{end}",
-        types | {"a": "*i32"},
-        8,
-    )
-    sent = {"CHUNK": 8 * tile["BLOCK_N"], "WEIGHTED": True, "B": 4, "BLOCK": 512}
-    compile_kernel(scattering._multiply_and_scatter, multiplied | sent, folder / f"multiply_and_scatter{end}", types, 8)
-    compile_kernel(
-        scattering._multiply_and_scatter,
-        multiplied | sent | whole,
-        folder / f"multiply_and_combine{end}",
-        types,
-        8,
-    )
+    for name, (kernel, constants, known), changed in (
+        ("gather_and_multiply", gather, {}),
+        ("dispatch_and_multiply", gather, whole),
+        ("multiply_and_scatter", scatter, {}),
+        ("multiply_and_combine", scatter, whole),
+    ):
+        if name in large:
+            compile_kernel(kernel, constants | changed, folder / f"{name}{end}", known, 8)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3]), [*map(int, sys.argv[4:])])
+    folder, hidden, dtype, large, *numbers_of_pes = sys.argv[1:]
+    main(Path(folder), int(hidden), getattr(torch, dtype), large.split(","), [*map(int, numbers_of_pes)])

@@ -30,7 +30,7 @@ def test_each_kernel_compiles_as_it_is_cut_for_gpus() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["two_shot 8192 8 block", "one_shot 16384 8 token"],
+    ["two_shot 8192 8 block", pytest.param("one_shot 16384 8 token", marks=pytest.mark.slow)],
 )
 def test_norms_send_and_poll_16_bytes_at_a_time(tmp_path: Path, arguments: str) -> None:
     ptx, _, _ = compiled(tmp_path, "norm_ptx.py", *arguments.split())
@@ -47,7 +47,7 @@ def test_two_programs_of_a_norm_of_two_pes_share_an_sm_and_load_before_they_wait
     assert before.count("ld.global.v4.b32") >= 16 and after.count("ld.global.v4.b32") == 0
 
 
-@pytest.mark.parametrize("case", ["gqa", "mla"])
+@pytest.mark.parametrize("case", ["gqa", pytest.param("mla", marks=pytest.mark.slow)])
 def test_decode_is_pipelined_and_fits(tmp_path: Path, case: str) -> None:
     ptx, shared, _ = compiled(tmp_path, "decode_ptx.py", case, "4")
     assert 2 * (64 << 10) <= int(shared) <= 227 << 10  # two blocks of keys and values on their way, or more

@@ -140,7 +140,7 @@ OPERATIONS = (
     [
         pytest.param(local_gemm, LARGE, {}, id="local", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {}, id="comm_programs", marks=SLOW),
-        pytest.param(gemm_all_reduce, LARGE, {"split": True}, id="ring_all"),
+        pytest.param(gemm_all_reduce, LARGE, {"split": True}, id="ring_all", marks=SLOW),
         pytest.param(all_gather_gemm, LARGE, {}, id="gather", marks=SLOW),
         pytest.param(gemm_all_scatter_chunks, LARGE, {}, id="chunks"),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, FP8, id="fp8_comm_programs", marks=SLOW),
@@ -228,12 +228,12 @@ def test_scales_of_blocks_fit_and_do_not_spill(
     [
         pytest.param(local_gemm, FLAT, {"split": True, "epilogue": BIAS}, id="local_flat", marks=SLOW),
         pytest.param(all_gather_gemm, WIDE, {"n_pes": 2, "epilogue": BIAS}, id="gather_wide", marks=SLOW),
-        pytest.param(gemm_reduce_scatter, WIDE, {"n_pes": 2}, id="ring_wide"),
+        pytest.param(gemm_reduce_scatter, WIDE, {"n_pes": 2}, id="ring_wide", marks=SLOW),
         pytest.param(gemm_reduce_scatter, LARGE, {"split": True, "epilogue": RESIDUAL}, id="ring", marks=SLOW),
         pytest.param(gemm_all_reduce, LARGE, {"n_pes": 2, "traced": True}, id="ring_all", marks=SLOW),
         pytest.param(gemm_all_scatter, LARGE, {"split": True, "epilogue": SWIGLU}, id="scatter", marks=SLOW),
         pytest.param(gemm_all_scatter_comm_programs, LARGE, {"split": True}, id="programs", marks=SLOW),
-        pytest.param(gemm_all_scatter_chunks, NARROW, {"n_pes": 2}, id="chunks_narrow", marks=SLOW),
+        pytest.param(gemm_all_scatter_chunks, NARROW, {"n_pes": 2}, id="chunks_narrow"),
     ],
 )
 def test_scales_of_rows_fit_and_do_not_spill(

@@ -9,25 +9,28 @@ from ptx import made_by, ptxas_report
 
 COMPILE = Path(__file__).parent / "moe_ptx.py"
 WITH_GEMMS = "gather_and_multiply", "multiply_and_scatter", "dispatch_and_multiply", "multiply_and_combine"
-KERNELS = "dispatch", "dispatch_rounds", "grouped_gemm", "combine", "combine_rounds"
+LARGE = "dispatch_rounds", *WITH_GEMMS
 
 
 @pytest.mark.parametrize(
-    ("hidden", "dtype", "of_pes"),
+    ("hidden", "dtype", "large", "of_pes"),
     [
-        pytest.param(7168, "bfloat16", (2, 8), marks=pytest.mark.slow),
-        (2048, "float8_e4m3fn", (2,)),
-        pytest.param(2048, "float8_e4m3fn", (8,), marks=pytest.mark.slow),
+        pytest.param(7168, "bfloat16", LARGE, (2, 8), marks=pytest.mark.slow),
+        # The two kernels with GEMMs, each in one of its forms.
+        (2048, "float8_e4m3fn", ("gather_and_multiply", "multiply_and_combine"), (2,)),
+        pytest.param(2048, "float8_e4m3fn", LARGE, (2, 8), marks=pytest.mark.slow),
     ],
 )
 def test_it_moves_16_bytes_at_a_time_and_does_not_spill(
-    tmp_path: Path, hidden: int, dtype: str, of_pes: tuple[int, ...]
+    tmp_path: Path, hidden: int, dtype: str, large: tuple[str, ...], of_pes: tuple[int, ...]
 ) -> None:
     """``of_pes``: of how many PEs the kernels with GEMMs are."""
-    made_by(COMPILE, tmp_path, str(hidden), dtype, *map(str, of_pes))
-    of_slices = [f"{name}_{n}" for name in WITH_GEMMS for n in of_pes]
+    made_by(COMPILE, tmp_path, str(hidden), dtype, ",".join(large), *map(str, of_pes))
+    of_slices = [f"{name}_{n}" for name in WITH_GEMMS if name in large for n in of_pes]
     placed = [f"{name}_{n}" for name in ("pack", "count", "place") for n in of_pes]
-    moved = KERNELS if dtype == "bfloat16" else KERNELS[:3]  # what is combined is bfloat16 always
+    moved = ["dispatch", "grouped_gemm", *(name for name in large if name not in WITH_GEMMS)]
+    if dtype == "bfloat16":  # what is combined is that always
+        moved += ["combine", "combine_rounds"]
     for name in (*moved, *of_slices, *placed):
         file = tmp_path / f"{name}.ptx"
         report = ptxas_report(file)

@@ -89,6 +89,7 @@ def test_a_planted_entry_runs_no_code(tmp_path: Path, entry: str) -> None:
         while not stop.is_set():
             for pe in range(2):
                 mine.set(f"triton_dist/torchrun/0/1/{entry}/{pe}", value)
+            stop.wait(0.001)
 
     attacker = threading.Thread(target=attack)
     attacker.start()

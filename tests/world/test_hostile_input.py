@@ -91,7 +91,13 @@ def feed(parse: Callable[[bytes], object], sound: list[bytes], count: int, allow
     return taken
 
 
-def test_frames() -> None:
+@pytest.fixture(params=[1, pytest.param(5, marks=pytest.mark.slow)], ids="{}times".format)
+def times(request: pytest.FixtureRequest) -> int:
+    """How many times as many inputs as are quick."""
+    return int(request.param)
+
+
+def test_frames(times: int) -> None:
     """Also as they come: in pieces of any size."""
     draw = random.Random(SEED)
 
@@ -102,10 +108,10 @@ def test_frames() -> None:
             list(frames.feed(data[:size]))
             data = data[size:]
 
-    feed(parse, [wire.frame(b"x" * size) * 3 for size in (1, 7, 300)], 20_000, wire.ProtocolError)
+    feed(parse, [wire.frame(b"x" * size) * 3 for size in (1, 7, 300)], 4_000 * times, wire.ProtocolError)
 
 
-def test_greetings() -> None:
+def test_greetings(times: int) -> None:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     ours.setblocking(False)
@@ -117,14 +123,14 @@ def test_greetings() -> None:
 
     hello = wire.frame(json.dumps([1, "00" * 32]).encode())
     with ours, theirs:
-        feed(parse, [hello], 20_000, wire.ProtocolError)
+        feed(parse, [hello], 4_000 * times, wire.ProtocolError)
         proofs = [hello + wire.frame(json.dumps(["00" * 32]).encode())]
-        for data in nonsense(proofs, 5_000):
+        for data in nonsense(proofs, 1_000 * times):
             with contextlib.suppress(wire.ProtocolError):
                 parse(data)
 
 
-def test_messages_of_a_peer_that_has_gone_mad() -> None:
+def test_messages_of_a_peer_that_has_gone_mad(times: int) -> None:
     """It has the key, so its codes are right."""
     ours, theirs = socket.socketpair()
 
@@ -138,7 +144,7 @@ def test_messages_of_a_peer_that_has_gone_mad() -> None:
 
     sound = [b'["bye"]', b'["welcome"]', json.dumps(["broken", 2, "is lost: …\n"]).encode()]
     with ours, theirs:
-        feed(parse, sound, 20_000, wire.ProtocolError)
+        feed(parse, sound, 4_000 * times, wire.ProtocolError)
 
 
 def test_members() -> None:
@@ -150,7 +156,7 @@ def test_cards_of_heaps() -> None:
     feed(lambda data: decode(data, bootstrap._CARD), [b"[1048576, 3, -1]", b"[1, 0, 5]"], 10_000, DecodingError)
 
 
-def test_logs() -> None:
+def test_logs(times: int) -> None:
     """Of two PEs, with every kind of table; what a damaged log still holds can be looked at."""
     fd = os.memfd_create("log")
     log = Log(fd)
@@ -178,7 +184,7 @@ def test_logs() -> None:
             elif event["kind"] == Kind.ARRIVE:
                 theirs.pes(event["a"])
 
-    feed(parse, [sound], 5_000, LogError)
+    feed(parse, [sound], 1_000 * times, LogError)
     assert PELog(0, sound, 2).ranges(ranges)[1].tolist() == [0, 64]
 
 

@@ -263,7 +263,7 @@ def check_many_rounds(world: Any) -> None:
     modules = {function.__module__: inspect.getmodule(function) for function in (all_reduce, broadcast, reduce_scatter)}
     all_reduce, broadcast, reduce_scatter = modules.values()
     comm = communicator_of()
-    for times, programs in enumerate((3, 2, 3)):
+    for times, programs in enumerate((3, 2)):
         tensor, part = place("input", 1500 * world.n_pes, torch.float32), place("output", 1500, torch.float32)
         tensor.copy_(numbers(tensor.numel(), torch.float32, world.pe + times))
         total = sum(numbers(tensor.numel(), torch.float32, pe + times) for pe in range(world.n_pes))

@@ -179,15 +179,28 @@ def verify(world: Any, layer: Layer, senders: tuple[int, ...], flat: bool) -> No
             close(found, one["out"])
 
 
+Case = tuple[list[int], str, int, tuple[int, ...], bool]
+"""Tokens of each PE, how they are routed, experts of a PE, how many programs send, and whether tiles are flat."""
+
+
 def check_moe_hopper_layers(world: Any) -> None:
     """Rows of one PE and of several in a tile, around an expert's end; experts and PEs without any; and again."""
-    options: dict[str, Any] = {"dtype": torch.float16, "hidden": HIDDEN, "inner": INNER, "max_tokens": 40, "top_k": 3}
+    verify_all(world, ([37, 0, 5], "any", 3, (1, 2), False), ([5, 17, 1], "some", 5, (2,), True))
+
+
+def check_moe_hopper_layers_of_many_tokens(world: Any) -> None:
+    """Also for one expert, for many, and for none."""
     cases = (
         ([37, 0, 40], "any", 3, (1, 2), False),
         ([40, 40, 33], "one", 1, (1,), False),
         ([0, 0, 0], "any", 2, (3,), True),
         ([5, 40, 1], "some", 9, (2,), True),
     )
+    verify_all(world, *cases)
+
+
+def verify_all(world: Any, *cases: Case) -> None:
+    options: dict[str, Any] = {"dtype": torch.float16, "hidden": HIDDEN, "inner": INNER, "max_tokens": 40, "top_k": 3}
     for seed, (tokens, routing, local, senders, flat) in enumerate(cases):
         layer = Layer(world, tokens, routing=routing, local=local, seed=seed, **options)
         with gluon_threads.interpreted(*(MODULES if world.pe == 0 else ())):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from harness import main as run
-from harness import raises
+from harness import raises, some
 
 import triton_dist
 from triton_dist import kernels
@@ -17,11 +17,11 @@ from triton_dist.kernels.norm.norm_all_gather import norm_all_gather
 from triton_dist.kernels.norm.reduce_scatter_norm import reduce_scatter_norm
 
 CASES = (
-    # rows, columns, dtype, norm, quantize
+    # rows, columns, dtype, norm, quantize; every second one is quick
     (1, 1, torch.float32, "rms", None),
     (1, 7, torch.bfloat16, "layer", None),
-    (5, 256, torch.bfloat16, "rms", "block"),
     (3, 301, torch.bfloat16, "rms", "token"),
+    (5, 256, torch.bfloat16, "rms", "block"),
     (13, 384, torch.float16, "layer", "block"),
     (2, 1031, torch.float32, "rms", "token"),
 )
@@ -61,8 +61,8 @@ def close(found: Any, residual: torch.Tensor, y: torch.Tensor, terms: int, quant
 
 
 def check_all_reduce_norm(world: Any) -> None:
-    for times, (m, h, dtype, norm, quantize) in enumerate(CASES):
-        for given in (True, False) if times == 3 else (True,):
+    for times, (m, h, dtype, norm, quantize) in enumerate(some(CASES)):
+        for given in (True, False) if m == 3 else (True,):
             xs = [numbers(m, h, seed=pe + times, dtype=dtype) for pe in range(world.n_pes)]
             vectors = [
                 numbers(h, seed=50 + i, dtype=dtype if i else torch.float32) if given else None for i in range(3)
@@ -89,7 +89,7 @@ def check_all_reduce_norm(world: Any) -> None:
 
 def check_sequence_parallel(world: Any) -> None:
     """A reduce-scatter and norm, and a norm and all-gather, of rows that PEs share."""
-    for times, (m, h, dtype, norm, quantize) in enumerate(CASES):
+    for times, (m, h, dtype, norm, quantize) in enumerate(some(CASES)):
         xs = [numbers(world.n_pes * m, h, seed=pe + times, dtype=dtype) for pe in range(world.n_pes)]
         residual = numbers(world.n_pes * m, h, seed=60, dtype=dtype)
         weight, bias, shift = (numbers(h, seed=50 + i, dtype=dtype) for i in range(3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -78,68 +79,81 @@ def check_reduce_ops_and_their_gradients(world: Any) -> None:
 
 
 def check_gemms_and_their_gradients(world: Any) -> None:
+    gemms_and_their_gradients(world, ((3, 5, 7),), ((0, (), True), (1, (2,), False)))
+
+
+def check_gemms_of_all_layouts_and_their_gradients(world: Any) -> None:
+    layouts = [
+        (dim, batch, by_columns) for dim, batch in ((0, ()), (1, (2,)), (-2, (3,))) for by_columns in (True, False)
+    ]
+    gemms_and_their_gradients(world, ((1, 1, 1), (3, 5, 7)), layouts)
+
+
+def gemms_and_their_gradients(
+    world: Any, sizes: Sequence[tuple[int, int, int]], layouts: Sequence[tuple[int, tuple[int, ...], bool]]
+) -> None:
+    """A layout is the dimension that is gathered, the batch, and whether B lies by columns."""
     n = world.n_pes
-    for m, k, c in ((1, 1, 1), (3, 5, 7)):
-        for dim, batch in ((0, ()), (1, (2,)), (-2, (3,))):
-            for by_columns in (True, False):
-                A, B = leaf(whole(*batch, n * m, n * k)), leaf(whole(n * k, n * c, seed=1))
-                C = A @ B
+    for m, k, c in sizes:
+        for dim, batch, by_columns in layouts:
+            A, B = leaf(whole(*batch, n * m, n * k)), leaf(whole(n * k, n * c, seed=1))
+            C = A @ B
 
-                def of(t: torch.Tensor, d: int) -> torch.Tensor:
-                    return leaf(part(t, d, world))
+            def of(t: torch.Tensor, d: int) -> torch.Tensor:
+                return leaf(part(t, d, world))
 
-                def weight(d: int, B: torch.Tensor = B, by_columns: bool = by_columns) -> torch.Tensor:
-                    w = part(B, d, world).detach()
-                    return leaf(w.t().contiguous()).t() if by_columns else leaf(w.contiguous())
+            def weight(d: int, B: torch.Tensor = B, by_columns: bool = by_columns) -> torch.Tensor:
+                w = part(B, d, world).detach()
+                return leaf(w.t().contiguous()).t() if by_columns else leaf(w.contiguous())
 
-                for b in (weight(1),):
-                    b.retain_grad()
-                    for gathered in (False, True):
-                        a = of(A, dim)
-                        b.grad = A.grad = B.grad = None
-                        found = functional.all_gather_gemm(a, b, dim, return_gathered=gathered)
-                        if gathered:
-                            found, all_of_a = found
-                            same(all_of_a, A)
-                        same(found, part(C, -1, world))
-                        part_loss = part(whole(*C.shape, seed=9), -1, world)
-                        loss, extra = (found * part_loss).sum(), 0
-                        if gathered:
-                            loss, extra = loss + weighted(all_of_a, 5), n
-                        loss.backward(retain_graph=True)
-                        (weighted(A @ B) + extra * weighted(A, 5)).backward()
-                        same(a.grad, part(A.grad, dim, world))
-                        same(b.grad, part(B.grad, 1, world))
+            for b in (weight(1),):
+                b.retain_grad()
+                for gathered in (False, True):
+                    a = of(A, dim)
+                    b.grad = A.grad = B.grad = None
+                    found = functional.all_gather_gemm(a, b, dim, return_gathered=gathered)
+                    if gathered:
+                        found, all_of_a = found
+                        same(all_of_a, A)
+                    same(found, part(C, -1, world))
+                    part_loss = part(whole(*C.shape, seed=9), -1, world)
+                    loss, extra = (found * part_loss).sum(), 0
+                    if gathered:
+                        loss, extra = loss + weighted(all_of_a, 5), n
+                    loss.backward(retain_graph=True)
+                    (weighted(A @ B) + extra * weighted(A, 5)).backward()
+                    same(a.grad, part(A.grad, dim, world))
+                    same(b.grad, part(B.grad, 1, world))
+            a, b = of(A, -1), weight(0)
+            b.retain_grad()
+            A.grad = B.grad = None
+            found = functional.gemm_reduce_scatter(a, b, scatter_dim=dim)
+            same(found, part(C, dim, world))
+            (found * part(whole(*C.shape, seed=9), dim, world)).sum().backward()
+            weighted(A @ B).backward()
+            same(a.grad, part(A.grad, -1, world))
+            same(b.grad, part(B.grad, 0, world))
+            for reduce_grad in (True, False):
                 a, b = of(A, -1), weight(0)
                 b.retain_grad()
-                A.grad = B.grad = None
-                found = functional.gemm_reduce_scatter(a, b, scatter_dim=dim)
-                same(found, part(C, dim, world))
-                (found * part(whole(*C.shape, seed=9), dim, world)).sum().backward()
-                weighted(A @ B).backward()
+                found = functional.gemm_all_reduce(a, b, reduce_grad=reduce_grad)
+                same(found, C)
+                (weighted(found) / (n if reduce_grad else 1)).backward()
                 same(a.grad, part(A.grad, -1, world))
                 same(b.grad, part(B.grad, 0, world))
-                for reduce_grad in (True, False):
-                    a, b = of(A, -1), weight(0)
-                    b.retain_grad()
-                    found = functional.gemm_all_reduce(a, b, reduce_grad=reduce_grad)
+            for call in (functional.replicated_gemm, functional.gemm_all_scatter):
+                a, b = leaf(A), weight(1)
+                b.retain_grad()
+                found = call(a, b)
+                if call is functional.replicated_gemm:
+                    same(found, part(C, -1, world))
+                    (found * part(whole(*C.shape, seed=9), -1, world)).sum().backward()
+                    same(a.grad, A.grad)
+                else:
                     same(found, C)
-                    (weighted(found) / (n if reduce_grad else 1)).backward()
-                    same(a.grad, part(A.grad, -1, world))
-                    same(b.grad, part(B.grad, 0, world))
-                for call in (functional.replicated_gemm, functional.gemm_all_scatter):
-                    a, b = leaf(A), weight(1)
-                    b.retain_grad()
-                    found = call(a, b)
-                    if call is functional.replicated_gemm:
-                        same(found, part(C, -1, world))
-                        (found * part(whole(*C.shape, seed=9), -1, world)).sum().backward()
-                        same(a.grad, A.grad)
-                    else:
-                        same(found, C)
-                        (weighted(found) / n).backward()
-                        same(functional.all_reduce(a.grad), A.grad)
-                    same(b.grad, part(B.grad, 1, world))
+                    (weighted(found) / n).backward()
+                    same(functional.all_reduce(a.grad), A.grad)
+                same(b.grad, part(B.grad, 1, world))
 
 
 def check_gradients_of_one_operand_only(world: Any) -> None:

@@ -14,6 +14,7 @@ from operands import same, whole
 from operator_gradients import (
     check_collectives_and_their_gradients,
     check_gemms_and_their_gradients,
+    check_gemms_of_all_layouts_and_their_gradients,
     check_gradients_of_one_operand_only,
     check_public_functions_keep_gradients,
     check_reduce_ops_and_their_gradients,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 import triton_dist
 from triton_dist import environment
+
+T = TypeVar("T")
 
 DTYPES = (
     *(torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64),
@@ -21,6 +24,9 @@ DTYPES = (
 )
 """What the dialect calls element types, in its order."""
 
+# Hypothesis also draws constants of the modules that a process has imported, which are not the same on all PEs. Finding
+# them takes each PE as long as a small check.
+providers._get_local_constants = providers.Constants
 # All PEs draw the same examples, and none looks at what an earlier run found.
 together = settings(
     max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -39,6 +45,11 @@ def examples(count: int) -> int:
     if MORE_EXAMPLES in sys.argv[1:]:
         return 2 * count
     return max(1, count // 3) if environment.get("TRITON_DIST_CHECK") else count
+
+
+def some(cases: Sequence[T]) -> Sequence[T]:
+    """Every second one of ``cases``, or all in a launch of slow checks."""
+    return cases if MORE_EXAMPLES in sys.argv[1:] else cases[::2]
 
 
 def noise(count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
