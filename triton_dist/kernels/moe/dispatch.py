@@ -297,28 +297,9 @@ def dispatch(
         RuntimeError: the last dispatch in these slots has been sent but not received; or a CUDA graph is captured
             before a first run of the same sizes. In the CPU world also: an id is out of range.
     """
+    sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
     with calling("dispatch", group) as comm:
-        prepared = comm.own(Prepared)
-        given = (x, topk_ids, topk_weights) if scales is None else (x, topk_ids, topk_weights, scales)
-        sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
-        signature = None if topk_weights is None else prepared.signature(("dispatch", *sizes), *given)
-        known = prepared.details(signature)
-        if known is not None and topk_weights is not None:
-            exchange, rest, n_words = known
-            if not (exchange and exchange.is_in_flight()) and not records_gradients(x, topk_weights):
-                routing = Routing(topk_ids, topk_weights, *rest)
-                n_scales = 0 if scales is None else scales.shape[1]
-                result = result_of(routing, x.dtype, x.shape[1], n_scales, torch.empty, n_words)
-                if prepared.repeat(signature, *_tensors(x, scales, routing, result)):
-                    return result
-        routing = check_routing(
-            comm, "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity,
-            num_sms,
-        )  # fmt: skip
-        result, exchange, made = _run("dispatch", x, scales, routing, buffer, sm_margin, torch.empty)
-        compared = "dispatch", *compared_of(x, routing)
-        prepared.keep(signature, made, *compared, details=(exchange, routing[2:], result.memory.numel()))
-        return result
+        return run(comm, x, topk_ids, topk_weights, scales, *sizes, new=torch.empty)
 
 
 def dispatch_send(
@@ -407,15 +388,43 @@ def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched
 
 
 def run(
-    function: str,
+    comm: Communicator,
     x: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor | None,
     scales: torch.Tensor | None,
-    routing: Routing,
+    num_experts: int,
+    max_tokens: int,
+    align: int,
+    capacity: int | None,
+    expert_capacity: int | None,
+    buffer: int,
+    sm_margin: int,
+    num_sms: int,
     *,
     new: Callable[..., torch.Tensor],
 ) -> Dispatched:
-    """Dispatch, after ``routing`` has been checked; ``new`` makes the results, ``torch.empty`` or ``torch.zeros``."""
-    return _run(function, x, scales, routing, 0, 0, new)[0]
+    """:func:`dispatch`, inside a call; ``new`` makes the results, ``torch.empty`` or ``torch.zeros``."""
+    prepared = comm.own(Prepared)
+    given = (x, ids, weights) if scales is None else (x, ids, weights, scales)
+    sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
+    signature = None if weights is None else prepared.signature(("dispatch", *sizes), *given)
+    known = prepared.details(signature)
+    if known is not None and weights is not None:
+        exchange, rest, n_words = known
+        if not (exchange and exchange.is_in_flight()) and not records_gradients(x, weights):
+            routing = Routing(ids, weights, *rest)
+            n_scales = 0 if scales is None else scales.shape[1]
+            result = result_of(routing, x.dtype, x.shape[1], n_scales, new, n_words)
+            if prepared.repeat(signature, *_tensors(x, scales, routing, result)):
+                return result
+    routing = check_routing(
+        comm, "dispatch", x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms
+    )
+    result, exchange, made = _run("dispatch", x, scales, routing, buffer, sm_margin, new)
+    compared = "dispatch", *compared_of(x, routing)
+    prepared.keep(signature, made, *compared, details=(exchange, routing[2:], result.memory.numel()))
+    return result
 
 
 def _run(
