@@ -114,7 +114,7 @@ OF_ROWS = {"out": torch.zeros(ROUTED.rows, 32).bfloat16()}
 ROWS = torch.zeros(ROUTED.rows, 64).bfloat16()
 
 Q, CACHE, LENGTHS = torch.zeros(4, 8, 64).bfloat16(), torch.zeros(4, 64, 2, 64).bfloat16(), torch.ones(4).int()
-CACHE8, PAGES = CACHE.to(torch.float8_e4m3fn), torch.zeros(4, 2, dtype=torch.int32)
+CACHE8, PAGES, OF_HEADS = CACHE.to(torch.float8_e4m3fn), torch.zeros(4, 2, dtype=torch.int32), torch.ones(2)
 PROJECTION, OF_REQUESTS = matrix(8 * 64, 512), {"bias": BIAS, "residual": RESIDUAL[:4]}
 MANY_Q, MANY_LENGTHS = torch.zeros(300, 8, 64).bfloat16(), torch.ones(300).int()
 MANY_PAGES = torch.zeros(300, 2, dtype=torch.int32)
@@ -132,7 +132,7 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
     "norm_all_gather, fused": lambda: kernels.norm_all_gather(RESIDUAL, RESIDUAL[0], algorithm="fused"),
     "flash_decode": lambda: kernels.flash_decode(Q, CACHE, CACHE, LENGTHS),
     "flash_decode, pages, fp8": lambda: kernels.flash_decode(
-        Q, CACHE8, CACHE8, LENGTHS, block_table=PAGES, k_scale=0.5, v_scale=torch.ones(2), window=32
+        Q, CACHE8, CACHE8, LENGTHS, block_table=PAGES, k_scale=ONE, v_scale=OF_HEADS, window=32
     ),
     "dispatch": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS),
     "dispatch, fp8": lambda: moe.dispatch(TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS),
