@@ -21,6 +21,7 @@ from harness import Bench, machine, session
 
 import triton_dist
 from triton_dist import kernels
+from triton_dist.kernels import moe
 
 CALLS, ROUNDS, WARM_UP = 64, 25, 8
 BF16 = torch.bfloat16
@@ -38,6 +39,7 @@ def collectives(bench: Bench) -> dict[str, Call]:
     x, y = triton_dist.zeros(4096, dtype=BF16), triton_dist.zeros(4096, dtype=BF16)
     large, there = triton_dist.zeros(1 << 20, dtype=BF16), triton_dist.zeros(1 << 20, dtype=BF16)
     gathered = triton_dist.zeros(4096 * n_pes, dtype=BF16)
+    all_large = triton_dist.zeros(n_pes << 20, dtype=BF16)
     plain = torch.zeros(4096, dtype=BF16, device=device)
     wide = torch.zeros(4096 * n_pes, dtype=BF16, device=device)
     return {
@@ -49,6 +51,8 @@ def collectives(bench: Bench) -> dict[str, Call]:
         "ours reduce_scatter, 8 KiB": lambda: kernels.reduce_scatter(x, gathered),
         "ours all_to_all, 8 KiB": lambda: kernels.all_to_all(y, x),
         "ours broadcast, 8 KiB": lambda: kernels.broadcast(x),
+        "ours all_gather, 2 MiB, copy_engine": lambda: kernels.all_gather(all_large, large, algorithm="copy_engine"),
+        "ours all_to_all, 2 MiB, copy_engine": lambda: kernels.all_to_all(there, large, algorithm="copy_engine"),
         "NCCL all_reduce, 8 KiB": lambda: dist.all_reduce(plain),
         "NCCL all_gather, 8 KiB": lambda: dist.all_gather_into_tensor(wide, plain),
         "NCCL reduce_scatter, 8 KiB": lambda: dist.reduce_scatter_tensor(plain, wide),
@@ -96,6 +100,62 @@ def gemms(bench: Bench) -> dict[str, Call]:
         dist.all_reduce(product)
 
     return sides | {"cuBLAS and NCCL all_reduce": matmul_and_all_reduce}
+
+
+def decoding(bench: Bench) -> dict[str, Call]:
+    """A step of decode: 8 requests, 8 heads of 128 with one KV head, 1024 keys on each PE."""
+    device = bench.world.device
+
+    def tensor(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+        return torch.zeros(*shape, dtype=dtype, device=device)
+
+    q, cache, lengths = tensor(8, 8, 128), tensor(8, 1024, 1, 128), tensor(8, dtype=torch.int32)
+    pages, table = tensor(512, 16, 1, 128), tensor(8, 64, dtype=torch.int32)
+    rows, weight, norm, residual = tensor(8, 1024), tensor(1024, 1024), tensor(1024), tensor(8, 1024)
+    return {
+        "ours flash_decode": lambda: kernels.flash_decode(q, cache, cache, lengths),
+        "ours flash_decode, pages": lambda: kernels.flash_decode(q, pages, pages, lengths, block_table=table),
+        "ours flash_decode_projection": lambda: kernels.flash_decode_projection(
+            q, cache, cache, lengths, weight, residual=residual
+        ),
+        "ours norm_gemm, 8 rows": lambda: kernels.norm_gemm(rows, weight, norm),
+    }
+
+
+def experts(bench: Bench) -> dict[str, Call]:
+    """8 tokens of 1024 elements for 2 of 8 experts on each PE."""
+    n_pes, device = bench.world.n_pes, bench.world.device
+    x = torch.zeros(8, 1024, dtype=BF16, device=device)
+    ids = torch.arange(16, device=device).view(8, 2) % (8 * n_pes)
+    weights = torch.ones(8, 2, device=device)
+    w13 = torch.zeros(8, 1024, 1024, dtype=BF16, device=device)
+    w2 = torch.zeros(8, 1024, 512, dtype=BF16, device=device)
+    sizes = {"num_experts": 8 * n_pes, "max_tokens": 8}
+    received = moe.dispatch(x, ids, weights, **sizes)
+
+    def layer(algorithm: str) -> Call:
+        return lambda: moe.moe_layer(x, ids, weights, w13, w2, algorithm=algorithm, **sizes)
+
+    return {
+        "ours dispatch": lambda: moe.dispatch(x, ids, weights, **sizes),
+        "ours dispatch, in halves": lambda: moe.dispatch_receive(moe.dispatch_send(x, ids, weights, **sizes)),
+        "ours combine": lambda: moe.combine(received.x, received),
+        "ours combine, in halves": lambda: moe.combine_receive(moe.combine_send(received.x, received)),
+        "ours gather_routing": lambda: moe.gather_routing(ids, weights, **sizes),
+        "ours moe_layer, separate": layer("separate"),
+        "ours moe_layer, fused": layer("fused"),
+    }
+
+
+def operators(bench: Bench) -> dict[str, Call]:
+    """The operators ``torch.ops.triton_dist``, which make new tensors."""
+    x = torch.zeros(4096, dtype=BF16, device=bench.world.device)
+    rows, norm = x.view(4, 1024), x[:1024]
+    weight = torch.zeros(1024, 512, dtype=BF16, device=bench.world.device)
+    return {
+        "ours functional.all_reduce, 8 KiB": lambda: kernels.functional.all_reduce(x),
+        "ours functional.norm_gemm, 4 rows": lambda: kernels.functional.norm_gemm(rows, weight, norm),
+    }
 
 
 def of_torch(bench: Bench) -> dict[str, Call]:
@@ -152,7 +212,7 @@ def main() -> None:
     parser.add_argument("--save", metavar="FILE", type=Path, help="write the figures as JSON")
     arguments = parser.parse_args()
     with session("host_time") as bench:
-        sides = usable(bench, collectives(bench) | gemms(bench))
+        sides = usable(bench, collectives(bench) | gemms(bench) | decoding(bench) | experts(bench) | operators(bench))
         try:
             theirs = of_torch(bench)
         except Exception as error:

@@ -7,6 +7,7 @@ else puts functions of its own in the place of PyTorch's. tests/test_seams.py ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ParamSpec
 
 import torch
@@ -27,6 +28,7 @@ __all__ = [
     "replace_functions_of_distributed",
     "shard_embedding",
     "shard_linear",
+    "stream_handles",
 ]
 
 _P = ParamSpec("_P")
@@ -112,6 +114,11 @@ def current_device_index() -> int:
 def current_stream_handle(device: int) -> int:
     """The CUstream of the current stream of a GPU, without an object for it."""
     return int(torch._C._cuda_getCurrentRawStream(device))
+
+
+def stream_handles(device: int) -> Callable[[], int]:
+    """:func:`current_stream_handle` of this GPU, as a function that Python calls without a frame of its own."""
+    return partial(torch._C._cuda_getCurrentRawStream, device)
 
 
 def occupy_stream(cycles: int) -> None:

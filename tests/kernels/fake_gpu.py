@@ -123,6 +123,10 @@ def use_a_driver_s_streams() -> None:
         QUEUED.append((stream, "copy", *sorted(vars(what).items())))
         return (0,)
 
+    def copy_bytes(to: int, source: int, nbytes: int, stream: int) -> tuple[int]:
+        QUEUED.append((stream, "copy", to, source, nbytes))
+        return (0,)
+
     driver = SimpleNamespace(
         CUstream_flags=SimpleNamespace(CU_STREAM_NON_BLOCKING=SimpleNamespace(value=1)),
         CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
@@ -135,6 +139,7 @@ def use_a_driver_s_streams() -> None:
         cuStreamWaitValue32=wait,
         cuStreamWriteValue32=write,
         cuMemcpy2DAsync=copy,
+        cuMemcpyDtoDAsync=copy_bytes,
     )
     bindings: Any = ModuleType("cuda.bindings")
     bindings.driver = driver

@@ -6,7 +6,7 @@ They are in ``prepared_calls/``. Prints for each check its name and ``ok``, or i
 from __future__ import annotations
 
 import fake_gpu
-from prepared_calls import arguments, between_hosts, epilogues, every, lifetimes, local, refusals, scales
+from prepared_calls import arguments, between_hosts, decode, epilogues, every, lifetimes, local, refusals, scales
 
 CHECKS = (
     arguments.second_calls_are_prepared,
@@ -41,6 +41,15 @@ CHECKS = (
     local.grouped_gemms_of_other_tensors_are_of_these,
     local.tiles_are_those_for_expected_rows,
     local.portable_grouped_gemms_take_the_ordinary_path,
+    decode.calls_with_new_tensors_in_steps_are_prepared,
+    decode.peers_get_their_parts_by_the_copy_engine,
+    decode.copies_go_where_the_call_s_result_lies,
+    decode.lengths_and_pages_need_no_new_plan,
+    decode.numbers_as_scales_are_those_of_the_call,
+    decode.errors_of_decode_are_those_of_ordinary_calls,
+    decode.halves_follow_each_other,
+    decode.norm_gemms_are_launched_again,
+    decode.dependent_launches_are_prepared,
     lifetimes.communicators_have_plans_of_their_own,
     lifetimes.a_second_thread_finds_them,
     arguments.the_current_stream_is_used,

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from triton_dist import environment
 from triton_dist.process_state import of_process
 
-__all__ = ["choose", "current", "is_overridden", "n_pes", "pin", "pretends_hosts", "using"]
+__all__ = ["choose", "current", "n_pes", "override", "pin", "pretends_hosts", "using"]
 
 _BEFORE_A_WORLD = {"cuda": "nvshmem", "hip": "p2p"}
 
@@ -74,9 +74,8 @@ def pin() -> None:
     _override.set({backend: current(backend) for backend in _BEFORE_A_WORLD})
 
 
-def is_overridden() -> bool:
-    """Whether something else than the world or ``TRITON_DIST_TRANSPORT`` decides in this context."""
-    return bool(_override.get())
+override = _override.get
+"""What decides in this context instead of the world and ``TRITON_DIST_TRANSPORT``; empty: nothing."""
 
 
 def current(backend: str = "cuda") -> str:

@@ -130,7 +130,16 @@ class PlacedLauncher:
         return PlacedLauncher(launcher, self._kernel, depth)
 
     def __call__(self, *arguments: Any) -> None:
-        frame = sys._getframe(self._first)
+        self.place(1)
+        self.launcher(*arguments)
+
+    def place(self, below: int = 0) -> None:
+        """Record the user's line.
+
+        Args:
+            below: how many frames there are between this and where the launcher would be called.
+        """
+        frame = sys._getframe(self._first + below)
         code = frame.f_code
         while _is_inside(code.co_filename):
             if frame.f_back is None:
@@ -138,7 +147,6 @@ class PlacedLauncher:
             frame = frame.f_back
             code = frame.f_code
         self._kernel.launched = code, frame.f_lasti
-        self.launcher(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.launcher, name)

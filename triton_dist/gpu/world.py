@@ -161,9 +161,11 @@ class GpuWorld(World):
         self._heap.give_back(allocation)
 
     def check_live(self) -> None:
-        super().check_live()
-        self._launch.check("go on")
-        if self._nvshmem_is_gone():
+        watch = self._launch.watch
+        has_trouble = watch is not None and watch.trouble is not None
+        if self.finalized or has_trouble or self._bindings.init_status() < nvshmem_api.INITIALIZED:
+            super().check_live()
+            self._launch.check("go on")
             raise RuntimeError(
                 "NVSHMEM has been finalized by another caller (nvshmem.core.finalize()), and this world's heap with it:"
                 " call triton_dist.finalize() instead"
@@ -174,7 +176,7 @@ class GpuWorld(World):
         return bool(self._bindings.init_status() < nvshmem_api.INITIALIZED)
 
     def repeats_launches(self) -> bool:
-        return not transport.is_overridden() and current_device_index() == self.device.index
+        return not transport.override() and current_device_index() == self.device.index
 
     def launcher_of_repeats(self, launcher: Any, symmetric: Sequence[bool], depth: int) -> Any:
         return launcher_of_repeats(launcher, symmetric, depth)

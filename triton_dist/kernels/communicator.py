@@ -19,7 +19,7 @@ from triton_dist.kernels.choice.tables import Table
 from triton_dist.kernels.cuda import check, driver
 from triton_dist.kernels.grid import Grid, grid_of
 from triton_dist.kernels.protocols.members import Members
-from triton_dist.torch_api import current_stream_handle
+from triton_dist.torch_api import stream_handles
 from triton_dist.world import World
 from triton_dist.world.current import current_world
 from triton_dist.world.groups import HostGroup
@@ -48,8 +48,10 @@ class _Call:
     def __enter__(self) -> Communicator:
         return self._communicator
 
-    def __exit__(self, *error: object) -> None:
-        self._communicator.end()
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        communicator = self._communicator
+        communicator._depth -= 1
+        communicator._calls.release()
 
 
 class Communicator:
@@ -100,7 +102,7 @@ class Communicator:
         self._stream: torch.cuda.Stream | None = None
         self._handle = -1
         self._on_gpu = world.kind == "gpu"
-        self._device = world.device.index
+        self._current_stream = stream_handles(world.device.index) if self._on_gpu else int
         self._hosts = world.open_group(pes, name)
         empty = Table("", self.n_pes)
         self.tables = agreed_tables(self.n_pes, self.exchange) if self._on_gpu else (empty, empty)
@@ -112,9 +114,10 @@ class Communicator:
 
     def own(self, kind: type[_Owned]) -> _Owned:
         """This communicator's ``kind``. The first call creates it as ``kind(self)``; :meth:`close` closes it."""
-        if kind not in self._owned:
-            self._owned[kind] = kind(self)
-        return self._owned[kind]  # type: ignore[no-any-return]
+        found = self._owned.get(kind)
+        if found is None:
+            found = self._owned[kind] = kind(self)
+        return found
 
     @property
     def workspace_bytes(self) -> int:
@@ -213,7 +216,7 @@ class Communicator:
         self._depth += 1
         if self._depth == 1 and self._on_gpu:
             try:
-                handle = current_stream_handle(self._device)
+                handle = self._current_stream()
                 if handle != self._handle:
                     self._change_stream(function, handle)
             except BaseException:
@@ -227,7 +230,7 @@ class Communicator:
 
     def stream_handle(self) -> int:
         """The handle of the current stream, on which the call that began last works."""
-        return self._handle if self._depth == 1 else current_stream_handle(self._device)
+        return self._handle if self._depth == 1 else self._current_stream()
 
     def compare(self, *call: Any) -> None:
         """Check that all members make this call: a function's name, shapes, dtypes and what else must be equal.

@@ -13,6 +13,8 @@ from triton_dist.torch_api import is_wrapper, left_out_of_graphs
 
 __all__ = ["differentiable", "for_inference", "without_gradients"]
 
+_TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
+_NO_TENSORS = frozenset({type(None), bool, int, float, str, torch.dtype})
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -70,8 +72,8 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
             if torch.compiler.is_compiling():
                 result: _R = outside(*args, **kwargs)
                 return result
-            if not (_are_plain(args) and (not kwargs or _are_plain(kwargs.values()))):
-                tensors = (*args, *kwargs.values())
+            tensors = (*args, *kwargs.values()) if kwargs else args
+            if not _are_plain(tensors):
                 _check_plain(plain.__name__, *tensors)
                 if _needs_gradient(*tensors):
                     raise ValueError(refusal)
@@ -91,11 +93,13 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             if torch.compiler.is_compiling():
                 return operator(*args, **kwargs)
-            tensors = (*args, *kwargs.values())
-            _check_plain(plain.__name__, *tensors)
-            if _needs_gradient(*tensors):
-                name = plain.__name__
-                raise ValueError(f"{name}: a tensor requires a gradient, and {name} has none: call it under no_grad()")
+            tensors = (*args, *kwargs.values()) if kwargs else args
+            if not _are_plain(tensors):
+                _check_plain(plain.__name__, *tensors)
+                if _needs_gradient(*tensors):
+                    name = plain.__name__
+                    message = f"{name}: a tensor requires a gradient, and {name} has none: call it under no_grad()"
+                    raise ValueError(message)
             return plain(*args, **kwargs)
 
         return function
@@ -104,13 +108,13 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
 
 
 def _are_plain(values: Iterable[Any]) -> bool:
-    """Whether all tensors are of no subclass and require no gradient, as nearly always."""
+    """Whether all tensors are of no subclass but parameters and want no gradient here and now, as nearly always."""
     for value in values:
         kind = type(value)
-        if kind is torch.Tensor:
-            if value.requires_grad:
+        if kind is _TENSOR or kind is _PARAMETER:
+            if value.requires_grad and torch.is_grad_enabled():
                 return False
-        elif value is not None and kind is not str and isinstance(value, torch.Tensor):
+        elif kind not in _NO_TENSORS and isinstance(value, _TENSOR):
             return False
     return True
 

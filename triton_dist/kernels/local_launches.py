@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 
 from triton_dist import triton_api
-from triton_dist.kernels.prepared import Launch
+from triton_dist.kernels.dependent_launch import DependentLaunches
+from triton_dist.kernels.prepared import PLAIN, Launch
 from triton_dist.torch_api import current_stream_handle
 from triton_dist.world import World
 
@@ -34,6 +35,7 @@ class LocalLaunches:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._dependent = world.own(DependentLaunches)
         self._plans: dict[Hashable, _Plan] = {}
 
     def close(self) -> None:
@@ -48,12 +50,12 @@ class LocalLaunches:
         """
         if not self._world.repeats_launches():
             return None
-        signature = [call]
+        signature = [call, self._dependent.on]
         for tensor in tensors:
             if tensor is None:
                 signature.append(None)
                 continue
-            if type(tensor) is not torch.Tensor or tensor.is_conj() or tensor.is_neg():
+            if type(tensor) not in PLAIN or tensor.is_conj() or tensor.is_neg():
                 return None
             try:
                 signature += tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.data_ptr() & 15
@@ -73,18 +75,25 @@ class LocalLaunches:
         self._plans.pop(signature, None)  # another thread may have been first
         return None
 
-    def repeat(self, plan: _Plan, *tensors: torch.Tensor | None) -> None:
-        """Launch on the current stream what left the plan, with these tensors as its first arguments."""
-        plan.launch(current_stream_handle(self._world.device.index), *plan.launch.arguments(tensors))
+    def repeat(self, plan: _Plan, *tensors: torch.Tensor | None, also: Sequence[torch.Tensor] = ()) -> None:
+        """Launch on the current stream what left the plan, with these tensors as its first arguments, and ``also`` in
+        place of those that :meth:`keep` was told of."""
+        plan.launch(current_stream_handle(self._world.device.index), *plan.launch.arguments(tensors), also=also)
 
-    def keep(self, signature: Hashable | None, made: Launch | None, details: Any) -> None:
-        """Leave a plan of a call that was made, and what the host entry wants to know of it."""
+    def keep(
+        self, signature: Hashable | None, made: Launch | None, details: Any, also: Sequence[torch.Tensor] = ()
+    ) -> None:
+        """Leave a plan of a call that was made, and what the host entry wants to know of it.
+
+        Args:
+            also: the call's tensors that stand among the launch's other arguments, or in tuples of these.
+        """
         if signature is None or made is None:
             return
         symmetric: Sequence[bool] = [False] * len(made.tensors)
         wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=_DEPTH)
         again = triton_api.prepare_launch(
-            made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap
+            made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap, also
         )
         if again is None:
             return

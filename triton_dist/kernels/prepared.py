@@ -25,9 +25,9 @@ from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
 
-__all__ = ["Launch", "Part", "Prepared", "Step", "Work", "launch", "nothing", "steps"]
+__all__ = ["PLAIN", "Launch", "Part", "Prepared", "Step", "Work", "launch", "nothing", "steps"]
 
-_PLAIN = torch.Tensor, torch.nn.Parameter
+PLAIN = torch.Tensor, torch.nn.Parameter
 """Tensors of these types are what lies in memory. (A parameter that is a DTensor is of that type.)"""
 _ABSENT = "absent"
 _PLANS = 1024
@@ -79,13 +79,13 @@ class Step(NamedTuple):
 
     work: Work
     tensors: Taken
-    beside: tuple[Work, Taken] | None = None
-    """What is done at the same time as the launch, on a side stream: a launch, or a function that is called with this
-    stream in front of what it takes."""
+    beside: tuple[tuple[Work, Taken], ...] = ()
+    """What is done at the same time as the launch, on a side stream, in this order: launches, and functions that are
+    called with this stream in front of what they take."""
 
 
-Part = tuple[Work | None, Taken] | tuple[Work | None, Taken, tuple[Work | None, Taken]]
-"""A step, if it can be made again."""
+Part = tuple[Any, ...]
+"""A step, if it can be made again: the work, or None, and what it takes; then work beside it, each such a pair."""
 
 
 def nothing(*given: object) -> Sequence[torch.Tensor]:
@@ -95,14 +95,16 @@ def nothing(*given: object) -> Sequence[torch.Tensor]:
 
 def steps(*parts: Part) -> tuple[Step, ...] | None:
     """A call of these parts, in this order; None, if one of them cannot be made again."""
-    if any(part[0] is None or (len(part) == 3 and part[2][0] is None) for part in parts):
+    if any(work is None for part in parts for work in (part[0], *(beside[0] for beside in part[2:]))):
         return None
-    return tuple(Step(*part) for part in parts)
+    return tuple(Step(part[0], part[1], part[2:]) for part in parts)
 
 
 class _Plan(NamedTuple):
     launch: triton_api.PreparedLaunch | None
     """The one launch; None: the call has ``steps``."""
+    is_plain: bool
+    """Whether the call is that launch, of all tensors as they are, and nothing else."""
     takes: int
     """How many of the call's first tensors it takes, by descriptors or beside others; 0 if it takes all tensors as they
     are."""
@@ -118,16 +120,20 @@ class _Plan(NamedTuple):
     """Makes of the call's tensors the one argument of ``beside``, ``in_front`` and the steps; None: all tensors are."""
     details: Any = None
     """What the host entry keeps for itself, for :meth:`Prepared.details`."""
-    steps: Sequence[tuple[Any, Taken, tuple[Any, Taken] | None]] = ()
+    steps: Sequence[tuple[Any, Taken, Sequence[tuple[Any, Taken]]]] = ()
     """What is done with which of the call's tensors, one after the other, and what beside it; empty where there is one
     launch."""
+    launches: Sequence[triton_api.PreparedLaunch] = ()
+    """Those of the steps, and beside them."""
 
     def holds(self) -> bool:
         """Whether Triton would launch the same kernels. (Functions find out by themselves.)"""
         if self.launch is not None:
             return self.launch.holds()
-        works = (work for work, _, beside in self.steps for work in (work, beside and beside[0]))
-        return all(work.holds() for work in works if type(work) is triton_api.PreparedLaunch)
+        for launch in self.launches:  # noqa: SIM110 (a generator takes longer)
+            if not launch.holds():
+                return False
+        return True
 
 
 class Prepared:
@@ -166,6 +172,7 @@ class Prepared:
             self._symmetric.clear()
             self._changes = changes
         signature = [call, self._dependent.on]
+        known = self._symmetric
         previous = None
         for tensor in tensors:
             if tensor is None:
@@ -175,18 +182,17 @@ class Prepared:
                 signature.append(None)
                 continue
             previous = tensor
-            if type(tensor) not in _PLAIN or tensor.is_conj() or tensor.is_neg():
+            if type(tensor) not in PLAIN or tensor.is_conj() or tensor.is_neg():
                 return None
             try:
                 address = tensor.data_ptr()
                 strides = tensor.is_contiguous() or tensor.stride()
-                signature += tensor.shape, strides, tensor.dtype, tensor.device, address & 15
             except RuntimeError:  # sparse, for instance
                 return None
-            symmetric = self._symmetric.get(address)
+            symmetric = known.get(address)
             if symmetric is None:
-                symmetric = self._symmetric[address] = is_symmetric(self._communicator, tensor)
-            signature.append(symmetric)
+                symmetric = known[address] = is_symmetric(self._communicator, tensor)
+            signature += tensor.shape, strides, tensor.dtype, tensor.device, address & 15, symmetric
         return tuple(signature)
 
     def repeat(self, signature: Hashable | None, *tensors: Any) -> bool:
@@ -202,9 +208,13 @@ class Prepared:
             del self._plans[signature]
             return False
         self._world.check_live()
-        self._communicator.compare(*plan.compared)
+        if plan.compared:
+            self._communicator.compare(*plan.compared)
         if launch is None:
             self._repeat_steps(plan, tensors)
+            return True
+        if plan.is_plain:
+            launch(self._communicator.stream_handle(), *tensors)
             return True
         given = tensors
         if plan.named is not None and (plan.beside is not None or plan.in_front is not None):
@@ -226,15 +236,15 @@ class Prepared:
         given = tensors if plan.named is None else (plan.named(*tensors),)
         for work, taken, beside in plan.steps:
             found = taken(*given)
-            if beside is not None:
+            if beside:
                 with side_stream(self._communicator) as side:
                     work(self._communicator.stream_handle(), *work.arguments(found), also=also)
-                    other, taken_beside = beside
-                    found = taken_beside(*given)
-                    if type(other) is triton_api.PreparedLaunch:
-                        other(side.cuda_stream, *other.arguments(found), also=also)
-                    else:
-                        other(side, *found)
+                    for other, taken_beside in beside:
+                        found = taken_beside(*given)
+                        if type(other) is triton_api.PreparedLaunch:
+                            other(side.cuda_stream, *other.arguments(found), also=also)
+                        else:
+                            other(side, *found)
             elif type(work) is triton_api.PreparedLaunch:
                 work(self._communicator.stream_handle(), *work.arguments(found), also=also)
             else:
@@ -275,16 +285,20 @@ class Prepared:
             if again is None:
                 return
             takes = len(made.tensors) if also or any(map(triton_api.is_descriptor, made.tensors)) else 0
-            plan = _Plan(again, takes, len(also), compared, workspace, made.beside, made.in_front, named, details)
+            beside, in_front = made.beside, made.in_front
+            is_plain = not (takes or also or beside or in_front)
+            plan = _Plan(again, is_plain, takes, len(also), compared, workspace, beside, in_front, named, details)
         else:
             repeats = []
             for step in made:
                 work = self._again(step.work, also)
-                beside = None if step.beside is None else (self._again(step.beside[0], also), step.beside[1])
-                if work is None or (beside is not None and beside[0] is None):
+                others = [(self._again(other, also), taken) for other, taken in step.beside]
+                if work is None or any(other is None for other, _ in others):
                     return
-                repeats.append((work, step.tensors, beside))
-            plan = _Plan(None, 0, len(also), compared, workspace, None, None, named, details, repeats)
+                repeats.append((work, step.tensors, others))
+            works = [work for work, _, others in repeats for work in (work, *(other for other, _ in others))]
+            launches = [work for work in works if type(work) is triton_api.PreparedLaunch]
+            plan = _Plan(None, False, 0, len(also), compared, workspace, None, None, named, details, repeats, launches)
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]
         self._plans[signature] = plan

@@ -48,6 +48,8 @@ class DirectLauncher:
         places = [i for i, type in enumerate(kernel.src.signature.values()) if str(type).startswith("tensordesc")]
         how = getattr(kernel.metadata, "tensordesc_meta", None) or [None] * len(places)
         self._descriptors = tuple(zip(reversed(places), reversed(how), strict=True))
+        self.expands = bool(self._descriptors)
+        """Whether a kernel's arguments are others than those that its caller names."""
 
     def __call__(
         self,
@@ -62,15 +64,22 @@ class DirectLauncher:
         leave: Any,
         *args: Any,
     ) -> None:
-        if self._descriptors:
-            args = self._expanded(args)
+        if self.expands:
+            args = self.expanded(args)
         self._launch(x, y, z, stream, function, *self._how, packed, told, enter, leave, *self._arguments, args)
+
+    def by_tuple(self, loaded: tuple[Any, ...]) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        """Triton's function in C, and its arguments between the stream and the tuple of the kernel's, of which
+        ``loaded`` are a launcher's. Where it :attr:`expands` arguments, :meth:`expanded` makes that tuple."""
+        function, *told = loaded
+        return self._launch, (function, *self._how, *told, *self._arguments)
 
     def encoded(self, position: int, descriptor: Any) -> _Encoded:
         """The kernel's argument at ``position``, a descriptor, which may be passed any number of times."""
         return _Encoded(nvidia.make_tensordesc_arg(descriptor, dict(self._descriptors)[position]))
 
-    def _expanded(self, arguments: Sequence[Any]) -> Any:
+    def expanded(self, arguments: Sequence[Any]) -> Any:
+        """A kernel's arguments as the function in C takes them."""
         expanded = list(arguments)
         for place, how in self._descriptors:  # the last first
             argument = expanded[place]
@@ -123,8 +132,8 @@ class PreparedLaunch:
     """
 
     __slots__ = (
-        *("_alone", "_debug", "_descriptors", "_encode", "_encoded", "_grid", "_instrumentation", "_kernel", "_loaded"),
-        *("_others", "_places", "_run", "_stages_hook", "_takes"),
+        *("_after", "_alone", "_before", "_debug", "_descriptors", "_direct", "_encode", "_encoded"),
+        *("_instrumentation", "_kernel", "_others", "_place", "_places", "_run", "_stages_hook", "_takes"),
     )
 
     def __init__(
@@ -142,9 +151,13 @@ class PreparedLaunch:
         rest = kernel.params[len(first) + len(others) :]
         arguments = *others, *(named.get(parameter.name, parameter.default) for parameter in rest)
         self._kernel = kernel
-        self._run = launcher
-        self._grid = x, y, z
-        self._loaded = compiled.function, compiled.packed_metadata, None, None, None  # no hooks, nor what they are told
+        self._place = getattr(launcher, "place", None)
+        self._run = launcher if self._place is None else launcher.launcher
+        self._direct = self._run if type(self._run) is DirectLauncher else None
+        self._before = x, y, z
+        self._after = compiled.function, compiled.packed_metadata, None, None, None  # no hooks, nor what they are told
+        if self._direct is not None:
+            self._run, self._after = self._direct.by_tuple(self._after)
         self._takes = len(first)
         self._encode = getattr(launcher, "encoded", None)
         self._encoded: dict[tuple[int, int], Any] = {}
@@ -197,7 +210,14 @@ class PreparedLaunch:
             also: the tensors among the others, in the order in which they were named.
         """
         others = self._with(also) if self._alone or self._places else self._others
-        self._run(*self._grid, stream, *self._loaded, *tensors, *others)
+        if self._place is not None:
+            self._place()
+        direct = self._direct
+        if direct is None:
+            self._run(*self._before, stream, *self._after, *tensors, *others)
+            return
+        arguments: Any = (*tensors, *others)
+        self._run(*self._before, stream, *self._after, direct.expanded(arguments) if direct.expands else arguments)
 
     def _with(self, also: Sequence[Any]) -> Sequence[Any]:
         others = list(self._others)

@@ -98,11 +98,13 @@ class World(ABC):
 
         Any thread may call this.
         """
-        if kind not in self._owned:
+        found = self._owned.get(kind)
+        if found is None:
             with self._owning:
                 if kind not in self._owned:
                     self._owned[kind] = kind(self)
-        return self._owned[kind]  # type: ignore[no-any-return]
+                found = self._owned[kind]
+        return found  # type: ignore[no-any-return]
 
     # ---- hosts
 

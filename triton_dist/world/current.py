@@ -38,7 +38,7 @@ def current_world() -> World:
     Raises:
         RuntimeError: there is none.
     """
-    world = find_world()
-    if world is None:
+    world = of_process(Current).world
+    if world is None or world.finalized:
         raise RuntimeError("there is no world: call triton_dist.init() first")
     return world

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -9,7 +10,9 @@ import torch
 import triton_dist
 from ops.harness import check, expect_equal, rounds
 from triton_dist import World, kernels
+from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator, communicator_of
+from triton_dist.kernels.local_launches import LocalLaunches
 from triton_dist.kernels.prepared import Prepared
 
 N = 512
@@ -125,6 +128,61 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
             expect_equal(out, found, f"{function.__name__}, {algorithm}, {[*epilogue]}")
             if not symmetric:
                 expect_equal(call(), found, f"{function.__name__}, {algorithm}, {[*epilogue]}, new")
+            triton_dist.barrier_all()
+
+
+@check(gpu_only=True, maps_all=True)
+def prepared_decode_and_experts_agree_with_ordinary_ones(world: World) -> None:
+    """Bit for bit, direct and from a graph, with tensors that lie elsewhere and lengths that change."""
+    n_pes, device = world.n_pes, world.device
+    shared, own = (torch.Generator(device).manual_seed(seed) for seed in (7, 100 + world.pe))
+
+    def values(*shape: int, generator: torch.Generator = own) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device=device).to(torch.bfloat16)
+
+    sizes = {"num_experts": 4 * n_pes, "max_tokens": 16}
+    large = 1 << 20
+    gathered, exchanged = (triton_dist.zeros(n_pes * large, dtype=torch.bfloat16) for _ in range(2))
+
+    def copies(x: torch.Tensor) -> list[torch.Tensor]:
+        kernels.all_gather(gathered, x[:large], algorithm="copy_engine")
+        kernels.all_to_all(exchanged, x, algorithm="copy_engine")
+        return [gathered.clone(), exchanged.clone()]
+
+    def halves(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> list[torch.Tensor]:
+        received = moe.dispatch_receive(moe.dispatch_send(x, ids, weights, **sizes))
+        routed = moe.gather_routing(ids, weights, **sizes)
+        back = moe.combine_receive(moe.combine_send(received.x, received))
+        return [back, received.counts, received.offsets, routed.counts, routed.offsets]
+
+    for i in range(6):
+        q, k, v = values(5, 8, 64, generator=shared), values(5, 256, 2, 64), values(5, 256, 2, 64)
+        lengths = torch.randint(0, 256 * n_pes, (5,), generator=shared, device=device).int()
+        weight, residual = values(512, 512), values(5, 512, generator=shared)
+        a, b, norm = values(9, 512), values(512, 768), values(512)
+        x, ids = values(16, 256), torch.randint(0, 4 * n_pes, (16, 2), generator=own, device=device)
+        weights, parts = torch.rand(16, 2, generator=own, device=device), values(n_pes * large)
+        calls: dict[str, Callable[[], Sequence[torch.Tensor]]] = {
+            "flash_decode": partial(kernels.flash_decode, q, k, v, lengths),
+            "flash_decode_projection": lambda: [
+                kernels.flash_decode_projection(q, k, v, lengths, weight, residual=residual)  # noqa: B023
+            ],
+            "norm_gemm": lambda: [kernels.norm_gemm(a, b, norm)],  # noqa: B023
+            "halves": partial(halves, x, ids, weights),
+            "copies": partial(copies, parts),
+        }
+        for name, call in calls.items():
+            found = [tensor.clone() for tensor in call()]
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                captured = call()
+            graph.replay()
+            triton_dist.barrier_all()
+            communicator_of().own(Prepared)._plans.clear()
+            world.own(LocalLaunches).close()
+            for ordinary, direct, replayed in zip(call(), found, captured, strict=True):
+                expect_equal(direct, ordinary, f"{name}, {i}")
+                expect_equal(replayed, ordinary, f"{name}, {i}, from a graph")
             triton_dist.barrier_all()
 
 

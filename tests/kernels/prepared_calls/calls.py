@@ -113,6 +113,12 @@ OF_SLICES: dict[str, Any] = {"a_scales": torch.ones(8, 1), "b_scales": torch.one
 OF_ROWS = {"out": torch.zeros(ROUTED.rows, 32).bfloat16()}
 ROWS = torch.zeros(ROUTED.rows, 64).bfloat16()
 
+Q, CACHE, LENGTHS = torch.zeros(4, 8, 64).bfloat16(), torch.zeros(4, 64, 2, 64).bfloat16(), torch.ones(4).int()
+CACHE8, PAGES, OF_HEADS = CACHE.to(torch.float8_e4m3fn), torch.zeros(4, 2, dtype=torch.int32), torch.ones(2)
+PROJECTION, OF_REQUESTS = matrix(8 * 64, 512), {"bias": BIAS, "residual": RESIDUAL[:4]}
+MANY_Q, MANY_LENGTHS = torch.zeros(300, 8, 64).bfloat16(), torch.ones(300).int()
+MANY_PAGES = torch.zeros(300, 2, dtype=torch.int32)
+
 NEW_RESULTS: dict[str, Callable[[], object]] = {
     "all_reduce_norm, one_shot": lambda: kernels.all_reduce_norm(
         RESIDUAL, RESIDUAL[0], FEW_RESIDUAL, bias=BIAS, algorithm="one_shot"
@@ -124,6 +130,10 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
         RESIDUAL, RESIDUAL[0], RESIDUAL[:8], quantize="block", algorithm="fused"
     ),
     "norm_all_gather, fused": lambda: kernels.norm_all_gather(RESIDUAL, RESIDUAL[0], algorithm="fused"),
+    "flash_decode": lambda: kernels.flash_decode(Q, CACHE, CACHE, LENGTHS),
+    "flash_decode, pages, fp8": lambda: kernels.flash_decode(
+        Q, CACHE8, CACHE8, LENGTHS, block_table=PAGES, k_scale=ONE, v_scale=OF_HEADS, window=32
+    ),
     "dispatch": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS),
     "dispatch, fp8": lambda: moe.dispatch(TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS),
     "dispatch, rounds": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24),
@@ -138,9 +148,33 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
 }
 """Calls whose results are new tensors each time."""
 
+NEW_IN_STEPS: dict[str, Callable[[], object]] = {
+    "flash_decode, 300 requests": lambda: kernels.flash_decode(
+        MANY_Q, CACHE, CACHE, MANY_LENGTHS, block_table=MANY_PAGES
+    ),
+    "flash_decode_projection": lambda: kernels.flash_decode_projection(
+        Q, CACHE, CACHE, LENGTHS, PROJECTION, **OF_REQUESTS
+    ),
+    "flash_decode_projection, 300 requests": lambda: kernels.flash_decode_projection(
+        MANY_Q, CACHE, CACHE, MANY_LENGTHS, PROJECTION, block_table=MANY_PAGES, bias=BIAS
+    ),
+    "gather_routing": lambda: moe.gather_routing(IDS, WEIGHTS, **EXPERTS),
+    "dispatch in halves": lambda: moe.dispatch_receive(moe.dispatch_send(TOKENS, IDS, WEIGHTS, **EXPERTS)),
+    "dispatch in halves, fp8": lambda: moe.dispatch_receive(
+        moe.dispatch_send(TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS)
+    ),
+    "combine in halves": lambda: moe.combine_receive(moe.combine_send(RECEIVED.x, RECEIVED)),
+    "all_gather, copy_engine": lambda: kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="copy_engine"),
+    "all_to_all, copy_engine": lambda: kernels.all_to_all(OUT, LARGE, algorithm="copy_engine"),
+    "all_gather, copy_engine, a program": lambda: kernels.all_gather(
+        GATHERED_LARGE, LARGE, algorithm="copy_engine", sm_margin=131
+    ),
+}
+"""Calls of several launches, of which some tensors are new each time."""
+
 REPEATS = {
     *("gemm_all_reduce, fused, by columns", "gemm_all_reduce, fused, without TMA", "gemm_all_reduce, fused, silu"),
     *("gemm_all_reduce, ring, fp8", "gemm_all_reduce, ring, gelu", "gemm_all_scatter, swiglu"),
-    *("dispatch, fp8", "all_gather_grouped_gemm, fp8"),
+    *("dispatch, fp8", "all_gather_grouped_gemm, fp8", "flash_decode, pages, fp8"),
 }
 """Those whose kernels are another call's with another dtype, layout or activation; compiling them takes long."""

@@ -25,8 +25,6 @@ NO_CALLS = {
 OF_SEVERAL = {"moe_layer", "dispatch_grouped_gemm", "grouped_gemm_combine"}
 """Functions whose launches are those of others here. (Two of them are among ``NEW_RESULTS``.)"""
 
-Q, CACHE, LENGTHS = torch.zeros(4, 8, 64).bfloat16(), torch.zeros(4, 64, 2, 64).bfloat16(), torch.ones(4).int()
-PROJECTION = torch.zeros(8 * 64, 512).bfloat16()
 ROWS = torch.zeros(16, 512).bfloat16()
 
 TAKE_ALGORITHMS: dict[str, Callable[..., object]] = {
@@ -60,9 +58,9 @@ SMALL: dict[tuple[str, str], Callable[[], object]] = {
 }
 OTHERS: dict[str, Callable[[], object]] = {
     "norm_gemm": lambda: kernels.norm_gemm(ROWS[:, :256], B, ROWS[0, :256]),
-    "flash_decode": lambda: kernels.flash_decode(Q, CACHE, CACHE, LENGTHS),
-    "flash_decode_projection": lambda: kernels.flash_decode_projection(Q, CACHE, CACHE, LENGTHS, PROJECTION),
-    "gather_routing": lambda: moe.gather_routing(tensors.IDS, tensors.WEIGHTS, **tensors.EXPERTS),
+    "flash_decode": tensors.NEW_RESULTS["flash_decode"],
+    "flash_decode_projection": tensors.NEW_IN_STEPS["flash_decode_projection"],
+    "gather_routing": tensors.NEW_IN_STEPS["gather_routing"],
     "grouped_gemm": lambda: moe.grouped_gemm(
         tensors.ROWS, tensors.SLICE, torch.zeros(4, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
     ),
@@ -72,18 +70,9 @@ OTHERS: dict[str, Callable[[], object]] = {
     "combine_send": lambda: moe.combine_receive(moe.combine_send(tensors.RECEIVED.x, tensors.RECEIVED)),
 }
 
-LARGE_ONLY = "for megabytes, whose transfer takes longer than the host"
 NOT_PREPARED = {
-    ("all_gather", "copy_engine"): LARGE_ONLY,
-    ("all_to_all", "copy_engine"): LARGE_ONLY,
     ("reduce_scatter_norm", "unfused"): "a collective that is, and a norm",
     ("norm_all_gather", "unfused"): "the same",
-    ("norm_gemm", ""): "involves no other PE, and is captured with the step that it is of",
-    ("flash_decode", ""): "its launch depends on lengths and tables of pages",
-    ("flash_decode_projection", ""): "the same",
-    ("gather_routing", ""): "once for all layers of a step",
-    ("dispatch_send", ""): "halves of a call are for overlap inside of a captured step",
-    ("combine_send", ""): "the same",
 }
 
 

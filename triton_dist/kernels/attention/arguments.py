@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -11,8 +13,20 @@ import triton
 import triton_dist
 from triton_dist.kernels.arguments import check_on_device
 from triton_dist.kernels.device import check_current_device, sms
+from triton_dist.kernels.prepared import Prepared
 
-__all__ = ["Call", "Shape", "check", "least_radix", "most_programs", "shape_for"]
+__all__ = [
+    "Call",
+    "First",
+    "Shape",
+    "are_passed_on",
+    "check",
+    "first_arguments",
+    "least_radix",
+    "most_programs",
+    "shape_for",
+    "signature_of",
+]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -111,17 +125,6 @@ class Call:
         first, second = (int(s is not None and s.numel() > 1) for s in (self.k_scale, self.v_scale))
         return first, second
 
-    def of_requests(self, part: slice) -> Call:
-        """The call for some of the requests."""
-        return replace(
-            self,
-            q=self.q[part],
-            k=self.k[part] if self.table is None else self.k,
-            v=self.v[part] if self.table is None and self.v is not None else self.v,
-            lengths=self.lengths[part],
-            table=None if self.table is None else self.table[part],
-        )
-
     def shape(self, size: int) -> Shape:
         heads = self.q.shape[1] // self.kv_heads
         on_gpu = triton_dist.kind() == "gpu"
@@ -129,6 +132,85 @@ class Call:
             heads, self.main, self.rest, self.head_dim_v, self.k.element_size(), size,
             paged=self.table is not None, gpu=on_gpu,
         )  # fmt: skip
+
+
+class First(NamedTuple):
+    """The kernel's first arguments: the tensors of a call, of which ``out``, ``lse`` and ``parts`` are new."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    """``k`` where values lie in keys."""
+    lengths: torch.Tensor
+    table: torch.Tensor
+    """``lengths`` where there are no pages."""
+    out: torch.Tensor
+    lse: torch.Tensor | None
+    parts: torch.Tensor
+    k_scale: torch.Tensor | None
+    v_scale: torch.Tensor | None
+
+    @staticmethod
+    def of_call(*tensors: Any) -> Sequence[Any]:
+        """Those of a call, which may have other tensors behind them."""
+        return tensors[:_FIRST]
+
+    @staticmethod
+    def of_requests(part: slice, paged: bool, *tensors: Any) -> Sequence[Any]:
+        """Those of a call, for some of its requests."""
+        q, k, v, lengths, table, out, lse, *others = tensors[:_FIRST]
+        of_part = lengths[part]
+        return (
+            q[part], k if paged else k[part], v if paged else v[part], of_part, table[part] if paged else of_part,
+            out[part], None if lse is None else lse[part], *others,
+        )  # fmt: skip
+
+
+_FIRST = len(First._fields)
+
+
+def first_arguments(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor | None,
+    lengths: torch.Tensor,
+    table: torch.Tensor | None,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    parts: torch.Tensor,
+    k_scale: torch.Tensor | float | None,
+    v_scale: torch.Tensor | float | None,
+) -> First:
+    """The tensors of a call that is checked."""
+    return First(
+        q, k, k if v is None else v, lengths, lengths if table is None else table, out, lse, parts,
+        _as_tensor(k_scale, k.device), _as_tensor(v_scale, k.device),
+    )  # fmt: skip
+
+
+_CONSTANTS = frozenset({type(None), bool, int, float, str})
+
+
+def signature_of(
+    prepared: Prepared,
+    options: tuple[Any, ...],
+    scales: tuple[torch.Tensor | float | None, torch.Tensor | float | None],
+    *tensors: torch.Tensor | None,
+) -> Hashable | None:
+    """The signature of a call with these ``options``, the function's name and all that is neither tensor nor scale.
+
+    A number as a scale is not a part of it: each call makes a tensor of it. None also if an option is no constant.
+    """
+    if not _CONSTANTS.issuperset(map(type, options)):
+        return None
+    numbers = type(scales[0]) in (int, float), type(scales[1]) in (int, float)
+    given: list[Any] = [None if number else scale for number, scale in zip(numbers, scales, strict=True)]
+    return prepared.signature((*options, numbers), *tensors, *given)
+
+
+def are_passed_on(*scales: torch.Tensor | float | None) -> bool:
+    """Whether a launch gets the scales of a checked call themselves, and no contiguous copy."""
+    return all(not isinstance(scale, torch.Tensor) or scale.is_contiguous() for scale in scales)
 
 
 def most_programs() -> int:
@@ -246,7 +328,7 @@ def _scale(function: str, name: str, scale: torch.Tensor | float | None, cache: 
     if cache.dtype not in _FP8:
         raise ValueError(f"{function}: {name} is for caches of fp8, got {cache.dtype}")
     if isinstance(scale, (int, float)):
-        return torch.full((1,), scale, dtype=torch.float32, device=cache.device)
+        return _as_tensor(scale, cache.device)
     if not isinstance(scale, torch.Tensor):
         raise TypeError(f"{function}: {name} must be a torch.Tensor or a float, got {type(scale).__name__}")
     if scale.dtype != torch.float32 or scale.device != cache.device or scale.numel() not in (1, cache.shape[2]):
@@ -255,3 +337,9 @@ def _scale(function: str, name: str, scale: torch.Tensor | float | None, cache: 
             f" KV heads, got shape {tuple(scale.shape)} and {scale.dtype} on {scale.device}"
         )
     return scale.reshape(-1).contiguous()
+
+
+def _as_tensor(scale: torch.Tensor | float | None, device: torch.device) -> torch.Tensor | None:
+    if scale is None or isinstance(scale, torch.Tensor):
+        return scale
+    return torch.full((1,), scale, dtype=torch.float32, device=device)

@@ -15,14 +15,25 @@ ends however few programs are resident: of the tasks that some PE has not sent, 
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 import triton_dist
-from triton_dist.kernels.attention.arguments import Call, check, least_radix, most_programs
+from triton_dist.kernels.attention.arguments import (
+    Call,
+    First,
+    Shape,
+    are_passed_on,
+    check,
+    first_arguments,
+    least_radix,
+    most_programs,
+    signature_of,
+)
 from triton_dist.kernels.attention.exchange import (
     HEADER,
     combined,
@@ -37,13 +48,14 @@ from triton_dist.kernels.attention.work import run_of, task_at
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.dependent_launch import dependent, launch_options, let_next_begin, wait_for_previous
 from triton_dist.kernels.device import sms
+from triton_dist.kernels.prepared import Launch, Part, Prepared, launch, steps
 from triton_dist.kernels.protocols.members import Members, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tile_order import tasks_in_step
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["attend_alone", "flash_decode", "reserve_slots"]
+__all__ = ["attend_alone", "flash_decode", "parts_alone", "reserve_slots"]
 
 _LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -137,7 +149,7 @@ def _scale_of(scales, head, step):
 
 @triton.jit(do_not_specialize=["window", "interleave", "n_requests", "capacity"])
 def _flash_decode(
-    q, k, v, lengths, table, out, lse, slots, half, counters, parts, k_scale, v_scale, trace, n_requests, scale,
+    q, k, v, lengths, table, out, lse, parts, k_scale, v_scale, slots, half, counters, trace, n_requests, scale,
     window, interleave, capacity, page_size, k_scale_step, v_scale_step, q_request, q_head, k_page, k_token, k_head,
     v_page, v_token, v_head, table_request,
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, DV: tl.constexpr,
@@ -302,39 +314,64 @@ def flash_decode(
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
     with calling("flash_decode", group) as comm:
+        prepared = comm.own(Prepared)
+        options = "flash_decode", head_dim_v, scale, window, interleave, scatter_heads
+        given = q, k_cache, v_cache, lengths, block_table
+        signature = signature_of(prepared, options, (k_scale, v_scale), *given)
+        new: _New | None = prepared.details(signature)
+        if new is not None:
+            out, lse, parts = new.tensors(q)
+            if prepared.repeat(signature, *first_arguments(*given, out, lse, parts, k_scale, v_scale)):
+                return out, lse
         call = check(
             "flash_decode", comm.n_pes, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window,
             interleave, k_scale, v_scale, scatter_heads,
         )  # fmt: skip
         # Caches may hold a different number of keys or pages on each PE, but where that says which keys a PE has.
-        comm.compare(
-            "flash_decode",
-            q.shape,
-            q.dtype,
-            *k_cache.shape[2:],
-            call.head_dim_v,
-            call.window,
-            call.interleave,
-            call.scatter,
-        )
+        sizes = call.head_dim_v, call.window, call.interleave, call.scatter
+        compared = "flash_decode", q.shape, q.dtype, *k_cache.shape[2:], *sizes
+        comm.compare(*compared)
         heads = q.shape[1] // comm.n_pes if scatter_heads else q.shape[1]
-        out = torch.empty(q.shape[0], heads, call.head_dim_v, dtype=q.dtype, device=q.device)
-        lse = torch.empty(q.shape[0], heads, dtype=torch.float32, device=q.device)
         together, half = _slots_of(comm.n_pes, q.shape[0], heads, call.head_dim_v)
-        for start in range(0, q.shape[0], max(1, together)):
-            part = slice(start, start + together)
-            _launch(comm, comm.members, call.of_requests(part), out[part], lse[part], half)
+        cut = _cut(comm.members, call)
+        new = _New(heads, call.head_dim_v, cut.parts)
+        out, lse, parts = new.tensors(q)
+        first = first_arguments(q, k_cache, v_cache, lengths, block_table, out, lse, parts, call.k_scale, call.v_scale)
+        made = _launches(comm, comm.members, call, cut, first, together, half)
+        if are_passed_on(k_scale, v_scale):
+            prepared.keep(signature, steps(*made), *compared, details=new)
         return out, lse
+
+
+class _New(NamedTuple):
+    """The tensors that a call makes."""
+
+    heads: int
+    head_dim_v: int
+    parts: int
+
+    def tensors(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The output, the logarithms, and memory for parts of tasks."""
+        out = q.new_empty(q.shape[0], self.heads, self.head_dim_v)
+        lse = q.new_empty(q.shape[0], self.heads, dtype=torch.float32)
+        return out, lse, q.new_empty(self.parts, dtype=torch.float32)
 
 
 _MOST_REQUESTS = 256
 
 
-def attend_alone(comm: Communicator, call: Call, out: torch.Tensor) -> None:
-    """Store attention to keys of which this PE has all to ``out``, [B, HQ, DV]. No peer is waited for."""
-    for start in range(0, out.shape[0], _MOST_REQUESTS):
-        part = slice(start, start + _MOST_REQUESTS)
-        _launch(comm, _ALONE, call.of_requests(part), out[part], None, 0)
+def parts_alone(call: Call) -> int:
+    """How many float32 :func:`attend_alone` wants for parts of tasks."""
+    return _cut(_ALONE, call).parts
+
+
+def attend_alone(comm: Communicator, call: Call, first: First) -> list[Part]:
+    """Store attention to keys of which this PE has all to ``first.out``, [B, HQ, DV]. No peer is waited for.
+
+    Returns:
+        the launches; what they take of a call are its first tensors, like ``first``.
+    """
+    return _launches(comm, _ALONE, call, _cut(_ALONE, call), first, _MOST_REQUESTS, 0)
 
 
 _ALONE = Members(0, 1, 1)
@@ -370,31 +407,52 @@ def reserve_slots(comm: Communicator, n_requests: int, heads: int, head_dim_v: i
     _workspace(comm, half, most_programs(), least_radix(on_gpu=triton_dist.kind() == "gpu"))
 
 
-def _launch(
-    comm: Communicator, members: Members, call: Call, out: torch.Tensor, lse: torch.Tensor | None, half: int
-) -> None:
-    """Attention to the keys of ``members``, with the workspace of ``comm``, of which they are some."""
-    n_requests, query_heads = call.q.shape[:2]
+class _Cut(NamedTuple):
+    """How the programs of a launch share its work."""
+
+    shape: Shape
+    programs: int
+    groups: int
+    parts: int
+    """Elements of the memory for parts of tasks."""
+
+
+def _cut(members: Members, call: Call) -> _Cut:
     shape = call.shape(members.size)
     programs = shape.per_sm * sms()
     groups = tasks_in_step(shape.tiles, programs)
     programs = programs // groups * groups
+    return _Cut(shape, programs, groups, 2 * programs * shape.rows * (call.head_dim_v + 2))
+
+
+def _launches(
+    comm: Communicator, members: Members, call: Call, cut: _Cut, first: First, together: int, half: int
+) -> list[Part]:
+    """Attention to the keys of ``members``, with the workspace of ``comm``, of which they are some: so many requests
+    in a launch. What a launch takes of a call are its first tensors, like ``first``."""
+    made: list[Part] = []
+    for start in range(0, first.q.shape[0], max(1, together)):
+        of_requests = partial(First.of_requests, slice(start, start + together), call.table is not None)
+        taken = First.of_call if first.q.shape[0] <= together else of_requests
+        made.append((_launch(comm, members, call, cut, First(*taken(*first)), half), taken))
+    return made
+
+
+def _launch(comm: Communicator, members: Members, call: Call, cut: _Cut, first: First, half: int) -> Launch | None:
+    (n_requests, query_heads), shape, programs = first.q.shape[:2], cut.shape, cut.programs
     slots, counters = _workspace(comm, half, programs, shape.radix)
     half = (slots.numel() - HEADER.value) // 2
     tasks = n_requests * call.kv_heads * shape.tiles
-    parts = torch.empty(2 * programs * shape.rows * (call.head_dim_v + 2), dtype=torch.float32, device=out.device)
-    v = call.k if call.v is None else call.v
-    table = call.lengths if call.table is None else call.table
     overlaps = dependent()
-    _flash_decode[(programs,)](
-        call.q, call.k, v, call.lengths, table, out, lse, slots, half, counters, parts, call.k_scale, call.v_scale,
+    return launch(
+        _flash_decode, (programs,), first, slots, half, counters,
         record("flash_decode", programs, 8 * triton.cdiv(tasks, programs) + 16), n_requests, call.scale, call.window,
-        call.interleave, call.capacity, call.k.shape[1], *call.scale_steps, *call.q.stride()[:2], *call.k.stride()[:3],
-        *v.stride()[:3], table.stride(0),
+        call.interleave, call.capacity, first.k.shape[1], *call.scale_steps, *first.q.stride()[:2],
+        *first.k.stride()[:3], *first.v.stride()[:3], first.table.stride(0),
         QUERY_HEADS=query_heads, KV_HEADS=call.kv_heads, ROWS=shape.rows, TILES=shape.tiles, DV=call.head_dim_v,
         D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),
         PAGED=call.table is not None, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
-        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, GROUPS=groups,
+        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, GROUPS=cut.groups,
         MEMBERS=members, DEPENDENT=overlaps, num_warps=shape.warps, num_stages=shape.stages,
         **launch_options(dependent=overlaps),
     )  # fmt: skip

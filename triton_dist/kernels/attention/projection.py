@@ -11,18 +11,20 @@ the kernels has to pass through the L2 cache (docs/decisions/0063).
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
-from triton_dist.kernels.attention.arguments import check
-from triton_dist.kernels.attention.flash_decode import attend_alone
-from triton_dist.kernels.communicator import calling
+from triton_dist.kernels.attention.arguments import First, are_passed_on, check, first_arguments, signature_of
+from triton_dist.kernels.attention.flash_decode import attend_alone, parts_alone
+from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gemm.arguments import check_epilogue, check_operands
 from triton_dist.kernels.gemm.epilogue import kinds
 from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.small_m import fits_small_m, small_m_gemm
+from triton_dist.kernels.gemm.small_m import fits_small_m, launch_small_m
+from triton_dist.kernels.prepared import Part, Prepared, steps
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
 
 __all__ = ["flash_decode_projection"]
@@ -77,23 +79,73 @@ def flash_decode_projection(
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
     with calling(_NAME, group) as comm:
+        prepared = comm.own(Prepared)
+        options = _NAME, head_dim_v, scale, window, bias is None
+        given = q, k_cache, v_cache, lengths, block_table
+        also = tuple(tensor for tensor in (bias, residual) if tensor is not None)
+        signature = signature_of(prepared, options, (k_scale, v_scale), *given, weight, *also)
+        new: _New | None = prepared.details(signature)
+        if new is not None:
+            attended, parts, out = new.tensors(q)
+            first = first_arguments(*given, attended, None, parts, k_scale, v_scale)
+            if prepared.repeat(signature, *first, weight, out, *also):
+                return out
         call = check(
             _NAME, comm.n_pes, q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, None, k_scale,
             v_scale, False,
         )  # fmt: skip
-        requests, heads = q.shape[:2]
-        attended = q.new_empty(requests, heads, call.head_dim_v)
+        attended = q.new_empty(*q.shape[:2], call.head_dim_v)
         attention = attended.flatten(1)
         check_operands(_NAME, ("attention", "weight"), attention, weight)
-        out = q.new_empty(requests, weight.shape[1])
+        new = _New(call.head_dim_v, parts_alone(call), weight.shape[1])
+        parts, out = q.new_empty(new.parts, dtype=torch.float32), q.new_empty(q.shape[0], new.columns)
         epilogue = check_epilogue(_NAME, weight, out, None, bias, residual, reduces=True)
-        comm.compare(_NAME, q.shape, q.dtype, weight.shape, *kinds(None, bias=bias, residual=residual))
-        if not requests:
+        compared = _NAME, q.shape, q.dtype, weight.shape, *kinds(None, bias=bias, residual=residual)
+        comm.compare(*compared)
+        if not q.shape[0]:
             return out
-        attend_alone(comm, call, attended)
-        if fits_small_m(requests, comm.n_pes):
-            small_m_gemm(Operands(comm, attention, weight, out, epilogue=epilogue), to_all=True)
-            return out
-        summed = symmetric_buffer(comm, _NAME, out.nbytes).view(out.dtype).view(out.shape)
-        gemm_all_reduce(attention, weight, summed, bias=bias, residual=residual, group=comm)
-        return out.copy_(summed)  # what overwrites it, the next call, begins with a barrier
+        first = first_arguments(*given, attended, None, parts, call.k_scale, call.v_scale)
+        attends = attend_alone(comm, call, first)
+        project: Part
+        if fits_small_m(q.shape[0], comm.n_pes):
+            made = launch_small_m(Operands(comm, attention, weight, out, epilogue=epilogue), to_all=True)
+            project = made, lambda *call: (call[_ATTENDED], call[_WEIGHT], call[_OUT], call[_WEIGHT])
+        else:
+            again = partial(_reduce, comm, bias is not None)
+            again(attended, weight, out, *also)
+            project = again, lambda *call: (call[_ATTENDED], *call[_WEIGHT:])
+        if are_passed_on(k_scale, v_scale):
+            prepared.keep(signature, steps(*attends, project), *compared, details=new, also=also)
+        return out
+
+
+class _New(NamedTuple):
+    """The tensors that a call makes."""
+
+    head_dim_v: int
+    parts: int
+    columns: int
+
+    def tensors(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The attention of this PE's heads, memory for parts of tasks, and the result."""
+        requests, heads = q.shape[:2]
+        attended = q.new_empty(requests, heads, self.head_dim_v)
+        return attended, q.new_empty(self.parts, dtype=torch.float32), q.new_empty(requests, self.columns)
+
+
+_ATTENDED = First._fields.index("out")
+_WEIGHT = len(First._fields)
+_OUT = _WEIGHT + 1
+"""Where the tensors of a call stand among all that its steps take theirs of."""
+
+
+def _reduce(
+    comm: Communicator, has_bias: bool, attended: torch.Tensor, weight: torch.Tensor, out: torch.Tensor,
+    *also: torch.Tensor,
+) -> None:  # fmt: skip
+    """The projection of more requests than a small-M GEMM takes; ``also`` are the call's bias and residual."""
+    bias = also[0] if has_bias else None
+    residual = also[-1] if len(also) > has_bias else None
+    summed = symmetric_buffer(comm, _NAME, out.nbytes).view(out.dtype).view(out.shape)
+    gemm_all_reduce(attended.flatten(1), weight, summed, bias=bias, residual=residual, group=comm)
+    out.copy_(summed)  # what overwrites it, the next call, begins with a barrier

@@ -8,7 +8,7 @@ the same with a copy for each peer between stream barriers, which leaves the mul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,11 +19,12 @@ from triton_dist.kernels.arguments import check_collective, check_part, check_te
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.copies import send_by_copy_engine
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.two_level.all_gather import all_gather as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
-from triton_dist.kernels.prepared import Launch, Prepared, launch
+from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -35,9 +36,7 @@ from triton_dist.kernels.protocols.ll import (
     send,
     warps_of,
 )
-from triton_dist.kernels.protocols.local_copy import concurrent_copy
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
-from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
@@ -189,17 +188,13 @@ def push(
     )
 
 
-def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, limit: int = NO_LIMIT) -> None:
-    me, n_pes = comm.my_rank, comm.n_pes
-    mine = output[me * input.numel() : (me + 1) * input.numel()]
-    with concurrent_copy(comm, mine, input, limit):
-        stream_barrier(comm)
-        for i in range(1, n_pes):
-            comm.peer(mine, (me + i) % n_pes).copy_(input)
-        stream_barrier(comm)
+def copy_engine(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, limit: int = NO_LIMIT
+) -> Sequence[Step] | None:
+    return send_by_copy_engine(comm, output, input, limit)
 
 
-ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
+ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {
     "low_latency": low_latency,
     "push": push,
     "copy_engine": copy_engine,

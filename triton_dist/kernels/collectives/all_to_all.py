@@ -7,7 +7,7 @@ the same with a copy for each peer between stream barriers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,11 +18,12 @@ from triton_dist.kernels.arguments import check_collective, check_tensors, need_
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
+from triton_dist.kernels.collectives.copies import send_by_copy_engine
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.two_level.all_to_all import all_to_all as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
-from triton_dist.kernels.prepared import Launch, Prepared, launch
+from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
     block_of,
@@ -34,9 +35,7 @@ from triton_dist.kernels.protocols.ll import (
     send_rows,
     warps_of,
 )
-from triton_dist.kernels.protocols.local_copy import concurrent_copy
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
-from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
@@ -194,19 +193,13 @@ def push(
     )
 
 
-def copy_engine(comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, limit: int = NO_LIMIT) -> None:
-    me, n_pes = comm.my_rank, comm.n_pes
-    n = input.numel() // n_pes
-    mine = output[me * n : (me + 1) * n]
-    with concurrent_copy(comm, mine, input[me * n : (me + 1) * n], limit):
-        stream_barrier(comm)
-        for i in range(1, n_pes):
-            pe = (me + i) % n_pes
-            comm.peer(mine, pe).copy_(input[pe * n : (pe + 1) * n])
-        stream_barrier(comm)
+def copy_engine(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, limit: int = NO_LIMIT
+) -> Sequence[Step] | None:
+    return send_by_copy_engine(comm, output, input, limit)
 
 
-ALGORITHMS: dict[str, Callable[..., Launch | None]] = {
+ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {
     "low_latency": low_latency,
     "push": push,
     "copy_engine": copy_engine,

@@ -8,6 +8,7 @@ last block of B is one remote write, or two, and the time of the bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 
 import torch
@@ -32,14 +33,14 @@ from triton_dist.kernels.gemm.small_m_tile import (
     prefetch_tile,
     store_tile,
 )
-from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.prepared import Launch, Step, launch, steps
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["MAX_ROWS", "cut_for", "fits_small_m", "reserve_slots", "small_m_gemm", "stages_for"]
+__all__ = ["MAX_ROWS", "cut_for", "fits_small_m", "launch_small_m", "reserve_slots", "small_m_gemm", "stages_for"]
 
 MAX_ROWS = 128
 
@@ -104,7 +105,7 @@ def _exchange(
 
 @triton.jit(do_not_specialize=["M", "each"])
 def _small_m_gemm(
-    a, b, c, slots, epilogue, first_b, trace, M, N, K, each, a_step, b_row, b_column, c_step,
+    a, b, c, first_b, slots, epilogue, trace, M, N, K, each, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
     WHOLE: tl.constexpr, DEPENDENT: tl.constexpr, AHEAD: tl.constexpr,
@@ -141,13 +142,21 @@ def fits_small_m(rows: int, n_pes: int) -> bool:
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
-def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
+def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | Sequence[Step] | None:
     """c = the sum of a · b over PEs, after the epilogue: this PE's rows of it, of which each has as many, or all on
     every PE. *Collective* when a shape is first used.
 
     Args:
         gemm: ``fits_small_m`` says how many rows ``a`` may have; ``c`` is [M / n_pes, N], or all of it, [M, N].
     """
+    made = launch_small_m(gemm, to_all=to_all)
+    if made is None or len(made.tensors) == 3:
+        return made
+    return steps((made, lambda call: (call.a, call.b, call.out, call.b)))
+
+
+def launch_small_m(gemm: Operands, *, to_all: bool) -> Launch | None:
+    """As :func:`small_m_gemm`. The launch takes a, b and c, and b once more if it asks for some of it beforehand."""
     comm, a, b, c, _, epilogue, sm_margin = gemm
     n_pes = comm.n_pes
     (m, k), n = a.shape, b.shape[1]
@@ -170,8 +179,8 @@ def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
     )
     overlaps = dependent()
     ahead = ahead_of(programs, cut.block_n, k, a.element_size()) if overlaps and b_tma else 0
-    made = launch(
-        _small_m_gemm, (programs,), first, slots, epilogue, b if ahead else None,
+    return launch(
+        _small_m_gemm, (programs,), (*first, b) if ahead else first, *(() if ahead else (None,)), slots, epilogue,
         record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
         m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
         TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
@@ -180,7 +189,6 @@ def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
         num_warps=cut.warps, num_stages=_stages_here(block_m, cut, a.element_size(), overlaps),
         **launch_options(dependent=overlaps),
     )  # fmt: skip
-    return None if ahead else made  # the address of B stands among the others
 
 
 def reserve_slots(comm: Communicator, rows: int, n: int, itemsize: int, *, to_all: bool) -> None:

@@ -204,23 +204,26 @@ def combine_send(
     y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
 ) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
-    _check_as_many("combine_send", y, dispatched)
-    if dispatched.routing.num_sms:
-        refuse_halves_of_rounds("combine_send")
-    with calling("combine_send", dispatched.routing.comm):
-        exchange, constants = _prepare("combine_send", y, dispatched, weighted, buffer, sm_margin)
-        del constants["L"], constants["TAKEN"]
-        _combine_send[(exchange.programs,)](
-            y.view(torch.int32),
-            dispatched.memory,
-            exchange.messages,
-            exchange.slots,
-            exchange.sent,
-            **constants,
-            num_warps=warps_of(constants["WORDS"]),
-        )
+    routing = dispatched.routing
+    with calling("combine_send", routing.comm) as comm:
+        prepared = comm.own(Prepared)
+        call = ("combine_send", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms, routing.top_k)
+        signature = prepared.signature(call, y, dispatched.memory)
+        exchange = prepared.details(signature)
+        sendable = exchange is not None and not exchange.is_in_flight() and not records_gradients(y)
+        if not sendable or not prepared.repeat(signature, y, dispatched.memory):
+            _check_as_many("combine_send", y, dispatched)
+            if routing.num_sms:
+                refuse_halves_of_rounds("combine_send")
+            exchange, constants = _prepare("combine_send", y, dispatched, weighted, buffer, sm_margin)
+            del constants["L"], constants["TAKEN"]
+            made = launch(
+                _combine_send, (exchange.programs,), (y.view(torch.int32), dispatched.memory), exchange.messages,
+                exchange.slots, exchange.sent, **constants, num_warps=warps_of(constants["WORDS"]),
+            )  # fmt: skip
+            prepared.keep(signature, made, *_compared("combine_send", y, routing), details=exchange)
         exchange.in_flight.add(exchange.name)
-    return Combining(exchange, dispatched.routing, y.dtype, y.shape[1])
+    return Combining(exchange, routing, y.dtype, y.shape[1])
 
 
 def combine_receive(sent: Combining) -> torch.Tensor:
@@ -230,15 +233,21 @@ def combine_receive(sent: Combining) -> torch.Tensor:
         RuntimeError: they have been received already.
     """
     exchange, routing = sent.exchange, sent.routing
-    with calling("combine_receive", routing.comm):
+    with calling("combine_receive", routing.comm) as comm:
         exchange.receive("combine_receive")
+        prepared = comm.own(Prepared)
+        sizes = exchange.name, routing.local_experts, sent.dtype, sent.hidden
+        signature = prepared.signature(("combine_receive", *sizes), routing.ids)
         out = _result(routing, sent.dtype, sent.hidden)
+        if prepared.repeat(signature, out, routing.ids):
+            return out
         constants = _constants(routing, sent.dtype, sent.hidden)
         del constants["BLOCK"]
-        _combine_receive[(exchange.programs,)](
-            out.view(torch.int32), routing.ids, routing.n_tokens, exchange.messages, exchange.slots, exchange.received,
-            **constants, num_warps=warps_of(constants["WORDS"]),
+        made = launch(
+            _combine_receive, (exchange.programs,), (out.view(torch.int32), routing.ids), routing.n_tokens,
+            exchange.messages, exchange.slots, exchange.received, **constants, num_warps=warps_of(constants["WORDS"]),
         )  # fmt: skip
+        prepared.keep(signature, made)
     return out
 
 

@@ -297,28 +297,9 @@ def dispatch(
         RuntimeError: the last dispatch in these slots has been sent but not received; or a CUDA graph is captured
             before a first run of the same sizes. In the CPU world also: an id is out of range.
     """
+    sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
     with calling("dispatch", group) as comm:
-        prepared = comm.own(Prepared)
-        given = (x, topk_ids, topk_weights) if scales is None else (x, topk_ids, topk_weights, scales)
-        sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
-        signature = None if topk_weights is None else prepared.signature(("dispatch", *sizes), *given)
-        known = prepared.details(signature)
-        if known is not None and topk_weights is not None:
-            exchange, rest, n_words = known
-            if not (exchange and exchange.is_in_flight()) and not records_gradients(x, topk_weights):
-                routing = Routing(topk_ids, topk_weights, *rest)
-                n_scales = 0 if scales is None else scales.shape[1]
-                result = result_of(routing, x.dtype, x.shape[1], n_scales, torch.empty, n_words)
-                if prepared.repeat(signature, *_tensors(x, scales, routing, result)):
-                    return result
-        routing = check_routing(
-            comm, "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity,
-            num_sms,
-        )  # fmt: skip
-        result, exchange, made = _run("dispatch", x, scales, routing, buffer, sm_margin, torch.empty)
-        compared = "dispatch", *compared_of(x, routing)
-        prepared.keep(signature, made, *compared, details=(exchange, routing[2:], result.memory.numel()))
-        return result
+        return run(comm, x, topk_ids, topk_weights, scales, *sizes, new=torch.empty)
 
 
 def dispatch_send(
@@ -344,6 +325,18 @@ def dispatch_send(
     ``sm_margin`` leaves SMs to other kernels, and the slots take 2 * ``n_pes`` * ``max_tokens`` rows.
     """
     with calling("dispatch_send", group) as comm:
+        prepared = comm.own(Prepared)
+        sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
+        given = (x, x if scales is None else scales, topk_ids, topk_weights)
+        signature = None if topk_weights is None else prepared.signature(("dispatch_send", *sizes), *given)
+        known = prepared.details(signature)
+        if known is not None and topk_weights is not None:
+            exchange, rest = known
+            sendable = not exchange.is_in_flight() and not records_gradients(x, topk_weights)
+            if sendable and prepared.repeat(signature, *given):
+                exchange.in_flight.add(exchange.name)
+                n_scales = 0 if scales is None else scales.shape[1]
+                return Sent(exchange, Routing(topk_ids, topk_weights, *rest), x.dtype, x.shape[1], n_scales)
         if num_sms:
             refuse_halves_of_rounds("dispatch_send")
         routing = check_routing(
@@ -351,11 +344,13 @@ def dispatch_send(
         )
         n_scales = check_scales("dispatch_send", x, scales)
         exchange, constants = _prepare("dispatch_send", x, n_scales, routing, buffer, sm_margin)
-        _dispatch_send[(exchange.programs,)](
-            *_words(x, x if scales is None else scales), routing.ids, routing.weights, routing.n_tokens,
-            exchange.messages, exchange.slots, exchange.sent, **constants, **_sending(routing, constants),
-            **_options(constants),
+        tensors = *_words(x, x if scales is None else scales), routing.ids, routing.weights
+        made = launch(
+            _dispatch_send, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots,
+            exchange.sent, **constants, **_sending(routing, constants), **_options(constants),
         )  # fmt: skip
+        compared = "dispatch_send", *compared_of(x, routing)
+        prepared.keep(signature, made, *compared, details=(exchange, routing[2:]))
         exchange.in_flight.add(exchange.name)
         return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
 
@@ -370,29 +365,66 @@ def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched
         RuntimeError: they have been received already.
     """
     exchange, routing = sent.exchange, sent.routing
-    with calling("dispatch_receive", routing.comm):
+    with calling("dispatch_receive", routing.comm) as comm:
         exchange.receive("dispatch_receive")
+        prepared = comm.own(Prepared)
+        given = () if result is None else result[:3]
+        sizes = exchange.name, routing[2:8], routing.top_k, sent.dtype, sent.hidden, sent.n_scales
+        signature = prepared.signature(("dispatch_receive", *sizes), *given)
         if result is None:
-            result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
+            n_words = prepared.details(signature) or 0
+            result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty, n_words)
+        tensors = result.x, result.x if result.scales is None else result.scales, result.memory
+        if prepared.repeat(signature, *tensors):
+            return result
         constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
-        _dispatch_receive[(exchange.programs,)](
-            *_words(result.x, result.x if result.scales is None else result.scales), result.memory, routing.capacity,
+        made = launch(
+            _dispatch_receive, (exchange.programs,), (*_words(*tensors[:2]), tensors[2]), routing.capacity,
             exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
             **_options(constants),
         )  # fmt: skip
+        prepared.keep(signature, made, details=result.memory.numel())
     return result
 
 
 def run(
-    function: str,
+    comm: Communicator,
     x: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor | None,
     scales: torch.Tensor | None,
-    routing: Routing,
+    num_experts: int,
+    max_tokens: int,
+    align: int,
+    capacity: int | None,
+    expert_capacity: int | None,
+    buffer: int,
+    sm_margin: int,
+    num_sms: int,
     *,
     new: Callable[..., torch.Tensor],
 ) -> Dispatched:
-    """Dispatch, after ``routing`` has been checked; ``new`` makes the results, ``torch.empty`` or ``torch.zeros``."""
-    return _run(function, x, scales, routing, 0, 0, new)[0]
+    """:func:`dispatch`, inside a call; ``new`` makes the results, ``torch.empty`` or ``torch.zeros``."""
+    prepared = comm.own(Prepared)
+    given = (x, ids, weights) if scales is None else (x, ids, weights, scales)
+    sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
+    signature = None if weights is None else prepared.signature(("dispatch", *sizes), *given)
+    known = prepared.details(signature)
+    if known is not None and weights is not None:
+        exchange, rest, n_words = known
+        if not (exchange and exchange.is_in_flight()) and not records_gradients(x, weights):
+            routing = Routing(ids, weights, *rest)
+            n_scales = 0 if scales is None else scales.shape[1]
+            result = result_of(routing, x.dtype, x.shape[1], n_scales, new, n_words)
+            if prepared.repeat(signature, *_tensors(x, scales, routing, result)):
+                return result
+    routing = check_routing(
+        comm, "dispatch", x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms
+    )
+    result, exchange, made = _run("dispatch", x, scales, routing, buffer, sm_margin, new)
+    compared = "dispatch", *compared_of(x, routing)
+    prepared.keep(signature, made, *compared, details=(exchange, routing[2:], result.memory.numel()))
+    return result
 
 
 def _run(

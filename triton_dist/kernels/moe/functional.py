@@ -18,8 +18,8 @@ import torch
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.gemm.fp8 import FP8
-from triton_dist.kernels.moe.arguments import Routing, check_routing, most_rows
-from triton_dist.kernels.moe.combine import run as run_combine
+from triton_dist.kernels.moe.arguments import Routing, most_rows
+from triton_dist.kernels.moe.combine import combine as combine_rows
 from triton_dist.kernels.moe.dispatch import run as run_dispatch
 from triton_dist.kernels.moe.functional_tensor_parallel import (
     all_gather_grouped_gemm,
@@ -103,10 +103,8 @@ def _dispatch(
     scales = None if scales is None else scales.contiguous()
     with calling("dispatch", groups.communicator("dispatch", *sizes[-2:])) as comm:
         num_experts, max_tokens, align, capacity, num_sms, *_ = sizes
-        routing = check_routing(
-            comm, "dispatch", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, num_sms=num_sms
-        )
-        result = run_dispatch("dispatch", x, scales, routing, new=torch.zeros)
+        how = num_experts, max_tokens, align, capacity, None, 0, 0, num_sms
+        result = run_dispatch(comm, x, topk_ids, topk_weights, scales, *how, new=torch.zeros)
     return result.x, x.new_empty(0) if result.scales is None else result.scales, result.memory
 
 
@@ -178,9 +176,9 @@ def _combine(
     y = y.contiguous()
     if y.dim() != 2 or y.shape[0] != sizes[3]:
         raise ValueError(f"combine: y must have a row for each of the {sizes[3]} dispatched, got {tuple(y.shape)}")
-    with calling("combine", groups.communicator("combine", *sizes[-2:])) as comm:
-        routing = _routing(topk_ids.contiguous(), topk_weights, sizes)._replace(members=comm.members, comm=comm)
-        return run_combine("combine", y, Dispatched(y, None, memory.contiguous(), routing), weighted)
+    comm = groups.communicator("combine", *sizes[-2:])
+    routing = _routing(topk_ids.contiguous(), topk_weights, sizes)._replace(members=comm.members, comm=comm)
+    return combine_rows(y, Dispatched(y, None, memory.contiguous(), routing), weighted=weighted)
 
 
 @_combine.register_fake

@@ -13,7 +13,7 @@ Both have a program for each chunk. Nothing waits for the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +23,8 @@ import triton.language as tl
 from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.communicator import Communicator, calling
-from triton_dist.kernels.moe.arguments import refuse_gradients
+from triton_dist.kernels.moe.arguments import records_gradients, refuse_gradients
+from triton_dist.kernels.prepared import Part, Prepared, launch, steps
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
@@ -154,7 +155,7 @@ def _chunk(gathered, first, MAX_TOKENS: tl.constexpr, K: tl.constexpr, CHUNKS: t
 
 @triton.jit
 def _count(
-    gathered, chunk_counts, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr, CHUNKS: tl.constexpr,
+    chunk_counts, gathered, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr, CHUNKS: tl.constexpr,
     SIZE: tl.constexpr,
 ):  # fmt: skip
     EP: tl.constexpr = triton.next_power_of_2(E)
@@ -168,7 +169,7 @@ def _count(
 
 @triton.jit
 def _place(
-    gathered, chunk_counts, memory, N: tl.constexpr, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
+    chunk_counts, memory, gathered, N: tl.constexpr, E: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
     CHUNKS: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     EP: tl.constexpr = triton.next_power_of_2(E)
@@ -260,26 +261,61 @@ def gather(
     new: Callable[..., torch.Tensor] = torch.empty,
 ) -> GatheredRouting:
     """:func:`gather_routing`, inside a call; ``new`` makes the result, ``torch.empty`` or ``torch.zeros``."""
+    prepared, signature = comm.own(Prepared), None
+    if weights is not None and type(num_experts) is type(max_tokens) is int:
+        signature = prepared.signature(("gather_routing", num_experts, max_tokens), ids, weights)
+    sizes: _Words | None = prepared.details(signature)
+    if sizes is not None and not records_gradients(weights):
+        made = sizes.tensors(new, ids.device)
+        if prepared.repeat(signature, ids, weights, *made):
+            return GatheredRouting(made[0], ids.shape[0], ids.shape[1], num_experts, max_tokens, comm.members, comm)
     weights = _check(comm, ids, weights, num_experts, max_tokens)
     n, (n_tokens, top_k) = comm.n_pes, ids.shape
-    comm.compare("gather_routing", ids.shape[1], num_experts, max_tokens)
-    choices = max_tokens * top_k
-    memory = new(memory_words(n, max_tokens, top_k, num_experts), dtype=torch.int32, device=ids.device)
-    routing = GatheredRouting(memory, n_tokens, top_k, num_experts, max_tokens, comm.members, comm)
-    packed = memory.new_empty(_packed_words(max_tokens, top_k))
-    _pack[(triton.cdiv(choices, 1024),)](
-        packed, ids, weights, n_tokens, num_experts, top_k, max_tokens, 1024, debug=True, sanitize_overflow=False
+    compared = "gather_routing", ids.shape[1], num_experts, max_tokens
+    comm.compare(*compared)
+    choices, ranked = max_tokens * top_k, int(_RANKED.value)
+    chunks = max(1, min(triton.cdiv(choices, 4 * ranked), _CHUNKS // n))
+    sizes = _Words(
+        memory_words(n, max_tokens, top_k, num_experts),
+        _packed_words(max_tokens, top_k),
+        n * chunks * int(triton.next_power_of_2(num_experts)),
     )
+    memory, packed, chunk_counts = sizes.tensors(new, ids.device)
+    routing = GatheredRouting(memory, n_tokens, top_k, num_experts, max_tokens, comm.members, comm)
+    of_tokens = launch(
+        _pack, (triton.cdiv(choices, 1024),), (packed, ids, weights), n_tokens, num_experts, top_k, max_tokens, 1024,
+        debug=True, sanitize_overflow=False,
+    )  # fmt: skip
     gathered = workspace(comm, max_tokens, top_k)
     all_gather(gathered, packed, group=comm)
-    ranked = int(_RANKED.value)
-    chunks = max(1, min(triton.cdiv(choices, 4 * ranked), _CHUNKS // n))
     cut = {"CHUNKS": chunks, "SIZE": triton.cdiv(choices, chunks * ranked) * ranked}
     common = {"E": num_experts, "K": top_k, "MAX_TOKENS": max_tokens}
-    chunk_counts = memory.new_empty(n * chunks * int(triton.next_power_of_2(num_experts)))
-    _count[(n * chunks,)](gathered, chunk_counts, **common, **cut)
-    _place[(n * chunks,)](gathered, chunk_counts, memory, n, **common, **cut, PARTS=routing.parts, num_warps=8)
+    count = launch(_count, (n * chunks,), (chunk_counts,), gathered, **common, **cut)
+    place = launch(
+        _place, (n * chunks,), (chunk_counts, memory), gathered, n, **common, **cut, PARTS=routing.parts, num_warps=8
+    )
+    parts: Sequence[Part] = (
+        (of_tokens, lambda ids, weights, memory, packed, counts: (packed, ids, weights)),
+        (lambda packed: all_gather(gathered, packed, group=comm), lambda *call: call[3:4]),
+        (count, lambda *call: call[4:]),
+        (place, lambda *call: (call[4], call[2])),
+    )
+    prepared.keep(signature, steps(*parts), *compared, details=sizes)
     return routing
+
+
+class _Words(NamedTuple):
+    """How many words the tensors have that a call makes."""
+
+    memory: int
+    packed: int
+    chunk_counts: int
+
+    def tensors(
+        self, new: Callable[..., torch.Tensor], device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        memory = new(self.memory, dtype=torch.int32, device=device)
+        return memory, memory.new_empty(self.packed), memory.new_empty(self.chunk_counts)
 
 
 def _packed_words(max_tokens: int, top_k: int) -> int:

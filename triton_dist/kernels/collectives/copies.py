@@ -1,0 +1,87 @@
+"""Parts of a tensor that the copy engine sends to the peers, between two barriers.
+
+A kernel of few programs copies this PE's own part meanwhile: the copy engine has one queue for a GPU's own copies and
+those to peers. It is on the current stream, and the barriers and the copies between them are on a side stream, so that
+a prepared call (``prepared.py``) is one launch with the rest beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.cuda import check, driver
+from triton_dist.kernels.prepared import Step, launch, nothing, steps
+from triton_dist.kernels.protocols.peer_addresses import PeerAddresses
+from triton_dist.kernels.protocols.side_stream import side_stream
+from triton_dist.kernels.protocols.stream_barrier import stream_barrier
+
+__all__ = ["send_by_copy_engine"]
+
+_BLOCK = 4096
+
+
+@triton.jit
+def _copy(to, source, n, BLOCK: tl.constexpr):
+    for block in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        tl.store(to + offsets, tl.load(source + offsets, mask=offsets < n), mask=offsets < n)
+
+
+def send_by_copy_engine(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int
+) -> Sequence[Step] | None:
+    """Store to this PE's part of every member's ``output``, of which each member has one: ``input``, or, if that is as
+    large as ``output``, the member's part of it.
+
+    With the one program of a barrier there are at most ``limit``; if that is 1, this PE's own copy comes first.
+    """
+    n_pes, me = comm.n_pes, comm.my_rank
+    has_parts = input.numel() == output.numel() and n_pes > 1
+    nbytes = output.numel() // n_pes * output.element_size()
+    step = nbytes if has_parts else 0
+
+    def own(output: torch.Tensor, input: torch.Tensor) -> Sequence[torch.Tensor]:
+        here = slice(n := me * (output.numel() // n_pes), n + output.numel() // n_pes)
+        return output.view(-1)[here], input.view(-1)[here] if has_parts else input
+
+    def send(stream: torch.cuda.Stream, output: torch.Tensor, input: torch.Tensor) -> None:
+        copy, handle, source = driver().cuMemcpyDtoDAsync, stream.cuda_stream, input.data_ptr()
+        peers = comm.own(PeerAddresses).of(output)
+        for i in range(1, n_pes):
+            rank = (me + i) % n_pes
+            check(copy(peers[rank] + me * nbytes, source + rank * step, nbytes, handle))
+
+    def send_here(output: torch.Tensor, input: torch.Tensor) -> None:
+        send(torch.cuda.current_stream(), output, input)
+
+    def both(output: torch.Tensor, input: torch.Tensor) -> Sequence[torch.Tensor]:
+        return output, input
+
+    to, source = own(output, input)
+    grid = (max(1, min(32, triton.cdiv(to.numel(), _BLOCK), limit - 1)),)
+    if comm.world.kind == "cpu":
+        _copy[grid](to, source, to.numel(), _BLOCK)
+        stream_barrier(comm)
+        parts = input.view(n_pes, -1) if has_parts else input.expand(n_pes, -1)
+        for i in range(1, n_pes):
+            comm.peer(to, (me + i) % n_pes).copy_(parts[(me + i) % n_pes])
+        stream_barrier(comm)
+        return None
+    if limit == 1:
+        copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, num_warps=8)
+        before = stream_barrier(comm)
+        send_here(output, input)
+        after = stream_barrier(comm)
+        return steps((copied, own), (before, nothing), (send_here, both), (after, nothing))
+    with side_stream(comm) as side:
+        copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, num_warps=8)
+        with torch.cuda.stream(side):
+            before = stream_barrier(comm)
+            send(side, output, input)
+            after = stream_barrier(comm)
+    return steps((copied, own, (before, nothing), (send, both), (after, nothing)))
