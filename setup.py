@@ -42,6 +42,9 @@ class WheelForEveryPython(bdist_wheel):
 
 distribution = setup(
     cmake_source_dir=".",
+    cmake_args=[
+        "-DSKBUILD_STATE=wheel"
+    ],  # scikit-build-core tells CMake so when pip asks it, and not when setuptools does
     packages=find_namespace_packages(include=["triton_dist", "triton_dist.*"], exclude=["triton_dist._C*"]),
     package_data={
         "triton_dist": ["py.typed"],

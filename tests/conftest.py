@@ -37,6 +37,7 @@ LONGEST = (
     *("kernels/test_moe_ptx.py", "world/test_checks.py", "gpu/test_workers_without_gpus.py", "check/test_no_alarm.py"),
     *("build/test_packages.py", "models/test_models.py", "kernels/test_hopper_gemms.py", "world/test_kill.py"),
     *("world/test_failures.py", "device/test_collectives.py", "check/test_cases.py", "check/test_compile_check.py"),
+    "build/test_ways_to_install.py",
 )
 """Files that begin first, with or without their slow tests, so that no process is left with one of them at the end."""
 

@@ -124,7 +124,7 @@ def test_the_wheel_is_for_every_python(wheel: Path) -> None:
 
 
 def test_setup_py_takes_the_same_files(wheel: Path, sources: Path, tmp_path: Path) -> None:
-    """CMake builds the same for both; setuptools finds the other files by itself, and has the tag from setup.py."""
+    """Setuptools finds by itself what CMake does not build, and has the tag from setup.py."""
     program = f"""import sys
 sys.argv[1:] = ["-q", "build_py", "-d", {str(tmp_path)!r}]
 import setup
