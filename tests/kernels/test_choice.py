@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import stat
 import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,9 +141,8 @@ def test_what_was_learned_counts_at_once_and_what_was_said_before_no_more() -> N
     comm = communicator(table(), table())
     case = Case("f", "bfloat16", (128,))
     assert choose(comm, case, {"x": 1.0, "y": 2.0}) == "x"
-    learned = comm.own(Choices).learn([Entry(case, {"x": 2.0, "y": 1.0})])
+    comm.own(Choices).learn([Entry(case, {"x": 2.0, "y": 1.0})])
     assert choose(comm, case, {"x": 1.0, "y": 2.0}) == "y"
-    assert learned.entries == {case: {"x": 2.0, "y": 1.0}}
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -209,9 +210,34 @@ def test_what_is_stored_is_found_by_the_next_process(folder: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) & 0o022 == 0
     assert files.stored(GPU, 2).entries == FOUND.entries
     assert not files.stored(GPU, 4).entries and not files.stored("NVIDIA H100", 2).entries
-    files.store(FOUND.merged([Entry(Case("f", "bfloat16", (256,)), {"x": 3.0})]))
-    assert len(files.stored(GPU, 2).entries) == 2
     assert [file.name for file in folder.iterdir()] == [path.name], "no file is left behind"
+
+
+def test_what_others_have_stored_meanwhile_is_kept(folder: Path) -> None:
+    """Processes, and groups of one process, that read the file before any of them wrote to it."""
+    tables = [table(("f", (1 << i,), {"x": 1.0})) for i in range(16)]
+    threads = [threading.Thread(target=files.store, args=[each]) for each in tables]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {case.sizes for case in files.stored(GPU, 2).entries} == {(1 << i,) for i in range(16)}
+    files.store(table(("f", (1,), {"x": 2.0})))
+    found = files.stored(GPU, 2).entries
+    assert len(found) == 16 and found[Case("f", "bfloat16", (1,))] == {"x": 2.0}, "the newest time counts"
+
+
+def test_a_folder_that_stays_locked_is_no_hang(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.store(FOUND)
+    monkeypatch.setattr(files, "_LOCK_SECONDS", 0.0)
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match=f"another process has kept {folder} locked"):
+            files.store(table())
+    finally:
+        os.close(fd)
+    assert files.stored(GPU, 2).entries == FOUND.entries
 
 
 def test_the_default_folder_is_that_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from triton_dist.world.calls import CallComparison, CallsDifferError
 ENVIRONMENT = {"TRITON_DIST_WORLD": "cpu", "TRITON_DIST_WAIT_TIMEOUT": "300", "TRITON_DIST_SYMMETRIC_SIZE": "16M"}
 CALLS = {
     "shape": "kernels.all_reduce(torch.ones(8 + world.pe // 3), group=group)",
+    "empty": "([kernels.all_reduce(torch.ones(0), group=group) for _ in range(3)], triton_dist.barrier_all())"
+    " if world.pe < 3 else (triton_dist.barrier_all(), kernels.all_reduce(torch.ones(8), group=group))",
     "dtype": "kernels.all_reduce(torch.ones(8, dtype=torch.bfloat16 if world.pe == 3 else torch.float32), group=group)",
     "algorithm": "kernels.all_reduce(torch.ones(8), algorithm=('two_shot', 'one_shot')[world.pe // 3], group=group)",
     "op": "kernels.all_reduce(torch.ones(8), ('sum', 'max')[world.pe // 3], group=group)",
@@ -35,12 +37,14 @@ CALLS = {
     "norm": "kernels.all_reduce_norm(torch.ones(2 + world.pe // 3, 4), group=group)",
     "decode": "kernels.flash_decode(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16), torch.ones(1, 4, 1, 16),"
     " torch.ones(1, dtype=torch.int32), window=1 + world.pe // 3, group=group)",
+    "scale": "kernels.flash_decode(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16), torch.ones(1, 4, 1, 16),"
+    " torch.ones(1, dtype=torch.int32), scale=1 + world.pe // 3, group=group)",
     "projection": "kernels.flash_decode_projection(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16),"
     " torch.ones(1, 4, 1, 16), torch.ones(1, dtype=torch.int32), torch.ones(16, 4 + world.pe // 3), group=group)",
 }
 
 
-QUICK = ("shape", "dtype", "function", "gemm", "projection")
+QUICK = ("shape", "empty", "dtype", "function", "gemm", "projection")
 """Of the rest the arguments are compared as these are."""
 
 
@@ -65,7 +69,12 @@ with triton_dist.init() as world:
     assert all(pe.returncode not in (0, None) for pe in result), result.report
     text = "\n".join(pe.stderr for pe in result)
     assert "the members of a group call different things: PE " in text, result.report
-    named = {"shape": ("(8)", "(9,)"), "dtype": ("torch.bfloat16", "torch.float32")}.get(differs, ())
+    named = {
+        "shape": ("(8)", "(9,)"),
+        "empty": ("(0,)", "(8,)"),
+        "scale": ("1.0", "2.0"),
+        "dtype": ("torch.bfloat16", "torch.float32"),
+    }.get(differs, ())
     named = named or {"result": ("result of torch.float16", "result of torch.float32")}.get(differs, ())
     for each in named:
         assert each.strip("()").rstrip(",") in text, result.report

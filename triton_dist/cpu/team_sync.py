@@ -22,7 +22,9 @@ __all__ = ["PLACE_BYTES", "ControlMeeting", "Counter", "GroupMeeting", "Meeting"
 
 _TEXT_BYTES = 512
 _FIRST_TEXT = 64  # behind the count, on a cache line of its own
-PLACE_BYTES = _FIRST_TEXT + 2 * _TEXT_BYTES
+_TEXTS = 8
+"""How many texts a place holds: a member that does not wait may be up to two less ahead of one that compares."""
+PLACE_BYTES = _FIRST_TEXT + _TEXTS * _TEXT_BYTES
 """What a meeting place takes of each member's heap."""
 
 
@@ -51,7 +53,7 @@ class GroupMeeting(Meeting):
 
     @abstractmethod
     def said_by_now(self, ticket: int) -> list[str | None]:
-        """What each said for a ticket that this PE has; None for those who have not come, or have come to later ones.
+        """What each said for a ticket that this PE has; None for those who have not come, or are too far ahead.
 
         Of two members, at least one finds what the other said: each comes before it looks.
         """
@@ -130,9 +132,10 @@ class MeetingPlace(GroupMeeting):
         for place in self._places:
             before = self._count_of(place)
             text = self._said_at(place, ticket)
-            # While the count stays, the text of this ticket is in place, and that of the next one goes elsewhere.
-            after = self._count_of(place)
-            found.append(text if before == after == place.first + ticket else None)
+            # The text of this ticket stays in place until that of the ticket _TEXTS later is written, in front of the
+            # count: so, while the count is less than that by two.
+            first, last = place.first + ticket, place.first + ticket + _TEXTS - 2
+            found.append(text if first <= before and self._count_of(place) <= last else None)
         return found
 
     def said(self, ticket: int) -> list[str]:
@@ -149,4 +152,4 @@ class MeetingPlace(GroupMeeting):
 
 
 def _text(count: int) -> int:
-    return _FIRST_TEXT + count % 2 * _TEXT_BYTES
+    return _FIRST_TEXT + count % _TEXTS * _TEXT_BYTES

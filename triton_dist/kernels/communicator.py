@@ -160,7 +160,13 @@ class Communicator:
     # ---- memory and hosts
 
     def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
-        """A tensor that is symmetric on the members, with unspecified contents. *Collective* over the group."""
+        """A tensor that is symmetric on the members, with unspecified contents. *Collective* over the group.
+
+        Raises:
+            RuntimeError: the communicator is closed.
+        """
+        if self._closed:
+            raise RuntimeError(f"{self} was closed")
         if self.n_pes == self.world.n_pes:
             return self.world.empty(shape, dtype)
         return self.world.empty_in(self._hosts, shape, dtype)

@@ -22,7 +22,7 @@ import triton_dist
 from triton_dist.kernels.choice import files
 from triton_dist.kernels.choice.choose import Choices
 from triton_dist.kernels.choice.measure import measure
-from triton_dist.kernels.choice.tables import BYTES, Case, Entry
+from triton_dist.kernels.choice.tables import BYTES, Case, Entry, Table
 from triton_dist.kernels.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gemm import all_gather_gemm, gemm_all_reduce, gemm_all_scatter, gemm_reduce_scatter
@@ -214,7 +214,10 @@ def tune(
         TypeError, ValueError: an operation cannot be tuned, or what it needs is not given.
         MemoryError: the symmetric heap has no room for the tensors of a call.
     """
-    work = Workload(max_tokens, hidden, tuple((k, n) for k, n in weights), dtype, tuple(scales))
+    pairs = tuple(tuple(weight) if isinstance(weight, Sequence) else (weight,) for weight in weights)
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError(f"tune: weights are pairs (K, N) of positive ints, got {weights}")
+    work = Workload(max_tokens, hidden, tuple((k, n) for k, n in pairs), dtype, tuple(scales))
     chosen = _checked(operations, work)
     with calling("tune", group) as comm:
         comm.compare("tune", chosen, *work)
@@ -223,11 +226,12 @@ def tune(
             for case, ways in _MEASURED[operation](operation, comm, work):
                 if case not in measured and (times := measure(comm, _possible(ways))):
                     measured[case] = times
-                    table = comm.own(Choices).learn([Entry(case, times)])
+                    comm.own(Choices).learn([Entry(case, times)])
         comm.own(Prepared).forget()
         if measured and store:
             try:
-                files.store(table)
+                entries = [Entry(case, times) for case, times in measured.items()]
+                files.store(Table(comm.tables[0].gpu, comm.n_pes, entries))
             except OSError as error:
                 _log.warning("kernels.tune: %s; what was measured counts in this process only", error)
     result: dict[str, dict[tuple[int, ...], dict[str, float]]] = {}

@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from harness import examples, noise, raises
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.communicator import Communicator, communicator_of
 
 together = settings(  # all PEs draw the same
     max_examples=examples(12),
@@ -292,6 +293,23 @@ def check_small_ones_need_no_symmetric_tensor(world: Any) -> None:
         mine = slice(world.pe * part, (world.pe + 1) * part)
         same(kernels.reduce_scatter(torch.empty(part), here), sum(everybody)[mine])
         same(kernels.all_to_all(torch.empty(n), here), torch.cat([other[mine] for other in everybody]))
+
+
+def check_empty_tensors_are_compared(world: Any) -> None:
+    """No kernel waits for members whose tensors are not empty: without the comparison later calls would meet theirs."""
+    x = torch.empty(0)
+    calls = {
+        "all_gather": (x, x),
+        "all_to_all": (x, x),
+        "broadcast": (x,),
+        "reduce_scatter": (x, x),
+        "all_reduce": (x,),
+    }
+    for name, tensors in calls.items():
+        with mock.patch.object(Communicator, "compare") as compare:
+            assert getattr(kernels, name)(*tensors) is tensors[0]
+        compare.assert_called_once()
+        assert compare.call_args.args[:2] == (name, x.shape)
 
 
 def check_mistakes(world: Any) -> None:

@@ -12,6 +12,7 @@ from harness import main as run
 from harness import raises
 
 import triton_dist
+from triton_dist.kernels import Communicator
 from triton_dist.kernels.attention.flash_decode import flash_decode
 
 LENGTHS = (0, 1, 2, 3, 16, 17, 31, 64, 97, 100, 131)
@@ -121,7 +122,7 @@ def check_flash_decode(world: Any) -> None:
 
 def check_a_tree_of_parts(world: Any) -> None:
     """One head that every program has a part of, and several that some have, again and again on the same counters."""
-    with mock.patch("triton_dist.kernels.attention.arguments.Call.programs", return_value=11):
+    with mock.patch.object(inspect.getmodule(flash_decode), "sms", return_value=11):  # one program each, of CPU worlds
         for lengths, heads in (((170 * world.n_pes,), 1), ((100 * world.n_pes, 3, 40 * world.n_pes), 2)):
             s = Sequences(world, lengths, heads, 16, 16, torch.float32, max(lengths) // world.n_pes)
             q = numbers(len(lengths), 2 * heads, 16, seed=3)
@@ -255,16 +256,40 @@ def check_decode_mistakes(world: Any) -> None:
         flash_decode(q, cache, cache, lengths, window=0)
     with raises(ValueError, "interleave must be in .1, 2147483648., got -1"):
         flash_decode(q, cache, cache, lengths, interleave=-1)
+    for name, wrong in itertools.product(
+        ("window", "interleave", "head_dim_v"), (2.5, 16.0, True, "4", torch.tensor(4))
+    ):
+        with raises(TypeError, f"flash_decode: {name} must be an int, got .* of type {type(wrong).__name__}"):
+            flash_decode(q, cache, cache, lengths, **{name: wrong})
+    with raises(TypeError, "flash_decode: scale must be a number, got str"):
+        flash_decode(q, cache, cache, lengths, scale="1")
+    with raises(ValueError, "scale must be finite, also times log2.e. in torch.float32, got 1e.300"):
+        flash_decode(q, cache, cache, lengths, scale=1e300)
     with raises(ValueError, "k_scale is for caches of fp8, got torch.float32"):
         flash_decode(q, cache, cache, lengths, k_scale=1.0)
     small = cache.to(torch.float8_e4m3fn)
     with raises(ValueError, r"v_scale must be float32 on cpu, .* each of 2 KV heads, got shape \(3,\)"):
         flash_decode(q, small, small, lengths, v_scale=torch.ones(3))
-    with raises(ValueError, "scale must be finite, got inf"):
+    with raises(ValueError, "scale must be finite, .* got inf"):
         flash_decode(q, cache, cache, lengths, scale=float("inf"))
     if 4 % world.n_pes:
         with raises(ValueError, f"scatter_heads: 4 heads cannot be shared equally by {world.n_pes} PEs"):
             flash_decode(q, cache, cache, lengths, scatter_heads=True)
+
+
+def check_block_tables_out_of_range(world: Any) -> None:
+    """What is in use of a table must be pages; what is not may be anything. A kernel that failed has sent nothing."""
+    q, pages = torch.ones(1, 2, 16), torch.ones(3, 4, 1, 16)
+    lengths = torch.full((1,), 8 * world.n_pes, dtype=torch.int32)  # two pages of each PE
+    for wrong in (3, -1, 1 << 30):
+        table = torch.tensor([[wrong, 0, 0]], dtype=torch.int32)
+        with Communicator() as comm:
+            with raises(RuntimeError, r"attention/partial\.py:\d+: .*block_table has an entry not in \[0, P\)"):
+                flash_decode(q, pages, pages, lengths, block_table=table, interleave=4, group=comm)
+            triton_dist.barrier_all()
+    table = torch.tensor([[2, 0, -1]], dtype=torch.int32)
+    found, _ = flash_decode(q, pages, pages, lengths, block_table=table, interleave=4)
+    assert (found == 1).all()
 
 
 if __name__ == "__main__":

@@ -169,6 +169,8 @@ def check_several_communicators(world: Any) -> None:
     first.close()
     with raises(RuntimeError, "communicator of PEs .* was closed"):
         kernels.all_reduce(torch.ones(4), group=first)
+    with raises(RuntimeError, "communicator of PEs .* was closed"):
+        first.empty(4, dtype=torch.float32)
 
 
 def check_memory_is_reused(world: Any) -> None:

@@ -83,6 +83,8 @@ def check_wrong_arguments(world: triton_dist.World) -> None:
         ({"max_tokens": 4.0}, "max_tokens must be a positive int, got 4.0"),
         ({"hidden": -1}, "hidden must be a positive int"),
         ({"weights": [(0, 8)]}, "pairs .K, N. of positive ints"),
+        ({"weights": [(8, 8, 8)]}, "pairs .K, N. of positive ints, got .*8, 8, 8"),
+        ({"weights": [8]}, "pairs .K, N. of positive ints, got .*8"),
         ({"dtype": torch.int32}, "dtype must be"),
         ({"scales": ("columns",)}, "scales are some of whole, rows, blocks, got 'columns'"),
         ({"dtype": torch.float8_e5m2}, "hidden is of collectives and norms"),

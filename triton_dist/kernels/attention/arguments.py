@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -267,6 +266,9 @@ def check(
         raise ValueError(
             f"{function}: heads must have 16, 32, 64, 128, 256 or 512 elements, or the sum of two of these, got {dim}"
         )
+    for name, value in (("head_dim_v", head_dim_v), ("window", window), ("interleave", interleave)):
+        if value is not None and type(value) is not int:
+            raise TypeError(f"{function}: {name} must be an int, got {value!r} of type {type(value).__name__}")
     if v is None:
         if head_dim_v != main:
             raise ValueError(
@@ -300,8 +302,10 @@ def check(
     for name, value in (("window", window), ("interleave", interleave)):
         if value is not None and not 0 < value < 1 << 31:
             raise ValueError(f"{function}: {name} must be in [1, {1 << 31}), got {value!r}")
-    if scale is not None and not math.isfinite(scale):
-        raise ValueError(f"{function}: scale must be finite, got {scale!r}")
+    if scale is not None and not isinstance(scale, (int, float)):
+        raise TypeError(f"{function}: scale must be a number, got {type(scale).__name__}")
+    if scale is not None and not abs(scale) * _LOG2_E <= torch.finfo(torch.float32).max:
+        raise ValueError(f"{function}: scale must be finite, also times log2(e) in torch.float32, got {scale!r}")
     return Call(
         q, k, v, lengths, table, head_dim_v, main, (dim**-0.5 if scale is None else float(scale)) * _LOG2_E,
         window or 0, interleave or max(1, capacity), _scale(function, "k_scale", k_scale, k),

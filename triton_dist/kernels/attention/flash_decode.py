@@ -147,11 +147,11 @@ def _scale_of(scales, head, step):
         return tl.load(scales + head * step)
 
 
-@triton.jit(do_not_specialize=["window", "interleave", "n_requests", "capacity"])
+@triton.jit(do_not_specialize=["window", "interleave", "n_requests", "capacity", "pages"])
 def _flash_decode(
     q, k, v, lengths, table, out, lse, parts, k_scale, v_scale, slots, half, counters, trace, n_requests, scale,
-    window, interleave, capacity, page_size, k_scale_step, v_scale_step, q_request, q_head, k_page, k_token, k_head,
-    v_page, v_token, v_head, table_request,
+    window, interleave, capacity, pages, page_size, k_scale_step, v_scale_step, q_request, q_head, k_page, k_token,
+    k_head, v_page, v_token, v_head, table_request,
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, DV: tl.constexpr,
     D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, REQUESTS: tl.constexpr, PAGED: tl.constexpr,
     V_IN_K: tl.constexpr, SCATTER: tl.constexpr, PES: tl.constexpr, TOGETHER: tl.constexpr, COLUMNS: tl.constexpr,
@@ -203,8 +203,8 @@ def _flash_decode(
         total, largest, weight = attend(
             queries, rest, k + place * k_page + kv_head.to(tl.int64) * k_head,
             v + place * v_page + kv_head.to(tl.int64) * v_head, table + request.to(tl.int64) * table_request,
-            keys, tl.minimum(end, keys + (count * BLOCK_N).to(tl.int32)), page_size, k_page, k_token, v_page, v_token,
-            scale * _scale_of(k_scale, kv_head, k_scale_step), DV, D, REST, BLOCK_N, PAGED, V_IN_K,
+            keys, tl.minimum(end, keys + (count * BLOCK_N).to(tl.int32)), pages, page_size, k_page, k_token, v_page,
+            v_token, scale * _scale_of(k_scale, kv_head, k_scale_step), DV, D, REST, BLOCK_N, PAGED, V_IN_K,
         )  # fmt: skip
         record_event(trace, COMPUTE, where, began)
         complete = count == blocks
@@ -292,8 +292,9 @@ def flash_decode(
             ``head_dim_v`` elements of keys, as in MLA; that is then D's larger power of two.
         lengths: [B], int32, on the device: how many positions each sequence has on all PEs together, 0 included; the
             same on every PE. Keys behind a PE's part of the cache do not exist.
-        block_table: [B, pages of a request], int32: where this PE's keys lie; entries in use are in [0, P).
-        scale: what logits are multiplied by; by default 1 / sqrt(D).
+        block_table: [B, pages of a request], int32: where this PE's keys lie; entries in use are in [0, P). Another
+            is an error of the kernel in the CPU world, and on GPUs with ``TRITON_DEBUG=1``; without, GPUs do not look.
+        scale: what logits are multiplied by; by default 1 / sqrt(D). The same on every PE.
         window: attend to the last ``window`` positions only.
         interleave: see above.
         k_scale, v_scale: what keys and values of fp8 are multiplied by: a number, or float32 tensors of one element or
@@ -328,8 +329,9 @@ def flash_decode(
             interleave, k_scale, v_scale, scatter_heads,
         )  # fmt: skip
         # Caches may hold a different number of keys or pages on each PE, but where that says which keys a PE has.
-        sizes = call.head_dim_v, call.window, call.interleave, call.scatter
-        compared = "flash_decode", q.shape, q.dtype, *k_cache.shape[2:], *sizes
+        sizes = *k_cache.shape[2:], call.head_dim_v, call.window, call.interleave
+        factors = q.shape[2] ** -0.5 if scale is None else float(scale), *(() if call.v_scale is None else ("v_scale",))
+        compared = "flash_decode", q.shape, q.dtype, *sizes, *factors, call.scatter
         comm.compare(*compared)
         heads = q.shape[1] // comm.n_pes if scatter_heads else q.shape[1]
         together, half = _slots_of(comm.n_pes, q.shape[0], heads, call.head_dim_v)
@@ -447,7 +449,7 @@ def _launch(comm: Communicator, members: Members, call: Call, cut: _Cut, first: 
     return launch(
         _flash_decode, (programs,), first, slots, half, counters,
         record("flash_decode", programs, 8 * triton.cdiv(tasks, programs) + 16), n_requests, call.scale, call.window,
-        call.interleave, call.capacity, first.k.shape[1], *call.scale_steps, *first.q.stride()[:2],
+        call.interleave, call.capacity, *first.k.shape[:2], *call.scale_steps, *first.q.stride()[:2],
         *first.k.stride()[:3], *first.v.stride()[:3], first.table.stride(0),
         QUERY_HEADS=query_heads, KV_HEADS=call.kv_heads, ROWS=shape.rows, TILES=shape.tiles, DV=call.head_dim_v,
         D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),

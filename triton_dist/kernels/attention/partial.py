@@ -21,7 +21,7 @@ def load_queries(q, heads, there, step, FIRST: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def attend(
-    q, rest_of_q, k, v, table, begin, end, page_size, k_page, k_token, v_page, v_token, scale,
+    q, rest_of_q, k, v, table, begin, end, pages, page_size, k_page, k_token, v_page, v_token, scale,
     DV: tl.constexpr, D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, PAGED: tl.constexpr,
     V_IN_K: tl.constexpr,
 ):  # fmt: skip
@@ -29,7 +29,8 @@ def attend(
 
     Args:
         k, v: where the KV head's keys and values begin: in the request's row or, with ``PAGED``, in page 0.
-        table: the request's pages.
+        table: which of the ``pages`` are the request's. (Without Triton's debug mode the assertion leaves nothing in a
+            compiled kernel.)
         scale: what logits are multiplied by, times log2(e).
         V_IN_K: values are the first ``DV`` elements of keys.
     """
@@ -42,10 +43,11 @@ def attend(
         keys = start + tl.arange(0, BLOCK_N)
         there = keys < end
         if PAGED:
-            pages = tl.load(table + keys // page_size, mask=there, other=0).to(tl.int64)
+            page = tl.load(table + keys // page_size, mask=there, other=0).to(tl.int64)
+            assert (page >= 0) & (page < pages) | (keys >= end), "flash decode: block_table has an entry not in [0, P)"
             tokens = (keys % page_size).to(tl.int64)
-            k_rows = k + (pages * k_page + tokens * k_token)[:, None]
-            v_rows = v + (pages * v_page + tokens * v_token)[:, None]
+            k_rows = k + (page * k_page + tokens * k_token)[:, None]
+            v_rows = v + (page * v_page + tokens * v_token)[:, None]
         else:
             k_rows = k + keys.to(tl.int64)[:, None] * k_token
             v_rows = v + keys.to(tl.int64)[:, None] * v_token

@@ -26,13 +26,11 @@ class Choices:
     def close(self) -> None:
         self._made.clear()
 
-    def learn(self, entries: Iterable[Entry]) -> Table:
-        """Take these entries, the same on all members, for the choices from now on; the table to be stored."""
+    def learn(self, entries: Iterable[Entry]) -> None:
+        """Take these entries, the same on all members, for the choices from now on."""
         tuned, *others = self._tables
-        tuned = tuned.merged(entries)
-        self._tables = (tuned, *others)
+        self._tables = (tuned.merged(entries), *others)
         self._made.clear()
-        return tuned
 
     def choose(self, case: Case, estimates: Mapping[str, float]) -> str:
         """See :func:`choose`."""

@@ -1,23 +1,28 @@
 """The tables on disk: those that come with the package, and the one that ``kernels.tune`` has stored for this user.
 
-Both have the same form and a file for each model of GPU and number of PEs. What is stored is written to a new file that
-replaces the old one, and is for its owner only. It is not trusted: a file of another user, or one that others may write
-to, is not read, and what it holds is validated.
+Both have the same form and a file for each model of GPU and number of PEs. What is stored is added to what the file
+holds by then, written to a new file that replaces it, and for its owner only. Its folder is locked meanwhile: several
+groups and processes may store what they have measured. It is not trusted: a file of another user, or one that others
+may write to, is not read, and what it holds is validated.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
 import re
 import stat
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from triton_dist import environment
 from triton_dist.decoding import DecodingError
-from triton_dist.kernels.choice.tables import Table, decoded, encoded
+from triton_dist.kernels.choice.tables import Entry, Table, decoded, encoded
 
 __all__ = ["digest", "shipped", "store", "stored", "stored_path"]
 
@@ -25,6 +30,7 @@ _log = logging.getLogger("triton_dist")
 
 _SHIPPED = Path(__file__).parent / "tables"
 _MOST_BYTES = 4 << 20
+_LOCK_SECONDS = 30.0
 
 
 def _file_name(gpu: str, n_pes: int) -> str:
@@ -87,22 +93,44 @@ def _read(path: Path) -> bytes:
 
 
 def store(table: Table) -> Path:
-    """Replace this host's file of ``table``; where it is.
+    """Add what ``table`` holds to this host's file for such GPUs; where it is.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written, or another process keeps the folder locked.
     """
     path = stored_path(table.gpu, table.n_pes)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # for its owner only
-    try:
-        with open(fd, "w") as file:
-            file.write(encoded(table, "kernels.tune"))
-        os.replace(new, path)
-    except BaseException:
-        os.unlink(new)
-        raise
+    with _locked(path.parent):
+        known = stored(table.gpu, table.n_pes)
+        merged = known.merged(Entry(case, times) for case, times in table.entries.items())
+        fd, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # for its owner only
+        try:
+            with open(fd, "w") as file:
+                file.write(encoded(merged, "kernels.tune"))
+            os.replace(new, path)
+        except BaseException:
+            os.unlink(new)
+            raise
     return path
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """No other thread or process is in here with ``folder``."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise OSError(f"another process has kept {folder} locked for {_LOCK_SECONDS:g} s") from None
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(fd)  # which ends the lock
 
 
 def digest(table: Table) -> str:

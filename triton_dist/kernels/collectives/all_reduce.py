@@ -262,6 +262,8 @@ def all_reduce(
             comm.compare("all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
             made = ALGORITHMS[algorithm](comm, out, tensor, op, limit=limit)
             prepared.keep(signature, made, "all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
+        else:  # no kernel waits for members whose tensors are not empty
+            comm.compare("all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
         return out
 
 

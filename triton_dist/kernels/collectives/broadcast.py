@@ -152,6 +152,8 @@ def broadcast(
             comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
             made = ALGORITHMS[algorithm](comm, moved, root, limit=limit)
             prepared.keep(signature, made, "broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
+        else:  # no kernel waits for members whose tensors are not empty
+            comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
         return tensor
 
 

@@ -17,8 +17,8 @@ or are None; they are the same on every PE. ``norm`` is ``rms`` or ``layer``. Wi
 float8_e4m3fn with a float32 scale for each row, with ``"block"`` one for each 128 columns of a row. None need be
 symmetric.
 
-The residual that is returned is rounded once, and it is what is normalised, in float32. ``auto`` is measured when such
-a shape is first used (``choice.py``); in the CPU world it is the first algorithm.
+The residual that is returned is rounded once, and it is what is normalised, in float32. ``auto`` takes what is fastest
+by measured tables or a model, and times nothing; in the CPU world it is the first algorithm.
 
 *Collective*, on the current stream. When a call has ended on a PE, as far as that PE's stream is concerned, its results
 are complete there and its input may be overwritten. A call may be captured in a CUDA graph after it has run once.
