@@ -7,14 +7,16 @@ As a program, this file is what the fork runs: ``ptx.py SCRIPT ARGUMENTS…``.
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import triton
 from triton.backends.nvidia.compiler import CUDABackend, get_ptxas
 
-__all__ = ["made_by", "ptxas_report", "without_machine_code"]
+__all__ = ["made_by", "ptxas_report", "wide_accesses", "without_machine_code"]
 
 
 def without_machine_code() -> dict[str, str]:
@@ -37,6 +39,13 @@ def ptxas_report(file: Path, architecture: str = "sm_90a") -> str:
     ptxas = get_ptxas(int(architecture.strip("sm_a"))).path
     command = [ptxas, "-v", f"-arch={architecture}", file, "-o", file.with_suffix(".cubin")]
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
+def wide_accesses(cubin: Path) -> str:
+    """The loads of 16 bytes (``L``) and all stores (``S``) of global memory in machine code, in its order."""
+    nvdisasm = Path(triton.__file__).parent / "backends/nvidia/bin/nvdisasm"
+    listing = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True).stdout
+    return "".join("L" if load else "S" for load in re.findall(r"\s(?:(LDG\.E\.128)|STG?\.E)", listing))
 
 
 if __name__ == "__main__":

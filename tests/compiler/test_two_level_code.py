@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ptx import made_by, ptxas_report
+from ptx import made_by, ptxas_report, wide_accesses
 
 TRANSPORTS = ("p2p", "nvshmem")
 PRETENDED = ("p2p, pretended hosts", "nvshmem, pretended hosts")
@@ -41,6 +41,15 @@ def test_elements_move_16_bytes_at_a_time(transport: str, name: str) -> None:
     entry = text[text.index(".visible .entry") :].split("\n.func")[0]
     if not transport.startswith("nvshmem"):  # whose routines, which are linked, also copy what is not aligned
         assert not re.search(r"(ld|st)\.global(\.v\d)?\.b16", entry), "elements move one by one"
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_blocks_of_many_pes_are_loaded_before_one_is_stored(tmp_path: Path, name: str) -> None:
+    """Of eight blocks of 8 KB a thread has 16 loads in flight. The routines of puts have eight in a row."""
+    (file := tmp_path / "kernel.ptx").write_text(ptx("p2p", f"{name} of 16 PEs"))
+    ptxas_report(file)
+    accesses = wide_accesses(file.with_suffix(".cubin"))
+    assert max(len(row) for row in re.findall("L+", accesses)) >= 16, accesses
 
 
 @pytest.mark.parametrize("name", NAMES)

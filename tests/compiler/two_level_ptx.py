@@ -19,6 +19,7 @@ from triton_dist.kernels.gemm.epilogue import EMPTY
 from triton_dist.kernels.protocols.members import Members
 
 GRID = {"ROW": Members(0, 1, 4, True), "COLUMN": Members(0, 4, 2, True), "trace": None}
+EIGHT = {"ROW": Members(0, 1, 8, True), "COLUMN": Members(0, 8, 2, True)}
 MEMORY = {"data": "*bf16", "signals": "*i64", "barriers": "*i32", "BLOCK": 4096, "ROOM": 65536, "rounds": "i32"}
 PARTS = {"output": "*bf16", "input": "*bf16", "total": "i32", "part": "i32", "n": "i32", "IN_PLACE": False, "OP": "sum"}
 COMMON: dict[str, Any] = GRID | MEMORY | PARTS | {"tensor": "*bf16", "root_host": "i32", "root_local": "i32"}
@@ -34,6 +35,10 @@ if __name__ == "__main__":
             module = sys.modules[f"triton_dist.kernels.collectives.two_level.{kernel}"]
             key = f"{of}: {kernel}"
             found[key] = ptx_of(getattr(module, f"_{kernel}"), COMMON, 8)
+        if of == "p2p":
+            for name in NAMES[:3]:
+                module = sys.modules[f"triton_dist.kernels.collectives.two_level.{name}"]
+                found[f"{of}: {name} of 16 PEs"] = ptx_of(getattr(module, f"_{name}"), COMMON | EIGHT, 8)
         of_gemms = key.replace(kernel, "sums of GEMMs"), key.replace(kernel, "finished rows of GEMMs")
         found[of_gemms[0]] = ptx_of(_reduce_scatter, COMMON | {"output": "*fp32"}, 8)
         found[of_gemms[1]] = ptx_of(_finish_rows, FINISH, 4)

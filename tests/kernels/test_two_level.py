@@ -11,6 +11,7 @@ import pytest
 from check_files import CheckFiles
 from forking import COMPILER, launch
 
+from triton_dist.kernels.collectives.two_level.memory import staging_of
 from triton_dist.testing import Result
 
 CHECKS = Path(__file__).parent / "checks"
@@ -62,6 +63,23 @@ FILES = {
 )
 def test_check(topology: str, file: str, n_pes: int, check: str) -> None:
     FILES[topology].assert_passed(file, n_pes, check)
+
+
+@pytest.mark.parametrize(
+    ("n_pes", "block", "megabytes"),
+    [
+        (2, 64 << 10, 36),
+        (16, 8 << 10, 36),
+        (128, 8 << 10, 36),
+        (512, 2 << 10, 36),
+        (1000, 2 << 10, 72),
+        (4096, 2 << 10, 288),
+    ],
+)
+def test_blocks_stay_large_in_bounded_memory(n_pes: int, block: int, megabytes: int) -> None:
+    programs, room = staging_of(n_pes, gpu=True)
+    assert room // (1 << (n_pes - 1).bit_length()) == block, "bytes of a message, as far as staging memory limits it"
+    assert programs * room * 9 // 2 == megabytes << 20 and programs >= 8
 
 
 @pytest.mark.parametrize("topology", ["2x2", pytest.param("3x2", marks=pytest.mark.slow)])

@@ -130,6 +130,31 @@ def test_only_quiet_waits_for_messages_to_other_hosts(replayed: Replayed) -> Non
     assert _took(replayed(SIGNALS.format(quiet="dl.quiet()"), 4, machine)) == pytest.approx(expected, abs=0.1)
 
 
+PUTS = """
+    @triton.jit
+    def put_to_all(data, flag):
+        if dl.my_pe() == 0:
+            for pe in range(1, dl.n_pes()):
+                dl.{put}(data, data, 16, flag, 1, dl.SIGNAL_SET, pe)
+        else:
+            dl.signal_wait_until(flag, dl.CMP_EQ, 1)
+
+    with triton_dist.init() as world:
+        data, flag = triton_dist.zeros(16, dtype=torch.int8), triton_dist.zeros(1, dtype=torch.int64)
+        triton_dist.barrier_all()
+        put_to_all[(1,)](data, flag)
+        triton_dist.barrier_all()
+"""
+
+
+@pytest.mark.parametrize(("put", "loads"), [("putmem_signal", 3), ("putmem_signal_nbi", 1)])
+def test_a_nic_reads_what_is_put_without_blocking(replayed: Replayed, put: str, loads: int) -> None:
+    """The program goes on with the next put meanwhile; the signal arrives behind its data."""
+    machine = replace(MACHINE, gpus_per_host=1, network=replace(MACHINE.network, message=1e-3))
+    expected = 10 + 4 * loads + (16 + 8) / 128 * (1 if loads > 1 else 3) + 20 + 1
+    assert _took(replayed(PUTS.format(put=put), 4, machine)) == pytest.approx(expected, abs=0.1)
+
+
 BARRIERS = """
     from triton_dist.kernels.communicator import calling
     from triton_dist.kernels.protocols.barrier import barrier

@@ -154,9 +154,10 @@ class Graph:
     def _put(self, e: Event, nodes: list[Node]) -> None:
         space, begins, ends = self._run.ranges(e.pe, e.b)
         nbytes = int((ends - begins).sum())
+        sends_to = owner(space) if e.flags & Flag.NBI else -1
         if not e.flags & Flag.ATOMIC:  # of one element, which is a register
-            self._node(e, Action.LOAD, nodes, target=e.pe, nbytes=nbytes)
-        node = self._node(e, Action.STORE, nodes, target=owner(space), nbytes=nbytes)
+            self._node(e, Action.LOAD, nodes, target=e.pe, nbytes=nbytes, sends_to=sends_to)
+        node = self._node(e, Action.STORE, nodes, target=owner(space), nbytes=nbytes, sends_to=sends_to)
         self._write(node, space, begins, ends)
 
     def _get(self, e: Event, nodes: list[Node]) -> None:
@@ -171,6 +172,8 @@ class Graph:
         node = self._node(e, Action.ATOMIC, nodes, target=e.a, nbytes=e.size)
         # The signal of a put follows its data on the same way.
         node.releases = not e.flags & (Flag.RELAXED | Flag.CARRIES)
+        if e.flags & Flag.CARRIES and len(nodes) > 1:
+            node.sends_to = nodes[-2].sends_to
         node.adds = bool(e.flags & Flag.ADDS)
         return node
 

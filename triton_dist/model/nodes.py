@@ -54,6 +54,8 @@ class Node:
     """It is a cause."""
     pes: tuple[int, ...] = ()
     """Of a barrier."""
+    sends_to: int = -1
+    """Of a put that returns before its source has been read: the PE to which it goes."""
     adds: bool = False
     """It adds to what it changes."""
     value: int | None = None

@@ -250,7 +250,13 @@ class Replay:
                 f"{node.place}: PE {state.pe} loads from PE {node.target}, on another host of {self.machine.name}"
             )
 
+    def _is_read_by_nic(self, node: Node) -> bool:
+        """Whether it is of a put to another host that the program hands to the NIC."""
+        return node.sends_to >= 0 and not self.hardware.same_host(node.pe, node.sends_to)
+
     def _load(self, state: _State, node: Node) -> _Process:
+        if self._is_read_by_nic(node):
+            return
         self._check_reach(state, node)
         yield from self._issue(state, "issue", node.place, node.nbytes / (self.machine.sm.load * 1e3))
         state.loads.append((state.dots, self._fetch(state, node)))
@@ -275,12 +281,14 @@ class Replay:
         arrival = self._new_arrival(node)
         remote = node.target != state.pe
         what = "memory" if not remote else "NVLink" if self.hardware.same_host(state.pe, node.target) else "network"
-        self.hardware.send(arrival, state.pe, node.target, node.nbytes, state.last, what)
+        delay = self.machine.memory.latency if self._is_read_by_nic(node) else 0.0
+        self.hardware.send(arrival, state.pe, node.target, node.nbytes, state.last, what, delay=delay)
         return arrival
 
     def _store(self, state: _State, node: Node) -> _Process:
         yield from self._loaded(state, node)
-        yield from self._issue(state, "issue", node.place, node.nbytes / (self.machine.sm.store * 1e3))
+        if not self._is_read_by_nic(node):
+            yield from self._issue(state, "issue", node.place, node.nbytes / (self.machine.sm.store * 1e3))
         self._sent(state, node, self._send(state, node))
 
     def _atomic(self, state: _State, node: Node) -> _Process:

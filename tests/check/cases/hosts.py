@@ -115,6 +115,60 @@ def one_signal_for_two_messages(world, bug):
     two_messages[(1,)](triton_dist.zeros(32), triton_dist.zeros(16), flags(2), out(), bug)
 
 
+@triton.jit
+def value_by_p(value, flag, result, FENCE: tl.constexpr):
+    if dl.my_pe() == 0:
+        dl.p(value, 7, 1)
+        if FENCE:
+            dl.fence()
+        dl.signal_op(flag, 1, dl.SIGNAL_SET, 1)
+    else:
+        dl.signal_wait_until(flag, dl.CMP_EQ, 1)
+        tl.store(result, tl.load(value))  # signal_overtakes_p
+
+
+@case("missing-fence")
+def signal_overtakes_p(world, bug):
+    result = torch.zeros(1, dtype=torch.int64)
+    value_by_p[(1,)](flags(), flags(), result, not bug)
+    assert bug or result.item() == 7 * world.pe
+
+
+@triton.jit
+def strided(x, y, flag, result, BLOCKS: tl.constexpr, FENCE: tl.constexpr):
+    if dl.my_pe() == 0:
+        if BLOCKS:
+            dl.ibput(x, y, 4, 2, 2, 4, 1)  # signal_overtakes_ibput
+        else:
+            dl.iput(x, y, 2, 1, 8, 1)  # signal_overtakes_iput
+        tl.store(y + tl.arange(0, 16), 5.0)  # the source may be written: neither is non-blocking
+        if FENCE:
+            dl.fence()
+        dl.signal_op(flag, 1, dl.SIGNAL_SET, 1)
+    else:
+        dl.signal_wait_until(flag, dl.CMP_EQ, 1)
+        tl.store(result + tl.arange(0, 16), tl.load(x + tl.arange(0, 16)))
+
+
+def _strided(world, blocks, bug):
+    x, y, result = triton_dist.zeros(16), triton_dist.full(16, 1.0), out()
+    triton_dist.barrier_all()
+    strided[(1,)](x, y, flags(), result, blocks, not bug)
+    assert bug or not world.pe or result.sum().item() == 8
+    triton_dist.barrier_all()
+    assert x.sum().item() == 8 * world.pe, x
+
+
+@case("missing-fence")
+def signal_overtakes_iput(world, bug):
+    _strided(world, False, bug)
+
+
+@case("missing-fence")
+def signal_overtakes_ibput(world, bug):
+    _strided(world, True, bug)
+
+
 # ---- right programs
 
 

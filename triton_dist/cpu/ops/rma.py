@@ -121,8 +121,18 @@ def _put_parts(
     world, size = the_world(), ELEMENTS[type].size
     world.check_pe(pe)
     if count:
-        place = _strided(world, "dst", dst, dst_stride * size, count, part * size)
-        world.heap.write_strided(pe, place, dst_stride * size, src, src_stride * size, part * size, count)
+        place, nbytes = _strided(world, "dst", dst, dst_stride * size, count, part * size), part * size
+        if world.delays_copies(pe):
+            data = b"".join(ctypes.string_at(src + i * src_stride * size, nbytes) for i in range(count))
+            kept = ctypes.create_string_buffer(data, len(data))
+            running().outstanding.add(
+                pe,
+                lambda: world.heap.write_strided(
+                    pe, place, dst_stride * size, ctypes.addressof(kept), nbytes, nbytes, count
+                ),
+            )
+        else:
+            world.heap.write_strided(pe, place, dst_stride * size, src, src_stride * size, nbytes, count)
         moved()
 
 
@@ -147,9 +157,13 @@ def _strided(world: CpuWorld, name: str, address: int, stride: int, count: int, 
 def p(dst: int, value: int | float, pe: int, type: ElementType) -> None:
     """A relaxed store: it orders nothing."""
     world, element = the_world(), ELEMENTS[type]
-    running().outstanding.before_update(pe)
     place = there(world, "dst", dst, pe, element.size)
-    world.heap.words(element.size).store(*place, element.bits(value), Order.RELAXED)
+    store = partial(world.heap.words(element.size).store, *place, element.bits(value), Order.RELAXED)
+    if world.delays_copies(pe):
+        running().outstanding.add(pe, store)
+    else:
+        running().outstanding.before_update(pe)
+        store()
     moved()
 
 

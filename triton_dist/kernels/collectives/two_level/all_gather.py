@@ -14,7 +14,10 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.collectives.two_level.memory import (
+    are_elements,
     block_index,
+    blocks_at_once,
+    copy_blocks,
     cut,
     epoch_of,
     memory,
@@ -30,12 +33,35 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.barrier import barrier
-from triton_dist.kernels.protocols.members import group_size, my_rank
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.messages import await_message, last_number, store_number
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
 __all__ = ["all_gather", "gather_parts"]
+
+
+@triton.jit
+def _distribute(
+    data, signals, number, epoch, offsets, part, total, trace, tile, ROW: tl.constexpr, COLUMN: tl.constexpr,
+    BLOCK: tl.constexpr, ROOM: tl.constexpr,
+):  # fmt: skip
+    """Store what the other hosts send as message ``number`` to the staging memory of this host's PEs."""
+    N_HOSTS: tl.constexpr = group_size(COLUMN)
+    PER_HOST: tl.constexpr = group_size(ROW)
+    AT_ONCE: tl.constexpr = blocks_at_once(N_HOSTS - 1, BLOCK, data.dtype.element_ty)
+    me, host = my_rank(ROW), my_rank(COLUMN)
+    places = tl.arange(0, BLOCK)[None, :]
+    for first in range(1, N_HOSTS, AT_ONCE):
+        for i in range(first, tl.minimum(first + AT_ONCE, N_HOSTS)):
+            await_message(signals, number, (host + i) % N_HOSTS, COLUMN, trace, tile)
+        order = first + tl.arange(0, AT_ONCE)
+        hosts = (host + order) % N_HOSTS
+        mask = are_elements(order < N_HOSTS, rank_at(hosts, me, ROW, COLUMN) * part, offsets, part, total)
+        blocks = tl.load(slot(data, number, hosts, BLOCK, ROOM)[:, None] + places, mask=mask)
+        for j in tl.static_range(PER_HOST):
+            to = at_rank(staged(data, epoch, me, BLOCK, ROOM), (me + j) % PER_HOST, ROW)
+            tl.store(to + (hosts * (PER_HOST * BLOCK))[:, None] + places, blocks, mask=mask)
 
 
 @triton.jit(do_not_specialize_on_alignment=["rounds"])
@@ -57,12 +83,13 @@ def _all_gather(
 ):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     PER_HOST: tl.constexpr = group_size(ROW)
+    AT_ONCE: tl.constexpr = blocks_at_once(N_HOSTS * PER_HOST, BLOCK, data.dtype.element_ty)
     me, host = my_rank(ROW), my_rank(COLUMN)
     first = rank_at(host, me, ROW, COLUMN) * part
     mine = input + first if IN_PLACE else input
     last, epoch = last_number(signals, COLUMN), epoch_of(barriers)
     row = outbox(data, host, BLOCK, ROOM)
-    for round in range(rounds + 1):
+    for round in tl.range(rounds + 1, disable_licm=True):
         if round < rounds:
             began = clock(trace)
             offsets = block_index(round) * BLOCK + tl.arange(0, BLOCK)
@@ -76,28 +103,22 @@ def _all_gather(
             record_event(trace, SEND, round, began)
         if round > 0:
             offsets = block_index(round - 1) * BLOCK + tl.arange(0, BLOCK)
-            for i in range(N_HOSTS):
-                there = (host + i) % N_HOSTS
-                begin = rank_at(there, me, ROW, COLUMN) * part
-                arrived = slot(data, last + round, there, BLOCK, ROOM) + tl.arange(0, BLOCK)
-                if there == host:
-                    arrived = mine + offsets
-                else:
-                    await_message(signals, last + round, there, COLUMN, trace, round - 1)
-                block = tl.load(arrived, mask=(offsets < part) & (begin + offsets < total))
-                for j in tl.static_range(PER_HOST):
-                    local = (me + j) % PER_HOST
-                    mask = (offsets < part) & (begin + offsets < total)
-                    store_to_host(data, epoch, there * PER_HOST + me, local, block, mask, ROW, BLOCK, ROOM)
+            mask = (offsets < part) & (first + offsets < total)
+            block = tl.load(mine + offsets, mask=mask)
+            for j in tl.static_range(PER_HOST):
+                local = (me + j) % PER_HOST
+                store_to_host(data, epoch, host * PER_HOST + me, local, block, mask, ROW, BLOCK, ROOM)
+            if N_HOSTS > 1:
+                _distribute(
+                    data, signals, last + round, epoch, offsets, part, total, trace, round - 1, ROW, COLUMN, BLOCK, ROOM
+                )  # fmt: skip
             barrier(barriers, tl.program_id(0), ROW, trace, round - 1)
             began = clock(trace)
-            for there in range(N_HOSTS):
-                for local in tl.static_range(PER_HOST):
-                    begin = rank_at(there, local, ROW, COLUMN) * part
-                    mask = (offsets < part) & (begin + offsets < total)
-                    found = staged(data, epoch, there * PER_HOST + local, BLOCK, ROOM)
-                    block = tl.load(found + tl.arange(0, BLOCK), mask=mask)
-                    tl.store(output + begin + offsets, block, mask=mask)
+            for start in range(0, N_HOSTS * PER_HOST, AT_ONCE):
+                rows = start + tl.arange(0, AT_ONCE)
+                ranks = rank_at(rows // PER_HOST, rows % PER_HOST, ROW, COLUMN)
+                found = staged(data, epoch, rows, BLOCK, ROOM)
+                copy_blocks(output, found, ranks, rows < N_HOSTS * PER_HOST, offsets, part, total)
             record_event(trace, COMPUTE, round - 1, began)
             epoch += 1
     dl.quiet()

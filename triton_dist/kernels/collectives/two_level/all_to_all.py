@@ -15,14 +15,16 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.collectives.two_level.memory import (
     block_index,
+    blocks_at_once,
+    copy_blocks,
     cut,
     epoch_of,
     memory,
     own_slot,
     rank_at,
+    share_in_host,
     slot,
     staged,
-    store_to_host,
     used,
 )
 from triton_dist.kernels.communicator import Communicator
@@ -75,19 +77,16 @@ def _all_to_all(
 ):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     PER_HOST: tl.constexpr = group_size(ROW)
-    me, host = my_rank(ROW), my_rank(COLUMN)
-    places = tl.arange(0, BLOCK)
+    LOCALS: tl.constexpr = triton.next_power_of_2(PER_HOST)
+    AT_ONCE: tl.constexpr = blocks_at_once(N_HOSTS - 1, LOCALS * BLOCK, data.dtype.element_ty)
+    host = my_rank(COLUMN)
+    places, locals = tl.arange(0, BLOCK), tl.arange(0, LOCALS)
     last, epoch = last_number(signals, COLUMN), epoch_of(barriers)
-    for round in range(rounds + 1):
+    for round in tl.range(rounds + 1, disable_licm=True):
         if round < rounds:
             began = clock(trace)
             offsets = block_index(round) * BLOCK + places
-            for i in range(N_HOSTS):
-                there = (host + i) % N_HOSTS
-                for j in tl.static_range(PER_HOST):
-                    local = (me + j) % PER_HOST
-                    block = tl.load(input + rank_at(there, local, ROW, COLUMN) * n + offsets, mask=offsets < n)
-                    store_to_host(data, epoch, there * PER_HOST + me, local, block, offsets < n, ROW, BLOCK, ROOM)
+            share_in_host(input, data, epoch, offsets, n, None, ROW, COLUMN, BLOCK, ROOM)
             dl.quiet()  # the last round's messages have left staging, which peers store to behind the barrier
             barrier(barriers, tl.program_id(0), ROW, trace, round)
             count = used(block_index(round), 0, n, n, BLOCK).to(tl.int32)
@@ -95,21 +94,23 @@ def _all_to_all(
                 there = (host + i) % N_HOSTS
                 src = staged(data, epoch, there * PER_HOST, BLOCK, ROOM)
                 _send_rows(data, signals, last + 1 + round, src, count, there, ROW, COLUMN, BLOCK, ROOM)
-            for local in tl.static_range(PER_HOST):
-                block = tl.load(staged(data, epoch, host * PER_HOST + local, BLOCK, ROOM) + places, mask=offsets < n)
-                tl.store(output + rank_at(host, local, ROW, COLUMN) * n + offsets, block, mask=offsets < n)
+            found = staged(data, epoch, host * PER_HOST + locals, BLOCK, ROOM)
+            ranks = rank_at(host, locals, ROW, COLUMN)
+            copy_blocks(output, found, ranks, locals < PER_HOST, offsets, n, None)
             epoch += 1
             record_event(trace, SEND, round, began)
         if round > 0:
             offsets = block_index(round - 1) * BLOCK + places
-            for i in range(1, N_HOSTS):
-                there = (host + i) % N_HOSTS
-                await_message(signals, last + round, there, COLUMN, trace, round - 1)
+            for first in range(1, N_HOSTS, AT_ONCE):
+                for i in range(first, tl.minimum(first + AT_ONCE, N_HOSTS)):
+                    await_message(signals, last + round, (host + i) % N_HOSTS, COLUMN, trace, round - 1)
                 began = clock(trace)
-                rows = slot(data, last + round, there, PER_HOST * BLOCK, ROOM)
-                for local in tl.static_range(PER_HOST):
-                    block = tl.load(rows + local * BLOCK + places, mask=offsets < n)
-                    tl.store(output + rank_at(there, local, ROW, COLUMN) * n + offsets, block, mask=offsets < n)
+                rows = tl.arange(0, AT_ONCE * LOCALS)
+                order, local = first + rows // LOCALS, rows % LOCALS
+                there = (host + order) % N_HOSTS
+                found = slot(data, last + round, there, PER_HOST * BLOCK, ROOM) + local * BLOCK
+                ranks, mask = rank_at(there, local, ROW, COLUMN), (order < N_HOSTS) & (local < PER_HOST)
+                copy_blocks(output, found, ranks, mask, offsets, n, None)
                 record_event(trace, COMPUTE, round - 1, began)
     dl.quiet()
     store_number(signals, last + rounds, COLUMN)

@@ -15,6 +15,7 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.collectives.two_level.memory import (
     block_index,
+    copy_blocks,
     cut,
     epoch_of,
     memory,
@@ -58,7 +59,7 @@ def _broadcast(
     PER_HOST: tl.constexpr = group_size(ROW)
     me, host = my_rank(ROW), my_rank(COLUMN)
     is_root = (host == root_host) & (me == root_local)
-    places = tl.arange(0, BLOCK)
+    places, locals = tl.arange(0, BLOCK), tl.arange(0, triton.next_power_of_2(PER_HOST))
     last, epoch = last_number(signals, COLUMN), epoch_of(barriers)
     row = outbox(data, host, BLOCK, ROOM)
     for round in range(rounds + 1):
@@ -68,11 +69,15 @@ def _broadcast(
             dl.quiet()  # the last round's messages have left the row
             if host == root_host:
                 if is_root:
+                    blocks = ()
+                    for j in tl.static_range(PER_HOST):  # all loads are in flight before the first store
+                        offsets = (block_index(round) * PER_HOST + (me + j) % PER_HOST) * BLOCK + places
+                        block = tl.load(tensor + offsets, mask=offsets < n)
+                        blocks = blocks + (block,)  # type: ignore[assignment]  # noqa: RUF005
                     for j in tl.static_range(PER_HOST):
                         local = (me + j) % PER_HOST
                         offsets = (block_index(round) * PER_HOST + local) * BLOCK + places
-                        block = tl.load(tensor + offsets, mask=offsets < n)
-                        store_to_host(data, epoch, 0, local, block, offsets < n, ROW, BLOCK, ROOM)
+                        store_to_host(data, epoch, 0, local, blocks[j], offsets < n, ROW, BLOCK, ROOM)
                 barrier(barriers, tl.program_id(0), ROW, trace, round)
                 offsets = (block_index(round) * PER_HOST + me) * BLOCK + places
                 block = tl.load(staged(data, epoch, 0, BLOCK, ROOM) + places, mask=offsets < n)
@@ -97,10 +102,9 @@ def _broadcast(
             barrier(barriers, tl.program_id(0), ROW, trace, round - 1)
             began = clock(trace)
             if not is_root:
-                for local in tl.static_range(PER_HOST):
-                    offsets = (block_index(round - 1) * PER_HOST + local) * BLOCK + places
-                    block = tl.load(staged(data, epoch, local, BLOCK, ROOM) + places, mask=offsets < n)
-                    tl.store(tensor + offsets, block, mask=offsets < n)
+                blocks_of_host = block_index(round - 1) * PER_HOST + locals
+                found = staged(data, epoch, locals, BLOCK, ROOM)
+                copy_blocks(tensor, found, blocks_of_host.to(tl.int64), locals < PER_HOST, places, BLOCK, n)
             epoch += 1
             record_event(trace, COMPUTE, round - 1, began)
     dl.quiet()

@@ -8,6 +8,10 @@ Each program has, in symmetric memory of fixed size:
 - *slots* for messages of the other hosts (``protocols/messages.py``), and one row for each host, from which it sends.
 
 Nothing of a caller's is put or stored to, so no tensor need be symmetric.
+
+Where a program moves the blocks of many PEs, it loads as many of them as its registers hold before it stores the first.
+A store needs what its load has brought, and a load behind it may not be moved in front of it; so the blocks of one PE
+after the other would cost a load's latency each.
 """
 
 from __future__ import annotations
@@ -21,14 +25,18 @@ import triton.language as tl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT, has_gpu_sizes
 from triton_dist.kernels.protocols.barrier import ROW as BARRIER_ROW
-from triton_dist.kernels.protocols.members import at_rank, my_rank
+from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.messages import SLOTS, message_signals, send_message
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_workspace
 
 __all__ = [
     "Cut",
     "Memory",
+    "Staging",
+    "are_elements",
     "block_index",
+    "blocks_at_once",
+    "copy_blocks",
     "cut",
     "epoch_of",
     "memory",
@@ -36,23 +44,42 @@ __all__ = [
     "own_slot",
     "rank_at",
     "send_block",
+    "share_in_host",
     "slot",
     "staged",
+    "staging_of",
     "store_to_host",
     "used",
 ]
 
-PROGRAMS = 64
+_MOST, _FEWEST = 64, 8  # programs: of the smallest and of large groups
+_STAGING = 8 << 20  # bytes of a half of staging memory of all programs
 _BARRIER_ROW = tl.constexpr(BARRIER_ROW)
 _LARGEST = 16 << 10  # bytes of a block: more would not fit into the registers
-_SMALLEST = 2 << 10  # bytes of a block that is cut no further for the sake of more programs
+_WIDE = 8 << 10  # bytes of a block for which a group has fewer programs: a message costs as much as some thousand bytes
+_SMALLEST = 2 << 10  # bytes of a block that is cut no further for the sake of more programs, or of less memory
+_LOADED = 64 << 10  # bytes that a program has loaded and not stored yet: 32 registers of each of its 256 threads
 
 
-def _room(communicator: Communicator) -> int:
-    """Bytes of a half of a program's staging memory."""
-    if not has_gpu_sizes():  # so that small tensors take many rounds
-        return max(2 << 10, 64 * int(triton.next_power_of_2(communicator.n_pes)))
-    return 128 << 10
+class Staging(NamedTuple):
+    """How a half of staging memory is divided."""
+
+    programs: int
+    room: int
+    """Bytes of a program's part of it."""
+
+
+def staging_of(n_pes: int, *, gpu: bool) -> Staging:
+    """The programs of a group of ``n_pes`` PEs, and their memory; ``gpu``: cut for one.
+
+    A block has ``room`` divided by the number of PEs. So that messages stay large, large groups have fewer programs
+    with more room each, and the same memory; from 512 PEs on memory grows with their number.
+    """
+    members = int(triton.next_power_of_2(n_pes))
+    if not gpu:  # so that small tensors take many rounds
+        return Staging(_MOST, max(2 << 10, 64 * members))
+    programs = max(_FEWEST, min(_MOST, _STAGING // (_WIDE * members)))
+    return Staging(programs, max(_STAGING // programs, _SMALLEST * members))
 
 
 class Memory(NamedTuple):
@@ -65,9 +92,9 @@ class Memory(NamedTuple):
 
 def memory(communicator: Communicator, dtype: torch.dtype) -> Memory:
     """The communicator's memory, as elements of ``dtype``. *Collective* the first time."""
-    words = PROGRAMS * 9 * _room(communicator) // 8
-    data = symmetric_workspace(communicator, "two-level collectives", words, torch.int32)
-    signals = message_signals(communicator, PROGRAMS)
+    programs, room = staging_of(communicator.n_pes, gpu=has_gpu_sizes())
+    data = symmetric_workspace(communicator, "two-level collectives", programs * 9 * room // 8, torch.int32)
+    signals = message_signals(communicator, programs)
     return Memory(data.view(dtype), signals, barrier_state(communicator, "two-level collectives"))
 
 
@@ -87,11 +114,14 @@ def cut(communicator: Communicator, numel: int, itemsize: int, limit: int = NO_L
     Args:
         rows: how many blocks a message has.
     """
-    room = _room(communicator)
+    programs, room = staging_of(communicator.n_pes, gpu=has_gpu_sizes())
     members, hosts = (int(triton.next_power_of_2(n)) for n in (communicator.n_pes, communicator.grid.hosts))
     # A half of staging has a row for each member; slots, and what is sent, take half as much for all hosts.
-    block = min(_LARGEST, room // members, room // 2 // (hosts * int(triton.next_power_of_2(rows)))) // itemsize
-    most = min(PROGRAMS if has_gpu_sizes() else 4, limit)
+    largest = min(_LARGEST, _LOADED // int(triton.next_power_of_2(communicator.grid.per_host)))
+    block = min(largest, room // members, room // 2 // (hosts * int(triton.next_power_of_2(rows)))) // itemsize
+    # No larger than what there is: rows of whole blocks are one message, and others a message each.
+    block = min(block, max(16 // itemsize, int(triton.next_power_of_2(numel))))
+    most = min(programs if has_gpu_sizes() else 4, limit)
     while block * itemsize > _SMALLEST and -(-numel // block) < most:
         block //= 2
     blocks = max(1, -(-numel // block))
@@ -151,6 +181,79 @@ def store_to_host(data, epoch, row, local, elements, mask, ROW: tl.constexpr, BL
     """Store a block to a row of staging of this program on the PE with number ``local`` of this host."""
     there = at_rank(staged(data, epoch, row, BLOCK, ROOM), local, ROW)
     tl.store(there + tl.arange(0, BLOCK), elements, mask=mask)
+
+
+@triton.constexpr_function
+def _at_most(number, most):
+    return min(number, most)
+
+
+@triton.constexpr_function
+def blocks_at_once(blocks, size, dtype, most=1 << 10):
+    """How many of ``blocks`` blocks with ``size`` elements are loaded before one is stored: a power of two, at most
+    ``most``."""
+    held = _LOADED // (size * dtype.primitive_bitwidth // 8)
+    return max(1, min(triton.next_power_of_2(blocks), held, most))
+
+
+@triton.jit
+def are_elements(exist, begin, offsets, part, total):
+    """Which elements of blocks there are, a row for each block.
+
+    Args:
+        exist: which of the blocks there are.
+        begin: where each one's part of a tensor begins.
+        offsets: of a block's elements in a part, which has ``part`` elements.
+        total: elements of the tensor, in which the last parts may be shorter; None if they are not.
+    """
+    if total is None:
+        return exist[:, None] & (offsets < part)[None, :]
+    else:
+        return exist[:, None] & (offsets < part)[None, :] & (begin[:, None] + offsets[None, :] < total)
+
+
+@triton.jit
+def copy_blocks(output, found, ranks, exist, offsets, part, total):
+    """Copy a block from each of ``found``, a vector of pointers, to the parts ``ranks`` of ``output``.
+
+    For the other arguments see :func:`are_elements`.
+    """
+    mask = are_elements(exist, ranks * part, offsets, part, total)
+    begin = ranks[:, None] * part
+    blocks = tl.load(found[:, None] + tl.arange(0, offsets.shape[0])[None, :], mask=mask)
+    tl.store(output + begin + offsets[None, :], blocks, mask=mask)
+
+
+@triton.jit
+def share_in_host(
+    input, data, epoch, offsets, part, total, ROW: tl.constexpr, COLUMN: tl.constexpr, BLOCK: tl.constexpr,
+    ROOM: tl.constexpr,
+):  # fmt: skip
+    """Store a block of each part of ``input`` to the PE of this host in whose column the part ends.
+
+    For ``offsets``, ``part`` and ``total`` see :func:`are_elements`.
+    """
+    N_HOSTS: tl.constexpr = group_size(COLUMN)
+    PER_HOST: tl.constexpr = group_size(ROW)
+    # Half of the registers: loads and stores have an address for each PE, too.
+    LOCALS: tl.constexpr = blocks_at_once(PER_HOST, 2 * BLOCK, data.dtype.element_ty)
+    AT_ONCE: tl.constexpr = blocks_at_once(N_HOSTS, 2 * LOCALS * BLOCK, data.dtype.element_ty)
+    me = my_rank(ROW)
+    for first in range(0, N_HOSTS, AT_ONCE):
+        hosts = first + tl.arange(0, AT_ONCE)
+        for group in tl.static_range(0, PER_HOST, LOCALS):
+            blocks = ()
+            for j in tl.static_range(group, _at_most(group + LOCALS, PER_HOST)):
+                begin = rank_at(hosts, (me + j) % PER_HOST, ROW, COLUMN) * part
+                mask = are_elements(hosts < N_HOSTS, begin, offsets, part, total)
+                block = tl.load(input + begin[:, None] + offsets[None, :], mask=mask)
+                blocks = blocks + (block,)  # type: ignore[assignment]  # noqa: RUF005
+            for j in tl.static_range(group, _at_most(group + LOCALS, PER_HOST)):
+                local = (me + j) % PER_HOST
+                mask = are_elements(hosts < N_HOSTS, rank_at(hosts, local, ROW, COLUMN) * part, offsets, part, total)
+                to = at_rank(staged(data, epoch, me, BLOCK, ROOM), local, ROW)
+                rows = (hosts * (PER_HOST * BLOCK))[:, None] + tl.arange(0, BLOCK)[None, :]
+                tl.store(to + rows, blocks[j - group], mask=mask)
 
 
 @triton.jit

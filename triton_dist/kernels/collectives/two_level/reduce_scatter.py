@@ -15,7 +15,9 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.collectives.reductions import begin, combine, finish, widen
 from triton_dist.kernels.collectives.two_level.memory import (
+    are_elements,
     block_index,
+    blocks_at_once,
     cut,
     epoch_of,
     memory,
@@ -23,9 +25,9 @@ from triton_dist.kernels.collectives.two_level.memory import (
     own_slot,
     rank_at,
     send_block,
+    share_in_host,
     slot,
     staged,
-    store_to_host,
     used,
 )
 from triton_dist.kernels.communicator import Communicator
@@ -39,16 +41,35 @@ from triton_dist.kernels.tracing.recorder import record
 
 __all__ = ["reduce_parts", "reduce_scatter"]
 
+_UNROLLED = tl.constexpr(16)
+
 
 @triton.jit
-def _reduce_host(data, epoch, host, mask, ROW: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr):
-    """The reduction over this host's PEs of the block that is staged for ``host``."""
+def _reduce_host(
+    data, epoch, hosts, mask, ROW: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr
+):
+    """The reductions over this host's PEs of the blocks that are staged for ``hosts``, a vector: a row for each."""
     PER_HOST: tl.constexpr = group_size(ROW)
-    result = begin((BLOCK,), data.dtype.element_ty, OP)
-    for local in tl.static_range(PER_HOST):
-        found = staged(data, epoch, host * PER_HOST + local, BLOCK, ROOM) + tl.arange(0, BLOCK)
-        result = combine(result, widen(tl.load(found, mask=mask)), OP)
+    found = staged(data, epoch, hosts * PER_HOST, BLOCK, ROOM)[:, None] + tl.arange(0, BLOCK)[None, :]
+    result = begin(mask.shape, data.dtype.element_ty, OP)
+    for local in tl.static_range(PER_HOST):  # loads without stores between them are in flight together
+        result = combine(result, widen(tl.load(found + local * BLOCK, mask=mask)), OP)
     return finish(result, OP, PER_HOST).to(data.dtype.element_ty)
+
+
+@triton.jit
+def _combine_hosts(
+    result, data, signals, number, first, mask, trace, tile, COUNT: tl.constexpr, COLUMN: tl.constexpr,
+    OP: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
+):  # fmt: skip
+    """Combine ``result`` with message ``number`` of the hosts from ``first`` on, in their order."""
+    for i in range(COUNT):
+        if first + i != my_rank(COLUMN):
+            await_message(signals, number, first + i, COLUMN, trace, tile)
+    for i in tl.static_range(COUNT):
+        found = slot(data, number, first + i, BLOCK, ROOM) + tl.arange(0, BLOCK)
+        result = combine(result, widen(tl.load(found, mask=mask)), OP)
+    return result
 
 
 @triton.jit(do_not_specialize_on_alignment=["rounds"])
@@ -71,36 +92,36 @@ def _reduce_scatter(
 ):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     PER_HOST: tl.constexpr = group_size(ROW)
+    PARTS: tl.constexpr = blocks_at_once(N_HOSTS - 1, triton.next_power_of_2(PER_HOST) * BLOCK, data.dtype.element_ty)
+    SUMS: tl.constexpr = blocks_at_once(N_HOSTS, BLOCK, data.dtype.element_ty, _UNROLLED)
+    WHOLE: tl.constexpr = N_HOSTS // SUMS * SUMS
     me, host = my_rank(ROW), my_rank(COLUMN)
     first = rank_at(host, me, ROW, COLUMN) * part
     mine = output + first if IN_PLACE else output
     places = tl.arange(0, BLOCK)
     last, epoch = last_number(signals, COLUMN), epoch_of(barriers)
-    for round in range(rounds + 1):
+    for round in tl.range(rounds + 1, disable_licm=True):
         if round < rounds:
             began = clock(trace)
             offsets = block_index(round) * BLOCK + places
-            for i in range(N_HOSTS):
-                there = (host + i) % N_HOSTS
-                for j in tl.static_range(PER_HOST):
-                    local = (me + j) % PER_HOST
-                    start = rank_at(there, local, ROW, COLUMN) * part
-                    mask = (offsets < part) & (start + offsets < total)
-                    block = tl.load(input + start + offsets, mask=mask)
-                    store_to_host(data, epoch, there * PER_HOST + me, local, block, mask, ROW, BLOCK, ROOM)
+            share_in_host(input, data, epoch, offsets, part, total, ROW, COLUMN, BLOCK, ROOM)
             dl.quiet()  # the last round's messages have left their rows
             barrier(barriers, tl.program_id(0), ROW, trace, round)
-            for i in range(1, N_HOSTS):
-                there = (host + i) % N_HOSTS
-                start = rank_at(there, me, ROW, COLUMN) * part
-                mask = (offsets < part) & (start + offsets < total)
-                row = outbox(data, there, BLOCK, ROOM)
-                tl.store(row + places, _reduce_host(data, epoch, there, mask, ROW, OP, BLOCK, ROOM), mask=mask)
-                count = used(block_index(round), start, part, total, BLOCK)
-                send_block(data, signals, last + 1 + round, row, count, there, COLUMN, BLOCK, ROOM)
-            mask = (offsets < part) & (first + offsets < total)
-            kept = own_slot(data, last + 1 + round, COLUMN, BLOCK, ROOM)
-            tl.store(kept + places, _reduce_host(data, epoch, host, mask, ROW, OP, BLOCK, ROOM), mask=mask)
+            for begins in range(1, N_HOSTS, PARTS):
+                order = begins + tl.arange(0, PARTS)
+                hosts = (host + order) % N_HOSTS
+                mask = are_elements(order < N_HOSTS, rank_at(hosts, me, ROW, COLUMN) * part, offsets, part, total)
+                rows = outbox(data, hosts, BLOCK, ROOM)[:, None] + places[None, :]
+                tl.store(rows, _reduce_host(data, epoch, hosts, mask, ROW, OP, BLOCK, ROOM), mask=mask)
+                for i in range(begins, tl.minimum(begins + PARTS, N_HOSTS)):
+                    there = (host + i) % N_HOSTS
+                    count = used(block_index(round), rank_at(there, me, ROW, COLUMN) * part, part, total, BLOCK)
+                    row = outbox(data, there, BLOCK, ROOM)
+                    send_block(data, signals, last + 1 + round, row, count, there, COLUMN, BLOCK, ROOM)
+            mask = ((offsets < part) & (first + offsets < total))[None, :]
+            kept = own_slot(data, last + 1 + round, COLUMN, BLOCK, ROOM) + places[None, :]
+            own = _reduce_host(data, epoch, host + tl.arange(0, 1), mask, ROW, OP, BLOCK, ROOM)
+            tl.store(kept, own, mask=mask)
             epoch += 1
             record_event(trace, SEND, round, began)
         if round > 0:
@@ -108,11 +129,15 @@ def _reduce_scatter(
             mask = (offsets < part) & (first + offsets < total)
             tl.debug_barrier()  # other threads may have stored what this host keeps
             result = begin((BLOCK,), data.dtype.element_ty, OP)
-            for there in range(N_HOSTS):
-                if there != host:
-                    await_message(signals, last + round, there, COLUMN, trace, round - 1)
-                arrived = slot(data, last + round, there, BLOCK, ROOM)
-                result = combine(result, widen(tl.load(arrived + places, mask=mask)), OP)
+            for begins in range(0, WHOLE, SUMS):
+                result = _combine_hosts(
+                    result, data, signals, last + round, begins, mask, trace, round - 1, SUMS, COLUMN, OP, BLOCK, ROOM
+                )  # fmt: skip
+            if N_HOSTS > WHOLE:
+                result = _combine_hosts(
+                    result, data, signals, last + round, WHOLE, mask, trace, round - 1, N_HOSTS - WHOLE, COLUMN, OP,
+                    BLOCK, ROOM,
+                )  # fmt: skip
             began = clock(trace)
             tl.store(mine + offsets, finish(result, OP, N_HOSTS).to(output.dtype.element_ty), mask=mask)
             record_event(trace, COMPUTE, round - 1, began)
