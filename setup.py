@@ -42,9 +42,8 @@ class WheelForEveryPython(bdist_wheel):
 
 distribution = setup(
     cmake_source_dir=".",
-    cmake_args=[
-        "-DSKBUILD_STATE=wheel"
-    ],  # scikit-build-core tells CMake so when pip asks it, and not when setuptools does
+    # scikit-build-core tells CMake so when pip asks it, and not when setuptools does.
+    cmake_args=["-DSKBUILD_STATE=wheel"],
     packages=find_namespace_packages(include=["triton_dist", "triton_dist.*"], exclude=["triton_dist._C*"]),
     package_data={
         "triton_dist": ["py.typed"],

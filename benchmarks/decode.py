@@ -218,13 +218,14 @@ def contenders(d: Decode) -> dict[str, Step]:
 def flashinfer_alone(d: Decode) -> Callable[[], Any]:
     """FlashInfer's decode of this PE's keys, planned in advance, with pages."""
     library = importlib.import_module("flashinfer")
-    size, pages = d.size, d.part // 16
+    size, pages = d.size, d.part // PAGE
     workspace = torch.empty(256 << 20, dtype=torch.uint8, device=d.world.device)
     wrapper = library.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD")
     starts = torch.arange(size.requests + 1, dtype=torch.int32, device=d.world.device) * pages
-    order = torch.arange(size.requests * pages, dtype=torch.int32, device=d.world.device)
     last = torch.full((size.requests,), PAGE, dtype=torch.int32, device=d.world.device)
-    wrapper.plan(starts, order, last, size.query_heads, size.kv_heads, size.dim, PAGE, q_data_type=torch.bfloat16)
+    wrapper.plan(
+        starts, d.pages.flatten(), last, size.query_heads, size.kv_heads, size.dim, PAGE, q_data_type=torch.bfloat16
+    )
     cache = tuple(x[0].view(-1, PAGE, size.kv_heads, size.dim) for x in (d.k, d.v))
     return lambda: wrapper.run(d.q[0], cache)
 

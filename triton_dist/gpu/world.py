@@ -161,6 +161,7 @@ class GpuWorld(World):
         self._heap.give_back(allocation)
 
     def check_live(self) -> None:
+        # Every prepared launch asks; which error it is takes further calls.
         watch = self._launch.watch
         has_trouble = watch is not None and watch.trouble is not None
         if self.finalized or has_trouble or self._bindings.init_status() < nvshmem_api.INITIALIZED:

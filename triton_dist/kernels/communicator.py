@@ -49,7 +49,7 @@ class _Call:
         return self._communicator
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        communicator = self._communicator
+        communicator = self._communicator  # as end() does, without a call: every prepared launch comes here
         communicator._depth -= 1
         communicator._calls.release()
 

@@ -259,11 +259,11 @@ def all_reduce(
                 need_symmetric(comm, "all_reduce", algorithm, out=out)
             if algorithm == "direct":
                 need_symmetric(comm, "all_reduce", algorithm, tensor=tensor)
-            comm.compare("all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
+        compared = "all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin
+        comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
+        if tensor.numel():
             made = ALGORITHMS[algorithm](comm, out, tensor, op, limit=limit)
-            prepared.keep(signature, made, "all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
-        else:  # no kernel waits for members whose tensors are not empty
-            comm.compare("all_reduce", tensor.shape, tensor.dtype, op, algorithm, sm_margin)
+            prepared.keep(signature, made, *compared)
         return out
 
 

@@ -18,7 +18,7 @@ from triton_dist.kernels.arguments import check_collective, check_tensors, need_
 from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
-from triton_dist.kernels.collectives.copies import send_by_copy_engine
+from triton_dist.kernels.collectives.copies import copy_engine
 from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.two_level.all_to_all import all_to_all as two_level
 from triton_dist.kernels.communicator import Communicator, calling
@@ -127,11 +127,11 @@ def all_to_all(
                 algorithm = _choose(comm, to, source, limit)
             if algorithm not in ("low_latency", "two_level"):
                 need_symmetric(comm, "all_to_all", algorithm, output=output)
-            comm.compare("all_to_all", input.shape, input.dtype, algorithm, sm_margin)
+        compared = "all_to_all", input.shape, input.dtype, algorithm, sm_margin
+        comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
+        if input.numel():
             made = ALGORITHMS[algorithm](comm, to, source, limit=limit)
-            prepared.keep(signature, made, "all_to_all", input.shape, input.dtype, algorithm, sm_margin)
-        else:  # no kernel waits for members whose tensors are not empty
-            comm.compare("all_to_all", input.shape, input.dtype, algorithm, sm_margin)
+            prepared.keep(signature, made, *compared)
         return output
 
 
@@ -193,12 +193,6 @@ def push(
     return launch(
         _push, (programs,), (output, input), barrier_state(comm), trace, n, comm.members, block, num_warps=num_warps
     )
-
-
-def copy_engine(
-    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, limit: int = NO_LIMIT
-) -> Sequence[Step] | None:
-    return send_by_copy_engine(comm, output, input, limit)
 
 
 ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {

@@ -149,11 +149,11 @@ def broadcast(
                 algorithm = _choose(comm, moved, limit)
             if algorithm not in ("low_latency", "two_level"):
                 need_symmetric(comm, "broadcast", algorithm, tensor=tensor)
-            comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
+        compared = "broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin
+        comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
+        if tensor.numel():
             made = ALGORITHMS[algorithm](comm, moved, root, limit=limit)
-            prepared.keep(signature, made, "broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
-        else:  # no kernel waits for members whose tensors are not empty
-            comm.compare("broadcast", tensor.shape, tensor.dtype, algorithm, root, sm_margin)
+            prepared.keep(signature, made, *compared)
         return tensor
 
 

@@ -15,12 +15,13 @@ import triton.language as tl
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.cuda import check, driver
+from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.prepared import Step, launch, nothing, steps
 from triton_dist.kernels.protocols.peer_addresses import PeerAddresses
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
-__all__ = ["send_by_copy_engine"]
+__all__ = ["copy_engine"]
 
 _BLOCK = 4096
 
@@ -32,8 +33,8 @@ def _copy(to, source, n, BLOCK: tl.constexpr):
         tl.store(to + offsets, tl.load(source + offsets, mask=offsets < n), mask=offsets < n)
 
 
-def send_by_copy_engine(
-    comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int
+def copy_engine(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, *, limit: int = NO_LIMIT
 ) -> Sequence[Step] | None:
     """Store to this PE's part of every member's ``output``, of which each member has one: ``input``, or, if that is as
     large as ``output``, the member's part of it.

@@ -161,11 +161,11 @@ def reduce_scatter(
         if output.numel():
             if algorithm == "auto":
                 algorithm = _choose(comm, output, limit)
-            comm.compare("reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
+        compared = "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin
+        comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
+        if output.numel():
             made = ALGORITHMS[algorithm](comm, output, input, op, limit=limit)
-            prepared.keep(signature, made, "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
-        else:  # no kernel waits for members whose tensors are not empty
-            comm.compare("reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin)
+            prepared.keep(signature, made, *compared)
         return output
 
 
