@@ -12,6 +12,9 @@ By heads, "ours" is flash_decode_projection with a residual: flash decode, then 
 The others have the same flash decode, then cuBLAS, then our all-reduce or NCCL's, then the addition of the residual.
 The bound counts the bytes of the weight, too.
 
+On one GPU it is the local kernel that is timed, with and without pages, beside PyTorch's attention and, where it is
+installed, FlashInfer's.
+
 In the CPU world our contenders are checked at tiny sizes; nothing is timed.
 """
 
@@ -21,6 +24,7 @@ import argparse
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,6 +56,14 @@ SIZES = (
     *(Size(requests, 16 << 10, 64, 8, 128) for requests in (8, 32, 64)),
     Size(256, 2 << 10, 32, 8, 128),
 )
+
+LOCAL = (
+    *(Size(1, context, 64, 8, 128) for context in (1 << 10, 4 << 10, 32 << 10, 128 << 10, 1 << 20)),
+    *(Size(requests, 8 << 10, 64, 8, 128) for requests in (8, 32, 64)),
+    Size(33, 5000, 32, 8, 128),
+    Size(256, 2 << 10, 32, 8, 128),
+)
+"""On one GPU."""
 
 PAGE = 16
 """Positions."""
@@ -215,7 +227,7 @@ def contenders(d: Decode) -> dict[str, Step]:
     return sides
 
 
-def flashinfer_alone(d: Decode) -> Callable[[], Any]:
+def flashinfer_alone(d: Decode) -> Step:
     """FlashInfer's decode of this PE's keys, planned in advance, with pages."""
     library = importlib.import_module("flashinfer")
     size, pages = d.size, d.part // PAGE
@@ -226,26 +238,51 @@ def flashinfer_alone(d: Decode) -> Callable[[], Any]:
     wrapper.plan(
         starts, d.pages.flatten(), last, size.query_heads, size.kv_heads, size.dim, PAGE, q_data_type=torch.bfloat16
     )
-    cache = tuple(x[0].view(-1, PAGE, size.kv_heads, size.dim) for x in (d.k, d.v))
-    return lambda: wrapper.run(d.q[0], cache)
+
+    def step(i: int) -> torch.Tensor:
+        found: torch.Tensor = wrapper.run(
+            d.q[i], tuple(x[i].view(-1, PAGE, size.kv_heads, size.dim) for x in (d.k, d.v))
+        )
+        return found
+
+    return step
 
 
 def compare(bench: Bench, size: Size, rate: float) -> None:
     d = Decode(bench.world, size)
     sides = contenders(d) | {"NCCL all-gather + combine": d.gathered}
     bench.compare(f"flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
-    alone: dict[str, Callable[[], Any]] = {"our kernel alone": lambda: d.local(0)}
+    alone: dict[str, Callable[[int], Any]] = {"our kernel alone": d.local}
     problem = ""
     try:
         alone["FlashInfer alone"] = flashinfer_alone(d)
-        alone["FlashInfer alone"]()
+        alone["FlashInfer alone"](0)
     except Exception as error:
         problem = f"{type(error).__name__}: {str(error)[:120]}"
     if problem := bench.agree(problem):
         alone.pop("FlashInfer alone", None)
         bench.say(f"    FlashInfer: {problem}")
     for name, step in alone.items():
-        bench.say(f"    {name:<36} {bench.time_alone(step) * 1e6:9.1f} µs")
+        bench.say(f"    {name:<36} {bench.time_alone(partial(step, 0)) * 1e6:9.1f} µs")
+    d.alone.close()
+
+
+def attention_of_torch(d: Decode, i: int) -> torch.Tensor:
+    """PyTorch's attention of all positions, by the library that it chooses."""
+    q, k, v = d.q[i][:, :, None], d.k[i].transpose(1, 2), d.v[i].transpose(1, 2)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)[:, :, 0]
+
+
+def compare_local(bench: Bench, size: Size, rate: float) -> None:
+    d = Decode(bench.world, size)
+    sides: dict[str, Step] = {"ours": d.fused, "torch's attention": lambda i: attention_of_torch(d, i)}
+    if d.part % PAGE == 0:
+        sides[f"ours, pages of {PAGE}"] = d.paged
+        try:
+            sides["FlashInfer"] = flashinfer_alone(d)
+        except ImportError as error:
+            bench.say(f"    FlashInfer: {error}")
+    bench.compare(f"local flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
     d.alone.close()
 
 
@@ -281,9 +318,11 @@ def main() -> int:
     if triton_dist.kind() == "cpu":
         check_only()
         return 0
-    with session("flash decode", total=len(SIZES) + len(BY_HEADS)) as bench:
+    with session("flash decode", least=1) as bench:
         rate = bench.memory_rate()
         runs = [(compare, size) for size in SIZES] + [(compare_by_heads, size) for size in BY_HEADS]
+        if bench.world.n_pes == 1:
+            runs = [(compare_local, size) for size in LOCAL]
         for run, size in runs:
             run(bench, size, rate)
             if args.save:

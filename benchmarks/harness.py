@@ -98,14 +98,23 @@ class Entry:
 
 
 @contextmanager
-def session(name: str, *, total: int | None = None, save: str | Path | None = None, least: int = 2) -> Iterator[Bench]:
+def session(
+    name: str,
+    *,
+    total: int | None = None,
+    save: str | Path | None = None,
+    least: int = 2,
+    shared: bool = False,
+) -> Iterator[Bench]:
     """A world on all GPUs of the launch, with NCCL beside it. Ends the program, with status 0, where there is none.
 
     Args:
         name: what the benchmark is called.
         total: how many comparisons there will be, for the progress bar.
         save: a file that is written after each comparison, so that a run that is cut off keeps those that it made.
-        least: how many GPUs it takes. With 1 it is started with torchrun, too.
+        least: how many PEs it takes. With 1 it is started with torchrun, too.
+        shared: whether PEs may share a GPU: for figures of the host. NCCL refuses that, so Gloo stands in for what
+            PEs tell each other, and :attr:`Bench.shared` is true.
     """
     if triton_dist.kind() == "cpu":
         print(f"{name}: not measured. The CPU world interprets kernels; its times say nothing about GPUs.")
@@ -115,11 +124,16 @@ def session(name: str, *, total: int | None = None, save: str | Path | None = No
         print(f"{name}: not measured. Start it with torchrun on {several}.")
         sys.exit(0)
     warnings.filterwarnings("ignore")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    pe, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    is_shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > gpus
+    if is_shared and not shared:
+        print(f"{name}: not measured. PEs would share a GPU, whose times mean nothing.")
+        sys.exit(0)
+    device = torch.device("cuda", pe % gpus)
     torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
+    dist.init_process_group("gloo") if is_shared else dist.init_process_group("nccl", device_id=device)
     with triton_dist.init() as world:
-        bench = Bench(world, name, total, save)
+        bench = Bench(world, name, total, save, shared=is_shared)
         yield bench
         bench.close()
     dist.destroy_process_group()
@@ -130,8 +144,11 @@ def session(name: str, *, total: int | None = None, save: str | Path | None = No
 class Bench:
     """One run of a benchmark. Every PE calls its methods, in the same order."""
 
-    def __init__(self, world: World, name: str, total: int | None, save: str | Path | None = None) -> None:
+    def __init__(
+        self, world: World, name: str, total: int | None, save: str | Path | None = None, *, shared: bool = False
+    ) -> None:
         self.world = world
+        self.shared = shared
         self.name = name
         self.entries: list[Entry] = []
         self.wrong: list[str] = []
@@ -230,7 +247,7 @@ class Bench:
 
     def agree(self, problem: str) -> str:
         """The first PE's problem, if any PE has one. *Collective.*"""
-        problems = all_gather_texts(problem, self.world.device)
+        problems = all_gather_texts(problem, torch.device("cpu") if self.shared else self.world.device)
         return next((f"{text} (PE {pe})" for pe, text in enumerate(problems) if text), "")
 
     def say(self, text: str) -> None:
@@ -369,8 +386,10 @@ def machine(world: World) -> dict[str, Any]:
 
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
     driver = subprocess.run(query, capture_output=True, text=True).stdout.strip() if shutil.which(query[0]) else None
+    shared = world.n_pes > torch.cuda.device_count()  # benchmarks run on one host
+    name = torch.cuda.get_device_name(world.device)
     return {
-        "gpus": f"{world.n_pes} × {torch.cuda.get_device_name(world.device)}",
+        "gpus": f"{world.n_pes} PEs on 1 × {name}" if shared else f"{world.n_pes} × {name}",
         "driver": driver,
         "cuda": torch.version.cuda,
         "torch": torch.__version__,

@@ -199,9 +199,13 @@ def _block(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tenso
 def main() -> int:
     checks: list[Callable[[Any], None]] = [gradients, replicated, collectives, styles, serving, autotuning]
     if ON_GPU:
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        pe, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        device = torch.device("cuda", pe % gpus)
         torch.cuda.set_device(device)
-        distributed.init_process_group("nccl", device_id=device)
+        if int(os.environ["LOCAL_WORLD_SIZE"]) > gpus:  # NCCL refuses PEs that share a GPU
+            distributed.init_process_group("gloo")
+        else:
+            distributed.init_process_group("nccl", device_id=device)
         checks += [generated_code, graphs]
     else:
         distributed.init_process_group("gloo")
