@@ -1,6 +1,6 @@
 """Host time of a call: ours, NCCL's, that of torch's symmetric memory operators, and that of an empty Triton kernel.
 
-    torchrun --nproc-per-node 2 benchmarks/host_time.py [--save FILE]
+    torchrun --nproc-per-node 2 benchmarks/host_time.py [--rounds N] [--save FILE]
 
 Calls are eager, with the launch checks on. What is timed is how long the host takes to put a call on the stream: the
 median of rounds of so few calls that the stream takes them without waiting, on the slowest PE. Sides take turns.
@@ -213,6 +213,7 @@ def usable(bench: Bench, sides: dict[str, Call]) -> dict[str, Call]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--save", metavar="FILE", type=Path, help="write the figures as JSON")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each side is timed")
     arguments = parser.parse_args()
     with session("host_time", shared=True) as bench:
         sides = collectives(bench) | gemms(bench) | decoding(bench) | experts(bench) | operators(bench)
@@ -226,7 +227,7 @@ def main() -> None:
             bench.say(f"    torch's operators: {problem[:160]}")
         sides |= usable(bench, theirs)
         names, times = list(sides), {name: [] for name in sides}
-        for round_ in range(ROUNDS):
+        for round_ in range(arguments.rounds):
             first = round_ % len(names)
             for name in names[first:] + names[:first]:
                 times[name].append(host_seconds(sides[name]))
