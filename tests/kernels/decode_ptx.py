@@ -36,12 +36,13 @@ def compiled(case: str, size: int) -> Any:
     group, dim, dim_v, cache, paged, scatter = CASES[case]
     first = 1 << (dim.bit_length() - 1)
     itemsize = 1 if cache.startswith("fp8") else 2
-    shape = shape_for(group, first, dim - first, dim_v, itemsize, size, paged=paged, gpu=True)
+    shape = shape_for(group, first, dim - first, dim_v, itemsize, size, sequences=8, gpu=True)
     constants: dict[str, Any] = {
         "QUERY_HEADS": 8 * group if dim <= 256 else group, "KV_HEADS": 8 if dim <= 256 else 1, "ROWS": shape.rows,
         "TILES": shape.tiles, "DV": dim_v, "D": first, "REST": dim - first, "BLOCK_N": shape.block_n, "REQUESTS": 64,
         "PAGED": paged, "V_IN_K": dim > first, "SCATTER": scatter, "PES": shape.pes, "TOGETHER": shape.together,
-        "COLUMNS": shape.columns, "WAYS": shape.ways, "RADIX": shape.radix, "GROUPS": tasks_in_step(shape.tiles, 132),
+        "COLUMNS": shape.columns, "WAYS": shape.ways, "RADIX": shape.radix, "PAGE": 16 * paged,
+        "TILE_GROUPS": tasks_in_step(shape.tiles, 132), "HEAD_GROUPS": 8 if dim <= 256 else 1,
         "MEMBERS": Members(0, 1, size), "trace": None, "DEPENDENT": False,
     } | ({} if cache.startswith("fp8") else {"k_scale": None, "v_scale": None})  # fmt: skip
     constants |= {"lse": None} if size == 1 else {}

@@ -88,3 +88,13 @@ def group_rows(rows: int, columns: int, a_bytes: int, b_bytes: int, chip: Chip |
 def tasks_in_step(tasks: int, programs: int) -> int:
     """How many of the ``tasks`` that read the same keys run beside each other: all, if there are programs for them."""
     return max(n for n in range(1, tasks + 1) if tasks % n == 0 and n <= max(1, programs))
+
+
+def heads_in_step(heads: int, programs: int) -> int:
+    """Into how many groups ``programs`` are split, each of which has some of the KV ``heads``.
+
+    A position's keys of all heads lie side by side in memory. Groups read them at the same time, and so from rows of
+    memory that are open. A sixteenth of the programs may be left over.
+    """
+    fits = (n for n in range(1, heads + 1) if heads % n == 0 and n <= programs and programs % n <= programs // 16)
+    return max(fits, default=1)

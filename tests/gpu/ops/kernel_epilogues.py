@@ -211,7 +211,7 @@ def gemms_with_gelu(world: World) -> None:
     activated(world, "gelu_tanh", ACTIVATED[-1:])
 
 
-@check
+@check(maps_all=True)
 def gemms_with_silu(world: World) -> None:
     activated(world, "silu", ACTIVATED[2:4])
 

@@ -81,7 +81,7 @@ def prepared_calls_are_captured(world: World) -> None:
         expect_equal(out, _sum(world, i), f"call {i}")
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
     """Bit for bit, with operands that lie elsewhere in each call."""
     n_pes, generator = world.n_pes, torch.Generator(world.device).manual_seed(world.pe)

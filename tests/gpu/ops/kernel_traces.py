@@ -62,7 +62,7 @@ def in_turn(events: list[dict[str, Any]]) -> None:
         last[event["pid"], event["tid"]] = event
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def kernels_trace(world: World) -> None:
     """Steps follow each other, no program leaves a barrier before all have arrived, and then all clocks agree.
 
@@ -120,7 +120,7 @@ def same_when_traced(name: str, call: Callable[[], torch.Tensor]) -> None:
         assert all(computed[tile] <= sent[tile] + 0.1 for tile in computed), f"{name}, PE {pe}"
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def kernels_trace_gemm_all_scatter(world: World) -> None:
     a, b = matrix(2048, 512, 1, BF16), matrix(512, 640, 2 + world.pe, BF16)
     out = triton_dist.zeros(2048, 640 * world.n_pes, dtype=BF16)
@@ -128,7 +128,7 @@ def kernels_trace_gemm_all_scatter(world: World) -> None:
         same_when_traced(algorithm, partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm))
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def kernels_trace_gathering_and_rings(world: World) -> None:
     m = 512 * world.n_pes
     a, b = matrix(m, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)
@@ -138,7 +138,7 @@ def kernels_trace_gathering_and_rings(world: World) -> None:
     same_when_traced("ring to all", partial(kernels.gemm_all_reduce, a, b, out, algorithm="ring"))
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def kernels_trace_few_rows(world: World) -> None:
     a, b = matrix(32, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)
     out = triton_dist.zeros(32, 640, dtype=BF16)
@@ -146,7 +146,7 @@ def kernels_trace_few_rows(world: World) -> None:
     same_when_traced("small M to all", partial(kernels.gemm_all_reduce, a, b, out, algorithm="fused"))
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, maps_all=True)
 def kernels_trace_in_a_graph(world: World) -> None:
     """Of the replays of a graph that was captured while tracing was on, the last is seen."""
     a, b = matrix(2048, 512, 1, BF16), matrix(512, 640, 2 + world.pe, BF16)

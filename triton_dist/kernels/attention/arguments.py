@@ -61,25 +61,32 @@ class Shape:
 
 
 def shape_for(
-    heads: int, main: int, rest: int, head_dim_v: int, itemsize: int, size: int, *, paged: bool, gpu: bool
+    heads: int, main: int, rest: int, head_dim_v: int, itemsize: int, size: int, *, sequences: int, gpu: bool
 ) -> Shape:
-    """The shape for ``heads`` query heads that share a KV head; keys have ``main`` + ``rest`` elements."""
+    """The shape for ``heads`` query heads that share a KV head; keys have ``main`` + ``rest`` elements.
+
+    Args:
+        itemsize: bytes of an element of the caches.
+        size: the number of PEs.
+        sequences: of keys: requests times KV heads.
+    """
     rows = max(16, min(32 if head_dim_v > 256 else 64, int(triton.next_power_of_2(heads))))
     pes = int(triton.next_power_of_2(size))
     words = 4096 if gpu else 512  # the CPU world takes loads of more than 4 KiB for data, not for what a program polls
     columns = max(1, min(head_dim_v, words // pes))
     together = max(1, min(rows, words // (pes * columns)))
-    # Two programs on each multiprocessor: one computes while the other waits for its keys. Where 16 heads leave little
-    # to compute, one with twice the keys in a block: half as many programs leave half as many parts to merge.
-    few = main == head_dim_v == 128 and not rest and rows == 16
-    per_sm = 1 if few or main > 128 or not gpu else 2
-    block_n = (128 if few else max(32, 8192 // main)) if gpu else 16
+    # Two programs on each multiprocessor: one computes, or begins another sequence, while the other waits for its keys.
+    # Where 16 heads leave little to compute and sequences are split, one with twice the keys in a block: half as many
+    # programs leave half as many parts to merge.
+    light = main == head_dim_v == 128 and not rest and rows == 16
+    split = light and sequences < 2 * sms()
+    per_sm = 1 if split or main > 128 or not gpu else 2
+    block_n = (128 if split else max(32, 8192 // main)) if gpu else 16
     block_bytes = block_n * (main + rest + (0 if rest else head_dim_v)) * itemsize
-    buffers = ((144 << 10) if per_sm == 1 else (96 << 10)) // block_bytes
-    # Triton's pipeline has one buffer less than stages, and half of that where half look pages up in the table.
-    stages = max(1, min(4, buffers)) * (1 + paged) + 1 if gpu else 1
+    buffers = ((144 << 10) if per_sm == 1 else (64 << 10) if light else (96 << 10)) // block_bytes
+    stages = max(1, min(4, buffers)) + 1 if gpu else 1  # Triton's pipeline has one buffer less
     warps = 8 if rows * head_dim_v > 16 * 256 else 4
-    radix = 32 if few and gpu else least_radix(on_gpu=gpu)
+    radix = 32 if light and gpu else least_radix(on_gpu=gpu)
     ways = max(1, min(radix, _MERGED // (rows * head_dim_v)))
     return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, radix, ways, warps, stages, per_sm)
 
@@ -110,6 +117,12 @@ class Call:
         return self.k.shape[2]
 
     @property
+    def page(self) -> int:
+        """Keys of a page, if there are pages and that is a power of two."""
+        size = self.k.shape[1]
+        return size if self.table is not None and size & (size - 1) == 0 else 0
+
+    @property
     def rest(self) -> int:
         return self.k.shape[3] - self.main
 
@@ -129,7 +142,7 @@ class Call:
         on_gpu = triton_dist.kind() == "gpu"
         return shape_for(
             heads, self.main, self.rest, self.head_dim_v, self.k.element_size(), size,
-            paged=self.table is not None, gpu=on_gpu,
+            sequences=self.q.shape[0] * self.kv_heads, gpu=on_gpu,
         )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ from triton_dist.kernels.device import sms
 from triton_dist.kernels.prepared import Launch, Part, Prepared, launch, steps
 from triton_dist.kernels.protocols.members import Members, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
-from triton_dist.kernels.tile_order import tasks_in_step
+from triton_dist.kernels.tile_order import heads_in_step, tasks_in_step
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
@@ -154,15 +154,17 @@ def _flash_decode(
     k_head, v_page, v_token, v_head, table_request,
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr, DV: tl.constexpr,
     D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, REQUESTS: tl.constexpr, PAGED: tl.constexpr,
-    V_IN_K: tl.constexpr, SCATTER: tl.constexpr, PES: tl.constexpr, TOGETHER: tl.constexpr, COLUMNS: tl.constexpr,
-    WAYS: tl.constexpr, RADIX: tl.constexpr, GROUPS: tl.constexpr, MEMBERS: tl.constexpr, DEPENDENT: tl.constexpr,
+    PAGE: tl.constexpr, V_IN_K: tl.constexpr, SCATTER: tl.constexpr, PES: tl.constexpr, TOGETHER: tl.constexpr,
+    COLUMNS: tl.constexpr, WAYS: tl.constexpr, RADIX: tl.constexpr, TILE_GROUPS: tl.constexpr,
+    HEAD_GROUPS: tl.constexpr, MEMBERS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     let_next_begin(DEPENDENT)  # it may ask for its weight while this one computes, which loads less
     wait_for_previous(DEPENDENT)
     SIZE: tl.constexpr = group_size(MEMBERS)
     SHARING: tl.constexpr = QUERY_HEADS // KV_HEADS
-    EACH: tl.constexpr = TILES // GROUPS  # tiles of a KV head that a group of programs has
-    TASKS: tl.constexpr = KV_HEADS * EACH
+    GROUPS: tl.constexpr = TILE_GROUPS * HEAD_GROUPS
+    EACH: tl.constexpr = TILES // TILE_GROUPS  # tiles of a KV head that a group of programs has
+    TASKS: tl.constexpr = KV_HEADS // HEAD_GROUPS * EACH
     OWNED: tl.constexpr = QUERY_HEADS // SIZE if SCATTER else QUERY_HEADS
     lanes = tl.num_programs(0) // GROUPS
     lane, group = tl.program_id(0), 0
@@ -170,6 +172,8 @@ def _flash_decode(
         lane, group = tl.program_id(0) % lanes, tl.program_id(0) // lanes
         parts += (group * lanes).to(tl.int64) * (2 * ROWS * (DV + 2))
         counters += 2 * group * lanes
+    first_tile = group % TILE_GROUPS * EACH
+    first_kv_head = group // TILE_GROUPS * (KV_HEADS // HEAD_GROUPS)
     rank = my_rank(MEMBERS) if SIZE > 1 else 0
     n_rows = n_requests * OWNED
     first, last, quota, ends = run_of(
@@ -187,8 +191,8 @@ def _flash_decode(
             block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, SIZE
         )
         count = tl.minimum(last, start + blocks) - block
-        kv_head = task // EACH
-        first_head = (group * EACH + task % EACH) * ROWS
+        kv_head = first_kv_head + task // EACH
+        first_head = (first_tile + task % EACH) * ROWS
         where = (request * GROUPS + group) * TASKS + task
         heads = first_head + tl.arange(0, ROWS)
         there = heads < SHARING
@@ -204,7 +208,7 @@ def _flash_decode(
             queries, rest, k + place * k_page + kv_head.to(tl.int64) * k_head,
             v + place * v_page + kv_head.to(tl.int64) * v_head, table + request.to(tl.int64) * table_request,
             keys, tl.minimum(end, keys + (count * BLOCK_N).to(tl.int32)), pages, page_size, k_page, k_token, v_page,
-            v_token, scale * _scale_of(k_scale, kv_head, k_scale_step), DV, D, REST, BLOCK_N, PAGED, V_IN_K,
+            v_token, scale * _scale_of(k_scale, kv_head, k_scale_step), DV, D, REST, BLOCK_N, PAGED, PAGE, V_IN_K,
         )  # fmt: skip
         record_event(trace, COMPUTE, where, began)
         complete = count == blocks
@@ -235,8 +239,8 @@ def _flash_decode(
                 block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, SIZE
             )
             count = tl.minimum(last, start + blocks) - block
-            kv_head = task // EACH
-            first_head = (group * EACH + task % EACH) * ROWS
+            kv_head = first_kv_head + task // EACH
+            first_head = (first_tile + task % EACH) * ROWS
             where = (request * GROUPS + group) * TASKS + task
             if (count == blocks) | ((finished & tl.where(block == start, 2, 1)) != 0):
                 factor = _scale_of(v_scale, kv_head, v_scale_step)
@@ -414,7 +418,8 @@ class _Cut(NamedTuple):
 
     shape: Shape
     programs: int
-    groups: int
+    tile_groups: int
+    head_groups: int
     parts: int
     """Elements of the memory for parts of tasks."""
 
@@ -422,9 +427,11 @@ class _Cut(NamedTuple):
 def _cut(members: Members, call: Call) -> _Cut:
     shape = call.shape(members.size)
     programs = shape.per_sm * sms()
-    groups = tasks_in_step(shape.tiles, programs)
+    tile_groups = tasks_in_step(shape.tiles, programs)
+    head_groups = heads_in_step(call.kv_heads, programs // tile_groups)
+    groups = tile_groups * head_groups
     programs = programs // groups * groups
-    return _Cut(shape, programs, groups, 2 * programs * shape.rows * (call.head_dim_v + 2))
+    return _Cut(shape, programs, tile_groups, head_groups, 2 * programs * shape.rows * (call.head_dim_v + 2))
 
 
 def _launches(
@@ -453,8 +460,9 @@ def _launch(comm: Communicator, members: Members, call: Call, cut: _Cut, first: 
         *first.k.stride()[:3], *first.v.stride()[:3], first.table.stride(0),
         QUERY_HEADS=query_heads, KV_HEADS=call.kv_heads, ROWS=shape.rows, TILES=shape.tiles, DV=call.head_dim_v,
         D=call.main, REST=call.rest, BLOCK_N=shape.block_n, REQUESTS=max(16, int(triton.next_power_of_2(n_requests))),
-        PAGED=call.table is not None, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
-        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, GROUPS=cut.groups,
-        MEMBERS=members, DEPENDENT=overlaps, num_warps=shape.warps, num_stages=shape.stages,
+        PAGED=call.table is not None, PAGE=call.page, V_IN_K=call.v is None, SCATTER=call.scatter, PES=shape.pes,
+        TOGETHER=shape.together, COLUMNS=shape.columns, WAYS=shape.ways, RADIX=shape.radix, TILE_GROUPS=cut.tile_groups,
+        HEAD_GROUPS=cut.head_groups, MEMBERS=members, DEPENDENT=overlaps, num_warps=shape.warps,
+        num_stages=shape.stages,
         **launch_options(dependent=overlaps),
     )  # fmt: skip

@@ -20,17 +20,28 @@ def load_queries(q, heads, there, step, FIRST: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
+def _pages_of(table, keys, end, pages, page_size, PAGE: tl.constexpr):
+    """In which of the ``pages`` each of the keys before ``end`` lies. Loads are of ``PAGE`` keys, if that is not 0.
+
+    Without Triton's debug mode the assertion leaves nothing in a compiled kernel.
+    """
+    page = tl.load(table + keys // (PAGE if PAGE else page_size), mask=keys < end, other=0)
+    assert (page >= 0) & (page < pages) | (keys >= end), "flash decode: block_table has an entry not in [0, P)"
+    return page
+
+
+@triton.jit
 def attend(
     q, rest_of_q, k, v, table, begin, end, pages, page_size, k_page, k_token, v_page, v_token, scale,
     DV: tl.constexpr, D: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, PAGED: tl.constexpr,
-    V_IN_K: tl.constexpr,
+    PAGE: tl.constexpr, V_IN_K: tl.constexpr,
 ):  # fmt: skip
     """The partial result of queries ``q`` (their first ``D`` elements) and ``rest_of_q`` and keys from ``begin`` on.
 
     Args:
         k, v: where the KV head's keys and values begin: in the request's row or, with ``PAGED``, in page 0.
-        table: which of the ``pages`` are the request's. (Without Triton's debug mode the assertion leaves nothing in a
-            compiled kernel.)
+        table: which of the ``pages`` are the request's.
+        PAGE: ``page_size``, where that is a power of two, else 0.
         scale: what logits are multiplied by, times log2(e).
         V_IN_K: values are the first ``DV`` elements of keys.
     """
@@ -39,15 +50,18 @@ def attend(
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
     inner = tl.arange(0, D)
+    if PAGED:
+        page = _pages_of(table, begin + tl.arange(0, BLOCK_N), end, pages, page_size, PAGE)
     for start in range(begin, end, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         there = keys < end
         if PAGED:
-            page = tl.load(table + keys // page_size, mask=there, other=0).to(tl.int64)
-            assert (page >= 0) & (page < pages) | (keys >= end), "flash decode: block_table has an entry not in [0, P)"
-            tokens = (keys % page_size).to(tl.int64)
-            k_rows = k + (page * k_page + tokens * k_token)[:, None]
-            v_rows = v + (page * v_page + tokens * v_token)[:, None]
+            tokens = (keys % (PAGE if PAGE else page_size)).to(tl.int64)
+            k_rows = k + (page.to(tl.int64) * k_page + tokens * k_token)[:, None]
+            v_rows = v + (page.to(tl.int64) * v_page + tokens * v_token)[:, None]
+            # The next block's pages are loaded a block ahead: loads of keys, which wait for them, then need no stages
+            # of Triton's pipeline for what they wait for.
+            page = _pages_of(table, keys + BLOCK_N, end, pages, page_size, PAGE)
         else:
             k_rows = k + keys.to(tl.int64)[:, None] * k_token
             v_rows = v + keys.to(tl.int64)[:, None] * v_token

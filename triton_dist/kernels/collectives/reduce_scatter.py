@@ -158,9 +158,8 @@ def reduce_scatter(
         check_op("reduce_scatter", op, output.dtype)
         algorithm = check_collective(comm, "reduce_scatter", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("reduce_scatter", sm_margin)
-        if output.numel():
-            if algorithm == "auto":
-                algorithm = _choose(comm, output, limit)
+        if output.numel() and algorithm == "auto":
+            algorithm = _choose(comm, output, limit)
         compared = "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if output.numel():
