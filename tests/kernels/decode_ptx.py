@@ -36,7 +36,7 @@ def compiled(case: str, size: int) -> Any:
     group, dim, dim_v, cache, paged, scatter = CASES[case]
     first = 1 << (dim.bit_length() - 1)
     itemsize = 1 if cache.startswith("fp8") else 2
-    shape = shape_for(group, first, dim - first, dim_v, itemsize, size, sequences=8, gpu=True)
+    shape = shape_for(group, first, dim - first, dim_v, itemsize, size, split=True, gpu=True)
     constants: dict[str, Any] = {
         "QUERY_HEADS": 8 * group if dim <= 256 else group, "KV_HEADS": 8 if dim <= 256 else 1, "ROWS": shape.rows,
         "TILES": shape.tiles, "DV": dim_v, "D": first, "REST": dim - first, "BLOCK_N": shape.block_n, "REQUESTS": 64,

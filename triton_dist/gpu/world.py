@@ -70,7 +70,7 @@ class GpuWorld(World):
         reduce_scratch = _reduce_scratch()
         wait_timeout = environment.get("TRITON_DIST_WAIT_TIMEOUT")
         aborts_waits = environment.get("TRITON_DIST_WAIT_ACTION") == "abort"
-        self.device, shared = choose_device(launch)
+        self.device, self.shares_gpu = choose_device(launch)
         self._nvshmem, self._bindings = nvshmem_api.load()
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
@@ -88,7 +88,7 @@ class GpuWorld(World):
         self.group_memory = GroupMemory(address, address, for_groups, self.device, self._of_groups)
         try:
             self._distances, p2p_lacks = self._prepare_p2p()
-            nvshmem_lacks = why_not_nvshmem(shared, self._bindings.init_status())
+            nvshmem_lacks = why_not_nvshmem(self.shares_gpu, self._bindings.init_status())
             kernels_lack = nvshmem_lacks
             if self._hosts.pretended and self.n_pes > p2p.max_pes() and not kernels_lack:
                 kernels_lack = f"its kernels know the pretended hosts of up to {p2p.max_pes()} PEs"

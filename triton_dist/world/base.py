@@ -79,6 +79,8 @@ class World(ABC):
 
     group_memory: GroupMemory
     """The symmetric memory that groups of some PEs allocate."""
+    shares_gpu = False
+    """Whether any two PEs share a GPU. Copies between these are kernels, which need multiprocessors."""
 
     def __init__(self, launch: Launch) -> None:
         self.pe = launch.pe

@@ -24,17 +24,20 @@ Check = Callable[[World], None]
 GPU = triton_dist.kind() == "gpu"
 LIMIT_SECONDS = 60  # of one check, of the start and of the end: then every PE prints its stack and ends
 LEFT_ALONE_SECONDS = 15  # how long a PE on which a check failed waits for the others, who may be waiting for it
-_checks: dict[str, tuple[Check, bool, bool]] = {}
+_checks: dict[str, tuple[Check, bool, bool, bool]] = {}
 
 
-def check(function: Check | None = None, *, gpu_only: bool = False, maps_all: bool = False) -> Any:
+def check(
+    function: Check | None = None, *, gpu_only: bool = False, maps_all: bool = False, own_gpu: bool = False
+) -> Any:
     """Register ``function(world)`` as a check: every PE runs it, and it raises where something is wrong.
 
     ``maps_all``: it loads from and stores to peers, so it is for worlds in which every PE reaches every other.
+    ``own_gpu``: it has kernels that wait for copies between PEs, which are kernels, too, where PEs share a GPU.
     """
     if function is None:
-        return lambda f: check(f, gpu_only=gpu_only, maps_all=maps_all)
-    _checks[function.__name__] = function, gpu_only, maps_all
+        return lambda f: check(f, gpu_only=gpu_only, maps_all=maps_all, own_gpu=own_gpu)
+    _checks[function.__name__] = function, gpu_only, maps_all, own_gpu
     return function
 
 
@@ -92,8 +95,9 @@ def main() -> int:
     faulthandler.dump_traceback_later(args.limit, exit=True)
     with triton_dist.init() as world:
         all_reachable = all(world.is_reachable(pe) for pe in range(world.n_pes))
-        for name, (function, gpu_only, maps_all) in chosen.items():
+        for name, (function, gpu_only, maps_all, own_gpu) in chosen.items():
             lacks = "GPUs" if gpu_only and not GPU else ""
+            lacks = lacks or ("a GPU for each PE" if own_gpu and world.shares_gpu else "")
             lacks = lacks or ("PEs that reach each other by load and store" if maps_all and not all_reachable else "")
             if lacks:
                 _say(world, f"SKIP {name}: needs {lacks}")

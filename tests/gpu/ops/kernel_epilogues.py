@@ -97,7 +97,7 @@ def gemm_all_scatter_with_bias(world: World) -> None:
             triton_dist.free(out)
 
 
-@check
+@check(own_gpu=True)
 def all_gather_gemm_with_bias(world: World) -> None:
     for rows, n, k, operands, dtype, lines in CASES:
         parts = [matrix(rows, k, 1 + pe, operands, world) for pe in range(world.n_pes)]
@@ -200,18 +200,18 @@ def activated(world: World, activation: str, cases: Sequence[Any]) -> None:
         triton_dist.free(out)
 
 
-@check(maps_all=True)
+@check(maps_all=True, own_gpu=True)
 def gemms_with_swiglu(world: World) -> None:
     activated(world, "swiglu", ACTIVATED)
 
 
-@check(maps_all=True)
+@check(maps_all=True, own_gpu=True)
 def gemms_with_gelu(world: World) -> None:
     activated(world, "gelu", ACTIVATED[:2])
     activated(world, "gelu_tanh", ACTIVATED[-1:])
 
 
-@check(maps_all=True)
+@check(maps_all=True, own_gpu=True)
 def gemms_with_silu(world: World) -> None:
     activated(world, "silu", ACTIVATED[2:4])
 

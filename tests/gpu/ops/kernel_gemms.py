@@ -69,7 +69,7 @@ def gemm_all_scatter_patterns(world: World) -> None:
         triton_dist.free(out)
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, own_gpu=True)
 def all_gather_gemm_patterns(world: World) -> None:
     for rows, n, k, dtype in (
         (256, 1160, 512, torch.bfloat16),
@@ -120,7 +120,7 @@ def gemm_reduce_patterns(world: World) -> None:
         triton_dist.free(whole)
 
 
-@check(gpu_only=True, maps_all=True)
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def gemms_of_rows_that_fill_no_tile(world: World) -> None:
     """The overlapped algorithms on Hopper, without and with a residual; M that PEs cannot share where they need not."""
     n, k, dtype, n_pes = 1296, 528, torch.bfloat16, world.n_pes
@@ -150,7 +150,7 @@ def gemms_of_rows_that_fill_no_tile(world: World) -> None:
         triton_dist.free(whole)
 
 
-@check(gpu_only=True, maps_all=True)
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def gemms_of_many_rows_in_turn(world: World) -> None:
     """Plans, staging memory and flags of different numbers of rows, one launch after the other, without a pause."""
     n, k, dtype, n_pes = 640, 256, torch.bfloat16, world.n_pes
@@ -177,7 +177,7 @@ def gemms_of_many_rows_in_turn(world: World) -> None:
     triton_dist.free(whole)
 
 
-@check(gpu_only=True, maps_all=True)
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def gemms_with_sm_margins(world: World) -> None:
     """All algorithms with fewer programs, in turn with all of them; 2 is the least that all can do with."""
     n_pes, k, dtype = world.n_pes, 512, torch.bfloat16
@@ -250,7 +250,7 @@ def fp8_gemm_all_scatter(world: World) -> None:
         triton_dist.free(out)
 
 
-@check(gpu_only=True, maps_all=True)
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def fp8_all_gather_gemm(world: World) -> None:
     for rows, dtype, factors in fp8_cases(world):
         parts = [a[pe * rows : (pe + 1) * rows] for pe, (a, _) in enumerate(factors)]
@@ -330,7 +330,7 @@ def fp8_with_scales_of_blocks(world: World) -> None:
         triton_dist.free(outs)
 
 
-@check(gpu_only=True, maps_all=True)
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def scales_of_rows(world: World) -> None:
     """Each algorithm, with small integers, whose sums are exact in float16; rows that fill tiles, and others. SwiGLU is
     compared with PyTorch's."""
@@ -397,7 +397,7 @@ def scales_of_rows_as_of_torch(world: World) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-2, atol=0.5)
 
 
-@check(gpu_only=True, maps_all=True)
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def scales_of_blocks_by_algorithm(world: World) -> None:
     """Each algorithm, with small integers, whose sums are exact in float16; rows that fill tiles, and others."""
     n_pes, f16 = world.n_pes, torch.float16

@@ -81,7 +81,7 @@ def prepared_calls_are_captured(world: World) -> None:
         expect_equal(out, _sum(world, i), f"call {i}")
 
 
-@check(gpu_only=True, maps_all=True)
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
     """Bit for bit, with operands that lie elsewhere in each call."""
     n_pes, generator = world.n_pes, torch.Generator(world.device).manual_seed(world.pe)
@@ -186,7 +186,7 @@ def prepared_decode_and_experts_agree_with_ordinary_ones(world: World) -> None:
             triton_dist.barrier_all()
 
 
-@check(gpu_only=True, maps_all=True)
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def prepared_gemms_take_the_scales_of_the_call(world: World) -> None:
     """fp8 with scales of blocks and of whole operands, which lie elsewhere in each call: the bits of ordinary calls."""
     n_pes, generator = world.n_pes, torch.Generator(world.device).manual_seed(world.pe)

@@ -128,7 +128,7 @@ def kernels_trace_gemm_all_scatter(world: World) -> None:
         same_when_traced(algorithm, partial(kernels.gemm_all_scatter, a, b, out, algorithm=algorithm))
 
 
-@check(gpu_only=True, maps_all=True)
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def kernels_trace_gathering_and_rings(world: World) -> None:
     m = 512 * world.n_pes
     a, b = matrix(m, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)

@@ -110,7 +110,7 @@ def collectives_wrap_around(world: World) -> None:
         triton_dist.free(tensor)
 
 
-@check(gpu_only=True)
+@check(gpu_only=True, own_gpu=True)
 def products_wrap_around(world: World) -> None:
     n_pes, pe = world.n_pes, world.pe
     m, k, n = 256 * n_pes, 512, 640

@@ -61,14 +61,14 @@ class Shape:
 
 
 def shape_for(
-    heads: int, main: int, rest: int, head_dim_v: int, itemsize: int, size: int, *, sequences: int, gpu: bool
+    heads: int, main: int, rest: int, head_dim_v: int, itemsize: int, size: int, *, split: bool, gpu: bool
 ) -> Shape:
     """The shape for ``heads`` query heads that share a KV head; keys have ``main`` + ``rest`` elements.
 
     Args:
         itemsize: bytes of an element of the caches.
         size: the number of PEs.
-        sequences: of keys: requests times KV heads.
+        split: whether there are fewer sequences (requests times KV heads) than programs.
     """
     rows = max(16, min(32 if head_dim_v > 256 else 64, int(triton.next_power_of_2(heads))))
     pes = int(triton.next_power_of_2(size))
@@ -79,7 +79,7 @@ def shape_for(
     # Where 16 heads leave little to compute and sequences are split, one with twice the keys in a block: half as many
     # programs leave half as many parts to merge.
     light = main == head_dim_v == 128 and not rest and rows == 16
-    split = light and sequences < 2 * sms()
+    split = split and light
     per_sm = 1 if split or main > 128 or not gpu else 2
     block_n = (128 if split else max(32, 8192 // main)) if gpu else 16
     block_bytes = block_n * (main + rest + (0 if rest else head_dim_v)) * itemsize
@@ -139,11 +139,11 @@ class Call:
 
     def shape(self, size: int) -> Shape:
         heads = self.q.shape[1] // self.kv_heads
+        split = self.q.shape[0] * self.kv_heads < most_programs()
         on_gpu = triton_dist.kind() == "gpu"
         return shape_for(
-            heads, self.main, self.rest, self.head_dim_v, self.k.element_size(), size,
-            sequences=self.q.shape[0] * self.kv_heads, gpu=on_gpu,
-        )  # fmt: skip
+            heads, self.main, self.rest, self.head_dim_v, self.k.element_size(), size, split=split, gpu=on_gpu
+        )
 
 
 class First(NamedTuple):

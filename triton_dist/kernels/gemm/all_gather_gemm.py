@@ -42,12 +42,13 @@ def all_gather_gemm(call: Call) -> Computation:
 
     c = call.result((call.a.shape[0] * call.comm.n_pes, call.columns), symmetric=False)
     gemm = call.operands(c, reduces=False)
+    lacks = _NEEDS_ITS_GPU if call.comm.world.shares_gpu else "" if takes(gemm) else _NEEDS
     return Computation(
         c,
         c,
         {
             "bulk_synchronous": partial(_bulk_synchronous, gemm),
-            "copy_engine": partial(_copy_engine, gemm) if takes(gemm) else _NEEDS,
+            "copy_engine": lacks or partial(_copy_engine, gemm),
         },
     )
 
@@ -62,6 +63,10 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> Non
 _NEEDS = (
     "needs a Hopper GPU, up to 8 PEs, operands of 16-bit floats, or of fp8 with b by columns, a result of 16-bit"
     " floats, and rows that begin at multiples of 16 bytes"
+)
+_NEEDS_ITS_GPU = (
+    "needs a GPU for each PE: a copy to a PE of the same GPU is a kernel, which would wait for the multiprocessors of"
+    " the GEMM that waits for it"
 )
 
 
