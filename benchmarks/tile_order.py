@@ -136,8 +136,13 @@ def gathered(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tens
     return steps
 
 
-def decodes(world: World, comm: Communicator, requests: int, keys: int) -> tuple[dict[str, Step], torch.Tensor]:
-    """MLA's decode of keys of this PE alone, with the tiles of the heads in both orders; and what it should be."""
+def decodes(
+    world: World, comms: tuple[Communicator, Communicator], requests: int, keys: int
+) -> tuple[dict[str, Step], torch.Tensor]:
+    """MLA's decode of keys of this PE alone, with the tiles of the heads in both orders; and what it should be.
+
+    Each order has a communicator of its own, of this PE: a call that has been made before is not cut again.
+    """
     q = random(world, requests, 128, 576, seed=1)
     cache = random(world, requests, keys, 1, 576, seed=2)
     lengths = torch.full((requests,), keys, dtype=torch.int32, device=world.device)
@@ -145,7 +150,7 @@ def decodes(world: World, comm: Communicator, requests: int, keys: int) -> tuple
     def step(i: int, *, in_step: bool) -> torch.Tensor:
         groups = (lambda tasks, programs: tasks) if in_step else (lambda tasks, programs: 1)
         with mock.patch("triton_dist.kernels.attention.flash_decode.tasks_in_step", groups):
-            return kernels.flash_decode(q, cache, None, lengths, head_dim_v=512, group=comm)[0]
+            return kernels.flash_decode(q, cache, None, lengths, head_dim_v=512, group=comms[in_step])[0]
 
     few = slice(0, 1)
     k = cache[few, :, 0].float()
@@ -184,9 +189,10 @@ def measure(save: str | None) -> None:
             )
             if save:
                 bench.save(save)
-        with kernels.Communicator(world.team_world.split_2d(1)[0]) as alone:
+        team = world.team_world.split_2d(1)[0]
+        with kernels.Communicator(team) as one, kernels.Communicator(team) as other:
             for requests, keys in DECODES:
-                sides, expected_heads = decodes(world, alone, requests, keys)
+                sides, expected_heads = decodes(world, (one, other), requests, keys)
                 title = f"flash decode of MLA, 128 heads, {requests} × {keys}"
                 bench.compare(title, sides, check=against(expected_heads), calls=4)
                 if save:
@@ -200,8 +206,9 @@ def profile(what: str) -> None:
         comm = communicator_of()
         runs: list[tuple[str, Step]] = []
         if what == "decode":
+            comms = kernels.Communicator(world.team_world), kernels.Communicator(world.team_world)
             for requests, keys in DECODES:
-                sides = decodes(world, comm, requests, keys)[0]
+                sides = decodes(world, comms, requests, keys)[0]
                 runs += [(f"{requests} × {keys}, {name}", step) for name, step in sides.items()]
         else:
             for m, n, k in SHAPES:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from unittest import mock
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "kernels"))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -14,7 +15,9 @@ import fake_gpu
 import tile_order
 import torch
 
+from triton_dist import kernels
 from triton_dist.kernels import device
+from triton_dist.kernels.attention import flash_decode
 from triton_dist.kernels.communicator import communicator_of
 
 DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
@@ -51,9 +54,12 @@ def every_order_of_gathered_rows_is_launched() -> None:
 
 
 def both_orders_of_a_decode_are_launched() -> None:
-    steps, expected = tile_order.decodes(WORLD, communicator_of(), 1, 64)
+    comms = kernels.Communicator(WORLD.team_world), kernels.Communicator(WORLD.team_world)
+    steps, expected = tile_order.decodes(WORLD, comms, 1, 64)
     assert expected.shape == (1, 128, 512)
-    assert [launched(step) for step in steps.values()] == [1] * 2
+    with mock.patch.object(flash_decode, "_launch", wraps=flash_decode._launch) as made:
+        assert [launched(step) for step in steps.values()] == [1] * 2
+    assert [call.args[3].tile_groups for call in made.call_args_list] == [1, 4], "one order was launched twice"
 
 
 CHECKS = (

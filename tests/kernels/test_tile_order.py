@@ -7,7 +7,7 @@ from collections import OrderedDict
 import pytest
 
 from triton_dist.kernels.gemm.schedule import grouped
-from triton_dist.kernels.tile_order import GROUP, Chip, group_rows, loaded_bytes, tasks_in_step
+from triton_dist.kernels.tile_order import GROUP, Chip, group_rows, heads_in_step, loaded_bytes, tasks_in_step
 
 H200 = Chip(132, 50 << 20, 2)
 MIB = 1 << 20
@@ -65,3 +65,13 @@ def test_wide_tiles_of_a_large_gemm_have_larger_groups_and_small_ones_stay() -> 
 def test_tasks_run_beside_each_other_as_far_as_there_are_programs() -> None:
     assert [tasks_in_step(tasks, 132) for tasks in (1, 2, 4, 5, 7)] == [1, 2, 4, 5, 7]
     assert [tasks_in_step(tasks, 4) for tasks in (4, 5, 6, 8, 16)] == [4, 1, 3, 4, 4]
+
+
+def test_kv_heads_are_read_in_step_where_nearly_all_programs_can_take_part() -> None:
+    assert [heads_in_step(heads, 132) for heads in (1, 2, 4, 7, 8, 32)] == [1, 2, 4, 7, 8, 32]
+    assert [heads_in_step(heads, 132) for heads in (28, 40, 96)] == [14, 10, 32], "a sixteenth may be left over"
+    assert [heads_in_step(heads, 4) for heads in (3, 8)] == [1, 4]
+    assert heads_in_step(8, 1) == 1
+    for programs in range(1, 265):
+        groups = [heads_in_step(heads, programs) for heads in range(1, 129)]
+        assert all(programs // each >= 1 and programs % each <= programs // 16 for each in groups), programs

@@ -81,11 +81,11 @@ def shape_for(
     light = main == head_dim_v == 128 and not rest and rows == 16
     split = split and light
     per_sm = 1 if split or main > 128 or not gpu else 2
-    block_n = (128 if split else max(32, 8192 // main)) if gpu else 16
+    block_n = (128 if split else 64 if main == 256 else max(32, 8192 // main)) if gpu else 16
     block_bytes = block_n * (main + rest + (0 if rest else head_dim_v)) * itemsize
     buffers = ((144 << 10) if per_sm == 1 else (64 << 10) if light else (96 << 10)) // block_bytes
     stages = max(1, min(4, buffers)) + 1 if gpu else 1  # Triton's pipeline has one buffer less
-    warps = 8 if rows * head_dim_v > 16 * 256 else 4
+    warps = 8 if main == 256 or rows * head_dim_v > 16 * 256 else 4
     radix = 32 if light and gpu else least_radix(on_gpu=gpu)
     ways = max(1, min(radix, _MERGED // (rows * head_dim_v)))
     return Shape(rows, triton.cdiv(heads, rows), block_n, pes, together, columns, radix, ways, warps, stages, per_sm)

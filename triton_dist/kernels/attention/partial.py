@@ -63,9 +63,8 @@ def attend(
             # of Triton's pipeline for what they wait for.
             page = _pages_of(table, keys + BLOCK_N, end, pages, page_size, PAGE)
         else:
-            rows = tl.arange(0, BLOCK_N).to(tl.int64)[:, None]
-            k_rows = k + tl.cast(start, tl.int64) * k_token + rows * k_token
-            v_rows = v + tl.cast(start, tl.int64) * v_token + rows * v_token
+            k_rows = k + keys.to(tl.int64)[:, None] * k_token
+            v_rows = v + keys.to(tl.int64)[:, None] * v_token
         key = tl.load(k_rows + inner[None, :], mask=there[:, None], other=0.0).to(q.dtype)
         logits = tl.dot(q, tl.trans(key), input_precision="ieee")
         if REST > 0:
