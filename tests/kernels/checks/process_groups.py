@@ -82,6 +82,7 @@ def check_all_operators_by_name(world: Any) -> None:
         "all_to_all": (a, *where),
         "all_gather_gemm": (a, b, 0, *where),
         "all_gather_gemm_gathered": (a, b, 0, *where),
+        "all_gather_gemm_gradients": (leaf(whole(8, 5)), a, b, 0, *where),
         "gemm_reduce_scatter": (a, b, "sum", 0, *where),
         "gemm_all_reduce": (a, b, "sum", *where),
         "replicated_gemm": (a, b, *where),

@@ -2,8 +2,9 @@
 
 all_gather_gemm and gemm_reduce_scatter are each other's backward with respect to ``a``, with the same overlap. The
 gradient of ``b`` is a local GEMM with a gathered operand: gemm_reduce_scatter's backward takes the one that its
-all_gather_gemm leaves behind; all_gather_gemm's backward gathers ``a`` again, without overlap, unless the forward has
-returned it (``all_gather_gemm_gathered``): its activations take as much memory as this PE's rows only.
+all_gather_gemm leaves behind; all_gather_gemm's backward (``all_gather_gemm_gradients``) gathers ``a`` again by the copy
+engine while gemm_reduce_scatter runs, so that activations take as much memory as this PE's rows only. The forward may
+return and keep it instead (``all_gather_gemm_gathered``).
 
 Operands ``a`` may have more than two dimensions; all but the last are rows. Gradients are those of the sum of all PEs'
 losses. With ``reduce_grad=False`` the gradient of a replicated result is taken to be the same on all PEs, as of a
@@ -13,10 +14,13 @@ replicated DTensor, and is not summed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
+from triton_dist.kernels.collectives.gather_during import is_worthwhile
+from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group
 from triton_dist.kernels.functional.layout import (
     by_rows,
@@ -26,7 +30,7 @@ from triton_dist.kernels.functional.layout import (
     empty_like_rows,
     workspace,
 )
-from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered
+from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered, gather_again
 from triton_dist.kernels.gemm.arguments import check_activation
 from triton_dist.kernels.gemm.epilogue import fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
@@ -198,12 +202,80 @@ def _all_gather_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> No
 
 def _all_gather_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
-    grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where) if ctx.needs_input_grad[0] else None
-    grad_b = _weight_grad(_ops.all_gather(a, *ctx.where), grad, b) if ctx.needs_input_grad[1] else None
+    grad_a = grad_b = None
+    if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
+        grad_a, grad_b = _ops.all_gather_gemm_gradients(grad, a, b, *ctx.where)
+    elif ctx.needs_input_grad[0]:
+        grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where)
+    elif ctx.needs_input_grad[1]:
+        grad_b = _weight_grad(_ops.all_gather(a, *ctx.where), grad, b)
     return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11)
 
 
 _all_gather_gemm.register_autograd(_all_gather_gemm_backward, setup_context=_all_gather_gemm_setup)
+
+
+@torch.library.custom_op(
+    "triton_dist::all_gather_gemm_gradients",
+    mutates_args=(),
+    schema=f"(Tensor grad, Tensor a, Tensor b, int gather_dim, {_GROUP}) -> (Tensor, Tensor)",
+)
+def _all_gather_gemm_gradients(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, gather_dim: int, group_size: int, group_name: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of ``a`` and ``b``, of which :func:`all_gather_gemm` has made what ``grad`` is the gradient of.
+
+    A is gathered while a gemm_reduce_scatter computes the first; a local GEMM with A computes the second.
+    """
+    where = gather_dim, group_size, group_name
+    comm = group.communicator("all_gather_gemm_gradients", group_size, group_name)
+    rows = _flat(a, gather_dim).contiguous()
+    if not is_worthwhile(comm, rows.nbytes):
+        grad_a = _gemm_reduce_scatter(grad, b.t(), "sum", *where)
+        return grad_a, _weight_grad(_ops.all_gather(a, *where), grad, b)
+    grad_a = _gemm_reduce_scatter_fake(grad, b.t(), "sum", *where)
+    product = partial(
+        gemm_reduce_scatter,
+        _flat(grad, gather_dim),
+        by_rows_or_columns(b.t()),
+        grad_a.movedim(gather_dim, 0).view(-1, grad_a.shape[-1]),
+        group=comm,
+    )
+    with calling("all_gather_gemm_gradients", comm):
+        gathered = gather_again(comm, "all_gather_gemm_gradients", rows, product)
+        others = [size for i, size in enumerate(a.shape) if i != gather_dim]
+        all_of_a = gathered.view(group_size * a.shape[gather_dim], *others).movedim(0, gather_dim)
+        return grad_a, _weight_grad(all_of_a, grad, b)
+
+
+@_all_gather_gemm_gradients.register_fake
+def _all_gather_gemm_gradients_fake(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, gather_dim: int, group_size: int, group_name: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    where = gather_dim, group_size, group_name
+    _check("all_gather_gemm_gradients", grad, b.t(), where[1:])
+    grad_a: torch.Tensor = _gemm_reduce_scatter_fake(grad, b.t(), "sum", *where)
+    k, n = b.shape
+    return grad_a, grad.new_empty(n, k).t() if b.stride(0) == 1 else grad.new_empty(k, n)
+
+
+def _all_gather_gemm_gradients_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    grad, a, b, *ctx.where = inputs
+    ctx.save_for_backward(grad, a, b)
+
+
+def _all_gather_gemm_gradients_backward(ctx: Any, of_a: torch.Tensor, of_b: torch.Tensor) -> tuple[Any, ...]:
+    """The second derivative, of gradients of the two gradients, which are linear in each of ``grad``, ``a`` and ``b``."""
+    grad, a, b = ctx.saved_tensors
+    of_grad = None
+    if ctx.needs_input_grad[0]:
+        of_grad = _ops.all_gather_gemm(of_a, b, *ctx.where) + _ops.all_gather_gemm(a, of_b, *ctx.where)
+    return of_grad, *_ops.all_gather_gemm_gradients(grad, of_a, of_b, *ctx.where), None, None, None
+
+
+_all_gather_gemm_gradients.register_autograd(
+    _all_gather_gemm_gradients_backward, setup_context=_all_gather_gemm_gradients_setup
+)
 
 
 @torch.library.custom_op(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from triton_dist.kernels.collectives.all_gather import all_gather
+from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import choose
@@ -22,7 +23,7 @@ from triton_dist.kernels.prepared import Launch, Part, Step, steps
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Plan
 
-__all__ = ["ALGORITHMS", "all_gather_gemm", "copy_gathered"]
+__all__ = ["ALGORITHMS", "all_gather_gemm", "copy_gathered", "gather_again"]
 
 ALGORITHMS = ("bulk_synchronous", "copy_engine")
 
@@ -57,6 +58,16 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> Non
     rows = slice(comm.my_rank * a.shape[0], (comm.my_rank + 1) * a.shape[0])
     out.copy_(_gathered(comm, a))
     out[rows].copy_(a)  # the kernel reads this PE's own rows where they are, so the workspace need not hold them
+
+
+def gather_again(comm: Communicator, function: str, a: torch.Tensor, work: Callable[[], object]) -> torch.Tensor:
+    """All of A, gathered while what ``work()`` launches runs (:func:`gather_during`).
+
+    *Collective*, in a call of ``function`` with ``comm``. ``a`` is contiguous. The next :func:`all_gather_gemm` overwrites the result.
+    """
+    gathered = _gathered(comm, a)
+    gather_during(comm, function, gathered, a, work)
+    return gathered
 
 
 _NEEDS = (
