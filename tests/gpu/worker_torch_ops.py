@@ -1,9 +1,10 @@
 """The operators, parallel styles and the autotuner of PyTorch users, as one PE of some: on GPUs, or in the CPU world.
 
-    torchrun --nproc-per-node 2 tests/gpu/worker_torch_ops.py
+    torchrun --nproc-per-node 2 tests/gpu/worker_torch_ops.py [CHECK…]
 
-PE 0 prints a line for each check. On GPUs the shapes are such that the overlapping algorithms can be had, and generated
-code and CUDA graphs are tried as well.
+PE 0 prints a line for each check. With ``TRITON_DIST_ALLOW_SHARED_GPU=1`` PEs may share a GPU for
+``weight_gradients``; other checks compare with NCCL, which refuses that. On GPUs the shapes are such that the
+overlapping algorithms can be had, and generated code and CUDA graphs are tried as well.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.distributed.tensor import DTensor, Shard, init_device_mesh, parallel
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist import kernels, tensor_parallel
+from triton_dist import environment, kernels, tensor_parallel
 from triton_dist.kernels import functional
 from triton_dist.serving import CustomAllreduce
 
@@ -67,8 +68,10 @@ def gradients(world: Any) -> None:
 
 
 def weight_gradients(world: Any) -> None:
-    """All of A, which B's gradient needs, is gathered by the copy engine while a's gradient is computed: many steps with
-    other numbers, the bits of calls one after the other, and on GPUs in a graph, among direct calls."""
+    """The gradient of B, for which the copy engine gathers A while the gradient of ``a`` is computed.
+
+    Many steps with other numbers, the bits of calls one after the other, and on GPUs in a graph, among direct calls.
+    """
     n, me = world.n_pes, world.pe
     rows, k, columns = (4096, 1024, 256) if ON_GPU else (ROWS, K, N)  # A is large enough for it
     where = 0, n, ""
@@ -257,14 +260,17 @@ def main() -> int:
     checks: list[Callable[[Any], None]] = [gradients, weight_gradients, replicated]
     checks += [collectives, styles, serving, autotuning]
     if ON_GPU:
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
-        distributed.init_process_group("nccl", device_id=device)
+        if environment.get("TRITON_DIST_ALLOW_SHARED_GPU"):
+            distributed.init_process_group("gloo")
+        else:
+            distributed.init_process_group("nccl", device_id=device)
         checks += [generated_code, graphs]
     else:
         distributed.init_process_group("gloo")
     with triton_dist.init() as world:
-        for check in checks:
+        for check in [check for check in checks if check.__name__ in sys.argv[1:] or not sys.argv[1:]]:
             check(world)
             if world.pe == 0:
                 print(f"PASS {check.__name__}", flush=True)

@@ -6,7 +6,18 @@ They are in ``prepared_calls/``. Prints for each check its name and ``ok``, or i
 from __future__ import annotations
 
 import fake_gpu
-from prepared_calls import arguments, backward, between_hosts, decode, epilogues, every, lifetimes, local, refusals, scales
+from prepared_calls import (
+    arguments,
+    backward,
+    between_hosts,
+    decode,
+    epilogues,
+    every,
+    lifetimes,
+    local,
+    refusals,
+    scales,
+)
 
 CHECKS = (
     arguments.second_calls_are_prepared,

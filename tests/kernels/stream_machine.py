@@ -119,7 +119,8 @@ class Machine:
             for queue, done in found:
                 if done:
                     queue.popleft()
-            assert any(done is not False for _, done in found), f"streams wait for ever: {[handle for handle, queue in self.queues.items() if queue]}"
+            waiting = [handle for handle, queue in self.queues.items() if queue]
+            assert any(done is not False for _, done in found), f"streams wait for ever: {waiting}"
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:

@@ -143,10 +143,15 @@ def test_captures_and_direct_calls_do_not_meet(machine: Machine, world: Owner) -
 def test_a_block_that_ends_in_an_error_joins(machine: Machine, world: Owner) -> None:
     order: list[str] = []
     here = torch.cuda.Stream()
-    with machine.on(here):
-        with pytest.raises(ArithmeticError), side_stream.side_stream(world) as beside:
+
+    def fails() -> None:
+        with side_stream.side_stream(world) as beside:
             machine.put(beside.cuda_stream, lambda: order.append("copy") or True)
             raise ArithmeticError
+
+    with machine.on(here):
+        with pytest.raises(ArithmeticError):
+            fails()
         machine.put(here.cuda_stream, lambda: order.append("behind") or True)
     machine.run()
     assert order == ["copy", "behind"]

@@ -14,7 +14,7 @@ import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import functional
 from triton_dist.kernels.collectives import gather_during
-from triton_dist.kernels.functional import gemm as operators
+from triton_dist.kernels.functional import gemm_gradients as operators
 
 OPS: Any = torch.ops.triton_dist
 
@@ -175,8 +175,8 @@ def check_gradients_of_one_operand_only(world: Any) -> None:
 
 
 def check_gradients_are_those_of_separate_calls(world: Any) -> None:
-    """The same bits as a gemm_reduce_scatter, an all_gather and a local GEMM, one after the other; also where a size is
-    1 or nothing, and with gradients whose elements share memory."""
+    """The same bits as of each other's operator, an all_gather and a local GEMM, one after the other; also where a size
+    is 1 or nothing, and with gradients whose elements share memory."""
     n = world.n_pes
     cases = [
         (dim, batch, rows, by_columns)
@@ -184,25 +184,52 @@ def check_gradients_are_those_of_separate_calls(world: Any) -> None:
         for rows, by_columns in ((1, True), (7, False), (33, True), (33, False))
     ]
     for step, (dim, batch, rows, by_columns) in enumerate((*some(cases), (0, (), 0, True))):
+        torch.manual_seed(7 * step + world.pe)
+        dim = dim % (len(batch) + 2)
+        part = [*batch, rows]
+        whole = [size * (n if i == dim else 1) for i, size in enumerate(part)]
+        where = dim, n, ""
         for dtype in (torch.float32, torch.bfloat16):
-            torch.manual_seed(7 * step + world.pe)
-            a = torch.randn(*batch, rows, 5).to(dtype)
-            dim = dim % a.dim()
-            shape = [size * (n if i == dim else 1) for i, size in enumerate(a.shape[:-1])]
             b = torch.randn(3, 5).to(dtype).t() if by_columns else torch.randn(5, 3).to(dtype)
-            for grad in (torch.randn(*shape, 3).to(dtype), torch.ones(1, dtype=dtype).expand(*shape, 3)):
-                found = OPS.all_gather_gemm_gradients(grad, a, b, dim, n, "")
-                product = OPS.gemm_reduce_scatter(grad, b.t(), "sum", dim, n, "")
-                expected = product, operators._weight_grad(OPS.all_gather(a, dim, n, ""), grad, b)
-                for ours, theirs in zip(found, expected, strict=True):
-                    assert ours.stride() == theirs.stride() and torch.equal(ours, theirs), (dim, batch, rows, dtype)
-    a = torch.randn(2, 1, 5).to(dtype).requires_grad_()  # through autograd, as a model has it
-    w = torch.randn(3, 5).to(dtype).requires_grad_()
-    out = functional.all_gather_gemm(a, w.t(), 1)
-    grad = torch.randn(out.shape).to(dtype)
+            for spread in (False, True):
+
+                def operand(shape: list[int], spread: bool = spread, dtype: torch.dtype = dtype) -> torch.Tensor:
+                    return (torch.ones(1).expand(shape) if spread else torch.randn(shape)).to(dtype)
+
+                grad, a = operand([*whole, 3]), torch.randn(*part, 5).to(dtype)
+                found = OPS.all_gather_gemm_gradients(grad, a, b, *where)
+                of_a = OPS.gemm_reduce_scatter(grad, b.t(), "sum", *where)
+                bits(found, (of_a, operators.weight_grad(OPS.all_gather(a, *where), grad, b)))
+                grad, a = operand([*part, 3]), torch.randn(*whole, 5).to(dtype)
+                found = OPS.gemm_reduce_scatter_gradients(grad, a, b, *where)
+                of_a = OPS.all_gather_gemm(grad, b.t(), *where)
+                bits(found, (of_a, operators.weight_grad(a, OPS.all_gather(grad, *where), b)))
+
+
+def bits(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.stride() == theirs.stride() and torch.equal(ours, theirs), (found, expected)
+
+
+def check_models_have_the_gradients_of_separate_calls(world: Any) -> None:
+    """Through autograd."""
+    n = world.n_pes
+    torch.manual_seed(world.pe)
+    where = 1, n, ""
+    x, up, down = torch.randn(2, 3, 5), torch.randn(4, 5), torch.randn(5, 4)
+    leaves = [leaf(tensor.bfloat16()) for tensor in (x, up, down)]
+    x, up, down = leaves
+    hidden = functional.all_gather_gemm(x, up.t(), 1)
+    hidden.retain_grad()
+    out = functional.gemm_reduce_scatter(hidden, down.t(), scatter_dim=1)
+    grad = torch.randn(out.shape).bfloat16()
     out.backward(grad)
-    assert torch.equal(a.grad, OPS.gemm_reduce_scatter(grad, w, "sum", 1, n, ""))
-    assert torch.equal(w.grad, operators._weight_grad(OPS.all_gather(a, 1, n, ""), grad, w.t()).t())
+    x, up, down, between = (tensor.detach() for tensor in (*leaves, hidden))
+    of_between = OPS.all_gather_gemm(grad, down, *where)
+    assert torch.equal(hidden.grad, of_between)
+    assert torch.equal(leaves[0].grad, OPS.gemm_reduce_scatter(of_between, up, "sum", *where))
+    assert torch.equal(leaves[1].grad, operators.weight_grad(OPS.all_gather(x, *where), of_between, up.t()).t())
+    assert torch.equal(leaves[2].grad, operators.weight_grad(between, OPS.all_gather(grad, *where), down.t()).t())
 
 
 def check_a_is_gathered_while_its_gradient_is_computed(world: Any) -> None:
@@ -222,7 +249,7 @@ def check_a_is_gathered_while_its_gradient_is_computed(world: Any) -> None:
     with (
         mock.patch.object(gather_during, "stream_barrier", noted("barrier", gather_during.stream_barrier)),
         mock.patch.object(operators, "gemm_reduce_scatter", noted("product", operators.gemm_reduce_scatter)),
-        mock.patch.object(operators, "_weight_grad", noted("weight", operators._weight_grad)),
+        mock.patch.object(operators, "weight_grad", noted("weight", operators.weight_grad)),
     ):
         out.sum().backward()
     assert done == (["barrier", "product", "barrier", "weight"] if n > 1 else ["weight"]), done
@@ -242,6 +269,14 @@ def check_second_derivatives(world: Any) -> None:
     second(parts, columns, [torch.cat(parts) @ b for b in columns])
     a, b = leaf(parts[me]), leaf(columns[me])
     second([a], [b], [functional.all_gather_gemm(a, b)])
+    same(a.grad, parts[me].grad)
+    same(b.grad, columns[me].grad)
+
+    parts = [leaf(whole(2 * n, 3, seed=pe)) for pe in range(n)]
+    columns = [leaf(whole(3, 4, seed=n + pe)) for pe in range(n)]
+    second(parts, columns, [sum(x @ y for x, y in zip(parts, columns, strict=True))])
+    a, b = leaf(parts[me]), leaf(columns[me])
+    second([a], [b], [functional.gemm_reduce_scatter(a, b)])
     same(a.grad, parts[me].grad)
     same(b.grad, columns[me].grad)
 

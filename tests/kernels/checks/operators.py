@@ -18,6 +18,7 @@ from operator_gradients import (
     check_gemms_of_all_layouts_and_their_gradients,
     check_gradients_are_those_of_separate_calls,
     check_gradients_of_one_operand_only,
+    check_models_have_the_gradients_of_separate_calls,
     check_public_functions_keep_gradients,
     check_reduce_ops_and_their_gradients,
     check_second_derivatives,

@@ -84,6 +84,7 @@ def check_all_operators_by_name(world: Any) -> None:
         "all_gather_gemm_gathered": (a, b, 0, *where),
         "all_gather_gemm_gradients": (leaf(whole(8, 5)), a, b, 0, *where),
         "gemm_reduce_scatter": (a, b, "sum", 0, *where),
+        "gemm_reduce_scatter_gradients": (leaf(whole(2, 5)), a, b, 0, *where),
         "gemm_all_reduce": (a, b, "sum", *where),
         "replicated_gemm": (a, b, *where),
         "gemm_all_scatter": (a, b, *where),

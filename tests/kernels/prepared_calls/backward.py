@@ -14,7 +14,7 @@ from prepared_calls.between_hosts import two_hosts
 from prepared_calls.world import RECORDER, WORLD, calls, plans
 
 from triton_dist.kernels.communicator import communicator_of
-from triton_dist.kernels.functional import gemm as operators
+from triton_dist.kernels.functional import gemm_gradients as operators
 from triton_dist.kernels.protocols.workspace import Workspace
 
 OPS: Any = torch.ops.triton_dist
@@ -99,7 +99,7 @@ def weight_gradients_are_computed_from_what_was_gathered() -> None:
     arrived = torch.randn(2 * ROWS, K).bfloat16()
     mine.copy_(arrived)  # the copy engine of this world copies nothing
     found = gradients(grad, a, b)[1]
-    assert torch.equal(found, operators._weight_grad(arrived, grad, b))
+    assert torch.equal(found, operators.weight_grad(arrived, grad, b))
 
 
 def what_ends_in_an_error_joins() -> None:

@@ -1,10 +1,8 @@
 """GEMMs with communication as operators of PyTorch: they return new tensors, are differentiable and can be traced.
 
-all_gather_gemm and gemm_reduce_scatter are each other's backward with respect to ``a``, with the same overlap. The
-gradient of ``b`` is a local GEMM with a gathered operand: gemm_reduce_scatter's backward takes the one that its
-all_gather_gemm leaves behind; all_gather_gemm's backward (``all_gather_gemm_gradients``) gathers ``a`` again by the copy
-engine while gemm_reduce_scatter runs, so that activations take as much memory as this PE's rows only. The forward may
-return and keep it instead (``all_gather_gemm_gathered``).
+all_gather_gemm and gemm_reduce_scatter are each other's backward, with the same overlap (``gemm_gradients.py``). Their
+activations take as much memory as this PE's rows and columns; the forward of all_gather_gemm may return and keep all of
+A instead (``all_gather_gemm_gathered``).
 
 Operands ``a`` may have more than two dimensions; all but the last are rows. Gradients are those of the sum of all PEs'
 losses. With ``reduce_grad=False`` the gradient of a replicated result is taken to be the same on all PEs, as of a
@@ -14,23 +12,21 @@ replicated DTensor, and is not summed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
 
-from triton_dist.kernels.collectives.gather_during import is_worthwhile
-from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional.gemm_gradients import weight_grad
 from triton_dist.kernels.functional.layout import (
-    by_rows,
     by_rows_or_columns,
     check_dim,
     check_share,
     empty_like_rows,
+    flat_rows,
     workspace,
 )
-from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered, gather_again
+from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered
 from triton_dist.kernels.gemm.arguments import check_activation
 from triton_dist.kernels.gemm.epilogue import fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
@@ -78,24 +74,13 @@ def _options_of_rows(options: Sequence[Any], dim: int = 0) -> dict[str, Any]:
     """The same for rows of a tensor, ``dim`` running slowest: ``scale_a`` may have the dimensions of ``a``."""
     named = _options(*options)
     if (scale := named.get("scale_a")) is not None and scale.dim() > 2:
-        named["scale_a"] = _flat(scale, dim).contiguous()
+        named["scale_a"] = flat_rows(scale, dim).contiguous()
     return named
 
 
 def _dtype(a: torch.Tensor, *options: Any) -> torch.dtype:
     out_dtype: torch.dtype | None = _options(*options).get("out_dtype")
     return out_dtype or (torch.bfloat16 if a.dtype in FP8 else a.dtype)
-
-
-def _flat(a: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """The rows of ``a`` as a matrix, ``dim`` running slowest."""
-    return by_rows(a.movedim(dim, 0).flatten(0, -2))  # also with K = 0, which the kernels refuse
-
-
-def _weight_grad(a: torch.Tensor, grad: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """aᵀ · grad, laid out as ``b`` is."""
-    rows, grads = a.flatten(0, -2), grad.flatten(0, -2)
-    return (grads.t() @ rows).t() if b.stride(0) == 1 else rows.t() @ grads
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], a: torch.Tensor, b: torch.Tensor) -> None:
@@ -128,7 +113,7 @@ def _flat_residual(function: str, out: torch.Tensor, options: dict[str, Any], di
         raise ValueError(
             f"{function}: residual must be of the result's shape {tuple(out.shape)}, got {tuple(residual.shape)}"
         )
-    return options | {"residual": _flat(residual, dim).contiguous()}
+    return options | {"residual": flat_rows(residual, dim).contiguous()}
 
 
 def _refuse_gradients(function: str, a: torch.Tensor, options: Sequence[Any] = ()) -> None:
@@ -168,7 +153,7 @@ def _all_gather_gemm(
     out: torch.Tensor = _all_gather_gemm_fake(a, b, gather_dim, group_size, group_name, *options)
     comm = group.communicator("all_gather_gemm", group_size, group_name)
     all_gather_gemm(
-        _flat(a, gather_dim),
+        flat_rows(a, gather_dim),
         by_rows_or_columns(b),
         out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
         group=comm,
@@ -208,74 +193,11 @@ def _all_gather_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     elif ctx.needs_input_grad[0]:
         grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where)
     elif ctx.needs_input_grad[1]:
-        grad_b = _weight_grad(_ops.all_gather(a, *ctx.where), grad, b)
+        grad_b = weight_grad(_ops.all_gather(a, *ctx.where), grad, b)
     return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11)
 
 
 _all_gather_gemm.register_autograd(_all_gather_gemm_backward, setup_context=_all_gather_gemm_setup)
-
-
-@torch.library.custom_op(
-    "triton_dist::all_gather_gemm_gradients",
-    mutates_args=(),
-    schema=f"(Tensor grad, Tensor a, Tensor b, int gather_dim, {_GROUP}) -> (Tensor, Tensor)",
-)
-def _all_gather_gemm_gradients(
-    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, gather_dim: int, group_size: int, group_name: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of ``a`` and ``b``, of which :func:`all_gather_gemm` has made what ``grad`` is the gradient of.
-
-    A is gathered while a gemm_reduce_scatter computes the first; a local GEMM with A computes the second.
-    """
-    where = gather_dim, group_size, group_name
-    comm = group.communicator("all_gather_gemm_gradients", group_size, group_name)
-    rows = _flat(a, gather_dim).contiguous()
-    if not is_worthwhile(comm, rows.nbytes):
-        grad_a = _gemm_reduce_scatter(grad, b.t(), "sum", *where)
-        return grad_a, _weight_grad(_ops.all_gather(a, *where), grad, b)
-    grad_a = _gemm_reduce_scatter_fake(grad, b.t(), "sum", *where)
-    product = partial(
-        gemm_reduce_scatter,
-        _flat(grad, gather_dim),
-        by_rows_or_columns(b.t()),
-        grad_a.movedim(gather_dim, 0).view(-1, grad_a.shape[-1]),
-        group=comm,
-    )
-    with calling("all_gather_gemm_gradients", comm):
-        gathered = gather_again(comm, "all_gather_gemm_gradients", rows, product)
-        others = [size for i, size in enumerate(a.shape) if i != gather_dim]
-        all_of_a = gathered.view(group_size * a.shape[gather_dim], *others).movedim(0, gather_dim)
-        return grad_a, _weight_grad(all_of_a, grad, b)
-
-
-@_all_gather_gemm_gradients.register_fake
-def _all_gather_gemm_gradients_fake(
-    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, gather_dim: int, group_size: int, group_name: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    where = gather_dim, group_size, group_name
-    _check("all_gather_gemm_gradients", grad, b.t(), where[1:])
-    grad_a: torch.Tensor = _gemm_reduce_scatter_fake(grad, b.t(), "sum", *where)
-    k, n = b.shape
-    return grad_a, grad.new_empty(n, k).t() if b.stride(0) == 1 else grad.new_empty(k, n)
-
-
-def _all_gather_gemm_gradients_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    grad, a, b, *ctx.where = inputs
-    ctx.save_for_backward(grad, a, b)
-
-
-def _all_gather_gemm_gradients_backward(ctx: Any, of_a: torch.Tensor, of_b: torch.Tensor) -> tuple[Any, ...]:
-    """The second derivative, of gradients of the two gradients, which are linear in each of ``grad``, ``a`` and ``b``."""
-    grad, a, b = ctx.saved_tensors
-    of_grad = None
-    if ctx.needs_input_grad[0]:
-        of_grad = _ops.all_gather_gemm(of_a, b, *ctx.where) + _ops.all_gather_gemm(a, of_b, *ctx.where)
-    return of_grad, *_ops.all_gather_gemm_gradients(grad, of_a, of_b, *ctx.where), None, None, None
-
-
-_all_gather_gemm_gradients.register_autograd(
-    _all_gather_gemm_gradients_backward, setup_context=_all_gather_gemm_gradients_setup
-)
 
 
 @torch.library.custom_op(
@@ -294,7 +216,7 @@ def _all_gather_gemm_gathered(
     where = gather_dim, group_size, group_name
     out, gathered = _all_gather_gemm_gathered_fake(a, b, *where, *options)
     comm = group.communicator("all_gather_gemm_gathered", group_size, group_name)
-    rows = _flat(a, gather_dim)
+    rows = flat_rows(a, gather_dim)
     all_gather_gemm(
         rows,
         by_rows_or_columns(b),
@@ -334,7 +256,7 @@ def _gathered_backward(ctx: Any, grad: torch.Tensor, grad_gathered: torch.Tensor
         grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where)
         grad_a = grad_a + _ops.reduce_scatter(grad_gathered, "sum", *ctx.where)
     if ctx.needs_input_grad[1]:
-        grad_b = _weight_grad(gathered, grad, b)
+        grad_b = weight_grad(gathered, grad, b)
     return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11)
 
 
@@ -361,7 +283,7 @@ def _gemm_reduce_scatter(
     out: torch.Tensor = _gemm_reduce_scatter_fake(a, b, reduce_op, scatter_dim, group_size, group_name, *options)
     comm = group.communicator("gemm_reduce_scatter", group_size, group_name)
     gemm_reduce_scatter(
-        _flat(a, scatter_dim),
+        flat_rows(a, scatter_dim),
         by_rows_or_columns(b),
         out.movedim(scatter_dim, 0).view(-1, b.shape[1]),
         group=comm,
@@ -401,12 +323,11 @@ def _gemm_reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ..
     a, b = ctx.saved_tensors
     grad_a = grad_b = None
     if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
-        grad_a, gathered = _ops.all_gather_gemm_gathered(grad, b.t(), *ctx.where)
-        grad_b = _weight_grad(a, gathered, b)
+        grad_a, grad_b = _ops.gemm_reduce_scatter_gradients(grad, a, b, *ctx.where)
     elif ctx.needs_input_grad[0]:
         grad_a = _ops.all_gather_gemm(grad, b.t(), *ctx.where)
     elif ctx.needs_input_grad[1]:
-        grad_b = _weight_grad(a, _ops.all_gather(grad, *ctx.where), b)
+        grad_b = weight_grad(a, _ops.all_gather(grad, *ctx.where), b)
     return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13)
 
 
@@ -432,7 +353,7 @@ def _gemm_all_reduce(
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_all_reduce_fake(a, b, reduce_op, group_size, group_name, reduce_grad, *options)
     comm = group.communicator("gemm_all_reduce", group_size, group_name)
-    rows, b, named = _flat(a), by_rows_or_columns(b), _options_of_rows(options)
+    rows, b, named = flat_rows(a), by_rows_or_columns(b), _options_of_rows(options)
     here = stores_here(comm, rows, b, out.dtype, named.get("algorithm", "auto"))
     result = out if here else workspace(comm, "gemm_all_reduce", out.shape, out.dtype)
     gemm_all_reduce(rows, b, result.view(-1, b.shape[1]), group=comm, **_flat_residual("gemm_all_reduce", out, named))
@@ -468,7 +389,7 @@ def _gemm_all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     if ctx.reduce_grad:
         grad = _ops.all_reduce(grad, "sum", *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
-    grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
+    grad_b = weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
     return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13)
 
 
@@ -485,7 +406,7 @@ _gemm_all_reduce.register_autograd(_gemm_all_reduce_backward, setup_context=_gem
 )
 def _replicated_gemm(a: torch.Tensor, b: torch.Tensor, group_size: int, group_name: str) -> torch.Tensor:
     _check("replicated_gemm", a, b, (group_size, group_name))
-    return (_flat(a) @ b).view(*a.shape[:-1], b.shape[1])
+    return (flat_rows(a) @ b).view(*a.shape[:-1], b.shape[1])
 
 
 @_replicated_gemm.register_fake
@@ -507,7 +428,7 @@ def _replicated_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     if ctx.needs_input_grad[0]:
         grad_a = _ops.gemm_all_reduce(grad, b.t(), "sum", *ctx.where, reduce_grad=False)
     if ctx.needs_input_grad[1]:
-        grad_b = _weight_grad(a, grad, b)
+        grad_b = weight_grad(a, grad, b)
     return grad_a, grad_b, None, None
 
 
@@ -533,7 +454,7 @@ def _gemm_all_scatter(
     comm = group.communicator("gemm_all_scatter", group_size, group_name)
     staged = workspace(comm, "gemm_all_scatter", out.shape, out.dtype)
     gemm_all_scatter(
-        _flat(a),
+        flat_rows(a),
         by_rows_or_columns(b),
         staged.view(-1, staged.shape[-1]),
         group=comm,
@@ -566,7 +487,7 @@ def _gemm_all_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     grad = _ops.reduce_scatter(grad, "sum", grad.dim() - 1, *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
-    grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
+    grad_b = weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
     return grad_a, grad_b, *[None] * 8, _bias_grad(ctx, grad, 10)
 
 

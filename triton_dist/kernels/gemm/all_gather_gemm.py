@@ -23,7 +23,7 @@ from triton_dist.kernels.prepared import Launch, Part, Step, steps
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Plan
 
-__all__ = ["ALGORITHMS", "all_gather_gemm", "copy_gathered", "gather_again"]
+__all__ = ["ALGORITHMS", "all_gather_gemm", "complete_gathered", "copy_gathered", "gather_again"]
 
 ALGORITHMS = ("bulk_synchronous", "copy_engine")
 
@@ -60,10 +60,18 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> Non
     out[rows].copy_(a)  # the kernel reads this PE's own rows where they are, so the workspace need not hold them
 
 
+def complete_gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
+    """All of A, as an :func:`all_gather_gemm` of ``a`` just before has gathered it. The next one overwrites it."""
+    gathered = _gathered(comm, a)
+    gathered[comm.my_rank * a.shape[0] :][: a.shape[0]].copy_(a)  # which the kernel reads where they are
+    return gathered
+
+
 def gather_again(comm: Communicator, function: str, a: torch.Tensor, work: Callable[[], object]) -> torch.Tensor:
     """All of A, gathered while what ``work()`` launches runs (:func:`gather_during`).
 
-    *Collective*, in a call of ``function`` with ``comm``. ``a`` is contiguous. The next :func:`all_gather_gemm` overwrites the result.
+    *Collective*, in a call of ``function`` with ``comm``. ``a`` is contiguous. The next :func:`all_gather_gemm`
+    overwrites the result.
     """
     gathered = _gathered(comm, a)
     gather_during(comm, function, gathered, a, work)
