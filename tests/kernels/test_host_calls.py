@@ -47,6 +47,7 @@ CHECKS = (
     "a_second_backward_is_prepared",
     "copies_are_of_the_call_s_operand",
     "weight_gradients_are_computed_from_what_was_gathered",
+    "gradients_of_the_sum_are_multiplied_where_they_were_gathered",
     "what_ends_in_an_error_joins",
     "small_operands_and_several_hosts_are_gathered_behind",
     "shapes_are_compared",

@@ -102,6 +102,21 @@ def weight_gradients_are_computed_from_what_was_gathered() -> None:
     assert torch.equal(found, operators.weight_grad(arrived, grad, b))
 
 
+def gradients_of_the_sum_are_multiplied_where_they_were_gathered() -> None:
+    """For the backward of gemm_reduce_scatter: of this PE's rows, which are not sent, the call's."""
+    torch.manual_seed(1)
+    grad, a, b = torch.randn(ROWS, K).bfloat16(), torch.randn(2 * ROWS, N).bfloat16(), torch.randn(N, K).bfloat16()
+    for _ in range(2):
+        OPS.gemm_reduce_scatter_gradients(grad, a, b, 0, 2, "")
+    all_of_it = gathered()[: 2 * grad.nbytes].view(torch.bfloat16).view(2 * ROWS, K)
+    arrived = all_of_it.copy_(torch.randn(2 * ROWS, K)).clone()
+    arrived[:ROWS] = grad
+    made: list[Any] = []
+    found = calls(lambda: made.extend(OPS.gemm_reduce_scatter_gradients(grad, a, b, 0, 2, "")))
+    assert torch.equal(made[1], operators.weight_grad(a, arrived, b))
+    assert not found["JITFunction.run"] and found["PreparedLaunch.__call__"], dict(found)
+
+
 def what_ends_in_an_error_joins() -> None:
     """Later work waits for copies that were begun, and a later call is as any other."""
     with (
