@@ -66,6 +66,7 @@ CHECKS = (
     backward.copies_are_of_the_call_s_operand,
     backward.weight_gradients_are_computed_from_what_was_gathered,
     backward.gradients_of_the_sum_are_multiplied_where_they_were_gathered,
+    backward.tokens_of_experts_are_gathered_in_a_side_stream,
     backward.what_ends_in_an_error_joins,
     backward.small_operands_and_several_hosts_are_gathered_behind,
     backward.shapes_are_compared,

@@ -48,6 +48,7 @@ CHECKS = (
     "copies_are_of_the_call_s_operand",
     "weight_gradients_are_computed_from_what_was_gathered",
     "gradients_of_the_sum_are_multiplied_where_they_were_gathered",
+    "tokens_of_experts_are_gathered_in_a_side_stream",
     "what_ends_in_an_error_joins",
     "small_operands_and_several_hosts_are_gathered_behind",
     "shapes_are_compared",

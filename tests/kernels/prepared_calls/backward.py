@@ -15,6 +15,7 @@ from prepared_calls.world import RECORDER, WORLD, calls, plans
 
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.functional import gemm_gradients as operators
+from triton_dist.kernels.moe import functional as moe_functional
 from triton_dist.kernels.protocols.workspace import Workspace
 
 OPS: Any = torch.ops.triton_dist
@@ -129,6 +130,30 @@ def what_ends_in_an_error_joins() -> None:
     with in_order() as queued:
         gradients(*LARGE)
         assert [what[1] for what in queued].count("launch") == 3
+
+
+def tokens_of_experts_are_gathered_in_a_side_stream() -> None:
+    """While their gradient is computed by one kernel; another computes that of the matrices."""
+    tokens, top_k, experts, hidden, inner = 4096, 2, 4, 1024, 64
+    ids = torch.zeros(tokens, top_k, dtype=torch.int64)
+    routing = moe_functional.gather_routing(ids, num_experts=experts, max_tokens=tokens)
+    a, b = torch.zeros(tokens, hidden).bfloat16(), torch.zeros(experts, hidden, inner).bfloat16()
+    grad = torch.zeros(routing.rows, inner).bfloat16()
+    for _ in range(3):
+        with in_order() as queued:
+            OPS.moe_all_gather_grouped_gemm_gradients(grad, a, b, routing.memory, top_k, 0, experts, tokens, 2, "")
+    to = communicator_of().own(Workspace).tensors["moe: gathered tokens"].data_ptr()
+    assert [what[:2] for what in queued] == [
+        (CURRENT, "launch"),
+        (SIDE, "wait for"),
+        (SIDE, "copy"),
+        (SIDE, "copy"),
+        (CURRENT, "launch"),
+        (CURRENT, "wait for"),
+        (CURRENT, "launch"),
+        (CURRENT, "launch"),
+    ]
+    assert {what[2] for what in queued if what[1] == "copy"} == {to}
 
 
 def small_operands_and_several_hosts_are_gathered_behind() -> None:
