@@ -127,7 +127,13 @@ class Group:
         self.here, comm = pe, self.pes[pe]
         with self.machine.on(comm.stream):
             memory = torch.zeros(len(self.pes) * NBYTES, dtype=torch.uint8)
-            module.gather_during(comm, "test", memory, memory[:NBYTES], lambda: self.put_kernel(pe))  # type: ignore[arg-type]
+            module.gather_during(
+                comm,  # type: ignore[arg-type]
+                "test",
+                lambda comm, input: memory,
+                memory[:NBYTES],
+                lambda: self.put_kernel(pe),
+            )
             self.put_use(pe)
         self.steps[pe] += 1
 

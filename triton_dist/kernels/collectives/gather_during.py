@@ -38,42 +38,51 @@ def is_worthwhile(comm: Communicator, nbytes: int) -> bool:
     return comm.world.kind == "cpu" or model.direct(nbytes * peers) > model.copy_engine(0, peers)
 
 
-def gather_during(
-    comm: Communicator, function: str, gathered: torch.Tensor, input: torch.Tensor, work: Callable[[], object]
-) -> None:
-    """Store every member's ``input``, in the order of ranks, to ``gathered``, while what ``work()`` launches runs.
+Memory = Callable[[Communicator, torch.Tensor], torch.Tensor]
+"""Symmetric memory for what all members gather who each have an input like this one: as many elements of each, in the
+order of ranks. *Collective* when it is made."""
 
-    *Collective* over ``comm``, in a call of it. Its members map each other's memory.
+
+def gather_during(
+    comm: Communicator, function: str, memory: Memory, input: torch.Tensor, work: Callable[[], object]
+) -> torch.Tensor:
+    """Gather every member's ``input``, while what ``work()`` launches runs. *Collective*, in a call of ``comm``.
 
     Args:
+        comm: whose members map each other's memory.
         function: whose call it is, for messages.
-        gathered: symmetric and contiguous, with ``n_pes`` times the elements of ``input``. ``work`` does not use it.
+        memory: where to. ``work`` does not use it.
         input: contiguous; ``work`` does not write it.
         work: puts kernels on the current stream.
+
+    Returns:
+        what ``memory`` returns.
 
     Raises:
         RuntimeError: a member's ``input`` is of another shape or dtype. Whatever ``work`` raises.
     """
     prepared = comm.own(Prepared)
-    signature = prepared.signature(("gather_during", function), gathered, input)
-    if prepared.repeat(signature, gathered, input, work):
-        return
-    compared = function, input.shape, input.dtype
-    comm.compare(*compared)
-    before = stream_barrier(comm)
-    run = partial(_run, comm)
-    run(gathered, input, work)
-    after = stream_barrier(comm)
-    prepared.keep(signature, steps((before, nothing), (run, _all), (after, nothing)), *compared)
+    signature = prepared.signature(("gather_during", function), input)
+    if not prepared.repeat(signature, input, work):
+        compared = function, input.shape, input.dtype
+        comm.compare(*compared)  # before memory is made, which members make alike
+        memory(comm, input)
+        before = stream_barrier(comm)
+        run = partial(_run, comm, memory)
+        run(input, work)
+        after = stream_barrier(comm)
+        prepared.keep(signature, steps((before, nothing), (run, _all), (after, nothing)), *compared)
+    return memory(comm, input)
 
 
 def _all(*given: Any) -> Sequence[Any]:
     return given
 
 
-def _run(comm: Communicator, gathered: torch.Tensor, input: torch.Tensor, work: Callable[[], object]) -> None:
+def _run(comm: Communicator, memory: Memory, input: torch.Tensor, work: Callable[[], object]) -> None:
     """What is between the barriers. The copies come first: should both streams be in one hardware queue, as with
     ``CUDA_DEVICE_MAX_CONNECTIONS=1``, the kernels begin when they have ended."""
+    gathered = memory(comm, input)
     if comm.world.kind == "cpu":
         mine = gathered.view(comm.n_pes, -1)[comm.my_rank]
         for rank in range(comm.n_pes):

@@ -73,9 +73,7 @@ def gather_again(comm: Communicator, function: str, a: torch.Tensor, work: Calla
     *Collective*, in a call of ``function`` with ``comm``. ``a`` is contiguous. The next :func:`all_gather_gemm`
     overwrites the result.
     """
-    gathered = _gathered(comm, a)
-    gather_during(comm, function, gathered, a, work)
-    return gathered
+    return gather_during(comm, function, _gathered, a, work)
 
 
 _NEEDS = (

@@ -423,10 +423,13 @@ def gather_tokens_during(
     Args:
         tokens: [max_tokens, K], contiguous, of dtypes and rows that :func:`all_gather_grouped_gemm` takes.
     """
+    return gather_during(comm, function, _gathered, tokens, work)
+
+
+def _gathered(comm: Communicator, tokens: torch.Tensor) -> torch.Tensor:
+    """Memory for all PEs' ``tokens``, on every PE."""
     words = comm.n_pes * tokens.nbytes // 4
-    gathered = symmetric_workspace(comm, _GATHERED, words)[:words].view(tokens.dtype).view(-1, tokens.shape[1])
-    gather_during(comm, function, gathered, tokens, work)
-    return gathered
+    return symmetric_workspace(comm, _GATHERED, words)[:words].view(tokens.dtype).view(-1, tokens.shape[1])
 
 
 def workspace(
