@@ -15,6 +15,7 @@ import torch
 
 import triton_dist
 from triton_dist.kernels import moe
+from triton_dist.kernels.moe import functional_tensor_parallel
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.nn import MoE
 
@@ -379,6 +380,30 @@ def tensor_parallel_layers(world: Any) -> None:
     torch.testing.assert_close(layer.w13.grad, w13.grad[:, :, mine].flatten(1, 2), rtol=1e-2, atol=1e-4)
 
 
+def tensor_parallel_gradients(world: Any) -> None:
+    """Tokens that the copy engine gathers while their gradient is computed: the bits of calls one after the other."""
+    n, experts, top_k = world.n_pes, 4, 2
+    rows, hidden, inner = (2048, 4096, 512) if ON_GPU else (7, 16, 8)  # the tokens are large enough for it
+    for step in range(6):
+        generator = torch.Generator().manual_seed(10 * step + world.pe)
+
+        def draw(*size: int, generator: torch.Generator = generator) -> torch.Tensor:
+            return torch.randn(size, generator=generator).to(world.device, torch.bfloat16)
+
+        ids = torch.randint(0, experts, (rows - step, top_k), generator=generator).to(world.device)
+        sizes = experts, rows, n, ""
+        routing = moe.functional.gather_routing(ids, num_experts=experts, max_tokens=rows)
+        a, b = draw(rows - step, hidden).requires_grad_(), draw(experts, hidden, inner).requires_grad_()
+        grad = draw(routing.rows, inner)
+        found = torch.autograd.grad(moe.functional.all_gather_grouped_gemm(a, b, routing), (a, b), grad)
+        a, b = a.detach(), b.detach()
+        alone = functional_tensor_parallel._scattered(grad, b, (rows - step, top_k), routing.memory, 0, sizes)
+        assert torch.equal(found[0], alone), "the gradient of a has other bits than of a call of its own"
+        gathered = functional_tensor_parallel._rows_of_all(a, routing, sizes)
+        alone = torch.ops.triton_dist.moe_grouped_weight_grad(gathered, grad, routing.offsets, routing.counts)
+        assert torch.equal(found[1], alone), "the gradient of b has other bits than with tokens gathered before"
+
+
 class Experts:
     """A layer for tokens of :func:`tokens`: this PE's matrices, by which values stay as large as they are."""
 
@@ -454,6 +479,7 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     tensor_parallel,
     tensor_parallel_graphs,
     tensor_parallel_layers,
+    tensor_parallel_gradients,
     fused_layers,
     graphs_of_fused_layers,
     hopper_layers,

@@ -1,9 +1,10 @@
 """The operators, parallel styles and the autotuner of PyTorch users, as one PE of some: on GPUs, or in the CPU world.
 
-    torchrun --nproc-per-node 2 tests/gpu/worker_torch_ops.py
+    torchrun --nproc-per-node 2 tests/gpu/worker_torch_ops.py [CHECK…]
 
-PE 0 prints a line for each check. On GPUs the shapes are such that the overlapping algorithms can be had, and generated
-code and CUDA graphs are tried as well.
+PE 0 prints a line for each check. With ``TRITON_DIST_ALLOW_SHARED_GPU=1`` PEs may share a GPU for
+``weight_gradients``; other checks compare with NCCL, which refuses that. On GPUs the shapes are such that the
+overlapping algorithms can be had, and generated code and CUDA graphs are tried as well.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.distributed.tensor import DTensor, Shard, init_device_mesh, parallel
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist import kernels, tensor_parallel
+from triton_dist import environment, kernels, tensor_parallel
 from triton_dist.kernels import functional
 from triton_dist.serving import CustomAllreduce
 
@@ -64,6 +65,65 @@ def gradients(world: Any) -> None:
         close(c.grad, C.grad[me * N :][:N], world)
         _, gathered = functional.all_gather_gemm(a, b.t(), algorithm=algorithm, return_gathered=True)
         close(gathered, A.detach(), world)
+
+
+def weight_gradients(world: Any) -> None:
+    """The gradient of B, for which the copy engine gathers A while the gradient of ``a`` is computed.
+
+    Many steps with other numbers, the bits of calls one after the other, and on GPUs in a graph, among direct calls.
+    """
+    n, me = world.n_pes, world.pe
+    rows, k, columns = (4096, 1024, 256) if ON_GPU else (ROWS, K, N)  # A is large enough for it
+    where = 0, n, ""
+    a, b = torch.empty(rows, k), torch.empty(columns, k)
+    a, b = (x.to(world.device, DTYPE).requires_grad_() for x in (a, b))
+    grad = torch.empty(n * rows, columns, device=world.device, dtype=DTYPE)
+
+    def step(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """New operands, and the gradients that one process finds."""
+        A, B, G = (
+            whole(*shape, seed=3 * number + i).to(world.device)
+            for i, shape in enumerate(((n * rows, k), (n * columns, k), (n * rows, n * columns)))
+        )
+        mine = slice(me * columns, (me + 1) * columns)
+        with torch.no_grad():
+            a.copy_(A[me * rows :][:rows])
+            b.copy_(B[mine])
+            grad.copy_(G[:, mine])
+        return (G.float() @ B.float())[me * rows :][:rows], G[:, mine].t().float() @ A.float()
+
+    def backward() -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(functional.all_gather_gemm(a, b.t()), (a, b), grad)
+
+    def check(found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, torch.Tensor]) -> None:
+        for ours, theirs in zip(found, expected, strict=True):
+            close(ours, theirs, world)
+        mine, weight = a.detach(), b.detach()
+        alone = torch.ops.triton_dist.gemm_reduce_scatter(grad, weight, "sum", *where)
+        assert torch.equal(found[0], alone), "the gradient of a has other bits than a gemm_reduce_scatter of its own"
+        alone = grad.t() @ torch.ops.triton_dist.all_gather(mine, *where)
+        assert torch.equal(found[1], alone), "the gradient of b has other bits than with A that was gathered before"
+
+    for number in range(8):
+        expected = step(number)
+        check(backward(), expected)
+    if not ON_GPU:
+        return
+    for _ in range(50):  # without the host in between
+        found = backward()
+    check(found, expected)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = backward()
+    for number in range(8, 12):
+        expected = step(number)
+        for _ in range(5):
+            graph.replay()
+        torch.cuda.synchronize()
+        check(captured, expected)
+        check(backward(), expected)
+        torch.cuda.synchronize()
 
 
 def replicated(world: Any) -> None:
@@ -197,7 +257,8 @@ def _block(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tenso
 
 
 def main() -> int:
-    checks: list[Callable[[Any], None]] = [gradients, replicated, collectives, styles, serving, autotuning]
+    checks: list[Callable[[Any], None]] = [gradients, weight_gradients, replicated]
+    checks += [collectives, styles, serving, autotuning]
     if ON_GPU:
         pe, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         device = torch.device("cuda", pe % gpus)
@@ -212,7 +273,7 @@ def main() -> int:
     else:
         distributed.init_process_group("gloo")
     with triton_dist.init() as world:
-        for check in checks:
+        for check in [check for check in checks if check.__name__ in sys.argv[1:] or not sys.argv[1:]]:
             check(world)
             if world.pe == 0:
                 print(f"PASS {check.__name__}", flush=True)

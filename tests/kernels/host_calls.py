@@ -6,7 +6,18 @@ They are in ``prepared_calls/``. Prints for each check its name and ``ok``, or i
 from __future__ import annotations
 
 import fake_gpu
-from prepared_calls import arguments, between_hosts, decode, epilogues, every, lifetimes, local, refusals, scales
+from prepared_calls import (
+    arguments,
+    backward,
+    between_hosts,
+    decode,
+    epilogues,
+    every,
+    lifetimes,
+    local,
+    refusals,
+    scales,
+)
 
 CHECKS = (
     arguments.second_calls_are_prepared,
@@ -50,6 +61,15 @@ CHECKS = (
     decode.halves_follow_each_other,
     decode.norm_gemms_are_launched_again,
     decode.dependent_launches_are_prepared,
+    backward.a_is_gathered_in_a_side_stream_without_kernels,
+    backward.a_second_backward_is_prepared,
+    backward.copies_are_of_the_call_s_operand,
+    backward.weight_gradients_are_computed_from_what_was_gathered,
+    backward.gradients_of_the_sum_are_multiplied_where_they_were_gathered,
+    backward.tokens_of_experts_are_gathered_in_a_side_stream,
+    backward.what_ends_in_an_error_joins,
+    backward.small_operands_and_several_hosts_are_gathered_behind,
+    backward.shapes_are_compared,
     lifetimes.communicators_have_plans_of_their_own,
     lifetimes.a_second_thread_finds_them,
     arguments.the_current_stream_is_used,

@@ -28,6 +28,8 @@ CALLS = {
     " group=group)",
     "result": "kernels.gemm_reduce_scatter(*(torch.ones(4, 4).to(torch.float8_e4m3fn) for _ in range(2)),"
     " torch.ones(2, 4, dtype=(torch.float32, torch.float16)[world.pe // 3]), group=group)",
+    "gradients": "torch.ops.triton_dist.all_gather_gemm_gradients(torch.ones(8, 2), torch.ones(2, 4 + world.pe // 3),"
+    " torch.ones(4 + world.pe // 3, 2), 0, *kernels.functional.resolve(group))",
     "bias": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4), bias=(torch.ones(4), None)[world.pe // 3],"
     " group=group)",
     "residual": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4),"

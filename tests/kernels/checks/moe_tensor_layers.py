@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from moe_layers import OPS, dense, leaf, routed, same, whole
 
 from triton_dist.kernels import moe
 from triton_dist.kernels.moe import functional
+from triton_dist.kernels.moe import functional_tensor_parallel as operators
 from triton_dist.nn import MoE
 
 INNER = 6
@@ -48,6 +50,54 @@ def check_moe_tensor_layer_and_gradients(world: Any) -> None:
         moe.moe_layer(given[0], ids[me], *given[1:], **sizes, capacity=8)
 
 
+def check_moe_tensor_gradients_are_those_of_separate_calls(world: Any) -> None:
+    """The same bits as of a grouped_gemm_reduce_scatter, an all_gather and a local GEMM, one after the other.
+
+    Also where PEs have no tokens.
+    """
+    n, me = world.n_pes, world.pe
+    for step, (tokens, max_tokens) in enumerate(((5, 6), (0, 3), (me, n), (33, 33))):
+        for dtype in (torch.bfloat16, torch.float32):
+            torch.manual_seed(10 * step + me)
+            ids, weights = torch.randint(0, 3, (tokens, 2)), torch.rand(tokens, 2)
+            routing = functional.gather_routing(ids, weights, num_experts=3, max_tokens=max_tokens)
+            sizes = 3, max_tokens, n, ""
+            a, b = torch.randn(tokens, 8).to(dtype), torch.randn(3, 8, 4).to(dtype)
+            grad = torch.randn(routing.rows, 4).to(dtype)
+            where = routing.memory, 2, 0, *sizes
+            found = OPS.moe_all_gather_grouped_gemm_gradients(grad, a, b, *where)
+            of_a = operators._scattered(grad, b, (tokens, 2), routing.memory, 0, sizes)
+            rows = operators._rows_of_all(a, routing, sizes)
+            of_b = OPS.moe_grouped_weight_grad(rows, grad, routing.offsets, routing.counts)
+            for ours, theirs in zip(found, (of_a, of_b), strict=True):
+                assert ours.stride() == theirs.stride() and torch.equal(ours, theirs), (tokens, dtype)
+
+
+def check_moe_tensor_second_derivatives(world: Any) -> None:
+    n, me, experts = world.n_pes, world.pe, 3
+    x, ids, _ = routed(world, 5, experts, 2, 0)
+    routing = functional.gather_routing(ids[me], num_experts=experts, max_tokens=5)
+    begins = routing.offsets.tolist()
+
+    def products(all_of_x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        rows = all_of_x[routing.tokens[: begins[-1]]]
+        parts = [rows[begin:end] @ b[e] for e, (begin, end) in enumerate(pairwise(begins))]
+        return torch.cat(parts)
+
+    def second(a: list[Any], b: list[Any], outs: list[Any]) -> None:
+        """Derivatives of squares of the first ones; ``a``, ``b`` and ``outs`` are those of some PEs."""
+        loss = sum((out**3).sum() for out in outs) / 64
+        first = torch.autograd.grad(loss, [*a, *b], create_graph=True)
+        sum((gradient**2).sum() for gradient in first).backward()
+
+    tokens, matrices = [leaf(part) for part in x], [leaf(whole(experts, 8, 4, seed=pe)) for pe in range(n)]
+    second(tokens, matrices, [products(torch.cat(tokens), b) for b in matrices])
+    mine, b = leaf(tokens[me]), leaf(matrices[me])
+    second([mine], [b], [functional.all_gather_grouped_gemm(mine, b, routing)])
+    same(mine.grad, tokens[me].grad)
+    same(b.grad, matrices[me].grad)
+
+
 def check_moe_tensor_modules(world: Any) -> None:
     n, me = world.n_pes, world.pe
     for options in ({}, {"shared_intermediate": 4, "num_sms": 1}):
@@ -82,6 +132,9 @@ def check_moe_tensor_opcheck(world: Any) -> None:
     b = leaf(whole(3, 8, 4))
     gathered = (leaf(x[me]), b, routing.memory, None, None, 2, None, 0, *sizes)
     torch.library.opcheck(OPS.moe_all_gather_grouped_gemm.default, gathered)
+    grad = leaf(whole(routing.rows, 4))
+    both = (grad, leaf(x[me]), b, routing.memory, 2, 0, *sizes)
+    torch.library.opcheck(OPS.moe_all_gather_grouped_gemm_gradients.default, both)
     y = leaf(functional.all_gather_grouped_gemm(x[me], b.detach(), routing))
     scattered = (y, leaf(whole(3, 4, 8)), leaf(weights[me]), routing.memory, None, None, True, None, 0, *sizes)
     torch.library.opcheck(OPS.moe_grouped_gemm_reduce_scatter.default, scattered)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import torch
-from harness import raises
+from harness import raises, some
 from operands import leaf, part, same, weighted, whole
 
 import triton_dist
 from triton_dist import kernels
 from triton_dist.kernels import functional
+from triton_dist.kernels.collectives import gather_during
+from triton_dist.kernels.functional import gemm_gradients as operators
+
+OPS: Any = torch.ops.triton_dist
 
 
 def check_collectives_and_their_gradients(world: Any) -> None:
@@ -167,6 +172,113 @@ def check_gradients_of_one_operand_only(world: Any) -> None:
         call(a, second).sum().backward()
         same(first.grad, both[0].grad)
         same(second.grad, both[1].grad)
+
+
+def check_gradients_are_those_of_separate_calls(world: Any) -> None:
+    """The same bits as of each other's operator, an all_gather and a local GEMM, one after the other; also where a size
+    is 1 or nothing, and with gradients whose elements share memory."""
+    n = world.n_pes
+    cases = [
+        (dim, batch, rows, by_columns)
+        for dim, batch in ((0, ()), (1, (2,)), (-2, (3, 2)), (0, (2,)))
+        for rows, by_columns in ((1, True), (7, False), (33, True), (33, False))
+    ]
+    for step, (dim, batch, rows, by_columns) in enumerate((*some(cases), (0, (), 0, True))):
+        torch.manual_seed(7 * step + world.pe)
+        dim = dim % (len(batch) + 2)
+        part = [*batch, rows]
+        whole = [size * (n if i == dim else 1) for i, size in enumerate(part)]
+        where = dim, n, ""
+        for dtype in (torch.float32, torch.bfloat16):
+            b = torch.randn(3, 5).to(dtype).t() if by_columns else torch.randn(5, 3).to(dtype)
+            for spread in (False, True):
+
+                def operand(shape: list[int], spread: bool = spread, dtype: torch.dtype = dtype) -> torch.Tensor:
+                    return (torch.ones(1).expand(shape) if spread else torch.randn(shape)).to(dtype)
+
+                grad, a = operand([*whole, 3]), torch.randn(*part, 5).to(dtype)
+                found = OPS.all_gather_gemm_gradients(grad, a, b, *where)
+                of_a = OPS.gemm_reduce_scatter(grad, b.t(), "sum", *where)
+                bits(found, (of_a, operators.weight_grad(OPS.all_gather(a, *where), grad, b)))
+                grad, a = operand([*part, 3]), torch.randn(*whole, 5).to(dtype)
+                found = OPS.gemm_reduce_scatter_gradients(grad, a, b, *where)
+                of_a = OPS.all_gather_gemm(grad, b.t(), *where)
+                bits(found, (of_a, operators.weight_grad(a, OPS.all_gather(grad, *where), b)))
+
+
+def bits(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.stride() == theirs.stride() and torch.equal(ours, theirs), (found, expected)
+
+
+def check_models_have_the_gradients_of_separate_calls(world: Any) -> None:
+    """Through autograd."""
+    n = world.n_pes
+    torch.manual_seed(world.pe)
+    where = 1, n, ""
+    x, up, down = torch.randn(2, 3, 5), torch.randn(4, 5), torch.randn(5, 4)
+    leaves = [leaf(tensor.bfloat16()) for tensor in (x, up, down)]
+    x, up, down = leaves
+    hidden = functional.all_gather_gemm(x, up.t(), 1)
+    hidden.retain_grad()
+    out = functional.gemm_reduce_scatter(hidden, down.t(), scatter_dim=1)
+    grad = torch.randn(out.shape).bfloat16()
+    out.backward(grad)
+    x, up, down, between = (tensor.detach() for tensor in (*leaves, hidden))
+    of_between = OPS.all_gather_gemm(grad, down, *where)
+    assert torch.equal(hidden.grad, of_between)
+    assert torch.equal(leaves[0].grad, OPS.gemm_reduce_scatter(of_between, up, "sum", *where))
+    assert torch.equal(leaves[1].grad, operators.weight_grad(OPS.all_gather(x, *where), of_between, up.t()).t())
+    assert torch.equal(leaves[2].grad, operators.weight_grad(between, OPS.all_gather(grad, *where), down.t()).t())
+
+
+def check_a_is_gathered_while_its_gradient_is_computed(world: Any) -> None:
+    """Between two barriers, which are in front of and behind both; and not by an all_gather."""
+    done: list[str] = []
+
+    def noted(name: str, function: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            done.append(name)
+            return function(*arguments, **options)
+
+        return call
+
+    n = world.n_pes
+    a, b = leaf(whole(2, 3, seed=world.pe)), leaf(whole(3, 5, seed=n + world.pe))
+    out = functional.all_gather_gemm(a, b)
+    with (
+        mock.patch.object(gather_during, "stream_barrier", noted("barrier", gather_during.stream_barrier)),
+        mock.patch.object(operators, "gemm_reduce_scatter", noted("product", operators.gemm_reduce_scatter)),
+        mock.patch.object(operators, "weight_grad", noted("weight", operators.weight_grad)),
+    ):
+        out.sum().backward()
+    assert done == (["barrier", "product", "barrier", "weight"] if n > 1 else ["weight"]), done
+
+
+def check_second_derivatives(world: Any) -> None:
+    n, me = world.n_pes, world.pe
+    parts = [leaf(whole(2, 3, seed=pe)) for pe in range(n)]
+    columns = [leaf(whole(3, 4, seed=n + pe)) for pe in range(n)]
+
+    def second(a: list[Any], b: list[Any], outs: list[Any]) -> None:
+        """Derivatives of products of the first ones; ``a``, ``b`` and ``outs`` are those of some PEs."""
+        loss = sum((out**3).sum() for out in outs)
+        first = torch.autograd.grad(loss, [*a, *b], create_graph=True)
+        sum((gradient**2).sum() for gradient in first).backward()
+
+    second(parts, columns, [torch.cat(parts) @ b for b in columns])
+    a, b = leaf(parts[me]), leaf(columns[me])
+    second([a], [b], [functional.all_gather_gemm(a, b)])
+    same(a.grad, parts[me].grad)
+    same(b.grad, columns[me].grad)
+
+    parts = [leaf(whole(2 * n, 3, seed=pe)) for pe in range(n)]
+    columns = [leaf(whole(3, 4, seed=n + pe)) for pe in range(n)]
+    second(parts, columns, [sum(x @ y for x, y in zip(parts, columns, strict=True))])
+    a, b = leaf(parts[me]), leaf(columns[me])
+    second([a], [b], [functional.gemm_reduce_scatter(a, b)])
+    same(a.grad, parts[me].grad)
+    same(b.grad, columns[me].grad)
 
 
 def check_public_functions_keep_gradients(world: Any) -> None:

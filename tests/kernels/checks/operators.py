@@ -12,12 +12,16 @@ from harness import main as run
 from harness import raises
 from operands import same, whole
 from operator_gradients import (
+    check_a_is_gathered_while_its_gradient_is_computed,
     check_collectives_and_their_gradients,
     check_gemms_and_their_gradients,
     check_gemms_of_all_layouts_and_their_gradients,
+    check_gradients_are_those_of_separate_calls,
     check_gradients_of_one_operand_only,
+    check_models_have_the_gradients_of_separate_calls,
     check_public_functions_keep_gradients,
     check_reduce_ops_and_their_gradients,
+    check_second_derivatives,
 )
 from operators_compiled import (
     check_compile,

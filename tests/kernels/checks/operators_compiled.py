@@ -24,6 +24,8 @@ def sample_arguments(world: Any) -> dict[str, tuple[Any, ...]]:
         "all_reduce": (leaf(a), "sum", *where),
         "all_to_all": (leaf(a), *where),
         "all_gather_gemm": (leaf(a), leaf(b), 1, *where, *options),
+        "all_gather_gemm_gradients": (leaf(whole(2 * n, 3 * n, 5)), leaf(a), leaf(b), 1, *where),
+        "gemm_reduce_scatter_gradients": (leaf(whole(2, 3, 5)), leaf(a), leaf(b), 0, *where),
         "all_gather_gemm_gathered": (leaf(a), leaf(b), 0, *where, *options),
         "gemm_reduce_scatter": (leaf(a), leaf(b), "sum", 0, *where, *options, leaf(whole(2, 3, 5))),
         "gemm_all_reduce": (leaf(a), leaf(b), "sum", *where, True, *options, leaf(whole(2 * n, 3, 5))),

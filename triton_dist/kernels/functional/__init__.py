@@ -134,8 +134,8 @@ def all_gather_gemm(
 ) -> Any:
     """A · ``b``, where A is every PE's ``a``, concatenated along ``gather_dim``.
 
-    Backward: the gradient of ``a`` is a :func:`gemm_reduce_scatter`; that of ``b`` is a local GEMM with A, which is
-    gathered again (without overlap) unless ``return_gathered`` has kept it.
+    Backward: the gradient of ``a`` is a :func:`gemm_reduce_scatter`; that of ``b`` is a local GEMM with A, which the
+    copy engine gathers again meanwhile, unless ``return_gathered`` has kept it.
 
     Args:
         a: [..., K], of two dimensions or more; the same shape on every PE.

@@ -1,9 +1,8 @@
 """GEMMs with communication as operators of PyTorch: they return new tensors, are differentiable and can be traced.
 
-all_gather_gemm and gemm_reduce_scatter are each other's backward with respect to ``a``, with the same overlap. The
-gradient of ``b`` is a local GEMM with a gathered operand: gemm_reduce_scatter's backward takes the one that its
-all_gather_gemm leaves behind; all_gather_gemm's backward gathers ``a`` again, without overlap, unless the forward has
-returned it (``all_gather_gemm_gathered``): its activations take as much memory as this PE's rows only.
+all_gather_gemm and gemm_reduce_scatter are each other's backward, with the same overlap (``gemm_gradients.py``). Their
+activations take as much memory as this PE's rows and columns; the forward of all_gather_gemm may return and keep all of
+A instead (``all_gather_gemm_gathered``).
 
 Operands ``a`` may have more than two dimensions; all but the last are rows. Gradients are those of the sum of all PEs'
 losses. With ``reduce_grad=False`` the gradient of a replicated result is taken to be the same on all PEs, as of a
@@ -18,12 +17,13 @@ from typing import Any
 import torch
 
 from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional.gemm_gradients import weight_grad
 from triton_dist.kernels.functional.layout import (
-    by_rows,
     by_rows_or_columns,
     check_dim,
     check_share,
     empty_like_rows,
+    flat_rows,
     workspace,
 )
 from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered
@@ -74,24 +74,13 @@ def _options_of_rows(options: Sequence[Any], dim: int = 0) -> dict[str, Any]:
     """The same for rows of a tensor, ``dim`` running slowest: ``scale_a`` may have the dimensions of ``a``."""
     named = _options(*options)
     if (scale := named.get("scale_a")) is not None and scale.dim() > 2:
-        named["scale_a"] = _flat(scale, dim).contiguous()
+        named["scale_a"] = flat_rows(scale, dim).contiguous()
     return named
 
 
 def _dtype(a: torch.Tensor, *options: Any) -> torch.dtype:
     out_dtype: torch.dtype | None = _options(*options).get("out_dtype")
     return out_dtype or (torch.bfloat16 if a.dtype in FP8 else a.dtype)
-
-
-def _flat(a: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """The rows of ``a`` as a matrix, ``dim`` running slowest."""
-    return by_rows(a.movedim(dim, 0).flatten(0, -2))  # also with K = 0, which the kernels refuse
-
-
-def _weight_grad(a: torch.Tensor, grad: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """aᵀ · grad, laid out as ``b`` is."""
-    rows, grads = a.flatten(0, -2), grad.flatten(0, -2)
-    return (grads.t() @ rows).t() if b.stride(0) == 1 else rows.t() @ grads
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], a: torch.Tensor, b: torch.Tensor) -> None:
@@ -124,7 +113,7 @@ def _flat_residual(function: str, out: torch.Tensor, options: dict[str, Any], di
         raise ValueError(
             f"{function}: residual must be of the result's shape {tuple(out.shape)}, got {tuple(residual.shape)}"
         )
-    return options | {"residual": _flat(residual, dim).contiguous()}
+    return options | {"residual": flat_rows(residual, dim).contiguous()}
 
 
 def _refuse_gradients(function: str, a: torch.Tensor, options: Sequence[Any] = ()) -> None:
@@ -164,7 +153,7 @@ def _all_gather_gemm(
     out: torch.Tensor = _all_gather_gemm_fake(a, b, gather_dim, group_size, group_name, *options)
     comm = group.communicator("all_gather_gemm", group_size, group_name)
     all_gather_gemm(
-        _flat(a, gather_dim),
+        flat_rows(a, gather_dim),
         by_rows_or_columns(b),
         out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
         group=comm,
@@ -198,8 +187,13 @@ def _all_gather_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> No
 
 def _all_gather_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
-    grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where) if ctx.needs_input_grad[0] else None
-    grad_b = _weight_grad(_ops.all_gather(a, *ctx.where), grad, b) if ctx.needs_input_grad[1] else None
+    grad_a = grad_b = None
+    if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
+        grad_a, grad_b = _ops.all_gather_gemm_gradients(grad, a, b, *ctx.where)
+    elif ctx.needs_input_grad[0]:
+        grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where)
+    elif ctx.needs_input_grad[1]:
+        grad_b = weight_grad(_ops.all_gather(a, *ctx.where), grad, b)
     return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11)
 
 
@@ -222,7 +216,7 @@ def _all_gather_gemm_gathered(
     where = gather_dim, group_size, group_name
     out, gathered = _all_gather_gemm_gathered_fake(a, b, *where, *options)
     comm = group.communicator("all_gather_gemm_gathered", group_size, group_name)
-    rows = _flat(a, gather_dim)
+    rows = flat_rows(a, gather_dim)
     all_gather_gemm(
         rows,
         by_rows_or_columns(b),
@@ -262,7 +256,7 @@ def _gathered_backward(ctx: Any, grad: torch.Tensor, grad_gathered: torch.Tensor
         grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where)
         grad_a = grad_a + _ops.reduce_scatter(grad_gathered, "sum", *ctx.where)
     if ctx.needs_input_grad[1]:
-        grad_b = _weight_grad(gathered, grad, b)
+        grad_b = weight_grad(gathered, grad, b)
     return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11)
 
 
@@ -289,7 +283,7 @@ def _gemm_reduce_scatter(
     out: torch.Tensor = _gemm_reduce_scatter_fake(a, b, reduce_op, scatter_dim, group_size, group_name, *options)
     comm = group.communicator("gemm_reduce_scatter", group_size, group_name)
     gemm_reduce_scatter(
-        _flat(a, scatter_dim),
+        flat_rows(a, scatter_dim),
         by_rows_or_columns(b),
         out.movedim(scatter_dim, 0).view(-1, b.shape[1]),
         group=comm,
@@ -329,12 +323,11 @@ def _gemm_reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ..
     a, b = ctx.saved_tensors
     grad_a = grad_b = None
     if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
-        grad_a, gathered = _ops.all_gather_gemm_gathered(grad, b.t(), *ctx.where)
-        grad_b = _weight_grad(a, gathered, b)
+        grad_a, grad_b = _ops.gemm_reduce_scatter_gradients(grad, a, b, *ctx.where)
     elif ctx.needs_input_grad[0]:
         grad_a = _ops.all_gather_gemm(grad, b.t(), *ctx.where)
     elif ctx.needs_input_grad[1]:
-        grad_b = _weight_grad(a, _ops.all_gather(grad, *ctx.where), b)
+        grad_b = weight_grad(a, _ops.all_gather(grad, *ctx.where), b)
     return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13)
 
 
@@ -360,7 +353,7 @@ def _gemm_all_reduce(
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_all_reduce_fake(a, b, reduce_op, group_size, group_name, reduce_grad, *options)
     comm = group.communicator("gemm_all_reduce", group_size, group_name)
-    rows, b, named = _flat(a), by_rows_or_columns(b), _options_of_rows(options)
+    rows, b, named = flat_rows(a), by_rows_or_columns(b), _options_of_rows(options)
     here = stores_here(comm, rows, b, out.dtype, named.get("algorithm", "auto"))
     result = out if here else workspace(comm, "gemm_all_reduce", out.shape, out.dtype)
     gemm_all_reduce(rows, b, result.view(-1, b.shape[1]), group=comm, **_flat_residual("gemm_all_reduce", out, named))
@@ -396,7 +389,7 @@ def _gemm_all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     if ctx.reduce_grad:
         grad = _ops.all_reduce(grad, "sum", *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
-    grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
+    grad_b = weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
     return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13)
 
 
@@ -413,7 +406,7 @@ _gemm_all_reduce.register_autograd(_gemm_all_reduce_backward, setup_context=_gem
 )
 def _replicated_gemm(a: torch.Tensor, b: torch.Tensor, group_size: int, group_name: str) -> torch.Tensor:
     _check("replicated_gemm", a, b, (group_size, group_name))
-    return (_flat(a) @ b).view(*a.shape[:-1], b.shape[1])
+    return (flat_rows(a) @ b).view(*a.shape[:-1], b.shape[1])
 
 
 @_replicated_gemm.register_fake
@@ -435,7 +428,7 @@ def _replicated_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     if ctx.needs_input_grad[0]:
         grad_a = _ops.gemm_all_reduce(grad, b.t(), "sum", *ctx.where, reduce_grad=False)
     if ctx.needs_input_grad[1]:
-        grad_b = _weight_grad(a, grad, b)
+        grad_b = weight_grad(a, grad, b)
     return grad_a, grad_b, None, None
 
 
@@ -461,7 +454,7 @@ def _gemm_all_scatter(
     comm = group.communicator("gemm_all_scatter", group_size, group_name)
     staged = workspace(comm, "gemm_all_scatter", out.shape, out.dtype)
     gemm_all_scatter(
-        _flat(a),
+        flat_rows(a),
         by_rows_or_columns(b),
         staged.view(-1, staged.shape[-1]),
         group=comm,
@@ -494,7 +487,7 @@ def _gemm_all_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     grad = _ops.reduce_scatter(grad, "sum", grad.dim() - 1, *ctx.where)
     grad_a = grad @ b.t() if ctx.needs_input_grad[0] else None
-    grad_b = _weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
+    grad_b = weight_grad(a, grad, b) if ctx.needs_input_grad[1] else None
     return grad_a, grad_b, *[None] * 8, _bias_grad(ctx, grad, 10)
 
 

@@ -10,7 +10,16 @@ import torch
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
 
-__all__ = ["by_rows", "by_rows_or_columns", "check_dim", "check_share", "empty_like_rows", "rows_first", "workspace"]
+__all__ = [
+    "by_rows",
+    "by_rows_or_columns",
+    "check_dim",
+    "check_share",
+    "empty_like_rows",
+    "flat_rows",
+    "rows_first",
+    "workspace",
+]
 
 
 def check_dim(function: str, name: str, dim: int, dims: int) -> None:
@@ -43,6 +52,11 @@ def by_rows_or_columns(matrix: torch.Tensor) -> torch.Tensor:
     if matrix.stride(0) == 1 and matrix.stride(1) >= matrix.shape[0]:
         return matrix
     return by_rows(matrix)
+
+
+def flat_rows(tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """The rows of ``tensor`` as a matrix, ``dim`` running slowest."""
+    return by_rows(tensor.movedim(dim, 0).flatten(0, -2))  # also with K = 0, which the kernels refuse
 
 
 def empty_like_rows(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from triton_dist.kernels.collectives.all_gather import all_gather
+from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import choose
@@ -22,7 +23,7 @@ from triton_dist.kernels.prepared import Launch, Part, Step, steps
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Plan
 
-__all__ = ["ALGORITHMS", "all_gather_gemm", "copy_gathered"]
+__all__ = ["ALGORITHMS", "all_gather_gemm", "complete_gathered", "copy_gathered", "gather_again"]
 
 ALGORITHMS = ("bulk_synchronous", "copy_engine")
 
@@ -58,6 +59,22 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> Non
     rows = slice(comm.my_rank * a.shape[0], (comm.my_rank + 1) * a.shape[0])
     out.copy_(_gathered(comm, a))
     out[rows].copy_(a)  # the kernel reads this PE's own rows where they are, so the workspace need not hold them
+
+
+def complete_gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
+    """All of A, as an :func:`all_gather_gemm` of ``a`` just before has gathered it. The next one overwrites it."""
+    gathered = _gathered(comm, a)
+    gathered[comm.my_rank * a.shape[0] :][: a.shape[0]].copy_(a)  # which the kernel reads where they are
+    return gathered
+
+
+def gather_again(comm: Communicator, function: str, a: torch.Tensor, work: Callable[[], object]) -> torch.Tensor:
+    """All of A, gathered while what ``work()`` launches runs (:func:`gather_during`).
+
+    *Collective*, in a call of ``function`` with ``comm``. ``a`` is contiguous. The next :func:`all_gather_gemm`
+    overwrites the result.
+    """
+    return gather_during(comm, function, _gathered, a, work)
 
 
 _NEEDS = (

@@ -23,6 +23,7 @@ the kernel: that PE has then read what the last call gathered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
@@ -30,6 +31,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
+from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.moe.arguments import ROWS, check_rows, refuse_gradients
@@ -52,6 +54,7 @@ from triton_dist.language._poll import no_polls, poll
 __all__ = [
     "all_gather_grouped_gemm",
     "gather_and_multiply",
+    "gather_tokens_during",
     "groups_of",
     "options_of",
     "rows_up_to",
@@ -59,6 +62,9 @@ __all__ = [
     "tiles_up_to",
     "workspace",
 ]
+
+_GATHERED = "moe: gathered tokens"
+"""The name of the workspace."""
 
 
 @triton.jit
@@ -406,13 +412,33 @@ def options_of(routing: GatheredRouting, capacity: int) -> dict[str, bool]:
     return {"debug": True, "sanitize_overflow": False} if capacity < routing.rows else {}
 
 
+def gather_tokens_during(
+    comm: Communicator, function: str, tokens: torch.Tensor, work: Callable[[], object]
+) -> torch.Tensor:
+    """All PEs' ``tokens``, gathered while what ``work()`` launches runs (:func:`gather_during`).
+
+    *Collective*, in a call of ``function`` with ``comm``. The next :func:`all_gather_grouped_gemm` overwrites the
+    result.
+
+    Args:
+        tokens: [max_tokens, K], contiguous, of dtypes and rows that :func:`all_gather_grouped_gemm` takes.
+    """
+    return gather_during(comm, function, _gathered, tokens, work)
+
+
+def _gathered(comm: Communicator, tokens: torch.Tensor) -> torch.Tensor:
+    """Memory for all PEs' ``tokens``, on every PE."""
+    words = comm.n_pes * tokens.nbytes // 4
+    return symmetric_workspace(comm, _GATHERED, words)[:words].view(tokens.dtype).view(-1, tokens.shape[1])
+
+
 def workspace(
     comm: Communicator, max_tokens: int, words: int, n_scales: int, n_programs: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Memory for all tokens, of so many words, and their scales, or the same again; state of the programs, and of their
     barriers. *Collective* when it is made."""
     tokens = comm.n_pes * max_tokens
-    gathered = scales = symmetric_workspace(comm, "moe: gathered tokens", tokens * words)
+    gathered = scales = symmetric_workspace(comm, _GATHERED, tokens * words)
     if n_scales:
         found = symmetric_workspace(comm, "moe: scales of gathered tokens", tokens * n_scales)
         scales = found.view(torch.float32)

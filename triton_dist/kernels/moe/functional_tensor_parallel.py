@@ -5,8 +5,9 @@
     out = functional.grouped_gemm_reduce_scatter(act(y), v, routing, weights)
 
 The two are each other's backward with respect to ``a``, with the same overlap. The gradient of ``b`` is a local GEMM
-with gathered rows; that of the weights is reduce-scattered. All are *collective*, so on every PE the same tensors
-require gradients. Rows that no token fills are zeros in what all_gather_grouped_gemm returns here.
+with gathered rows: all_gather_grouped_gemm's backward gathers tokens again while grouped_gemm_reduce_scatter runs
+(``gather_during.py``). The gradient of the weights is reduce-scattered. All are *collective*, so on every PE the same
+tensors require gradients. Rows that no token fills are zeros in what all_gather_grouped_gemm returns here.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 
 import torch
 
+from triton_dist.kernels.collectives.gather_during import is_worthwhile
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm as gather_and_multiply
+from triton_dist.kernels.moe.all_gather_grouped_gemm import gather_tokens_during
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, gather, memory_words
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter as multiply_and_scatter
 from triton_dist.kernels.protocols.members import Members
@@ -151,26 +154,98 @@ def _gathering_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _gathering_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b, memory = ctx.saved_tensors
     grad_a = grad_b = None
-    if ctx.needs_input_grad[0]:
-        ones = torch.ones(ctx.shape, device=grad.device)
-        grad_a = _ops.moe_grouped_gemm_reduce_scatter(
-            grad, b.transpose(1, 2), ones, memory, None, None, False, None, ctx.num_sms, *ctx.sizes
+    if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
+        grad_a, grad_b = _ops.moe_all_gather_grouped_gemm_gradients(
+            grad, a, b, memory, ctx.top_k, ctx.num_sms, *ctx.sizes
         )
-    if ctx.needs_input_grad[1]:
+    elif ctx.needs_input_grad[0]:
+        grad_a = _scattered(grad, b, ctx.shape, memory, ctx.num_sms, ctx.sizes)
+    elif ctx.needs_input_grad[1]:
         routing = _routing(memory, ctx.shape, tuple(ctx.sizes))
         rows = _rows_of_all(a, routing, ctx.sizes)
         grad_b = _ops.moe_grouped_weight_grad(rows, grad, routing.offsets, routing.counts)
     return grad_a, grad_b, *[None] * 10
 
 
-def _rows_of_all(x: torch.Tensor, routing: GatheredRouting, sizes: Any) -> torch.Tensor:
+def _scattered(
+    grad: torch.Tensor, b: torch.Tensor, ids: tuple[int, int], memory: torch.Tensor, num_sms: int, sizes: Any
+) -> torch.Tensor:
+    """The gradient of this PE's tokens, whose ids are of shape ``ids``, from that of all rows."""
+    ones = torch.ones(ids, device=grad.device)
+    result: torch.Tensor = _ops.moe_grouped_gemm_reduce_scatter(
+        grad, b.transpose(1, 2), ones, memory, None, None, False, None, num_sms, *sizes
+    )
+    return result
+
+
+def _padded(x: torch.Tensor, routing: GatheredRouting) -> torch.Tensor:
+    """This PE's tokens, as many as a PE may have."""
+    return torch.nn.functional.pad(x, (0, 0, 0, routing.max_tokens - x.shape[0]))
+
+
+def _rows_of(gathered: torch.Tensor, routing: GatheredRouting) -> torch.Tensor:
     """The rows of all PEs' tokens, [R, hidden]; those behind the last are any tokens'."""
-    padded = torch.nn.functional.pad(x, (0, 0, 0, routing.max_tokens - x.shape[0]))
-    gathered = _ops.all_gather(padded, 0, *sizes[-2:])
-    return gathered.index_select(0, routing.tokens.clamp(0, len(gathered) - 1))  # type: ignore[no-any-return]
+    return gathered.index_select(0, routing.tokens.clamp(0, len(gathered) - 1))
+
+
+def _rows_of_all(x: torch.Tensor, routing: GatheredRouting, sizes: Any) -> torch.Tensor:
+    return _rows_of(_ops.all_gather(_padded(x, routing), 0, *sizes[-2:]), routing)
 
 
 _gathering.register_autograd(_gathering_backward, setup_context=_gathering_setup)
+
+
+@torch.library.custom_op(
+    "triton_dist::moe_all_gather_grouped_gemm_gradients",
+    mutates_args=(),
+    schema=f"(Tensor grad, Tensor a, Tensor b, Tensor memory, int top_k, int num_sms, {_SIZES}) -> (Tensor, Tensor)",
+)
+def _gathering_gradients(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, memory: torch.Tensor, top_k: int, num_sms: int, *sizes: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    function, ids = "all_gather_grouped_gemm_gradients", (a.shape[0], top_k)
+    comm = groups.communicator(function, *sizes[-2:])
+    routing = _routing(memory, ids, sizes)
+    padded = _padded(a, routing).contiguous()
+    made: list[torch.Tensor] = []
+
+    def scatter() -> None:
+        made.append(_scattered(grad, b, ids, memory, num_sms, sizes))
+
+    with calling(function, comm):
+        if is_worthwhile(comm, padded.nbytes):
+            rows = _rows_of(gather_tokens_during(comm, function, padded, scatter), routing)
+        else:
+            scatter()
+            rows = _rows_of_all(a, routing, sizes)
+        return made[0], _ops.moe_grouped_weight_grad(rows, grad, routing.offsets, routing.counts)
+
+
+@_gathering_gradients.register_fake
+def _gathering_gradients_fake(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, memory: torch.Tensor, top_k: int, num_sms: int, *sizes: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    groups.check("all_gather_grouped_gemm_gradients", *sizes[-2:])
+    return grad.new_empty(a.shape), a.new_empty(sizes[0], a.shape[1], grad.shape[1])
+
+
+def _gathering_gradients_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    grad, a, b, memory, ctx.top_k, ctx.num_sms, *ctx.sizes = inputs
+    ctx.save_for_backward(grad, a, b, memory)
+
+
+def _gathering_gradients_backward(ctx: Any, of_a: torch.Tensor, of_b: torch.Tensor) -> tuple[Any, ...]:
+    """Both gradients are linear in each of grad, a and b."""
+    grad, a, b, memory = ctx.saved_tensors
+    of_grad, of_b = None, of_b.contiguous()  # elements of an expanded one share memory
+    if ctx.needs_input_grad[0]:
+        rest = memory, None, None, ctx.top_k, None, ctx.num_sms, *ctx.sizes
+        of_grad = _ops.moe_all_gather_grouped_gemm(of_a, b, *rest) + _ops.moe_all_gather_grouped_gemm(a, of_b, *rest)
+    both = _ops.moe_all_gather_grouped_gemm_gradients(grad, of_a, of_b, memory, ctx.top_k, ctx.num_sms, *ctx.sizes)
+    return of_grad, *both, *[None] * 7
+
+
+_gathering_gradients.register_autograd(_gathering_gradients_backward, setup_context=_gathering_gradients_setup)
 
 
 # ---- grouped GEMM and reduce-scatter

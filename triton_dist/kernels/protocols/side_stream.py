@@ -27,14 +27,16 @@ def side_stream(communicator: Communicator) -> Iterator[torch.cuda.Stream]:
     """A stream for work concurrent with the current stream. It may be captured together with that stream.
 
     Its work begins after the earlier work of the current stream. Work that is queued on the current stream after the
-    block begins after all work of the block on both streams.
+    block begins after all work of the block on both streams, also if the block has raised an error.
     """
     current = torch.cuda.current_stream()
     entered = current.record_event()
     side = communicator.own(SideStreams).concurrent_with(current)
     side.wait_event(entered)
-    yield side
-    current.wait_stream(side)
+    try:
+        yield side
+    finally:
+        current.wait_stream(side)
 
 
 class SideStreams:

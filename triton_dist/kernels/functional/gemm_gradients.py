@@ -1,0 +1,133 @@
+"""The gradients of both operands of all_gather_gemm and gemm_reduce_scatter, which are each other's backward.
+
+The gradient of ``a`` is the other GEMM, of the result's gradient and ``b`` transposed. That of ``b`` is a local GEMM of
+``a`` and the result's gradient, of which one is gathered:
+
+- all_gather_gemm: A, which the forward gathered, but did not keep. The copy engine gathers it again while the
+  gemm_reduce_scatter runs (``gather_during.py``).
+- gemm_reduce_scatter: the result's gradient, which the all_gather_gemm has gathered.
+
+The local GEMM reads what was gathered where it has arrived, in memory that the next GEMM overwrites. The bits are those
+of an all_gather and a GEMM of its own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from triton_dist.kernels.collectives.gather_during import is_worthwhile
+from triton_dist.kernels.communicator import calling
+from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional.layout import by_rows_or_columns, empty_like_rows, flat_rows
+from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, complete_gathered, gather_again
+from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
+
+__all__ = ["weight_grad"]
+
+_ops: Any = torch.ops.triton_dist
+
+_SCHEMA = "(Tensor grad, Tensor a, Tensor b, int dim, int group_size, str group_name) -> (Tensor, Tensor)"
+
+
+def weight_grad(a: torch.Tensor, grad: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """aᵀ · grad, laid out as ``b`` is."""
+    rows, grads = a.flatten(0, -2), grad.flatten(0, -2)
+    return (grads.t() @ rows).t() if b.stride(0) == 1 else rows.t() @ grads
+
+
+def _unflat(rows: torch.Tensor, like: torch.Tensor, dim: int) -> torch.Tensor:
+    """A matrix of rows, ``dim`` running slowest, in the shape of ``like``, of which that dimension is a part."""
+    others = [size for i, size in enumerate(like.shape[:-1]) if i != dim]
+    return rows.view(-1, *others, rows.shape[-1]).movedim(0, dim)
+
+
+def _empty_like_both(a: torch.Tensor, b: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """New tensors for the gradients of ``a`` and ``b``, laid out as they are returned."""
+    k, n = b.shape
+    of_b = b.new_empty(n, k).t() if b.stride(0) == 1 else b.new_empty(k, n)
+    return empty_like_rows(a, dim, a.shape[dim], k), of_b
+
+
+# ---- of all-gather and GEMM
+
+
+@torch.library.custom_op("triton_dist::all_gather_gemm_gradients", mutates_args=(), schema=_SCHEMA)
+def _of_all_gather_gemm(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dim: int, group_size: int, group_name: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    where = dim, group_size, group_name
+    comm = group.communicator("all_gather_gemm_gradients", group_size, group_name)
+    rows = flat_rows(a, dim).contiguous()
+    if not is_worthwhile(comm, rows.nbytes):
+        grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *where)
+        return grad_a, weight_grad(_ops.all_gather(a, *where), grad, b)
+    grad_a = empty_like_rows(a, dim, a.shape[dim], a.shape[-1])
+    into = grad_a.movedim(dim, 0).view(-1, a.shape[-1])
+    product = partial(gemm_reduce_scatter, flat_rows(grad, dim), by_rows_or_columns(b.t()), into, group=comm)
+    with calling("all_gather_gemm_gradients", comm):
+        gathered = gather_again(comm, "all_gather_gemm_gradients", rows, product)
+        return grad_a, weight_grad(_unflat(gathered, a, dim), grad, b)
+
+
+@_of_all_gather_gemm.register_fake
+def _(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dim: int, group_size: int, group_name: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    group.check("all_gather_gemm_gradients", group_size, group_name)
+    return _empty_like_both(a, b, dim)
+
+
+# ---- of GEMM and reduce-scatter
+
+
+@torch.library.custom_op("triton_dist::gemm_reduce_scatter_gradients", mutates_args=(), schema=_SCHEMA)
+def _of_gemm_reduce_scatter(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dim: int, group_size: int, group_name: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    comm = group.communicator("gemm_reduce_scatter_gradients", group_size, group_name)
+    rows = flat_rows(grad, dim)
+    grad_a = empty_like_rows(a, dim, a.shape[dim], a.shape[-1])
+    into = grad_a.movedim(dim, 0).view(-1, a.shape[-1])
+    with calling("gemm_reduce_scatter_gradients", comm, between_hosts=True):
+        all_gather_gemm(rows, by_rows_or_columns(b.t()), into, group=comm)
+        return grad_a, weight_grad(a, _unflat(complete_gathered(comm, rows), grad, dim), b)
+
+
+@_of_gemm_reduce_scatter.register_fake
+def _(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dim: int, group_size: int, group_name: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    group.check("gemm_reduce_scatter_gradients", group_size, group_name)
+    return _empty_like_both(a, b, dim)
+
+
+# ---- second derivatives: both gradients are linear in each of grad, a and b
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    grad, a, b, *ctx.where = inputs
+    ctx.save_for_backward(grad, a, b)
+
+
+def _backward_of_all_gather_gemm(ctx: Any, of_a: torch.Tensor, of_b: torch.Tensor) -> tuple[Any, ...]:
+    grad, a, b = ctx.saved_tensors
+    of_grad = None
+    if ctx.needs_input_grad[0]:
+        of_grad = _ops.all_gather_gemm(of_a, b, *ctx.where) + _ops.all_gather_gemm(a, of_b, *ctx.where)
+    return of_grad, *_ops.all_gather_gemm_gradients(grad, of_a, of_b, *ctx.where), None, None, None
+
+
+def _backward_of_gemm_reduce_scatter(ctx: Any, of_a: torch.Tensor, of_b: torch.Tensor) -> tuple[Any, ...]:
+    grad, a, b = ctx.saved_tensors
+    of_grad = None
+    if ctx.needs_input_grad[0]:
+        summed = (_ops.gemm_reduce_scatter(x, y, "sum", *ctx.where) for x, y in ((of_a, b), (a, of_b)))
+        of_grad = next(summed) + next(summed)
+    return of_grad, *_ops.gemm_reduce_scatter_gradients(grad, of_a, of_b, *ctx.where), None, None, None
+
+
+_of_all_gather_gemm.register_autograd(_backward_of_all_gather_gemm, setup_context=_setup)
+_of_gemm_reduce_scatter.register_autograd(_backward_of_gemm_reduce_scatter, setup_context=_setup)
