@@ -144,7 +144,8 @@ class Descriptor:
     """A TMA descriptor: blocks of a matrix, zeros outside of it."""
 
     def __init__(self, matrix: numpy.ndarray, block: Sequence[int]) -> None:
-        self.matrix, self.block_shape, self.dtype, self.layout = matrix, list(block), gl.float16, None
+        self.matrix, self.shape, self.block_shape = matrix, list(matrix.shape), list(block)
+        self.dtype, self.layout = gl.float16, None
         self.block_type = SimpleNamespace(nbytes=block[0] * block[1] * 2)
 
     def overlap(self, place: Sequence[Any]) -> tuple[slice, slice, slice, slice]:
@@ -257,7 +258,9 @@ def _threads(calls: Sequence[tuple[Any, Sequence[Any], tuple[int, int]]]) -> Non
         thread.join()
 
 
-def _allocate(dtype: Any, shape: Sequence[int], layout: Any) -> Shared:
+def _allocate(dtype: Any, shape: Sequence[int], layout: Any) -> Shared | Barrier:
+    if dtype is gl.int64 and len(shape) == 1:
+        return Barrier()
     if dtype is gl.int64:
         barriers = numpy.empty(shape, dtype=object)
         barriers[...] = [[Barrier()] for _ in range(shape[0])]

@@ -75,7 +75,8 @@ class ExpandedGraph(Graph):
                 raise UnknownCostError(f"{node.place}: a program waits for one with another number, or for a host")
             causes.append((pe, launch, k))
         same = node.action, node.place, node.target, node.nbytes, node.flops, node.size, node.releases, node.blocks
-        return (*same, node.stages, node.awaited, node.pes, node.adds, tuple(causes))
+        # In no order: a wait ends with the last of its causes, and the log has them as their PEs came to them.
+        return (*same, node.stages, node.awaited, node.pes, node.adds, tuple(sorted(causes)))
 
     def _of_program(self, p: int, cause: Node) -> Node:
         """What corresponds to ``cause`` in program ``p``."""

@@ -35,6 +35,8 @@ class Graph:
         """Raises UnknownCostError where a log says that data moved, but not where to."""
         self.n_pes = run.n_pes
         self.hosts: list[list[Launch | Node]] = [[] for _ in range(run.n_pes)]
+        self.side_streams: dict[int, list[Node]] = {}
+        """By PE: what its host has copied beside the kernels. Of a log nothing, since the CPU world has one stream."""
         self.n_nodes = 0
         self._run = run
         self._writes = Writes(run, self._more_bounds())

@@ -24,6 +24,8 @@ class Action(enum.Enum):
     BARRIER = "barrier"
     COPY = "copy"
     """By the host."""
+    HAND_OVER = "hand over"
+    """From one warp of a program to another: what it waits for has arrived, and what was computed is complete."""
 
 
 @dataclass(eq=False)
@@ -58,6 +60,10 @@ class Node:
     """Of a put that returns before its source has been read: the PE to which it goes."""
     adds: bool = False
     """It adds to what it changes."""
+    interval: float = 0.0
+    """Of a store that is throttled: µs until the warp issues its next step, at least."""
+    in_flight: int = 0
+    """Of a store: how many of the warp's are in flight then, at most; 0: any number."""
     value: int | None = None
     """What it leaves in its word, if that is known."""
     seen: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
@@ -70,6 +76,8 @@ class Launch:
 
     kernel: str
     programs: list[tuple[tuple[int, int, int], list[Node]]] = field(default_factory=list)
+    warps: dict[int, list[list[Node]]] = field(default_factory=dict)
+    """By place of a program: what its other warps do beside its list, on the same SM, each in order."""
 
 
 def owner(space: int) -> int:

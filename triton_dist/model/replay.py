@@ -1,8 +1,9 @@
 """The programs of a graph on the hardware of a machine, as processes of a discrete-event engine (simpy).
 
-A program issues its steps in order. Loads and stores are in flight beside it: a step that needs what was loaded (a
-store, a signal, and a dot after as many others as the pipeline has stages) waits for the loads before it, and a release
-for the stores before it. A wait ends with the latency of a look at memory after its causes have arrived.
+A program, or a warp of one whose warps differ, issues its steps in order. Loads and stores are in flight beside it: a
+step that needs what was loaded (a store, a signal, and a dot after as many others as the pipeline has stages) waits for
+the loads before it, and a release for the stores before it. A wait ends with the latency of a look at memory after its
+causes have arrived.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Replay:
     def run(self) -> None:
         """Raises StuckError, or UnknownCostError for a store to a PE that the machine does not reach."""
         hosts = [self.env.process(self._host(pe)) for pe in range(self.graph.n_pes)]
+        hosts += [self.env.process(self._side_stream(pe, nodes)) for pe, nodes in self.graph.side_streams.items()]
         self.env.run()
         if any(host.is_alive for host in hosts):
             kernel = self._launches[-1] if self._launches else "the script"
@@ -134,8 +136,8 @@ class Replay:
                 self._launches.append(item.kernel)
                 first = state.last
                 programs = [
-                    self.env.process(self._program(pe, number, index, nodes, first))
-                    for number, (index, nodes) in enumerate(item.programs)
+                    self.env.process(self._program(pe, number, nodes, item.warps.get(number, ()), first))
+                    for number, (_, nodes) in enumerate(item.programs)
                 ]
                 begin = self.env.now
                 done = yield self.env.all_of(programs)
@@ -149,6 +151,17 @@ class Replay:
             else:
                 yield from self._copy(state, item, copied)
                 copied = copied or item.target != pe
+
+    def _side_stream(self, pe: int, nodes: Iterable[Node]) -> _Process:
+        """Copies beside the kernels, each after what it waits for."""
+        state, copied = _State(pe, HOST), False
+        for node in nodes:
+            if missing := [arrival for arrival in map(self._arrival, node.causes) if not arrival.happened]:
+                copied = copied and node.action is Action.COPY
+                yield from self._await(state, "wait for a signal", node.place, missing)
+            if node.action is Action.COPY:
+                yield from self._copy(state, node, copied)
+                copied = True
 
     def _copy(self, state: _State, node: Node, again: bool) -> _Process:
         """By the copy engine, or within this PE's memory."""
@@ -195,7 +208,7 @@ class Replay:
     # ---- programs
 
     def _program(
-        self, pe: int, number: int, index: tuple[int, int, int], nodes: list[Node], first: Step | None
+        self, pe: int, number: int, nodes: list[Node], warps: Iterable[list[Node]], first: Step | None
     ) -> Generator[simpy.Event, Any, Step | None]:
         begin = self.env.now
         slots = self._slots[self.hardware.gpu(pe)]
@@ -203,12 +216,21 @@ class Replay:
         state = _State(pe, number, sm, first)
         if self.env.now > begin:
             self._step(state, "wait for an SM", None, begin)
+        others = [self.env.process(self._warp(_State(pe, number, sm, state.last), of_warp)) for of_warp in warps]
+        ends = [(yield from self._warp(state, nodes))]
+        if others:
+            done = yield self.env.all_of(others)
+            ends += [done[other] for other in others]
+        slots.put(sm)
+        return max((step for step in ends if step is not None), key=lambda step: step.end, default=None)
+
+    def _warp(self, state: _State, nodes: list[Node]) -> Generator[simpy.Event, Any, Step | None]:
+        """All steps of a program, or of one of its warps."""
         for node in nodes:
             yield from _ACTIONS[node.action](self, state, node)
         yield from self._await(state, "wait for loads", None, [arrival for _, arrival in state.loads])
         yield from self._summed(state, None)
         yield from self._await(state, "wait for stores", None, state.stores + state.messages)
-        slots.put(sm)
         return state.last
 
     def _issue(self, state: _State, what: str, place: Place | None, microseconds: float) -> _Process:
@@ -287,9 +309,15 @@ class Replay:
 
     def _store(self, state: _State, node: Node) -> _Process:
         yield from self._loaded(state, node)
+        if node.in_flight:
+            state.stores = [each for each in state.stores if not each.happened]
+            yield from self._await(state, "wait for stores", node.place, state.stores[: 1 - node.in_flight or None])
+        begin = self.env.now
         if not self._is_read_by_nic(node):
             yield from self._issue(state, "issue", node.place, node.nbytes / (self.machine.sm.store * 1e3))
         self._sent(state, node, self._send(state, node))
+        if (rest := begin + node.interval - self.env.now) > 0:
+            yield from self._sleep(state, "throttle", node.place, rest)
 
     def _atomic(self, state: _State, node: Node) -> _Process:
         yield from self._loaded(state, node)
@@ -345,6 +373,13 @@ class Replay:
         if state.sums > self.env.now:
             yield from self._sleep(state, "tl.dot", place, state.sums - self.env.now)
 
+    def _hand_over(self, state: _State, node: Node) -> _Process:
+        yield from self._loaded(state, node)
+        yield from self._await(state, "wait for a warp", node.place, map(self._arrival, node.causes))
+        arrival = self._new_arrival(node)
+        arrival.step = state.last
+        arrival.event.succeed()
+
     def _barrier(self, state: _State, node: Node) -> _Process:
         yield from self._loaded(state, node)
         yield from self._released(state, node)
@@ -360,4 +395,5 @@ _ACTIONS = {
     Action.FENCE: Replay._fence,
     Action.DOT: Replay._dot,
     Action.BARRIER: Replay._barrier,
+    Action.HAND_OVER: Replay._hand_over,
 }

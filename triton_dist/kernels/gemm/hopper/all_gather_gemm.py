@@ -38,11 +38,12 @@ from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, 
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 from triton_dist.kernels.gemm.operands import Operands, Tensors
-from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.side_stream import side_stream
+from triton_dist.kernels.tile_order import GROUP
 
-__all__ = ["all_gather_gemm_kernel", "make_plan", "rows_as_they_arrive", "run"]
+__all__ = ["all_gather_gemm_kernel", "arrival_schedule", "make_plan", "rows_as_they_arrive", "run"]
 
 
 @gluon.jit(do_not_specialize=["rows"])
@@ -122,13 +123,21 @@ def make_plan(comm: Communicator, a: torch.Tensor, c: torch.Tensor, config: Conf
     tile_rows, columns = config.tiles(c)
     programs = portable.programs(sm_margin)
     group = config.order(a, -(-len(tile_rows) // comm.n_pes), len(columns), programs)  # within the rows of a PE
+    schedule = arrival_schedule(a, c, config, programs, comm.n_pes, comm.my_rank, group)
+    return Plan(comm, "all-gather + GEMM", schedule, config)
+
+
+def arrival_schedule(
+    a: torch.Tensor, c: torch.Tensor, config: Config, programs: int, n_pes: int, me: int, group: int = GROUP
+) -> Schedule:
+    """The schedule of PE ``me``, whose matrices need no memory, in groups of so many rows of tiles."""
+    tile_rows, columns = config.tiles(c)
     tiles = [
         Tile(row, column, pe)
-        for pe, rows in rows_as_they_arrive(len(tile_rows), config.block_m, c.shape[0], comm.n_pes, comm.my_rank)
+        for pe, rows in rows_as_they_arrive(len(tile_rows), config.block_m, c.shape[0], n_pes, me)
         for row, column in grouped(rows, columns, group)
     ]
-    schedule = make_schedule(tiles, config.k_steps(a), programs)
-    return Plan(comm, "all-gather + GEMM", schedule, config)
+    return make_schedule(tiles, config.k_steps(a), programs)
 
 
 def rows_as_they_arrive(tile_rows: int, block_m: int, m: int, n_pes: int, me: int) -> list[tuple[int, range]]:

@@ -36,7 +36,7 @@ from triton_dist.kernels.gemm.hopper.scales import scale_rows
 from triton_dist.kernels.gemm.hopper.store import issue_intervals, release_block, send_block
 from triton_dist.kernels.gemm.hopper.trace_events import HAND_OVER, PEERS, RECEIVE, SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
-from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
+from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
 
 __all__ = [
     "by_shards",
@@ -45,6 +45,7 @@ __all__ = [
     "make_ring_plan",
     "multiply_ring_tiles",
     "receive_tiles",
+    "ring_schedule",
     "store_ring_tiles",
 ]
 
@@ -225,18 +226,32 @@ def make_ring_plan(
         peers: to how many PEs a tile is sent at most.
         of_blocks: whether scales are of blocks.
     """
-    n_pes, me, programs = comm.n_pes, comm.my_rank, portable.programs(sm_margin)
-    config = choose(a, staging, programs, of_blocks=of_blocks)
-    columns = config.tiles(staging)[1]
-    of_pes = owned(staging, columns, n_pes, config)
-    tiles = [tile for i in range(n_pes) for tile in of_pes[(me - 1 - i) % n_pes]]
-    schedule = make_schedule(tiles, config.k_steps(a), programs)
+    programs = portable.programs(sm_margin)
+    schedule, config = ring_schedule(a, staging, owned, programs, comm.n_pes, comm.my_rank, of_blocks=of_blocks)
+    rows, columns = config.tiles(staging)
     return Plan(
         comm,
         name,
         schedule,
         config,
-        n_flags=TILES.value + len(tiles),
+        n_flags=TILES.value + len(rows) * len(columns),
         tile_columns=len(columns),
         pacing=pacing_of(config, SHARE, peers, programs),
     )
+
+
+def ring_schedule(
+    a: torch.Tensor,
+    staging: torch.Tensor,
+    owned: Callable[[torch.Tensor, range, int, Config], list[list[Tile]]],
+    programs: int,
+    n_pes: int,
+    me: int,
+    *,
+    of_blocks: bool = False,
+) -> tuple[Schedule, Config]:
+    """The schedule of PE ``me``, whose operands need no memory; for the arguments see :func:`make_ring_plan`."""
+    config = choose(a, staging, programs, of_blocks=of_blocks)
+    of_pes = owned(staging, config.tiles(staging)[1], n_pes, config)
+    tiles = [tile for i in range(n_pes) for tile in of_pes[(me - 1 - i) % n_pes]]
+    return make_schedule(tiles, config.k_steps(a), programs), config

@@ -16,9 +16,9 @@ from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.trace_events import SEND, record_event, time
 from triton_dist.kernels.gemm.hopper.work import block_origin, finishes_tile, tile_of, units_of_program
 
-__all__ = ["Pacing", "issue_intervals", "release_block", "send_block", "store_tiles"]
+__all__ = ["IN_FLIGHT", "Pacing", "issue_intervals", "release_block", "send_block", "store_tiles"]
 
-_IN_FLIGHT = gl.constexpr(2)  # pieces of a program
+IN_FLIGHT = gl.constexpr(2)  # pieces of a program
 
 
 class Pacing(NamedTuple):
@@ -94,7 +94,7 @@ def _send_pieces(peers_c, place, output, group: gl.constexpr, cycles, interval):
         for i in gl.static_range(len(peers_c)):
             began = clock()
             tma.async_store(peers_c[i], piece, pieces.index(group * (DOWN * ACROSS) + number))
-            stores_complete(_IN_FLIGHT - 1)
+            stores_complete(IN_FLIGHT - 1)
             due += interval
             while clock() - began < cycles:
                 pass
