@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor, Shard, init_device_mesh, parallel
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist import environment, kernels, tensor_parallel
+from triton_dist import kernels, tensor_parallel
 from triton_dist.kernels import functional
 from triton_dist.serving import CustomAllreduce
 
