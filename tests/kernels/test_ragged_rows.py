@@ -22,6 +22,7 @@ from triton_dist.kernels.gemm.hopper.layout import PE, TILE_COLUMN, TILE_ROW
 from triton_dist.kernels.gemm.operands import Tensors
 from triton_dist.kernels.gemm.plan_cache import in_bucket
 from triton_dist.kernels.gemm.schedule import Schedule
+from triton_dist.kernels.shards import each_of, shard_of
 
 ROWS = (1, 7, 33, 64, 100, 128, 200, 333, 777, 1024)
 COLUMNS, K, PROGRAMS = 208, 64, 16
@@ -80,19 +81,20 @@ def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
 @pytest.mark.parametrize("m", ROWS)
 @pytest.mark.parametrize("to_all", [True, False])
 def test_a_ring_gives_every_row_of_every_pe_once(m: int, n_pes: int, to_all: bool) -> None:
-    m += 0 if to_all else -m % n_pes
     operands = [(matrix(m, 8, pe), matrix(8, COLUMNS, 50 + pe)) for pe in range(n_pes)]
     expected = sum(a @ b for a, b in operands)
-    each = m if to_all else m // n_pes
+    each = m if to_all else each_of(m, n_pes)
+    own = [range(m) if to_all else shard_of(m, each, pe) for pe in range(n_pes)]
     like = torch.empty(m, K, dtype=torch.bfloat16)
     staging = torch.empty(ring_rows(m, 1 if to_all else n_pes), COLUMNS, dtype=torch.bfloat16)
     hopper = gemm_all_reduce if to_all else gemm_reduce_scatter
     of_pes = plans(n_pes, lambda comm: hopper.make_plan(comm, like, staging))
-    padding = 0 if to_all else staging.shape[0] // n_pes - each  # as run() passes it
+    shard = staging.shape[0] // n_pes
+    padding = 0 if to_all else shard - each  # as run() passes it
     config = of_pes[0].config
     assert config.groups == 2, "as many as the kernels of the ring have"
-    found = [torch.full((each, COLUMNS), 77.0) for _ in range(n_pes)]
-    written = [torch.zeros(each, COLUMNS) for _ in range(n_pes)]
+    found = [torch.full((len(rows), COLUMNS), 77.0) for rows in own]
+    written = [torch.zeros(len(rows), COLUMNS) for rows in own]
     owner = {(row, column): pe for row, column, pe in tiles(of_pes[0].schedule)}
     for plan in of_pes:
         assert {(row, column): pe for row, column, pe in tiles(plan.schedule)} == owner, "all agree who owns a tile"
@@ -106,11 +108,11 @@ def test_a_ring_gives_every_row_of_every_pe_once(m: int, n_pes: int, to_all: boo
             for one, count in zip(found, written, strict=True):
                 store(one, row, columns.start, total, count)
         else:
-            store(found[pe], row % (each + padding), columns.start, total, written[pe])
+            store(found[pe], row % shard, columns.start, total, written[pe])
     assert torch.is_tensor(expected)
     for pe, one in enumerate(found):
-        assert torch.equal(one, expected if to_all else expected[pe * each : (pe + 1) * each])
-        assert written[pe].min() == written[pe].max() == 1
+        assert torch.equal(one, expected[own[pe].start : own[pe].stop])
+        assert torch.equal(written[pe], torch.ones_like(written[pe]))
 
 
 @pytest.mark.parametrize("n_pes", [2, 3, 7, 8])

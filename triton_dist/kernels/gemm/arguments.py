@@ -18,7 +18,6 @@ __all__ = [
     "check_choice",
     "check_epilogue",
     "check_operands",
-    "check_rows",
     "result",
     "result_dtype",
 ]
@@ -98,17 +97,6 @@ def check_epilogue(
         residual,
         None if bias is None and residual is None else b.shape[1],
     )
-
-
-def check_rows(comm: Communicator, function: str, name: str, rows: int) -> int:
-    """The rows of each member, of so many that all have together."""
-    n_pes = comm.n_pes
-    if rows % n_pes:
-        raise ValueError(
-            f"{function}: {name} has {rows} rows, which {n_pes} PEs cannot share equally, and out has one shape on all"
-            f" PEs: pad {name} to {-(-rows // n_pes) * n_pes} rows, or use gemm_all_reduce, which takes any number"
-        )
-    return rows // n_pes
 
 
 def check_choice(function: str, name: str, value: str, known: tuple[str, ...]) -> None:

@@ -32,6 +32,7 @@ from triton_dist.kernels.gemm.epilogue import fold_of, kinds
 from triton_dist.kernels.gemm.fp8 import FORMS, FP8, RowScales, Scale, checked_scale, given_scale
 from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.prepared import Launch, Prepared, Step
+from triton_dist.kernels.shards import each_of
 
 __all__ = ["Call", "Computation", "FusedGemm", "fused_gemm"]
 
@@ -116,7 +117,8 @@ class FusedGemm(Protocol):
 
 class Call(NamedTuple):
     """The arguments of a call; its operands are checked. ``function`` is the operation's name, for messages. ``scale``
-    is what ``scale_a`` and ``scale_b`` make (:func:`~triton_dist.kernels.gemm.fp8.given_scale`)."""
+    is what ``scale_a`` and ``scale_b`` make (:func:`~triton_dist.kernels.gemm.fp8.given_scale`). PEs share ``rows``,
+    those of A, in shards of ``each``, where an operation has shards."""
 
     comm: Communicator
     function: str
@@ -132,6 +134,8 @@ class Call(NamedTuple):
     bias: torch.Tensor | None
     residual: torch.Tensor | None
     algorithm: str
+    rows: int
+    each: int
 
     def result(self, shape: tuple[int, int], *, symmetric: bool) -> torch.Tensor:
         """``out``, or a new tensor."""
@@ -152,7 +156,7 @@ class Call(NamedTuple):
         rows = (a.shape[0],) if c.shape[0] <= a.shape[0] else (a.shape[0], c.shape[0])
         scale = checked_scale(self.comm, name, a, b, self.scale, given, rows)
         epilogue = check_epilogue(name, b, c, self.activation, self.bias, self.residual, reduces=reduces)
-        return Operands(self.comm, a, b, c, scale, epilogue, self.sm_margin)
+        return Operands(self.comm, a, b, c, scale, epilogue, self.sm_margin, self.each)
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,7 @@ def fused_gemm(
             bias: torch.Tensor | None = None,
             residual: torch.Tensor | None = None,
             group: Any = None,
+            shard: int | None = None,  # rows of a whole one, for operators: of a dimension that is not the only one of rows
         ) -> torch.Tensor:
             with calling(name, group, between_hosts=True) as comm:
                 prepared = comm.own(Prepared)
@@ -225,7 +230,7 @@ def fused_gemm(
                 if new or type(out) is torch.Tensor:
                     tensors = (a, b, *also) if out is None else (a, b, out, *also)
                     place = out.data_ptr() if symmetric_result and out is not None else None
-                    options = name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None, form
+                    options = name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None, form, shard
                     signature = prepared.signature(options, *tensors)
                     to = out
                     if new and (like := prepared.details(signature)) is not None:
@@ -237,13 +242,18 @@ def fused_gemm(
                 check_sm_margin(name, sm_margin)
                 check_activation(name, activation, b.shape[1], reduces=reduces)
                 compared: tuple[Any, ...] = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
+                compared += (f"shards of {shard} rows",) if shard else ()
                 compared += (f"scales of {FORMS[form]}",) if form in FORMS else ()
                 compared += (tuple(scale.a.shape),) if isinstance(scale, RowScales) else ()
                 compared += _of_choice(comm, name, algorithm, a, b, out, out_dtype)
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
                 epilogue = activation, bias, residual
-                call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, scale, sm_margin, *epilogue, algorithm)
+                rows = a.shape[0]
+                call = Call(
+                    comm, name, a, b, out, out_dtype, scale_a, scale_b, scale, sm_margin, *epilogue, algorithm, rows,
+                    shard or each_of(rows, comm.n_pes),
+                )  # fmt: skip
                 computation = operation(call)
                 if a.shape[0] == 0:
                     return computation.out
