@@ -112,6 +112,10 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
         lambda m: kernels.all_gather_gemm(A[:m], B, RESULT[: 2 * m], algorithm="copy_engine"),
         [range(1, 33), range(33, 65), range(65, 129), range(961, 1025)],
     ),
+    "all_gather_gemm, copy_engine, shards that differ": (
+        lambda m: kernels.all_gather_gemm(A[: -(-m // 2)], B, RESULT[:m], algorithm="copy_engine", rows=m),
+        [range(1, 65), range(65, 129), range(897, 1025)],
+    ),
     "gemm_all_scatter, warp_specialized": (
         lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m], algorithm="warp_specialized"),
         [range(1, 65), range(65, 129), range(129, 257), range(897, 1025)],
@@ -195,7 +199,7 @@ def a_thousand_ms_grow_by_nothing() -> None:
         lambda m: kernels.all_reduce_norm(X[:m]),
         lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: -(-m // 2)]),
         lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], residual=OWN[:m]),
-        lambda m: kernels.all_gather_gemm(A[: -(-m // 2)], B, RESULT[: m + m % 2]),
+        lambda m: kernels.all_gather_gemm(A[: -(-m // 2)], B, RESULT[:m], rows=m),
     )
     for i, m in enumerate(random.Random(2).sample(range(1, MOST + 1), 1000)):
         calls[i % len(calls)](m)

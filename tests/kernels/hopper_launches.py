@@ -215,6 +215,9 @@ def launch_uneven(pe: int, epilogue: Epilogue) -> None:
         finish = epilogue._replace(residual=None if residual is None else residual[:own])
         plan = gemm_reduce_scatter.make_plan(comm, a, staging)
         gemm_reduce_scatter.run(plan, Operands(comm, a, b, c, None, finish), staging)
+        whole = torch.zeros(m, 1296, dtype=torch.bfloat16)
+        gathered = Operands(comm, a[:own], b, whole, None, epilogue._replace(residual=None))
+        all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:own], whole, choose(a, whole, 132)), gathered, a)
 
 
 if __name__ == "__main__":

@@ -319,7 +319,7 @@ def test_the_host_passes_what_the_kernels_take(cases: list[str]) -> None:
     names = [kernel_of(operation).__name__ for operation in OPERATIONS]
     folded, ragged = names[:4] * 3 + names[4:5], [names[4], names[5], names[6], names[6]] * 6
     launched = {"swiglu": folded, "ragged": ragged, "ragged residual": ragged}
-    launched |= dict.fromkeys(["uneven", "uneven residual"], [names[5]] * 6)
+    launched |= dict.fromkeys(["uneven", "uneven residual"], [names[5], names[4]] * 6)
     launched["blocks"] = [names[0], *names[4:], *names[1:4]] * 3
     launched["rows"] = [names[0], names[4], *names[4:], *names[1:4]] * 3
     assert printed.split() == [name for case in cases for name in launched.get(case, names)]

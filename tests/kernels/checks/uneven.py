@@ -56,6 +56,40 @@ def check_uneven_gemm_reduce_scatter(world: Any) -> None:
                 same(kernels.gemm_reduce_scatter(a, b, algorithm=algorithm), expected)
 
 
+def check_uneven_all_gather_gemm(world: Any) -> None:
+    """Twice, the second time prepared where calls are; also where PEs share the rows equally, and only some say so."""
+    for m in ROWS:
+        for algorithm in ("auto", "bulk_synchronous"):
+            for k, dtype in ((5, torch.bfloat16), (36, torch.float16), (33, torch.float32)):
+                a, b = matrix(m, k, 1, dtype), matrix(k, 7, 2 + world.pe, dtype)
+                expected, part = (a.float() @ b.float()).to(dtype).float(), a[own(m, world)]
+                for _ in range(2):
+                    out = torch.full((m, 7), 7.0, dtype=dtype)
+                    assert kernels.all_gather_gemm(part, b, out, algorithm=algorithm, rows=m) is out
+                    same(out, expected)
+                if m % world.n_pes == 0:
+                    told = {} if world.pe else {"rows": m}
+                    same(kernels.all_gather_gemm(part, b, algorithm=algorithm, **told), expected)
+
+
+def check_uneven_all_gather_gemm_with_epilogues_and_scales(world: Any) -> None:
+    n, k = 48, 128
+    for m in (1, 7, 33):
+        a, b = (matrix(*shape, 3, torch.float8_e4m3fn) for shape in ((m, k), (k, n)))
+        scale_a, scale_b, bias = powers(m, 1, seed=1), powers(1, n, seed=2), torch.arange(n).float()
+        rows, options = own(m, world), {"rows": m, "out_dtype": torch.float32, "bias": bias}
+        expected = (a.float() * scale_a) @ b.float()
+        for given in (scale_a[rows], scale_a):  # this PE's, or those of all rows
+            for _ in range(2):
+                found = kernels.all_gather_gemm(a[rows], b, scale_a=given, scale_b=scale_b, **options)
+                same(found, expected * scale_b + bias)
+        found = kernels.all_gather_gemm(a[rows], b, scale_a=scale_a[rows], scale_b=powers(1, 1, seed=5), **options)
+        same(found, expected * powers(1, 1, seed=5) + bias)
+        found = kernels.all_gather_gemm(a[rows], b, activation="swiglu", **options)
+        sums = a.float() @ b.float() + bias
+        torch.testing.assert_close(found, torch.nn.functional.silu(sums[:, ::2]) * sums[:, 1::2])
+
+
 def check_uneven_sums_with_an_epilogue(world: Any) -> None:
     """A residual has this PE's rows only: none is read behind them."""
     n = 20
@@ -98,6 +132,8 @@ def check_uneven_rows_of_groups(world: Any) -> None:
     a, b, total = operands(comm_of(comm), 7, 6, 5, torch.float32)
     for algorithm in ("auto", "bulk_synchronous", "fused"):
         same(kernels.gemm_reduce_scatter(a, b, algorithm=algorithm, group=group), total[own(7, comm_of(comm))])
+    whole = matrix(7, 5, 3, torch.float32)
+    same(kernels.all_gather_gemm(whole[own(7, comm_of(comm))], b, group=group, rows=7), whole @ b)
 
 
 def comm_of(comm: Any) -> Any:
@@ -114,6 +150,8 @@ def check_uneven_rows_mixed_with_even_ones(world: Any) -> None:
             if takes(algorithm, m, world):
                 a, b, total = operands(world, m, 16, 8, torch.float32)
                 same(kernels.gemm_reduce_scatter(a, b, algorithm=algorithm), total[own(m, world)])
+        a, b = matrix(m, 9, 1, torch.float32), matrix(9, 6, 2, torch.float32)
+        same(kernels.all_gather_gemm(a[own(m, world)], b, rows=m), a @ b)
 
 
 def check_mistakes_with_uneven_rows(world: Any) -> None:
@@ -125,6 +163,16 @@ def check_mistakes_with_uneven_rows(world: Any) -> None:
         kernels.gemm_reduce_scatter(a, b, torch.empty(shape[0] + 1, 5))
     with raises(ValueError, f"residual must be of shape \\({shape[0]}, 5\\)"):
         kernels.gemm_reduce_scatter(a, b, residual=torch.empty(shape[0] + 1, 5))
+    with raises(ValueError, "gemm_reduce_scatter: rows is for all_gather_gemm"):
+        kernels.gemm_reduce_scatter(a, b, rows=m)
+    part = a[rows]
+    with raises(ValueError, "all_gather_gemm: rows must be 0 or more, got -1"):
+        kernels.all_gather_gemm(part, b, rows=-1)
+    for wrong in (float(m), True, "7", [m]):
+        with raises(TypeError, "all_gather_gemm: rows must be an int, got"):
+            kernels.all_gather_gemm(part, b, rows=wrong)
+    with raises(ValueError, f"out must be contiguous, of shape \\({m}, 5\\)"):
+        kernels.all_gather_gemm(part, b, torch.empty(m + 1, 5), rows=m)
     triton_dist.barrier_all()
 
 
