@@ -6,7 +6,18 @@ They are in ``prepared_calls/``. Prints for each check its name and ``ok``, or i
 from __future__ import annotations
 
 import fake_gpu
-from prepared_calls import arguments, between_hosts, decode, epilogues, every, lifetimes, local, refusals, scales
+from prepared_calls import (
+    arguments,
+    between_hosts,
+    decode,
+    epilogues,
+    every,
+    lifetimes,
+    local,
+    refusals,
+    scales,
+    shards,
+)
 
 CHECKS = (
     arguments.second_calls_are_prepared,
@@ -26,6 +37,7 @@ CHECKS = (
     scales.a_tensor_may_be_both_scales,
     scales.wrong_scales_are_refused,
     scales.plans_keep_no_scales,
+    shards.calls_with_shards_that_differ_are_prepared,
     epilogues.calls_with_bias_and_residual_are_prepared,
     epilogues.all_calls_with_bias_and_residual_are_prepared,
     epilogues.a_bias_of_cublas_is_the_call_s,
