@@ -36,6 +36,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.functional.layout import check_share
 from triton_dist.torch_api import shard_embedding, shard_linear
 from triton_dist.world.current import current_world
 
@@ -180,6 +181,7 @@ class _RowwiseLinear(_Parallel, nn.Linear):
         if dim is not None:
             # The gradient of the bias is a sum over PEs, since their parts of the output differ.
             bias = self._whole_bias(Partial())
+            check_share("RowwiseParallel", f"dimension {dim} of the input", local.shape[dim], self.parallel_mesh.size())
             output = functional.gemm_reduce_scatter(local, weight, "sum", dim, group, bias=bias)
             return self._finish(output, Shard(dim))
         if isinstance(self.parallel_output, Replicate):

@@ -81,16 +81,16 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
         [range(17, 33), range(33, 65), range(65, 129)],
     ),
     "gemm_reduce_scatter, fused": (
-        lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: m // 2], algorithm="fused"),
-        [range(34, 64, 2), range(66, 128, 2)],
+        lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: -(-m // 2)], algorithm="fused"),
+        [range(33, 63), range(65, 127)],
     ),
     "gemm_all_reduce, fused, residual": (
         lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], algorithm="fused", residual=OWN[:m]),
         [range(17, 33), range(33, 65), range(65, 129)],
     ),
     "gemm_reduce_scatter, fused, residual": (
-        lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: m // 2], algorithm="fused", residual=X[: m // 2]),
-        [range(34, 64, 2), range(66, 128, 2)],
+        lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: -(-m // 2)], algorithm="fused", residual=X[: -(-m // 2)]),
+        [range(33, 63), range(65, 127)],
     ),
     "gemm_all_reduce, bulk_synchronous, residual": (
         lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], algorithm="bulk_synchronous", residual=OWN[:m]),
@@ -105,12 +105,16 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
         [range(1, 129), range(129, 257), range(897, 1025)],
     ),
     "gemm_reduce_scatter, ring, residual": (
-        lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: m // 2], algorithm="ring", residual=X[: m // 2]),
-        [range(2, 257, 2), range(258, 513, 2), range(770, 1025, 2)],
+        lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: -(-m // 2)], algorithm="ring", residual=X[: -(-m // 2)]),
+        [range(1, 257), range(257, 513), range(769, 1025)],
     ),
     "all_gather_gemm, copy_engine": (
         lambda m: kernels.all_gather_gemm(A[:m], B, RESULT[: 2 * m], algorithm="copy_engine"),
         [range(1, 33), range(33, 65), range(65, 129), range(961, 1025)],
+    ),
+    "all_gather_gemm, copy_engine, shards that differ": (
+        lambda m: kernels.all_gather_gemm(A[: -(-m // 2)], B, RESULT[:m], algorithm="copy_engine", rows=m),
+        [range(1, 65), range(65, 129), range(897, 1025)],
     ),
     "gemm_all_scatter, warp_specialized": (
         lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m], algorithm="warp_specialized"),
@@ -193,9 +197,9 @@ def a_thousand_ms_grow_by_nothing() -> None:
         lambda m: kernels.gemm_all_scatter(A[:m], B, WIDE[:m]),
         lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m]),
         lambda m: kernels.all_reduce_norm(X[:m]),
-        lambda m: kernels.gemm_reduce_scatter(A[: m - m % 2], B, OWN[: m // 2]) if m > 1 else None,
+        lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: -(-m // 2)]),
         lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], residual=OWN[:m]),
-        lambda m: kernels.all_gather_gemm(A[: -(-m // 2)], B, RESULT[: m + m % 2]),
+        lambda m: kernels.all_gather_gemm(A[: -(-m // 2)], B, RESULT[:m], rows=m),
     )
     for i, m in enumerate(random.Random(2).sample(range(1, MOST + 1), 1000)):
         calls[i % len(calls)](m)

@@ -36,6 +36,7 @@ from triton_dist.kernels.gemm.hopper import (
     memory,
 )
 from triton_dist.kernels.gemm.operands import Operands
+from triton_dist.kernels.shards import each_of, shard_of
 
 
 class Driver:
@@ -203,6 +204,22 @@ def launch_ragged(pe: int, epilogue: Epilogue) -> None:
             gemm_all_reduce.run(gemm_all_reduce.make_plan(comm, a[:odd], staging), summed, staging)
 
 
+def launch_uneven(pe: int, epilogue: Epilogue) -> None:
+    """Rows that PEs cannot share equally, of which the last PEs have fewer, or none."""
+    comm = communicator(pe)
+    for m in (1, 2, 5, 333, 1001, 4099):
+        a, b = torch.zeros(m, 528, dtype=torch.bfloat16), torch.zeros(528, 1296, dtype=torch.bfloat16)
+        own = len(shard_of(m, each_of(m, 4), pe))
+        staging = torch.zeros(ring_rows(m, 4), 1296, dtype=torch.bfloat16)
+        c, residual = torch.zeros(own, 1296, dtype=torch.bfloat16), epilogue.residual
+        finish = epilogue._replace(residual=None if residual is None else residual[:own])
+        plan = gemm_reduce_scatter.make_plan(comm, a, staging)
+        gemm_reduce_scatter.run(plan, Operands(comm, a, b, c, None, finish), staging)
+        whole = torch.zeros(m, 1296, dtype=torch.bfloat16)
+        gathered = Operands(comm, a[:own], b, whole, None, epilogue._replace(residual=None))
+        all_gather_gemm.run(all_gather_gemm.make_plan(comm, a[:own], whole, choose(a, whole, 132)), gathered, a)
+
+
 if __name__ == "__main__":
     replace_the_gpu()
     bias, residual = torch.zeros(1280, dtype=torch.bfloat16), torch.zeros(8192, 1280)
@@ -216,6 +233,10 @@ if __name__ == "__main__":
                 launch_folded(1, Epilogue(tl.constexpr("swiglu"), bias, columns=1280))
             case "ragged":
                 launch_ragged(2, EMPTY)
+            case "uneven":
+                launch_uneven(3, EMPTY)
+            case "uneven residual":
+                launch_uneven(3, Epilogue(tl.constexpr("silu"), torch.zeros(1296), torch.zeros(4000, 1296), 1296))
             case "blocks":
                 launch_blocks(2)
             case "rows":

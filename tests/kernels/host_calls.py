@@ -17,6 +17,7 @@ from prepared_calls import (
     local,
     refusals,
     scales,
+    shards,
 )
 
 CHECKS = (
@@ -37,6 +38,7 @@ CHECKS = (
     scales.a_tensor_may_be_both_scales,
     scales.wrong_scales_are_refused,
     scales.plans_keep_no_scales,
+    shards.calls_with_shards_that_differ_are_prepared,
     epilogues.calls_with_bias_and_residual_are_prepared,
     epilogues.all_calls_with_bias_and_residual_are_prepared,
     epilogues.a_bias_of_cublas_is_the_call_s,

@@ -26,6 +26,8 @@ CALLS = {
     " kernels.all_reduce(torch.ones(8), group=group)",
     "gemm": "kernels.gemm_reduce_scatter(torch.ones(4, 2 + world.pe // 3), torch.ones(2 + world.pe // 3, 4),"
     " group=group)",
+    "shard": "kernels.all_gather_gemm(torch.ones(1 + (world.pe != 2), 2), torch.ones(2, 4), rows=7, group=group)",
+    "rows": "kernels.all_gather_gemm(torch.ones(2, 2), torch.ones(2, 4), rows=(8, 7)[world.pe // 3], group=group)",
     "result": "kernels.gemm_reduce_scatter(*(torch.ones(4, 4).to(torch.float8_e4m3fn) for _ in range(2)),"
     " torch.ones(2, 4, dtype=(torch.float32, torch.float16)[world.pe // 3]), group=group)",
     "gradients": "torch.ops.triton_dist.all_gather_gemm_gradients(torch.ones(8, 2), torch.ones(2, 4 + world.pe // 3),"
@@ -46,7 +48,7 @@ CALLS = {
 }
 
 
-QUICK = ("shape", "empty", "dtype", "function", "gemm", "projection")
+QUICK = ("shape", "empty", "dtype", "function", "gemm", "shard", "projection")
 """Of the rest the arguments are compared as these are."""
 
 
@@ -76,6 +78,7 @@ with triton_dist.init() as world:
         "empty": ("(0,)", "(8,)"),
         "scale": ("1.0", "2.0"),
         "dtype": ("torch.bfloat16", "torch.float32"),
+        "shard": ("rows=7: of these PE",),
     }.get(differs, ())
     named = named or {"result": ("result of torch.float16", "result of torch.float32")}.get(differs, ())
     for each in named:

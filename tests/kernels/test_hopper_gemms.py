@@ -90,6 +90,7 @@ def compiled(
     types |= dict.fromkeys(["next_staging", *(f"c{i}" for i in range(1, 8))], descriptor(*piece))
     types |= {"work": Work("*i32", "*i32"), "peers": Peers("i32", "*i32", "*i64"), "state": "*i32", "tiles_n": "i32"}
     types |= {"pacing": Pacing("i32", "i32"), "chunks": Chunks("*i32", "*i32"), "padding": "i32", "rows": "i32"}
+    types |= dict.fromkeys(["own_rows", "own_padding"], "i32")
     types |= {"split": SplitK("*fp32", "*i32"), "trace": "*i64"}
     types["scale"] = BlockFactors("*fp32", "*fp32", "i32", "i32") if config.of_blocks else "*fp32"
     if config.of_rows:
@@ -307,6 +308,8 @@ def test_a_tile_is_stored_to_each_peer_once(operation: Any, alone: int, with_pee
         ["1"],
         pytest.param(["0", "2", "bias", "residual", "swiglu"], marks=SLOW),
         pytest.param(["ragged", "ragged residual"], marks=SLOW),
+        ["uneven"],
+        pytest.param(["uneven residual"], marks=SLOW),
         pytest.param(["blocks", "rows"], marks=SLOW),
     ],
     ids=", ".join,
@@ -316,6 +319,7 @@ def test_the_host_passes_what_the_kernels_take(cases: list[str]) -> None:
     names = [kernel_of(operation).__name__ for operation in OPERATIONS]
     folded, ragged = names[:4] * 3 + names[4:5], [names[4], names[5], names[6], names[6]] * 6
     launched = {"swiglu": folded, "ragged": ragged, "ragged residual": ragged}
+    launched |= dict.fromkeys(["uneven", "uneven residual"], [names[5], names[4]] * 6)
     launched["blocks"] = [names[0], *names[4:], *names[1:4]] * 3
     launched["rows"] = [names[0], names[4], *names[4:], *names[1:4]] * 3
     assert printed.split() == [name for case in cases for name in launched.get(case, names)]

@@ -24,6 +24,7 @@ CHECKS = (
     "a_tensor_may_be_both_scales",
     "wrong_scales_are_refused",
     "plans_keep_no_scales",
+    "calls_with_shards_that_differ_are_prepared",
     "calls_with_bias_and_residual_are_prepared",
     "a_bias_of_cublas_is_the_call_s",
     "a_bias_is_no_scale_of_cublas",

@@ -22,6 +22,7 @@ from triton_dist.kernels.gemm.hopper.layout import PE, TILE_COLUMN, TILE_ROW
 from triton_dist.kernels.gemm.operands import Tensors
 from triton_dist.kernels.gemm.plan_cache import in_bucket
 from triton_dist.kernels.gemm.schedule import Schedule
+from triton_dist.kernels.shards import each_of, shard_of
 
 ROWS = (1, 7, 33, 64, 100, 128, 200, 333, 777, 1024)
 COLUMNS, K, PROGRAMS = 208, 64, 16
@@ -80,19 +81,20 @@ def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
 @pytest.mark.parametrize("m", ROWS)
 @pytest.mark.parametrize("to_all", [True, False])
 def test_a_ring_gives_every_row_of_every_pe_once(m: int, n_pes: int, to_all: bool) -> None:
-    m += 0 if to_all else -m % n_pes
     operands = [(matrix(m, 8, pe), matrix(8, COLUMNS, 50 + pe)) for pe in range(n_pes)]
     expected = sum(a @ b for a, b in operands)
-    each = m if to_all else m // n_pes
+    each = m if to_all else each_of(m, n_pes)
+    own = [range(m) if to_all else shard_of(m, each, pe) for pe in range(n_pes)]
     like = torch.empty(m, K, dtype=torch.bfloat16)
     staging = torch.empty(ring_rows(m, 1 if to_all else n_pes), COLUMNS, dtype=torch.bfloat16)
     hopper = gemm_all_reduce if to_all else gemm_reduce_scatter
     of_pes = plans(n_pes, lambda comm: hopper.make_plan(comm, like, staging))
-    padding = 0 if to_all else staging.shape[0] // n_pes - each  # as run() passes it
+    shard = staging.shape[0] // n_pes
+    padding = 0 if to_all else shard - each  # as run() passes it
     config = of_pes[0].config
     assert config.groups == 2, "as many as the kernels of the ring have"
-    found = [torch.full((each, COLUMNS), 77.0) for _ in range(n_pes)]
-    written = [torch.zeros(each, COLUMNS) for _ in range(n_pes)]
+    found = [torch.full((len(rows), COLUMNS), 77.0) for rows in own]
+    written = [torch.zeros(len(rows), COLUMNS) for rows in own]
     owner = {(row, column): pe for row, column, pe in tiles(of_pes[0].schedule)}
     for plan in of_pes:
         assert {(row, column): pe for row, column, pe in tiles(plan.schedule)} == owner, "all agree who owns a tile"
@@ -106,11 +108,11 @@ def test_a_ring_gives_every_row_of_every_pe_once(m: int, n_pes: int, to_all: boo
             for one, count in zip(found, written, strict=True):
                 store(one, row, columns.start, total, count)
         else:
-            store(found[pe], row % (each + padding), columns.start, total, written[pe])
+            store(found[pe], row % shard, columns.start, total, written[pe])
     assert torch.is_tensor(expected)
     for pe, one in enumerate(found):
-        assert torch.equal(one, expected if to_all else expected[pe * each : (pe + 1) * each])
-        assert written[pe].min() == written[pe].max() == 1
+        assert torch.equal(one, expected[own[pe].start : own[pe].stop])
+        assert torch.equal(written[pe], torch.ones_like(written[pe]))
 
 
 @pytest.mark.parametrize("n_pes", [2, 3, 7, 8])
@@ -126,22 +128,28 @@ def test_a_ring_for_all_deals_tiles_out_equally(m: int, n_pes: int) -> None:
     "n_pes", [1, pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(8, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("rows", ROWS)
-def test_a_gathered_tile_is_loaded_when_and_from_where_its_rows_are(rows: int, n_pes: int) -> None:
-    m = rows * n_pes
-    parts = [matrix(rows, 8, pe) for pe in range(n_pes)]
+@pytest.mark.parametrize("lacking", [0, 1, 2])
+def test_a_gathered_tile_is_loaded_when_and_from_where_its_rows_are(rows: int, lacking: int, n_pes: int) -> None:
+    """Of the rows of whole shards some are lacking: the last PE has fewer, or none."""
+    if lacking >= n_pes:
+        return
+    m = rows * n_pes - lacking
+    shards = [shard_of(m, rows, pe) for pe in range(n_pes)]
+    assert each_of(m, n_pes) == rows and sum(map(len, shards)) == m
+    parts = [matrix(len(shard), 8, pe) for pe, shard in enumerate(shards)]
     a, b = torch.cat(parts), matrix(8, COLUMNS, 99)
     like, c_like = torch.empty(rows, K, dtype=torch.bfloat16), torch.empty(m, COLUMNS, dtype=torch.bfloat16)
     nominal = in_bucket(c_like)
     config = choose(like, nominal, PROGRAMS)
     for me, plan in enumerate(plans(n_pes, lambda comm: all_gather_gemm.make_plan(comm, like, nominal, config))):
         gathered = a.clone()
-        gathered[me * rows : (me + 1) * rows] = float("nan")  # unless a copy brings this PE's own rows
+        gathered[shards[me].start : shards[me].stop] = float("nan")  # unless a copy brings this PE's own rows
         copied: list[Any] = []
         to_copy = all_gather_gemm._copies_in_front
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(all_gather_gemm.streams, "Copy", lambda to, source: lambda stream, rows: to.copy_(rows))
             patch.setattr(torch.cuda, "current_stream", lambda: None)
-            if (copy := to_copy(plan, SimpleNamespace(a=parts[me]), gathered, None)) is not None:
+            if (copy := to_copy(plan, SimpleNamespace(a=parts[me], each=rows), gathered, None)) is not None:
                 copied.append(copy)
                 copy(Tensors(parts[me], b, parts[me]))
         if rows % config.block_m == 0:
@@ -150,7 +158,7 @@ def test_a_gathered_tile_is_loaded_when_and_from_where_its_rows_are(rows: int, n
         awaited = set()
         for tile_row, tile_column, _ in tiles(plan.schedule):
             row = tile_row * config.block_m
-            first, last = row // rows, min((row + config.block_m - 1) // rows, n_pes - 1)
+            first, last = row // rows, (min(row + config.block_m, m) - 1) // rows
             awaited |= set(range(first, last + 1))
             from_own = first == last == me
             x = (
@@ -162,7 +170,8 @@ def test_a_gathered_tile_is_loaded_when_and_from_where_its_rows_are(rows: int, n
             store(found, row, columns.start, x @ b[:, columns], written)
         assert torch.equal(found, a @ b)
         assert written.min() == written.max() == 1
-        assert awaited == set(range(n_pes)), "no flag is cleared before its copy has set it"
+        senders = {pe for pe, shard in enumerate(shards) if shard}
+        assert awaited == senders, "no flag is cleared before its copy has set it, and none is awaited that is not set"
 
 
 @given(st.integers(64, 5000), st.integers(1, 8), st.sampled_from((64, 128)), st.data())

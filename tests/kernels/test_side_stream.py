@@ -73,7 +73,7 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
         all_gather_gemm, "cached", lambda comm, key, make: plans[pe].get(key) or _keep(plans[pe], key, make)
     )
     monkeypatch.setattr(all_gather_gemm, "choose", lambda *given, **options: LARGE)
-    monkeypatch.setattr(all_gather_gemm, "_gathered", lambda comm, a: gathered[pe])
+    monkeypatch.setattr(all_gather_gemm, "_gathered", lambda comm, a, rows: gathered[pe])
     a, b, c = torch.zeros(256, 64), torch.zeros(64, 128), torch.zeros(512, 128)
     for _ in range(40):
         for pe in machine.gpus:

@@ -27,6 +27,7 @@ from triton_dist.kernels.norm.arguments import fits as fits_norm
 from triton_dist.kernels.norm.arguments import slots_for
 from triton_dist.kernels.protocols.ll import ll_slots
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_buffer
+from triton_dist.kernels.shards import each_of
 
 __all__ = ["OPERATIONS", "reserve"]
 
@@ -127,7 +128,7 @@ _RESERVE: dict[str, Callable[[Communicator, int, int, torch.dtype], None]] = {
 
 def _sums_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     symmetric_matrix(comm, "product", rows, hidden, torch.bfloat16 if dtype in FP8 else dtype)
-    sums_of_rows(comm, rows, hidden)
+    sums_of_rows(comm, each_of(rows, comm.n_pes), hidden)
 
 
 def _columns_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:

@@ -125,8 +125,8 @@ def check_mistakes(world: Any) -> None:
     with raises(ValueError, "algorithm must be auto"):
         functional.all_gather_gemm(a, b, algorithm="fast")
     if n > 1:
-        with raises(ValueError, rf"dimension 0 of a is {2 * n - 1}, which {n} PEs cannot share equally"):
-            functional.gemm_reduce_scatter(a[1:], b)
+        with raises(ValueError, rf"dimension 0 of input is {2 * n - 1}, which {n} PEs cannot share equally"):
+            functional.reduce_scatter(a[1:])
         with raises(ValueError, rf"all_to_all: dimension 0 of input is {2 * n - 1}, which {n} PEs cannot"):
             functional.all_to_all(a[1:])
 

@@ -53,9 +53,12 @@ def check_nothing_is_made_after(world: triton_dist.World) -> None:
             for algorithm in ("bulk_synchronous", "fused"):
                 kernels.gemm_all_reduce(a[:rows], b, y[:rows], algorithm=algorithm, group=comm)
                 kernels.gemm_reduce_scatter(a[: n * each], b, algorithm=algorithm, group=comm)
+                kernels.gemm_reduce_scatter(a[:rows], b, algorithm=algorithm, group=comm)
             for algorithm in ("bulk_synchronous", "producer_consumer", "fused_sequential", "fused_producer_consumer"):
                 kernels.gemm_all_scatter(a[:rows], b, wide[:rows], algorithm=algorithm, group=comm)
             kernels.all_gather_gemm(a[:each], b, group=comm)
+            mine = len(range(rows)[world.pe * each : (world.pe + 1) * each])
+            kernels.all_gather_gemm(a[:mine], b, rows=rows, group=comm)
             functional.all_reduce(a[:rows], group=comm)
             functional.gemm_all_reduce(a[:rows], b, group=comm)
             functional.all_gather(a[:each], group=comm)

@@ -279,7 +279,7 @@ def check_mistakes(world: Any) -> None:
     rowwise = parallel.parallelize_module(
         nn.Linear(2 * n, 4), mesh, tensor_parallel.RowwiseParallel(output_layouts=Shard(0))
     )
-    with raises(ValueError, rf"dimension 0 of a is {n + 1}, which {n} PEs cannot share equally"):
+    with raises(ValueError, rf"dimension 0 of the input is {n + 1}, which {n} PEs cannot share equally"):
         rowwise(torch.ones(n + 1, 2))
 
 

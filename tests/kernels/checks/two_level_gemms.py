@@ -22,6 +22,11 @@ from gemms import (
 from harness import main as run
 from harness import raises
 from two_level import crossing, round_robin
+from uneven import (
+    check_uneven_all_gather_gemm,
+    check_uneven_gemm_reduce_scatter,
+    check_uneven_sums_with_an_epilogue,
+)
 
 import triton_dist
 from triton_dist import environment, kernels
@@ -33,6 +38,9 @@ __all__ = [
     "check_gemm_reduce_scatter_and_all_reduce",
     "check_gradients",
     "check_no_rows",
+    "check_uneven_all_gather_gemm",
+    "check_uneven_gemm_reduce_scatter",
+    "check_uneven_sums_with_an_epilogue",
 ]
 
 SIZES = ((1, 1, 1, torch.float32), (5, 37, 19, torch.bfloat16))

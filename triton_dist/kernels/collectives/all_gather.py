@@ -8,6 +8,7 @@ the same with a copy for each peer between stream barriers, which leaves the mul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,9 @@ from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.copies import copy_engine
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.parts import are_in_part, length_of_part
 from triton_dist.kernels.collectives.two_level.all_gather import all_gather as two_level
+from triton_dist.kernels.collectives.two_level.all_gather import gather_parts
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
@@ -41,33 +44,34 @@ from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["ALGORITHMS", "all_gather"]
+__all__ = ["ALGORITHMS", "all_gather", "all_gather_parts"]
 
 
 @triton.jit
-def _exchange(output, input, slots, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def _exchange(output, input, slots, trace, n, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     offsets = program * BLOCK + tl.arange(0, BLOCK)
     began = clock(trace)
     slice, number = exchange_begin(slots, program, MEMBERS)
-    words = tl.load(input + offsets, mask=offsets < n, other=0).to(tl.int32)
+    words = tl.load(input + offsets, mask=are_in_part(offsets, my_rank(MEMBERS), n, total), other=0).to(tl.int32)
     for i in tl.static_range(1, N_PES + 1):
         send(slice, number, words, (my_rank(MEMBERS) + i) % N_PES, MEMBERS)
     record_event(trace, SEND, 0, began)
     gathered = receive(slice, number, BLOCK, MEMBERS, trace, 0)
     ranks = tl.arange(0, gathered.shape[0])[:, None]
-    there = (ranks < N_PES) & (offsets < n)[None, :]
+    there = (ranks < N_PES) & are_in_part(offsets[None, :], ranks, n, total)
     tl.store(output + ranks.to(tl.int64) * n + offsets[None, :], gathered.to(output.dtype.element_ty), mask=there)
     exchange_end(slice, number)
 
 
 @triton.jit
-def _push(output, input, barriers, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def _push(output, input, barriers, trace, part, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
-    mine = output + me.to(tl.int64) * n
+    mine = output + me.to(tl.int64) * part
+    n = length_of_part(me, part, total)
     number = arrive(barriers, program, MEMBERS)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
@@ -130,6 +134,40 @@ def all_gather(
         return output
 
 
+def all_gather_parts(
+    output: torch.Tensor, input: torch.Tensor, part: int, *, sm_margin: int = 0, group: Any = None
+) -> None:
+    """As :func:`all_gather`, of parts that may be shorter: each has ``part`` elements, or those that are left of
+    ``output``, which may be none. *Collective.*
+
+    Args:
+        output: symmetric, and with all parts.
+        input: this PE's part.
+    """
+    with calling("all_gather", group, between_hosts=True) as comm:
+        prepared = comm.own(Prepared)
+        signature = prepared.signature(("all_gather_parts", part, sm_margin), output, input)
+        if prepared.repeat(signature, output, input):
+            return
+        limit = check_sm_margin("all_gather", sm_margin)
+        compared = "all_gather, parts", output.shape, part, output.dtype, sm_margin
+        comm.compare(*compared)
+        size = output.element_size()
+        to, source = words("all_gather", math.gcd(part, output.numel()) * size, output, input)
+        n = part * size // to.element_size()
+        if comm.grid.hosts > 1:
+            made = gather_parts(comm, to, source, n, in_place=False, limit=limit)
+        else:
+            sent = part * size * (comm.n_pes - 1)
+            estimates = {"push": model.direct(sent)}
+            if fits(n, comm.n_pes, limit):
+                estimates["low_latency"] = model.low_latency(sent)
+            algorithm = choose(comm, Case("all_gather", BYTES, (part * size,)), estimates)
+            run = push if algorithm == "push" else low_latency
+            made = run(comm, to, source, limit=limit, part=n)
+        prepared.keep(signature, made, *compared)
+
+
 def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int) -> str:
     n_pes = comm.n_pes
     sent = input.numel() * input.element_size() * (n_pes - 1)
@@ -149,8 +187,9 @@ def low_latency(
     limit: int = NO_LIMIT,
     block: int = 0,
     num_warps: int = 0,
+    part: int = 0,
 ) -> Launch | None:
-    n, n_pes = input.numel(), comm.n_pes
+    n, n_pes = part or input.numel(), comm.n_pes
     if not fits(n, n_pes, limit):
         raise ValueError(f"all_gather: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes, limit)
@@ -163,6 +202,7 @@ def low_latency(
         ll_slots(comm),
         trace,
         n,
+        output.numel() if part else None,
         comm.members,
         block,
         num_warps=num_warps or warps_of(block),
@@ -178,16 +218,19 @@ def push(
     programs: int = 0,
     block: int = 0,
     num_warps: int = 0,
+    part: int = 0,
 ) -> Launch | None:
-    n = input.numel()
+    n = part or input.numel()
     large = n >= 1 << 18
     block = block or (8192 if large else 2048)
     num_warps = num_warps or (16 if large else 8)
     programs = programs or min(128 if large else 64, max(1, triton.cdiv(n, block)), limit)
     trace = record("all_gather, push", programs, 4 + n // (block * programs))
+    total = output.numel() if part else None
     return launch(
-        _push, (programs,), (output, input), barrier_state(comm), trace, n, comm.members, block, num_warps=num_warps
-    )
+        _push, (programs,), (output, input), barrier_state(comm), trace, n, total, comm.members, block,
+        num_warps=num_warps,
+    )  # fmt: skip
 
 
 ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {

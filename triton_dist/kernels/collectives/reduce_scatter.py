@@ -7,6 +7,7 @@ tensor need be symmetric.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.parts import are_in_part, length_of_part
 from triton_dist.kernels.collectives.reductions import reduce_words
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
@@ -35,6 +37,7 @@ from triton_dist.kernels.collectives.staging import (
     staging,
     staging_barriers,
 )
+from triton_dist.kernels.collectives.two_level.reduce_scatter import reduce_parts
 from triton_dist.kernels.collectives.two_level.reduce_scatter import reduce_scatter as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
@@ -54,7 +57,7 @@ from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["ALGORITHMS", "reduce_scatter"]
+__all__ = ["ALGORITHMS", "reduce_scatter", "reduce_scatter_parts"]
 
 
 @triton.jit
@@ -64,6 +67,7 @@ def _exchange(
     slots,
     trace,
     n,
+    total,
     MEMBERS: tl.constexpr,
     DTYPE: tl.constexpr,
     PER_WORD: tl.constexpr,
@@ -76,12 +80,13 @@ def _exchange(
     began = clock(trace)
     slice, number = exchange_begin(slots, program, MEMBERS)
     ranks = tl.arange(0, triton.next_power_of_2(N_PES))[:, None]
-    there = (ranks < N_PES) & (offsets < n)[None, :]
+    there = (ranks < N_PES) & are_in_part(offsets[None, :], ranks, n, total)
     words = tl.load(input + ranks.to(tl.int64) * n + offsets[None, :], mask=there, other=0).to(tl.int32)
     send_rows(slice, number, words, MEMBERS)
     record_event(trace, SEND, 0, began)
-    total = reduce_words(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PER_WORD, OP)
-    tl.store(output + offsets, total.to(output.dtype.element_ty), mask=offsets < n)
+    result = reduce_words(receive(slice, number, BLOCK, MEMBERS, trace, 0), N_PES, DTYPE, PER_WORD, OP)
+    own = are_in_part(offsets, my_rank(MEMBERS), n, total)
+    tl.store(output + offsets, result.to(output.dtype.element_ty), mask=own)
     exchange_end(slice, number)
 
 
@@ -93,6 +98,7 @@ def _push(
     barriers,
     trace,
     part,
+    total,
     rounds,
     MEMBERS: tl.constexpr,
     OP: tl.constexpr,
@@ -104,23 +110,25 @@ def _push(
     program = tl.program_id(0)
     half = barrier_epoch(barriers, program)
     mine = input + my_rank(MEMBERS).to(tl.int64) * part
+    own = length_of_part(my_rank(MEMBERS), part, total)
     for round in range(rounds + 1):
         began = clock(trace)
         if round < rounds:
-            push_round(memory, half + round, input, N_PES * part, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT)
+            n = N_PES * part if total is None else total
+            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT)
             record_event(trace, SEND, round, began)
             began = clock(trace)
         if round > 0:
             for j in range(PER_ROUND):
                 block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
                 offsets = block * BLOCK + tl.arange(0, BLOCK)
-                if (block + 1) * BLOCK <= part:
-                    total = reduce_block(memory, half + round - 1, mine, j, offsets, None, MEMBERS, OP, BLOCK, SLOT)
-                    tl.store(output + offsets, total.to(output.dtype.element_ty))
+                if (block + 1) * BLOCK <= own:
+                    result = reduce_block(memory, half + round - 1, mine, j, offsets, None, MEMBERS, OP, BLOCK, SLOT)
+                    tl.store(output + offsets, result.to(output.dtype.element_ty))
                 else:
-                    there = offsets < part
-                    total = reduce_block(memory, half + round - 1, mine, j, offsets, there, MEMBERS, OP, BLOCK, SLOT)
-                    tl.store(output + offsets, total.to(output.dtype.element_ty), mask=there)
+                    there = offsets < own
+                    result = reduce_block(memory, half + round - 1, mine, j, offsets, there, MEMBERS, OP, BLOCK, SLOT)
+                    tl.store(output + offsets, result.to(output.dtype.element_ty), mask=there)
             record_event(trace, COMPUTE, round - 1, began)
         if round < rounds:
             barrier(barriers, program, MEMBERS, trace, round)
@@ -159,7 +167,7 @@ def reduce_scatter(
         algorithm = check_collective(comm, "reduce_scatter", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("reduce_scatter", sm_margin)
         if output.numel() and algorithm == "auto":
-            algorithm = _choose(comm, output, limit)
+            algorithm = _choose(comm, output, output.numel(), output.numel(), limit)
         compared = "reduce_scatter", output.shape, output.dtype, op, algorithm, sm_margin
         comm.compare(*compared)  # empty tensors, too, for which no kernel would wait
         if output.numel():
@@ -168,11 +176,40 @@ def reduce_scatter(
         return output
 
 
-def _choose(comm: Communicator, output: torch.Tensor, limit: int) -> str:
+def reduce_scatter_parts(
+    output: torch.Tensor, input: torch.Tensor, part: int, op: str = "sum", *, sm_margin: int = 0, group: Any = None
+) -> None:
+    """As :func:`reduce_scatter`, of chunks that may be shorter: each has ``part`` elements, or those that are left of
+    ``input``, which may be none. *Collective.*
+
+    Args:
+        output: this PE's chunk.
+        input: with all chunks.
+    """
+    with calling("reduce_scatter", group, between_hosts=True) as comm:
+        prepared = comm.own(Prepared)
+        signature = prepared.signature(("reduce_scatter_parts", part, op, sm_margin), output, input)
+        if prepared.repeat(signature, output, input):
+            return
+        limit = check_sm_margin("reduce_scatter", sm_margin)
+        compared = "reduce_scatter, parts", input.shape, part, input.dtype, op, sm_margin
+        comm.compare(*compared)
+        if comm.grid.hosts > 1:
+            made = reduce_parts(comm, output.view(-1), input.view(-1), op, part, in_place=False, limit=limit)
+        else:
+            divisor = math.gcd(part, input.numel())
+            run = low_latency if _choose(comm, input, part, divisor, limit) == "low_latency" else push
+            made = run(comm, output, input, op, limit=limit, part=part)
+        prepared.keep(signature, made, *compared)
+
+
+def _choose(comm: Communicator, like: torch.Tensor, part: int, divisor: int, limit: int) -> str:
+    """The algorithm for parts of so many elements as ``like`` has. Words hold ``divisor`` of them without a rest."""
     n_pes = comm.n_pes
-    nbytes = output.numel() * output.element_size()
+    nbytes = part * like.element_size()
+    n_words = part // divisor * count_reduced_words(divisor, like.element_size())
     estimates = {"push": model.staged(nbytes * (n_pes - 1), barriers=1)}
-    if fits(count_reduced_words(output.numel(), output.element_size()), n_pes, limit):
+    if fits(n_words, n_pes, limit):
         estimates["low_latency"] = model.low_latency(nbytes * (n_pes - 1))
     return choose(comm, Case("reduce_scatter", BYTES, (nbytes * n_pes,)), estimates)
 
@@ -186,10 +223,12 @@ def low_latency(
     limit: int = NO_LIMIT,
     block: int = 0,
     num_warps: int = 0,
+    part: int = 0,
 ) -> Launch | None:
     n_pes = comm.n_pes
-    (to, source), dtype, per_word = reduced_words("reduce_scatter", output.numel(), output, input)
-    n = to.numel()
+    divisor = math.gcd(part, input.numel()) if part else output.numel()
+    (to, source), dtype, per_word = reduced_words("reduce_scatter", divisor, output, input)
+    n = part * input.element_size() // to.element_size() if part else to.numel()
     if not fits(n, n_pes, limit):
         raise ValueError(f"reduce_scatter: {n} words are too many for algorithm low_latency")
     block = block or block_of(n, n_pes, limit)
@@ -202,6 +241,7 @@ def low_latency(
         ll_slots(comm),
         trace,
         n,
+        source.numel() if part else None,
         comm.members,
         dtype,
         per_word,
@@ -218,9 +258,10 @@ def push(
     op: str = "sum",
     *,
     num_warps: int = 16,
+    part: int = 0,
     **tuning: int,
 ) -> Launch | None:
-    part, n_pes = output.numel(), comm.n_pes
+    total, part, n_pes = input.numel() if part else None, part or output.numel(), comm.n_pes
     cut = plan(part, n_pes, output.element_size(), **{"block_bytes": 8192} | tuning)
     return launch(
         _push,
@@ -230,6 +271,7 @@ def push(
         staging_barriers(comm),
         record("reduce_scatter, push", cut.programs, 3 * cut.rounds + 3),
         part,
+        total,
         cut.rounds,
         comm.members,
         op,

@@ -24,7 +24,7 @@ from triton_dist.kernels.functional import collectives as _collectives  # noqa: 
 from triton_dist.kernels.functional import gemm as _gemm  # noqa: F401
 from triton_dist.kernels.functional import norm as _norm  # noqa: F401
 from triton_dist.kernels.functional import norm_gemm as _norm_gemm  # noqa: F401
-from triton_dist.kernels.functional.group import resolve
+from triton_dist.kernels.functional.group import own_share, resolve
 from triton_dist.kernels.norm.arguments import Normed
 
 __all__ = [
@@ -131,6 +131,7 @@ def all_gather_gemm(
     sm_margin: int = 0,
     activation: str | None = None,
     bias: torch.Tensor | None = None,
+    rows: int | None = None,
 ) -> Any:
     """A · ``b``, where A is every PE's ``a``, concatenated along ``gather_dim``.
 
@@ -138,7 +139,7 @@ def all_gather_gemm(
     copy engine gathers again meanwhile, unless ``return_gathered`` has kept it.
 
     Args:
-        a: [..., K], of two dimensions or more; the same shape on every PE.
+        a: [..., K], of two dimensions or more; the same shape on every PE, but for the last PEs with ``rows``.
         b: [K, N].
         gather_dim: any dimension of ``a`` but the last; may be negative.
         return_gathered: return A, too, and keep it for the backward.
@@ -146,6 +147,8 @@ def all_gather_gemm(
             tensors. fp8 operands have no gradients.
         activation: as of :func:`triton_dist.kernels.all_gather_gemm`; without gradients.
         bias: [N], added to all rows of the sums.
+        rows: the size of the result's dimension ``gather_dim``, if PEs cannot share it equally: PE p has the p-th shard
+            of ``torch.chunk``, and the last PEs have fewer rows, or none. By default ``n_pes`` times that of ``a``.
 
     Returns:
         [..., N], or that and A. If ``gather_dim`` is not 0, the results are not contiguous: it comes first in memory.
@@ -165,6 +168,7 @@ def all_gather_gemm(
         sm_margin,
         activation,
         bias,
+        rows,
     )
 
 
@@ -189,8 +193,8 @@ def gemm_reduce_scatter(
     Backward: the gradient of ``a`` is an :func:`all_gather_gemm`; that of ``b`` is a local GEMM with what it gathers.
 
     Args:
-        a: [..., K], of two dimensions or more; its dimension ``scatter_dim``, any but the last, is a multiple of the
-            number of PEs.
+        a: [..., K], of two dimensions or more, of which ``scatter_dim`` is any but the last. If PEs cannot share it
+            equally, PE p gets the p-th shard of ``torch.chunk``, and the last PEs get fewer rows, or none.
         b: [K, N].
         reduce_op: ``"sum"``.
         algorithm, scale_a, scale_b, out_dtype, sm_margin: as of :func:`triton_dist.kernels.gemm_reduce_scatter`.
@@ -201,12 +205,14 @@ def gemm_reduce_scatter(
     Returns, raises: as :func:`all_gather_gemm`.
     """
     dim = scatter_dim % max(a.dim(), 1)
+    size, name = resolve(group)
     result: torch.Tensor = _ops.gemm_reduce_scatter(
         a,
         b,
         reduce_op,
         dim,
-        *resolve(group),
+        size,
+        name,
         algorithm,
         scale_a,
         scale_b,
@@ -215,6 +221,7 @@ def gemm_reduce_scatter(
         activation,
         bias,
         residual,
+        own_share(a.shape[dim], size, name) if a.dim() else None,
     )
     return result
 

@@ -22,7 +22,7 @@ from triton_dist.kernels.collectives import all_to_all as exchanging
 from triton_dist.kernels.collectives import reduce_scatter as scattering
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.functional import group
-from triton_dist.kernels.functional.layout import check_dim, check_share, rows_first, workspace
+from triton_dist.kernels.functional.layout import check_dim, check_own_share, check_share, rows_first, workspace
 from triton_dist.kernels.protocols.ll import fits
 
 __all__: list[str] = []
@@ -63,15 +63,35 @@ def _need_gradient(name: str, reduce_op: str) -> None:
 @torch.library.custom_op(
     "triton_dist::all_gather",
     mutates_args=(),
-    schema="(Tensor input, int gather_dim, int group_size, str group_name, str algorithm='auto') -> Tensor",
+    schema="(Tensor input, int gather_dim, int group_size, str group_name, str algorithm='auto', SymInt? rows=None,"
+    " Tensor? after=None) -> Tensor",
 )
 def _all_gather(
-    input: torch.Tensor, gather_dim: int, group_size: int, group_name: str, algorithm: str = "auto"
+    input: torch.Tensor,
+    gather_dim: int,
+    group_size: int,
+    group_name: str,
+    algorithm: str = "auto",
+    rows: int | None = None,
+    after: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    out: torch.Tensor = _all_gather_fake(input, gather_dim, group_size, group_name, algorithm)
+    """With ``rows``, the size of the result's dimension ``gather_dim``, PEs have shards of it that may differ.
+
+    A compiled graph makes the call behind what computes ``after``. Which operations of a backward it moves to the
+    forward depends on the sizes that this PE has, and all PEs must call in one order.
+    """
+    out: torch.Tensor = _all_gather_fake(input, gather_dim, group_size, group_name, algorithm, rows)
     comm = group.communicator("all_gather", group_size, group_name)
     source = rows_first(input, gather_dim)
     into = out.movedim(gather_dim, 0)
+    if rows is not None and rows % group_size:
+        what = f"dimension {gather_dim} of the result"
+        each = check_own_share(comm, "all_gather", what, rows, input.shape[gather_dim])
+        if out.numel():
+            staged = workspace(comm, "all_gather", into.shape, into.dtype)
+            gathering.all_gather_parts(staged, source, each * (out.numel() // rows), group=comm)
+            into.copy_(staged)
+        return out
 
     def run(to: torch.Tensor) -> None:
         gathering.all_gather(to, source, algorithm=algorithm, group=comm)
@@ -82,20 +102,28 @@ def _all_gather(
 
 @_all_gather.register_fake
 def _all_gather_fake(
-    input: torch.Tensor, gather_dim: int, group_size: int, group_name: str, algorithm: str = "auto"
+    input: torch.Tensor,
+    gather_dim: int,
+    group_size: int,
+    group_name: str,
+    algorithm: str = "auto",
+    rows: int | None = None,
+    after: torch.Tensor | None = None,
 ) -> torch.Tensor:
     group.check("all_gather", group_size, group_name)
     check_dim("all_gather", "gather_dim", gather_dim, input.dim())
     shape = [size for i, size in enumerate(input.shape) if i != gather_dim]
-    return input.new_empty([group_size * input.shape[gather_dim], *shape]).movedim(0, gather_dim)
+    first = group_size * input.shape[gather_dim] if rows is None else rows
+    return input.new_empty([first, *shape]).movedim(0, gather_dim)
 
 
 def _all_gather_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    return _ops.reduce_scatter(grad, "sum", *ctx.where), None, None, None, None
+    return _ops.reduce_scatter(grad, "sum", *ctx.where, rows=ctx.own), None, None, None, None, None, None
 
 
 def _keep_where(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    ctx.where = inputs[-4:-1]
+    ctx.where = inputs[1:4]
+    ctx.own = None if inputs[5] is None else inputs[0].shape[inputs[1]]
 
 
 _all_gather.register_autograd(_all_gather_backward, setup_context=_keep_where)
@@ -107,8 +135,8 @@ _all_gather.register_autograd(_all_gather_backward, setup_context=_keep_where)
 @torch.library.custom_op(
     "triton_dist::reduce_scatter",
     mutates_args=(),
-    schema="(Tensor input, str reduce_op, int scatter_dim, int group_size, str group_name, str algorithm='auto')"
-    " -> Tensor",
+    schema="(Tensor input, str reduce_op, int scatter_dim, int group_size, str group_name, str algorithm='auto',"
+    " SymInt? rows=None) -> Tensor",
 )
 def _reduce_scatter(
     input: torch.Tensor,
@@ -117,9 +145,18 @@ def _reduce_scatter(
     group_size: int,
     group_name: str,
     algorithm: str = "auto",
+    rows: int | None = None,
 ) -> torch.Tensor:
-    out: torch.Tensor = _reduce_scatter_fake(input, reduce_op, scatter_dim, group_size, group_name, algorithm)
+    """With ``rows``, the size of this PE's dimension ``scatter_dim``, PEs get shards that may differ."""
+    out: torch.Tensor = _reduce_scatter_fake(input, reduce_op, scatter_dim, group_size, group_name, algorithm, rows)
     comm = group.communicator("reduce_scatter", group_size, group_name)
+    size = input.shape[scatter_dim]
+    if rows is not None and size % group_size:
+        each = check_own_share(comm, "reduce_scatter", f"dimension {scatter_dim} of input", size, rows)
+        if input.numel():
+            part, source = each * (input.numel() // size), rows_first(input, scatter_dim)
+            scattering.reduce_scatter_parts(out.movedim(scatter_dim, 0), source, part, reduce_op, group=comm)
+        return out
     scattering.reduce_scatter(
         out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), reduce_op, algorithm=algorithm, group=comm
     )
@@ -134,24 +171,28 @@ def _reduce_scatter_fake(
     group_size: int,
     group_name: str,
     algorithm: str = "auto",
+    rows: int | None = None,
 ) -> torch.Tensor:
     group.check("reduce_scatter", group_size, group_name)
     check_op("reduce_scatter", reduce_op, input.dtype)
     check_dim("reduce_scatter", "scatter_dim", scatter_dim, input.dim())
-    check_share("reduce_scatter", f"dimension {scatter_dim} of input", input.shape[scatter_dim], group_size)
     shape = [size for i, size in enumerate(input.shape) if i != scatter_dim]
-    return input.new_empty([input.shape[scatter_dim] // group_size, *shape]).movedim(0, scatter_dim)
+    if rows is None:
+        check_share("reduce_scatter", f"dimension {scatter_dim} of input", input.shape[scatter_dim], group_size)
+        rows = input.shape[scatter_dim] // group_size
+    return input.new_empty([rows, *shape]).movedim(0, scatter_dim)
 
 
 def _reduce_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     ctx.reduce_op, ctx.where = inputs[1], inputs[2:5]
+    ctx.all = None if inputs[6] is None else inputs[0].shape[inputs[2]]
 
 
 def _reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     _need_gradient("reduce_scatter", ctx.reduce_op)
     if ctx.reduce_op == "avg":
         grad = grad / ctx.where[1]
-    return _ops.all_gather(grad, *ctx.where), None, None, None, None, None
+    return _ops.all_gather(grad, *ctx.where, rows=ctx.all), None, None, None, None, None, None
 
 
 _reduce_scatter.register_autograd(_reduce_scatter_backward, setup_context=_reduce_scatter_setup)

@@ -12,6 +12,7 @@ replicated DTensor, and is not summed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from triton_dist.kernels.functional.gemm_gradients import weight_grad
 from triton_dist.kernels.functional.layout import (
     by_rows_or_columns,
     check_dim,
+    check_own_share,
     check_share,
     empty_like_rows,
     flat_rows,
@@ -33,6 +35,7 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce, stores_here
 from triton_dist.kernels.gemm.gemm_all_scatter import gemm_all_scatter
 from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
+from triton_dist.kernels.shards import each_of
 
 __all__: list[str] = []
 
@@ -44,6 +47,9 @@ _OPTIONS = (
     " str? activation=None, Tensor? bias=None"
 )
 _RESIDUAL = ", Tensor? residual=None"
+_ROWS = ", SymInt? rows=None"
+"""Of the dimension that PEs share, if they cannot share it equally: of all PEs, where operands are shards; this PE's,
+where the result is one. So a graph that holds the shape of one PE's result is never taken for another's."""
 _TAIL, _TAIL_OF_SUM = f"{_GROUP}, {_OPTIONS}", f"{_GROUP}, bool reduce_grad=True, {_OPTIONS}{_RESIDUAL}"
 
 
@@ -68,6 +74,23 @@ _NAMES = ("algorithm", "scale_a", "scale_b", "out_dtype", "sm_margin", "activati
 def _options(*options: Any) -> dict[str, Any]:
     """The last arguments of all operators, as the kernels take them. (Dispatching drops those that are defaults.)"""
     return dict(zip(_NAMES, options, strict=False))
+
+
+def _and_rows(options: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], int | None]:
+    """The first ``count`` options, and the rows, which follow them."""
+    return options[:count], options[count] if len(options) > count else None
+
+
+def _shard(each: int, like: torch.Tensor, dim: int) -> int:
+    """The rows of a matrix that ``each`` of dimension ``dim`` are."""
+    return each * prod(size for i, size in enumerate(like.shape[:-1]) if i != dim)
+
+
+def _shards(a: torch.Tensor, dim: int, rows: int | None, group_size: int) -> dict[str, Any]:
+    """What kernels are told of ``a``, a shard of so many rows along ``dim``."""
+    if rows is None:
+        return {}
+    return {"rows": _shard(rows, a, dim), "shard": _shard(each_of(rows, group_size), a, dim)}
 
 
 def _options_of_rows(options: Sequence[Any], dim: int = 0) -> dict[str, Any]:
@@ -140,7 +163,7 @@ def _columns(function: str, b: torch.Tensor, options: Sequence[Any], *, reduces:
 @torch.library.custom_op(
     "triton_dist::all_gather_gemm",
     mutates_args=(),
-    schema=f"(Tensor a, Tensor b, int gather_dim, {_TAIL}) -> Tensor",
+    schema=f"(Tensor a, Tensor b, int gather_dim, {_TAIL}{_ROWS}) -> Tensor",
 )
 def _all_gather_gemm(
     a: torch.Tensor,
@@ -152,11 +175,13 @@ def _all_gather_gemm(
 ) -> torch.Tensor:
     out: torch.Tensor = _all_gather_gemm_fake(a, b, gather_dim, group_size, group_name, *options)
     comm = group.communicator("all_gather_gemm", group_size, group_name)
+    options, rows = _and_rows(options, 7)
     all_gather_gemm(
         flat_rows(a, gather_dim),
         by_rows_or_columns(b),
         out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
         group=comm,
+        **_shards(a, gather_dim, rows, group_size),
         **_options_of_rows(options, gather_dim),
     )
     return out
@@ -173,28 +198,32 @@ def _all_gather_gemm_fake(
 ) -> torch.Tensor:
     _check("all_gather_gemm", a, b, (group_size, group_name))
     check_dim("all_gather_gemm", "gather_dim", gather_dim, a.dim() - 1)
-    first = group_size * a.shape[gather_dim]
+    options, rows = _and_rows(options, 7)
+    first = group_size * a.shape[gather_dim] if rows is None else rows
     columns = _columns("all_gather_gemm", b, options)
     return empty_like_rows(a, gather_dim, first, columns, _dtype(a, *options))
 
 
 def _all_gather_gemm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     a, b, dim, size, name, *options = inputs
-    _refuse_gradients("all_gather_gemm", a, options)
+    _refuse_gradients("all_gather_gemm", a, options[:7])
     _save(ctx, inputs, a, b)
-    ctx.where = dim, size, name
+    ctx.where, ctx.rows = (dim, size, name), options[7]
+    ctx.own = None if ctx.rows is None else a.shape[dim]
 
 
 def _all_gather_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     grad_a = grad_b = None
-    if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
+    if all(ctx.needs_input_grad[:2]) and ctx.rows is None:
         grad_a, grad_b = _ops.all_gather_gemm_gradients(grad, a, b, *ctx.where)
-    elif ctx.needs_input_grad[0]:
-        grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where)
-    elif ctx.needs_input_grad[1]:
-        grad_b = weight_grad(_ops.all_gather(a, *ctx.where), grad, b)
-    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11)
+        return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11), None
+    if ctx.needs_input_grad[0]:
+        grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where, rows=ctx.own)
+    if ctx.needs_input_grad[1]:
+        after = None if ctx.rows is None else grad
+        grad_b = weight_grad(_ops.all_gather(a, *ctx.where, rows=ctx.rows, after=after), grad, b)
+    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11), None
 
 
 _all_gather_gemm.register_autograd(_all_gather_gemm_backward, setup_context=_all_gather_gemm_setup)
@@ -203,7 +232,7 @@ _all_gather_gemm.register_autograd(_all_gather_gemm_backward, setup_context=_all
 @torch.library.custom_op(
     "triton_dist::all_gather_gemm_gathered",
     mutates_args=(),
-    schema=f"(Tensor a, Tensor b, int gather_dim, {_TAIL}) -> (Tensor, Tensor)",
+    schema=f"(Tensor a, Tensor b, int gather_dim, {_TAIL}{_ROWS}) -> (Tensor, Tensor)",
 )
 def _all_gather_gemm_gathered(
     a: torch.Tensor,
@@ -216,15 +245,18 @@ def _all_gather_gemm_gathered(
     where = gather_dim, group_size, group_name
     out, gathered = _all_gather_gemm_gathered_fake(a, b, *where, *options)
     comm = group.communicator("all_gather_gemm_gathered", group_size, group_name)
-    rows = flat_rows(a, gather_dim)
+    options, rows = _and_rows(options, 7)
+    shards, flat = _shards(a, gather_dim, rows, group_size), flat_rows(a, gather_dim)
     all_gather_gemm(
-        rows,
+        flat,
         by_rows_or_columns(b),
         out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
         group=comm,
+        **shards,
         **_options_of_rows(options, gather_dim),
     )
-    copy_gathered(comm, gathered.movedim(gather_dim, 0).view(-1, a.shape[-1]), rows)
+    each = shards.get("shard", flat.shape[0])
+    copy_gathered(comm, gathered.movedim(gather_dim, 0).view(-1, a.shape[-1]), flat, each)
     return out, gathered
 
 
@@ -239,25 +271,26 @@ def _all_gather_gemm_gathered_fake(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     where = gather_dim, group_size, group_name
     out: torch.Tensor = _all_gather_gemm_fake(a, b, *where, *options)
-    return out, empty_like_rows(a, gather_dim, group_size * a.shape[gather_dim], a.shape[-1])
+    return out, empty_like_rows(a, gather_dim, out.shape[gather_dim], a.shape[-1])
 
 
 def _gathered_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _, b, dim, size, name, *options = inputs
-    _refuse_gradients("all_gather_gemm_gathered", b, options)
+    a, b, dim, size, name, *options = inputs
+    _refuse_gradients("all_gather_gemm_gathered", b, options[:7])
     _save(ctx, inputs, output[1], b)
     ctx.where = dim, size, name
+    ctx.own = None if options[7] is None else a.shape[dim]
 
 
 def _gathered_backward(ctx: Any, grad: torch.Tensor, grad_gathered: torch.Tensor) -> tuple[Any, ...]:
     gathered, b = ctx.saved_tensors
     grad_a = grad_b = None
     if ctx.needs_input_grad[0]:
-        grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where)
-        grad_a = grad_a + _ops.reduce_scatter(grad_gathered, "sum", *ctx.where)
+        grad_a = _ops.gemm_reduce_scatter(grad, b.t(), "sum", *ctx.where, rows=ctx.own)
+        grad_a = grad_a + _ops.reduce_scatter(grad_gathered, "sum", *ctx.where, rows=ctx.own)
     if ctx.needs_input_grad[1]:
         grad_b = weight_grad(gathered, grad, b)
-    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11)
+    return grad_a, grad_b, *[None] * 9, _bias_grad(ctx, grad, 11), None
 
 
 _all_gather_gemm_gathered.register_autograd(_gathered_backward, setup_context=_gathered_setup)
@@ -269,7 +302,7 @@ _all_gather_gemm_gathered.register_autograd(_gathered_backward, setup_context=_g
 @torch.library.custom_op(
     "triton_dist::gemm_reduce_scatter",
     mutates_args=(),
-    schema=f"(Tensor a, Tensor b, str reduce_op, int scatter_dim, {_TAIL}{_RESIDUAL}) -> Tensor",
+    schema=f"(Tensor a, Tensor b, str reduce_op, int scatter_dim, {_TAIL}{_RESIDUAL}{_ROWS}) -> Tensor",
 )
 def _gemm_reduce_scatter(
     a: torch.Tensor,
@@ -282,11 +315,18 @@ def _gemm_reduce_scatter(
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_reduce_scatter_fake(a, b, reduce_op, scatter_dim, group_size, group_name, *options)
     comm = group.communicator("gemm_reduce_scatter", group_size, group_name)
+    options, rows = _and_rows(options, 8)
+    shards: dict[str, Any] = {}
+    if rows is not None:
+        what = f"dimension {scatter_dim} of a"
+        each = check_own_share(comm, "gemm_reduce_scatter", what, a.shape[scatter_dim], rows)
+        shards["shard"] = _shard(each, a, scatter_dim)
     gemm_reduce_scatter(
         flat_rows(a, scatter_dim),
         by_rows_or_columns(b),
         out.movedim(scatter_dim, 0).view(-1, b.shape[1]),
         group=comm,
+        **shards,
         **_flat_residual("gemm_reduce_scatter", out, _options_of_rows(options, scatter_dim), scatter_dim),
     )
     return out
@@ -306,10 +346,12 @@ def _gemm_reduce_scatter_fake(
     if reduce_op != "sum":
         raise ValueError(f"gemm_reduce_scatter: reduce_op must be 'sum', got {reduce_op!r}")
     check_dim("gemm_reduce_scatter", "scatter_dim", scatter_dim, a.dim() - 1)
-    check_share("gemm_reduce_scatter", f"dimension {scatter_dim} of a", a.shape[scatter_dim], group_size)
-    first = a.shape[scatter_dim] // group_size
+    options, rows = _and_rows(options, 8)
+    if rows is None:
+        check_share("gemm_reduce_scatter", f"dimension {scatter_dim} of a", a.shape[scatter_dim], group_size)
+        rows = a.shape[scatter_dim] // group_size
     columns = _columns("gemm_reduce_scatter", b, options, reduces=True)
-    return empty_like_rows(a, scatter_dim, first, columns, _dtype(a, *options))
+    return empty_like_rows(a, scatter_dim, rows, columns, _dtype(a, *options))
 
 
 def _gemm_reduce_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -317,18 +359,23 @@ def _gemm_reduce_scatter_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -
     _refuse_gradients("gemm_reduce_scatter", a, options)
     _save(ctx, inputs, a, b)
     ctx.where = dim, size, name
+    ctx.rows = None if options[8] is None else a.shape[dim]
 
 
 def _gemm_reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     grad_a = grad_b = None
     if ctx.needs_input_grad[0] and ctx.needs_input_grad[1]:
-        grad_a, grad_b = _ops.gemm_reduce_scatter_gradients(grad, a, b, *ctx.where)
+        if ctx.rows is None:
+            grad_a, grad_b = _ops.gemm_reduce_scatter_gradients(grad, a, b, *ctx.where)
+        else:
+            grad_a, gathered = _ops.all_gather_gemm_gathered(grad, b.t(), *ctx.where, rows=ctx.rows)
+            grad_b = weight_grad(a, gathered, b)
     elif ctx.needs_input_grad[0]:
-        grad_a = _ops.all_gather_gemm(grad, b.t(), *ctx.where)
+        grad_a = _ops.all_gather_gemm(grad, b.t(), *ctx.where, rows=ctx.rows)
     elif ctx.needs_input_grad[1]:
-        grad_b = weight_grad(a, _ops.all_gather(grad, *ctx.where), b)
-    return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13)
+        grad_b = weight_grad(a, _ops.all_gather(grad, *ctx.where, rows=ctx.rows), b)
+    return grad_a, grad_b, *[None] * 10, _bias_grad(ctx, grad, 12), _residual_grad(ctx, grad, 13), None
 
 
 _gemm_reduce_scatter.register_autograd(_gemm_reduce_scatter_backward, setup_context=_gemm_reduce_scatter_setup)

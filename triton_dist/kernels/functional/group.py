@@ -8,7 +8,7 @@ from triton_dist import torch_api
 from triton_dist.kernels.communicator import Communicator, communicator_named, communicator_of
 from triton_dist.world.current import current_world, find_world
 
-__all__ = ["check", "communicator", "resolve"]
+__all__ = ["check", "communicator", "own_share", "resolve"]
 
 
 def resolve(group: Any) -> tuple[int, str]:
@@ -29,6 +29,29 @@ def resolve(group: Any) -> tuple[int, str]:
         return resolve(group.get_group())
     found = communicator_of(group)
     return found.n_pes, found.name
+
+
+def own_share(size: Any, group_size: int, group_name: str) -> Any:
+    """How much of ``size`` this PE has, if the members of a group cannot share it equally; None, if they can.
+
+    A compiled graph holds it, so one PE's is never taken for another's. ``size`` may be symbolic.
+    """
+    if not group_size or size % group_size == 0:
+        return None
+    each = (size + group_size - 1) // group_size
+    first = _rank_of(group_name) * each
+    if first >= size:
+        return 0
+    return each if first + each <= size else size - first
+
+
+@torch_api.constant_in_graphs
+def _rank_of(name: str) -> int:
+    """This PE's number in a group, which exists."""
+    if not name:
+        return current_world().pe
+    found = communicator_named(name)
+    return found.my_rank if found is not None else int(_process_group("", name).rank())
 
 
 @torch_api.constant_in_graphs

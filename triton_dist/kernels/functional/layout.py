@@ -9,11 +9,13 @@ import torch
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
+from triton_dist.kernels.shards import each_of, shard_of
 
 __all__ = [
     "by_rows",
     "by_rows_or_columns",
     "check_dim",
+    "check_own_share",
     "check_share",
     "empty_like_rows",
     "flat_rows",
@@ -33,6 +35,18 @@ def check_share(function: str, what: str, size: int, parts: int) -> None:
     if size % parts:
         whole = -(-size // parts) * parts
         raise ValueError(f"{function}: {what} is {size}, which {parts} PEs cannot share equally: pad it to {whole}")
+
+
+def check_own_share(communicator: Communicator, function: str, what: str, size: int, rows: int) -> int:
+    """``rows`` are those of this PE, where the members share ``size``. Returns how many the first one has."""
+    each = each_of(size, communicator.n_pes)
+    mine = len(shard_of(size, each, communicator.my_rank))
+    if rows != mine:
+        raise ValueError(
+            f"{function}: {what} is {size}, of which PE {communicator.my_rank} of {communicator.n_pes} has {mine}, got"
+            f" {rows}"
+        )
+    return each
 
 
 def rows_first(tensor: torch.Tensor, dim: int) -> torch.Tensor:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from triton_dist.kernels.collectives.all_gather import all_gather
+from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_parts
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
+from triton_dist.kernels.gemm.arguments import wrong_shard
 from triton_dist.kernels.gemm.config import choose
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
@@ -19,6 +20,7 @@ from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, symmetric_matrix
 from triton_dist.kernels.prepared import Launch, Part, Step, steps
+from triton_dist.kernels.shards import shard_of
 
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Plan
@@ -28,12 +30,13 @@ __all__ = ["ALGORITHMS", "all_gather_gemm", "complete_gathered", "copy_gathered"
 ALGORITHMS = ("bulk_synchronous", "copy_engine")
 
 
-@fused_gemm(ALGORITHMS, symmetric_result=False)
+@fused_gemm(ALGORITHMS, gathers=True, symmetric_result=False)
 def all_gather_gemm(call: Call) -> Computation:
     """C = A · B, where A is every PE's ``a``, in PE order.
 
     ``a`` is [M / n_pes, K], of the same shape on every PE, ``b`` [K, N] and ``out`` [M, N], or
-    [M, N / 2] with the activation ``swiglu``.
+    [M, N / 2] with the activation ``swiglu``. With ``rows``, any M, the last PEs may have fewer rows, or none: PE p has
+    rows p · c to (p + 1) · c, where c is M / n_pes, rounded up, or those that there are.
 
     - ``bulk_synchronous``: A is gathered, then multiplied.
     - ``copy_engine``: the copy engine sends this PE's rows to one PE after the other while the GEMM begins with them;
@@ -41,7 +44,9 @@ def all_gather_gemm(call: Call) -> Computation:
     """
     from triton_dist.kernels.gemm.hopper.launch import takes
 
-    c = call.result((call.a.shape[0] * call.comm.n_pes, call.columns), symmetric=False)
+    if why := wrong_shard(call.comm, call.a, call.rows, call.each):
+        raise ValueError(f"{call.function}: {why}")
+    c = call.result((call.rows, call.columns), symmetric=False)
     gemm = call.operands(c, reduces=False)
     lacks = _NEEDS_ITS_GPU if call.comm.world.shares_gpu else "" if takes(gemm) else _NEEDS
     return Computation(
@@ -54,16 +59,18 @@ def all_gather_gemm(call: Call) -> Computation:
     )
 
 
-def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor) -> None:
-    """Copy all of A to ``out``, as an :func:`all_gather_gemm` of ``a`` just before has gathered it."""
-    rows = slice(comm.my_rank * a.shape[0], (comm.my_rank + 1) * a.shape[0])
-    out.copy_(_gathered(comm, a))
-    out[rows].copy_(a)  # the kernel reads this PE's own rows where they are, so the workspace need not hold them
+def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor, each: int) -> None:
+    """Copy all of A to ``out``, as an :func:`all_gather_gemm` of ``a`` just before has gathered it; a whole shard has
+    ``each`` rows."""
+    rows = shard_of(out.shape[0], each, comm.my_rank)
+    out.copy_(_gathered(comm, a, out.shape[0]))
+    # The kernel reads this PE's own rows where they are, so the workspace need not hold them.
+    out[rows.start : rows.stop].copy_(a)
 
 
 def complete_gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
     """All of A, as an :func:`all_gather_gemm` of ``a`` just before has gathered it. The next one overwrites it."""
-    gathered = _gathered(comm, a)
+    gathered = _gathered_alike(comm, a)
     gathered[comm.my_rank * a.shape[0] :][: a.shape[0]].copy_(a)  # which the kernel reads where they are
     return gathered
 
@@ -74,7 +81,7 @@ def gather_again(comm: Communicator, function: str, a: torch.Tensor, work: Calla
     *Collective*, in a call of ``function`` with ``comm``. ``a`` is contiguous. The next :func:`all_gather_gemm`
     overwrites the result.
     """
-    return gather_during(comm, function, _gathered, a, work)
+    return gather_during(comm, function, _gathered_alike, a, work)
 
 
 _NEEDS = (
@@ -88,20 +95,14 @@ _NEEDS_ITS_GPU = (
 
 
 def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
-    comm, sm_margin = gemm.comm, gemm.sm_margin
-    gathered = _gathered(comm, gemm.a)
+    comm = gemm.comm
+    gathered = _gathered(comm, gemm.a, gemm.c.shape[0])
     scale: Any = gemm.scale
-
-    def gather(a: torch.Tensor) -> None:
-        all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
-
+    gather = _gathers_to(gathered, gemm)
     parts: list[Part] = [(gather, lambda call: (call.a,))]
     gather(gemm.a)
     if (gathered_scales := _gathered_scales(gemm)) is not None:
-
-        def gather_scales(scale_a: torch.Tensor) -> None:
-            all_gather(gathered_scales, scale_a, sm_margin=sm_margin, group=comm)
-
+        gather_scales = _gathers_to(gathered_scales, gemm)
         parts.append((gather_scales, lambda call: (call.scale.a,)))
         gather_scales(scale.a)
         scale = scale._replace(a=gathered_scales)
@@ -109,12 +110,27 @@ def _bulk_synchronous(gemm: Operands) -> Sequence[Step] | None:
     return steps(*parts, (multiplied, lambda call: call._replace(a=gathered)))
 
 
-def _copy_engine(gemm: Operands) -> Launch | None:
+def _gathers_to(gathered: torch.Tensor, gemm: Operands) -> Callable[[torch.Tensor], None]:
+    """What gathers matrices whose rows are shards of those of ``gathered``."""
+    comm, sm_margin, own = gemm.comm, gemm.sm_margin, gemm.a.shape[0]
+    part = gemm.each * gathered.shape[1]
+
+    def gather(a: torch.Tensor) -> None:
+        all_gather(gathered, a.contiguous(), sm_margin=sm_margin, group=comm)
+
+    def gather_shards(a: torch.Tensor) -> None:
+        # Scales of one row that only PE 0 has may come on all PEs.
+        all_gather_parts(gathered, a[:own].contiguous(), part, sm_margin=sm_margin, group=comm)
+
+    return gather if gathered.shape[0] == gemm.each * comm.n_pes else gather_shards
+
+
+def _copy_engine(gemm: Operands) -> Launch | Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
 
     comm, a = gemm.comm, gemm.a
     plan = cached(comm, gemm.key("chunks of a", rows=gemm.c.shape[0]), lambda: _plan(gemm))
-    return hopper.run(plan, gemm, _gathered(comm, a), _gathered_scales(gemm))
+    return hopper.run(plan, gemm, _gathered(comm, a, gemm.c.shape[0]), _gathered_scales(gemm))
 
 
 def _plan(gemm: Operands) -> Plan:
@@ -125,14 +141,22 @@ def _plan(gemm: Operands) -> Plan:
     return hopper.make_plan(gemm.comm, gemm.a, c, config, gemm.sm_margin)
 
 
-def _gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
-    """Memory for all of A, on every PE."""
-    return symmetric_matrix(comm, "gathered", a.shape[0] * comm.n_pes, a.shape[1], a.dtype)
+def _gathered(comm: Communicator, a: torch.Tensor, rows: int) -> torch.Tensor:
+    """Memory for all of A, which has so many rows, on every PE."""
+    return symmetric_matrix(comm, "gathered", rows, a.shape[1], a.dtype)
+
+
+def _gathered_alike(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
+    """The same where all PEs have as many rows as ``a``."""
+    return _gathered(comm, a, a.shape[0] * comm.n_pes)
 
 
 def _gathered_scales(gemm: Operands) -> torch.Tensor | None:
-    """Memory for the scales of all of A's blocks or rows, on every PE; None where there are none, or each has all."""
-    comm, a, scale = gemm.comm, gemm.a, gemm.scale
-    if not isinstance(scale, (BlockScales, RowScales)) or scale.a.shape[0] != a.shape[0]:
+    """Memory for the scales of all of A's blocks or rows, on every PE; None where there are none, or each has all.
+
+    A has as many rows as a PE if it has one, or there is one PE: then they are gathered, too, as all PEs agree.
+    """
+    comm, rows, scale = gemm.comm, gemm.c.shape[0], gemm.scale
+    if not isinstance(scale, (BlockScales, RowScales)) or (scale.a.shape[0] != gemm.a.shape[0] and rows > 1):
         return None
-    return symmetric_matrix(comm, "gathered scales", a.shape[0] * comm.n_pes, scale.a.shape[1], scale.a.dtype)
+    return symmetric_matrix(comm, "gathered scales", rows, scale.a.shape[1], scale.a.dtype)

@@ -45,17 +45,17 @@ def _finish_rows(c, sums, epilogue, first, M, N, each, BLOCK_M: tl.constexpr, BL
 
 def reduce_between_hosts(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> tuple[Part, ...]:
     """As :func:`~triton_dist.kernels.gemm.reduce_products.reduce_products`, by two-level collectives."""
-    comm, (rows, columns) = gemm.comm, product.shape
+    comm, columns = gemm.comm, product.shape[1]
     block_m, block_n = (16, 128) if triton_dist.kind() == "gpu" else (16, 32)
-    sums = sums_of_rows(comm, rows, columns)
-    each = sums.shape[0]
+    each = gemm.each
+    sums = sums_of_rows(comm, each, columns)
     limit = portable.programs(gemm.sm_margin) if gemm.sm_margin else NO_LIMIT
     programs = min(triton.cdiv(each, block_m) * triton.cdiv(columns, block_n), portable.programs(gemm.sm_margin))
     whole, own = product.view(-1), sums.view(-1)
     reduced = reduce_parts(comm, own, whole, "sum", each * columns, in_place=False, limit=limit)
     finished = launch(
         _finish_rows, (programs,), (gemm.c,), sums, gemm.epilogue, comm.my_rank * each if to_all else 0,
-        rows if to_all else each, columns, each, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
+        gemm.c.shape[0], columns, each, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
     )  # fmt: skip
     parts = (reduced, lambda call: (own, whole)), (finished, lambda call: (call.out,))
     if not to_all:
@@ -86,9 +86,9 @@ def scatter_between_hosts(gemm: Operands, out: torch.Tensor) -> Sequence[Step] |
     )
 
 
-def sums_of_rows(comm: Communicator, rows: int, columns: int) -> torch.Tensor:
-    """Memory for the sums that this PE finishes, of so many rows of all PEs. The last PEs may have fewer, or none."""
-    return symmetric_matrix(comm, "sums of rows", -(-rows // comm.n_pes), columns, torch.float32)
+def sums_of_rows(comm: Communicator, each: int, columns: int) -> torch.Tensor:
+    """Memory for the sums that this PE finishes, of a shard of so many rows. The last PEs may have fewer, or none."""
+    return symmetric_matrix(comm, "sums of rows", each, columns, torch.float32)
 
 
 def columns_of_all(comm: Communicator, rows: int, width: int, dtype: torch.dtype) -> torch.Tensor:

@@ -15,11 +15,14 @@ from triton_dist.kernels.gemm.model import Gemm, estimates
 __all__ = ["case_of", "choose_gemm"]
 
 
-def case_of(operation: str, a: torch.Tensor, b: torch.Tensor, *, scales: str = "") -> Case:
-    """The case of a product of ``a`` [M, K] and ``b`` [K, N], as they are passed; with ``scales`` of blocks or rows it
-    is another, since cuBLAS is not used then, and our kernels compute those of blocks at another rate."""
+def case_of(operation: str, a: torch.Tensor, b: torch.Tensor, *, scales: str = "", rows: int | None = None) -> Case:
+    """The case of a product of ``a`` [M, K] and ``b`` [K, N], as they are passed, or with so many ``rows``.
+
+    With ``scales`` of blocks or rows it is another: cuBLAS is not used then, and our kernels compute those of blocks at
+    another rate.
+    """
     dtype = str(a.dtype).removeprefix("torch.") + (f"_{scales}" if scales else "")
-    return Case(operation, dtype, (a.shape[0], b.shape[1], b.shape[0]))
+    return Case(operation, dtype, (a.shape[0] if rows is None else rows, b.shape[1], b.shape[0]))
 
 
 def choose_gemm(
@@ -31,8 +34,11 @@ def choose_gemm(
     algorithms: Iterable[str],
     *,
     scales: str = "",
+    rows: int | None = None,
 ) -> str:
     """One of the available ``algorithms`` for ``operation``, in which this PE computes ``c``; the same on all PEs.
+
+    Where PEs share the rows of A, each has ``rows``, but the last, which may have fewer.
 
     In the CPU world, where times mean nothing, the first.
     """
@@ -43,4 +49,4 @@ def choose_gemm(
         return names[0]
     m = max(a.shape[0], c.shape[0])  # PEs that share rows of A compute all rows of C, and of A if they share those of C
     gemm = Gemm(m, b.shape[1], a.shape[1], a.dtype, c.dtype, comm.n_pes, fits(comm, a, b, c), scales)
-    return choose(comm, case_of(operation, a, b, scales=scales), estimates(operation, gemm, names))
+    return choose(comm, case_of(operation, a, b, scales=scales, rows=rows), estimates(operation, gemm, names))

@@ -54,7 +54,7 @@ def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: tor
 def _ring(gemm: Operands) -> Launch | None:
     from triton_dist.kernels.gemm.hopper import gemm_all_reduce as hopper
 
-    staging = ring_staging(gemm, shards=1)
+    staging = ring_staging(gemm, gemm.a.shape[0], shards=1)
     key = gemm.key("ring, all-reduce", rows=staging.shape[0])
     plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin, gemm.of_blocks))
     return hopper.run(plan, gemm, staging)

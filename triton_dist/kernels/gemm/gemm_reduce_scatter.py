@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
-from triton_dist.kernels.gemm.arguments import check_rows
+from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter, reduce_scatter_parts
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
 from triton_dist.kernels.gemm.plan_cache import cached
-from triton_dist.kernels.prepared import Launch
+from triton_dist.kernels.prepared import Launch, Step
+from triton_dist.kernels.shards import shard_of
 
 __all__ = ["ALGORITHMS", "gemm_reduce_scatter"]
 
@@ -19,30 +21,38 @@ __all__ = ["ALGORITHMS", "gemm_reduce_scatter"]
 def gemm_reduce_scatter(call: Call) -> Computation:
     """This PE's rows of the sum over all PEs of A · B.
 
-    ``a`` is [M, K / n_pes], this PE's columns of A, ``b`` [K / n_pes, N], this PE's rows of B, and ``out``
-    [M / n_pes, N]: PE p gets rows p · M / n_pes and on. M is a multiple of the number of PEs.
+    ``a`` is [M, K / n_pes], this PE's columns of A, ``b`` [K / n_pes, N], this PE's rows of B, and ``out`` [m, N], this
+    PE's m rows, of any M: PE p gets rows p · c to (p + 1) · c, where c is M / n_pes, rounded up, or those that there
+    are: the last PEs may get fewer, or none. (So does ``torch.chunk`` cut, and a DTensor's ``Shard(0)``.)
 
     - ``bulk_synchronous``: the GEMM, then the reduce-scatter.
     - ``ring``: tiles circulate around the PEs while the next ones are computed; each PE adds its partial sum. For
-      Hopper GPUs. It computes each PE's rows in tiles of 128, the last of which need not be full.
+      Hopper GPUs. It computes each PE's rows, c of them, in tiles of 128, the last of which need not be full.
     - ``fused``, for small M (up to 128 rows in all, no fp8): one kernel that streams B and sends each tile's rows to
       their PEs from registers.
     """
-    rows = check_rows(call.comm, call.function, "a", call.a.shape[0])
-    c = call.result((rows, call.b.shape[1]), symmetric=False)
+    rows = shard_of(call.a.shape[0], call.each, call.comm.my_rank)
+    c = call.result((len(rows), call.b.shape[1]), symmetric=False)
     gemm = call.operands(c, reduces=True)
-    comm, sm_margin = gemm.comm, gemm.sm_margin
+    comm, sm_margin, n_pes = gemm.comm, gemm.sm_margin, gemm.comm.n_pes
+    part = gemm.each * gemm.b.shape[1]
 
     def reduce(product: torch.Tensor, out: torch.Tensor) -> None:
         reduce_scatter(out, product, sm_margin=sm_margin, group=comm)
 
-    return computation(gemm, reduce, _ring, to_all=False)
+    def reduce_shards(product: torch.Tensor, out: torch.Tensor) -> None:
+        reduce_scatter_parts(out, product, part, sm_margin=sm_margin, group=comm)
+
+    are_equal = gemm.each * n_pes == gemm.a.shape[0]
+
+    return computation(gemm, reduce if are_equal else reduce_shards, _ring, to_all=False)
 
 
-def _ring(gemm: Operands) -> Launch | None:
+def _ring(gemm: Operands) -> Launch | Sequence[Step] | None:
     from triton_dist.kernels.gemm.hopper import gemm_reduce_scatter as hopper
 
-    staging = ring_staging(gemm, shards=gemm.comm.n_pes)
+    n_pes = gemm.comm.n_pes
+    staging = ring_staging(gemm, gemm.each * n_pes, shards=n_pes)
     key = gemm.key("ring, reduce-scatter", rows=staging.shape[0])
     plan = cached(gemm.comm, key, lambda: hopper.make_plan(gemm.comm, gemm.a, staging, gemm.sm_margin, gemm.of_blocks))
     return hopper.run(plan, gemm, staging)

@@ -35,7 +35,7 @@ def local_ways(gemm: Operands) -> dict[str, Callable[[], Work | None]]:
     """What can compute c = a · b: ``cublas`` and ``ours``, or else ``portable``."""
     from triton_dist.kernels.gemm.hopper.launch import takes
 
-    _, a, b, c, scale, epilogue, sm_margin = gemm
+    _, a, b, c, scale, epilogue, sm_margin, _ = gemm
     ways: dict[str, Callable[[], Work | None]] = {}
     if triton_dist.kind() != "cpu" and not sm_margin:
         if scale is None and epilogue.is_empty:

@@ -15,6 +15,7 @@ import torch
 
 from triton_dist.kernels.collectives import model as collective
 from triton_dist.kernels.gemm.config import WIRE, flops, ring_rows
+from triton_dist.kernels.shards import each_of
 
 __all__ = ["Gemm", "estimates"]
 
@@ -76,7 +77,7 @@ class Gemm(NamedTuple):
 
 
 def _all_gather(gemm: Gemm) -> dict[str, float]:
-    sent = gemm.m // gemm.n_pes * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
+    sent = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
     gathered = min(collective.low_latency(sent), collective.direct(sent), collective.copy_engine(sent, gemm.n_pes - 1))
     return {
         "bulk_synchronous": gathered + gemm.alone,

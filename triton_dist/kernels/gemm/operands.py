@@ -11,6 +11,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.gemm.fp8 import FORMS, BlockScales, Scale
 from triton_dist.kernels.gemm.plan_cache import shape_of
+from triton_dist.kernels.shards import each_of
 
 __all__ = ["Operands", "Tensors"]
 
@@ -48,6 +49,7 @@ class Operands(NamedTuple):
         a: [M, K], with contiguous rows.
         b: [K, N], with contiguous rows or columns.
         c: the matrix that this PE computes; of a sum over PEs what it gets of that.
+        shard: rows of a whole shard, where each PE has one of the rows of A or C; 0: their number by PEs, rounded up.
     """
 
     comm: Communicator
@@ -57,6 +59,12 @@ class Operands(NamedTuple):
     scale: Scale = None
     epilogue: Epilogue = EMPTY
     sm_margin: int = 0
+    shard: int = 0
+
+    @property
+    def each(self) -> int:
+        """Rows of a whole shard of all rows, of which the last PEs may have fewer."""
+        return self.shard or each_of(max(self.a.shape[0], self.c.shape[0]), self.comm.n_pes)
 
     @property
     def of_blocks(self) -> bool:

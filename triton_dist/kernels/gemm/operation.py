@@ -24,6 +24,7 @@ from triton_dist.kernels.gemm.arguments import (
     check_choice,
     check_epilogue,
     check_operands,
+    check_rows,
     result,
     result_dtype,
 )
@@ -58,13 +59,14 @@ class FusedGemm(Protocol):
         activation: str | None = None,
         bias: torch.Tensor | None = None,
         residual: torch.Tensor | None = None,
+        rows: int | None = None,
         group: Any = None,
         pattern: str | None = None,
     ) -> torch.Tensor:
         """
         Args:
             a: bfloat16, float16, float32, float8_e4m3fn or float8_e5m2, with contiguous rows; any number of them, also
-                none, the same on all PEs.
+                none, the same on all PEs; of all_gather_gemm with ``rows`` the last PEs may have fewer, or none.
             b: with contiguous rows or columns, of the same shape on every PE. Of ``a``'s dtype; if that is an fp8 one,
                 of either.
             out: contiguous; by default a new tensor. If it must be symmetric, a new one is *collective* and not for
@@ -96,6 +98,8 @@ class FusedGemm(Protocol):
                 every row; with a sum over PEs once, so that it is the same on all PEs.
             residual: only with a sum over PEs: of ``out``'s shape and of these dtypes, contiguous. It is added once: by
                 gemm_reduce_scatter each PE's own, by gemm_all_reduce what is the same on all PEs.
+            rows: only of all_gather_gemm: how many rows A has, all PEs' together, the same on all PEs; by default
+                ``n_pes`` times those of ``a``. ``a`` is this PE's shard of them, as gemm_reduce_scatter cuts.
             group: whose PEs take part: None for all of the world, a ``triton_dist.Team``, a ``ProcessGroup``, a
                 ``DeviceMesh`` of one dimension, or a :class:`~triton_dist.kernels.Communicator`. PEs are numbered as
                 the group's ranks, and ``n_pes`` is its size. Symmetric tensors are so on all members.
@@ -116,7 +120,9 @@ class FusedGemm(Protocol):
 
 class Call(NamedTuple):
     """The arguments of a call; its operands are checked. ``function`` is the operation's name, for messages. ``scale``
-    is what ``scale_a`` and ``scale_b`` make (:func:`~triton_dist.kernels.gemm.fp8.given_scale`)."""
+    is what ``scale_a`` and ``scale_b`` make (:func:`~triton_dist.kernels.gemm.fp8.given_scale`). PEs share ``rows``,
+    those of A, in shards of ``each``, where an operation has shards. ``a`` has ``rows_of_a`` rows, or fewer where it is
+    one of the last shards."""
 
     comm: Communicator
     function: str
@@ -132,6 +138,9 @@ class Call(NamedTuple):
     bias: torch.Tensor | None
     residual: torch.Tensor | None
     algorithm: str
+    rows: int
+    each: int
+    rows_of_a: int
 
     def result(self, shape: tuple[int, int], *, symmetric: bool) -> torch.Tensor:
         """``out``, or a new tensor."""
@@ -152,7 +161,7 @@ class Call(NamedTuple):
         rows = (a.shape[0],) if c.shape[0] <= a.shape[0] else (a.shape[0], c.shape[0])
         scale = checked_scale(self.comm, name, a, b, self.scale, given, rows)
         epilogue = check_epilogue(name, b, c, self.activation, self.bias, self.residual, reduces=reduces)
-        return Operands(self.comm, a, b, c, scale, epilogue, self.sm_margin)
+        return Operands(self.comm, a, b, c, scale, epilogue, self.sm_margin, self.each)
 
 
 @dataclass(frozen=True)
@@ -181,9 +190,10 @@ class _Like(NamedTuple):
 
 
 def fused_gemm(
-    algorithms: Sequence[str], *, reduces: bool = False, symmetric_result: bool = True
+    algorithms: Sequence[str], *, reduces: bool = False, gathers: bool = False, symmetric_result: bool = True
 ) -> Callable[[Callable[[Call], Computation]], FusedGemm]:
-    """Make a public function of an operation, which has these ``algorithms``, and ``reduces``: its sums are over PEs.
+    """Make a public function of an operation, which has these ``algorithms``, and ``reduces``: its sums are over PEs;
+    or ``gathers``: each PE has a shard of the rows of A.
 
     Without a ``symmetric_result`` kernels use ``out`` on this PE only, and every prepared launch takes it as its third
     tensor. Else kernels may have descriptors of it on all members, so where it lies is a part of a call's signature.
@@ -207,7 +217,9 @@ def fused_gemm(
             activation: str | None = None,
             bias: torch.Tensor | None = None,
             residual: torch.Tensor | None = None,
+            rows: int | None = None,
             group: Any = None,
+            shard: int | None = None,  # rows of a whole one: operators have shards of one dimension of several
         ) -> torch.Tensor:
             with calling(name, group, between_hosts=True) as comm:
                 prepared = comm.own(Prepared)
@@ -225,7 +237,9 @@ def fused_gemm(
                 if new or type(out) is torch.Tensor:
                     tensors = (a, b, *also) if out is None else (a, b, out, *also)
                     place = out.data_ptr() if symmetric_result and out is not None else None
-                    options = name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None, form
+                    options = (
+                        name, algorithm, out_dtype, place, sm_margin, activation, new, bias is None, form, rows, shard
+                    )  # fmt: skip
                     signature = prepared.signature(options, *tensors)
                     to = out
                     if new and (like := prepared.details(signature)) is not None:
@@ -236,16 +250,22 @@ def fused_gemm(
                 check_choice(name, "algorithm", algorithm, ("auto", *algorithms))
                 check_sm_margin(name, sm_margin)
                 check_activation(name, activation, b.shape[1], reduces=reduces)
-                compared: tuple[Any, ...] = name, a.shape, a.dtype, b.shape, b.dtype, algorithm, sm_margin
+                all_rows, each, of_rows = check_rows(comm, name, a, rows, shard, gathers=gathers)
+                compared: tuple[Any, ...] = name, *of_rows, a.dtype, b.shape, b.dtype, algorithm, sm_margin
                 compared += (f"scales of {FORMS[form]}",) if form in FORMS else ()
-                compared += (tuple(scale.a.shape),) if isinstance(scale, RowScales) else ()
+                if isinstance(scale, RowScales):
+                    of_all = gathers and all_rows > 1 and scale.a.shape[0] != a.shape[0]
+                    compared += (f"scale_a of {scale.a.shape[0] if of_all else 'own'} rows",)
                 compared += _of_choice(comm, name, algorithm, a, b, out, out_dtype)
                 compared += kinds(activation, bias=bias, residual=residual)
                 comm.compare(*compared)
                 epilogue = activation, bias, residual
-                call = Call(comm, name, a, b, out, out_dtype, scale_a, scale_b, scale, sm_margin, *epilogue, algorithm)
+                call = Call(
+                    comm, name, a, b, out, out_dtype, scale_a, scale_b, scale, sm_margin, *epilogue, algorithm,
+                    all_rows, each, each if gathers else all_rows,
+                )  # fmt: skip
                 computation = operation(call)
-                if a.shape[0] == 0:
+                if all_rows == 0:
                     return computation.out
                 made = _chosen(call, algorithm, computation)()
                 launched = cast("Launch | Sequence[Step] | None", made)
@@ -300,8 +320,9 @@ def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[]
     if algorithm == "auto":
         considered = [key for key in available if key not in computation.passed_over]
         algorithm = choose_gemm(
-            call.comm, name, a, b, computation.c, considered, scales=FORMS.get(type(call.scale), "")
-        )
+            call.comm, name, a, b, computation.c, considered,
+            scales=FORMS.get(type(call.scale), ""), rows=call.rows_of_a,
+        )  # fmt: skip
     needs = computation.algorithms[algorithm]
     if isinstance(needs, str):
         raise ValueError(

@@ -29,7 +29,7 @@ ALGORITHMS = ("bulk_synchronous", "fused", "ring")
 def computation(
     gemm: Operands,
     reduce: Callable[[torch.Tensor, torch.Tensor], object],
-    run_ring: Callable[[Operands], Launch | None],
+    run_ring: Callable[[Operands], Launch | Sequence[Step] | None],
     *,
     to_all: bool,
 ) -> Computation:
@@ -51,15 +51,19 @@ def computation(
             "ring": _needs_of_ring(gemm) or partial(run_ring, gemm),
         },
         # It loads B for the rows of each PE, where fused, or a GEMM in front of an exchange of few bytes, does so once.
-        passed_over=("ring",) if fits_small_m(gemm.a.shape[0], gemm.comm.n_pes) else (),
+        passed_over=("ring",) if _is_small_m(gemm) else (),
     )
 
 
-def ring_staging(gemm: Operands, *, shards: int) -> torch.Tensor:
-    """Symmetric memory for the partial sums of a ring: the rows of C, each of as many ``shards`` padded to whole
+def ring_staging(gemm: Operands, rows: int, *, shards: int) -> torch.Tensor:
+    """Symmetric memory for the partial sums of a ring of so many rows, each of as many ``shards`` padded to whole
     tiles."""
-    rows = ring_rows(gemm.a.shape[0], shards)
-    return symmetric_matrix(gemm.comm, "ring", rows, gemm.b.shape[1], gemm.c.dtype)
+    return symmetric_matrix(gemm.comm, "ring", ring_rows(rows, shards), gemm.b.shape[1], gemm.c.dtype)
+
+
+def _is_small_m(gemm: Operands) -> bool:
+    n_pes = gemm.comm.n_pes
+    return fits_small_m(gemm.each * n_pes, n_pes)
 
 
 def _needs_of_ring(gemm: Operands) -> str:
@@ -76,7 +80,7 @@ def _needs_of_ring(gemm: Operands) -> str:
 
 def _needs_of_fused(gemm: Operands) -> str:
     """What the algorithm ``fused`` needs that is not there; empty if it is available."""
-    if gemm.a.dtype == gemm.c.dtype and fits_small_m(gemm.a.shape[0], gemm.comm.n_pes):
+    if gemm.a.dtype == gemm.c.dtype and _is_small_m(gemm):
         return ""
     return (
         f"takes up to {MAX_ROWS} rows, counting as many for each PE as the next power of two, and operands of the"

@@ -211,7 +211,7 @@ def blocks(dtype: torch.dtype, fold: int = 1) -> dict[str, int]:
 
 def _given(gemm: Operands) -> tuple[list[Any], tuple[int, ...], dict[str, Any]]:
     """A kernel's first arguments, the sizes, and what is known when it is compiled."""
-    _, a, b, c, scale, epilogue, _ = gemm
+    _, a, b, c, scale, epilogue, *_ = gemm
     if triton_dist.kind() == "cpu" and a.dtype in FP8:
         # Triton's interpreter takes e4m3's NaN for a number, and loses the smallest of e5m2.
         a, b = a.float(), b.float()

@@ -1,6 +1,6 @@
 """Reduce-scatter and all-reduce of products with an epilogue, in one kernel between two stream barriers.
 
-PE p adds up the p-th share of the rows: it loads them from the products of all PEs, in the order of the PEs, adds them
+PE p adds up the p-th shard of the rows: it loads them from the products of all PEs, in the order of the PEs, adds them
 in float32 and rounds once, after the epilogue. For the all-reduce it stores them to the C of all PEs. (A collective
 would round the sums before an epilogue.)
 """
@@ -38,7 +38,7 @@ def _reduce_products(
         sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for rank in tl.static_range(N_PES):
             sums += tl.load(at_rank(product, rank, MEMBERS) + places, mask=exist, other=0.0).to(tl.float32)
-        of_residual = tl.where(own < each, rows if TO_ALL else own, M)  # M: not of this PE
+        of_residual = tl.where((own < each) & (rows < M), rows if TO_ALL else own, M)  # M: not of this PE
         finished = finish(sums, epilogue, of_residual, M if TO_ALL else each, columns).to(c.dtype.element_ty)
         if TO_ALL:
             for i in tl.static_range(N_PES):
@@ -51,7 +51,7 @@ def reduce_products(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> t
     """c = the sum of all PEs' ``product``, after the epilogue: this PE's rows of it, or all on every PE.
 
     Args:
-        gemm: whose ``c`` is contiguous [M / n_pes, N], or [M, N], symmetric.
+        gemm: whose ``c`` is contiguous, this PE's shard of M rows, or [M, N], symmetric.
         product: [M, N], symmetric and contiguous. The next work on the stream may overwrite it.
 
     Returns:
@@ -59,7 +59,7 @@ def reduce_products(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> t
     """
     comm, sm_margin, (rows, columns) = gemm.comm, gemm.sm_margin, product.shape
     block_m, block_n = (16, 128) if triton_dist.kind() == "gpu" else (16, 32)
-    each = triton.cdiv(rows, comm.n_pes)
+    each = gemm.each
     tiles = triton.cdiv(each, block_m) * triton.cdiv(columns, block_n)
     programs = min(tiles, portable.programs(sm_margin) * (1 if sm_margin else 4))
     entered = stream_barrier(comm)

@@ -53,10 +53,10 @@ _HEADER = tl.constexpr(32)
 
 @triton.jit
 def _exchange(
-    total, c, epilogue, slot, previous, trace, tile, column, each, M, N, c_step,
+    total, c, epilogue, slot, previous, trace, tile, column, each, mine, M, N, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """Send each PE its rows of a tile, add what is received, and store the sum, or send it to all PEs first.
+    """Send each PE its rows of a tile, add what is received, and store ``mine`` of it, or send it to all PEs first.
 
     The epilogue is applied where a sum is complete, by the PE that adds it up. Meanwhile the slot of the tile before is
     cleared, ``previous`` words behind this one.
@@ -85,8 +85,9 @@ def _exchange(
     if epilogue.bias is not None or epilogue.residual is not None or epilogue.activation is not None:
         sums = tl.sum(tl.where(exist, elements_of(received, DTYPE), 0.0), axis=0).reshape([ROWS // PES, COLUMNS])
         own = tl.arange(0, ROWS // PES)
-        rows = tl.where(own < each, (my_rank(MEMBERS) * each if TO_ALL else 0) + own, M)  # M: not of this PE
-        sums = finish(sums, epilogue, rows, M if TO_ALL else each, column + tl.arange(0, COLUMNS))
+        of_pe = each if TO_ALL else mine
+        rows = tl.where(own < of_pe, (my_rank(MEMBERS) * each if TO_ALL else 0) + own, M)  # M: not of this PE
+        sums = finish(sums, epilogue, rows, M if TO_ALL else of_pe, column + tl.arange(0, COLUMNS))
         summed = words_of(sums.reshape([1, ROWS // PES * COLUMNS]), DTYPE)
     else:
         summed = reduce_words(received, N_PES, DTYPE, PER_WORD, "sum").reshape([1, WORDS])
@@ -100,12 +101,12 @@ def _exchange(
         rows = elements_of(received, DTYPE).reshape([ROWS, COLUMNS])
         store_tile(c, rows, column, each, M, N, c_step, PES)
     else:
-        store_tile(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, each, each, N, c_step, 1)
+        store_tile(c, elements_of(summed, DTYPE).reshape([ROWS // PES, COLUMNS]), column, mine, mine, N, c_step, 1)
 
 
-@triton.jit(do_not_specialize=["M", "each"])
+@triton.jit(do_not_specialize=["M", "each", "mine"])
 def _small_m_gemm(
-    a, b, c, first_b, slots, epilogue, trace, M, N, K, each, a_step, b_row, b_column, c_step,
+    a, b, c, first_b, slots, epilogue, trace, M, N, K, each, mine, a_step, b_row, b_column, c_step,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr, TURNED: tl.constexpr, A_TMA: tl.constexpr, B_TMA: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
     WHOLE: tl.constexpr, DEPENDENT: tl.constexpr, AHEAD: tl.constexpr,
@@ -129,8 +130,9 @@ def _small_m_gemm(
         slot = slots + _HEADER + number * (N_PES * WORDS)
         previous = tl.where(number == 0, SLOTS - 1, -1) * (N_PES * WORDS)
         _exchange(
-            total, c, epilogue, slot, previous, trace, tile, tile * BLOCK_N, each, M, N, c_step, TO_ALL, MEMBERS, WORDS
-        )
+            total, c, epilogue, slot, previous, trace, tile, tile * BLOCK_N, each, mine, M, N, c_step,
+            TO_ALL, MEMBERS, WORDS,
+        )  # fmt: skip
         number = tl.where(number == SLOTS - 1, 0, number + 1)
         if tile + tl.num_programs(0) < tl.cdiv(N, BLOCK_N):
             order_messages(slots + 1)
@@ -138,16 +140,17 @@ def _small_m_gemm(
 
 
 def fits_small_m(rows: int, n_pes: int) -> bool:
-    """Whether a GEMM of so many rows, which PEs share, fits in a tile. Its operands must be of the result's dtype."""
+    """Whether a GEMM of so many rows, in equal shards or with fewer in the last ones, fits in a tile. Its operands must
+    be of the result's dtype."""
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
 def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | Sequence[Step] | None:
-    """c = the sum of a · b over PEs, after the epilogue: this PE's rows of it, of which each has as many, or all on
-    every PE. *Collective* when a shape is first used.
+    """c = the sum of a · b over PEs, after the epilogue: this PE's shard of its rows, or all on every PE. *Collective*
+    when a shape is first used.
 
     Args:
-        gemm: ``fits_small_m`` says how many rows ``a`` may have; ``c`` is [M / n_pes, N], or all of it, [M, N].
+        gemm: ``fits_small_m`` says how many rows ``a`` may have; ``c`` is the shard, or all of it, [M, N].
     """
     made = launch_small_m(gemm, to_all=to_all)
     if made is None or len(made.tensors) == 3:
@@ -157,15 +160,15 @@ def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | Sequence[Step] | N
 
 def launch_small_m(gemm: Operands, *, to_all: bool) -> Launch | None:
     """As :func:`small_m_gemm`. The launch takes a, b and c, and b once more if it asks for some of it beforehand."""
-    comm, a, b, c, _, epilogue, sm_margin = gemm
+    comm, a, b, c, _, epilogue, sm_margin, _ = gemm
     n_pes = comm.n_pes
     (m, k), n = a.shape, b.shape[1]
-    block_m = _block_m(m, n_pes)
+    block_m = _block_m(gemm.each * n_pes, n_pes)
     cut = _cut_here(block_m, n, a.element_size(), portable.programs(sm_margin))
     out = "all" if to_all else "scatter"
     slots, words = _slots(comm, out, block_m, cut, a.element_size())
     # Where all PEs get all rows, any of them may add up any: M changes nothing if each takes the rows of a block.
-    each = block_m // int(triton.next_power_of_2(n_pes)) if to_all else m // n_pes
+    each = block_m // int(triton.next_power_of_2(n_pes)) if to_all else gemm.each
     a_tma = by_tma(a) and each * n_pes == block_m
     b_tma = by_tma(b) or by_tma(b.t())
     by_columns = b.stride(1) != 1
@@ -182,7 +185,7 @@ def launch_small_m(gemm: Operands, *, to_all: bool) -> Launch | None:
     return launch(
         _small_m_gemm, (programs,), (*first, b) if ahead else first, *(() if ahead else (None,)), slots, epilogue,
         record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
-        m, n, k, each, a.stride(0), *b.stride(), c.stride(0),
+        m, n, k, each, c.shape[0], a.stride(0), *b.stride(), c.stride(0),
         TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
         WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,
         WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0, DEPENDENT=overlaps, AHEAD=ahead,

@@ -1,6 +1,7 @@
 """All-gather + GEMM: C = A · B with A split by rows over the PEs; the copy engine gathers A while the kernel computes.
 
-A: [M, K], rows of PE p from p · M / n_pes on; B: [K, N] and C: [M, N] are each PE's own.
+A: [M, K], of which each PE has a shard of M / n_pes rows, rounded up, or the last PEs fewer; B: [K, N] and C: [M, N]
+are each PE's own.
 
 Overlap: the schedule begins with this PE's rows of A, which the kernel reads where they are, while the copy engine
 sends them to one peer after the other. PE p computes the rows of p, p + 1, … and sends to p - 1 first: the PE that
@@ -10,11 +11,13 @@ block of them.
 M / n_pes need not be a multiple of a tile's rows. A tile with rows of several PEs comes when the last of these is
 due, and is read from the gathered A. This PE's own rows in such tiles are copied there in front of the kernel, and not
 beside it: a copy on the same GPU may be a kernel, which finds no SM while this one waits for it.
+
+A PE without rows sends nothing and sets no flag, and no PE waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from triton.experimental import gluon
@@ -39,8 +42,9 @@ from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
-from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.prepared import Launch, Step, launch, steps
 from triton_dist.kernels.protocols.side_stream import side_stream
+from triton_dist.kernels.shards import shard_of
 from triton_dist.kernels.tile_order import GROUP
 
 __all__ = ["all_gather_gemm_kernel", "arrival_schedule", "make_plan", "rows_as_they_arrive", "run"]
@@ -57,18 +61,15 @@ def all_gather_gemm_kernel(
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
-        _load, (a, own_a, b, operands, work, trace, peers, rows, CONFIG, B_BY_COLUMNS, N_PES),
+        _load, (a, own_a, b, operands, work, trace, peers, rows, CONFIG, B_BY_COLUMNS),
         _store, (c, output, work, trace, state, peers, CONFIG, N_PES),
         CONFIG,
     )  # fmt: skip
 
 
 @gluon.jit
-def _load(
-    a, own_a, b, operands, work, trace, peers, rows,
-    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
-):  # fmt: skip
-    """Load the blocks of every unit in order: tiles of this PE's rows of A, of which each PE has ``rows``, from
+def _load(a, own_a, b, operands, work, trace, peers, rows, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
+    """Load the blocks of every unit in order: tiles of this PE's rows of A, of which a whole shard has ``rows``, from
     ``own_a``, others when they have arrived."""
     GROUPS: gl.constexpr = CONFIG.groups
     BLOCK_K: gl.constexpr = a.block_shape[1]
@@ -80,7 +81,7 @@ def _load(
     for unit in range(first, last):
         row, column = sums_origin(*tile_of(work, unit), 0, CONFIG)
         first_pe = row // rows
-        last_pe = gl.minimum((row + CONFIG.block_m - 1) // rows, N_PES - 1)
+        last_pe = (gl.minimum(row + CONFIG.block_m, a.shape[0]) - 1) // rows
         own = (first_pe == me) & (last_pe == me)
         for pe in range(first_pe, last_pe + 1):
             if (arrived >> pe & 1) == 0:
@@ -155,17 +156,19 @@ def rows_as_they_arrive(tile_rows: int, block_m: int, m: int, n_pes: int, me: in
 
 def run(
     plan: Plan, gemm: Operands, gathered: torch.Tensor, gathered_scales: torch.Tensor | None = None
-) -> Launch | None:
+) -> Launch | Sequence[Step] | None:
     """c = A · b, times the scale and after the epilogue, on the current stream.
 
     Args:
         gemm: whose ``a`` are this PE's rows of A, and so are scales of its blocks.
-        gathered: symmetric memory for all of A.
+        gathered: symmetric memory for all of A, with as many rows as that.
         gathered_scales: the same for scales of its blocks or rows, where this PE has its own of such.
     """
     comm, config = plan.communicator, plan.config_of(gemm)
     a_map, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
-    own_a_map, _, _ = operand_maps(gemm.a, gemm.b, config)
+    # TMA has no descriptor of a matrix without rows. No tile is loaded by it then.
+    rows = gemm.a.shape[0]
+    own_a_map, _, _ = operand_maps(gemm.a if rows else gathered, gemm.b, config)
     given = gemm.tensors
     send = _sends(plan, gemm, gathered, gathered_scales)
     in_front = _copies_in_front(plan, gemm, gathered, gathered_scales)
@@ -176,11 +179,13 @@ def run(
     with side_stream(comm) as side:
         made = launch(
             all_gather_gemm_kernel, plan.grid, (own_a_map, b_map, tile_map(gemm.c, config)), a_map,
-            plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.a.shape[0],
+            plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.each,
             plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
         )  # fmt: skip
         send(side, given)
-    return made and made._replace(beside=send, in_front=in_front)
+    if made is None or rows:
+        return made and made._replace(beside=send, in_front=in_front)
+    return steps((made, lambda call: (gathered, call.b, call.out), (send, lambda call: (call,))))
 
 
 def _copies_in_front(
@@ -188,10 +193,9 @@ def _copies_in_front(
 ) -> Callable[..., None] | None:
     """What copies this PE's rows in tiles with rows of others to ``gathered``, from a matrix like ``a``, and its scales
     of blocks; None, if there are none. It is called with a call's tensors, as what :func:`_sends` returns is."""
-    a = gemm.a
-    each, block_m = a.shape[0], plan.config.block_m
-    begin, m = plan.communicator.my_rank * each, each * plan.communicator.n_pes
-    end = begin + each
+    a, m, block_m = gemm.a, gathered.shape[0], plan.config.block_m
+    own = _rows_of(plan, gemm, m)
+    begin, end = own.start, own.stop
     head = range(begin, min(end, -(-begin // block_m) * block_m))
     tail = range(max(begin, end // block_m * block_m), end) if end < m else range(0)
     shared = [range(begin, end)] if head.stop > tail.start and tail else [head, tail]
@@ -214,17 +218,17 @@ def _copies_in_front(
     return copy
 
 
-def _rows_of(plan: Plan, a: torch.Tensor) -> slice:
-    """Which rows of A this PE's ``a`` are."""
-    me = plan.communicator.my_rank
-    return slice(me * a.shape[0], (me + 1) * a.shape[0])
+def _rows_of(plan: Plan, gemm: Operands, m: int) -> slice:
+    """Which of the ``m`` rows of A are this PE's."""
+    rows = shard_of(m, gemm.each, plan.communicator.my_rank)
+    return slice(rows.start, rows.stop)
 
 
 def _scales_copy(plan: Plan, gemm: Operands, gathered_scales: torch.Tensor | None, pe: int) -> streams.Copy | None:
-    """The copy of this PE's scales of A to those of all of A on a PE; None without such scales."""
-    if gathered_scales is None or not isinstance(gemm.scale, (BlockScales, RowScales)):
+    """The copy of this PE's scales of A to those of all of A on a PE; None without such scales, or rows."""
+    if gathered_scales is None or not isinstance(gemm.scale, (BlockScales, RowScales)) or not gemm.a.shape[0]:
         return None
-    there = plan.communicator.peer(gathered_scales[_rows_of(plan, gemm.a)], pe)
+    there = plan.communicator.peer(gathered_scales[_rows_of(plan, gemm, gathered_scales.shape[0])], pe)
     return streams.Copy(there.view(1, -1), gemm.scale.a.view(1, -1))  # contiguous, though a row may be one scale
 
 
@@ -237,8 +241,17 @@ def _sends(
     """
     comm, a = plan.communicator, gemm.a
     n_pes, me, flags = comm.n_pes, comm.my_rank, plan.flags
-    mine = gathered[_rows_of(plan, a)]
+    mine = gathered[_rows_of(plan, gemm, gathered.shape[0])]
     sends = []
+    if not a.shape[0]:
+        # It takes back that peers have admitted it, which else a later launch, with rows, would take for its own.
+        admitted = [flags.data_ptr() + 4 * (ENTERED.value + pe) for pe in range(n_pes) if pe != me]
+
+        def take_back(side: torch.cuda.Stream, call: Tensors) -> None:
+            for entered in admitted:
+                streams.wait_value(side, entered)
+
+        return take_back
     for pe in ((me - i) % n_pes for i in range(1, n_pes)):
         entered, arrived = flags.data_ptr() + 4 * (ENTERED.value + pe), comm.peer(flags, pe).data_ptr()
         scales = _scales_copy(plan, gemm, gathered_scales, pe)

@@ -1,14 +1,17 @@
 """GEMM + reduce-scatter, ``ring``: this PE's rows of the sum over PEs of A · B, with K split over the PEs.
 
-A: [M, K / n_pes] this PE's columns, B: [K / n_pes, N] this PE's rows; C: [M / n_pes, N], rows of PE p of the whole.
+A: [M, K / n_pes] this PE's columns, B: [K / n_pes, N] this PE's rows; C: this PE's shard of M rows.
 
-Shards of M / n_pes rows are padded to whole tiles, where that is no multiple of them.
+Shards of M / n_pes rows, rounded up, are padded to whole tiles. A PE whose shard has fewer rows, or none, computes as
+many tiles as the others: of rows that A lacks TMA loads zeros, and rows that C lacks it does not store.
 
 Overlap: tiles circulate (``ring.py``). While the groups compute a tile, the store warp sends the one before to the next
 PE, and the receive warp loads what is added to the one after. A PE's own tiles are the last; they go to its C.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from triton.experimental import gluon
@@ -29,16 +32,19 @@ from triton_dist.kernels.gemm.hopper.ring import (
 )
 from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.prepared import Launch, Step, launch, steps
 
 __all__ = ["gemm_reduce_scatter_kernel", "make_plan", "run"]
 
 
-@gluon.jit(do_not_specialize=["padding"])
+@gluon.jit(do_not_specialize=["padding", "own_rows", "own_padding"])
 def gemm_reduce_scatter_kernel(
-    a, b, c, next_staging, staging, work, split, scale, epilogue, state, peers, tiles_n, pacing, padding, trace,
+    a, b, c, next_staging, staging, work, split, scale, epilogue, state, peers, tiles_n, pacing,
+    padding, own_rows, own_padding, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
+    """Tiles are of shards, of which a whole one has ``padding`` rows more than it has in A, and this PE's has
+    ``own_rows`` in C and ``own_padding`` more."""
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
     received = make_received()
@@ -47,12 +53,12 @@ def gemm_reduce_scatter_kernel(
     # fmt: off
     gl.warp_specialize([
         (multiply_ring_tiles, (0, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
-                               c.shape[0], padding, CONFIG, B_BY_COLUMNS, N_PES)),
+                               own_rows, own_padding, CONFIG, B_BY_COLUMNS, N_PES)),
         (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
-                               c.shape[0], padding, CONFIG, B_BY_COLUMNS, N_PES)),
+                               own_rows, own_padding, CONFIG, B_BY_COLUMNS, N_PES)),
         (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS, padding)),
         (store_ring_tiles, (c, (), next_staging, output, work, trace, state, peers, tiles_n, pacing,
-                            padding, CONFIG, N_PES, False)),
+                            own_rows + own_padding, CONFIG, N_PES, False)),
         (receive_tiles, (staging, output, received, work, trace, state, peers, tiles_n, CONFIG, N_PES)),
     ], [4, 1, 1, 1], [232, 24, 24, 24])
     # fmt: on
@@ -71,7 +77,7 @@ def make_plan(
     )
 
 
-def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
+def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | Sequence[Step] | None:
     """c = this PE's rows of the sum of a · b, times the scale and after the epilogue, on the current stream.
 
     Args:
@@ -79,11 +85,17 @@ def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
     """
     comm, config = plan.communicator, plan.config_of(gemm)
     a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
-    padding = staging.shape[0] // comm.n_pes - gemm.c.shape[0]
+    shard, rows = staging.shape[0] // comm.n_pes, gemm.c.shape[0]
     next_staging = comm.peer(staging, (comm.my_rank + 1) % comm.n_pes)
-    return launch(
-        gemm_reduce_scatter_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)),
+    # TMA has no descriptor of a matrix without rows. The kernel then stores the first row of its padding, in place of
+    # the previous PE's sums of that row, which it has added to its own.
+    first = comm.my_rank * shard
+    c = gemm.c if rows else staging[first : first + 1]
+    made = launch(
+        gemm_reduce_scatter_kernel, plan.grid, (a_map, b_map, tile_map(c, config)),
         tile_map(next_staging, config, PIECE), tile_map(staging, config),
         plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, plan.tile_columns,
-        plan.pacing, padding, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
+        plan.pacing, shard - gemm.each, rows, shard - rows, plan.trace(), config, b_by_columns, comm.n_pes,
+        **plan.options,
     )  # fmt: skip
+    return made if rows or made is None else steps((made, lambda call: (call.a, call.b, c)))

@@ -53,7 +53,7 @@ _TYPES = RESULTS | {torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.fl
 def fits(comm: Communicator, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
     """Whether the Hopper kernels compute c = a · b: they take the operands (:func:`operands_fit`), and the result is of
     16-bit floats in rows that TMA can address."""
-    return operands_fit(comm, a, b) and c.dtype in RESULTS and addressable(c)
+    return operands_fit(comm, a, b) and c.dtype in RESULTS and _rows_fit(c)
 
 
 def operands_fit(comm: Communicator, a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -64,7 +64,7 @@ def operands_fit(comm: Communicator, a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     if comm.n_pes > MAX_PES.value or (a.dtype in FP8 and b.stride(1) == 1):
         return False
-    return addressable(a) and (addressable(b) or addressable(b.t()))
+    return _rows_fit(a) and (addressable(b) or addressable(b.t()))
 
 
 def takes(gemm: Operands) -> bool:
@@ -84,6 +84,11 @@ def scale_argument(gemm: Operands) -> torch.Tensor | BlockFactors | RowFactors |
 
 def addressable(matrix: torch.Tensor) -> bool:
     """Whether TMA can load and store blocks of a matrix with contiguous rows."""
+    return matrix.numel() > 0 and _rows_fit(matrix)
+
+
+def _rows_fit(matrix: torch.Tensor) -> bool:
+    """Whether TMA can address such rows, of which there may be none: a shard without rows is as those of other PEs."""
     step, one = matrix.stride()
     return (
         matrix.dtype in _TYPES
@@ -91,7 +96,6 @@ def addressable(matrix: torch.Tensor) -> bool:
         and step * matrix.element_size() % 16 == 0
         and step >= matrix.shape[1]
         and matrix.data_ptr() % 16 == 0
-        and matrix.numel() > 0
     )
 
 

@@ -145,11 +145,12 @@ def _signal_next_pe(tile_row, tile_column, peers, tiles_n, epoch, N_PES: gl.cons
 
 @gluon.jit
 def store_ring_tiles(
-    c, peers_c, next_staging, output, work, trace, state, peers, tiles_n, pacing, padding,
+    c, peers_c, next_staging, output, work, trace, state, peers, tiles_n, pacing, shard_rows,
     CONFIG: gl.constexpr, N_PES: gl.constexpr, TO_ALL: gl.constexpr,
 ):  # fmt: skip
     """Send tiles to the next PE's staging memory. Store this PE's own to its C: to their rows of all of C and, too, to
-    that of all peers in ``peers_c``, if ``TO_ALL``, else to a C that has this PE's rows only, without the padding."""
+    that of all peers in ``peers_c``, if ``TO_ALL``, else to a C that has this PE's rows only, of a shard of
+    ``shard_rows`` with the padding."""
     GROUPS: gl.constexpr = CONFIG.groups
     epoch = epoch_of(state)
     first, last = units_of_program(work)
@@ -176,7 +177,7 @@ def store_ring_tiles(
                     tma.async_store(c, place, output.blocks.index(group))
                     send_block(peers_c, place, output, group, cycles, interval)
                 else:
-                    own_row = place[0] % (c.shape[0] + padding)
+                    own_row = place[0] % shard_rows
                     tma.async_store(c, [own_row, place[1]], output.blocks.index(group))
                 release_block(output, group)
             phase ^= 1
