@@ -1,7 +1,7 @@
 """Shows Triton our compiler plugin, whatever is imported first and whichever Triton is installed.
 
 Triton up to 3.8 reads TRITON_PLUGIN_PATHS once, while ``triton._C.libtriton`` is imported, and aborts the process on a
-plugin that it cannot use. So the variable is set by nobody but this module, only around that one import, and
+plugin that it cannot use. So the variable is set by this module only, only around that one import, and
 only when there is a plugin that was built for exactly that Triton and loads beside it. A program that never imports
 triton_dist runs as it would without us; one that does gets an ImportError that says what is wrong and what to
 type. Triton 3.9 is told the plugin's path by calls, right after that import.

@@ -108,7 +108,7 @@ def satisfies(version: str, requirement: str) -> bool:
     for part in filter(None, requirement.replace(" ", "").split(",")):
         found = re.fullmatch(r"(>=|<=|==|!=|<|>|~=)([\d.]+)(\.\*)?", part)
         if found is None:
-            return True  # what cannot be read is not held against anybody
+            return True  # what cannot be read counts as fitting
         have, want = _numbers(version), _numbers(found[2])
         have = have[: len(want)] if found[3] or found[1] == "~=" else have
         size = max(len(have), len(want))

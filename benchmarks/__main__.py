@@ -9,9 +9,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ALONE = ["compile_time.py", "transports.py"]
-ON_ALL_GPUS = ["collectives.py", "products.py", "host_time.py", "model.py"]
+ON_ALL_GPUS = ["collectives.py", "gemms.py", "host_time.py", "model.py"]
 BETWEEN_GPUS = [  # of two or more; the last two are of one GPU, started likewise
-    *("norm.py", "decode.py", "moe.py", "taxes.py", "waits.py", "nonblocking.py", "grouped_gemm.py", "few_rows.py"),
+    *("norm.py", "decode.py", "moe.py", "taxes.py", "waits.py", "nonblocking.py", "grouped_gemm.py", "decode_gemms.py"),
 ]
 
 

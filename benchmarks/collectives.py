@@ -53,7 +53,7 @@ class Buffers:
         return [self.input_of(pe, i) for pe in range(self.world.n_pes)]
 
     def parts(self, i: int) -> list[torch.Tensor]:
-        """Everybody's part for this PE."""
+        """Every PE's part for this PE."""
         return [whole.view(self.world.n_pes, -1)[self.world.pe] for whole in self.all_inputs(i)]
 
     def free(self) -> None:

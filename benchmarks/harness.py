@@ -2,7 +2,7 @@
 
 - What is compared runs in one process and one run, in turns whose order rotates, so that what disturbs the machine
   disturbs all. Before that all of it runs together for a while: clocks start low.
-- Everybody is launched as a CUDA graph of several calls, so that no host's time counts.
+- Every contender is launched as a CUDA graph of several calls, so that no host's time counts.
 - Data is random. Each call of a graph has buffers of its own, and before a graph is timed the L2 cache is overwritten.
 - PEs begin together: they meet on the device right before. The time of the slowest PE counts; of the rounds the median,
   with the fastest and the slowest round beside it.
@@ -267,7 +267,7 @@ class Bench:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_name(f"{path.name}.partial")
             partial.write_text(json.dumps(data, indent=1))
-            partial.replace(path)  # whoever reads it finds all of it
+            partial.replace(path)  # a reader finds all of it
 
     def close(self) -> None:
         if self._progress is not None:
@@ -374,7 +374,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """``function``, to be compiled by torch for the shapes of one comparison.
 
     What torch has compiled before is forgotten. Else torch runs a function that has been compiled for eight shapes
-    eagerly for all others, also through a new ``torch.compile``; a peer would then be timed that nobody uses.
+    eagerly for all others, also through a new ``torch.compile``; a peer would then be timed that no user has.
     """
     torch._dynamo.reset()
     return torch.compile(function, dynamic=False, fullgraph=True, **options)
@@ -411,7 +411,7 @@ def _progress(name: str, total: int | None) -> Any:
 
 
 class _Plain:
-    """A progress bar's place where tqdm is not installed or nobody watches: plain lines."""
+    """A progress bar's place where tqdm is not installed or no terminal shows it: plain lines."""
 
     def update(self) -> None: ...
 

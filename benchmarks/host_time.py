@@ -6,7 +6,7 @@ Calls are eager, with the launch checks on. What is timed is how long the host t
 median of rounds of so few calls that the stream takes them without waiting, on the slowest PE. Sides take turns.
 
 With TRITON_DIST_ALLOW_SHARED_GPU=1 it runs on one GPU, too, without NCCL, which refuses that: the host does the same
-work for a call, whoever has the GPU meanwhile.
+work for a call, whichever PE has the GPU meanwhile.
 """
 
 from __future__ import annotations

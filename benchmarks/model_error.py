@@ -4,7 +4,7 @@
     python benchmarks/model_error.py --plot IMAGE FILE …
 
 Needs no GPU: calls run in the CPU world and are replayed. Collectives (measured by collectives.py) are recorded whole;
-of the small-M GEMMs that are fused with sums over PEs (products.py) the first and the last program of each PE are.
+of the small-M GEMMs that are fused with sums over PEs (gemms.py) the first and the last program of each PE are.
 The steps of the Hopper kernels, which are large GEMMs, follow from their plans (planned_gemms.py). Local GEMMs on one
 GPU show how good the rate of products is on which these depend. ``--save`` adds to a file what it lacks.
 """
@@ -71,7 +71,7 @@ LOCAL_GEMMS = {
     (8192, 9216, 4608): (1053, 1048),
 }
 """M, N and K, and µs back to back on one H200 with tiles of 128 × 128 and of 128 × 256, of single programs
-(benchmarks/results/2026-11-21-products.md, "Clusters of two programs")."""
+(benchmarks/results/2026-11-21-gemms.md, "Clusters of two programs")."""
 
 
 def measured(n_pes: int, names: list[str] | None, largest: int) -> list[Case]:

@@ -22,10 +22,10 @@ TABLES = ROOT / "triton_dist" / "kernels" / "choice" / "tables"
 SOURCES = {
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
-        "2026-11-21-2xh200-products.json",
+        "2026-11-21-2xh200-gemms.json",
         "2026-11-22-2xh200-norm.json",
     ),
-    "nvidia-h200-4.json": ("2026-11-21-4xh200-collectives.json", "2026-11-21-4xh200-products.json"),
+    "nvidia-h200-4.json": ("2026-11-21-4xh200-collectives.json", "2026-11-21-4xh200-gemms.json"),
 }
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20}
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap.discovery import discover
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.bootstrap.launch import Launch
@@ -89,8 +89,8 @@ def init(*, group: Any = None, comm: Any = None) -> World:
             raise RuntimeError("PEs in one process have no process groups or communicators: call init() without them")
         current.world = current.join()
         return current.world
-    if current.launch is not None and current.launch.watch is not None:
-        current.launch.watch.end()
+    if current.launch is not None and current.launch.detector is not None:
+        current.launch.detector.end()
     current.launch = launch = discover(group, comm)
     if current.process != os.getpid():
         atexit.register(_leave)
@@ -100,8 +100,8 @@ def init(*, group: Any = None, comm: Any = None) -> World:
         current.world = world = _world_class()(launch)
         _log.info("%r, started by %s", world, launch.launcher)
     except BaseException as error:
-        if launch.watch is not None:
-            launch.watch.fail(last_words.of(error))
+        if launch.detector is not None:
+            launch.detector.fail(exit_report.of(error))
         raise
     return world
 
@@ -342,7 +342,7 @@ def broadcast(
 
 
 def fcollect(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = None, stream: Any = None) -> None:
-    """All-gather: every member's ``src``, one after the other in the team's order, in everybody's ``dst``.
+    """All-gather: every member's ``src``, one after the other in the team's order, in every member's ``dst``.
 
     ``dst`` has as many elements as all the ``src`` together. Otherwise like :func:`broadcast`. OpenSHMEM 1.5, 9.9.8.
     """
@@ -361,7 +361,7 @@ def alltoall(dst: torch.Tensor, src: torch.Tensor, *, team: teams.Team | None = 
 def reduce(
     dst: torch.Tensor, src: torch.Tensor, op: str = "sum", *, team: teams.Team | None = None, stream: Any = None
 ) -> None:
-    """All-reduce: combine all members' ``src``, element by element, into everybody's ``dst``.
+    """All-reduce: combine all members' ``src``, element by element, into every member's ``dst``.
 
     ``op`` is ``"sum"``, ``"min"`` or ``"max"``; dtypes are integers and floats, no bool or complex numbers. Otherwise
     like :func:`broadcast`. OpenSHMEM 1.5, 9.9.9.
@@ -441,8 +441,8 @@ def _leave() -> None:
     if world is not None:
         assert current.launch is not None
         _end(world, current.launch)
-    if current.launch is not None and current.launch.watch is not None:
-        current.launch.watch.end()
+    if current.launch is not None and current.launch.detector is not None:
+        current.launch.detector.end()
 
 
 def _end(world: World, launch: Launch) -> None:
@@ -457,15 +457,15 @@ def _end(world: World, launch: Launch) -> None:
     if error is None:
         world.finalize()
     else:
-        world.abandon(last_words.of(error))
+        world.abort(exit_report.of(error))
         if isinstance(error, BrokenWorldError):
             _fail_at_exit(error)
-        last_words.limit_exit()
+        exit_report.limit_exit()
 
 
 def _fail_at_exit(error: BaseException) -> NoReturn:
     """The program has run to its end, and has failed all the same: that can be told by its exit status only so."""
-    last_words.say(f"triton_dist: {error}")
+    exit_report.say(f"triton_dist: {error}")
     with suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     os._exit(1)

@@ -1,7 +1,7 @@
 //===- Exchange.cpp - Collectives that move bytes ---------------------------===//
 //
-// Between two meetings of the team everybody's part is done by itself: before the
-// first nobody's data is complete, after the second nobody's buffer is in use. A
+// Between two barriers of the team each PE does its part by itself: before the
+// first no PE's data is complete, after the second no PE's buffer is in use. A
 // broadcast is pulled, so that all members' threads work on it; what each member
 // sends to each is pushed, because stores need not wait.
 //

@@ -18,7 +18,7 @@ template <typename T> void storeRelaxed(Global<T> *at, T value) {
                           __MEMORY_SCOPE_SYSTEM);
 }
 
-/// What this thread did and saw before comes before what it writes after, for whoever sees the latter.
+/// What this thread did and saw before comes before what it writes after, for a thread that sees the latter.
 inline void fenceRelease() { __scoped_atomic_thread_fence(__ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM); }
 
 /// What others published with what this thread has read before, it and those that it meets see after. Waits for

@@ -1,7 +1,7 @@
 //===- Order.cpp - Ordering, completion, barriers ---------------------------===//
 //
 // Puts are stores of this GPU: ordering them is a fence, and completing them no
-// more than that, but quiet also holds back later loads. Whoever has met a PE
+// more than that, but quiet also holds back later loads. A thread that has met a PE
 // sees what it stored before, so that a barrier is no more than a sync.
 //
 //===----------------------------------------------------------------------===//

@@ -31,7 +31,7 @@ struct Team {
 /// Where the PEs of one team meet: see Sync.h. Symmetric memory, zero at first.
 struct SyncArea {
   uint64_t arrived[kMaxPes]; // by number in the world: how often that PE has told us that it arrived
-  uint64_t epoch;            // how often this PE has passed; nobody else looks
+  uint64_t epoch;            // how often this PE has passed; only this PE reads it
 };
 
 struct State {

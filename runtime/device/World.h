@@ -21,7 +21,7 @@ template <typename T> Global<T> *onPe(T *pointer, int32_t pe) {
 }
 
 /// Bytes on a PE by where this PE's copy lies and how far away that PE's is. Heaps are mapped at pages' boundaries, so
-/// the former alone tells how they are aligned, and nobody need wait until the latter is loaded.
+/// the former alone tells how they are aligned, and no thread need wait until the latter is loaded.
 struct Bytes {
   uintptr_t here;
   int64_t away;

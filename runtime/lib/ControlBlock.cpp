@@ -102,7 +102,7 @@ void ControlBlock::abort(int pe, std::string_view reason) {
 
 std::optional<ControlBlock::Abort> ControlBlock::aborted() const {
   const Header &shared = header();
-  // While it is being written nothing is said yet; whoever dies over it is
+  // While it is being written nothing is said yet; a PE that dies over it is
   // found to be lost.
   if (atomicLoad(&shared.condition, Order::Acquire) != kBroken)
     return std::nullopt;

@@ -209,11 +209,11 @@ def test_the_sweep_has_every_number_of_rows_for_every_operation(
 ) -> None:
     monkeypatch.setenv("TRITON_DIST_SYMMETRIC_SIZE", "64M")  # which the file sets otherwise
     monkeypatch.setenv("WORLD_SIZE", "4")
-    import products
+    import gemms
 
-    cases = list(products.swept("8192x28672", products.BENCHMARKS))
+    cases = list(gemms.swept("8192x28672", gemms.BENCHMARKS))
     assert len(cases) == 4 * 19
-    assert [name for name, _ in cases[:4]] == list(products.BENCHMARKS), "all operations of one number of rows first"
+    assert [name for name, _ in cases[:4]] == list(gemms.BENCHMARKS), "all operations of one number of rows first"
     assert cases[1] == ("all_gather_gemm", (4, 28672, 8192)), "rows that each PE has as many of"
     assert cases[3] == ("gemm_all_reduce", (1, 8192, 28672))
-    assert [shape[0] for name, shape in cases if name == "gemm_all_scatter"] == list(products.SWEEP)
+    assert [shape[0] for name, shape in cases if name == "gemm_all_scatter"] == list(gemms.SWEEP)

@@ -10,7 +10,7 @@ from ptx import made_by
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("benchmark", ["few_rows", "grouped_gemm", "tile_order"])
+@pytest.mark.parametrize("benchmark", ["decode_gemms", "grouped_gemm", "tile_order"])
 def test_every_side_is_launched(tmp_path: Path, benchmark: str) -> None:
     printed = made_by(Path(__file__).with_name(f"{benchmark}_calls.py"), tmp_path)
     outcomes = json.loads(printed.splitlines()[-1])

@@ -69,11 +69,11 @@ def leave(pe: int) -> Logged:
 
 def test_a_pe_may_be_a_barrier_ahead() -> None:
     """PE 0 leaves a barrier, writes, and has come to the next one before PE 1 has left the first, and reads."""
-    meeting = [arrive(0), arrive(1)]
-    race = found(*meeting, leave(0), *access(0, True), arrive(0), leave(1), *access(1, False), arrive(1), leave(0))
+    barrier = [arrive(0), arrive(1)]
+    race = found(*barrier, leave(0), *access(0, True), arrive(0), leave(1), *access(1, False), arrive(1), leave(0))
     assert [finding.kind for finding in race] == ["early-read"]
     assert [(side.pe, side.place.line) for side in race[0].sides] == [(0, 10), (1, 11)]
-    assert not found(*meeting, leave(0), *access(0, True), leave(1), *meeting, leave(1), *access(1, False))
+    assert not found(*barrier, leave(0), *access(0, True), leave(1), *barrier, leave(1), *access(1, False))
 
 
 @pytest.mark.parametrize("at", range(7))

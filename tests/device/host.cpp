@@ -29,12 +29,12 @@ int64_t triton_dist::device::nanoseconds() {
 /// How the caller's waits report.
 extern "C" void reportWaits(const WaitState *state) { triton_dist_wait_state = *state; }
 
-/// Makes the caller one of the threads of a program of a PE. `meetings`, zero at first, is where they meet.
-extern "C" void become(const State *state, uint32_t number, uint32_t count, uint64_t *meetings) {
+/// Makes the caller one of the threads of a program of a PE. `barriers`, zero at first, is where they meet.
+extern "C" void become(const State *state, uint32_t number, uint32_t count, uint64_t *barriers) {
   triton_dist_p2p_state = *state;
   thread = number;
   threads = count;
-  arrivals = meetings;
+  arrivals = barriers;
 }
 
 /// Rounds to the nearest, ties to even. Compilers' own libraries have it only lately.

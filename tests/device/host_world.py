@@ -25,7 +25,7 @@ class Pe:
         self.number = number
         self.n_pes = world.n_pes
         self._world = world
-        self._meetings = np.zeros(1, dtype=np.uint64)
+        self._barriers = np.zeros(1, dtype=np.uint64)
         distances = [(other - number) * len(world.heaps[0]) for other in range(world.n_pes)]
         self._place = number, distances, world.heaps[number].ctypes.data + world.HEAP
         self._state = p2p.state(*self._place)
@@ -51,7 +51,7 @@ class Pe:
         count = THREADS if name.endswith(("_warp", "_block")) else 1
 
         def call_as(thread: int) -> Any:
-            self._world.library.become(self._state, thread, count, _argument(self._meetings))
+            self._world.library.become(self._state, thread, count, _argument(self._barriers))
             return routine(*values)
 
         # Daemons: one that waits for ever must not keep pytest from ending.

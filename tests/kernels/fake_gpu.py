@@ -228,7 +228,7 @@ def begin_world(n_pes: int) -> Any:
 
     class FakeWorld(GpuWorld):
         def __init__(self) -> None:
-            launch: Any = SimpleNamespace(pe=0, n_pes=n_pes, watch=None, store=None, check=lambda doing: None)
+            launch: Any = SimpleNamespace(pe=0, n_pes=n_pes, detector=None, store=None, check=lambda doing: None)
             launch.members = [SimpleNamespace(pe=pe, host="a host") for pe in range(n_pes)]
             launch.exchange = lambda call, text: [text] * n_pes
             World.__init__(self, launch)
@@ -236,7 +236,7 @@ def begin_world(n_pes: int) -> Any:
             self.compared: list[str] = []
             self._calls: Any = SimpleNamespace(forget=lambda name: None, close=lambda: None)
             self._bindings = Bindings()
-            self._heap = GpuHeap(self._bindings, self.device, 0, HEAP, self.ledger)
+            self._heap = GpuHeap(self._bindings, self.device, 0, HEAP, self.registry)
             self.group_memory = GroupMemory(0, 0, 0, self.device, None)
             self.transport = "p2p"
             transport.choose("p2p", n_pes)

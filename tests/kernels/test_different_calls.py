@@ -111,8 +111,8 @@ class Pe:
         self.calls: list[str] = []
         self.gave_up: list[str] = []
         self.given_up = threading.Event()
-        watch: Any = SimpleNamespace(raise_trouble=lambda doing: None)
-        self.comparison = CallComparison(Launch(pe, 2, pe, 2, store, watch=watch), self.give_up)
+        detector: Any = SimpleNamespace(raise_trouble=lambda doing: None)
+        self.comparison = CallComparison(Launch(pe, 2, pe, 2, store, detector=detector), self.give_up)
 
     def give_up(self, what: str) -> None:
         self.gave_up.append(what)

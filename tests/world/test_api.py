@@ -63,7 +63,7 @@ def test_worlds_follow_each_other() -> None:
         assert not triton_dist.is_initialized()
 
 
-def test_an_error_abandons_the_world() -> None:
+def test_an_error_aborts_the_world() -> None:
     with pytest.raises(KeyError), triton_dist.init() as world:
         raise KeyError
     assert world.finalized

@@ -32,8 +32,8 @@ from triton_dist.bootstrap import failure_detector
 failure_detector._GREETING_SECONDS = 10_000.0  # who waits for a stranger to speak waits longer than a test
 world = triton_dist.init()
 heap = getattr(world, "heap", None)
-watch = world._launch.members[0].watch
-print(json.dumps([os.getpid(), heap.fd, watch]), flush=True)
+detector = world._launch.members[0].detector
+print(json.dumps([os.getpid(), heap.fd, detector]), flush=True)
 sys.stdin.readline()
 world.finalize()
 """

@@ -113,7 +113,7 @@ def test_all_agree(store: Store, key_file: int) -> None:
 
 def test_pes_that_see_different_members_do_not_agree(store: Store, key_file: int) -> None:
     members = [Member.self(pe, 2, key=key_file) for pe in range(2)]
-    forged = [members[0], replace(members[1], watch="elsewhere")]
+    forged = [members[0], replace(members[1], detector="elsewhere")]
     for result in agreed(store, [members, forged]):
         assert "does not have the key of this world" in str(result)
 

@@ -22,7 +22,7 @@ from leftovers import assert_nothing_shared_is_left, assert_processes_end, share
 from triton_dist import testing
 from triton_dist.bootstrap import framing as wire
 from triton_dist.bootstrap.authentication import Key
-from triton_dist.bootstrap.failure_detector import Trouble, Watch, _lost
+from triton_dist.bootstrap.failure_detector import FailureDetector, Trouble, _lost
 from triton_dist.bootstrap.rendezvous import Member
 
 FAILING = HERE / "failing"
@@ -80,26 +80,26 @@ def test_a_kernel_that_cannot_go_on_fails_all_pes() -> None:
 
 def test_what_a_failed_pe_shares_says_why_before_the_others_hear_of_it() -> None:
     """Else one of them is still writing it there when this one leaves, and takes it for one that just left."""
-    watch = Watch(0)
+    detector = FailureDetector(0)
     ours, theirs = socket.socketpair()
     key = Key(bytes(32))
     theirs.setblocking(False)
-    watch._peers[1] = wire.Channel(ours, key, key)
+    detector._peers[1] = wire.Channel(ours, key, key)
     heard: list[bytes] = []
 
     def share(trouble: Trouble) -> None:
         with contextlib.suppress(BlockingIOError):
             heard.append(theirs.recv(1000))
 
-    watch.on_trouble(share)
-    watch.fail("gave up")
-    watch._tell_failure()
+    detector.on_trouble(share)
+    detector.fail("gave up")
+    detector._tell_failure()
     assert not heard and b"gave up" in theirs.recv(1000)
 
 
 def test_who_loses_pe_0_names_those_who_ended_before_it() -> None:
     """PE 0 passes on what it hears. When it has ended because of another PE, a late one has not heard of that."""
-    here = Member.self(3, 4, has_secret=False, watch="", key=-1)
+    here = Member.self(3, 4, has_secret=False, detector="", key=-1)
     ended = subprocess.Popen(["true"])
     ended.wait()
     gone = replace(here, pid=ended.pid)

@@ -11,7 +11,7 @@ import torch
 from triton_dist.gpu import p2p
 from triton_dist.gpu.heap import ALIGNMENT, GpuHeap
 from triton_dist.gpu.teams import GpuTeams
-from triton_dist.world.allocations import Ledger
+from triton_dist.world.allocations import AllocationRegistry
 from triton_dist.world.teams import Team
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def nvshmem() -> FakeNvshmem:
 
 @pytest.fixture
 def heap(nvshmem: FakeNvshmem) -> GpuHeap:
-    return GpuHeap(nvshmem, CPU, 0, SIZE, Ledger())
+    return GpuHeap(nvshmem, CPU, 0, SIZE, AllocationRegistry())
 
 
 def test_tensors_and_their_peers(heap: GpuHeap, nvshmem: FakeNvshmem) -> None:

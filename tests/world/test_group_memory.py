@@ -23,7 +23,7 @@ class Pes:
         self.memories = [torch.zeros(size, dtype=torch.uint8) for _ in range(n_pes)]
         places = [memory.data_ptr() for memory in self.memories]
         self.of = [GroupMemory(place, place, size, torch.device("cpu"), self) for place in places]
-        self._meetings: dict[str, tuple[threading.Barrier, dict[int, str]]] = {}
+        self._barriers: dict[str, tuple[threading.Barrier, dict[int, str]]] = {}
         self._rounds: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._lock = threading.Lock()
 
@@ -32,10 +32,10 @@ class Pes:
             with self._lock:
                 self._rounds[group.name, pe] += 1
                 key = f"{group.name}/{self._rounds[group.name, pe]}"
-                meeting = self._meetings.setdefault(key, (threading.Barrier(len(group.pes)), {}))
-            meeting[1][pe] = value
-            meeting[0].wait(HANG_SECONDS)
-            return [meeting[1][member] for member in group.pes]
+                barrier = self._barriers.setdefault(key, (threading.Barrier(len(group.pes)), {}))
+            barrier[1][pe] = value
+            barrier[0].wait(HANG_SECONDS)
+            return [barrier[1][member] for member in group.pes]
 
         return exchange
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from triton_dist.bootstrap import failure_detector as watch
+from triton_dist.bootstrap import failure_detector as detector
 from triton_dist.bootstrap import framing as wire
 from triton_dist.bootstrap import launchers
 from triton_dist.bootstrap.authentication import Key
@@ -26,7 +26,7 @@ from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.check.log import HOST, NONE, Flag, Kind, Log, LogError, PELog, Place, Program
 from triton_dist.cpu import bootstrap
 from triton_dist.decoding import DecodingError, boolean, decode, integer, optional, record, sequence, text
-from triton_dist.world import allocations as ledger
+from triton_dist.world import allocations as registry
 
 SEED = 20240611
 KEY = Key(b"k" * 32)
@@ -138,7 +138,7 @@ def test_messages_of_a_peer_that_has_gone_mad(times: int) -> None:
         code = KEY.code((1).to_bytes(8, "big"), data)
         try:
             for words in wire.Channel(ours, KEY, KEY).receive(wire.frame(code + data)):
-                watch._checked(words)
+                detector._checked(words)
         except DecodingError as error:
             raise wire.ProtocolError(str(error)) from None
 
@@ -148,7 +148,7 @@ def test_messages_of_a_peer_that_has_gone_mad(times: int) -> None:
 
 
 def test_members() -> None:
-    taken = feed(Member.of, [Member.self(0, 4, watch="name", key=3).text().encode()], 15_000, DecodingError)
+    taken = feed(Member.of, [Member.self(0, 4, detector="name", key=3).text().encode()], 15_000, DecodingError)
     assert taken < 15_000
 
 
@@ -189,7 +189,7 @@ def test_logs(times: int) -> None:
 
 
 def test_notes_of_what_was_dropped() -> None:
-    allocations = ledger.Ledger()
+    allocations = registry.AllocationRegistry()
     held = [allocations.enter(64 * number, 64, (16,), torch.float32) for number in range(10)]
     sound = [b"", b"2-5,7", b"0", b"1,3,5-9"]
 

@@ -50,5 +50,5 @@ def test_a_kill_at_any_moment(world: str, kills: int) -> None:
             assert pe == victim or status == 0 or f"PE {victim}" in output, told
     assert sum(run["victim"] >= 0 and run["statuses"][run["victim"]] == -9 for run in runs) == kills
     assert_nothing_shared_is_left(before)
-    assert mark not in Path("/proc/net/unix").read_text(), "a meeting point is left"
+    assert mark not in Path("/proc/net/unix").read_text(), "a rendezvous is left"
     assert_processes_end(mark)

@@ -30,7 +30,7 @@ from triton_dist.gpu.heap import GpuHeap
 from triton_dist.gpu.launch_check import CheckedLauncher, LaunchChecks, Requirements, SymmetricMemory
 from triton_dist.gpu.waiting_kernels import WaitingKernels
 from triton_dist.process_state import of_process
-from triton_dist.world.allocations import Ledger
+from triton_dist.world.allocations import AllocationRegistry
 
 HIDDEN = ("stream", "function", "packed", None, None, None)
 
@@ -59,10 +59,10 @@ def memory() -> Iterator[SymmetricMemory]:
         asked.append(address)
         return begin <= address < end
 
-    ledger = Ledger()
-    books = GpuHeap(None, heap.device, 3, 4096, ledger)
+    registry = AllocationRegistry()
+    books = GpuHeap(None, heap.device, 3, 4096, registry)
     memory = SymmetricMemory(contains, books.is_freed, "PE 3", scatter_limit=1000)
-    memory.heap, memory.asked, memory.ledger = heap, asked, ledger  # type: ignore[attr-defined]
+    memory.heap, memory.asked, memory.registry = heap, asked, registry  # type: ignore[attr-defined]
     of_process(LaunchChecks).memory = memory
     yield memory
     of_process(LaunchChecks).memory = None
@@ -104,16 +104,16 @@ def test_an_argument_that_was_freed_is_refused(memory: Any) -> None:
     launcher = Launcher()
     checked = CheckedLauncher(launcher, Requirements("put", symmetric={0: ("dst", "file.py:3:4: shmem.putmem, dst")}))
     begin = memory.heap.data_ptr()
-    allocations = [memory.ledger.enter(begin + 1024 * i, 1024, (256,), torch.int32) for i in range(2)]
+    allocations = [memory.registry.enter(begin + 1024 * i, 1024, (256,), torch.int32) for i in range(2)]
     checked(1, 1, 1, *HIDDEN, memory.heap[:256])
-    memory.ledger.remove(allocations[0][0])
+    memory.registry.remove(allocations[0][0])
     checked(1, 1, 1, *HIDDEN, memory.heap[256:512])
     message = (
         r"argument dst, a tensor of shape \(156,\) .*, is a symmetric tensor that was freed \(file\.py:3:4: shmem\.pu"
     )
     with pytest.raises(ValueError, match=message):
         checked(1, 1, 1, *HIDDEN, memory.heap[100:256])
-    _, use = memory.ledger.enter(begin, 512, (128,), torch.int32)  # somebody else has got some of it
+    _, use = memory.registry.enter(begin, 512, (128,), torch.int32)  # somebody else has got some of it
     checked(1, 1, 1, *HIDDEN, memory.heap[100:256])
     with pytest.raises(ValueError, match="was freed"):
         checked(1, 1, 1, *HIDDEN, memory.heap[200:])
@@ -179,9 +179,9 @@ def test_a_launch_with_known_tensors_makes_three_calls_a_tensor(memory: Any) -> 
     expected = {"__call__": 1, "data_ptr": 3, "is_freed": 3, "was_freed": 3, "launcher": 1}
     assert calls(checked, *arguments) == expected
     begin = memory.heap.data_ptr()
-    entered = [memory.ledger.enter(begin + 4 * i, 4, (1,), torch.int32) for i in range(1000)]
+    entered = [memory.registry.enter(begin + 4 * i, 4, (1,), torch.int32) for i in range(1000)]
     assert calls(checked, *arguments) == expected
-    assert len(memory.ledger) == len(entered) and len(memory.asked) == 1
+    assert len(memory.registry) == len(entered) and len(memory.asked) == 1
 
 
 # ---- from a kernel to its launcher

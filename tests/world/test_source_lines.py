@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import triton_dist
-from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap.source_lines import is_library, is_ours, is_standard_library
 from triton_dist.check.log import Place
 from triton_dist.cpu import location
@@ -58,7 +58,7 @@ def test_a_program_beside_the_package() -> None:
     """Its path may begin as the package's does."""
     users, ours = f"{PACKAGE}_programs/train.py", f"{PACKAGE}/world/api.py"
     frames = [(users, 3, "main", ""), (contextlib.__file__, 9, "inner", ""), (ours, 5, "barrier_all", "")]
-    assert last_words._user_line(traceback.StackSummary.from_list(frames)) == f"{users}:3, in main"
+    assert exit_report._user_line(traceback.StackSummary.from_list(frames)) == f"{users}:3, in main"
 
 
 def test_a_line_of_the_librarys_own_kernels_is_named_where_there_is_no_line_of_the_users() -> None:
@@ -83,6 +83,6 @@ def test_an_example_inside_the_package_is_a_users_program() -> None:
     example, ours = f"{PACKAGE}/examples/01_ring_put.py", f"{PACKAGE}/world/api.py"
     assert not is_ours(example) and not is_library(example) and is_ours(ours)
     frames = [(example, 30, "main", ""), (ours, 5, "barrier_all", "")]
-    assert last_words._user_line(traceback.StackSummary.from_list(frames)) == f"{example}:30, in main"
+    assert exit_report._user_line(traceback.StackSummary.from_list(frames)) == f"{example}:30, in main"
     assert location._of_kernel([(ours, 5), (example, 30)]) == (example, 30)
     assert waiting_kernels._is_inside(ours) and not waiting_kernels._is_inside(example)

@@ -17,36 +17,36 @@ import pytest
 import torch
 
 from triton_dist import process_state
-from triton_dist.bootstrap.failure_detector import BrokenWorldError, Watch, _checked
+from triton_dist.bootstrap.failure_detector import BrokenWorldError, FailureDetector, _checked
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.decoding import DecodingError
 from triton_dist.gpu import module_state, p2p, wait_reports
 from triton_dist.gpu.wait_reports import Memory, Place, WaitReports
 from triton_dist.gpu.waiting_kernels import PlacedLauncher, Site, WaitingKernel, WaitingKernels
-from triton_dist.world.allocations import Ledger
+from triton_dist.world.allocations import AllocationRegistry
 
 SYNC = 0x7F0000000000
 SITES = (
     Site("signal_wait_until", "u64", ("/home/me/kernels.py:17",)),
-    Site("poll", "i32", ("/lib/meet.py:79", "/lib/meeting.py:20")),
+    Site("poll", "i32", ("/lib/meet.py:79", "/lib/barrier.py:20")),
     Site("barrier_all", "u64", ("/home/me/kernels.py:30",)),
 )
 
 
-class FakeWatch:
-    """Stands for a watch whose other PEs say what ``heard`` holds."""
+class FakeDetector:
+    """Stands for a detector whose other PEs say what ``heard`` holds."""
 
     def __init__(self, pe: int = 0) -> None:
         self.told: list[str] = []
         self.given_up: list[str] = []
-        self._watch = Watch(pe)
-        self.heard = self._watch._waits
+        self._detector = FailureDetector(pe)
+        self.heard = self._detector._waits
 
     def tell_waits(self, what: str) -> None:
         self.told.append(what)
 
     def waits(self, n_pes: int) -> str:
-        return self._watch.waits(n_pes)
+        return self._detector.waits(n_pes)
 
     def raise_trouble(self, doing: str) -> None:
         if self.given_up:
@@ -60,15 +60,15 @@ class Pe:
     """PE 1 of 3, whose kernel number 0 is ``consumer``, and the memory that its GPU would write to."""
 
     def __init__(self, aborts: bool = False, timeout: float = 60.0) -> None:
-        self.watch = FakeWatch(1)
-        ledger = Ledger()
+        self.detector = FakeDetector(1)
+        registry = AllocationRegistry()
         self.tensor = torch.zeros(8, dtype=torch.int64)
-        _, self.use = ledger.enter(self.tensor.data_ptr(), 64, (2, 4), torch.int64)
+        _, self.use = registry.enter(self.tensor.data_ptr(), 64, (2, 4), torch.int64)
         self.states: list[bytes] = []
-        place, device = Place(ledger, SYNC), torch.device("cpu")
+        place, device = Place(registry, SYNC), torch.device("cpu")
         write = lambda kernel, state: self.states.append(state)  # noqa: E731
-        watch: Any = self.watch
-        self.reports = WaitReports(1, 3, device, place, watch, timeout, aborts, write)
+        detector: Any = self.detector
+        self.reports = WaitReports(1, 3, device, place, detector, timeout, aborts, write)
         self.array = self.reports._memory.array
         self.count = 0
 
@@ -86,7 +86,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that are printed."""
     lines: list[str] = []
     monkeypatch.setitem(process_state._instances, wait_reports.Memories, wait_reports.Memories())
-    monkeypatch.setattr(wait_reports.last_words, "say", lines.append)
+    monkeypatch.setattr(wait_reports.exit_report, "say", lines.append)
     kernels = WaitingKernels([WaitingKernel(0, "consumer", 0, 0, SITES)])
     monkeypatch.setitem(process_state._instances, WaitingKernels, kernels)
     return lines
@@ -103,8 +103,8 @@ def test_a_wait_is_told_once_with_line_tensor_index_and_values(said: list[str]) 
     pe.report()
     pe.reports.look()
     assert said == [], "the others have a moment to tell what they wait for"
-    assert len(pe.watch.told) == 1 and "kernel consumer" in pe.watch.told[0]
-    pe.watch.heard[0] = (time.monotonic(), "kernel producer, …")
+    assert len(pe.detector.told) == 1 and "kernel consumer" in pe.detector.told[0]
+    pe.detector.heard[0] = (time.monotonic(), "kernel producer, …")
     pe.reports.look()
     address = f"{pe.tensor.data_ptr() + 40:#x}"
     assert said == [
@@ -125,7 +125,7 @@ def test_warps_and_programs_of_one_place_are_told_together(said: list[str]) -> N
     look_twice(pe)
     (line, _) = said
     assert "program (0, 0, 0)" not in line or "and" in line
-    assert "more at /lib/meet.py:79 (called at /lib/meeting.py:20) waits in a loop" in line
+    assert "more at /lib/meet.py:79 (called at /lib/barrier.py:20) waits in a loop" in line
     assert "!= 0 from PE 2, seen 0" in line
 
 
@@ -171,8 +171,8 @@ def test_abort_breaks_the_world_with_what_it_waited_for(said: list[str]) -> None
     pe = Pe(aborts=True)
     pe.report()
     look_twice(pe)
-    assert len(pe.watch.given_up) == 1
-    assert "waited for 60 s: kernel consumer, program (0, 0, 0) at /home/me/kernels.py:17" in pe.watch.given_up[0]
+    assert len(pe.detector.given_up) == 1
+    assert "waited for 60 s: kernel consumer, program (0, 0, 0) at /home/me/kernels.py:17" in pe.detector.given_up[0]
     assert len(said) == 2
 
 
@@ -247,9 +247,9 @@ def test_launch_lines_are_the_users_and_not_tritons() -> None:
 
 
 def test_what_others_say_is_checked() -> None:
-    watch = Watch(1)
+    detector = FailureDetector(1)
     members: Any = (None,) * 4
-    watch._members = members
+    detector._members = members
     for connection, pe, what in (
         (0, 1, "myself"),
         (0, 4, "no such PE"),
@@ -261,11 +261,11 @@ def test_what_others_say_is_checked() -> None:
         (3, 2, "in another's name"),
     ):
         with contextlib.suppress(DecodingError):
-            watch._hear_waits(connection, *_checked(["waits", pe, what]))
-    assert watch.waits(3) == "no report from PEs 0, 2"
-    watch._hear_waits(0, 2, "kernel k\x1b[2J\nPE 0: lies")
-    assert watch.waits(3) == "PE 2 reported 0 s ago: kernel k?[2J?PE 0: lies; no report from PE 0"
-    watch.end()
+            detector._hear_waits(connection, *_checked(["waits", pe, what]))
+    assert detector.waits(3) == "no report from PEs 0, 2"
+    detector._hear_waits(0, 2, "kernel k\x1b[2J\nPE 0: lies")
+    assert detector.waits(3) == "PE 2 reported 0 s ago: kernel k?[2J?PE 0: lies; no report from PE 0"
+    detector.end()
 
 
 # ---- waits of the host
@@ -278,9 +278,9 @@ def test_a_long_wait_of_the_host_is_reported(
     monkeypatch.setenv("TRITON_DIST_WAIT_TIMEOUT", "0.05")
     monkeypatch.setenv("TRITON_DIST_WAIT_ACTION", action)
     store: Any = torch.distributed.HashStore()
-    fake = FakeWatch()
-    watch: Any = fake
-    launch = Launch(0, 3, 0, 3, store, watch=watch)
+    fake = FakeDetector()
+    detector: Any = fake
+    launch = Launch(0, 3, 0, 3, store, detector=detector)
     store.set("group/call 7/0", "")
     what = "the host waits for PEs 1, 2 to all_reduce((8,))"
     arrival = threading.Timer(1.0, lambda: [store.set(f"group/call 7/{pe}", "") for pe in (1, 2)])

@@ -1,7 +1,7 @@
 """The JSON file beside a kernel that was compiled ahead of time: what a loader must know, and must not believe.
 
-Whoever hands a kernel over may be somebody else, so a reader validates every member: its type, its range, the sizes and
-hashes of the files, and the version of the format. What a reader cannot validate is the machine code itself: whoever
+A kernel may come from another user, so a reader validates every member: its type, its range, the sizes and
+hashes of the files, and the version of the format. What a reader cannot validate is the machine code itself: a user who
 loads a kernel trusts its author (SECURITY.md).
 """
 

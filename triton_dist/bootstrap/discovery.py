@@ -11,7 +11,7 @@ from triton_dist import environment
 from triton_dist.bootstrap import launchers
 from triton_dist.bootstrap.authentication import read_secret
 from triton_dist.bootstrap.deadline import within
-from triton_dist.bootstrap.failure_detector import Watch
+from triton_dist.bootstrap.failure_detector import FailureDetector
 from triton_dist.bootstrap.key_agreement import agree, create_key
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.bootstrap.launchers import mpi, process_group
@@ -81,23 +81,23 @@ def _meet(start: launchers.Start, seconds: float) -> Launch:
     path = environment.get("TRITON_DIST_SECRET_FILE")
     secret = None if path is None else read_secret(path)
     one_host = start.local is not None and start.local[1] == start.n_pes
-    watch = Watch(start.pe)
+    detector = FailureDetector(start.pe)
     key_file = create_key() if start.pe == 0 and secret is None else -1
-    me = Member.self(start.pe, start.n_pes, has_secret=secret is not None, watch=watch.address, key=key_file)
+    me = Member.self(start.pe, start.n_pes, has_secret=secret is not None, detector=detector.address, key=key_file)
     try:
         members = _within(start, seconds, lambda: check_in(store, me, seconds, start.holder))
         key, authenticated = _within(
             start, seconds, lambda: agree(store, me, members, secret, seconds, start.holder, one_host=one_host)
         )
-        watch.begin(members, key, authenticated)
+        detector.begin(members, key, authenticated)
     except BaseException:
-        watch.end()
+        detector.end()
         raise
     finally:
         if key_file >= 0:
             os.close(key_file)
     local_pe, n_local_pes = start.local or _local_position(start.pe, members)
-    return Launch(start.pe, start.n_pes, local_pe, n_local_pes, authenticated, start.launcher, members, watch)
+    return Launch(start.pe, start.n_pes, local_pe, n_local_pes, authenticated, start.launcher, members, detector)
 
 
 def _within(start: launchers.Start, seconds: float, step: Callable[[], Result]) -> Result:

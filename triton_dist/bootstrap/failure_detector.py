@@ -7,9 +7,9 @@ A process that is killed or crashes cannot say so, but its kernel closes its con
 gone is noticed by keep-alive probes. PE 0 tells the others. So the loss of a PE is known everywhere in milliseconds, or
 within ten seconds when a host dies; and watching costs no processor time: one thread a PE, which sleeps.
 
-Whoever waits for a lost PE in Python asks :meth:`Watch.raise_trouble`. Whoever waits in a kernel, or in a library,
-cannot raise: the watch leaves the process some seconds to end by itself, then says which PE is lost and where this one
-is, and ends it.
+A thread that waits for a lost PE in Python asks :meth:`FailureDetector.raise_trouble`. A process that waits in a
+kernel, or in a library, cannot raise: the detector leaves it some seconds to end by itself, then says which PE is lost
+and where this one is, and ends it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap import framing as wire
 from triton_dist.bootstrap.authentication import AuthenticatedStore, Key
 from triton_dist.bootstrap.interrupts import Interrupts
@@ -38,7 +38,7 @@ from triton_dist.bootstrap.process import host_identity
 from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.decoding import DecodingError, Schema, decode, integer, record, sequence, text
 
-__all__ = ["BrokenWorldError", "Trouble", "Watch"]
+__all__ = ["BrokenWorldError", "FailureDetector", "Trouble"]
 
 GRACE_SECONDS = 4.0
 """Between the news that a PE is lost, or a Ctrl-C, and the end of a process that does not end by itself."""
@@ -79,7 +79,7 @@ class Trouble:
         return f"PE {self.pe} {self.what}"
 
 
-class Watch:
+class FailureDetector:
     """One PE's part. Make it before the check-in, :meth:`begin` after it, :meth:`end` it with the world."""
 
     trouble: Trouble | None = None
@@ -111,7 +111,7 @@ class Watch:
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
         self._interrupts = Interrupts()
-        self._thread = threading.Thread(target=self._run, name="triton_dist watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="triton_dist detector", daemon=True)
         os.register_at_fork(after_in_child=self._forget)  # a child must not keep its parent's connections open
 
     @property
@@ -120,7 +120,7 @@ class Watch:
         return self._name if self._listeners else ""
 
     def begin(self, members: tuple[Member, ...], key: Key, store: AuthenticatedStore) -> None:
-        """Connect, and watch from now on. *Collective.*
+        """Connect, and detector from now on. *Collective.*
 
         Raises:
             BrokenWorldError: PE 0 has ended, or cannot be reached.
@@ -192,12 +192,12 @@ class Watch:
         if os.getpid() != self._process or self._ending:
             self._previous_hook(kind, error, trace)
         elif isinstance(error, KeyboardInterrupt):
-            last_words.say(f"PE {self.pe}: interrupted at {last_words.place(trace)}")
-            self.fail(last_words.of(error))
-        elif self.trouble is not None and self.trouble.what == last_words.INTERRUPTED:
-            last_words.say(f"PE {self.pe}: ends at {last_words.place(trace)}, because {self.trouble}")
+            exit_report.say(f"PE {self.pe}: interrupted at {exit_report.place(trace)}")
+            self.fail(exit_report.of(error))
+        elif self.trouble is not None and self.trouble.what == exit_report.INTERRUPTED:
+            exit_report.say(f"PE {self.pe}: ends at {exit_report.place(trace)}, because {self.trouble}")
         else:
-            self.fail(last_words.of(error))
+            self.fail(exit_report.of(error))
             self._previous_hook(kind, error, trace)
         self._tell_failure()
 
@@ -331,10 +331,10 @@ class Watch:
             if self._failure is not None and now > self._failure[0]:
                 self._tell_failure()
             if self._deadline is not None and now > self._deadline:
-                last_words.end_process(f"PE {self.pe}: {self.trouble}. So this process", 1)
+                exit_report.end_process(f"PE {self.pe}: {self.trouble}. So this process", 1)
             if self._interrupts.ignored_for() > GRACE_SECONDS:
-                self._learn(Trouble(self.pe, last_words.INTERRUPTED))
-                last_words.end_process(f"PE {self.pe}: interrupted (Ctrl-C). This process", 130)
+                self._learn(Trouble(self.pe, exit_report.INTERRUPTED))
+                exit_report.end_process(f"PE {self.pe}: interrupted (Ctrl-C). This process", 130)
             for greeting in [late for late, until in self._greetings.items() if now > until]:
                 self._dismiss(greeting)
             for pe in self._not_joined():
@@ -422,7 +422,7 @@ def _open_outside(store: AuthenticatedStore) -> socket.socket:
             continue
         own, port = listener.getsockname()[:2]
         if not ipaddress.ip_address(own.partition("%")[0]).is_loopback:  # as this host may call itself
-            store.set("watch", json.dumps([port, [address, own] if address != own else [own]]))
+            store.set("detector", json.dumps([port, [address, own] if address != own else [own]]))
             return listener
         listener.close()
     raise RuntimeError(
@@ -464,7 +464,7 @@ def _near(server: Member) -> Iterator[socket.socket]:
     connection = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(OSError):
         connection.settimeout(_CONNECT_SECONDS)
-        connection.connect(f"\0{server.watch}")
+        connection.connect(f"\0{server.detector}")
         if wire.peer_of(connection)[0] == server.pid:
             yield connection
     connection.close()
@@ -473,11 +473,11 @@ def _near(server: Member) -> Iterator[socket.socket]:
 def _far(server: Member, pe: int, store: AuthenticatedStore) -> Iterator[socket.socket]:
     """Connections to PE 0 on another host, by each of its addresses that answers."""
     deadline = time.monotonic() + _JOIN_SECONDS
-    while not store.check(["watch"]):
+    while not store.check(["detector"]):
         if server.is_seen_dead or time.monotonic() > deadline:
             return
         time.sleep(0.02)
-    port, addresses = decode(store.get("watch"), _PLACE)
+    port, addresses = decode(store.get("detector"), _PLACE)
     for address in addresses:
         with contextlib.suppress(OSError):
             yield wire.prepare(socket.create_connection((address, port), _CONNECT_SECONDS))

@@ -1,7 +1,7 @@
 """Ctrl-C, also for a process whose main thread is in a kernel or a library, where Python cannot raise.
 
 Python's own handler of SIGINT runs in the main thread, once that is back in Python. The number of a signal is written
-to a pipe at once, however, from C; whoever reads the pipe can see that the handler did not come to run.
+to a pipe at once, however, from C; the thread that reads the pipe can see that the handler did not come to run.
 """
 
 from __future__ import annotations

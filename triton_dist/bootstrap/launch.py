@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_dist import environment
-from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap.authentication import AuthenticatedStore, AuthenticationError
-from triton_dist.bootstrap.failure_detector import BrokenWorldError, Watch
+from triton_dist.bootstrap.failure_detector import BrokenWorldError, FailureDetector
 from triton_dist.bootstrap.rendezvous import Member
 from triton_dist.decoding import DecodingError, Schema, decode
 
@@ -26,7 +26,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 2e-2  # seconds between two looks of a w
 class Launch:
     """How this process was started: which PE it is, and the store through which PEs find each other.
 
-    ``store`` is private to this world (no other user of the underlying store sees its keys), ``watch`` tells whether
+    ``store`` is private to this world (no other user of the underlying store sees its keys), ``detector`` tells whether
     the other PEs still run; both are None in a world of one. ``members`` are the PEs' processes and hosts.
     """
 
@@ -37,7 +37,7 @@ class Launch:
     store: AuthenticatedStore | None
     launcher: str = "python"
     members: tuple[Member, ...] = field(default=(), repr=False)
-    watch: Watch | None = None
+    detector: FailureDetector | None = None
 
     def __post_init__(self) -> None:
         assert 0 <= self.pe < self.n_pes, f"pe {self.pe} is out of range [0, {self.n_pes})"
@@ -91,7 +91,7 @@ class Launch:
         report_at = begin + (environment.get("TRITON_DIST_WAIT_TIMEOUT") or math.inf)
         pause = _SHORTEST_PAUSE
         with self._using_store(doing):
-            while not self.store.check(keys):  # its wait() would be deaf to the watch, and warns when it ends in vain
+            while not self.store.check(keys):  # its wait() would not see the detector, and warns when it ends in vain
                 self.check(doing)
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError(f"PE {self.pe} cannot {doing}: not all PEs came within {seconds:g} s")
@@ -106,14 +106,14 @@ class Launch:
         assert self.store is not None
         missing = [key.rpartition("/")[2] for key in keys if not self.store.check([key])]
         what = f"the host waits for PE{'s' if len(missing) > 1 else ''} {', '.join(missing)} to {doing}"
-        others = "" if self.watch is None else f"\nPE {self.pe}: other PEs: {self.watch.waits(self.n_pes)}"
-        last_words.say(
+        others = "" if self.detector is None else f"\nPE {self.pe}: other PEs: {self.detector.waits(self.n_pes)}"
+        exit_report.say(
             f"PE {self.pe}: a wait has lasted for {seconds:g} s (TRITON_DIST_WAIT_TIMEOUT)\n    {what}{others}"
         )
-        if self.watch is not None:
-            self.watch.tell_waits(what)
+        if self.detector is not None:
+            self.detector.tell_waits(what)
             if environment.get("TRITON_DIST_WAIT_ACTION") == "abort":
-                self.watch.give_up(f"waited for {seconds:g} s: {what}")
+                self.detector.give_up(f"waited for {seconds:g} s: {what}")
 
     @contextmanager
     def _using_store(self, doing: str) -> Iterator[None]:
@@ -123,7 +123,7 @@ class Launch:
         except RuntimeError as error:
             if isinstance(error, (BrokenWorldError, AuthenticationError)):
                 raise
-            for _ in range(250):  # a PE's store, perhaps, of whose end the watch will tell in a moment
+            for _ in range(250):  # a PE's store, perhaps, of whose end the detector will tell in a moment
                 self.check(doing)
                 time.sleep(_LONGEST_PAUSE)
             raise BrokenWorldError(
@@ -133,5 +133,5 @@ class Launch:
 
     def check(self, doing: str) -> None:
         """BrokenWorldError when a PE has failed, so that ``doing`` something with all is in vain."""
-        if self.watch is not None:
-            self.watch.raise_trouble(doing)
+        if self.detector is not None:
+            self.detector.raise_trouble(doing)

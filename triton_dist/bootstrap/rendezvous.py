@@ -3,8 +3,8 @@
 Everything that can be wrong with a launch as such is found here, within ``TRITON_DIST_INIT_TIMEOUT`` seconds: a PE that
 does not come, two that think they are the same, different ideas of how many there are.
 
-What is said here is anybody's word. Only its form is checked; who said it is known when the PEs have agreed on their
-key (:mod:`triton_dist.bootstrap.key_agreement`).
+What is said here any process may have said. Only its form is checked; who said it is known when the PEs have agreed on
+their key (:mod:`triton_dist.bootstrap.key_agreement`).
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class Member:
     """Random, different in every world."""
     has_secret: bool = False
     """Whether ``TRITON_DIST_SECRET_FILE`` is set."""
-    watch: str = ""
+    detector: str = ""
     """Of PE 0: the socket where it listens for the other PEs (see :mod:`triton_dist.bootstrap.failure_detector`)."""
     key: int = -1
     """Of PE 0: the descriptor of the file with the world's key (see :mod:`triton_dist.bootstrap.key_agreement`)."""
 
     @staticmethod
-    def self(pe: int, n_pes: int, *, has_secret: bool = False, watch: str = "", key: int = -1) -> Member:
+    def self(pe: int, n_pes: int, *, has_secret: bool = False, detector: str = "", key: int = -1) -> Member:
         process = Process.find(os.getpid())
         assert process is not None
         here = platform.node(), host_identity(), kernel_identity()
-        return Member(pe, n_pes, process.pid, process.started, *here, secrets.token_hex(16), has_secret, watch, key)
+        return Member(pe, n_pes, process.pid, process.started, *here, secrets.token_hex(16), has_secret, detector, key)
 
     @property
     def is_near(self) -> bool:

@@ -89,7 +89,7 @@ class Clock:
         return self.of(actor) >= number or (actor, number) in self._singles
 
     def unknown(self, actors: NDArray[np.int32], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which of these events it does not know; actor -1 is nobody, whose events everyone knows."""
+        """Which of these events it does not know; actor -1 is none, whose events all know."""
         if actors.size == 1:
             actor = int(actors[0])
             return np.array([actor >= 0 and not self.knows(actor, int(numbers[0]))])

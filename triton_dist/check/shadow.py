@@ -126,8 +126,8 @@ class Shadow:
             if i == len(self._reads):
                 self._reads.append(_Layer(self._bounds.size - 1))
             layer = self._reads[i]
-            # Whoever is ordered after this read is ordered after those it knows of, too. But a volatile read stands for
-            # no other.
+            # An access that is ordered after this read is ordered after those it knows of, too. But a volatile read
+            # stands for no other.
             free = (layer.actor[left] < 0) | (~layer.unknown(left, clock) & (layer.how[left] >= who.how))
             if free.all():
                 layer.put(left, who)

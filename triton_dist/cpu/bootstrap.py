@@ -10,7 +10,7 @@ from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.cpu.runtime.control import Caller, ControlBlock
 from triton_dist.cpu.runtime.heap import SymmetricHeap
-from triton_dist.cpu.team_sync import ControlMeeting
+from triton_dist.cpu.team_sync import ControlBarrier
 from triton_dist.cpu.transport import Transport
 from triton_dist.decoding import integer, record
 
@@ -50,8 +50,8 @@ def join(launch: Launch, size: int, reserved: int) -> Transport:
     for other in filter(lambda other: other != pe, range(n_pes)):
         with _explained(launch, other):
             heap.attach(other, memfd.open_of(launch.members[other].pid, cards[other][1], f"heap_{other}"))
-    meetings = {caller: ControlMeeting(control, caller, pe, n_pes) for caller in Caller}
-    return Transport(heap, control, meetings)
+    barriers = {caller: ControlBarrier(control, caller, pe, n_pes) for caller in Caller}
+    return Transport(heap, control, barriers)
 
 
 def _check_one_machine(launch: Launch) -> None:

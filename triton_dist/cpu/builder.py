@@ -83,7 +83,7 @@ class CpuBuilder(Float8Builder, Bfloat16Builder, ShapesBuilder, ProcessorBuilder
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         return self.binary_op(lhs, rhs, np.fmin)
 
-    # ---- a program that sees again and again what it saw before waits for somebody: let that one run
+    # ---- a program that sees again and again what it saw before waits for another one: let that one run
 
     # `policy` is a cache modifier and an eviction policy in Triton 3.7 and 3.8, and one object in 3.9.
 

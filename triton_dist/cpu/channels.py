@@ -1,6 +1,6 @@
 """Where the hosts of a group meet in a CPU world: a place in each member's heap, found by the group's name.
 
-A group is opened by its members alone, so nobody hands out a number that all know. Each member takes a place that is
+A group is opened by its members alone, so no PE hands out a number that all know. Each member takes a place that is
 free on it, writes the group's name there, and looks for the places of the others. Counts in a place are never reset: a
 group counts from what its place holds when it is opened.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.runtime.atomics import WORDS, Order
-from triton_dist.cpu.team_sync import PLACE_BYTES, Counter, MeetingPlace
+from triton_dist.cpu.team_sync import PLACE_BYTES, Counter, HeapBarrier
 
 __all__ = ["CHANNEL_BYTES", "MAX_GROUPS", "Channels"]
 
@@ -39,7 +39,7 @@ class Channels:
 
     def open(
         self, name: str, pes: Sequence[int], wait: Callable[[Callable[[], bool]], None]
-    ) -> tuple[MeetingPlace, MeetingPlace]:
+    ) -> tuple[HeapBarrier, HeapBarrier]:
         """The place where the members of the group called ``name`` meet, and that where they tell what they call.
 
         ``wait`` returns when its argument is true.
@@ -70,7 +70,7 @@ class Channels:
         words = self._heap.words(8)
         for place, base, count in zip((_FIRST_PLACE, _CALLS), (0, _CALLS_BASE), counts, strict=True):
             theirs = [Counter(pe, found[pe] + place, words.load(pe, found[pe] + base, Order.ACQUIRE)) for pe in pes]
-            made.append(MeetingPlace(self._heap, Counter(self._pe, at + place, count), theirs))
+            made.append(HeapBarrier(self._heap, Counter(self._pe, at + place, count), theirs))
         return made[0], made[1]
 
     def close(self, name: str) -> None:

@@ -1,8 +1,8 @@
 """A checked run (``TRITON_DIST_CHECK``): every PE writes down what it does, and at the end one looks through all of it.
 
 The end is ``finalize()``, or the moment when no PE can go on, or when one touches memory it must not touch or fails.
-Whoever finds that out reports; the others wait for the report and end with the same exit status. Analysis and report
-are triton_dist.check's.
+The PE that finds that out reports; the others wait for the report and end with the same exit status. Analysis and
+report are triton_dist.check's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Checking:
 
     @property
     def has_reported(self) -> bool:
-        """Whether somebody has reported problems; who is about to is waited for."""
+        """Whether a PE has reported problems; one that is about to is waited for."""
         self._await(lambda: self._turns.verdict != _PENDING, time.monotonic() + _PATIENCE)
         return self._turns.verdict == _FOUND
 

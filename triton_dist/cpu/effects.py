@@ -69,7 +69,7 @@ def _there(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments, name: str) -> 
 
 
 def _here(op: Op, rec: Recorder, world: CpuWorld, a: _Arguments, name: str) -> Ranges | None:
-    """What it touches at its argument ``name`` on this side; None where nobody else can be looking."""
+    """What it touches at its argument ``name`` on this side; None where no other program can be looking."""
     if "nbytes" in a:
         return rec.local(op.name, a[name], a["nbytes"], op.nbi)
     place = world.heap.find(a[name])

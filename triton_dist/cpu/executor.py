@@ -65,7 +65,7 @@ class Executor(interpreter.Launch):
                     recorder.ended(running())
             except OutsideError:
                 assert world is not None
-                world.abort("touched memory of no symmetric tensor")  # which reports
+                world.break_world("touched memory of no symmetric tensor")  # which reports
                 raise SystemExit(1) from None
             except Exception as error:
                 raise self._failure(error, index) from error
@@ -88,7 +88,7 @@ class Executor(interpreter.Launch):
         except (CannotGoOnError, BrokenWorldError) as error:
             failure = KernelError(f"{self._where()}: {error}")
             if world is not None and isinstance(error, CannotGoOnError):
-                world.abort(f"gave up. {failure}")
+                world.break_world(f"gave up. {failure}")
             raise failure from error
         finally:
             builder.grid_idx = None

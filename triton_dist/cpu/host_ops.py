@@ -1,6 +1,6 @@
 """Operations that hosts start, in a CPU world: done when the call returns.
 
-Collectives are as those of kernels: every PE takes what it needs from the others between two meetings, and writes its
+Collectives are as those of kernels: every PE takes what it needs from the others between two barriers, and writes its
 ``dst`` after the second, so that ``dst`` may be ``src``.
 """
 

@@ -45,7 +45,7 @@ class RemoteWords(ABC):
 
 
 class SymmetricMemory(ABC):
-    """The symmetric heaps of all PEs. Whoever uses an address in them holds this object, which keeps the memory.
+    """The symmetric heaps of all PEs. A user of an address in them holds this object, which keeps the memory.
 
     Copies raise IndexError where the range leaves the heap, and RuntimeError where the local memory is not mapped.
     """
@@ -104,4 +104,4 @@ class SymmetricMemory(ABC):
         """All writes and updates have arrived, and non-blocking reads have returned."""
 
     def progress(self) -> None:  # noqa: B027
-        """Let operations of other PEs on this PE's memory go on. Called by whoever waits for one."""
+        """Let operations of other PEs on this PE's memory go on. Called by a PE that waits for one."""

@@ -51,7 +51,7 @@ class Recorded(Protocol):
 
     def describe(self, address: int) -> str: ...
 
-    def abort(self, reason: str) -> None: ...
+    def break_world(self, reason: str) -> None: ...
 
 
 class Recorder:
@@ -94,7 +94,7 @@ class Recorder:
             try:
                 self._check(what, ranges, HOST)
             except OutsideError:
-                self._world.abort("touched memory of no symmetric tensor")  # which reports
+                self._world.break_world("touched memory of no symmetric tensor")  # which reports
                 raise SystemExit(1) from None
             self._add(Kind.ACCESS, HOST, self._place(what), self._ranges(ranges), flags=Flag.WRITES * writes)
 
@@ -279,7 +279,7 @@ class Recorder:
             self._add(Kind.OVERLAP, self._program, self._place(what), target.pe, begin, end)
 
     def local(self, what: str, address: int, nbytes: int, nbi: bool) -> Ranges | None:
-        """What a copy reads or writes on this side; None where nobody else can be looking."""
+        """What a copy reads or writes on this side; None where no other program can be looking."""
         place = self._world.heap.find(address)
         if place is not None:
             return self.span(what, place[0], place[1], nbytes)

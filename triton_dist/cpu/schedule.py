@@ -65,7 +65,7 @@ class Schedule(ABC):
 class RoundRobin(Schedule):
     """One after the other, each as far as it gets.
 
-    Not for ever, though: a program that looks into memory again and again may wait for somebody.
+    Not for ever, though: a program that looks into memory again and again may wait for another PE.
     """
 
     _QUANTUM = 256

@@ -8,7 +8,7 @@ When nothing can go on, the process sleeps and looks again: what is awaited come
 ``TRITON_DIST_WAIT_TIMEOUT`` seconds it gives up and says who waits for what.
 
 Where PEs take turns (:mod:`triton_dist.cpu.turn_taking`) a schedule chooses who goes on, programs may be interrupted
-before they touch symmetric memory, and it is known at once when nobody can go on any more.
+before they touch symmetric memory, and it is known at once when no program can go on any more.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Scheduler:
             self._switch_to(program)
             if program.dead or program.steps != steps:
                 turns.step()
-            else:  # it has only looked, which changes nothing for anybody
+            else:  # it has only looked, which changes nothing for the others
                 program.tried = turns.now
             if program.dead and program.outstanding:
                 ended.append(program)
@@ -178,7 +178,7 @@ class Scheduler:
             self._waiting.append(program)
 
     def _check_world(self) -> None:
-        """Whoever waits, though others here can go on, may wait for a PE that has failed."""
+        """A program that waits, though others here can go on, may wait for a PE that has failed."""
         if self._waiting and self._world is not None:
             trouble = self._world.trouble()
             if trouble is not None:

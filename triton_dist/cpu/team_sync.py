@@ -1,8 +1,8 @@
-"""Where the members of a team meet in a CPU world, and tell each other what for: a few words in each one's heap.
+"""Barriers of the members of a team in a CPU world, at which they tell each other what for: a few words of each heap.
 
-Each member counts its own calls and announces them in its own heap; the others look. Whoever waits for call n leaves
-when all counts are n or greater. What was announced for n stays until call n + 2, and nobody can come to that before
-all have left n: nothing is ever reset while the team lives.
+Each member counts its own calls and publishes them in its own heap; the others look. A member that waits for call n
+leaves when all counts are n or greater. What was published for n stays until call n + 2, and no member can come to that
+before all have left n: nothing is ever reset while the team lives.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from triton_dist.cpu.runtime.atomics import WORDS, Order
 from triton_dist.cpu.runtime.backoff import Backoff
 from triton_dist.cpu.runtime.control import Caller, ControlBlock
 
-__all__ = ["PLACE_BYTES", "ControlMeeting", "Counter", "GroupMeeting", "Meeting", "MeetingPlace"]
+__all__ = ["PLACE_BYTES", "ControlBarrier", "Counter", "GroupBarrier", "HeapBarrier", "TeamBarrier"]
 
 _TEXT_BYTES = 512
 _FIRST_TEXT = 64  # behind the count, on a cache line of its own
 _TEXTS = 8
 """How many texts a place holds: a member that does not wait may be up to two less ahead of one that compares."""
 PLACE_BYTES = _FIRST_TEXT + _TEXTS * _TEXT_BYTES
-"""What a meeting place takes of each member's heap."""
+"""What a barrier state takes of each member's heap."""
 
 
-class Meeting(ABC):
+class TeamBarrier(ABC):
     """Where PEs wait for each other, and tell what for. One user on a PE at a time."""
 
     @abstractmethod
     def arrive(self, text: str) -> int:
-        """This PE comes, and says ``text``; its ticket. What it wrote before is seen by whoever finds all have come."""
+        """This PE arrives, and says ``text``; its ticket. A member that finds all here sees what it wrote before."""
 
     @abstractmethod
     def passed(self, ticket: int) -> bool:
@@ -48,7 +48,7 @@ class Meeting(ABC):
         """What each said, in the PEs' order. Only once all have come, and before the next call of this PE."""
 
 
-class GroupMeeting(Meeting):
+class GroupBarrier(TeamBarrier):
     """Of a group, whose members also compare calls that they do not wait for each other in."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class GroupMeeting(Meeting):
         """
 
 
-class ControlMeeting(Meeting):
+class ControlBarrier(TeamBarrier):
     """All PEs, in the control block of a world of one machine."""
 
     def __init__(self, control: ControlBlock, caller: Caller, pe: int, n_pes: int) -> None:
@@ -90,7 +90,7 @@ class Counter(NamedTuple):
     first: int = 0
 
 
-class MeetingPlace(GroupMeeting):
+class HeapBarrier(GroupBarrier):
     """A place in each member's heap."""
 
     def __init__(self, heap: SymmetricMemory, mine: Counter, places: Sequence[Counter]) -> None:
@@ -101,10 +101,10 @@ class MeetingPlace(GroupMeeting):
         self._places = places
 
     @staticmethod
-    def at(heap: SymmetricMemory, pe: int, pes: Sequence[int], offset: int) -> MeetingPlace:
+    def at(heap: SymmetricMemory, pe: int, pes: Sequence[int], offset: int) -> HeapBarrier:
         """A new place at the same ``offset`` of each member's heap."""
         WORDS[8].store(heap.base(pe) + offset, 0, Order.RELEASE)
-        return MeetingPlace(heap, Counter(pe, offset), [Counter(member, offset) for member in pes])
+        return HeapBarrier(heap, Counter(pe, offset), [Counter(member, offset) for member in pes])
 
     def arrive(self, text: str) -> int:
         self._heap.quiet()

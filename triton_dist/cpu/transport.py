@@ -10,7 +10,7 @@ import torch
 
 from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.runtime.control import Caller, State
-from triton_dist.cpu.team_sync import Meeting
+from triton_dist.cpu.team_sync import TeamBarrier
 
 __all__ = ["Collectives", "Control", "Transport"]
 
@@ -58,7 +58,7 @@ class Transport:
 
     heap: SymmetricMemory
     control: Control
-    meetings: Mapping[Caller, Meeting]
+    barriers: Mapping[Caller, TeamBarrier]
     """Where all PEs meet."""
 
     collectives: Collectives | None = None

@@ -6,7 +6,7 @@ host code in between runs at the same time as others, but a PE that is chosen is
 takes. Only if that sleeps (it may wait for a PE outside of our sight, in ``torch.distributed`` say) is it passed over,
 and that is the only choice that time has a part in.
 
-A PE that cannot go on says so, with the number of the last step that anybody made; it is asked again after the next
+A PE that cannot go on says so, with the number of the last step of any PE; it is asked again after the next
 step. When none can go on there will not be a next one: that is a deadlock, and known at once.
 """
 
@@ -71,7 +71,7 @@ class _State(enum.IntEnum):
     """Runs host code; comes when it comes."""
     READY = 1
     BLOCKED = 2
-    """Can go on only after a step of somebody else."""
+    """Can go on only after a step of another PE."""
     POLLS = 3
     """The same, as far as we can see: it looks into memory in a loop of its own."""
     AWAY = 4
@@ -157,7 +157,7 @@ class Turns:
         self.step()
 
     def blocked(self, *, polls: bool) -> None:
-        """Nothing here can go on; returns after somebody's step, or raises DeadlockError. This PE keeps its turn then.
+        """Nothing here can go on; returns after another PE's step, with this PE's turn, or raises DeadlockError.
 
         ``polls``: it may yet, if it looks into memory often enough.
         """
@@ -172,7 +172,7 @@ class Turns:
         self._await_turn()
 
     def step(self) -> None:
-        """Something has changed: whoever could not go on may look again."""
+        """Something has changed: PEs that could not go on may look again."""
         self._words[_STEP] += 1
         self._words[_FRUITLESS_ROUNDS] = 0
 
@@ -195,7 +195,7 @@ class Turns:
         self.step()
 
     def claim_verdict(self, claimed: int) -> bool:
-        """Make it ``claimed`` if nobody has made it anything; whether this PE has."""
+        """Make it ``claimed`` if no PE has made it anything; whether this PE has."""
         address = self._turn_address + 8 * (_VERDICT - _TURN)
         return _WORD.compare_swap(address, 0, claimed, Order.ACQUIRE_RELEASE) == 0
 

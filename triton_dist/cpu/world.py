@@ -25,7 +25,7 @@ from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_ops import CpuHostOps
 from triton_dist.cpu.memory import SymmetricMemory
 from triton_dist.cpu.runtime.control import Caller, State
-from triton_dist.cpu.team_sync import PLACE_BYTES, GroupMeeting, Meeting, MeetingPlace
+from triton_dist.cpu.team_sync import PLACE_BYTES, GroupBarrier, HeapBarrier, TeamBarrier
 from triton_dist.cpu.transport import Transport
 from triton_dist.cpu.turn_taking import DeadlockError, Turns
 from triton_dist.process_state import of_process
@@ -78,7 +78,7 @@ class CpuWorld(World):
 
     A tensor holds the mapping it lies in, so it stays readable after :meth:`finalize`: the last one unmaps the heap.
 
-    A PE that fails breaks the world for all: whoever waits for it, now or later, gets a :class:`BrokenWorldError`.
+    A PE that fails breaks the world for all: a PE that waits for it, now or later, gets a :class:`BrokenWorldError`.
     """
 
     kind = "cpu"
@@ -98,11 +98,11 @@ class CpuWorld(World):
         self._allocator = FirstFit(self.heap.size, CHECKED_GAP if checked else 0, reuses_late=checked)
         self._allocator.allocate(reserved)  # at offset 0: where teams and groups meet, and the memory of groups
         self._channels = Channels(self.heap, self.pe, teams)
-        self._group_places: dict[str, tuple[GroupMeeting, GroupMeeting]] = {}
+        self._group_places: dict[str, tuple[GroupBarrier, GroupBarrier]] = {}
         self._group_allocations: dict[int, Allocation] = {}
         begin = self.heap.base(self.pe) + first
         self.group_memory = GroupMemory(begin, first, for_groups, self.device, self.heap, self._group_memory_changed)
-        self._places: dict[int, Mapping[Caller, Meeting]] = {0: self._transport.meetings}
+        self._places: dict[int, Mapping[Caller, TeamBarrier]] = {0: self._transport.barriers}
         self._free_handles = set(range(1, MAX_TEAMS))
         self._next_look = 0.0
         self._kernel_calls: dict[int, str] = {}
@@ -113,8 +113,8 @@ class CpuWorld(World):
             self.checking = self._begin_check(launch, self.turns)
         self.recorder = None if self.checking is None else self.checking.recorder
         self._process = os.getpid()
-        if launch.watch is not None:
-            launch.watch.on_trouble(lambda trouble: self.control.abort(trouble.pe, trouble.what))
+        if launch.detector is not None:
+            launch.detector.on_trouble(lambda trouble: self.control.abort(trouble.pe, trouble.what))
         atexit.register(self._on_exit)
         self.together(self.team_world, "init()")
 
@@ -156,7 +156,7 @@ class CpuWorld(World):
         offset = self._allocator.allocate(nbytes)
         if offset is None:
             return None
-        allocation, use = self.ledger.enter(offset, padded(nbytes), shape, dtype)
+        allocation, use = self.registry.enter(offset, padded(nbytes), shape, dtype)
         if self.recorder is not None:
             self.recorder.allocated(offset, nbytes, str(allocation))
             self._record_allocations()
@@ -170,7 +170,7 @@ class CpuWorld(World):
         )
 
     def _give_back(self, allocation: Allocation) -> None:
-        self.ledger.remove(allocation)
+        self.registry.remove(allocation)
         self._allocator.release(allocation.begin)
         if self.recorder is not None:
             self.recorder.freed(allocation.begin)
@@ -178,21 +178,21 @@ class CpuWorld(World):
 
     def _record_allocations(self) -> None:
         assert self.recorder is not None
-        all_of_them = [*self.ledger.all(), *self._group_allocations.values()]
+        all_of_them = [*self.registry.all(), *self._group_allocations.values()]
         self.recorder.allocations([(allocation.begin, allocation.nbytes) for allocation in all_of_them])
 
     def _record_dropped(self) -> None:
         """What this PE has dropped, and has not been given back because others have not."""
         assert self.recorder is not None
         gc.collect()
-        for allocation in self.ledger.all_dropped():
+        for allocation in self.registry.all_dropped():
             self.recorder.dropped(allocation.begin)
 
     def _started_by(self, tensor: torch.Tensor) -> Allocation | None:
         place = self._place_of(tensor, start_of(tensor))
         if place is None or place[0] != self.pe:
             return None
-        allocation = self.ledger.find(place[1])
+        allocation = self.registry.find(place[1])
         return allocation if allocation and allocation.begin == place[1] else None
 
     def _place_of(self, tensor: torch.Tensor, address: int) -> tuple[int, int] | None:
@@ -217,7 +217,7 @@ class CpuWorld(World):
     def allocation_at(self, offset: int) -> Allocation | None:
         """The allocation, of the world or of a group of this PE, at an offset of a heap."""
         found = self.group_memory.find(self.heap.base(self.pe) + offset)
-        return found[0] if found is not None else self.ledger.find(offset)
+        return found[0] if found is not None else self.registry.find(offset)
 
     def describe(self, address: int) -> str:
         """What lies at an address, for messages."""
@@ -263,7 +263,7 @@ class CpuWorld(World):
             self.checking.fail("gave up its world after an error")
         self._leave()
 
-    def _host_place(self, team: Team | HostGroup) -> Meeting:
+    def _host_place(self, team: Team | HostGroup) -> TeamBarrier:
         if isinstance(team, HostGroup):
             return self._group_places[team.name][0]
         return self._places[0 if team is self.team_world else team.handle][Caller.HOST]
@@ -322,7 +322,7 @@ class CpuWorld(World):
         if self.pe in team.pes:
             self._free_handles.remove(handle)
             self._places[handle] = {
-                caller: MeetingPlace.at(
+                caller: HeapBarrier.at(
                     self.heap, self.pe, team.pes, (2 * handle + (caller == Caller.KERNEL)) * PLACE_BYTES
                 )
                 for caller in (Caller.HOST, Caller.KERNEL)
@@ -361,7 +361,7 @@ class CpuWorld(World):
         try:
             check_equal_calls({pe: text for pe, text in told if text is not None})
         except CallsDifferError as error:
-            self.abort(f"found that {error}")  # another member may be in its kernel, and wait there for this one
+            self.break_world(f"found that {error}")  # another member may be in its kernel, and wait there for this one
             raise
 
     def _close_group(self, group: HostGroup) -> None:
@@ -448,7 +448,7 @@ class CpuWorld(World):
                 self.checking.recorder.host_stuck(call, tuple(team.pes))
                 self.checking.give_up(first=deadlock.first)
             reason = f"waits in {call}, which not all PEs have entered, and no PE can go on"
-            self.abort(reason)
+            self.break_world(reason)
             raise BrokenWorldError(f"PE {self.pe} {reason}") from None
 
     def _check_trouble(self) -> None:
@@ -481,16 +481,16 @@ class CpuWorld(World):
         return f"PE {broken[0]} {broken[1]}" if broken else None
 
     def _end_if_reported(self) -> None:
-        """In a checked run whoever finds something says it; the others have nothing to add."""
+        """In a checked run the PE that finds something reports it; the others have nothing to add."""
         if self.checking is not None and self.checking.has_reported:
             raise SystemExit(1)
 
-    def abort(self, reason: str) -> None:
+    def break_world(self, reason: str) -> None:
         """Break the world; the others' waits end with ``PE <this one> <reason>``. Only the first failure counts."""
         if self.checking is not None and self.control.aborted() is None:
             self.checking.fail(reason)
-        if self._launch.watch is not None:
-            self._launch.watch.fail(reason)
+        if self._launch.detector is not None:
+            self._launch.detector.fail(reason)
         else:
             self.control.abort(self.pe, reason)
 

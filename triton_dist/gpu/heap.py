@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from triton_dist.world.allocations import Allocation, Ledger
+from triton_dist.world.allocations import Allocation, AllocationRegistry
 from triton_dist.world.raw_tensor import elsewhere, start_of, storage_address, tensor_at
 
 __all__ = ["GpuHeap", "rounded"]
@@ -22,17 +22,19 @@ ALIGNMENT = 512  # what NVSHMEM aligns allocations to; sizes are counted in the 
 class GpuHeap:
     """What users have of NVSHMEM's heap. All calls that allocate or free are collective; the caller sees to that.
 
-    ``bindings`` are nvshmem4py's; ``ledger`` holds addresses.
+    ``bindings`` are nvshmem4py's; ``registry`` holds addresses.
     """
 
-    def __init__(self, bindings: Any, device: torch.device, pe: int, capacity: int, ledger: Ledger) -> None:
+    def __init__(
+        self, bindings: Any, device: torch.device, pe: int, capacity: int, registry: AllocationRegistry
+    ) -> None:
         self._bindings = bindings
         self._device = device
         self._pe = pe
         self._capacity = capacity
         self._used = 0
-        self._ledger = ledger
-        self._registered: set[int] = set()  # numbers of allocations that are somebody else's memory
+        self._registry = registry
+        self._registered: set[int] = set()  # numbers of allocations that are another library's memory
 
     @property
     def free_bytes(self) -> int:
@@ -44,12 +46,12 @@ class GpuHeap:
         if not address:
             return None
         self._used += size
-        _, use = self._ledger.enter(address, size, shape, dtype)
+        _, use = self._registry.enter(address, size, shape, dtype)
         return tensor_at(address, shape, dtype, self._device, use)
 
     def give_back(self, allocation: Allocation) -> None:
         """No device may work on it any more, on this PE; for the others NVSHMEM waits."""
-        self._ledger.remove(allocation)
+        self._registry.remove(allocation)
         if allocation.number in self._registered:
             self._registered.remove(allocation.number)
             self._bindings.buffer_unregister_symmetric(allocation.begin, allocation.size)
@@ -59,7 +61,7 @@ class GpuHeap:
 
     def close(self) -> None:
         """Give everything back."""
-        for allocation in self._ledger.all():
+        for allocation in self._registry.all():
             self.give_back(allocation)
 
     def register(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -68,13 +70,13 @@ class GpuHeap:
         address = self._bindings.buffer_register_symmetric(storage.data_ptr(), storage.nbytes(), 0)
         if not address:
             raise RuntimeError(f"NVSHMEM could not register {storage.nbytes()} bytes at {storage.data_ptr():#x}")
-        allocation, use = self._ledger.enter(address, storage.nbytes(), (storage.nbytes(),), torch.uint8)
+        allocation, use = self._registry.enter(address, storage.nbytes(), (storage.nbytes(),), torch.uint8)
         self._registered.add(allocation.number)
         return elsewhere(tensor.detach(), address - storage.data_ptr(), self._device, use, tensor)
 
     def started_by(self, tensor: torch.Tensor) -> Allocation | None:
         """The allocation that a tensor starts, if it starts one."""
-        allocation = self._ledger.find(start_of(tensor))
+        allocation = self._registry.find(start_of(tensor))
         return allocation if allocation and allocation.begin == start_of(tensor) else None
 
     def peer(self, tensor: torch.Tensor, pe: int, name: str = "the tensor") -> torch.Tensor | None:
@@ -90,20 +92,20 @@ class GpuHeap:
         """What keeps the memory of a symmetric tensor. ValueError if it is none, or was freed."""
         what = f"{name}, of shape {tuple(tensor.shape)} on {tensor.device},"
         address = storage_address(tensor)
-        if allocation := self._ledger.find(address):
+        if allocation := self._registry.find(address):
             return allocation.use()
-        if self._ledger.was_freed(address):
+        if self._registry.was_freed(address):
             raise ValueError(f"{what} is a symmetric tensor that was freed")
         if tensor.device == self._device and self._bindings.ptr(address, self._pe):
-            return tensor  # somebody else's on the same heap
+            return tensor  # another library's on the same heap
         raise ValueError(
             f"{what} is not in the symmetric heap: allocate it with triton_dist.empty, zeros, full or from_tensor (and"
             " pass this PE's own one, not a peer's)"
         )
 
     def is_freed(self, address: int) -> bool:
-        """Whether a tensor at ``address`` is on memory that was freed, and that nobody else has got."""
-        return self._ledger.was_freed(address) and self._ledger.find(address) is None
+        """Whether a tensor at ``address`` is on memory that was freed, and that no other tensor has got."""
+        return self._registry.was_freed(address) and self._registry.find(address) is None
 
     def full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
         return (

@@ -42,7 +42,7 @@ class SymmetricMemory:
 
     Args:
         contains: whether an address is symmetric.
-        freed: whether memory at a symmetric address was freed, and belongs to nobody.
+        freed: whether memory at a symmetric address was freed, and belongs to no tensor.
         owner: whose memory it is, for messages.
         scatter_limit: how many bytes each PE may contribute to a reducescatter of NVSHMEM's.
     """

@@ -1,4 +1,4 @@
-"""The state of device libraries inside loaded GPU modules: who needs it, and that nobody runs without it.
+"""The state of device libraries inside loaded GPU modules: which kernels need it, and that none runs without it.
 
 A kernel that was linked with a device library carries a global that must be filled before the first launch: NVSHMEM's
 by its host library, our own by us. Triton tells about every module it loads, from its disk cache too, and which global

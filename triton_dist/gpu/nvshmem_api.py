@@ -1,7 +1,7 @@
 """The one seam to nvshmem4py: it is imported, changed and started here, and the world hands its objects on.
 
 NVSHMEM's collective host calls are made without Python's lock. nvshmem4py keeps the lock in those of its bindings that
-return no status: when a PE is lost while others wait in one, no other thread of theirs would run, and nobody could end
+return no status: when a PE is lost while others wait in one, no other thread of theirs would run, and none could end
 them.
 """
 

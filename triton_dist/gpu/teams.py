@@ -19,7 +19,7 @@ __all__ = ["GpuTeams"]
 
 
 class GpuTeams:
-    """This PE's teams. ``sync`` holds the device library's meeting places (``p2p.sync_bytes()``), symmetric.
+    """This PE's teams. ``sync`` holds the device library's barrier states (``p2p.sync_bytes()``), symmetric.
 
     ``bindings`` are nvshmem4py's, or None where NVSHMEM makes no teams.
     """

@@ -21,13 +21,13 @@ import numpy as np
 import torch
 
 from triton_dist._C.op_table import Cmp
-from triton_dist.bootstrap import exit_report as last_words
-from triton_dist.bootstrap.failure_detector import Watch
+from triton_dist.bootstrap import exit_report
+from triton_dist.bootstrap.failure_detector import FailureDetector
 from triton_dist.comparisons import SIGNS
 from triton_dist.gpu import module_state, p2p
 from triton_dist.gpu.waiting_kernels import Site, WaitingKernel, WaitingKernels
 from triton_dist.process_state import of_process
-from triton_dist.world.allocations import Ledger
+from triton_dist.world.allocations import AllocationRegistry
 from triton_dist.world.groups import GroupMemory
 
 __all__ = ["Memories", "Memory", "Place", "WaitReports", "describe", "read"]
@@ -102,7 +102,7 @@ def read(array: np.ndarray[Any, np.dtype[np.void]], known: np.ndarray[Any, np.dt
 class Place:
     """Names for a PE's symmetric addresses."""
 
-    ledger: Ledger
+    registry: AllocationRegistry
     sync: int
     """Address of the barrier flags of all teams, ``p2p.sync_bytes()`` bytes."""
     of_groups: GroupMemory | None = None
@@ -114,7 +114,7 @@ class Place:
         allocation = None
         with contextlib.suppress(LookupError):  # the main thread may be freeing it
             found = self.of_groups.find(address) if self.of_groups is not None else None
-            allocation = found[0] if found is not None else self.ledger.find(address)
+            allocation = found[0] if found is not None else self.registry.find(address)
         if allocation is None:
             return f"{address:#x} (not symmetric)"
         index = (address - allocation.begin) // allocation.dtype.itemsize
@@ -169,13 +169,13 @@ class WaitReports:
         n_pes: int,
         device: torch.device,
         place: Place,
-        watch: Watch | None,
+        detector: FailureDetector | None,
         timeout: float,
         aborts: bool,
         write: Callable[[WaitingKernel, bytes], None] | None = None,
     ) -> None:
         self.pe, self.n_pes = pe, n_pes
-        self._device, self._place, self._watch = device, place, watch
+        self._device, self._place, self._detector = device, place, detector
         self._timeout, self._aborts = timeout, aborts
         self._memory = of_process(Memories).of(device)
         self._known = self._memory.array["number"].copy()
@@ -208,8 +208,8 @@ class WaitReports:
         oldest = time.monotonic() - _REPEATED
         self._recent = {key: at for key, at in self._recent.items() if at > oldest}
         pending, self._pending = self._pending, [r for r in read(self._memory.array, self._known) if self._is_new(r)]
-        if self._pending and self._watch is not None:
-            self._watch.tell_waits(self._summary(self._pending))
+        if self._pending and self._detector is not None:
+            self._detector.tell_waits(self._summary(self._pending))
         if pending:
             self._say(pending)
 
@@ -228,24 +228,24 @@ class WaitReports:
         described = describe(reports, self._place)
         for kernel, who, what in described[:_MOST_PLACES]:
             launched = kernel.launch_line() if kernel is not None else ""
-            last_words.say(
+            exit_report.say(
                 f"PE {self.pe}, kernel {_name(kernel)}: a wait has lasted for {self._timeout:g} s"
                 f" (TRITON_DIST_WAIT_TIMEOUT)\n    {who} {what}"
                 + (f"; last launched at {launched}" if launched else "")
             )
         if len(described) > _MOST_PLACES:
-            last_words.say(f"PE {self.pe}: kernels wait at {len(described) - _MOST_PLACES} more lines")
-        if self._watch is not None:
-            last_words.say(f"PE {self.pe}: other PEs: {self._watch.waits(self.n_pes)}")
+            exit_report.say(f"PE {self.pe}: kernels wait at {len(described) - _MOST_PLACES} more lines")
+        if self._detector is not None:
+            exit_report.say(f"PE {self.pe}: other PEs: {self._detector.waits(self.n_pes)}")
         if self._aborts:
             kernel, who, what = described[0]
             self._abort(f"waited for {self._timeout:g} s: kernel {_name(kernel)}, {who} {what}")
 
     def _abort(self, what: str) -> None:
         self._stop.set()
-        if self._watch is None:
-            last_words.end_process(f"PE {self.pe} {what}. So this process", 1)
-        self._watch.give_up(what)
+        if self._detector is None:
+            exit_report.end_process(f"PE {self.pe} {what}. So this process", 1)
+        self._detector.give_up(what)
 
 
 def _name(kernel: WaitingKernel | None) -> str:

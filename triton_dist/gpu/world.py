@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from triton_dist import environment
-from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.compiler import transport
 from triton_dist.compiler.device_library import nvshmem_bitcode
@@ -74,12 +74,12 @@ class GpuWorld(World):
         self._nvshmem, self._bindings = nvshmem_api.load()
         _check_versions(self._nvshmem)
         torch.cuda.set_device(self.device)
-        meeting_place = rounded(p2p.sync_bytes())  # beside what users may allocate
+        sync_bytes = rounded(p2p.sync_bytes())  # beside what users may allocate
         for_groups = group_memory_size(launch)
-        beside = meeting_place + for_groups
+        beside = sync_bytes + for_groups
         nvshmem_api.start(self._nvshmem, self._bindings, launch, self.device, capacity + beside)
-        self._heap = GpuHeap(self._bindings, self.device, self.pe, capacity, self.ledger)
-        self._sync = bytes_at(self._bindings.malloc(meeting_place), p2p.sync_bytes(), self.device)
+        self._heap = GpuHeap(self._bindings, self.device, self.pe, capacity, self.registry)
+        self._sync = bytes_at(self._bindings.malloc(sync_bytes), p2p.sync_bytes(), self.device)
         address = self._bindings.malloc(for_groups) if for_groups else 0
         if for_groups and not address:
             self._nvshmem.finalize()
@@ -105,9 +105,9 @@ class GpuWorld(World):
         fill = {name: how for name, how in fill.items() if name not in lacking}
         self.transports = tuple(fill)
         of_process(LoadedModules).bind(self.device.index, fill, lacking)
-        place = Place(self.ledger, self._sync.data_ptr(), self.group_memory)
+        place = Place(self.registry, self._sync.data_ptr(), self.group_memory)
         self._wait_reports = WaitReports(
-            self.pe, self.n_pes, self.device, place, launch.watch, wait_timeout, aborts_waits
+            self.pe, self.n_pes, self.device, place, launch.detector, wait_timeout, aborts_waits
         )
         of_process(WaitingKernels).bind(self._wait_reports.fill)
         of_process(LaunchChecks).memory = SymmetricMemory(
@@ -138,7 +138,7 @@ class GpuWorld(World):
         try:
             return self._heap.register(tensor)
         except RuntimeError:
-            self.abandon()  # NVSHMEM has taken its heap down
+            self.abort()  # NVSHMEM has taken its heap down
             raise
 
     @property
@@ -162,8 +162,8 @@ class GpuWorld(World):
 
     def check_live(self) -> None:
         # Every prepared launch asks; which error it is takes further calls.
-        watch = self._launch.watch
-        has_trouble = watch is not None and watch.trouble is not None
+        detector = self._launch.detector
+        has_trouble = detector is not None and detector.trouble is not None
         if self.finalized or has_trouble or self._bindings.init_status() < nvshmem_api.INITIALIZED:
             super().check_live()
             self._launch.check("go on")
@@ -209,8 +209,8 @@ class GpuWorld(World):
 
     def _give_up(self, what: str) -> None:
         """Break the world; the main thread may be waiting for a kernel that never ends."""
-        if self._launch.watch is not None:
-            self._launch.watch.give_up(what)
+        if self._launch.detector is not None:
+            self._launch.detector.give_up(what)
 
     def _close_group(self, group: HostGroup) -> None:
         self._calls.forget(group.name)
@@ -242,7 +242,7 @@ class GpuWorld(World):
 
     def _drop(self) -> None:
         self._forget()
-        atexit.register(last_words.limit_exit)
+        atexit.register(exit_report.limit_exit)
 
     def _forget(self) -> None:
         """Release all resources other than NVSHMEM's memory."""

@@ -167,7 +167,7 @@ class Prepared:
         world = self._world
         if self._tracing.session is not None or not world.repeats_launches():
             return None
-        changes = world.ledger.changes + world.group_memory.changes
+        changes = world.registry.changes + world.group_memory.changes
         if changes != self._changes or len(self._symmetric) > _ADDRESSES:
             self._symmetric.clear()
             self._changes = changes

@@ -1,7 +1,7 @@
 """OpenSHMEM in a Triton kernel: ``import triton_dist.language as dl`` inside plain ``@triton.jit`` functions.
 
 Triton has programs, not threads, so every operation acts **once per program** and is ordered with the program's own
-loads and stores: what the program wrote before a signal is visible to whoever sees the signal, and what it reads
+loads and stores: what the program wrote before a signal is visible to a program that sees the signal, and what it reads
 after a wait is not older than what the wait saw. Names, argument order and units are OpenSHMEM's.
 
 The same functions build IR under Triton's compiler and act at once under its interpreter (the CPU world).

@@ -56,7 +56,7 @@ class Memory:
     l2_bandwidth: float
     """Of blocks that a program of the same kernel has loaded before, all of them together."""
     l2_latency: float
-    """Of such a block, of a store, of an atomic operation, and of a look at a word that somebody has just written."""
+    """Of such a block, of a store, of an atomic operation, and of a look at a word that another SM has just written."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Replay:
         self.steps: list[Step] = []
         self.phases: list[Phase] = []
         self._arrivals: dict[Node, Arrival] = {}
-        self._meetings: dict[Any, tuple[Arrival, list[_State]]] = {}
+        self._barriers: dict[Any, tuple[Arrival, list[_State]]] = {}
         self._rounds: dict[Any, int] = defaultdict(int)
         self._launches: list[str] = []
         self._slots = [simpy.Store(self.env) for _ in self.hardware.sms]
@@ -184,7 +184,7 @@ class Replay:
         number = self._rounds[whose, state.pe]
         self._rounds[whose, state.pe] += 1
         key = (whose, number)
-        arrival, came = self._meetings.setdefault(key, (Arrival(self.env), []))
+        arrival, came = self._barriers.setdefault(key, (Arrival(self.env), []))
         came.append(state)
         begin, last = self.env.now, state.last
         if len(came) == len(node.pes) or self.graph.symmetric:  # then all come when one does

@@ -232,7 +232,7 @@ def _sleep(processes: Sequence[Process], descriptors: ExitStack) -> Callable[[fl
 def kill_all(processes: Sequence[Process]) -> None:
     """End every PE's process group: the PE if it still runs, and what it left running."""
     for process in processes:
-        with suppress(ProcessLookupError, PermissionError):  # when nobody is left in it
+        with suppress(ProcessLookupError, PermissionError):  # when no process is left in it
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()  # one that does not lead its group yet
         process.wait()

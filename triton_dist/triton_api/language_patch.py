@@ -3,7 +3,7 @@
 A kernel is plain Python to the interpreter, so ``tl.load(…)`` must mean the interpreter's load. Triton's patch serves
 kernels that call ``tl.<name>``, and is made anew for each launch and each call of a device function. Ours is worked out
 once and also covers names imported from ``triton.language`` one by one, and the member functions of ``tl.tensor`` that
-are ``@triton.jit`` functions when Triton was imported before anybody asked for its interpreter.
+are ``@triton.jit`` functions when Triton was imported before its interpreter was asked for.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import torch
 
 from triton_dist.world.raw_tensor import release_dropped
 
-__all__ = ["Allocation", "Ledger"]
+__all__ = ["Allocation", "AllocationRegistry"]
 
 
 class _Use:
@@ -48,7 +48,7 @@ class Allocation:
         return f"{self.shape}, {self.dtype}"
 
 
-class Ledger:
+class AllocationRegistry:
     """The allocations of this PE. Places are numbers: addresses, or offsets in a heap."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Ledger:
         """Every allocation, by number."""
         return sorted(self._by_number.values(), key=lambda allocation: allocation.number)
 
-    # ---- what nobody uses
+    # ---- what is not used any more
 
     def all_dropped(self) -> list[Allocation]:
         """The allocations that this PE has dropped and that are not freed, by number."""

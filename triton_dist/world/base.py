@@ -17,10 +17,10 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from triton_dist import environment
-from triton_dist.bootstrap import exit_report as last_words
+from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.bootstrap.rendezvous import Member
-from triton_dist.world.allocations import Allocation, Ledger
+from triton_dist.world.allocations import Allocation, AllocationRegistry
 from triton_dist.world.groups import ALIGNMENT, GroupMemory, HostGroup
 from triton_dist.world.host_ops import HostOps
 from triton_dist.world.hosts import Host, find_hosts
@@ -50,7 +50,7 @@ class World(ABC):
     """The PEs of this run and their symmetric heap. Made by :func:`triton_dist.init`, ended by :meth:`finalize`.
 
     Methods marked *collective* must be called by every PE, in the same order. A world is a context manager: leaving the
-    block finalises it, and leaving it by an exception abandons it, because the other PEs may be anywhere.
+    block finalises it, and leaving it by an exception aborts it, because the other PEs may be anywhere.
     """
 
     kind: str
@@ -86,7 +86,7 @@ class World(ABC):
         self.pe = launch.pe
         self.n_pes = launch.n_pes
         self._launch = launch
-        self.ledger = Ledger()
+        self.registry = AllocationRegistry()
         self.team_world = Team(self, "world", 0, range(launch.n_pes))
         self.teams = {0: self.team_world}
         self._owned: dict[type, Any] = {}
@@ -200,7 +200,7 @@ class World(ABC):
                 "this tensor does not start an allocation of the symmetric heap, or it was freed before: free takes"
                 " what empty, zeros, full or from_tensor returned, once"
             )
-        if allocation in self.ledger:
+        if allocation in self.registry:
             self._give_back(allocation)
 
     @abstractmethod
@@ -231,19 +231,19 @@ class World(ABC):
         garbage collector first.
         """
         gc.collect()
-        before = len(self.ledger)
+        before = len(self.registry)
         self.together(self.team_world, "collect()")
-        return before - len(self.ledger)
+        return before - len(self.registry)
 
     def _collect_again(self, call: str) -> bool:
         """Whether something more could be given back. All PEs find the same."""
-        before = len(self.ledger)
+        before = len(self.registry)
         self.together(self.team_world, f"{call}, when memory is full")
-        return len(self.ledger) < before
+        return len(self.registry) < before
 
     @abstractmethod
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
-        """A tensor, entered in the ledger; None when the heap is too full. Called by all PEs at the same time."""
+        """A tensor, entered in the registry; None when the heap is too full. Called by all PEs at the same time."""
 
     @abstractmethod
     def _full(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
@@ -368,11 +368,11 @@ class World(ABC):
         """
         self.check_live()
         of_all = team is self.team_world
-        dropped = self.ledger.dropped(_TEXT_BYTES - len(call) - len(value)) if of_all else ""
+        dropped = self.registry.dropped(_TEXT_BYTES - len(call) - len(value)) if of_all else ""
         texts = self._exchange(team, call, "\n".join((call, value, dropped)))
         calls, values, drops = zip(*((*text.split("\n"), "", "")[:3] for text in texts), strict=True)
         check_same_calls(team, calls)
-        if of_all and (unused := self.ledger.unused(drops)):
+        if of_all and (unused := self.registry.unused(drops)):
             self.finish_work()
             for allocation in unused:
                 self._give_back(allocation)
@@ -402,18 +402,18 @@ class World(ABC):
                 with self._closing():
                     self._close()
             except BaseException as error:
-                if self._launch.watch is not None:
-                    self._launch.watch.fail(last_words.of(error))
+                if self._launch.detector is not None:
+                    self._launch.detector.fail(exit_report.of(error))
                 raise
-            if self._launch.watch is not None:
-                self._launch.watch.end()
+            if self._launch.detector is not None:
+                self._launch.detector.end()
 
-    def abandon(self, why: str = "gave up its world") -> None:
-        """End the world on this PE alone, after an error: waits for nobody. The others, told ``why``, must end, too."""
+    def abort(self, why: str = "gave up its world") -> None:
+        """End the world on this PE alone, after an error, without a wait. The others, told ``why``, must end, too."""
         if not self.finalized:
             self.finalized = True
-            if self._launch.watch is not None:
-                self._launch.watch.fail(why)
+            if self._launch.detector is not None:
+                self._launch.detector.fail(why)
             with self._closing():
                 self._drop()
 
@@ -431,7 +431,7 @@ class World(ABC):
         """Wait for the other PEs, then give everything back. Called once, by :meth:`finalize`."""
 
     def _drop(self) -> None:  # noqa: B027 (a world may have nothing to let go of)
-        """Let go of what can be let go without waiting for other PEs. Called once, by :meth:`abandon`."""
+        """Let go of what can be let go without waiting for other PEs. Called once, by :meth:`abort`."""
 
     def check_live(self) -> None:
         """RuntimeError if the world has ended."""
@@ -458,7 +458,7 @@ class World(ABC):
         if error is None:
             self.finalize()
         else:
-            self.abandon(last_words.of(error))
+            self.abort(exit_report.of(error))
 
     def __repr__(self) -> str:
         return f"<{self.kind} world: PE {self.pe} of {self.n_pes} on {self.device}>"

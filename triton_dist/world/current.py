@@ -1,4 +1,4 @@
-"""The world of this process, for everybody who means *the* world: the public functions, kernels, the interpreter."""
+"""The world of this process, for all that mean *the* world: the public functions, kernels, the interpreter."""
 
 from __future__ import annotations
 

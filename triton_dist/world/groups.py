@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from triton_dist.world.allocations import Allocation, Ledger
+from triton_dist.world.allocations import Allocation, AllocationRegistry
 from triton_dist.world.raw_tensor import start_of, tensor_at
 
 __all__ = ["ALIGNMENT", "GroupMemory", "HostGroup"]
@@ -35,7 +35,7 @@ class HostGroup:
         self.name = name
         """The same on all members, and on no other group of the world."""
         self.pes = pes
-        self.ledger = Ledger()
+        self.registry = AllocationRegistry()
         """What the group has allocated."""
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class GroupMemory:
 
     Args:
         address: where it begins.
-        origin: the same, as places are numbered in the world's ledger: an address, or an offset in a heap.
+        origin: the same, as places are numbered in the world's registry: an address, or an offset in a heap.
         size: bytes, the same on all PEs.
         keep: held by every tensor in it.
         changed: called with each new allocation, and again when it is given back.
@@ -105,7 +105,7 @@ class GroupMemory:
                 f" the {self._size} bytes for groups are free, and not all members have a free range in common. Set"
                 " TRITON_DIST_GROUP_MEMORY to a larger size, such as 1G, on all PEs"
             )
-        allocation, use = group.ledger.enter(self._origin + offset, size, shape, dtype)
+        allocation, use = group.registry.enter(self._origin + offset, size, shape, dtype)
         self._groups[offset] = group
         self.changes += 1
         self._changed(allocation)
@@ -113,7 +113,7 @@ class GroupMemory:
 
     def release(self, group: HostGroup) -> None:
         """Give back all that ``group`` has allocated. No member may use it any more."""
-        for allocation in group.ledger.all():
+        for allocation in group.registry.all():
             self._give_back(group, allocation)
 
     def find(self, address: int) -> tuple[Allocation, HostGroup] | None:
@@ -123,7 +123,7 @@ class GroupMemory:
             return None
         after = bisect_right(self._taken, offset, key=lambda taken: taken[0])
         group = self._groups.get(self._taken[after - 1][0]) if after else None
-        allocation = group.ledger.find(self._origin + offset) if group is not None else None
+        allocation = group.registry.find(self._origin + offset) if group is not None else None
         return None if group is None or allocation is None else (allocation, group)
 
     def contains(self, tensor: torch.Tensor) -> bool:
@@ -134,7 +134,7 @@ class GroupMemory:
 
     def _collect(self, together: Exchange, finish_work: Callable[[], None], group: HostGroup, call: str) -> None:
         """Give back what all members have dropped."""
-        unused = group.ledger.unused(together(group, call, group.ledger.dropped(200)))
+        unused = group.registry.unused(together(group, call, group.registry.dropped(200)))
         if unused:
             finish_work()
         for allocation in unused:
@@ -185,7 +185,7 @@ class GroupMemory:
             self._taken.remove((offset, size))
 
     def _give_back(self, group: HostGroup, allocation: Allocation) -> None:
-        group.ledger.remove(allocation)
+        group.registry.remove(allocation)
         offset = allocation.begin - self._origin
         del self._groups[offset]
         self.changes += 1

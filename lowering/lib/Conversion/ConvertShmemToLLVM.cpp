@@ -3,7 +3,7 @@
 // Generic over the op table: who calls what, with which arguments and which
 // ordering, comes from the LibraryCall interface. What is spelled here is how a
 // program's threads meet, how some of them are elected, and how fences make the
-// meeting count for other PEs:
+// barrier count for other PEs:
 //
 //   every thread   call
 //   block          barrier, [release fence], call, [acquire fence], barrier
@@ -47,7 +47,7 @@ namespace triton_dist::shmem {
 using namespace triton_dist;
 using namespace triton_dist::shmem;
 
-/// For whoever links the module: it calls functions that no library of ours has (Triton's device library, printf).
+/// For the program that links the module: it calls functions that no library of ours has (Triton's device library, printf).
 static constexpr StringLiteral kCallsOthers = "shmem.calls_others";
 
 /// What our own library asks a kernel (runtime/device/Target.h).
@@ -207,13 +207,13 @@ public:
     auto launched = module->getAttrOfType<IntegerAttr>("ttg.total-num-warps");
     programThreads = warps ? warps.getInt() * warpSize : 0;
     module.walk([&](Operation *op) { copiesByTma |= target.isTmaCopy(op); });
-    meetingThreads = warps && launched && launched.getInt() > warps.getInt() ? programThreads : 0;
+    barrierThreads = warps && launched && launched.getInt() > warps.getInt() ? programThreads : 0;
   }
 
   void lower(Operation *op) {
     Value result;
     if (auto number = dyn_cast<OpaqueNumber>(op)) {
-      ProgramBuilder b(op, target, meetingThreads);
+      ProgramBuilder b(op, target, barrierThreads);
       result = b.constant(op->getResult(0).getType(), number.getNumber());
     } else {
       result = lowerCall(cast<LibraryCall>(op));
@@ -248,7 +248,7 @@ public:
 private:
   /// Emits the call, ordered with the accesses of all threads. Returns the replacement of the op's result.
   Value lowerCall(LibraryCall op) {
-    ProgramBuilder b(op, target, meetingThreads);
+    ProgramBuilder b(op, target, barrierThreads);
     bool comesBehind = op.isRelease() || op.isRma();
     if (copiesByTma && comesBehind)
       target.completeTmaStores(*b, b.getLoc());
@@ -452,7 +452,7 @@ private:
   int32_t warpSize;
   bool copiesByTma = false;       // any function of the module
   int32_t programThreads;         // 0 where the module does not say
-  int32_t meetingThreads;         // see Target::barrier
+  int32_t barrierThreads;         // see Target::barrier
   std::set<std::string> routines; // called so far; llvm::StringSet changes its layout between LLVM's versions
 };
 

@@ -17,7 +17,7 @@ public:
   /// The GPU that `module` is compiled for (Triton's `ttg.target`); NVIDIA's where it does not say.
   static const Target &of(mlir::ModuleOp module);
 
-  /// What a thread must do before the program meets, so that a fence of another thread behind the meeting covers what
+  /// What a thread must do before the program's barrier, so that a fence of another thread behind it covers what
   /// this one wrote.
   virtual void publish(mlir::OpBuilder &builder, mlir::Location loc) const = 0;
   /// Whether `op`, after Triton's conversion, copies between global and shared memory by TMA. Fences do not order these

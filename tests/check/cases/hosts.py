@@ -206,7 +206,7 @@ def adds_in_any_order(world, bug):
 
 
 @triton.jit
-def last_words(inbox, outbox, flag, count):
+def exit_report(inbox, outbox, flag, count):
     """The kernel ends while all of this is in flight."""
     other = 1 - dl.my_pe()
     dl.putmem(inbox, outbox, 64, other)
@@ -224,7 +224,7 @@ def barrier_behind(flag, result):
 @case()
 def what_barriers_complete(world, bug):
     inbox, flag, count = triton_dist.zeros(16), flags(), flags()
-    last_words[(1,)](inbox, triton_dist.full(16, 2.0), flag, count)
+    exit_report[(1,)](inbox, triton_dist.full(16, 2.0), flag, count)
     triton_dist.barrier_all()
     assert (inbox.sum().item(), flag.item(), count.item()) == (32.0, 5, 1)
     triton_dist.barrier_all()

@@ -121,7 +121,7 @@ def many_in_a_row(numbers, sums, copies, all_copies, wrong, turns, BLOCK: tl.con
 
 @triton.jit
 def meet(table, draft, wrong, turns, SYNC: tl.constexpr, SCOPE: tl.constexpr, BLOCK: tl.constexpr):
-    """Every PE puts the turn into its row on every PE; between two meetings all rows are of this turn."""
+    """Every PE puts the turn into its row on every PE; between two barriers all rows are of this turn."""
     me = dl.my_pe()
     n_pes = dl.n_pes()
     offsets = tl.arange(0, BLOCK)

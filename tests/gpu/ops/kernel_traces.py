@@ -139,7 +139,7 @@ def kernels_trace_gathering_and_rings(world: World) -> None:
 
 
 @check(gpu_only=True, maps_all=True)
-def kernels_trace_few_rows(world: World) -> None:
+def kernels_trace_small_m(world: World) -> None:
     a, b = matrix(32, 512, 1 + world.pe, BF16), matrix(512, 640, 50 + world.pe, BF16)
     out = triton_dist.zeros(32, 640, dtype=BF16)
     same_when_traced("small M", partial(kernels.gemm_reduce_scatter, a, b, algorithm="fused"))

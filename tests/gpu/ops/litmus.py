@@ -178,7 +178,7 @@ def message_passing_by_p_fence_signal(world: World) -> None:
 
 
 @check
-def message_passing_by_atomics_alone(world: World) -> None:
+def message_passing_by_atomics_only(world: World) -> None:
     _check_messages(world, ATOMICS)
 
 

@@ -63,11 +63,11 @@ def plans_keep_no_tensors_of_the_caller() -> None:
             kernels.gemm_all_reduce(*matrices, out, algorithm=algorithm, bias=bias, residual=residual)
             kernels.all_gather_gemm(*matrices, algorithm="bulk_synchronous", bias=bias)
     gone = [weakref.ref(tensor) for tensor in (mine, out, bias, residual, *matrices)]
-    dropped = len(WORLD.ledger.all_dropped())
+    dropped = len(WORLD.registry.all_dropped())
     del mine, out, matrices, bias, residual
     gc.collect()
     assert [tensor() for tensor in gone] == [None] * 6
-    assert len(WORLD.ledger.all_dropped()) == dropped + 1, "nor their memory"
+    assert len(WORLD.registry.all_dropped()) == dropped + 1, "nor their memory"
 
 
 def plans_are_bounded() -> None:

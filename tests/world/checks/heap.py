@@ -80,7 +80,7 @@ def check_dropped_when_all_have_dropped(world: Any) -> None:
     triton_dist.collect()
     free = world.heap_free
     tensor = triton_dist.zeros(1 << 20, dtype=torch.uint8)
-    number = world.ledger.find(offset_of(world, tensor)).number
+    number = world.registry.find(offset_of(world, tensor)).number
     if world.pe == 0:
         kept = tensor[7:9].view(torch.int8).numpy()  # the last reference may be any view, of any library
     del tensor
@@ -89,7 +89,7 @@ def check_dropped_when_all_have_dropped(world: Any) -> None:
     if world.pe == 0:
         assert kept.sum() == 0
         del kept
-    assert world.ledger.dropped(100) == str(number)
+    assert world.registry.dropped(100) == str(number)
     triton_dist.barrier_all()  # gives back, too
     assert world.heap_free == free
 
@@ -116,7 +116,7 @@ def check_a_full_heap_collects_first(world: Any) -> None:
         cycle.append(cycle)  # only the garbage collector finds it
         del big, cycle
     del many[::2]  # more than one announcement can list
-    assert len(world.ledger.dropped(480)) > 400
+    assert len(world.registry.dropped(480)) > 400
     kept = triton_dist.empty(60 << 20, dtype=torch.uint8)
     del many
     with raises(MemoryError, r"\b10485760 bytes\b", "TRITON_DIST_SYMMETRIC_SIZE"):
@@ -125,7 +125,7 @@ def check_a_full_heap_collects_first(world: Any) -> None:
     assert triton_dist.empty(60 << 20, dtype=torch.uint8).numel() == 60 << 20
     while triton_dist.collect():
         pass
-    assert len(world.ledger) == 0
+    assert len(world.registry) == 0
 
 
 @by_load_and_store

@@ -159,7 +159,7 @@ def check_collectives(world: Any) -> None:
     with raises(RuntimeError, "leave the symmetric heap"):
         broadcast[(1,)](mine, mine, 1 << 40, 0)
     triton_dist.barrier_all()
-    sum_reduce[(1,)](dl.TEAM_WORLD, mine, mine, 4)  # none of these has come to a meeting
+    sum_reduce[(1,)](dl.TEAM_WORLD, mine, mine, 4)  # none of these has come to a barrier
 
 
 @triton.jit

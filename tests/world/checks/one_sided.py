@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from atomics_alone import check_atomics_alone, check_compare_swap, check_increments_wrap_around
 from atomics_of_all_pes import check_bits_of_all_pes, check_counts_are_exact, check_locks, check_swaps_lose_nothing
+from atomics_only import check_atomics_only, check_compare_swap, check_increments_wrap_around
 from elements import neighbours, rows, same
 from harness import DTYPES, by_load_and_store, main, noise
 from strided_copies import check_blocks, check_strided_copies, check_strided_copies_of_private_memory

@@ -122,7 +122,7 @@ def check_split_2d(world: Any) -> None:
 
 
 def check_handles_are_used_again(world: Any) -> None:
-    """A meeting place that other teams have used, some of its PEs more often than others."""
+    """A barrier state that other teams have used, some of its PEs more often than others."""
     everybody = world.team_world
     for turn in range(6):
         team = everybody.split_strided(turn % 2, 1, world.n_pes - turn % 2)

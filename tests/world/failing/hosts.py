@@ -16,7 +16,7 @@ if sys.argv[1:] == ["rendezvous"]:
         launch.store.set("done", "")
     else:
         launch.await_keys(["done"], "leave the others, whose store it has")
-    launch.watch.end()
+    launch.detector.end()
     sys.exit()
 with triton_dist.init() as world:
     launch = world._launch

@@ -1,6 +1,6 @@
-"""A meeting point on one host that needs no port known beforehand, no file, and nothing to clean up.
+"""A rendezvous on one host that needs no port known beforehand, no file, and nothing to clean up.
 
-PE 0 opens a store on a port that the system picks, and tells it to whoever asks at a socket in Linux's abstract
+PE 0 opens a store on a port that the system picks, and tells it to each PE that asks at a socket in Linux's abstract
 namespace, whose name all PEs can work out: it holds the launching process, so two launches on one host do not meet, and
 it is gone when PE 0 is.
 """
@@ -110,12 +110,12 @@ def _tell(server: socket.socket, port: int) -> None:
             except OSError:  # closed, or this process has too many open files for the moment
                 time.sleep(0.02)
                 continue
-            # Whoever asked may have been killed meanwhile; the others' questions are still to be answered.
+            # The PE that asked may have been killed meanwhile; the others' questions are still to be answered.
             with client, contextlib.suppress(OSError):
                 if peer_of(client)[1] in (os.geteuid(), 0):
                     client.sendall(struct.pack("!H", port))
 
-    threading.Thread(target=answer, name="triton_dist meeting point", daemon=True).start()
+    threading.Thread(target=answer, name="triton_dist rendezvous", daemon=True).start()
 
 
 def _ask(address: str, seconds: float) -> tuple[Process, int]:
@@ -133,7 +133,7 @@ def _ask(address: str, seconds: float) -> tuple[Process, int]:
                 elif len(answer := client.recv(2, socket.MSG_WAITALL)) == 2:
                     return Process.find(pid) or Process(pid, 0), int(struct.unpack("!H", answer)[0])
             except OSError:
-                pass  # nobody is there yet
+                pass  # PE 0 does not listen yet
         if time.monotonic() > deadline:
             raise RuntimeError(
                 f"PE 0 did not arrive within {seconds:g} s (TRITON_DIST_INIT_TIMEOUT){stranger}: was it started on"

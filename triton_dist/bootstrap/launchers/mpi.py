@@ -116,7 +116,7 @@ def from_communicator(communicator: Any) -> Start:
     pe, n_pes = communicator.Get_rank(), communicator.Get_size()
 
     def meet(seconds: float) -> Store:
-        # Not through tcp.store: nobody chose this port, and a store may not be shared with the next communicator's.
+        # Not through tcp.store: no user chose this port, and a store may not be shared with the next communicator's.
         if pe == 0:
             address = _own_address()
             try:

@@ -56,7 +56,7 @@ class Ring:
 
 
 class LightTurns(Turns):
-    """Of one PE. There is nothing to await: whoever gets the turn is switched to."""
+    """Of one PE. There is nothing to await: the PE that gets the turn is switched to."""
 
     def __init__(self, ring: Ring, pe: int) -> None:
         self._share(RoundRobin(), pe, ring.n_pes, ring.words)

@@ -19,8 +19,8 @@ from triton_dist.check.log import Log
 from triton_dist.check.symmetry import Symmetry
 from triton_dist.cpu.checking import Checking
 from triton_dist.cpu.host_accesses import note_access
-from triton_dist.cpu.light.alone import LoneRecorder
-from triton_dist.cpu.light.meeting import LightMeeting, Said
+from triton_dist.cpu.light.barrier import LightBarrier, Said
+from triton_dist.cpu.light.representative import RepresentativeRecorder
 from triton_dist.cpu.light.turns import LightTurns, Ring
 from triton_dist.cpu.recorder import Recorder
 from triton_dist.cpu.runtime.control import Caller, State
@@ -87,8 +87,8 @@ class Shared:
         if _fallocate(self._files[pe], _KEEP_SIZE | _PUNCH_HOLE, offset, nbytes):
             raise OSError(ctypes.get_errno(), f"PE {pe}: {os.strerror(ctypes.get_errno())}")
 
-    def meeting(self, name: str, n: int, member: int) -> LightMeeting:
-        return LightMeeting(self.said.setdefault(name, Said(n, alone=self.alone is not None)), member)
+    def barrier(self, name: str, n: int, member: int) -> LightBarrier:
+        return LightBarrier(self.said.setdefault(name, Said(n, alone=self.alone is not None)), member)
 
     def _join(self) -> World:
         pe = self.ring.running
@@ -168,7 +168,7 @@ class LightChecking(Checking):
         log = Log(shared.logs[world.pe])
         if shared.alone is not None:
             symmetry = Symmetry(world.n_pes, len(world.hosts[0].pes))
-            self.recorder: Recorder = LoneRecorder(world, turns, log, symmetry)
+            self.recorder: Recorder = RepresentativeRecorder(world, turns, log, symmetry)
         else:
             self.recorder = Recorder(world, turns, log, work=self._folder is not None)
         self._recorders = shared.recorders
@@ -199,8 +199,8 @@ class LightWorld(CpuWorld):
         return self._launch.shared
 
     def _join(self, launch: Launch, size: int, reserved: int) -> Transport:
-        meetings = {caller: self._shared.meeting(f"all, {caller.name}", self.n_pes, self.pe) for caller in Caller}
-        return Transport(self._shared.heap(size + reserved), self._shared.control, meetings)
+        barriers = {caller: self._shared.barrier(f"all, {caller.name}", self.n_pes, self.pe) for caller in Caller}
+        return Transport(self._shared.heap(size + reserved), self._shared.control, barriers)
 
     def _take_turns(self, launch: Launch) -> Turns:
         return self._launch.turns
@@ -223,8 +223,8 @@ class LightWorld(CpuWorld):
     def _open_group(self, group: HostGroup) -> None:
         n, member = len(group.pes), list(group.pes).index(self.pe)
         self._group_places[group.name] = (
-            self._shared.meeting(group.name, n, member),
-            self._shared.meeting(f"{group.name}, calls", n, member),
+            self._shared.barrier(group.name, n, member),
+            self._shared.barrier(f"{group.name}, calls", n, member),
         )
 
     def _close_group(self, group: HostGroup) -> None:

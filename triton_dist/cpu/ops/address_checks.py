@@ -56,7 +56,7 @@ def here(world: CpuWorld, name: str, address: int, count: int, size: int) -> int
 
 
 def local_array(name: str, address: int, count: int, dtype: Any) -> NDArray[Any]:
-    """A view of ``count`` elements of this process's memory. As for the program's own loads, nobody checks more."""
+    """A view of ``count`` elements of this process's memory. As for the program's own loads, no one checks more."""
     if count == 0:
         return np.empty(0, dtype)
     if address == 0:

@@ -1,7 +1,7 @@
 """Atomic memory operations on one element of a PE's symmetric memory.
 
 Each is one atomic instruction, also those that only read or only write, so that it has all of the order asked for; but
-floats have no instruction to be added with: their sum is put there if nobody has been in between, or tried again.
+floats have no instruction to be added with: their sum is stored if no other update came in between, or tried again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Collectives that move data: every PE takes what it needs from the others, in between two meetings.
+"""Collectives that move data: every PE takes what it needs from the others, between two barriers.
 
-After the first meeting all sources are ready; after the second nobody reads them any more. Only then does a PE write
+After the first barrier all sources are ready; after the second no PE reads them any more. Only then does a PE write
 its ``dst``, so that ``dst`` may be ``src``, or overlap it, in all of them.
 """
 

@@ -1,4 +1,4 @@
-"""Ops that a program may spin on: whoever reads again and again what was there before lets others run."""
+"""Ops that a program may spin on: one that reads again and again what was there before lets others run."""
 
 from __future__ import annotations
 

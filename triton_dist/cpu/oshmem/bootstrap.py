@@ -12,7 +12,7 @@ from triton_dist.cpu.oshmem.control import WatchedControl
 from triton_dist.cpu.oshmem.heap import OshmemHeap
 from triton_dist.cpu.oshmem.library import Library
 from triton_dist.cpu.runtime.control import Caller
-from triton_dist.cpu.team_sync import PLACE_BYTES, MeetingPlace
+from triton_dist.cpu.team_sync import PLACE_BYTES, HeapBarrier
 from triton_dist.cpu.transport import Transport
 from triton_dist.process_state import of_process
 
@@ -53,13 +53,13 @@ def join(launch: Launch, size: int, reserved: int) -> Transport:
     collectives = OshmemCollectives(library, heap, pe, n_pes, heap_bytes)  # behind the heap of users
     launch.exchange("heap is ready", "")
     places = range(0, 2 * PLACE_BYTES, PLACE_BYTES)
-    meetings = {
-        caller: MeetingPlace.at(heap, pe, range(n_pes), offset) for caller, offset in zip(Caller, places, strict=True)
+    barriers = {
+        caller: HeapBarrier.at(heap, pe, range(n_pes), offset) for caller, offset in zip(Caller, places, strict=True)
     }
 
     def close() -> None:
-        # Nobody needs this PE's memory any more when all have said so; the library's barrier then empties its sockets.
+        # No PE needs this PE's memory any more when all have said so; the library's barrier then empties its sockets.
         launch.exchange("oshmem ends", "")
         library.call(library.barrier_all)
 
-    return Transport(heap, WatchedControl(launch), meetings, collectives, close)
+    return Transport(heap, WatchedControl(launch), barriers, collectives, close)

@@ -16,7 +16,7 @@ class WatchedControl:
         self._aborted: tuple[int, str] | None = None
 
     def leave(self, pe: int) -> None:
-        """Nobody looks: the failure detector tells of the end of a process."""
+        """Nothing looks: the failure detector tells of the end of a process."""
 
     def state(self, pe: int) -> State:
         return State.RUNNING

@@ -133,7 +133,7 @@ class Barrier:
         self._caller = caller
 
     def arrive(self) -> int:
-        """What was written before is seen by whoever passes."""
+        """What was written before is seen by every PE that passes."""
         return int(_arrive(self._handle, self._caller))
 
     def passed(self, ticket: int) -> bool:

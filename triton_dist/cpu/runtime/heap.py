@@ -58,7 +58,7 @@ class SymmetricHeap(SymmetricMemory):
     """The heap of ``pe``, made by this process with ``size`` bytes, rounded up to pages; others' are attached.
 
     PEs' heaps lie at equal distances, with a guard behind each that no access may touch. They are unmapped with this
-    object: whoever uses their memory holds it.
+    object: a user of their memory holds it.
 
     Raises:
         RuntimeError: the memory cannot be had or mapped.

@@ -55,7 +55,7 @@ from triton_dist.kernels.tile_order import heads_in_step, tasks_in_step
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["attend_alone", "flash_decode", "parts_alone", "reserve_slots"]
+__all__ = ["attend_locally", "flash_decode", "local_parts", "reserve_slots"]
 
 _LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -366,12 +366,12 @@ class _New(NamedTuple):
 _MOST_REQUESTS = 256
 
 
-def parts_alone(call: Call) -> int:
-    """How many float32 :func:`attend_alone` wants for parts of tasks."""
+def local_parts(call: Call) -> int:
+    """How many float32 :func:`attend_locally` wants for parts of tasks."""
     return _cut(_ALONE, call).parts
 
 
-def attend_alone(comm: Communicator, call: Call, first: First) -> list[Part]:
+def attend_locally(comm: Communicator, call: Call, first: First) -> list[Part]:
     """Store attention to keys of which this PE has all to ``first.out``, [B, HQ, DV]. No peer is waited for.
 
     Returns:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from triton_dist.kernels.attention.arguments import First, are_passed_on, check, first_arguments, signature_of
-from triton_dist.kernels.attention.flash_decode import attend_alone, parts_alone
+from triton_dist.kernels.attention.flash_decode import attend_locally, local_parts
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.gemm.arguments import check_epilogue, check_operands
 from triton_dist.kernels.gemm.epilogue import kinds
@@ -97,7 +97,7 @@ def flash_decode_projection(
         attended = q.new_empty(*q.shape[:2], call.head_dim_v)
         attention = attended.flatten(1)
         check_operands(_NAME, ("attention", "weight"), attention, weight)
-        new = _New(call.head_dim_v, parts_alone(call), weight.shape[1])
+        new = _New(call.head_dim_v, local_parts(call), weight.shape[1])
         parts, out = q.new_empty(new.parts, dtype=torch.float32), q.new_empty(q.shape[0], new.columns)
         epilogue = check_epilogue(_NAME, weight, out, None, bias, residual, reduces=True)
         compared = _NAME, q.shape, q.dtype, weight.shape, *kinds(None, bias=bias, residual=residual)
@@ -105,7 +105,7 @@ def flash_decode_projection(
         if not q.shape[0]:
             return out
         first = first_arguments(*given, attended, None, parts, call.k_scale, call.v_scale)
-        attends = attend_alone(comm, call, first)
+        attends = attend_locally(comm, call, first)
         project: Part
         if fits_small_m(q.shape[0], comm.n_pes):
             made = launch_small_m(Operands(comm, attention, weight, out, epilogue=epilogue), to_all=True)

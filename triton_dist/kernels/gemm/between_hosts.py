@@ -44,7 +44,7 @@ def _finish_rows(c, sums, epilogue, first, M, N, each, BLOCK_M: tl.constexpr, BL
 
 
 def reduce_between_hosts(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> tuple[Part, ...]:
-    """As :func:`~triton_dist.kernels.gemm.reduce_products.reduce_products`, by two-level collectives."""
+    """As :func:`~triton_dist.kernels.gemm.reduce_partials.reduce_partials`, by two-level collectives."""
     comm, columns = gemm.comm, product.shape[1]
     block_m, block_n = (16, 128) if triton_dist.kind() == "gpu" else (16, 32)
     each = gemm.each

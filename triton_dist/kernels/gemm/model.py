@@ -2,7 +2,7 @@
 
 The GEMM takes the time of its products or of loading B, whichever is longer; what is sent before or after it is added,
 what is sent beside it counts only where it takes longer. The rates are an H200's, measured with
-``benchmarks/products.py``; a GPU of another model has others, but the order of algorithms depends on their ratios. The
+``benchmarks/gemms.py``; a GPU of another model has others, but the order of algorithms depends on their ratios. The
 test of this file holds the choices against the measured times: where they differ, little is lost.
 """
 

@@ -17,7 +17,7 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Computation
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
-from triton_dist.kernels.gemm.reduce_products import reduce_products
+from triton_dist.kernels.gemm.reduce_partials import reduce_partials
 from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m, small_m_gemm
 from triton_dist.kernels.prepared import Launch, Step, Work, steps
 
@@ -94,7 +94,7 @@ def _bulk_synchronous(
     product, multiplied = _local_product(gemm)
     multiply = multiplied, lambda call: call._replace(out=product, bias=None, residual=None)
     if not gemm.epilogue.is_empty:
-        reduce_finished = reduce_products if gemm.comm.grid.hosts == 1 else reduce_between_hosts
+        reduce_finished = reduce_partials if gemm.comm.grid.hosts == 1 else reduce_between_hosts
         return steps(multiply, *reduce_finished(gemm, product, to_all=to_all))
     reduce(product, gemm.c)
     return steps(multiply, (partial(reduce, product), lambda call: (call.out,)))

@@ -29,7 +29,7 @@ class PeerAddresses:
             ValueError: it is not symmetric, or was freed.
         """
         comm = self._communicator
-        changes = comm.world.ledger.changes + comm.world.group_memory.changes
+        changes = comm.world.registry.changes + comm.world.group_memory.changes
         if changes != self._changes or len(self._known) == _TENSORS:
             self._known.clear()
             self._changes = changes

@@ -32,7 +32,7 @@ _INTERPRETED_WARPS = 32
 
 @builtin
 def __syncthreads(_semantic: Any = None) -> None:
-    """A meeting of the program's threads. Our operations bring their own."""
+    """A barrier of the program's threads. Our operations bring their own."""
     _semantic.debug_barrier()
 
 

@@ -8,7 +8,7 @@
 namespace triton_dist {
 
 /// What to do between two looks at a condition. PEs often outnumber cores, so
-/// whoever spins may be keeping the awaited one from running: yield a few
+/// a spinning thread may keep the awaited one from running: yield a few
 /// times, then sleep, longer each time, up to a bound that keeps a wake-up
 /// quick.
 class Backoff {

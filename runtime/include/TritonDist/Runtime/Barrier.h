@@ -12,14 +12,14 @@ namespace triton_dist {
 /// A barrier that n processes use again and again. Lies in shared memory, all
 /// zero at first.
 ///
-/// It only counts arrivals. Nobody arrives for a round before the last is
+/// It only counts arrivals. No PE arrives for a round before the last is
 /// complete, so the arrivals of round k carry the tickets [k n, (k+1) n) and
 /// the round is complete when (k+1) n have come: there is nothing to reset.
 /// Arriving and passing are apart, so that one thread can wait for several
 /// things at once.
 class Barrier {
 public:
-  /// What was written before is seen by whoever passes.
+  /// What was written before is seen by every PE that passes.
   uint64_t arrive() { return atomicFetchAdd<uint64_t>(&arrivals, 1, Order::AcquireRelease); }
 
   bool passed(uint64_t ticket, int n) const { return atomicLoad(&arrivals, Order::Acquire) >= (ticket / n + 1) * n; }

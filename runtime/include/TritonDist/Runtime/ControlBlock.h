@@ -49,7 +49,7 @@ public:
   State state(int pe) const;
   int64_t pid(int pe) const;
 
-  /// Breaks the world; the first PE to do so is the one that everybody names.
+  /// Breaks the world; the first PE to do so is the one that all name.
   /// A long reason is cut.
   void abort(int pe, std::string_view reason);
   std::optional<Abort> aborted() const;
@@ -60,7 +60,7 @@ public:
   Barrier &kernelBarrier() const;
 
   /// What `pe` is about to do as the caller's collective number `round`. Kept
-  /// until two collectives later: with a barrier in each, nobody still reads it
+  /// until two collectives later: with a barrier in each, no PE still reads it
   /// then.
   void announce(Caller caller, int pe, uint64_t round, std::string_view text);
   std::string announced(Caller caller, int pe, uint64_t round) const;

@@ -2,7 +2,7 @@
 
 Each plan has flags of its own. They are compared with the number of its launch, which wraps around, so none may be
 older than the launch before: plans cannot share them. They are cut from one allocation, so that a new plan needs none,
-and no meeting with other PEs. Sums of parts of tiles carry no number: all plans of a communicator share them.
+and no barrier with other PEs. Sums of parts of tiles carry no number: all plans of a communicator share them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """GEMMs of a decode step, on one GPU: how near the rate at which memory delivers their weights.
 
-    torchrun --nproc-per-node 1 benchmarks/few_rows.py [--candidates] [--only TEXT] [--rows N ...] [--save FILE]
+    torchrun --nproc-per-node 1 benchmarks/decode_gemms.py [--candidates] [--only TEXT] [--rows N ...] [--save FILE]
 
 The GEMMs of a layer of Qwen3-8B and Qwen3-32B, of one of two PEs: ``norm_gemm`` with the norm in front and, where it is
 of gate and up, SwiGLU behind it; and the projections, whose sum over PEs is left out here, so that this is what a
@@ -84,11 +84,11 @@ class Case:
         a = self.a
         if self.shape.normed:
             a = torch.nn.functional.rms_norm(a, self.norm.shape, self.norm, EPS)
-        product = torch.nn.functional.linear(a, weight)
+        y = torch.nn.functional.linear(a, weight)
         if self.shape.gated:
-            gate, up = product.unflatten(-1, (-1, 2)).unbind(-1)
-            product = torch.nn.functional.silu(gate) * up
-        return product
+            gate, up = y.unflatten(-1, (-1, 2)).unbind(-1)
+            y = torch.nn.functional.silu(gate) * up
+        return y
 
 
 def sides_of(case: Case, candidates: bool) -> dict[str, Side]:
@@ -124,10 +124,10 @@ def measure(bench: Bench, shape: Shape, rows: list[int], memory: float, candidat
             sets=sets, bound=bound,
         )  # fmt: skip
         if shape.normed:
-            products = [case.by_cublas(i) for i in range(sets)]
+            by_cublas = [case.by_cublas(i) for i in range(sets)]
             bench.compare(
                 f"{title}, the GEMM alone", {"cuBLAS": case.by_cublas},
-                check=lambda y, i, expected=products: differs(y, expected[i]), sets=sets, bound=bound,
+                check=lambda y, i, expected=by_cublas: differs(y, expected[i]), sets=sets, bound=bound,
             )  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def main() -> int:
     args = parser.parse_args()
     shapes = [shape for shape in SHAPES if args.only in shape.name]
     with session(
-        "GEMMs of few rows", total=sum(1 + shape.normed for shape in shapes) * len(args.rows), save=args.save, least=1
+        "decode GEMMs", total=sum(1 + shape.normed for shape in shapes) * len(args.rows), save=args.save, least=1
     ) as bench:
         bench.say(f"{gpu().name}, {sms()} SMs")
         memory = bench.memory_rate()

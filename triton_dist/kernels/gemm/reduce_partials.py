@@ -19,11 +19,11 @@ from triton_dist.kernels.prepared import Part, launch, nothing
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
 
-__all__ = ["reduce_products"]
+__all__ = ["reduce_partials"]
 
 
 @triton.jit(do_not_specialize=["M", "each"])
-def _reduce_products(
+def _reduce_partials(
     c, product, epilogue, M, N, each,
     TO_ALL: tl.constexpr, MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -47,7 +47,7 @@ def _reduce_products(
             tl.store(c + own.to(tl.int64)[:, None] * N + columns[None, :], finished, mask=exist)
 
 
-def reduce_products(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> tuple[Part, ...]:
+def reduce_partials(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> tuple[Part, ...]:
     """c = the sum of all PEs' ``product``, after the epilogue: this PE's rows of it, or all on every PE.
 
     Args:
@@ -64,7 +64,7 @@ def reduce_products(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> t
     programs = min(tiles, portable.programs(sm_margin) * (1 if sm_margin else 4))
     entered = stream_barrier(comm)
     reduced = launch(
-        _reduce_products, (programs,), (gemm.c,), product, gemm.epilogue, rows, columns, each,
+        _reduce_partials, (programs,), (gemm.c,), product, gemm.epilogue, rows, columns, each,
         TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
     )  # fmt: skip
     done = stream_barrier(comm)

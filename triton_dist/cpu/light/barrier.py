@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from triton_dist.cpu.team_sync import GroupMeeting
+from triton_dist.cpu.team_sync import GroupBarrier
 
-__all__ = ["LightMeeting", "Said"]
+__all__ = ["LightBarrier", "Said"]
 
 
 @dataclass
 class Said:
-    """What the ``n`` members of a meeting share: by ticket, what each has said, and how many have.
+    """What the ``n`` members of a barrier share: by ticket, what each has said, and how many have.
 
     ``alone``: the one that comes says it for all.
     """
@@ -22,7 +22,7 @@ class Said:
     come: dict[int, int] = field(default_factory=dict)
 
 
-class LightMeeting(GroupMeeting):
+class LightBarrier(GroupBarrier):
     """Of one member."""
 
     def __init__(self, said: Said, member: int) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from limits import HANG_SECONDS
 
-from triton_dist.world.allocations import Ledger
+from triton_dist.world.allocations import AllocationRegistry
 from triton_dist.world.raw_tensor import bytes_at, elsewhere, release_dropped, start_of, tensor_at
 
 CPU = torch.device("cpu")
@@ -24,18 +24,18 @@ CPU = torch.device("cpu")
 
 @given(st.lists(st.sets(st.integers(0, 30)), min_size=1, max_size=4), st.integers(0, 90))
 def test_what_all_have_dropped_is_unused(drops: list[set[int]], room: int) -> None:
-    ledgers, uses = [Ledger() for _ in drops], [{} for _ in drops]
-    for ledger, held in zip(ledgers, uses, strict=True):
+    registries, uses = [AllocationRegistry() for _ in drops], [{} for _ in drops]
+    for registry, held in zip(registries, uses, strict=True):
         for number in range(31):
-            allocation, held[number] = ledger.enter(1000 - 10 * number, 10, (number,), torch.uint8)
+            allocation, held[number] = registry.enter(1000 - 10 * number, 10, (number,), torch.uint8)
             assert allocation.number == number and allocation.nbytes == number
     for held, dropped in zip(uses, drops, strict=True):
         for number in dropped:
             del held[number]
-    for ledger in ledgers:  # each finds the same, from what all have said
-        unused = [allocation.number for allocation in ledger.unused([other.dropped(400) for other in ledgers])]
+    for registry in registries:  # each finds the same, from what all have said
+        unused = [allocation.number for allocation in registry.unused([other.dropped(400) for other in registries])]
         assert unused == sorted(set.intersection(*drops))
-    short = ledgers[0].dropped(room)
+    short = registries[0].dropped(room)
     assert len(short) <= room
     told = {
         n for part in short.split(",") if part for n in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)
@@ -45,25 +45,25 @@ def test_what_all_have_dropped_is_unused(drops: list[set[int]], room: int) -> No
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), max_size=20), st.data())
 def test_places(pieces: list[tuple[int, int]], data: st.DataObject) -> None:
-    ledger, owner = Ledger(), {}
+    registry, owner = AllocationRegistry(), {}
     live, uses = {}, []
     for begin, size in pieces:
         if not any(place in owner for place in range(begin, begin + size)):
-            live[begin], use = ledger.enter(begin, size, (size,), torch.uint8)
+            live[begin], use = registry.enter(begin, size, (size,), torch.uint8)
             uses.append(use)
             owner |= dict.fromkeys(range(begin, begin + size), begin)
     for begin in data.draw(st.sets(st.sampled_from(sorted(live)))) if live else ():
-        ledger.remove(live[begin])
+        registry.remove(live[begin])
         owner = {place: other for place, other in owner.items() if other != begin}
-        assert ledger.was_freed(begin)
+        assert registry.was_freed(begin)
         del live[begin]
-    assert len(ledger) == len(live)
+    assert len(registry) == len(live)
     for place in range(-1, 50):
-        found = ledger.find(place)
+        found = registry.find(place)
         assert (None if found is None else found.begin) == owner.get(place)
     uses.clear()
     use = None
-    assert not any(ledger.was_freed(place) for place in range(50)), "nobody has a tensor there"
+    assert not any(registry.was_freed(place) for place in range(50)), "nobody has a tensor there"
 
 
 def test_memory_is_kept_until_the_last_tensor_is_gone() -> None:
@@ -110,14 +110,14 @@ def test_the_same_view_elsewhere() -> None:
 
 def test_tensors_may_go_in_any_thread() -> None:
     memory = (ctypes.c_char * 64)()
-    ledger = Ledger()
-    _, use = ledger.enter(0, 64, (64,), torch.uint8)
+    registry = AllocationRegistry()
+    _, use = registry.enter(0, 64, (64,), torch.uint8)
     tensors = [bytes_at(ctypes.addressof(memory), 64, CPU, use)]
     del use
     thread = threading.Thread(target=tensors.clear)
     thread.start()
     thread.join()
-    assert ledger.dropped(10) == "0"
+    assert registry.dropped(10) == "0"
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_an_error_survives_the_end_of_the_tensor_that_it_was_about(
     use: Callable[[torch.Tensor], object], error: type[Exception]
 ) -> None:
     memory = (ctypes.c_char * 64)()
-    ledger = Ledger()
-    held = ledger.enter(0, 64, (64,), torch.uint8)[1]
+    registry = AllocationRegistry()
+    held = registry.enter(0, 64, (64,), torch.uint8)[1]
     with pytest.raises(error):
         use(bytes_at(ctypes.addressof(memory), 64, CPU, held))
     del held
-    assert ledger.dropped(10) == "0"
+    assert registry.dropped(10) == "0"
 
 
 def test_the_garbage_collector_lets_go_too() -> None:
@@ -159,9 +159,9 @@ def test_the_garbage_collector_lets_go_too() -> None:
 
 def test_many_threads_drop_while_others_ask() -> None:
     memory = (ctypes.c_char * 64)()
-    ledger, threads, each = Ledger(), 8, 500
+    registry, threads, each = AllocationRegistry(), 8, 500
     errors: list[BaseException] = []
-    uses = [[ledger.enter(0, 64, (64,), torch.uint8)[1] for _ in range(each)] for _ in range(threads)]
+    uses = [[registry.enter(0, 64, (64,), torch.uint8)[1] for _ in range(each)] for _ in range(threads)]
 
     def drop(mine: list[object]) -> None:
         try:
@@ -178,22 +178,22 @@ def test_many_threads_drop_while_others_ask() -> None:
     for worker in workers:
         worker.join()
     assert not errors
-    assert ledger.dropped(20) == f"0-{threads * each - 1}"
+    assert registry.dropped(20) == f"0-{threads * each - 1}"
 
 
 def test_a_forked_child_drops_what_it_inherited() -> None:
     memory = (ctypes.c_char * 64)()
-    ledger = Ledger()
+    registry = AllocationRegistry()
     tensors = []
     for _ in range(2):
-        tensors.append(bytes_at(ctypes.addressof(memory), 64, CPU, ledger.enter(0, 64, (64,), torch.uint8)[1]))
+        tensors.append(bytes_at(ctypes.addressof(memory), 64, CPU, registry.enter(0, 64, (64,), torch.uint8)[1]))
     tensors.pop(0)  # on the list when the child is made
     child = os.fork()
     if child == 0:
         tensors.clear()
-        os._exit(0 if ledger.dropped(10) == "0-1" else 1)
+        os._exit(0 if registry.dropped(10) == "0-1" else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert ledger.dropped(10) == "0", "the child's end of it is not the parent's"
+    assert registry.dropped(10) == "0", "the child's end of it is not the parent's"
 
 
 OUTLIVES = """

@@ -1,9 +1,9 @@
-"""Matrix products with communication against cuBLAS with NCCL and torch's fused operators.
+"""Fused GEMMs with communication against cuBLAS with NCCL and torch's fused operators.
 
-    torchrun --nproc-per-node 4 benchmarks/products.py [--only gemm_all_scatter …] [--algorithms] [--fp8] [--save FILE]
-    torchrun --nproc-per-node 2 benchmarks/products.py --sweep 8192x28672 --save sweep.json --plot .
+    torchrun --nproc-per-node 4 benchmarks/gemms.py [--only gemm_all_scatter …] [--algorithms] [--fp8] [--save FILE]
+    torchrun --nproc-per-node 2 benchmarks/gemms.py --sweep 8192x28672 --save sweep.json --plot .
 
-The bound of each is the time of cuBLAS for the product alone, or that in which a copy engine sends the bytes that a PE
+The bound of each is the time of cuBLAS for the gemm alone, or that in which a copy engine sends the bytes that a PE
 must send, whichever is longer; the efficiency is the bound by the time.
 """
 
@@ -29,7 +29,7 @@ from triton_dist.kernels.gemm.fp8 import ones
 from triton_dist.kernels.gemm.small_m import fits_small_m
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
-factors = BF16  # or FP8, with B by columns; results are of bfloat16
+operand_dtype = BF16  # or FP8, with B by columns; results are of bfloat16
 # For 4 PEs; N of the first, N of the second and K of the others are shared by them.
 FEW = (16, 64, 128)
 SHAPES = {
@@ -52,17 +52,17 @@ def random(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(*shape, generator=generator, device="cuda", dtype=BF16)
 
 
-def factor_a(m: int, k: int, seed: int) -> torch.Tensor:
-    return random(m, k, seed=seed).to(factors)
+def operand_a(m: int, k: int, seed: int) -> torch.Tensor:
+    return random(m, k, seed=seed).to(operand_dtype)
 
 
-def factor_b(k: int, n: int, seed: int) -> torch.Tensor:
-    return random(k, n, seed=seed) if factors == BF16 else random(n, k, seed=seed).to(factors).t()
+def operand_b(k: int, n: int, seed: int) -> torch.Tensor:
+    return random(k, n, seed=seed) if operand_dtype == BF16 else random(n, k, seed=seed).to(operand_dtype).t()
 
 
-def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """By cuBLAS."""
-    if factors == BF16:
+    if operand_dtype == BF16:
         return a @ b
     return torch._scaled_mm(
         a, b, scale_a=ones(communicator_of()), scale_b=ones(communicator_of()), out_dtype=BF16, use_fast_accum=True
@@ -70,11 +70,11 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def compared(result: torch.Tensor, exact: torch.Tensor, k: int, roundings: int) -> str | None:
-    """What is wrong with a product, of normally distributed numbers, that was rounded so many times on its way.
+    """What is wrong with a gemm, of normally distributed numbers, that was rounded so many times on its way.
 
-    Hopper's tensor cores keep 14 bits of a sum of fp8 products, which everybody leaves there for all of K.
+    Hopper's tensor cores keep 14 bits of a sum of fp8 products, which all libraries leave there for all of K.
     """
-    eps = torch.finfo(BF16).eps if factors == BF16 else 0.02
+    eps = torch.finfo(BF16).eps if operand_dtype == BF16 else 0.02
     allowed = roundings * eps * (exact.abs() + 4 * k**0.5)
     excess = ((result.reshape(exact.shape).float() - exact).abs() / allowed).max().item()
     return None if excess <= 1 else f"an error is {excess:.2f} times what rounding allows"
@@ -115,17 +115,17 @@ def gemm_all_scatter(bench: Bench, m: int, n: int, k: int, rate: float, wanted: 
     from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS
 
     pe, n_pes = bench.world.pe, bench.world.n_pes
-    a, b = factor_a(m, k, 0), factor_b(k, n // n_pes, 1 + pe)
+    a, b = operand_a(m, k, 0), operand_b(k, n // n_pes, 1 + pe)
     out, gathered = triton_dist.zeros(m, n, dtype=BF16), torch.empty(n_pes, m, n // n_pes, dtype=BF16, device="cuda")
-    exact = torch.cat([exact_product(a, factor_b(k, n // n_pes, 1 + other)) for other in range(n_pes)], 1)
+    exact = torch.cat([exact_product(a, operand_b(k, n // n_pes, 1 + other)) for other in range(n_pes)], 1)
 
     def nccl(i: int) -> torch.Tensor:
-        dist.all_gather_into_tensor(gathered, product(a, b))
+        dist.all_gather_into_tensor(gathered, gemm(a, b))
         return gathered.permute(1, 0, 2)
 
     sides = {"NCCL + cuBLAS": nccl, **algorithms(kernels.gemm_all_scatter, ALGORITHMS, wanted, a, b, out)}
     wire = m * (n // n_pes) * 2 * (n_pes - 1) / rate
-    bound = max(bench.time_alone(lambda: product(a, b)), wire)
+    bound = max(bench.time_alone(lambda: gemm(a, b)), wire)
     bench.compare(
         f"gemm_all_scatter{kind()} M={m} N={n} K={k}",
         sides,
@@ -141,17 +141,17 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
 
     pe, n_pes = bench.world.pe, bench.world.n_pes
     group = symmetric_of_torch(bench)
-    a, b = factor_a(m // n_pes, k, 1 + pe), factor_b(k, n // n_pes, 100 + pe)
-    whole = torch.cat([factor_a(m // n_pes, k, 1 + other) for other in range(n_pes)])
+    a, b = operand_a(m // n_pes, k, 1 + pe), operand_b(k, n // n_pes, 100 + pe)
+    whole = torch.cat([operand_a(m // n_pes, k, 1 + other) for other in range(n_pes)])
     out, gathered = torch.empty(m, n // n_pes, dtype=BF16, device="cuda"), torch.empty_like(whole)
     exact = exact_product(whole, b)
 
     def nccl(i: int) -> torch.Tensor:
         dist.all_gather_into_tensor(gathered.view(torch.uint8), a.view(torch.uint8))
-        return product(gathered, b)
+        return gemm(gathered, b)
 
     def torch_fused(i: int) -> torch.Tensor:
-        if factors == BF16:
+        if operand_dtype == BF16:
             return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)[1][0]
         scaled = torch.ops.symm_mem.fused_all_gather_scaled_matmul
         return scaled(
@@ -164,10 +164,10 @@ def all_gather_gemm(bench: Bench, m: int, n: int, k: int, rate: float, wanted: b
 
     names = [name for name in ALGORITHMS if possible(name, m)]
     sides = {"NCCL + cuBLAS": nccl, "torch fused": torch_fused}
-    if factors == BF16 and 2048 < m <= 4096:  # else it makes no difference
+    if operand_dtype == BF16 and 2048 < m <= 4096:  # else it makes no difference
         sides["torch fused, native"] = torch_native
     sides |= algorithms(kernels.all_gather_gemm, names, wanted, a, b, out)
-    bound = max(bench.time_alone(lambda: product(whole, b)), m // n_pes * k * a.itemsize * (n_pes - 1) / rate)
+    bound = max(bench.time_alone(lambda: gemm(whole, b)), m // n_pes * k * a.itemsize * (n_pes - 1) / rate)
     bench.compare(
         f"all_gather_gemm{kind()} M={m} K={k} N/PE={n // n_pes}",
         sides,
@@ -182,14 +182,14 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
 
     pe, n_pes = bench.world.pe, bench.world.n_pes
     group = symmetric_of_torch(bench)
-    everybody = [(factor_a(m, k // n_pes, 1 + p), factor_b(k // n_pes, n, 100 + p)) for p in range(n_pes)]
-    a, b = everybody[pe]
-    exact = sum(exact_product(*pair) for pair in everybody)
+    all_operands = [(operand_a(m, k // n_pes, 1 + p), operand_b(k // n_pes, n, 100 + p)) for p in range(n_pes)]
+    a, b = all_operands[pe]
+    exact = sum(exact_product(*pair) for pair in all_operands)
     mine = slice(pe * (m // n_pes), (pe + 1) * (m // n_pes))
     part = torch.empty(m // n_pes, n, dtype=BF16, device="cuda")
 
     def nccl(i: int) -> torch.Tensor:
-        whole = product(a, b)
+        whole = gemm(a, b)
         if all_reduce:
             dist.all_reduce(whole)
             return whole
@@ -197,7 +197,7 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
         return part
 
     def torch_fused(i: int) -> torch.Tensor:
-        if factors == BF16:
+        if operand_dtype == BF16:
             return torch.ops.symm_mem.fused_matmul_reduce_scatter(a, b, "sum", 0, group)
         scaled = torch.ops.symm_mem.fused_scaled_matmul_reduce_scatter
         return scaled(
@@ -224,7 +224,7 @@ def gemm_reduce(all_reduce: bool, bench: Bench, m: int, n: int, k: int, rate: fl
     out = triton_dist.zeros(m, n, dtype=BF16) if all_reduce else torch.empty_like(part)
     sides |= algorithms(function, names, wanted, a, b, out)
     wire = m / n_pes * n * 2 * (n_pes - 1) * (2 if all_reduce else 1) / rate
-    bound = max(bench.time_alone(lambda: product(a, b)), wire)
+    bound = max(bench.time_alone(lambda: gemm(a, b)), wire)
     expected = exact if all_reduce else exact[mine]
     bench.compare(
         f"{function.__name__}{kind()} M={m} K/PE={k // n_pes} N={n}",
@@ -245,11 +245,11 @@ def torch_all_reduces(a: torch.Tensor, b: torch.Tensor, group: str) -> dict[str,
     symm_mem.rendezvous(whole, group)
 
     def one_shot(i: int) -> torch.Tensor:
-        whole.copy_(product(a, b)) if factors == FP8 else torch.mm(a, b, out=whole)
+        whole.copy_(gemm(a, b)) if operand_dtype == FP8 else torch.mm(a, b, out=whole)
         return torch.ops.symm_mem.one_shot_all_reduce(whole, "sum", group)
 
     def two_shot(i: int) -> torch.Tensor:
-        whole.copy_(product(a, b)) if factors == FP8 else torch.mm(a, b, out=whole)
+        whole.copy_(gemm(a, b)) if operand_dtype == FP8 else torch.mm(a, b, out=whole)
         return torch.ops.symm_mem.two_shot_all_reduce_(whole, "sum", group)
 
     return {"torch one-shot + cuBLAS": one_shot, "torch two-shot + cuBLAS": two_shot}
@@ -257,11 +257,11 @@ def torch_all_reduces(a: torch.Tensor, b: torch.Tensor, group: str) -> dict[str,
 
 def possible(algorithm: str, m: int) -> bool:
     """Whether an algorithm can be asked for with so many rows of all PEs."""
-    return algorithm != "fused" or (factors == BF16 and fits_small_m(m, triton_dist.n_pes()))
+    return algorithm != "fused" or (operand_dtype == BF16 and fits_small_m(m, triton_dist.n_pes()))
 
 
 def kind() -> str:
-    return "" if factors == BF16 else ", fp8,"
+    return "" if operand_dtype == BF16 else ", fp8,"
 
 
 def calls_for(seconds: float) -> int:
@@ -293,20 +293,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=tuple(BENCHMARKS), default=tuple(BENCHMARKS))
     parser.add_argument("--algorithms", action="store_true", help="also each of our algorithms")
-    parser.add_argument("--fp8", action="store_true", help="with factors of float8_e4m3fn")
+    parser.add_argument("--fp8", action="store_true", help="with operands of float8_e4m3fn")
     parser.add_argument("--sweep", metavar="HIDDENxINTERMEDIATE", help="1 to 16384 rows of such a layer")
     parser.add_argument("--save", help="write JSON to this file, after each comparison")
     parser.add_argument("--plot", metavar="FOLDER", help="also draw what was saved")
     args = parser.parse_args()
-    global factors
-    factors = FP8 if args.fp8 else BF16
+    global operand_dtype
+    operand_dtype = FP8 if args.fp8 else BF16
     torch.backends.cuda.matmul.allow_tf32 = False
     if args.plot and not args.save:
         parser.error("--plot draws what --save wrote")
     cases = [(name, shape) for name in args.only for shape in SHAPES[name]]
     if args.sweep:
         cases = list(swept(args.sweep, args.only))
-    with session("products", total=len(cases), save=args.save) as bench:
+    with session("GEMMs", total=len(cases), save=args.save) as bench:
         rate = bench.copy_engine_rate()
         for name, shape in cases:
             BENCHMARKS[name](bench, *shape, rate, args.algorithms)

@@ -79,7 +79,7 @@ def updates(draw: st.DrawFn) -> tuple[torch.dtype, str, Any, Any]:
 ORDERS = st.sampled_from(("relaxed", "acquire", "release", "acq_rel"))
 
 
-def check_atomics_alone(world: Any) -> None:
+def check_atomics_only(world: Any) -> None:
     """On an element between two others, which stay, against Python's numbers."""
     right = (world.pe + 1) % world.n_pes
     raw = triton_dist.empty(3 * 8, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Launches every side of benchmarks/few_rows.py on a GPU that is not there (``fake_gpu.py``): ``… FOLDER``.
+"""Launches every side of benchmarks/decode_gemms.py on a GPU that is not there (``fake_gpu.py``): ``… FOLDER``.
 
 Prints for each check its name and ``ok``, or its traceback, as JSON.
 """
@@ -10,21 +10,21 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "kernels"))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import decode_gemms
 import fake_gpu
-import few_rows
 import torch
 
 DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
 WORLD = fake_gpu.begin_world(1)
-SHAPE = few_rows.Shape("tiny", 256, 512, True, True)
+SHAPE = decode_gemms.Shape("tiny", 256, 512, True, True)
 
 
 def every_cut_is_one_launch() -> None:
     weights = [torch.zeros(SHAPE.n, SHAPE.k, dtype=torch.bfloat16) for _ in range(2)]
-    sides = few_rows.sides_of(few_rows.Case(SHAPE, 16, weights), True)
+    sides = decode_gemms.sides_of(decode_gemms.Case(SHAPE, 16, weights), True)
     ours = [step for name, step in sides.items() if name.startswith("ours")]
-    assert len(ours) == len(few_rows.CUTS), list(sides)  # the choice is one of them
+    assert len(ours) == len(decode_gemms.CUTS), list(sides)  # the choice is one of them
     for step in ours:
         before = DRIVER.fake_launches()
         results = step(0), step(1)

@@ -1,7 +1,7 @@
 """One PE for all: a recording of symmetric PEs of which one runs.
 
 What the others would do to its flags and signals is what it does to theirs (:mod:`triton_dist.check.symmetry`), and is
-done when it does that. Their other memory nobody reads, and what they would store to its tensors is not stored, so
+done when it does that. Their other memory is not read, and what they would store to its tensors is not stored, so
 results are not those of a whole run. A wait for something else never ends, which the scheduler reports. That PEs are
 symmetric is not checked: the caller knows.
 """
@@ -19,10 +19,10 @@ from triton_dist.cpu.recorder import Recorded, Recorder, Word
 from triton_dist.cpu.runtime.atomics import Order
 from triton_dist.cpu.turn_taking import Turns
 
-__all__ = ["LoneRecorder"]
+__all__ = ["RepresentativeRecorder"]
 
 
-class LoneRecorder(Recorder):
+class RepresentativeRecorder(Recorder):
     """Of the representative, whose changes of peers' words it makes to their images, too."""
 
     def __init__(self, world: Recorded, turns: Turns, log: Log, symmetry: Symmetry) -> None:
