@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from triton.backends.nvidia import driver
@@ -39,8 +39,8 @@ class _Slot:
             common.add_plugin_passes(manager, self._added)
 
 
-def descriptor_arguments(descriptor: Any, how: Any) -> Sequence[Any]:
-    made: Sequence[Any] = driver.make_tensordesc_arg(descriptor, how)
+def descriptor_arguments(descriptor: Any, how: Any) -> list[Any]:
+    made: list[Any] = driver.make_tensordesc_arg(descriptor, how)
     return made
 
 

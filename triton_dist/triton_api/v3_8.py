@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from triton.backends.nvidia import driver
@@ -12,6 +11,6 @@ from triton_dist.triton_api.v3_7 import build_plugin_op, extend_compilation
 __all__ = ["build_plugin_op", "descriptor_arguments", "extend_compilation"]
 
 
-def descriptor_arguments(descriptor: Any, how: Any) -> Sequence[Any]:
-    made: Sequence[Any] = driver.make_tensordesc_arg(descriptor, how, None)  # AMD's alone reads the third
+def descriptor_arguments(descriptor: Any, how: Any) -> list[Any]:
+    made: list[Any] = driver.make_tensordesc_arg(descriptor, how, None)  # AMD's alone reads the third
     return made
