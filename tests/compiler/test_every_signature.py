@@ -7,6 +7,7 @@ these once for each value of each attribute (scope, ordering, comparison, update
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -20,6 +21,7 @@ from triton_dist._C.op_table import OPS, ElementType, Op
 from triton_dist.compiler import transport
 
 ARCHITECTURES = (80, 90, 100)
+LIBRARIES = ("p2p", "nvshmem")
 SIGNATURES = {name: lines for name, lines in signatures("###").items() if name in OPS}
 TYPED = ("dst", "src", "ptr", "ivar", "ivars", "cmp_values")
 """Arguments that point to elements. The others that are pointers are of one type."""
@@ -32,9 +34,16 @@ CONSTANTS = {
 THREADS, OBSERVERS = ("thread", "warp", "block"), ("cta", "gpu", "sys")
 
 
-def calls(op: Op) -> Iterator[str]:
+LACKING = {
+    ("nvshmem", "atomic_add"): (ElementType.F32, ElementType.F64),
+    ("nvshmem", "atomic_fetch_add"): (ElementType.F32, ElementType.F64),
+}
+"""Types for which a library has no routine. The op is refused there with an error that names the routine."""
+
+
+def calls(library: str, op: Op) -> Iterator[str]:
     """Of every function of an op."""
-    types = op.elements or (ElementType.I64,)
+    types = [type for type in op.elements or (ElementType.I64,) if type not in LACKING.get((library, op.name), ())]
     for signature in dict.fromkeys(SIGNATURES[op.name]):
         for number, type in enumerate(types):
             if re.match(r"dl\.(and|or|xor)_", signature) and type >= ElementType.F16:
@@ -64,10 +73,11 @@ ARGUMENTS = {
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """A kernel for each op, in a file, since Triton reads the source."""
+    """A kernel for each op over each library, in a file, since Triton reads the source."""
     lines = ["import triton.language as tl", "import triton_dist.language as dl"]
-    for name in SIGNATURES:
-        lines += [f"def {name}({', '.join(ARGUMENTS)}):", *(f"    {call}" for call in calls(OPS[name]))]
+    for library, name in itertools.product(LIBRARIES, SIGNATURES):
+        lines += [f"def {name}_over_{library}({', '.join(ARGUMENTS)}):"]
+        lines += [f"    {call}" for call in calls(library, OPS[name])]
     file = tmp_path_factory.mktemp("signatures") / "kernels_of_ops.py"
     file.write_text("\n".join(lines))
     spec = importlib.util.spec_from_file_location("kernels_of_ops", file)
@@ -83,22 +93,23 @@ def test_every_op_has_signatures() -> None:
 
 
 def test_every_type_and_every_constant_is_called() -> None:
-    put = list(calls(OPS["iput"]))
+    put = list(calls("p2p", OPS["iput"]))
     assert len(put) == 12 + 3 and any("scope='thread'" in call and "dst=I8" in call for call in put)
-    assert len(list(calls(OPS["reduce"]))) == 7 * (8 + 3) + 4 * 4
-    assert len(list(calls(OPS["atomic_swap"]))) == 6 + 4 + 3
+    assert len(list(calls("p2p", OPS["reduce"]))) == 7 * (8 + 3) + 4 * 4
+    assert len(list(calls("p2p", OPS["atomic_swap"]))) == 6 + 4 + 3
     assert POINTERS[ElementType.BF16] == "*bf16" and POINTERS[ElementType.F32] == "*fp32"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("library", ["p2p", "nvshmem"])
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_machine_code(
     library: str, architecture: int, name: str, kernels: ModuleType, compile_kernel: Callable[..., Any]
 ) -> None:
+    kernel, target = getattr(kernels, f"{name}_over_{library}"), GPUTarget("cuda", architecture, 32)
     with transport.using(library):
-        compiled = compile_kernel(getattr(kernels, name), ARGUMENTS, target=GPUTarget("cuda", architecture, 32))
+        compiled = compile_kernel(kernel, ARGUMENTS, target=target)
     assert compiled.asm["cubin"]
     assert re.search(rf"^\.target sm_{architecture}", compiled.asm["ptx"], re.MULTILINE)
     undefined = [line for line in compiled.asm["ptx"].splitlines() if line.startswith(".extern .func")]

@@ -20,7 +20,7 @@ NAMES = (
 )
 
 SPILLED_BY_3_9 = {"reduce_scatter": 8, "sums of GEMMs": 20}
-"""Bytes that a thread of these kernels spills with the compiler and ptxas of Triton 3.9, and not with those of 3.7.1."""
+"""Bytes that a thread of these kernels spills with the compiler and ptxas of Triton 3.9, and none with 3.7.1."""
 
 
 @functools.cache
