@@ -12,12 +12,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 import triton
 from limits import HANG_SECONDS
 from reaches import is_private, reaches
+from triton.backends.nvidia.driver import CudaLauncher, wrap_handle_tensordesc
 from triton.compiler import CompiledKernel
+from triton.runtime import driver
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_dist import triton_api
+from triton_dist.triton_api import of_line
 
 PACKAGE = Path(__file__).resolve().parents[1] / "triton_dist"
 
@@ -62,9 +67,42 @@ def test_each_kind_of_reach_is_noticed(tmp_path: Path) -> None:
 
 
 def test_the_seam_is_for_the_installed_triton() -> None:
-    of_line = {"3.7": "v3_7", "3.8": "v3_7", "3.9": "v3_9"}[triton.__version__.rpartition(".")[0]]
-    module = importlib.import_module(f"triton_dist.triton_api.{of_line}")
-    assert [getattr(triton_api, name) for name in module.__all__] == [getattr(module, name) for name in module.__all__]
+    line = {"3.7": "v3_7", "3.8": "v3_8", "3.9": "v3_9"}[triton.__version__.rpartition(".")[0]]
+    module = importlib.import_module(f"triton_dist.triton_api.{line}")
+    assert module.__all__ == of_line.__all__
+    assert [getattr(of_line, name) for name in module.__all__] == [getattr(module, name) for name in module.__all__]
+
+
+def _launcher(signature: dict[str, object], meta: list[object], **more: object) -> tuple[object, object]:
+    """Triton's launcher of a kernel that was not compiled, and that kernel."""
+    launcher = object.__new__(CudaLauncher)
+    none = ("launch", "launch_cooperative_grid", "launch_pdl", "arg_annotations", "kernel_signature")
+    sizes = {"global_scratch_size": 0, "profile_scratch_size": 0}
+    vars(launcher).update({**dict.fromkeys(none), **sizes, **more})
+    kernel = SimpleNamespace(src=SimpleNamespace(signature=signature), metadata=SimpleNamespace(tensordesc_meta=meta))
+    return launcher, kernel
+
+
+def test_a_descriptor_becomes_what_tritons_own_launcher_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(driver), "active", SimpleNamespace(utils=SimpleNamespace(launch=None)))
+    signature = {"x": "tensordesc<fp16[64, 64]>", "n": "i32"}
+    descriptor = TensorDescriptor(torch.empty(128, 64), [128, 64], [64, 1], [64, 64])
+    told: list[object] = []
+    tritons = wrap_handle_tensordesc(lambda *arguments: told.extend(arguments[-1]), signature, [None])
+    tritons(*(None,) * 15, (descriptor, 3))
+    ours = triton_api.direct_launcher(*_launcher(signature, [None]))
+    assert [*ours.expanded((descriptor, 3))] == told
+    assert len(told) > 2
+
+
+def test_what_a_direct_launcher_cannot_do_is_left_to_tritons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(driver), "active", SimpleNamespace(utils=SimpleNamespace(launch=None)))
+    alone, kernel = _launcher({"n": "i32"}, [])
+    assert triton_api.direct_launcher(alone, kernel) is not alone
+    in_a_tuple, kernel = _launcher({"x": ("i32", "tensordesc<fp16[64, 64]>")}, [None])
+    assert triton_api.direct_launcher(in_a_tuple, kernel) is in_a_tuple
+    watched, kernel = _launcher({"n": "i32"}, [], gsan_enabled=True)
+    assert triton_api.direct_launcher(watched, kernel) is watched
 
 
 def test_a_kernel_is_loaded_once_and_nobody_launches_it_before_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

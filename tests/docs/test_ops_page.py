@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -11,59 +10,19 @@ from types import ModuleType
 
 import pytest
 import triton
+from op_signatures import PAGE, as_call, signatures
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from triton_dist.compiler import hooks, transport
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/ops.md").read_text()
-
 ARGUMENTS = {"words": "*i64", "status": "*i32", "n": "i32"}
-
-VALUES = {
-    **dict.fromkeys(("dst", "src", "ptr", "ivar", "ivars", "sig_addr", "indices", "cmp_values"), "words"),
-    **dict.fromkeys(("pe", "root", "src_pe"), "0"),
-    **dict.fromkeys(
-        ("nbytes", "nelems", "bsize", "nblocks", "dst_stride", "src_stride", "signal", "cmp_value", "cond"), "n"
-    ),
-    **dict.fromkeys(("team", "src_team", "dest_team"), "dl.TEAM_WORLD"),
-    "status": "status",
-    "cmp": "dl.CMP_GE",
-    "sig_op": "dl.SIGNAL_ADD",
-    "value": "n",
-    "token": "dl.signal_wait_until(words, dl.CMP_GE, 1)",
-}
-"""What fits an argument of each name."""
 
 
 def sections() -> dict[str, list[str]]:
     """Signatures by the title of their section."""
-    found = {}
-    for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
-        blocks = re.findall(r"```python\n(.*?)```", part, re.DOTALL)
-        lines = [line for block in blocks for line in block.splitlines()]
-        found[part.splitlines()[0]] = [line for line in lines if is_signature(line)]
-    return {title: signatures for title, signatures in found.items() if signatures}
-
-
-def is_signature(line: str) -> bool:
-    """Whether a line is no example: names for arguments, some with a default that is a constant."""
-    tree = ast.parse(line).body[0]
-    if not isinstance(tree, ast.Expr) or not isinstance(tree.value, ast.Call):
-        return False
-    call = tree.value
-    names = all(isinstance(argument, ast.Name) and argument.id in VALUES for argument in call.args)
-    return names and all(isinstance(keyword.value, ast.Constant) for keyword in call.keywords)
-
-
-def as_call(signature: str) -> str:
-    """The call of a signature, with every argument by its name."""
-    call = ast.parse(signature, mode="eval").body
-    assert isinstance(call, ast.Call)
-    given = [f"{argument.id}={VALUES[argument.id]}" for argument in call.args if isinstance(argument, ast.Name)]
-    defaults = [f"{keyword.arg}={ast.unparse(keyword.value)}" for keyword in call.keywords]
-    return f"{ast.unparse(call.func)}({', '.join([*given, *defaults])})"
+    return signatures("##")
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +32,9 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
     def lines() -> Iterator[str]:
         yield "import triton_dist.language as dl"
-        for number, signatures in enumerate(sections().values()):
+        for number, shown in enumerate(sections().values()):
             yield f"def section_{number}({', '.join(ARGUMENTS)}):"
-            yield from (f"    {as_call(signature)}" for signature in dict.fromkeys(signatures))
+            yield from (f"    {as_call(signature)}" for signature in dict.fromkeys(shown))
 
     file.write_text("\n".join(lines()))
     spec = importlib.util.spec_from_file_location("kernels_of_signatures", file)

@@ -208,7 +208,7 @@ def leave_out_machine_code() -> None:
         return ""
 
     triton.knobs.cache.dir = str(Path(triton.knobs.cache.dir).with_name("triton-without-ptx"))
-    compiler.llvm.optimize_module = lambda *arguments: None
+    compiler.llvm.optimize_module = lambda *arguments, **named: None
     compiler.CUDABackend.make_ptx = ptx
     compiler.CUDABackend.make_cubin = lambda *arguments: b""
 

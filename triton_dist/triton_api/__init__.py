@@ -1,9 +1,9 @@
 """The one seam to Triton's internals: what this package uses of them, or changes in them.
 
 ``common`` holds what the supported versions have in common. What differs is in a module of each line that brought a
-change, all with the same names; the installed version chooses. Modules for one user each are the same for all lines:
-``front_end`` and ``language_patch``, ``interpreter`` for the CPU world, ``launch_compiler`` for its compilations,
-``opt`` for the lit tests.
+change, all with the same names; ``of_line`` has those of the installed version. Modules for one user each are the same
+for all lines: ``front_end`` and ``language_patch``, ``interpreter`` for the CPU world, ``launch_compiler`` for its
+compilations, ``opt`` for the lit tests.
 
 The rule: what Triton documents (``triton.jit``, ``triton.language``, ``triton.testing`` …) is used where it is needed.
 All else is used here alone, and nothing but this package changes an object of Triton. tests/test_triton_api.py holds
@@ -11,8 +11,6 @@ the rule.
 """
 
 from __future__ import annotations
-
-import triton
 
 from triton_dist.triton_api.autotuning import UNUSABLE, Autotuner, autotuned_kernel, extend_autotuning
 from triton_dist.triton_api.common import (
@@ -32,14 +30,8 @@ from triton_dist.triton_api.common import (
     warp_size,
 )
 from triton_dist.triton_api.launching import PreparedLaunch, direct_launcher, is_descriptor, prepare_launch
+from triton_dist.triton_api.of_line import build_plugin_op, extend_compilation
 from triton_dist.triton_api.replay import replayed
-
-if triton.__version__.startswith(("3.7.", "3.8.")):
-    from triton_dist.triton_api.v3_7 import build_plugin_op, extend_compilation
-elif triton.__version__.startswith("3.9."):
-    from triton_dist.triton_api.v3_9 import build_plugin_op, extend_compilation
-else:
-    raise ImportError(f"triton_dist knows the internals of Triton 3.7 to 3.9, and {triton.__version__} is installed")
 
 __all__ = [
     "LAUNCHER_ARGUMENTS",

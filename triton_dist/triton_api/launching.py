@@ -15,6 +15,8 @@ from triton.backends.nvidia import driver as nvidia
 from triton.compiler import CompiledKernel
 from triton.runtime import driver
 
+from triton_dist.triton_api.of_line import descriptor_arguments
+
 __all__ = ["PreparedLaunch", "direct_launcher", "prepare_launch"]
 
 
@@ -76,7 +78,7 @@ class DirectLauncher:
 
     def encoded(self, position: int, descriptor: Any) -> _Encoded:
         """The kernel's argument at ``position``, a descriptor, which may be passed any number of times."""
-        return _Encoded(nvidia.make_tensordesc_arg(descriptor, dict(self._descriptors)[position]))
+        return _Encoded(descriptor_arguments(descriptor, dict(self._descriptors)[position]))
 
     def expanded(self, arguments: Sequence[Any]) -> Any:
         """A kernel's arguments as the function in C takes them."""
@@ -84,7 +86,7 @@ class DirectLauncher:
         for place, how in self._descriptors:  # the last first
             argument = expanded[place]
             known = type(argument) is _Encoded
-            expanded[place : place + 1] = argument.arguments if known else nvidia.make_tensordesc_arg(argument, how)
+            expanded[place : place + 1] = argument.arguments if known else descriptor_arguments(argument, how)
         return expanded
 
     def __getattr__(self, name: str) -> Any:
@@ -98,7 +100,13 @@ def direct_launcher(launcher: Any, kernel: Any) -> Any:
     known = all(hasattr(launcher, name) for name in _OF_CUDA_LAUNCHERS)
     if not known or launcher.global_scratch_size or launcher.profile_scratch_size:
         return launcher
+    if getattr(launcher, "gsan_enabled", False) or _has_descriptors_in_tuples(kernel):  # both from Triton 3.8 on
+        return launcher
     return DirectLauncher(launcher, kernel)
+
+
+def _has_descriptors_in_tuples(kernel: Any) -> bool:
+    return any(isinstance(type, tuple) and "tensordesc" in str(type) for type in kernel.src.signature.values())
 
 
 _OF_CUDA_LAUNCHERS = (

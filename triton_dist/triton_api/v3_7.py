@@ -7,9 +7,11 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from triton.backends.nvidia import driver
+
 from triton_dist.triton_api import common
 
-__all__ = ["build_plugin_op", "extend_compilation"]
+__all__ = ["build_plugin_op", "descriptor_arguments", "extend_compilation"]
 
 _BACKENDS = {"cuda": "CUDABackend", "hip": "HIPBackend"}
 
@@ -35,6 +37,11 @@ class _Slot:
             self._earlier.patch(point, manager, context)
         if point == "llvmir_to_llvm":
             common.add_plugin_passes(manager, self._added)
+
+
+def descriptor_arguments(descriptor: Any, how: Any) -> list[Any]:
+    made: list[Any] = driver.make_tensordesc_arg(descriptor, how)
+    return made
 
 
 build_plugin_op = functools.partial(common.build_plugin_op, prefix="")

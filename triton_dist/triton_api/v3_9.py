@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from triton_dist.triton_api import common
+from triton_dist.triton_api.v3_8 import descriptor_arguments
 
-__all__ = ["build_plugin_op", "extend_compilation"]
+__all__ = ["build_plugin_op", "descriptor_arguments", "extend_compilation"]
 
 
 def _with_passes(backend: Any, added: Mapping[str, list[str]]) -> Callable[..., Any]:

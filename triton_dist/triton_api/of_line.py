@@ -1,0 +1,21 @@
+"""What differs between the lines of Triton, as the installed one has it.
+
+``build_plugin_op`` and ``extend_compilation`` complete those of ``common``. ``descriptor_arguments(descriptor, how)``
+returns the arguments that Triton's launcher for CUDA makes of a TMA descriptor; ``how`` is the kernel's entry for it in
+``tensordesc_meta``.
+"""
+
+from __future__ import annotations
+
+import triton
+
+if triton.__version__.startswith("3.7."):
+    from triton_dist.triton_api.v3_7 import build_plugin_op, descriptor_arguments, extend_compilation
+elif triton.__version__.startswith("3.8."):
+    from triton_dist.triton_api.v3_8 import build_plugin_op, descriptor_arguments, extend_compilation
+elif triton.__version__.startswith("3.9."):
+    from triton_dist.triton_api.v3_9 import build_plugin_op, descriptor_arguments, extend_compilation
+else:
+    raise ImportError(f"triton_dist knows the internals of Triton 3.7 to 3.9, and {triton.__version__} is installed")
+
+__all__ = ["build_plugin_op", "descriptor_arguments", "extend_compilation"]
