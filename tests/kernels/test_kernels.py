@@ -81,3 +81,23 @@ torch.compile(functional.all_reduce, backend="aot_eager", fullgraph=True)(torch.
 """
     result = launch(["-c", program], 1, env=ENVIRONMENT, modules=COMPILER)
     assert "there is no world: call triton_dist.init() first" in result[0].stderr, result.report
+
+
+def test_an_operator_without_a_gradient_refuses_it_and_none_imports_the_compiler() -> None:
+    program = """
+import sys
+import torch
+import triton_dist
+from triton_dist.kernels import functional
+with triton_dist.init():
+    a, b, weight = torch.ones(2, 16, requires_grad=True), torch.ones(16, 8), torch.ones(16)
+    summed = functional.all_reduce(a)
+    summed.sum().backward()
+    assert "torch._dynamo" not in sys.modules, "that takes seconds"
+    torch.ops.triton_dist.all_reduce_norm(a, weight, None, None, "rms", None, 1e-6, "", 1, "")[0].sum().backward()
+"""
+    result = launch(["-c", program], 1, env=ENVIRONMENT)
+    assert "triton_dist::all_reduce_norm has no gradient: call it with detached tensors" in result[0].stderr, (
+        result.report
+    )
+    assert "takes seconds" not in result[0].stderr, result.report

@@ -7,13 +7,13 @@ import torch
 from triton_dist.kernels.attention.flash_decode import flash_decode
 from triton_dist.kernels.attention.projection import flash_decode_projection
 from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional.operator import operator
 
 __all__: list[str] = []
 
 
-@torch.library.custom_op(
-    "triton_dist::flash_decode",
-    mutates_args=(),
+@operator(
+    "flash_decode",
     schema="(Tensor q, Tensor k_cache, Tensor? v_cache, Tensor lengths, Tensor? block_table, int head_dim_v,"
     " float? scale, int? window, int? interleave, Tensor? k_scale, Tensor? v_scale, bool scatter_heads, int group_size,"
     " str group_name) -> (Tensor, Tensor)",
@@ -64,9 +64,11 @@ def _flash_decode_fake(
     return out, q.new_empty(q.shape[0], heads, dtype=torch.float32)
 
 
-@torch.library.custom_op(
-    "triton_dist::flash_decode_projection",
-    mutates_args=(),
+_flash_decode.refuse_gradients()
+
+
+@operator(
+    "flash_decode_projection",
     schema="(Tensor q, Tensor k_cache, Tensor? v_cache, Tensor lengths, Tensor weight, Tensor? bias, Tensor? residual,"
     " Tensor? block_table, int head_dim_v, float? scale, int? window, Tensor? k_scale, Tensor? v_scale, int group_size,"
     " str group_name) -> Tensor",
@@ -115,3 +117,6 @@ def _flash_decode_projection_fake(
 ) -> torch.Tensor:
     group.check("flash_decode_projection", group_size, group_name)
     return q.new_empty(q.shape[0], weight.shape[1])
+
+
+_flash_decode_projection.refuse_gradients()

@@ -23,6 +23,7 @@ from triton_dist.kernels.collectives import reduce_scatter as scattering
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.functional import group
 from triton_dist.kernels.functional.layout import check_dim, check_own_share, check_share, rows_first, workspace
+from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.protocols.ll import fits
 
 __all__: list[str] = []
@@ -60,9 +61,8 @@ def _need_gradient(name: str, reduce_op: str) -> None:
 # ---- all-gather
 
 
-@torch.library.custom_op(
-    "triton_dist::all_gather",
-    mutates_args=(),
+@operator(
+    "all_gather",
     schema="(Tensor input, int gather_dim, int group_size, str group_name, str algorithm='auto', SymInt? rows=None,"
     " Tensor? after=None) -> Tensor",
 )
@@ -132,9 +132,8 @@ _all_gather.register_autograd(_all_gather_backward, setup_context=_keep_where)
 # ---- reduce-scatter
 
 
-@torch.library.custom_op(
-    "triton_dist::reduce_scatter",
-    mutates_args=(),
+@operator(
+    "reduce_scatter",
     schema="(Tensor input, str reduce_op, int scatter_dim, int group_size, str group_name, str algorithm='auto',"
     " SymInt? rows=None) -> Tensor",
 )
@@ -201,9 +200,8 @@ _reduce_scatter.register_autograd(_reduce_scatter_backward, setup_context=_reduc
 # ---- all-reduce
 
 
-@torch.library.custom_op(
-    "triton_dist::all_reduce",
-    mutates_args=(),
+@operator(
+    "all_reduce",
     schema="(Tensor input, str reduce_op, int group_size, str group_name, bool reduce_grad=True,"
     " str algorithm='auto') -> Tensor",
 )
@@ -259,9 +257,8 @@ _all_reduce.register_autograd(_all_reduce_backward, setup_context=_all_reduce_se
 # ---- all-to-all
 
 
-@torch.library.custom_op(
-    "triton_dist::all_to_all",
-    mutates_args=(),
+@operator(
+    "all_to_all",
     schema="(Tensor input, int group_size, str group_name, str algorithm='auto') -> Tensor",
 )
 def _all_to_all(input: torch.Tensor, group_size: int, group_name: str, algorithm: str = "auto") -> torch.Tensor:

@@ -28,6 +28,7 @@ from triton_dist.kernels.functional.layout import (
     flat_rows,
     workspace,
 )
+from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered
 from triton_dist.kernels.gemm.arguments import check_activation
 from triton_dist.kernels.gemm.epilogue import fold_of
@@ -160,9 +161,8 @@ def _columns(function: str, b: torch.Tensor, options: Sequence[Any], *, reduces:
 # ---- all-gather and GEMM
 
 
-@torch.library.custom_op(
-    "triton_dist::all_gather_gemm",
-    mutates_args=(),
+@operator(
+    "all_gather_gemm",
     schema=f"(Tensor a, Tensor b, int gather_dim, {_TAIL}{_ROWS}) -> Tensor",
 )
 def _all_gather_gemm(
@@ -229,9 +229,8 @@ def _all_gather_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 _all_gather_gemm.register_autograd(_all_gather_gemm_backward, setup_context=_all_gather_gemm_setup)
 
 
-@torch.library.custom_op(
-    "triton_dist::all_gather_gemm_gathered",
-    mutates_args=(),
+@operator(
+    "all_gather_gemm_gathered",
     schema=f"(Tensor a, Tensor b, int gather_dim, {_TAIL}{_ROWS}) -> (Tensor, Tensor)",
 )
 def _all_gather_gemm_gathered(
@@ -299,9 +298,8 @@ _all_gather_gemm_gathered.register_autograd(_gathered_backward, setup_context=_g
 # ---- GEMM and reduce-scatter
 
 
-@torch.library.custom_op(
-    "triton_dist::gemm_reduce_scatter",
-    mutates_args=(),
+@operator(
+    "gemm_reduce_scatter",
     schema=f"(Tensor a, Tensor b, str reduce_op, int scatter_dim, {_TAIL}{_RESIDUAL}{_ROWS}) -> Tensor",
 )
 def _gemm_reduce_scatter(
@@ -384,9 +382,8 @@ _gemm_reduce_scatter.register_autograd(_gemm_reduce_scatter_backward, setup_cont
 # ---- GEMM and all-reduce
 
 
-@torch.library.custom_op(
-    "triton_dist::gemm_all_reduce",
-    mutates_args=(),
+@operator(
+    "gemm_all_reduce",
     schema=f"(Tensor a, Tensor b, str reduce_op, {_TAIL_OF_SUM}) -> Tensor",
 )
 def _gemm_all_reduce(
@@ -446,9 +443,8 @@ _gemm_all_reduce.register_autograd(_gemm_all_reduce_backward, setup_context=_gem
 # ---- GEMM of a replicated operand, the other way round: its backward is GEMM and all-reduce
 
 
-@torch.library.custom_op(
-    "triton_dist::replicated_gemm",
-    mutates_args=(),
+@operator(
+    "replicated_gemm",
     schema="(Tensor a, Tensor b, int group_size, str group_name) -> Tensor",
 )
 def _replicated_gemm(a: torch.Tensor, b: torch.Tensor, group_size: int, group_name: str) -> torch.Tensor:
@@ -485,9 +481,8 @@ _replicated_gemm.register_autograd(_replicated_gemm_backward, setup_context=_rep
 # ---- GEMM and all-scatter
 
 
-@torch.library.custom_op(
-    "triton_dist::gemm_all_scatter",
-    mutates_args=(),
+@operator(
+    "gemm_all_scatter",
     schema=f"(Tensor a, Tensor b, {_TAIL}) -> Tensor",
 )
 def _gemm_all_scatter(

@@ -22,6 +22,7 @@ from triton_dist.kernels.collectives.gather_during import is_worthwhile
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group
 from triton_dist.kernels.functional.layout import by_rows_or_columns, empty_like_rows, flat_rows
+from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, complete_gathered, gather_again
 from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 
@@ -54,7 +55,7 @@ def _empty_like_both(a: torch.Tensor, b: torch.Tensor, dim: int) -> tuple[torch.
 # ---- of all-gather and GEMM
 
 
-@torch.library.custom_op("triton_dist::all_gather_gemm_gradients", mutates_args=(), schema=_SCHEMA)
+@operator("all_gather_gemm_gradients", schema=_SCHEMA)
 def _of_all_gather_gemm(
     grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dim: int, group_size: int, group_name: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,7 +84,7 @@ def _(
 # ---- of GEMM and reduce-scatter
 
 
-@torch.library.custom_op("triton_dist::gemm_reduce_scatter_gradients", mutates_args=(), schema=_SCHEMA)
+@operator("gemm_reduce_scatter_gradients", schema=_SCHEMA)
 def _of_gemm_reduce_scatter(
     grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dim: int, group_size: int, group_name: str
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,6 +1,6 @@
 """Fused norms as operators of PyTorch, for inference: they return new tensors and are traced by torch.compile.
 
-They have no gradients: a backward pass through one ends with PyTorch's error.
+They have no gradients: a backward pass through one is an error.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from triton_dist.kernels.functional import group
+from triton_dist.kernels.functional.operator import Operator
 from triton_dist.kernels.norm.all_reduce_norm import all_reduce_norm
 from triton_dist.kernels.norm.arguments import FP8, Normed
 from triton_dist.kernels.norm.norm_all_gather import norm_all_gather
@@ -78,8 +79,9 @@ def _register(
             x.new_empty(shape, dtype=torch.float32),
         )
 
-    made = torch.library.custom_op(f"triton_dist::{name}", operator, mutates_args=(), schema=_SCHEMA)
+    made = Operator(operator, name, _SCHEMA)
     made.register_fake(fake)
+    made.refuse_gradients()
 
 
 _register(all_reduce_norm, lambda m, n: m, lambda m, n: m)

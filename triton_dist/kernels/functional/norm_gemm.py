@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 
 from triton_dist.kernels.functional.layout import by_rows, by_rows_or_columns
+from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.epilogue import fold_of
 from triton_dist.kernels.gemm.norm_gemm import norm_gemm
 
 __all__: list[str] = []
 
 
-@torch.library.custom_op(
-    "triton_dist::norm_gemm",
-    mutates_args=(),
+@operator(
+    "norm_gemm",
     schema="(Tensor a, Tensor b, Tensor? norm_weight, float eps, str? activation, Tensor? bias) -> Tensor",
 )
 def _norm_gemm(
@@ -39,3 +39,6 @@ def _norm_gemm_fake(
     bias: torch.Tensor | None,
 ) -> torch.Tensor:
     return a.new_empty(*a.shape[:-1], b.shape[1] // int(fold_of(activation)))
+
+
+_norm_gemm.refuse_gradients()

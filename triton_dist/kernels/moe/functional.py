@@ -17,6 +17,7 @@ import torch
 
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, most_rows
 from triton_dist.kernels.moe.combine import combine as combine_rows
@@ -91,9 +92,8 @@ def _sizes(routing: Routing, name: str) -> tuple[Any, ...]:
     return experts, routing.max_tokens, routing.align, routing.capacity, routing.num_sms, size, name
 
 
-@torch.library.custom_op(
-    "triton_dist::moe_dispatch",
-    mutates_args=(),
+@operator(
+    "moe_dispatch",
     schema=f"(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor? scales, {_SIZES}) -> (Tensor, Tensor, Tensor)",
 )
 def _dispatch(
@@ -160,9 +160,8 @@ def combine(
     return result
 
 
-@torch.library.custom_op(
-    "triton_dist::moe_combine",
-    mutates_args=(),
+@operator(
+    "moe_combine",
     schema=f"(Tensor y, Tensor topk_ids, Tensor topk_weights, Tensor memory, bool weighted, {_SIZES}) -> Tensor",
 )
 def _combine(
@@ -232,9 +231,8 @@ def grouped_gemm(
     return result
 
 
-@torch.library.custom_op(
-    "triton_dist::moe_grouped_gemm",
-    mutates_args=(),
+@operator(
+    "moe_grouped_gemm",
     schema="(Tensor a, Tensor b, Tensor offsets, Tensor counts, Tensor? a_scales=None, Tensor? b_scales=None,"
     " ScalarType? out_dtype=None) -> Tensor",
 )
@@ -280,9 +278,8 @@ def _grouped_gemm_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 _grouped_gemm.register_autograd(_grouped_gemm_backward, setup_context=_grouped_gemm_setup)
 
 
-@torch.library.custom_op(
-    "triton_dist::moe_grouped_weight_grad",
-    mutates_args=(),
+@operator(
+    "moe_grouped_weight_grad",
     schema="(Tensor a, Tensor grad, Tensor offsets, Tensor counts) -> Tensor",
 )
 def _grouped_weight_grad(
@@ -296,3 +293,6 @@ def _grouped_weight_grad_fake(
     a: torch.Tensor, grad: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor
 ) -> torch.Tensor:
     return a.new_empty(counts.shape[0], a.shape[1], grad.shape[1])
+
+
+_grouped_weight_grad.refuse_gradients()

@@ -19,6 +19,7 @@ import torch
 from triton_dist.kernels.collectives.gather_during import is_worthwhile
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm as gather_and_multiply
 from triton_dist.kernels.moe.all_gather_grouped_gemm import gather_tokens_during
@@ -60,9 +61,8 @@ def _routing(memory: torch.Tensor, ids: Any, sizes: tuple[Any, ...]) -> Gathered
     return GatheredRouting(memory, ids[0], ids[1], num_experts, max_tokens, Members(0, 1, size))
 
 
-@torch.library.custom_op(
-    "triton_dist::moe_gather_routing",
-    mutates_args=(),
+@operator(
+    "moe_gather_routing",
     schema=f"(Tensor topk_ids, Tensor topk_weights, {_SIZES}) -> Tensor",
 )
 def _gather_routing(topk_ids: torch.Tensor, topk_weights: torch.Tensor, *sizes: Any) -> torch.Tensor:
@@ -79,6 +79,9 @@ def _gather_routing_fake(topk_ids: torch.Tensor, topk_weights: torch.Tensor, *si
         raise ValueError("gather_routing: topk_ids must have two dimensions")
     num_experts, max_tokens, size, _ = sizes
     return topk_ids.new_empty(memory_words(size, max_tokens, topk_ids.shape[1], num_experts), dtype=torch.int32)
+
+
+_gather_routing.refuse_gradients()
 
 
 # ---- all-gather and grouped GEMM
@@ -103,9 +106,8 @@ def all_gather_grouped_gemm(
     return result
 
 
-@torch.library.custom_op(
-    "triton_dist::moe_all_gather_grouped_gemm",
-    mutates_args=(),
+@operator(
+    "moe_all_gather_grouped_gemm",
     schema=f"(Tensor a, Tensor b, Tensor memory, Tensor? a_scales, Tensor? b_scales, int top_k, {_OPTIONS}) -> Tensor",
 )
 def _gathering(
@@ -195,9 +197,8 @@ def _rows_of_all(x: torch.Tensor, routing: GatheredRouting, sizes: Any) -> torch
 _gathering.register_autograd(_gathering_backward, setup_context=_gathering_setup)
 
 
-@torch.library.custom_op(
-    "triton_dist::moe_all_gather_grouped_gemm_gradients",
-    mutates_args=(),
+@operator(
+    "moe_all_gather_grouped_gemm_gradients",
     schema=f"(Tensor grad, Tensor a, Tensor b, Tensor memory, int top_k, int num_sms, {_SIZES}) -> (Tensor, Tensor)",
 )
 def _gathering_gradients(
@@ -278,9 +279,8 @@ def grouped_gemm_reduce_scatter(
     return result
 
 
-@torch.library.custom_op(
-    "triton_dist::moe_grouped_gemm_reduce_scatter",
-    mutates_args=(),
+@operator(
+    "moe_grouped_gemm_reduce_scatter",
     schema="(Tensor a, Tensor b, Tensor topk_weights, Tensor memory, Tensor? a_scales, Tensor? b_scales,"
     f" bool weighted, {_OPTIONS}) -> Tensor",
 )
