@@ -102,7 +102,7 @@ def test_bytes_between_hosts(file: str, check: str, topology: str) -> None:
     ("file", "checks"),
     [
         ("two_level.py", ("groups", "special_numbers")),
-        pytest.param("two_level_gemms.py", ("uneven_rows_of_an_all_reduce",), marks=pytest.mark.slow),
+        pytest.param("two_level_gemms.py", ("uneven_rows",), marks=pytest.mark.slow),
     ],
 )
 def test_checked(file: str, checks: tuple[str, ...], schedule: str) -> None:
