@@ -91,7 +91,7 @@ def measured(n_pes: int, names: list[str] | None, largest: int) -> list[Case]:
 
 def measured_gemms(n_pes: int, names: list[str] | None) -> list[Case]:
     """The small-M GEMMs that have been measured with sums over PEs, which ``auto`` fuses with them."""
-    data = json.loads((RESULTS / f"2026-11-21-{n_pes}xh200-products.json").read_text())
+    data = json.loads((RESULTS / f"2026-11-21-{n_pes}xh200-gemms.json").read_text())
     cases = []
     for entry in data["entries"]:
         found = re.fullmatch(r"(gemm_(?:reduce_scatter|all_reduce)) M=(\d+) K/PE=(\d+) N=(\d+)", entry["title"])
@@ -109,7 +109,7 @@ def measured_large_gemms(n_pes: int, names: list[str] | None, dtype: str = "bflo
     that it chooses by.
     """
     suffix = "" if dtype == "bfloat16" else "-fp8"
-    file = RESULTS / f"2026-11-21-{n_pes}xh200-products{suffix}.json"
+    file = RESULTS / f"2026-11-21-{n_pes}xh200-gemms{suffix}.json"
     cases = []
     for entry in json.loads(file.read_text())["entries"] if file.exists() else ():
         name, sizes = entry["title"].split(" ", 1)

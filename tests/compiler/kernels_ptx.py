@@ -23,12 +23,20 @@ from triton_dist.kernels.gemm.epilogue import EMPTY, Epilogue
 from triton_dist.kernels.gemm.fp8 import RowScales
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 
-MOVED = {"output": "*i32", "input": "*i32", "n": "i32", "MEMBERS": (0, 1, 4), "trace": None}
+MOVED = {
+    "output": "*i32",
+    "input": "*i32",
+    "n": "i32",
+    "part": "i32",
+    "total": None,
+    "MEMBERS": (0, 1, 4),
+    "trace": None,
+}
 SUMMED = MOVED | {"output": "*bf16", "input": "*bf16", "OP": "sum"}
 LARGE = {"barriers": "*i32", "BLOCK": 4096}
 SMALL = {"slots": "*i64", "BLOCK": 512}
-STAGED = {"memory": "*bf16", "part": "i32", "rounds": "i32", "PER_ROUND": 4, "SLOT": 16384}
-SUM_OF_WORDS = {"part": "i32", "DTYPE": tl.bfloat16, "PER_WORD": 2, "OP": "sum"}
+STAGED = {"memory": "*bf16", "rounds": "i32", "PER_ROUND": 4, "SLOT": 16384}
+SUM_OF_WORDS = {"DTYPE": tl.bfloat16, "PER_WORD": 2, "OP": "sum"}
 PRODUCT = dict.fromkeys(("a", "b", "c"), "*bf16") | {
     "flags": "*i32",
     "MEMBERS": (0, 1, 4),
@@ -43,7 +51,7 @@ KERNELS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("collectives.all_to_all", "_push"): (MOVED | LARGE, 8),
     ("collectives.reduce_scatter", "_push"): (SUMMED | LARGE | STAGED, 16),
     ("collectives.all_reduce", "_push"): (SUMMED | LARGE | STAGED, 16),
-    ("collectives.all_reduce", "_direct"): (SUMMED | LARGE | {"part": "i32"}, 8),
+    ("collectives.all_reduce", "_direct"): (SUMMED | LARGE, 8),
     ("collectives.broadcast", "_scatter"): (
         MOVED | LARGE | {"tensor": "*i32", "root": "i32", "rounds": "i32", "per_round": "i32"},
         16,

@@ -167,7 +167,8 @@ def test_store_warps_do_what_is_planned(events: SimpleNamespace, operation: Any,
             "staging": Descriptor(pe.staging, block), "work": Work(words(pe.units), words(pe.starts)), "split": None,
             "scale": None, "epilogue": EMPTY, "state": words(pe.state),
             "peers": Peers(pe.me, words(pe.flags), words(memory.array(torch.tensor(distances)), gl.int64)),
-            "tiles_n": -(-gemm.n // config.block_n), "pacing": pe.pacing, "padding": 0, "trace": None,
+            "tiles_n": -(-gemm.n // config.block_n), "pacing": pe.pacing, "padding": 0,
+                "own_rows": pe.c.shape[0], "own_padding": 0, "trace": None,
             "CONFIG": config, "B_BY_COLUMNS": False, "N_PES": 2,
         }  # fmt: skip
 

@@ -111,7 +111,7 @@ def collectives_wrap_around(world: World) -> None:
 
 
 @check(gpu_only=True, own_gpu=True)
-def products_wrap_around(world: World) -> None:
+def gemms_wrap_around(world: World) -> None:
     n_pes, pe = world.n_pes, world.pe
     m, k, n = 256 * n_pes, 512, 640
     a = [integers((m, k), 20 + i, world.device) for i in range(n_pes)]

@@ -78,7 +78,7 @@ def check_report_of_a_loop_around_plain_loads(world: Any) -> None:
         mock.patch.dict(os.environ, TRITON_DIST_WAIT_TIMEOUT="1.5"),
         raises(
             RuntimeError,
-            rf"program \(0, 0, 0\) at \S*{place('spin')} waits in a loop around tl.load: {flag.data_ptr():#x} \("
+            rf"program \([01], 0, 0\) at \S*{place('spin')} waits in a loop around tl.load: {flag.data_ptr():#x} \("
             r"element 0 of the symmetric tensor \(\(1,\), torch.int32\) on PE 0\), which stays \[0\]; .*volatile=True",
         ),
     ):
