@@ -10,8 +10,8 @@ __all__ = ["PYTORCH", "TESTED", "Found", "Row", "matrix", "satisfies", "table"]
 
 TESTED = {
     "3.7.1": "whole test suite, also on GPUs",
-    "3.8.0": "smoke set and some other tests on CPU, not run on a GPU",
-    "3.9.0": "most tests that are not slow on CPU, ops on a GPU, GEMMs for Hopper not on a GPU",
+    "3.8.0": "tests that are not slow on CPU, not run on a GPU",
+    "3.9.0": "tests that are not slow on CPU, ops on a GPU, GEMMs for Hopper not on a GPU",
 }
 """What each version of Triton was tested with. docs/building.md says what the smoke set is, and names the tests."""
 
