@@ -47,7 +47,7 @@ namespace triton_dist::shmem {
 using namespace triton_dist;
 using namespace triton_dist::shmem;
 
-/// For the program that links the module: it calls functions that no library of ours has (Triton's device library, printf).
+/// For what links the module: it calls functions that no library of ours has (Triton's device library, printf).
 static constexpr StringLiteral kCallsOthers = "shmem.calls_others";
 
 /// What our own library asks a kernel (runtime/device/Target.h).
