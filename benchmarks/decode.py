@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 4 benchmarks/decode.py [--save FILE]
 
 Along the sequence, "unfused" is our kernel on this PE's keys alone, then an all-gather of the partial results, NCCL's
-or ours, then the combine as one kernel of torch.compile. The local kernel alone, and FlashInfer's where that is
+or ours, then the combine as one kernel of torch.compile. The local kernel, and FlashInfer's where that is
 installed, say what the exchange costs; they compute something else, and so are timed apart. The bound is the time in
 which this PE's keys and values are read at the rate at which a large copy, reads and writes counted, or a kernel that
 only reads moves bytes, whichever is higher.
@@ -120,7 +120,7 @@ class Decode:
         self.local_lengths = torch.full_like(self.lengths, length)
         pages = self.part // PAGE
         self.pages = torch.arange(size.requests * pages, dtype=torch.int32, device=world.device).view(-1, max(1, pages))
-        self.alone = kernels.Communicator(world.team_world.split_2d(1)[0])
+        self.this_pe = kernels.Communicator(world.team_world.split_2d(1)[0])
         self.combine: Any = compiled(combined) if world.kind == "gpu" else combined
 
     def fused(self, i: int) -> torch.Tensor:
@@ -135,13 +135,13 @@ class Decode:
     def scattered(self, i: int) -> torch.Tensor:
         return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.lengths, scatter_heads=True)[0]
 
-    def alone_decode(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def local_decode(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         """This PE's partial result, divided already, and its logarithm."""
-        return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.local_lengths, group=self.alone)
+        return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.local_lengths, group=self.this_pe)
 
     def local(self, i: int) -> torch.Tensor:
         """The same as one float32 tensor, [requests, heads, dim + 1]."""
-        out, lse = self.alone_decode(i)
+        out, lse = self.local_decode(i)
         return torch.cat([out.float(), lse[:, :, None]], 2)
 
     def gathered(self, i: int) -> torch.Tensor:
@@ -186,7 +186,7 @@ class ByHeads:
         self.weight = [random(world, *weight, seed=seed + 3) * weight[0] ** -0.5 for seed in seeds]
         self.residual = random(world, size.requests, hidden, seed=9)
         self.lengths = torch.full((size.requests,), size.context, dtype=torch.int32, device=world.device)
-        self.alone = kernels.Communicator(world.team_world.split_2d(1)[0])
+        self.this_pe = kernels.Communicator(world.team_world.split_2d(1)[0])
         self.summed = triton_dist.empty(size.requests, hidden, dtype=torch.bfloat16)
         """A partial sum that becomes the sum; symmetric, as our all-reduce wants larger ones."""
 
@@ -205,7 +205,7 @@ class ByHeads:
         return kernels.all_reduce(part) + self.residual
 
     def attention(self, i: int) -> torch.Tensor:
-        return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.lengths, group=self.alone)[0].flatten(1)
+        return kernels.flash_decode(self.q[i], self.k[i], self.v[i], self.lengths, group=self.this_pe)[0].flatten(1)
 
     def check(self, result: torch.Tensor, i: int) -> str | None:
         parts = [attention(*row)[0].flatten() for row in zip(self.q[i], self.k[i], self.v[i], strict=True)]
@@ -227,7 +227,7 @@ def contenders(d: Decode) -> dict[str, Step]:
     return sides
 
 
-def flashinfer_alone(d: Decode) -> Step:
+def local_flashinfer(d: Decode) -> Step:
     """FlashInfer's decode of this PE's keys, planned in advance, with pages."""
     library = importlib.import_module("flashinfer")
     size, pages = d.size, d.part // PAGE
@@ -252,19 +252,19 @@ def compare(bench: Bench, size: Size, rate: float) -> None:
     d = Decode(bench.world, size)
     sides = contenders(d) | {"NCCL all-gather + combine": d.gathered}
     bench.compare(f"flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
-    alone: dict[str, Callable[[int], Any]] = {"our kernel alone": d.local}
+    local: dict[str, Callable[[int], Any]] = {"our local kernel": d.local}
     problem = ""
     try:
-        alone["FlashInfer alone"] = flashinfer_alone(d)
-        alone["FlashInfer alone"](0)
+        local["local FlashInfer"] = local_flashinfer(d)
+        local["local FlashInfer"](0)
     except Exception as error:
         problem = f"{type(error).__name__}: {str(error)[:120]}"
     if problem := bench.agree(problem):
-        alone.pop("FlashInfer alone", None)
+        local.pop("local FlashInfer", None)
         bench.say(f"    FlashInfer: {problem}")
-    for name, step in alone.items():
+    for name, step in local.items():
         bench.say(f"    {name:<36} {bench.time_alone(partial(step, 0)) * 1e6:9.1f} µs")
-    d.alone.close()
+    d.this_pe.close()
 
 
 def attention_of_torch(d: Decode, i: int) -> torch.Tensor:
@@ -279,11 +279,11 @@ def compare_local(bench: Bench, size: Size, rate: float) -> None:
     if d.part % PAGE == 0:
         sides[f"ours, pages of {PAGE}"] = d.paged
         try:
-            sides["FlashInfer"] = flashinfer_alone(d)
+            sides["FlashInfer"] = local_flashinfer(d)
         except ImportError as error:
             bench.say(f"    FlashInfer: {error}")
     bench.compare(f"local flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
-    d.alone.close()
+    d.this_pe.close()
 
 
 def compare_by_heads(bench: Bench, size: Size, rate: float) -> None:
@@ -291,7 +291,7 @@ def compare_by_heads(bench: Bench, size: Size, rate: float) -> None:
     sides = {"ours": d.fused, "ours unfused": d.ours_unfused, "cuBLAS + NCCL all-reduce": d.nccl}
     title = f"flash decode by heads + projection {size}"
     bench.compare(title, sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
-    d.alone.close()
+    d.this_pe.close()
     triton_dist.free(d.summed)
 
 
@@ -305,8 +305,8 @@ def check_only() -> None:
         for of, name, step in sides:
             if problem := of.check(step(0), 0):
                 raise SystemExit(f"{name}: {problem}")
-        d.alone.close()
-        by_heads.alone.close()
+        d.this_pe.close()
+        by_heads.this_pe.close()
         if world.pe == 0:
             print("decode: checked, not measured. The CPU world interprets kernels.")
 

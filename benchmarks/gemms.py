@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 4 benchmarks/gemms.py [--only gemm_all_scatter …] [--algorithms] [--fp8] [--save FILE]
     torchrun --nproc-per-node 2 benchmarks/gemms.py --sweep 8192x28672 --save sweep.json --plot .
 
-The bound of each is the time of cuBLAS for the gemm alone, or that in which a copy engine sends the bytes that a PE
+The bound of each is the time of cuBLAS for the local GEMM, or that in which a copy engine sends the bytes that a PE
 must send, whichever is longer; the efficiency is the bound by the time.
 """
 
@@ -70,7 +70,7 @@ def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def compared(result: torch.Tensor, exact: torch.Tensor, k: int, roundings: int) -> str | None:
-    """What is wrong with a gemm, of normally distributed numbers, that was rounded so many times on its way.
+    """What is wrong with a GEMM's result, of normally distributed numbers, that was rounded so many times on its way.
 
     Hopper's tensor cores keep 14 bits of a sum of fp8 products, which all libraries leave there for all of K.
     """

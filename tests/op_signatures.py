@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 
-__all__ = ["PAGE", "VALUES", "as_call", "signatures"]
+__all__ = ["PAGE", "VALUES", "as_call", "imported", "signatures"]
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs/ops.md").read_text()
 
@@ -55,3 +57,13 @@ def _is_signature(line: str) -> bool:
     call = tree.value
     names = all(isinstance(argument, ast.Name) and argument.id in VALUES for argument in call.args)
     return names and all(isinstance(keyword.value, ast.Constant) for keyword in call.keywords)
+
+
+def imported(lines: Iterable[str], file: Path) -> ModuleType:
+    """The module of these lines, in ``file``, since Triton reads the source."""
+    file.write_text("\n".join(lines))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -6,7 +6,6 @@ these once for each value of each attribute (scope, ordering, comparison, update
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from op_signatures import VALUES, as_call, signatures
+from op_signatures import VALUES, as_call, imported, signatures
 from triton.backends.compiler import GPUTarget
 
 from triton_dist._C.op_table import OPS, ElementType, Op
@@ -78,13 +77,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     for library, name in itertools.product(LIBRARIES, SIGNATURES):
         lines += [f"def {name}_over_{library}({', '.join(ARGUMENTS)}):"]
         lines += [f"    {call}" for call in calls(library, OPS[name])]
-    file = tmp_path_factory.mktemp("signatures") / "kernels_of_ops.py"
-    file.write_text("\n".join(lines))
-    spec = importlib.util.spec_from_file_location("kernels_of_ops", file)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return imported(lines, tmp_path_factory.mktemp("signatures") / "kernels_of_ops.py")
 
 
 def test_every_op_has_signatures() -> None:

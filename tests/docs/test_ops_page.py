@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from types import ModuleType
 
 import pytest
 import triton
-from op_signatures import PAGE, as_call, signatures
+from op_signatures import PAGE, as_call, imported, signatures
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
@@ -28,7 +27,6 @@ def sections() -> dict[str, list[str]]:
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """A kernel for each section, in a file, since Triton reads the source."""
-    file = tmp_path_factory.mktemp("signatures") / "kernels.py"
 
     def lines() -> Iterator[str]:
         yield "import triton_dist.language as dl"
@@ -36,12 +34,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
             yield f"def section_{number}({', '.join(ARGUMENTS)}):"
             yield from (f"    {as_call(signature)}" for signature in dict.fromkeys(shown))
 
-    file.write_text("\n".join(lines()))
-    spec = importlib.util.spec_from_file_location("kernels_of_signatures", file)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return imported(lines(), tmp_path_factory.mktemp("signatures") / "kernels_of_signatures.py")
 
 
 def test_signatures_are_found() -> None:

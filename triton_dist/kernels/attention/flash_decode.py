@@ -368,7 +368,7 @@ _MOST_REQUESTS = 256
 
 def local_parts(call: Call) -> int:
     """How many float32 :func:`attend_locally` wants for parts of tasks."""
-    return _cut(_ALONE, call).parts
+    return _cut(_ONE_PE, call).parts
 
 
 def attend_locally(comm: Communicator, call: Call, first: First) -> list[Part]:
@@ -377,10 +377,10 @@ def attend_locally(comm: Communicator, call: Call, first: First) -> list[Part]:
     Returns:
         the launches; what they take of a call are its first tensors, like ``first``.
     """
-    return _launches(comm, _ALONE, call, _cut(_ALONE, call), first, _MOST_REQUESTS, 0)
+    return _launches(comm, _ONE_PE, call, _cut(_ONE_PE, call), first, _MOST_REQUESTS, 0)
 
 
-_ALONE = Members(0, 1, 1)
+_ONE_PE = Members(0, 1, 1)
 """The same on every PE: the kernel asks for its rank only where there are several."""
 
 

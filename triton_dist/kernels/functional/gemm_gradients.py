@@ -13,6 +13,7 @@ of an all_gather and a GEMM of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -45,11 +46,18 @@ def _unflat(rows: torch.Tensor, like: torch.Tensor, dim: int) -> torch.Tensor:
     return rows.view(-1, *others, rows.shape[-1]).movedim(0, dim)
 
 
-def _empty_like_both(a: torch.Tensor, b: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """New tensors for the gradients of ``a`` and ``b``, laid out as they are returned."""
-    k, n = b.shape
-    of_b = b.new_empty(n, k).t() if b.stride(0) == 1 else b.new_empty(k, n)
-    return empty_like_rows(a, dim, a.shape[dim], k), of_b
+def _fake(name: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """What makes new tensors for the gradients of ``a`` and ``b``, laid out as operator ``name`` returns them."""
+
+    def fake(
+        grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dim: int, group_size: int, group_name: str
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        group.check(name, group_size, group_name)
+        k, n = b.shape
+        of_b = b.new_empty(n, k).t() if b.stride(0) == 1 else b.new_empty(k, n)
+        return empty_like_rows(a, dim, a.shape[dim], k), of_b
+
+    return fake
 
 
 # ---- of all-gather and GEMM
@@ -73,12 +81,7 @@ def _of_all_gather_gemm(
         return grad_a, weight_grad(_unflat(gathered, a, dim), grad, b)
 
 
-@_of_all_gather_gemm.register_fake
-def _(
-    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dim: int, group_size: int, group_name: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    group.check("all_gather_gemm_gradients", group_size, group_name)
-    return _empty_like_both(a, b, dim)
+_of_all_gather_gemm.register_fake(_fake("all_gather_gemm_gradients"))
 
 
 # ---- of GEMM and reduce-scatter
@@ -97,12 +100,7 @@ def _of_gemm_reduce_scatter(
         return grad_a, weight_grad(a, _unflat(complete_gathered(comm, rows), grad, dim), b)
 
 
-@_of_gemm_reduce_scatter.register_fake
-def _(
-    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dim: int, group_size: int, group_name: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    group.check("gemm_reduce_scatter_gradients", group_size, group_name)
-    return _empty_like_both(a, b, dim)
+_of_gemm_reduce_scatter.register_fake(_fake("gemm_reduce_scatter_gradients"))
 
 
 # ---- second derivatives: both gradients are linear in each of grad, a and b
