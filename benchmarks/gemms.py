@@ -1,7 +1,7 @@
 """Fused GEMMs with communication against cuBLAS with NCCL and torch's fused operators.
 
     torchrun --nproc-per-node 4 benchmarks/gemms.py [--only gemm_all_scatter …] [--algorithms] [--fp8] [--save FILE]
-    torchrun --nproc-per-node 2 benchmarks/gemms.py --sweep 8192x28672 --save sweep.json --plot .
+    torchrun --nproc-per-node 2 benchmarks/gemms.py --sweep 8192x28672 [--rows 1 100 …] --save sweep.json --plot .
 
 The bound of each is the time of cuBLAS for the local GEMM, or that in which a copy engine sends the bytes that a PE
 must send, whichever is longer; the efficiency is the bound by the time.
@@ -277,12 +277,12 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
 }
 
 
-def swept(size: str, only: Iterable[str]) -> Iterator[tuple[str, tuple[int, int, int]]]:
+def swept(size: str, only: Iterable[str], rows: Iterable[int] = SWEEP) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """Operations and their M, N and K for a layer of ``hidden x intermediate`` that PEs share, all of them for one
     number of rows after the other: a run that is cut off has the smaller ones of each."""
     hidden, intermediate = map(int, size.split("x"))
     sizes = dict.fromkeys(BENCHMARKS, (hidden, intermediate)) | {"all_gather_gemm": (intermediate, hidden)}
-    for m in SWEEP:
+    for m in rows:
         for name in only:
             n_pes = int(os.environ.get("WORLD_SIZE", "1"))
             shared = name in ("all_gather_gemm", "gemm_reduce_scatter")
@@ -293,6 +293,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=tuple(BENCHMARKS), default=tuple(BENCHMARKS))
     parser.add_argument("--algorithms", action="store_true", help="also each of our algorithms")
+    parser.add_argument("--rows", type=int, nargs="+", default=SWEEP, help="of a sweep")
     parser.add_argument("--fp8", action="store_true", help="with operands of float8_e4m3fn")
     parser.add_argument("--sweep", metavar="HIDDENxINTERMEDIATE", help="1 to 16384 rows of such a layer")
     parser.add_argument("--save", help="write JSON to this file, after each comparison")
@@ -305,7 +306,7 @@ def main() -> None:
         parser.error("--plot draws what --save wrote")
     cases = [(name, shape) for name in args.only for shape in SHAPES[name]]
     if args.sweep:
-        cases = list(swept(args.sweep, args.only))
+        cases = list(swept(args.sweep, args.only, args.rows))
     with session("GEMMs", total=len(cases), save=args.save) as bench:
         rate = bench.copy_engine_rate()
         for name, shape in cases:

@@ -78,7 +78,7 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
     # By name: the call, and its buckets: within one of these no M compiles or allocates, if another one has run.
     "gemm_all_reduce, fused": (
         lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], algorithm="fused"),
-        [range(17, 33), range(33, 65), range(65, 129)],
+        [range(17, 33), range(33, 48), range(48, 65), range(65, 112), range(112, 129)],
     ),
     "gemm_reduce_scatter, fused": (
         lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: -(-m // 2)], algorithm="fused"),
@@ -86,7 +86,7 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
     ),
     "gemm_all_reduce, fused, residual": (
         lambda m: kernels.gemm_all_reduce(A[:m], B, C[:m], algorithm="fused", residual=OWN[:m]),
-        [range(17, 33), range(33, 65), range(65, 129)],
+        [range(17, 33), range(33, 48), range(48, 65), range(65, 112), range(112, 129)],
     ),
     "gemm_reduce_scatter, fused, residual": (
         lambda m: kernels.gemm_reduce_scatter(A[:m], B, OWN[: -(-m // 2)], algorithm="fused", residual=X[: -(-m // 2)]),

@@ -74,7 +74,7 @@ def test_of_a_measured_case_the_fastest_is_taken(n_pes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", [file for files_ in choice_tables.SOURCES.values() for file in files_ if "products" in file]
+    "file", [file for files_ in choice_tables.SOURCES.values() for file in files_ if "gemms" in file]
 )
 def test_auto_is_behind_no_peer_that_was_measured_beside_it(file: str) -> None:
     """NCCL and cuBLAS, torch's fused operators. By the shipped table, and by the model where there was none."""
@@ -389,7 +389,7 @@ def test_with_scales_of_blocks_the_choice_depends_little_on_how_fast_they_are(
     monkeypatch: pytest.MonkeyPatch, operation: str, n_pes: int
 ) -> None:
     """DeepSeek-V3's layers, split over the PEs. The rate of such GEMMs is not measured; no algorithm avoids it. So a
-    wrong one costs little: on 8 PEs up to 18 %, around the M from which ``auto`` overlaps."""
+    wrong one costs little: up to 8 %, on 8 PEs up to 18 %, around the M from which ``auto`` overlaps."""
     for m in (256, 512, 1024, 2048, 4096, 8192, 16384):
         for hidden, inner in ((7168, 18432), (7168, 16384), (7168, 2048 * n_pes)):
             columns = operation in ("all_gather_gemm", "gemm_all_scatter")
@@ -403,7 +403,7 @@ def test_with_scales_of_blocks_the_choice_depends_little_on_how_fast_they_are(
                 with monkeypatch.context() as patch:
                     patch.setattr(gemm, "_BLOCKS", rate)
                     times = gemm.estimates(operation, described, OF_BLOCKS[operation])
-                most = 1.18 if n_pes == 8 else 1.05
+                most = 1.18 if n_pes == 8 else 1.08
                 assert times[chosen] <= most * min(times.values()), (m, n, k, rate, chosen, times)
 
 

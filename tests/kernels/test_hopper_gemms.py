@@ -37,6 +37,7 @@ from triton_dist.kernels.gemm.hopper.block_scales import BlockFactors
 from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.gemm_all_scatter_chunks import Chunks
 from triton_dist.kernels.gemm.hopper.launch import fits
+from triton_dist.kernels.gemm.hopper.load import PIECE
 from triton_dist.kernels.gemm.hopper.multiply import SplitK
 from triton_dist.kernels.gemm.hopper.pacing import piece_of
 from triton_dist.kernels.gemm.hopper.scales import RowFactors
@@ -85,6 +86,7 @@ def compiled(
     c_block = (config.group_m, config.c_columns)
     piece = piece_of(config) if "pacing" in kernel.arg_names else c_block
     types: dict[str, Any] = dict.fromkeys(["a", "own_a"], descriptor(config.group_m, block_k, dtype=a))
+    types |= dict.fromkeys(["a_piece", "own_a_piece"], descriptor(int(PIECE.value), block_k, dtype=a))
     types |= {"b": descriptor(*((config.block_n, block_k) if by_columns else (block_k, config.block_n)), dtype=b)}
     types |= dict.fromkeys(["c", "staging"], descriptor(*c_block))
     types |= dict.fromkeys(["next_staging", *(f"c{i}" for i in range(1, 8))], descriptor(*piece))

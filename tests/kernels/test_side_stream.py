@@ -64,7 +64,7 @@ def test_all_gather_gemm_ends_on_each_of_forty_streams(machine: Machine, monkeyp
         owner.n_pes, owner.my_rank, owner.peer = n_pes, me, peer
     monkeypatch.setattr(portable, "programs", lambda sm_margin: 132)
     monkeypatch.setattr(hopper, "all_gather_gemm_kernel", Kernel())
-    monkeypatch.setattr(hopper, "operand_maps", lambda *arguments: (None, None, False))
+    monkeypatch.setattr(hopper, "operand_maps", lambda *arguments: (None, None, None, False))
     monkeypatch.setattr(hopper, "tile_map", lambda *arguments: None)
     monkeypatch.setattr(launch.Plan, "flags", property(lambda plan: flags[pe]))
     monkeypatch.setattr(launch, "current_world", lambda: owners[pe])

@@ -25,7 +25,7 @@ from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
 
-__all__ = ["PLAIN", "Launch", "Part", "Prepared", "Step", "Work", "launch", "nothing", "steps"]
+__all__ = ["PLAIN", "Launch", "Part", "Prepared", "Second", "Step", "Work", "launch", "nothing", "steps"]
 
 PLAIN = torch.Tensor, torch.nn.Parameter
 """Tensors of these types are what lies in memory. (A parameter that is a DTensor is of that type.)"""
@@ -50,6 +50,15 @@ class Launch(NamedTuple):
     if the host entry names them."""
     in_front: Callable[..., object] | None = None
     """What was put on the current stream in front of the launch: it is called with these tensors."""
+    again: Sequence[int] = ()
+    """Of which tensors the last of ``tensors`` are second arguments."""
+
+
+class Second(NamedTuple):
+    """A second argument of a kernel that is made of one of its ``tensors``, as a descriptor of other blocks."""
+
+    of: int
+    argument: Any
 
 
 def launch(kernel: Any, grid: Sequence[int], tensors: Sequence[Any], *others: Any, **named: Any) -> Launch | None:
@@ -59,11 +68,15 @@ def launch(kernel: Any, grid: Sequence[int], tensors: Sequence[Any], *others: An
 
     Args:
         tensors: the caller's, or descriptors of them, in the order in which the host entry names them to
-            :class:`Prepared`; of the last ones there may be none.
+            :class:`Prepared`; of the last ones there may be none. Behind them may stand :class:`Second` ones.
         others: the same in all calls of a signature.
     """
-    compiled = kernel[grid](*tensors, *others, **named)
-    return None if compiled is None else Launch(kernel, compiled, grid, tensors, others, named)
+    seconds = [given for given in tensors if type(given) is Second]
+    arguments = (*tensors[: len(tensors) - len(seconds)], *(second.argument for second in seconds))
+    compiled = kernel[grid](*arguments, *others, **named)
+    if compiled is None:
+        return None
+    return Launch(kernel, compiled, grid, arguments, others, named, again=tuple(second.of for second in seconds))
 
 
 Work = Launch | Callable[..., object]
@@ -284,7 +297,8 @@ class Prepared:
             again = self._prepared(made, _DEPTH, also)
             if again is None:
                 return
-            takes = len(made.tensors) if also or any(map(triton_api.is_descriptor, made.tensors)) else 0
+            own = made.tensors[: len(made.tensors) - len(made.again)]
+            takes = len(own) if also or any(map(triton_api.is_descriptor, own)) else 0
             beside, in_front = made.beside, made.in_front
             is_plain = not (takes or also or beside or in_front)
             plan = _Plan(again, is_plain, takes, len(also), compared, workspace, beside, in_front, named, details)
@@ -314,5 +328,5 @@ class Prepared:
         ]
         wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=depth)
         return triton_api.prepare_launch(
-            made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap, also
+            made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap, also, made.again
         )

@@ -137,10 +137,11 @@ class PreparedLaunch:
         others: the kernel's arguments by position behind these. The tensors of descriptors are not kept alive.
         named: arguments by name; names that are none of the kernel's are options of its compilation.
         also: tensors among the others, or in tuples of these, which calls bring as well. They are not kept alive.
+        again: of which of the tensors that calls bring the last of ``first`` are second arguments.
     """
 
     __slots__ = (
-        *("_after", "_alone", "_before", "_debug", "_descriptors", "_direct", "_encode", "_encoded"),
+        *("_after", "_again", "_alone", "_before", "_debug", "_descriptors", "_direct", "_encode", "_encoded"),
         *("_instrumentation", "_kernel", "_others", "_place", "_places", "_run", "_stages_hook", "_takes"),
     )
 
@@ -154,6 +155,7 @@ class PreparedLaunch:
         others: Sequence[Any],
         named: Mapping[str, Any],
         also: Sequence[Any] = (),
+        again: Sequence[int] = (),
     ) -> None:
         x, y, z = (*grid, 1, 1)[:3]
         rest = kernel.params[len(first) + len(others) :]
@@ -166,7 +168,8 @@ class PreparedLaunch:
         self._after = compiled.function, compiled.packed_metadata, None, None, None  # no hooks, nor what they are told
         if self._direct is not None:
             self._run, self._after = self._direct.by_tuple(self._after)
-        self._takes = len(first)
+        self._takes = len(first) - len(again)
+        self._again = tuple(again)
         self._encode = getattr(launcher, "encoded", None)
         self._encoded: dict[tuple[int, int], Any] = {}
         self._descriptors = {
@@ -241,6 +244,8 @@ class PreparedLaunch:
     def arguments(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """The first arguments of a call with these tensors, of which there may be more: they, or their descriptors."""
         found = list(tensors[: self._takes])
+        for i in self._again:
+            found.append(found[i])
         for i in self._descriptors:
             found[i] = self._descriptor(i, found[i].data_ptr())
         return found
@@ -278,9 +283,11 @@ def prepare_launch(
     named: Mapping[str, Any],
     wrap: Callable[[Any], Any],
     also: Sequence[Any] = (),
+    again: Sequence[int] = (),
 ) -> PreparedLaunch | None:
     """The launch ``kernel[grid](*first, *others, **named)``, which returned ``compiled``, with other first arguments,
-    and other tensors in place of those of ``also`` that stand among the others, alone or in tuples.
+    and other tensors in place of those of ``also`` that stand among the others, alone or in tuples. The last of the
+    first arguments are second ones of those that ``again`` names.
 
     ``wrap`` is given the kernel's launcher and returns the one to be used. None if there is nothing to launch again: a
     kernel that is interpreted, or compiled in another thread.
@@ -288,4 +295,4 @@ def prepare_launch(
     if not isinstance(compiled, CompiledKernel):
         return None
     launcher = wrap(direct_launcher(compiled.run, compiled))
-    return PreparedLaunch(kernel, compiled, launcher, grid, first, others, named, also)
+    return PreparedLaunch(kernel, compiled, launcher, grid, first, others, named, also, again)

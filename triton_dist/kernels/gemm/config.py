@@ -10,7 +10,7 @@ import triton
 from triton_dist.kernels.gemm.schedule import rounds
 from triton_dist.kernels.tile_order import chip, group_rows
 
-__all__ = ["K_BYTES", "LARGE", "WIDE", "WIRE", "Config", "block_k", "choose", "flops", "ring_rows"]
+__all__ = ["K_BYTES", "LARGE", "WIDE", "WIRE", "Config", "block_k", "choose", "flops", "ring_rows", "tiled_seconds"]
 
 K_BYTES = 128
 """Of a row of A in a block along K: as many as the lines of shared memory that TMA and the tensor cores share."""
@@ -64,7 +64,7 @@ class Config:
 
 LARGE = Config(128, 128, 5, 2, rate=0.97)
 WIDE = Config(128, 256, 3, 2)
-NARROW = Config(128, 64, 6, 2)
+NARROW = Config(128, 64, 6, 2, rate=0.78)
 FLAT = Config(64, 128, 6, 1)
 FLAT_NARROW = Config(64, 64, 8, 1)
 
@@ -119,6 +119,14 @@ def choose(
         replace(config, fold=fold, of_blocks=of_blocks) for config in ((LARGE,) if of_blocks else (LARGE, WIDE))
     ]
     return min(possible, key=lambda config: _seconds(a, c, programs, config, peers))
+
+
+def tiled_seconds(m: int, n: int, k: int, dtype: torch.dtype, result: torch.dtype, programs: int = 132) -> float:
+    """About how long so many programs compute a GEMM of these sizes, with operands and a result of these dtypes, if
+    operands are there; 132 are an H100's or H200's."""
+    a = torch.empty(m, k, dtype=dtype, device="meta")
+    c = torch.empty(m, n, dtype=result, device="meta")
+    return _seconds(a, c, programs, choose(a, c, programs), 0)
 
 
 def _seconds(a: torch.Tensor, c: torch.Tensor, programs: int, config: Config, peers: int) -> float:

@@ -25,7 +25,16 @@ from triton_dist.kernels.gemm.epilogue import Epilogue, finish, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.small_m_tile import Cut, ahead_of, by_tma, descriptor, multiply, prefetch_tile, store_tile
+from triton_dist.kernels.gemm.small_m_tile import (
+    Cut,
+    ahead_of,
+    by_tma,
+    descriptor,
+    multiply,
+    prefetch_tile,
+    rows_by_tma,
+    store_tile,
+)
 from triton_dist.kernels.local_launches import LocalLaunches
 from triton_dist.kernels.prepared import Launch
 from triton_dist.world.current import current_world
@@ -149,7 +158,7 @@ def launch(
     on_gpu = triton_dist.kind() == "gpu"
     if cut is None:
         cut = cut_for(block_m, n, itemsize, sms()) if on_gpu else Cut(16, 32, 4, block_m <= 16)
-    a_tma, b_tma, by_columns = by_tma(a), by_tma(b) or by_tma(b.t()), b.stride(1) != 1
+    a_tma, b_tma, by_columns = rows_by_tma(a, block_m), by_tma(b) or by_tma(b.t()), b.stride(1) != 1
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
     tiles = triton.cdiv(n, cut.block_n)
     overlaps = dependent()

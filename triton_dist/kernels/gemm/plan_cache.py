@@ -50,7 +50,7 @@ def shape_of(rows: int, b: torch.Tensor) -> tuple[Hashable, ...]:
 def in_bucket(matrix: torch.Tensor) -> torch.Tensor:
     """A matrix without memory, for plans: like ``matrix``, with the most rows for which the plan is the same.
 
-    Numbers of rows that have as many tiles share a plan; TMA neither loads nor stores rows that do not exist.
+    Numbers of rows that have as many tiles share a plan; rows that do not exist are neither loaded nor stored.
     """
     return matrix.new_empty(_bucket(matrix.shape[0]), matrix.shape[1], device="meta")
 

@@ -31,6 +31,7 @@ from triton_dist.kernels.gemm.small_m_tile import (
     descriptor,
     multiply,
     prefetch_tile,
+    rows_by_tma,
     store_tile,
 )
 from triton_dist.kernels.prepared import Launch, Step, launch, steps
@@ -169,7 +170,7 @@ def launch_small_m(gemm: Operands, *, to_all: bool) -> Launch | None:
     slots, words = _slots(comm, out, block_m, cut, a.element_size())
     # Where all PEs get all rows, any of them may add up any: M changes nothing if each takes the rows of a block.
     each = block_m // int(triton.next_power_of_2(n_pes)) if to_all else gemm.each
-    a_tma = by_tma(a) and each * n_pes == block_m
+    a_tma = rows_by_tma(a, block_m) and each * n_pes == block_m
     b_tma = by_tma(b) or by_tma(b.t())
     by_columns = b.stride(1) != 1
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)

@@ -13,7 +13,7 @@ import triton_dist
 from triton_dist.kernels.dependent_launch import PREFETCHED, prefetch
 from triton_dist.kernels.device import gpu
 
-__all__ = ["Cut", "ahead_of", "by_tma", "descriptor", "multiply", "prefetch_tile", "store_tile"]
+__all__ = ["Cut", "ahead_of", "by_tma", "descriptor", "multiply", "prefetch_tile", "rows_by_tma", "store_tile"]
 
 
 @triton.jit
@@ -117,6 +117,18 @@ def by_tma(matrix: torch.Tensor) -> bool:
     step, one = matrix.stride()
     aligned = matrix.data_ptr() % 16 == 0 and step * matrix.element_size() % 16 == 0
     return one == 1 and step >= matrix.shape[1] and aligned
+
+
+def rows_by_tma(matrix: torch.Tensor, block_m: int) -> bool:
+    """Whether TMA should load blocks of ``block_m`` rows of this matrix, which has so many or fewer.
+
+    It fills rows that lack with zeros, and many of them take it longer than loads by threads take (0098).
+    """
+    return by_tma(matrix) and block_m - matrix.shape[0] <= _FILLED
+
+
+_FILLED = 16
+"""Rows."""
 
 
 def descriptor(matrix: torch.Tensor, *block: int) -> Any:

@@ -27,13 +27,12 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable, streams
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
-from triton_dist.kernels.gemm.hopper import tma
-from triton_dist.kernels.gemm.hopper.buffers import begin_stage, make_operand_ring, make_tile_buffer
+from triton_dist.kernels.gemm.hopper.buffers import await_empty, make_operand_ring, make_tile_buffer
 from triton_dist.kernels.gemm.hopper.epochs import admit_peers, end_epoch, epoch_of, is_last_program
 from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, stores_complete
 from triton_dist.kernels.gemm.hopper.launch import Plan, operand_maps, scale_argument, tile_map
 from triton_dist.kernels.gemm.hopper.layout import ENTERED, GATHERED, K_BEGIN, K_END
-from triton_dist.kernels.gemm.hopper.load import load_b
+from triton_dist.kernels.gemm.hopper.load import load_b, load_step
 from triton_dist.kernels.gemm.hopper.multiply import multiply_tiles
 from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.hopper.store import store_tiles
@@ -42,7 +41,7 @@ from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
 from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
-from triton_dist.kernels.prepared import Launch, Step, launch, steps
+from triton_dist.kernels.prepared import Launch, Second, Step, launch, steps
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.shards import shard_of
 from triton_dist.kernels.tile_order import GROUP
@@ -52,7 +51,7 @@ __all__ = ["all_gather_gemm_kernel", "arrival_schedule", "make_plan", "rows_as_t
 
 @gluon.jit(do_not_specialize=["rows"])
 def all_gather_gemm_kernel(
-    own_a, b, c, a, work, split, scale, epilogue, state, peers, rows, trace,
+    own_a, b, c, own_a_piece, a, a_piece, work, split, scale, epilogue, state, peers, rows, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
@@ -61,19 +60,21 @@ def all_gather_gemm_kernel(
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
-        _load, (a, own_a, b, operands, work, trace, peers, rows, CONFIG, B_BY_COLUMNS),
+        _load, (a, a_piece, own_a, own_a_piece, b, operands, work, trace, peers, rows, CONFIG, B_BY_COLUMNS),
         _store, (c, output, work, trace, state, peers, CONFIG, N_PES),
         CONFIG,
     )  # fmt: skip
 
 
 @gluon.jit
-def _load(a, own_a, b, operands, work, trace, peers, rows, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr):
+def _load(
+    a, a_piece, own_a, own_a_piece, b, operands, work, trace, peers, rows,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
+):  # fmt: skip
     """Load the blocks of every unit in order: tiles of this PE's rows of A, of which a whole shard has ``rows``, from
     ``own_a``, others when they have arrived."""
-    GROUPS: gl.constexpr = CONFIG.groups
     BLOCK_K: gl.constexpr = a.block_shape[1]
-    NBYTES: gl.constexpr = GROUPS * a.block_type.nbytes + b.block_type.nbytes
+    B_BYTES: gl.constexpr = b.block_type.nbytes
     me = peers.me
     first, last = units_of_program(work)
     step = 0
@@ -91,13 +92,11 @@ def _load(a, own_a, b, operands, work, trace, peers, rows, CONFIG: gl.constexpr,
                 fence_async_proxy()
                 arrived |= 1 << pe
         for k in range(field(work, unit, K_BEGIN), field(work, unit, K_END)):
-            stage, full = begin_stage(operands, step, NBYTES, CONFIG)
-            for group in gl.static_range(GROUPS):
-                block = operands.a.index(stage * GROUPS + group)
-                own_row = row - me * rows + group * CONFIG.group_m
-                tma.async_load(own_a, [own_row, k * BLOCK_K], full, block, pred=own)
-                place = [row + group * CONFIG.group_m, k * BLOCK_K]
-                tma.async_load(a, place, full, block, pred=own == 0)
+            stage, full = await_empty(operands, step, CONFIG)
+            if own:
+                load_step(own_a, own_a_piece, row - me * rows, k * BLOCK_K, full, operands, stage, B_BYTES, CONFIG)
+            else:
+                load_step(a, a_piece, row, k * BLOCK_K, full, operands, stage, B_BYTES, CONFIG)
             load_b(b, k * BLOCK_K, column, full, operands.b.index(stage), B_BY_COLUMNS)
             step += 1
 
@@ -165,10 +164,10 @@ def run(
         gathered_scales: the same for scales of its blocks or rows, where this PE has its own of such.
     """
     comm, config = plan.communicator, plan.config_of(gemm)
-    a_map, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
+    a_map, a_piece, b_map, b_by_columns = operand_maps(gathered, gemm.b, config)
     # TMA has no descriptor of a matrix without rows. No tile is loaded by it then.
     rows = gemm.a.shape[0]
-    own_a_map, _, _ = operand_maps(gemm.a if rows else gathered, gemm.b, config)
+    own_a_map, own_a_piece, _, _ = operand_maps(gemm.a if rows else gathered, gemm.b, config)
     given = gemm.tensors
     send = _sends(plan, gemm, gathered, gathered_scales)
     in_front = _copies_in_front(plan, gemm, gathered, gathered_scales)
@@ -178,9 +177,10 @@ def run(
         gemm = gemm._replace(scale=gemm.scale._replace(a=gathered_scales))
     with side_stream(comm) as side:
         made = launch(
-            all_gather_gemm_kernel, plan.grid, (own_a_map, b_map, tile_map(gemm.c, config)), a_map,
-            plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.each,
-            plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,
+            all_gather_gemm_kernel, plan.grid,
+            (own_a_map, b_map, tile_map(gemm.c, config), Second(0, own_a_piece)), a_map, a_piece,
+            plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.each, plan.trace(),
+            config, b_by_columns, comm.n_pes, **plan.options,
         )  # fmt: skip
         send(side, given)
     if made is None or rows:

@@ -27,14 +27,14 @@ from triton_dist.kernels.gemm.hopper.ring import (
 )
 from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.prepared import Launch, Second, launch
 
 __all__ = ["gemm_all_reduce_kernel", "make_plan", "run"]
 
 
 @gluon.jit
 def gemm_all_reduce_kernel(
-    a, b, c, c1, c2, c3, c4, c5, c6, c7, next_staging, staging,
+    a, b, a_piece, c, c1, c2, c3, c4, c5, c6, c7, next_staging, staging,
     work, split, scale, epilogue, state, peers, tiles_n, pacing, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
@@ -50,11 +50,11 @@ def gemm_all_reduce_kernel(
                                c.shape[0], 0, CONFIG, B_BY_COLUMNS, N_PES)),
         (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
                                c.shape[0], 0, CONFIG, B_BY_COLUMNS, N_PES)),
-        (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS)),
+        (load_operands, (a, a_piece, b, operands, work, CONFIG, B_BY_COLUMNS)),
         (store_ring_tiles, (c, peers_c[: N_PES - 1], next_staging, output, work, trace, state, peers, tiles_n, pacing,
                             0, CONFIG, N_PES, True)),
         (receive_tiles, (staging, output, received, work, trace, state, peers, tiles_n, CONFIG, N_PES)),
-    ], [4, 1, 1, 1], [232, 24, 24, 24])
+    ], [4, 1, 1, 1], [232, 32, 24, 24])
     # fmt: on
 
 
@@ -80,10 +80,10 @@ def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | None:
         staging: [padded M, N], symmetric memory for the partial sums of the previous PE.
     """
     comm, config = plan.communicator, plan.config_of(gemm)
-    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
+    a_map, a_piece, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     next_staging = comm.peer(staging, (comm.my_rank + 1) % comm.n_pes)
     return launch(
-        gemm_all_reduce_kernel, plan.grid, (a_map, b_map),
+        gemm_all_reduce_kernel, plan.grid, (a_map, b_map, Second(0, a_piece)),
         tile_map(gemm.c, config), *peer_maps(comm, gemm.c, PIECE), tile_map(next_staging, config, PIECE),
         tile_map(staging, config), plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers,
         plan.tile_columns, plan.pacing, plan.trace(), config, b_by_columns, comm.n_pes, **plan.options,

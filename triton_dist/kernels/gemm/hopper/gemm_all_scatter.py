@@ -36,7 +36,7 @@ from triton_dist.kernels.gemm.hopper.trace_events import PEERS, SEND, record_eve
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.prepared import Launch, Second, launch
 
 __all__ = ["gemm_all_scatter_kernel", "make_plan", "run"]
 
@@ -46,7 +46,7 @@ SHARE = 0.9
 
 @gluon.jit
 def gemm_all_scatter_kernel(
-    a, b, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, epilogue, state, peers, pacing, trace,
+    a, b, a_piece, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, epilogue, state, peers, pacing, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
@@ -56,7 +56,7 @@ def gemm_all_scatter_kernel(
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
-        load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
+        load_operands, (a, a_piece, b, operands, work, CONFIG, B_BY_COLUMNS),
         _store, (c, peers_c[: N_PES - 1], output, work, trace, state, peers, pacing, CONFIG, N_PES),
         CONFIG,
     )  # fmt: skip
@@ -111,9 +111,9 @@ def run(plan: Plan, gemm: Operands) -> Launch | None:
         gemm: whose ``c`` are this PE's columns of a symmetric matrix.
     """
     comm, config = plan.communicator, plan.config_of(gemm)
-    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
+    a_map, a_piece, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
-        gemm_all_scatter_kernel, plan.grid, (a_map, b_map),
+        gemm_all_scatter_kernel, plan.grid, (a_map, b_map, Second(0, a_piece)),
         tile_map(gemm.c, config), *peer_maps(comm, gemm.c, piece_of(config)), plan.work, plan.split,
         scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, plan.pacing, plan.trace(), config, b_by_columns,
         comm.n_pes, **plan.options,

@@ -33,7 +33,7 @@ from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
-from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.prepared import Launch, Second, launch
 
 __all__ = ["Chunks", "gemm_all_scatter_chunks_kernel", "make_plan", "run"]
 
@@ -52,7 +52,7 @@ class Chunks(NamedTuple):
 
 @gluon.jit
 def gemm_all_scatter_chunks_kernel(
-    a, b, c, work, split, scale, epilogue, state, peers, chunks, trace,
+    a, b, c, a_piece, work, split, scale, epilogue, state, peers, chunks, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
@@ -61,7 +61,7 @@ def gemm_all_scatter_chunks_kernel(
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
-        load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
+        load_operands, (a, a_piece, b, operands, work, CONFIG, B_BY_COLUMNS),
         _store, (c, output, work, trace, state, peers, chunks, CONFIG, N_PES),
         CONFIG,
     )  # fmt: skip
@@ -122,9 +122,9 @@ def run(plan: Plan, chunks: Chunks, gemm: Operands) -> Launch | None:
     """c = a · b, times the scale and after the epilogue, this PE's columns of C, on the current stream; and the flags
     of its chunks."""
     config = plan.config_of(gemm)
-    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
+    a_map, a_piece, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
-        gemm_all_scatter_chunks_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)),
+        gemm_all_scatter_chunks_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config), Second(0, a_piece)),
         plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, chunks, plan.trace(),
         config, b_by_columns, plan.communicator.n_pes, **plan.options,
     )  # fmt: skip

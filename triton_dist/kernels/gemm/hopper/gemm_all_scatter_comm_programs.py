@@ -42,7 +42,7 @@ from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import block_origin, field, finishes_tile, tile_of, units_of_program
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Tile, grouped, make_schedule
-from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.prepared import Launch, Second, launch
 
 __all__ = ["gemm_all_scatter_comm_programs_kernel", "make_plan", "run"]
 
@@ -52,7 +52,7 @@ _LAST_IN_FLIGHT = gl.constexpr(16)  # stores of a computing program in the last 
 
 @gluon.jit
 def gemm_all_scatter_comm_programs_kernel(
-    a, b, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, epilogue, state, peers, trace,
+    a, b, a_piece, c, c1, c2, c3, c4, c5, c6, c7, work, split, scale, epilogue, state, peers, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr, COMM_PROGRAMS: gl.constexpr,
 ):  # fmt: skip
     operands = make_operand_ring(a, b, CONFIG)
@@ -62,7 +62,7 @@ def gemm_all_scatter_comm_programs_kernel(
         scale = scales_of(scale, a)
     specialize(
         _multiply, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
-        _load, (a, b, c, operands, work, trace, state, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
+        _load, (a, a_piece, b, c, operands, work, trace, state, CONFIG, B_BY_COLUMNS, COMM_PROGRAMS),
         _store, (c, peers_c[: N_PES - 1], operands, output, work, trace, state, peers, CONFIG, N_PES, COMM_PROGRAMS),
         CONFIG,
     )  # fmt: skip
@@ -85,12 +85,13 @@ def _multiply(
 
 @gluon.jit
 def _load(
-    a, b, c, operands, work, trace, state, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, COMM_PROGRAMS: gl.constexpr
-):
+    a, a_piece, b, c, operands, work, trace, state,
+    CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, COMM_PROGRAMS: gl.constexpr,
+):  # fmt: skip
     if _sends(COMM_PROGRAMS):
         _load_finished_tiles(c, operands, work, trace, state, CONFIG)
     else:
-        load_operands(a, b, operands, work, CONFIG, B_BY_COLUMNS)
+        load_operands(a, a_piece, b, operands, work, CONFIG, B_BY_COLUMNS)
 
 
 @gluon.jit
@@ -226,9 +227,9 @@ def run(plan: Plan, comm_programs: int, gemm: Operands) -> Launch | None:
         gemm: whose ``c`` are this PE's columns of a symmetric matrix.
     """
     comm, config = plan.communicator, plan.config_of(gemm)
-    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
+    a_map, a_piece, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
-        gemm_all_scatter_comm_programs_kernel, plan.grid, (a_map, b_map),
+        gemm_all_scatter_comm_programs_kernel, plan.grid, (a_map, b_map, Second(0, a_piece)),
         tile_map(gemm.c, config), *peer_maps(comm, gemm.c, (config.group_m, config.c_columns)),
         plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, plan.trace(),
         config, b_by_columns, comm.n_pes, comm_programs, **plan.options,

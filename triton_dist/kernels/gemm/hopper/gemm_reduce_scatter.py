@@ -32,14 +32,14 @@ from triton_dist.kernels.gemm.hopper.ring import (
 )
 from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.prepared import Launch, Step, launch, steps
+from triton_dist.kernels.prepared import Launch, Second, Step, launch, steps
 
 __all__ = ["gemm_reduce_scatter_kernel", "make_plan", "run"]
 
 
 @gluon.jit(do_not_specialize=["padding", "own_rows", "own_padding"])
 def gemm_reduce_scatter_kernel(
-    a, b, c, next_staging, staging, work, split, scale, epilogue, state, peers, tiles_n, pacing,
+    a, b, c, a_piece, next_staging, staging, work, split, scale, epilogue, state, peers, tiles_n, pacing,
     padding, own_rows, own_padding, trace,
     CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr, N_PES: gl.constexpr,
 ):  # fmt: skip
@@ -56,11 +56,11 @@ def gemm_reduce_scatter_kernel(
                                own_rows, own_padding, CONFIG, B_BY_COLUMNS, N_PES)),
         (multiply_ring_tiles, (1, operands, output, received, work, trace, state, split, scale, epilogue, peers.me,
                                own_rows, own_padding, CONFIG, B_BY_COLUMNS, N_PES)),
-        (load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS, padding)),
+        (load_operands, (a, a_piece, b, operands, work, CONFIG, B_BY_COLUMNS, padding)),
         (store_ring_tiles, (c, (), next_staging, output, work, trace, state, peers, tiles_n, pacing,
                             own_rows + own_padding, CONFIG, N_PES, False)),
         (receive_tiles, (staging, output, received, work, trace, state, peers, tiles_n, CONFIG, N_PES)),
-    ], [4, 1, 1, 1], [232, 24, 24, 24])
+    ], [4, 1, 1, 1], [232, 32, 24, 24])
     # fmt: on
 
 
@@ -84,7 +84,7 @@ def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | Sequence[
         staging: [padded M, N], symmetric memory for the partial sums of the previous PE.
     """
     comm, config = plan.communicator, plan.config_of(gemm)
-    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
+    a_map, a_piece, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     shard, rows = staging.shape[0] // comm.n_pes, gemm.c.shape[0]
     next_staging = comm.peer(staging, (comm.my_rank + 1) % comm.n_pes)
     # TMA has no descriptor of a matrix without rows. The kernel then stores the first row of its padding, in place of
@@ -92,7 +92,7 @@ def run(plan: Plan, gemm: Operands, staging: torch.Tensor) -> Launch | Sequence[
     first = comm.my_rank * shard
     c = gemm.c if rows else staging[first : first + 1]
     made = launch(
-        gemm_reduce_scatter_kernel, plan.grid, (a_map, b_map, tile_map(c, config)),
+        gemm_reduce_scatter_kernel, plan.grid, (a_map, b_map, tile_map(c, config), Second(0, a_piece)),
         tile_map(next_staging, config, PIECE), tile_map(staging, config),
         plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, plan.tile_columns,
         plan.pacing, shard - gemm.each, rows, shard - rows, plan.trace(), config, b_by_columns, comm.n_pes,

@@ -29,7 +29,7 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_empty, await_full, make_operand_ring
 from triton_dist.kernels.gemm.hopper.launch import RESULTS, addressable, descriptor, operand_maps, tile_map
-from triton_dist.kernels.gemm.hopper.load import load_b
+from triton_dist.kernels.gemm.hopper.load import PIECE, load_b
 from triton_dist.kernels.gemm.hopper.multiply import accumulate_steps
 from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS, specialize_without_store
@@ -49,9 +49,6 @@ __all__ = [
     "store_rows",
     "swiglu",
 ]
-
-PIECE = gl.constexpr(16)
-"""Rows that are loaded at a time where an expert has few."""
 
 
 class Groups(NamedTuple):
@@ -315,10 +312,9 @@ def operand_descriptors(a: torch.Tensor, b: torch.Tensor, config: Config) -> tup
     B has contiguous columns, and rows of its descriptor from expert to expert."""
     flat = _flat(b)
     assert flat is not None
-    a_map, b_map, b_by_columns = operand_maps(a, flat, config)
+    a_map, a_piece, b_map, b_by_columns = operand_maps(a, flat, config)
     assert b_by_columns or config.fold == 1
     b_half = descriptor(flat.t(), (config.c_columns, block_k(b.dtype))) if config.fold == 2 else None
-    a_piece = descriptor(a, (PIECE.value, block_k(a.dtype)))
     return a_map, a_piece, b_map, b_half, b_by_columns, b.shape[2] if b_by_columns else b.shape[1]
 
 

@@ -19,6 +19,7 @@ from triton_dist.kernels.gemm.hopper import trace_events
 from triton_dist.kernels.gemm.hopper.block_scales import BlockFactors
 from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.layout import CHUNKS, MAX_PES, TILES
+from triton_dist.kernels.gemm.hopper.load import PIECE
 from triton_dist.kernels.gemm.hopper.memory import sums_of_parts, symmetric_flags
 from triton_dist.kernels.gemm.hopper.multiply import SplitK
 from triton_dist.kernels.gemm.hopper.scales import RowFactors
@@ -186,13 +187,16 @@ def tile_map(matrix: torch.Tensor, config: Config, block: tuple[int, int] | None
     return descriptor(matrix, block or (config.group_m, config.c_columns))
 
 
-def operand_maps(a: torch.Tensor, b: torch.Tensor, config: Config) -> tuple[TensorDescriptor, TensorDescriptor, bool]:
-    """The TMA descriptors of A and B; and whether B has contiguous columns, so that it is that of its transpose."""
+def operand_maps(
+    a: torch.Tensor, b: torch.Tensor, config: Config
+) -> tuple[TensorDescriptor, TensorDescriptor, TensorDescriptor, bool]:
+    """The TMA descriptors of blocks and of pieces of A, and of blocks of B; and whether B has contiguous columns, so
+    that the last is that of its transpose."""
     k = block_k(a.dtype)
-    a_map = descriptor(a, (config.group_m, k))
+    a_map, a_piece = descriptor(a, (config.group_m, k)), descriptor(a, (PIECE.value, k))
     if b.stride(1) == 1:
-        return a_map, descriptor(b, (k, config.block_n)), False
-    return a_map, descriptor(b.t(), (config.block_n, k)), True
+        return a_map, a_piece, descriptor(b, (k, config.block_n)), False
+    return a_map, a_piece, descriptor(b.t(), (config.block_n, k)), True
 
 
 def peer_maps(comm: Communicator, c: torch.Tensor, block: tuple[int, int]) -> list[TensorDescriptor]:

@@ -25,14 +25,14 @@ from triton_dist.kernels.gemm.hopper.scales import scales_of
 from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.prepared import Launch, Second, launch
 
 __all__ = ["local_gemm_kernel", "make_plan", "run"]
 
 
 @gluon.jit
 def local_gemm_kernel(
-    a, b, c, work, split, scale, epilogue, state, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr
+    a, b, c, a_piece, work, split, scale, epilogue, state, trace, CONFIG: gl.constexpr, B_BY_COLUMNS: gl.constexpr
 ):
     operands = make_operand_ring(a, b, CONFIG)
     output = make_tile_buffer(c, CONFIG)
@@ -40,7 +40,7 @@ def local_gemm_kernel(
         scale = scales_of(scale, a)
     specialize(
         multiply_tiles, (operands, output, work, trace, state, split, scale, epilogue, CONFIG, B_BY_COLUMNS),
-        load_operands, (a, b, operands, work, CONFIG, B_BY_COLUMNS),
+        load_operands, (a, a_piece, b, operands, work, CONFIG, B_BY_COLUMNS),
         _store, (c, output, work, trace, state, CONFIG),
         CONFIG,
     )  # fmt: skip
@@ -66,8 +66,9 @@ def make_plan(
 def run(plan: Plan, gemm: Operands) -> Launch | None:
     """c = a · b, times the scale and after the epilogue, on the current stream."""
     config = plan.config_of(gemm)
-    a_map, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
+    a_map, a_piece, b_map, b_by_columns = operand_maps(gemm.a, gemm.b, config)
     return launch(
-        local_gemm_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config)), plan.work, plan.split,
-        scale_argument(gemm), gemm.epilogue, plan.state, plan.trace(), config, b_by_columns, **plan.options,
+        local_gemm_kernel, plan.grid, (a_map, b_map, tile_map(gemm.c, config), Second(0, a_piece)),
+        plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.trace(), config, b_by_columns,
+        **plan.options,
     )  # fmt: skip
