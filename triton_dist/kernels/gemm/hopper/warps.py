@@ -39,7 +39,7 @@ def specialize(
                 (_run, (store, store_args)),
             ],
             [4, 1, 1],
-            [232, 24, 24],
+            [232, 32, 24],
         )
 
 
