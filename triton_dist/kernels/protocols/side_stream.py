@@ -24,37 +24,43 @@ from triton_dist.kernels.cuda import check, driver, succeed
 __all__ = ["SideStreams", "side_stream"]
 
 
-def side_stream(communicator: Communicator) -> _Beside:
+class side_stream:  # noqa: N801 (used as a function, as those of contextlib)
     """Context with a stream for work concurrent with the current stream. It may be captured together with that stream.
 
     Its work begins after the earlier work of the current stream. Work that is queued on the current stream after the
     block begins after all work of the block on both streams, also if the block has raised an error.
     """
-    return _Beside(communicator)
 
-
-class _Beside:
     def __init__(self, communicator: Communicator) -> None:
         self._streams = communicator.own(SideStreams)
         self._handle = communicator.current_stream()
+        self._direct: _Direct | None = None
         self._captured: tuple[torch.cuda.Stream, torch.cuda.Stream] | None = None
 
     def __enter__(self) -> torch.cuda.Stream:
-        if not torch.cuda.is_current_stream_capturing():
-            return self._streams.begin(self._handle)
-        current = torch.cuda.current_stream()
-        entered = current.record_event()
-        side = self._streams.captured_with(current)
-        side.wait_event(entered)
-        self._captured = current, side
-        return side
+        if torch.cuda.is_current_stream_capturing():
+            current = torch.cuda.current_stream()
+            entered = current.record_event()
+            side = self._streams.captured_with(current)
+            side.wait_event(entered)
+            self._captured = current, side
+            return side
+        direct = self._streams.direct or self._streams.open_direct()
+        status = direct.order(self._handle, direct.handle, direct.event)
+        if status:
+            succeed(status)
+        self._direct = direct
+        return direct.stream
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._captured is None:
-            self._streams.end(self._handle)
-        else:
+        direct = self._direct
+        if direct is not None:
+            status = direct.order(direct.handle, self._handle, direct.event)
+            if status:
+                succeed(status)
+        elif self._captured is not None:
             current, side = self._captured
             current.wait_stream(side)
 
@@ -81,27 +87,13 @@ class SideStreams:
 
     def __init__(self, communicator: Communicator) -> None:
         self._device = communicator.world.device
-        self._direct: _Direct | None = None
+        self.direct: _Direct | None = None
+        """What calls have that are not captured, if there was one."""
         self._captured: list[torch.cuda.Stream] = []
 
-    def begin(self, current: int) -> torch.cuda.Stream:
-        """A stream, whose work from now on begins after the earlier work of the stream of this handle, the current one,
-        which is not capturing."""
-        direct = self._direct
-        if direct is None:
-            direct = self._direct = _Direct(self._new())
-        status = direct.order(current, direct.handle, direct.event)
-        if status:
-            succeed(status)
-        return direct.stream
-
-    def end(self, current: int) -> None:
-        """Let what the stream of this handle gets from now on begin after the work of the stream of :meth:`begin`."""
-        direct = self._direct
-        assert direct is not None, "it has begun"
-        status = direct.order(direct.handle, current, direct.event)
-        if status:
-            succeed(status)
+    def open_direct(self) -> _Direct:
+        self.direct = _Direct(self._new())
+        return self.direct
 
     def captured_with(self, stream: torch.cuda.Stream) -> torch.cuda.Stream:
         """A stream for work concurrent with ``stream``, the current stream, which is capturing."""
@@ -114,8 +106,8 @@ class SideStreams:
 
     def close(self) -> None:
         """Destroy the streams. The driver completes their pending work first."""
-        direct, streams = self._direct, self._captured
-        self._direct, self._captured = None, []
+        direct, streams = self.direct, self._captured
+        self.direct, self._captured = None, []
         if direct is not None:
             streams = [*streams, direct.stream]
             driver().cuEventDestroy(direct.event)
