@@ -29,6 +29,9 @@ import torch
 
 HEAP = 384 << 20
 
+_LEAST_ADDRESS = 1 << 40
+"""No number that a kernel is given is as large as an address of a process with 64 bits."""
+
 STREAM = [7]
 """The handle of the current stream."""
 
@@ -83,6 +86,8 @@ class Recorder:
     def _plain(self, argument: Any) -> Any:
         if hasattr(argument, "data_ptr"):
             return "at", argument.data_ptr()
+        if type(argument) is int and argument >= _LEAST_ADDRESS:
+            return "at", argument  # of a tensor that a prepared launch keeps
         if id(argument) in self._maps:
             return self._maps[id(argument)][1]
         return tuple(map(self._plain, argument)) if isinstance(argument, tuple) else argument

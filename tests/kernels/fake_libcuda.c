@@ -15,7 +15,12 @@ int cuLaunchKernelEx(const void *config, void *function, void **params, void **e
   return 0;
 }
 
+static int64_t pointer_queries;
+
+int64_t fake_pointer_queries(void) { return pointer_queries; }
+
 int cuPointerGetAttribute(void *data, int attribute, uint64_t pointer) {
+  pointer_queries++;
   return 0; // data holds the pointer already
 }
 

@@ -51,6 +51,9 @@ def copy_engine(
         here = slice(n := me * (output.numel() // n_pes), n + output.numel() // n_pes)
         return output.view(-1)[here], input.view(-1)[here] if has_parts else input
 
+    def addresses_of_own(output: torch.Tensor, input: torch.Tensor) -> Sequence[int]:
+        return output.data_ptr() + me * nbytes, input.data_ptr() + me * step
+
     copies: dict[tuple[int, ...], StreamWork] = {}  # by where the output lies on the members
 
     def send(stream: int, output: torch.Tensor, input: torch.Tensor) -> None:
@@ -86,11 +89,11 @@ def copy_engine(
         before = stream_barrier(comm)
         send_here(output, input)
         after = stream_barrier(comm)
-        return steps((copied, own), (before, nothing), (send_here, both), (after, nothing))
+        return steps((copied, addresses_of_own), (before, nothing), (send_here, both), (after, nothing))
     with side_stream(comm) as side:
         copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, num_warps=8)
         with torch.cuda.stream(side):
             before = stream_barrier(comm)
             send(side.cuda_stream, output, input)
             after = stream_barrier(comm)
-    return steps((copied, own, (before, nothing), (send, both), (after, nothing)))
+    return steps((copied, addresses_of_own, (before, nothing), (send, both), (after, nothing)))

@@ -25,6 +25,7 @@ from triton_dist.kernels.functional import gemm as _gemm  # noqa: F401
 from triton_dist.kernels.functional import norm as _norm  # noqa: F401
 from triton_dist.kernels.functional import norm_gemm as _norm_gemm  # noqa: F401
 from triton_dist.kernels.functional.group import own_share, resolve
+from triton_dist.kernels.functional.operator import call
 from triton_dist.kernels.norm.arguments import Normed
 
 __all__ = [
@@ -45,8 +46,6 @@ __all__ = [
     "replicated_gemm",
 ]
 
-_ops: Any = torch.ops.triton_dist
-
 
 def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, algorithm: str = "auto") -> torch.Tensor:
     """Every PE's ``input``, concatenated along ``gather_dim`` in PE order. Its backward is :func:`reduce_scatter`.
@@ -59,7 +58,7 @@ def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, a
     Raises:
         TypeError, ValueError: an argument is not as described. RuntimeError: there is no world.
     """
-    result: torch.Tensor = _ops.all_gather(input, gather_dim % max(input.dim(), 1), *resolve(group), algorithm)
+    result: torch.Tensor = call("all_gather", input, gather_dim % max(input.dim(), 1), *resolve(group), algorithm)
     return result
 
 
@@ -77,7 +76,7 @@ def reduce_scatter(
     Raises: as :func:`all_gather`.
     """
     dim = scatter_dim % max(input.dim(), 1)
-    result: torch.Tensor = _ops.reduce_scatter(input, reduce_op, dim, *resolve(group), algorithm)
+    result: torch.Tensor = call("reduce_scatter", input, reduce_op, dim, *resolve(group), algorithm)
     return result
 
 
@@ -100,7 +99,7 @@ def all_reduce(
 
     Raises: as :func:`all_gather`.
     """
-    result: torch.Tensor = _ops.all_reduce(input, reduce_op, *resolve(group), reduce_grad, algorithm)
+    result: torch.Tensor = call("all_reduce", input, reduce_op, *resolve(group), reduce_grad, algorithm)
     return result
 
 
@@ -113,7 +112,7 @@ def all_to_all(input: torch.Tensor, group: Any = None, *, algorithm: str = "auto
 
     Raises: as :func:`all_gather`.
     """
-    result: torch.Tensor = _ops.all_to_all(input, *resolve(group), algorithm)
+    result: torch.Tensor = call("all_to_all", input, *resolve(group), algorithm)
     return result
 
 
@@ -155,8 +154,8 @@ def all_gather_gemm(
 
     Raises: as :func:`all_gather`.
     """
-    run = _ops.all_gather_gemm_gathered if return_gathered else _ops.all_gather_gemm
-    return run(
+    return call(
+        "all_gather_gemm_gathered" if return_gathered else "all_gather_gemm",
         a,
         b,
         gather_dim % max(a.dim(), 1),
@@ -206,7 +205,8 @@ def gemm_reduce_scatter(
     """
     dim = scatter_dim % max(a.dim(), 1)
     size, name = resolve(group)
-    result: torch.Tensor = _ops.gemm_reduce_scatter(
+    result: torch.Tensor = call(
+        "gemm_reduce_scatter",
         a,
         b,
         reduce_op,
@@ -248,7 +248,8 @@ def gemm_all_reduce(
     Backward: local GEMMs, after an :func:`all_reduce` of the gradient unless ``reduce_grad`` is False. All PEs get the
     whole gradient of ``bias`` and ``residual``.
     """
-    result: torch.Tensor = _ops.gemm_all_reduce(
+    result: torch.Tensor = call(
+        "gemm_all_reduce",
         a,
         b,
         reduce_op,
@@ -271,7 +272,7 @@ def replicated_gemm(a: torch.Tensor, b: torch.Tensor, group: Any = None) -> torc
 
     Backward: the gradient of ``a`` is the sum over PEs, by :func:`gemm_all_reduce`; that of ``b`` is a local GEMM.
     """
-    result: torch.Tensor = _ops.replicated_gemm(a, b, *resolve(group))
+    result: torch.Tensor = call("replicated_gemm", a, b, *resolve(group))
     return result
 
 
@@ -292,8 +293,8 @@ def gemm_all_scatter(
 
     Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
     """
-    result: torch.Tensor = _ops.gemm_all_scatter(
-        a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, activation, bias
+    result: torch.Tensor = call(
+        "gemm_all_scatter", a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, activation, bias
     )
     return result
 
@@ -308,7 +309,7 @@ def norm_gemm(
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """:func:`triton_dist.kernels.norm_gemm`, for ``torch.compile``; ``a`` is [..., K]. No gradient."""
-    result: torch.Tensor = _ops.norm_gemm(a, b, norm_weight, eps, activation, bias)
+    result: torch.Tensor = call("norm_gemm", a, b, norm_weight, eps, activation, bias)
     return result
 
 
@@ -327,7 +328,7 @@ def all_reduce_norm(
 ) -> Normed:
     """:func:`triton_dist.kernels.all_reduce_norm`, for ``torch.compile``. No gradient."""
     return _normed(
-        _ops.all_reduce_norm, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        "all_reduce_norm", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
     )  # fmt: skip
 
 
@@ -346,7 +347,7 @@ def reduce_scatter_norm(
 ) -> Normed:
     """:func:`triton_dist.kernels.reduce_scatter_norm`, for ``torch.compile``. No gradient."""
     return _normed(
-        _ops.reduce_scatter_norm, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        "reduce_scatter_norm", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
     )  # fmt: skip
 
 
@@ -365,12 +366,12 @@ def norm_all_gather(
 ) -> Normed:
     """:func:`triton_dist.kernels.norm_all_gather`, for ``torch.compile``. No gradient."""
     return _normed(
-        _ops.norm_all_gather, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        "norm_all_gather", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
     )  # fmt: skip
 
 
 def _normed(
-    operator: Any,
+    operator: str,
     x: torch.Tensor,
     weight: torch.Tensor | None,
     residual: torch.Tensor | None,
@@ -382,8 +383,8 @@ def _normed(
     quantize: str | None,
     algorithm: str,
 ) -> Normed:
-    output, new_residual, scales = operator(
-        x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm
+    output, new_residual, scales = call(
+        operator, x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm
     )
     return Normed(output, new_residual, scales if quantize else None)
 
@@ -406,7 +407,8 @@ def flash_decode(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """:func:`triton_dist.kernels.flash_decode`, for ``torch.compile``. No gradient."""
     head_dim_v, k_scale, v_scale = _of_cache(q, v_cache, head_dim_v, k_scale, v_scale)
-    result: tuple[torch.Tensor, torch.Tensor] = _ops.flash_decode(
+    result: tuple[torch.Tensor, torch.Tensor] = call(
+        "flash_decode",
         q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
         scatter_heads, *resolve(group),
     )  # fmt: skip
@@ -432,7 +434,8 @@ def flash_decode_projection(
 ) -> torch.Tensor:
     """:func:`triton_dist.kernels.flash_decode_projection`, for ``torch.compile``. No gradient."""
     head_dim_v, k_scale, v_scale = _of_cache(q, v_cache, head_dim_v, k_scale, v_scale)
-    result: torch.Tensor = _ops.flash_decode_projection(
+    result: torch.Tensor = call(
+        "flash_decode_projection",
         q, k_cache, v_cache, lengths, weight, bias, residual, block_table, head_dim_v, scale, window, k_scale, v_scale,
         *resolve(group),
     )  # fmt: skip

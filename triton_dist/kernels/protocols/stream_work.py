@@ -56,7 +56,7 @@ def copy_rows(to: torch.Tensor, source: torch.Tensor, like: torch.Tensor | None 
 
 
 class StreamWork:
-    """Operations that a stream gets in this order, given to the driver in one call. It may be called again and again."""
+    """Operations that a stream gets in this order, by one call of C++. It may be called any number of times."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._put = stream_operations.library().put

@@ -40,7 +40,7 @@ from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
-from triton_dist.kernels.gemm.operands import Operands, Tensors
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
 from triton_dist.kernels.prepared import Launch, Step, launch, steps
 from triton_dist.kernels.protocols.side_stream import side_stream
@@ -216,7 +216,7 @@ def _for_calls(
 ) -> Callable[..., None]:
     """What puts them on a stream, for a call's tensors: ``a`` and, where scales are gathered, its scales."""
     work = StreamWork(operations)
-    if _has_scales(gemm, gathered_scales):
+    if _own_scales(gemm, gathered_scales) is not None:
         return lambda stream, call: work(stream, call.a.data_ptr(), call.scale.a.data_ptr())
     return lambda stream, call: work(stream, call.a.data_ptr())
 
@@ -227,17 +227,19 @@ def _rows_of(plan: Plan, gemm: Operands, m: int) -> slice:
     return slice(rows.start, rows.stop)
 
 
-def _has_scales(gemm: Operands, gathered_scales: torch.Tensor | None) -> bool:
-    """Whether this PE's scales of A are sent with its rows."""
-    return gathered_scales is not None and isinstance(gemm.scale, (BlockScales, RowScales)) and bool(gemm.a.shape[0])
+def _own_scales(gemm: Operands, gathered_scales: torch.Tensor | None) -> torch.Tensor | None:
+    """This PE's scales of A, if they are sent with its rows."""
+    if gathered_scales is None or not isinstance(gemm.scale, (BlockScales, RowScales)) or not gemm.a.shape[0]:
+        return None
+    return gemm.scale.a
 
 
 def _scales_copy(plan: Plan, gemm: Operands, gathered_scales: torch.Tensor | None, pe: int) -> list[Operation]:
     """The copy of this PE's scales of A to those of all of A on a PE; none without such scales, or rows."""
-    if gathered_scales is None or not _has_scales(gemm, gathered_scales):
+    scales = _own_scales(gemm, gathered_scales)
+    if gathered_scales is None or scales is None:
         return []
     there = plan.communicator.peer(gathered_scales[_rows_of(plan, gemm, gathered_scales.shape[0])], pe)
-    scales: torch.Tensor = gemm.scale.a
     return [copy_rows(there.view(1, -1), scales.view(1, -1), scales, 1)]  # contiguous, though a row may be one scale
 
 
