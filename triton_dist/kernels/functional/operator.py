@@ -24,6 +24,7 @@ __all__ = ["Operator", "call", "operator"]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _NAMESPACE = "triton_dist"
+_ops: Any = torch.ops.triton_dist
 _TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
 _KINDS: dict[str, tuple[type, ...]] = {
     "Tensor": (_TENSOR, _PARAMETER),
@@ -116,7 +117,7 @@ def call(name: str, *arguments: Any) -> Any:
         operator = _operators[name]
         if operator.takes_as_they_are(arguments) and torch_api.operators_are_unobserved():
             return operator.kernel(*arguments)
-    return getattr(torch.ops.triton_dist, name)(*arguments)
+    return getattr(_ops, name)(*arguments)
 
 
 def _kinds_of(schema: str) -> tuple[frozenset[type], ...]:
