@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["COPY", "COPY_ROWS", "GIVE", "TAKE", "Library", "Operation", "library"]
+__all__ = ["COPY", "COPY_ROWS", "GIVE", "TAKE", "Functions", "Operation", "library"]
 
 PATH = Path(__file__).parent / "_C" / "libtriton_dist_runtime.so"
 
@@ -29,8 +29,8 @@ class Operation(ctypes.Structure):
     )
 
 
-class Library(NamedTuple):
-    """Its functions. They return a CUresult."""
+class Functions(NamedTuple):
+    """The library's. They return a CUresult."""
 
     put: Callable[..., int]
     """Of an array of operations, its length, a stream, and the call's addresses 0 and 1."""
@@ -40,11 +40,11 @@ class Library(NamedTuple):
 
 
 @functools.cache
-def library() -> Library:
+def library() -> Functions:
     """The library, loaded when it is first used: CPU worlds put nothing into streams."""
     loaded = ctypes.CDLL(str(PATH))
     handle, address = ctypes.c_void_p, ctypes.c_uint64
-    return Library(
+    return Functions(
         _typed(loaded.triton_dist_stream_put, handle, ctypes.c_int64, handle, address, address),
         _typed(loaded.triton_dist_stream_order, handle, handle, handle),
     )

@@ -79,12 +79,9 @@ const Driver &driver() {
   return found;
 }
 
-enum class Kind : int32_t {
-  Take, // wait until the word at `to` is 1, and write 0 to it
-  Give, // write 1 to the word at `to`
-  Copy, // `width` bytes
-  CopyRows, // `height` rows of `width` bytes
-};
+/// Take: wait until the word at `to` is 1, and write 0 to it. Give: write 1 to that word. Copy: `width` bytes.
+/// CopyRows: `height` rows of `width` bytes.
+enum class Kind : int32_t { Take, Give, Copy, CopyRows };
 
 /// One operation. `source` is relative to the call's address number `base`, or absolute where `base` is negative.
 struct Operation {

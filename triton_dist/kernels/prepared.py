@@ -235,19 +235,19 @@ class Prepared:
         also = tensors[-plan.also :] if plan.also else ()
         given = tensors if plan.named is None else (plan.named(*tensors),)
         for work, taken, beside in plan.steps:
-            found = taken(*given)
+            found = () if taken is nothing else taken(*given)
             if beside:
                 with side_stream(self._communicator) as side:
                     work(self._communicator.stream_handle(), *work.arguments(found), also=also)
                     handle = side.cuda_stream
                     for other, taken_beside in beside:
-                        found = taken_beside(*given)
+                        found = () if taken_beside is nothing else taken_beside(*given)
                         if type(other) is triton_api.PreparedLaunch:
-                            other(handle, *other.arguments(found), also=also)
+                            other(handle, *(other.arguments(found) if found else ()), also=also)
                         else:
                             other(handle, *found)
             elif type(work) is triton_api.PreparedLaunch:
-                work(self._communicator.stream_handle(), *work.arguments(found), also=also)
+                work(self._communicator.stream_handle(), *(work.arguments(found) if found else ()), also=also)
             else:
                 work(*found)
 

@@ -97,7 +97,7 @@ def calls_of_python_are_counted() -> None:
         "flash_decode": 33,
         "dispatch in halves": 45,
         "combine in halves": 45,
-        "all_gather, copy_engine": 44,
+        "all_gather, copy_engine": 40,
         "all_reduce_norm, one_shot": 25,
         "all_reduce_norm, unfused": 34,
         "functional.all_reduce": 48,

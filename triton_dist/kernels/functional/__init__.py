@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
-from triton_dist.kernels.functional import attention as _attention  # noqa: F401
-from triton_dist.kernels.functional import collectives as _collectives  # noqa: F401 (registers its operators)
-from triton_dist.kernels.functional import gemm as _gemm  # noqa: F401
-from triton_dist.kernels.functional import norm as _norm  # noqa: F401
-from triton_dist.kernels.functional import norm_gemm as _norm_gemm  # noqa: F401
+from triton_dist.kernels.functional import attention as _attention
+from triton_dist.kernels.functional import collectives as _collectives
+from triton_dist.kernels.functional import gemm as _gemm
+from triton_dist.kernels.functional import norm as _norm
+from triton_dist.kernels.functional import norm_gemm as _norm_gemm
 from triton_dist.kernels.functional.group import own_share, resolve
-from triton_dist.kernels.functional.operator import call
+from triton_dist.kernels.functional.operator import Operator
 from triton_dist.kernels.norm.arguments import Normed
 
 __all__ = [
@@ -46,6 +46,21 @@ __all__ = [
     "replicated_gemm",
 ]
 
+_ops: Any = torch.ops.triton_dist
+_OPERATORS = {
+    found.opname: found
+    for module in (_attention, _collectives, _gemm, _norm, _norm_gemm)
+    for found in vars(module).values()
+    if isinstance(found, Operator)
+}
+
+
+def _call(operator: str, *arguments: Any) -> Any:
+    """``torch.ops.triton_dist.<operator>(*arguments)``; where nothing is compiled in the shortest way."""
+    if torch.compiler.is_compiling():
+        return getattr(_ops, operator)(*arguments)
+    return _OPERATORS[operator](*arguments)
+
 
 def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, algorithm: str = "auto") -> torch.Tensor:
     """Every PE's ``input``, concatenated along ``gather_dim`` in PE order. Its backward is :func:`reduce_scatter`.
@@ -58,7 +73,7 @@ def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, a
     Raises:
         TypeError, ValueError: an argument is not as described. RuntimeError: there is no world.
     """
-    result: torch.Tensor = call("all_gather", input, gather_dim % max(input.dim(), 1), *resolve(group), algorithm)
+    result: torch.Tensor = _call("all_gather", input, gather_dim % max(input.dim(), 1), *resolve(group), algorithm)
     return result
 
 
@@ -76,7 +91,7 @@ def reduce_scatter(
     Raises: as :func:`all_gather`.
     """
     dim = scatter_dim % max(input.dim(), 1)
-    result: torch.Tensor = call("reduce_scatter", input, reduce_op, dim, *resolve(group), algorithm)
+    result: torch.Tensor = _call("reduce_scatter", input, reduce_op, dim, *resolve(group), algorithm)
     return result
 
 
@@ -99,7 +114,7 @@ def all_reduce(
 
     Raises: as :func:`all_gather`.
     """
-    result: torch.Tensor = call("all_reduce", input, reduce_op, *resolve(group), reduce_grad, algorithm)
+    result: torch.Tensor = _call("all_reduce", input, reduce_op, *resolve(group), reduce_grad, algorithm)
     return result
 
 
@@ -112,7 +127,7 @@ def all_to_all(input: torch.Tensor, group: Any = None, *, algorithm: str = "auto
 
     Raises: as :func:`all_gather`.
     """
-    result: torch.Tensor = call("all_to_all", input, *resolve(group), algorithm)
+    result: torch.Tensor = _call("all_to_all", input, *resolve(group), algorithm)
     return result
 
 
@@ -154,7 +169,7 @@ def all_gather_gemm(
 
     Raises: as :func:`all_gather`.
     """
-    return call(
+    return _call(
         "all_gather_gemm_gathered" if return_gathered else "all_gather_gemm",
         a,
         b,
@@ -205,7 +220,7 @@ def gemm_reduce_scatter(
     """
     dim = scatter_dim % max(a.dim(), 1)
     size, name = resolve(group)
-    result: torch.Tensor = call(
+    result: torch.Tensor = _call(
         "gemm_reduce_scatter",
         a,
         b,
@@ -248,7 +263,7 @@ def gemm_all_reduce(
     Backward: local GEMMs, after an :func:`all_reduce` of the gradient unless ``reduce_grad`` is False. All PEs get the
     whole gradient of ``bias`` and ``residual``.
     """
-    result: torch.Tensor = call(
+    result: torch.Tensor = _call(
         "gemm_all_reduce",
         a,
         b,
@@ -272,7 +287,7 @@ def replicated_gemm(a: torch.Tensor, b: torch.Tensor, group: Any = None) -> torc
 
     Backward: the gradient of ``a`` is the sum over PEs, by :func:`gemm_all_reduce`; that of ``b`` is a local GEMM.
     """
-    result: torch.Tensor = call("replicated_gemm", a, b, *resolve(group))
+    result: torch.Tensor = _call("replicated_gemm", a, b, *resolve(group))
     return result
 
 
@@ -293,7 +308,7 @@ def gemm_all_scatter(
 
     Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
     """
-    result: torch.Tensor = call(
+    result: torch.Tensor = _call(
         "gemm_all_scatter", a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, activation, bias
     )
     return result
@@ -309,7 +324,7 @@ def norm_gemm(
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """:func:`triton_dist.kernels.norm_gemm`, for ``torch.compile``; ``a`` is [..., K]. No gradient."""
-    result: torch.Tensor = call("norm_gemm", a, b, norm_weight, eps, activation, bias)
+    result: torch.Tensor = _call("norm_gemm", a, b, norm_weight, eps, activation, bias)
     return result
 
 
@@ -383,7 +398,7 @@ def _normed(
     quantize: str | None,
     algorithm: str,
 ) -> Normed:
-    output, new_residual, scales = call(
+    output, new_residual, scales = _call(
         operator, x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm
     )
     return Normed(output, new_residual, scales if quantize else None)
@@ -407,7 +422,7 @@ def flash_decode(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """:func:`triton_dist.kernels.flash_decode`, for ``torch.compile``. No gradient."""
     head_dim_v, k_scale, v_scale = _of_cache(q, v_cache, head_dim_v, k_scale, v_scale)
-    result: tuple[torch.Tensor, torch.Tensor] = call(
+    result: tuple[torch.Tensor, torch.Tensor] = _call(
         "flash_decode",
         q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
         scatter_heads, *resolve(group),
@@ -434,7 +449,7 @@ def flash_decode_projection(
 ) -> torch.Tensor:
     """:func:`triton_dist.kernels.flash_decode_projection`, for ``torch.compile``. No gradient."""
     head_dim_v, k_scale, v_scale = _of_cache(q, v_cache, head_dim_v, k_scale, v_scale)
-    result: torch.Tensor = call(
+    result: torch.Tensor = _call(
         "flash_decode_projection",
         q, k_cache, v_cache, lengths, weight, bias, residual, block_table, head_dim_v, scale, window, k_scale, v_scale,
         *resolve(group),

@@ -5,7 +5,7 @@ the compiler with the first one. Our operators mutate nothing and return new ten
 (``torch.library.opcheck``), so they are defined by ``torch.library.Library``.
 
 PyTorch's dispatcher takes longer than a prepared call. Where it would do nothing but call an operator's function,
-:func:`call` calls this function itself.
+calling an :class:`Operator` calls this function itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 from triton_dist import torch_api
 
-__all__ = ["Operator", "call", "operator"]
+__all__ = ["Operator", "operator"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -37,8 +37,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 """By type of a schema, the types of Python that PyTorch passes on to an operator's function as they are."""
 
-_operators: dict[str, Operator] = {}
-
 
 class Operator:
     """An operator that returns new tensors. It takes a function that says what it returns to the compiler, and has a
@@ -52,15 +50,26 @@ class Operator:
 
     def __init__(self, function: Callable[..., Any], name: str, schema: str) -> None:
         self.name = f"{_NAMESPACE}::{name}"
+        self.opname = name
+        """Without the namespace."""
         self._library = torch.library.Library(_NAMESPACE, "FRAGMENT")
         self._library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
         self.kernel = _left_alone_by_the_compiler(function)
         """What the dispatcher calls in the end."""
         self._library.impl(name, self.kernel, "CompositeExplicitAutograd")
         self._kinds = _kinds_of(schema)
-        _operators[name] = self
 
-    def takes_as_they_are(self, arguments: Sequence[Any]) -> bool:
+    def __call__(self, *arguments: Any) -> Any:
+        """``torch.ops.triton_dist.<name>(*arguments)``, of all arguments without a default. Not for compiled functions.
+
+        Without PyTorch's dispatcher, if it would do nothing but call the operator's function: nothing is traced,
+        profiled, transformed or recorded, no mode is on, and the arguments are as the function takes them.
+        """
+        if self._takes_as_they_are(arguments) and torch_api.operators_are_unobserved():
+            return self.kernel(*arguments)
+        return getattr(_ops, self.opname)(*arguments)
+
+    def _takes_as_they_are(self, arguments: Sequence[Any]) -> bool:
         """Whether the dispatcher would call :attr:`kernel` with these very arguments, as nearly always in inference:
         they are of the types of the schema, of tensors no subclass but parameters, and no gradient is recorded.
 
@@ -105,19 +114,6 @@ def operator(name: str, *, schema: str) -> Callable[[Callable[..., Any]], Operat
         return Operator(function, name, schema)
 
     return made
-
-
-def call(name: str, *arguments: Any) -> Any:
-    """``torch.ops.triton_dist.<name>(*arguments)``, of all arguments that have no default.
-
-    Without PyTorch's dispatcher, if it would do nothing but call the operator's function: nothing is compiled, traced,
-    profiled, transformed or recorded, no mode is on, and the arguments are as the function takes them.
-    """
-    if not torch.compiler.is_compiling():
-        operator = _operators[name]
-        if operator.takes_as_they_are(arguments) and torch_api.operators_are_unobserved():
-            return operator.kernel(*arguments)
-    return getattr(_ops, name)(*arguments)
 
 
 def _kinds_of(schema: str) -> tuple[frozenset[type], ...]:
