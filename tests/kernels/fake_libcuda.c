@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 static int64_t launches;
 static char state[1 << 20]; // of every module's global
@@ -99,9 +100,17 @@ void fake_report_to(void (*to)(void *, const char *, const uint64_t *, int)) { r
 // The operation of this name fails from now on; none where it is empty.
 void fake_fail(const char *operation) { failing = operation; }
 
+// While it is not 0, a stream's queue is full: what the stream gets waits, for ten seconds at most.
+static volatile int full;
+
+void fake_fill(int fills) { full = fills; }
+
 static int reported(void *stream, const char *operation, const uint64_t *numbers, int n) {
   if (strcmp(operation, failing) == 0)
     return 1; // CUDA_ERROR_INVALID_VALUE
+  for (int i = 0; full; i++, usleep(1000))
+    if (i == 10000)
+      return 1;
   if (report)
     report(stream, operation, numbers, n);
   return 0;

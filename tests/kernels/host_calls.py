@@ -61,6 +61,7 @@ CHECKS = (
     beside.streams_get_what_they_got,
     beside.streams_get_it_in_one_call,
     beside.what_the_driver_refuses_is_an_error,
+    beside.other_threads_run_while_a_queue_is_full,
     beside.captures_have_events_of_their_own,
     decode.lengths_and_pages_need_no_new_plan,
     decode.numbers_as_scales_are_those_of_the_call,

@@ -41,6 +41,7 @@ CHECKS = (
     "streams_get_what_they_got",
     "streams_get_it_in_one_call",
     "what_the_driver_refuses_is_an_error",
+    "other_threads_run_while_a_queue_is_full",
     "captures_have_events_of_their_own",
     "lengths_and_pages_need_no_new_plan",
     "numbers_as_scales_are_those_of_the_call",

@@ -142,6 +142,8 @@ def test_whoever_observes_operators_sees_the_call(dispatched: Callable[..., bool
         assert dispatched(X, 2.0, "a")
         _OPERATOR(X, 2.0, "a")
     assert any(_NAME in event.key for event in profile.key_averages())
+    traced = torch.jit.trace(lambda x: _OPERATOR(x, 2.0, "a"), X)  # type: ignore[no-untyped-call]
+    assert _NAME in str(traced.graph)
     with forward_ad.dual_level():
         assert dispatched(X, 2.0, "a")
         assert dispatched(forward_ad.make_dual(X, X), 2.0, "a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -106,6 +108,17 @@ def what_the_driver_refuses_is_an_error() -> None:
         ALL["all_gather, copy_engine"]()
     DRIVER.fake_fail(b"")
     assert queued(ALL["all_gather, copy_engine"])[::2] == [FORKED, JOINED]
+
+
+def other_threads_run_while_a_queue_is_full() -> None:
+    """As the one that finds out that a PE is lost, which a kernel in this queue waits for."""
+    call = ALL["all_gather, copy_engine"]
+    call()
+    DRIVER.fake_fill(1)
+    emptied = threading.Thread(target=lambda: (time.sleep(0.1), DRIVER.fake_fill(0)))
+    emptied.start()
+    call()  # else an error, after ten seconds
+    emptied.join()
 
 
 def captures_have_events_of_their_own() -> None:
