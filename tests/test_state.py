@@ -60,6 +60,7 @@ CACHES = {
     "kernels/cuda.py: driver": "installed files",
     "kernels/device.py: _gpu": "the machine",
     "triton_api/common.py: device_properties": "the machine",
+    "stream_operations.py: library": "installed files",
 }
 """Functions that remember their results, and what the results are facts of: nothing of a world."""
 

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec
 
 import torch
 import torch.distributed as dist
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "left_out_of_graphs",
     "multiply_float8",
     "occupy_stream",
+    "operators_are_unobserved",
     "process_group",
     "replace_functions_of_distributed",
     "shard_embedding",
@@ -85,6 +87,18 @@ def left_out_of_graphs(function: Callable[..., Any], reason: str) -> Callable[..
     outside._torchdynamo_disable = True  # type: ignore[attr-defined]
     outside._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
     return outside
+
+
+def operators_are_unobserved() -> bool:
+    """Whether nothing sees or changes calls of operators in this thread: no mode, transform, trace or profiler."""
+    return not (
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._get_tracing_state() is not None
+        or torch._C._autograd._profiler_enabled()
+        or forward_ad._current_level >= 0
+    )
 
 
 def replace_functions_of_distributed(

@@ -22,9 +22,9 @@ from triton_dist.kernels import moe, tuning
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.gemm.plan_cache import PlanCache
 
-fake_gpu.load_driver(Path(sys.argv[1]))
+DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
-fake_gpu.use_a_driver_s_streams()
+fake_gpu.use_a_driver_s_streams(DRIVER)
 WORLD = fake_gpu.begin_world(2)
 
 HIDDEN, MOST = 512, 1024

@@ -29,6 +29,9 @@ import torch
 
 HEAP = 384 << 20
 
+_LEAST_ADDRESS = 1 << 40
+"""No number that a kernel is given is as large as an address of a process with 64 bits."""
+
 STREAM = [7]
 """The handle of the current stream."""
 
@@ -83,6 +86,8 @@ class Recorder:
     def _plain(self, argument: Any) -> Any:
         if hasattr(argument, "data_ptr"):
             return "at", argument.data_ptr()
+        if type(argument) is int and argument >= _LEAST_ADDRESS:
+            return "at", argument  # of a tensor that a prepared launch keeps
         if id(argument) in self._maps:
             return self._maps[id(argument)][1]
         return tuple(map(self._plain, argument)) if isinstance(argument, tuple) else argument
@@ -104,42 +109,36 @@ class Stream:
         self.wait_event(other.record_event())
 
 
+_EVENTS = ctypes.c_uint64()
+
 QUEUED: list[tuple[Any, ...]] = []
 """What streams were given, but for launches: the stream, the operation and its arguments."""
 
 
-def use_a_driver_s_streams() -> None:
-    """The functions of ``cuda.bindings`` that operations on side streams call."""
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
+def _queued(stream: int, operation: bytes, numbers: Any, n: int) -> None:
+    """What the driver reports. That events are recorded is in what waits for them."""
+    if operation == b"wait for":
+        QUEUED.append((stream, "wait for", f"event of {numbers[0]}"))
+    elif operation != b"record":
+        QUEUED.append((stream, operation.decode(), *numbers[:n]))
 
-    def wait(stream: int, address: int, value: int, flags: int) -> tuple[int]:
-        QUEUED.append((stream, "wait", address, value))
-        return (0,)
 
-    def write(stream: int, address: int, value: int, flags: int) -> tuple[int]:
-        QUEUED.append((stream, "write", address, value))
-        return (0,)
-
-    def copy(what: Any, stream: int) -> tuple[int]:
-        QUEUED.append((stream, "copy", *sorted(vars(what).items())))
-        return (0,)
-
-    def copy_bytes(to: int, source: int, nbytes: int, stream: int) -> tuple[int]:
-        QUEUED.append((stream, "copy", to, source, nbytes))
-        return (0,)
-
+def use_a_driver_s_streams(library: ctypes.CDLL) -> None:
+    """The functions of ``cuda.bindings`` that operations on side streams call, and what ``library``, of
+    :func:`load_driver`, is given in one call."""
+    library.fake_report_to(_queued)
     driver = SimpleNamespace(
         CUstream_flags=SimpleNamespace(CU_STREAM_NON_BLOCKING=SimpleNamespace(value=1)),
         CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
-        CUmemorytype=SimpleNamespace(CU_MEMORYTYPE_DEVICE=2),
-        CUDA_MEMCPY2D=SimpleNamespace,
+        CUevent_flags=SimpleNamespace(CU_EVENT_DISABLE_TIMING=SimpleNamespace(value=2)),
+        CUresult=int,
         cuStreamCreate=lambda flags: (0, 70),
         cuStreamDestroy=lambda stream: (0,),
+        cuEventCreate=lambda flags: (0, ctypes.addressof(_EVENTS)),
+        cuEventDestroy=lambda event: (0,),
         cuThreadExchangeStreamCaptureMode=lambda mode: (0, mode),
         cuStreamGetCaptureInfo=lambda stream: (0, 0, 0),
-        cuStreamWaitValue32=wait,
-        cuStreamWriteValue32=write,
-        cuMemcpy2DAsync=copy,
-        cuMemcpyDtoDAsync=copy_bytes,
     )
     bindings: Any = ModuleType("cuda.bindings")
     bindings.driver = driver

@@ -1,8 +1,10 @@
-// Stands for the CUDA driver where there is no GPU: every call succeeds, and launches are counted.
+// Stands for the CUDA driver where there is no GPU: every call succeeds, unless a test says that one fails, and launches
+// are counted. Work of streams beside launches is reported.
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 static int64_t launches;
 static char state[1 << 20]; // of every module's global
@@ -14,7 +16,12 @@ int cuLaunchKernelEx(const void *config, void *function, void **params, void **e
   return 0;
 }
 
+static int64_t pointer_queries;
+
+int64_t fake_pointer_queries(void) { return pointer_queries; }
+
 int cuPointerGetAttribute(void *data, int attribute, uint64_t pointer) {
+  pointer_queries++;
   return 0; // data holds the pointer already
 }
 
@@ -82,6 +89,64 @@ int cuGetErrorString(int error, const char **text) {
 int cuStreamIsCapturing(void *stream, int *status) {
   *status = 0; // CU_STREAM_CAPTURE_STATUS_NONE
   return 0;
+}
+
+// What a stream gets: the name of the operation, and what it is given, in the order of `numbers`.
+static void (*report)(void *stream, const char *operation, const uint64_t *numbers, int n);
+static const char *failing = "";
+
+void fake_report_to(void (*to)(void *, const char *, const uint64_t *, int)) { report = to; }
+
+// The operation of this name fails from now on; none where it is empty.
+void fake_fail(const char *operation) { failing = operation; }
+
+// While it is not 0, a stream's queue is full: what the stream gets waits, for ten seconds at most.
+static volatile int full;
+
+void fake_fill(int fills) { full = fills; }
+
+static int reported(void *stream, const char *operation, const uint64_t *numbers, int n) {
+  if (strcmp(operation, failing) == 0)
+    return 1; // CUDA_ERROR_INVALID_VALUE
+  for (int i = 0; full; i++, usleep(1000))
+    if (i == 10000)
+      return 1;
+  if (report)
+    report(stream, operation, numbers, n);
+  return 0;
+}
+
+int cuStreamWaitValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags) {
+  return reported(stream, flags == 1 ? "wait" : "another wait", (uint64_t[]){address, value}, 2);
+}
+
+int cuStreamWriteValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags) {
+  return reported(stream, flags == 0 ? "write" : "another write", (uint64_t[]){address, value}, 2);
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t source, size_t size, void *stream) {
+  return reported(stream, "copy", (uint64_t[]){to, source, size}, 3);
+}
+
+// CUDA_MEMCPY2D by its words of 8 bytes, as cuda.h has it.
+int cuMemcpy2DAsync_v2(const uint64_t *rows, void *stream) {
+  const int unused[] = {0, 1, 3, 5, 7, 8, 10, 12};
+  for (int i = 0; i < 8; i++)
+    if (rows[unused[i]] != 0)
+      return 1;
+  if ((int)rows[2] != 2 || (int)rows[9] != 2) // CU_MEMORYTYPE_DEVICE
+    return 1;
+  return reported(stream, "copy rows", (uint64_t[]){rows[11], rows[4], rows[14], rows[15], rows[13], rows[6]}, 6);
+}
+
+// An event is where the stream's handle is written that recorded it last.
+int cuEventRecord(void **event, void *stream) {
+  *event = stream;
+  return reported(stream, "record", NULL, 0);
+}
+
+int cuStreamWaitEvent(void *stream, void **event, unsigned flags) {
+  return reported(stream, "wait for", (uint64_t[]){(uint64_t)*event}, 1);
 }
 
 int cuModuleUnload(void *module) { return 0; }

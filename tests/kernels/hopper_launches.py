@@ -65,11 +65,8 @@ def replace_the_gpu() -> None:
     launch.current_world = memory.current_world = lambda: SimpleNamespace(device=torch.device("cpu"))
     launch.claim = lambda *what: None  # no trace
     portable.programs = lambda sm_margin=0: 132 - sm_margin
-    all_gather_gemm.side_stream = lambda comm: nullcontext(None)
-    for name in ("wait_value", "write_value"):
-        setattr(all_gather_gemm.streams, name, lambda *arguments: None)
-    torch.cuda.current_stream = lambda device=None: None  # type: ignore[assignment, return-value]
-    all_gather_gemm.streams.Copy = lambda to, source: lambda stream, source: None
+    all_gather_gemm.side_stream = lambda comm: nullcontext(SimpleNamespace(cuda_stream=0))
+    all_gather_gemm.StreamWork = lambda operations: lambda stream, *addresses: None
 
 
 def write_code_to(folder: Path, case: str) -> None:
@@ -88,6 +85,7 @@ def write_code_to(folder: Path, case: str) -> None:
 
 def communicator(pe: int) -> Any:
     comm: Any = SimpleNamespace(n_pes=4, my_rank=pe, peer=lambda tensor, rank: tensor, zeros=torch.zeros)
+    comm.current_stream = int
     owned = memory.GemmMemory(comm)
     comm.own = lambda kind: owned
     return comm

@@ -6,16 +6,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from triton_dist import stream_operations
 from triton_dist.kernels import cuda
-from triton_dist.kernels.collectives import gather_during
-from triton_dist.kernels.gemm import streams
 from triton_dist.kernels.protocols import side_stream
+from triton_dist.stream_operations import COPY, COPY_ROWS, TAKE
 from triton_dist.world.base import World
 
 __all__ = ["Machine", "Operation", "Owner", "Stream"]
@@ -80,27 +82,21 @@ class Machine:
         driver = SimpleNamespace(
             CUstream_flags=SimpleNamespace(CU_STREAM_NON_BLOCKING=SimpleNamespace(value=NON_BLOCKING)),
             CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed"),
-            CUmemorytype=SimpleNamespace(CU_MEMORYTYPE_DEVICE=2),
-            CUDA_MEMCPY2D=SimpleNamespace,
+            CUevent_flags=SimpleNamespace(CU_EVENT_DISABLE_TIMING=SimpleNamespace(value=2)),
+            cuEventCreate=lambda flags: (0, 1),
+            cuEventDestroy=lambda event: (0,),
             cuStreamCreate=self._create,
             cuStreamDestroy=lambda stream: (self.destroyed.append(stream) or 0,),
             cuThreadExchangeStreamCaptureMode=self._exchange_mode,
             cuStreamGetCaptureInfo=lambda stream: (
                 0, int(stream in self.capturing), self.capturing.get(stream, 0), "graph", [], [], 0,
             ),
-            cuStreamWaitValue32=lambda stream, at, value, flags: self._done(
-                stream, lambda: self.words.get(at, 0) == value
-            ),
-            cuStreamWriteValue32=lambda stream, at, value, flags: self._done(
-                stream, lambda: self.words.update({at: value}) or True
-            ),
-            cuMemcpy2DAsync=lambda what, stream: self._done(stream, lambda: True),
-            cuMemcpyDtoDAsync=lambda to, source, nbytes, stream: self._done(
-                stream, self.copying(to, source, nbytes, stream)
-            ),
         )  # fmt: skip
-        for module in (cuda, gather_during, side_stream, streams):
+        for module in (cuda, side_stream):
             monkeypatch.setattr(module, "driver", lambda: driver)
+        library = stream_operations.Functions(self._put_operations, self._order)
+        monkeypatch.setattr(stream_operations, "library", lambda: library)
+        monkeypatch.setattr(Owner, "current_stream", staticmethod(lambda: self.current.cuda_stream), raising=False)
 
     def put(self, stream: int, operation: Operation) -> None:
         if stream in self.capturing:
@@ -156,9 +152,30 @@ class Machine:
         before, self.mode = self.mode, mode
         return 0, before
 
-    def _done(self, stream: int, operation: Operation) -> tuple[int]:
-        self.put(stream, operation)
-        return (0,)
+    def _put_operations(self, operations: Any, n: int, stream: int, first: int, second: int) -> int:
+        for operation in operations[:n]:
+            source = operation.source + ((first, second)[operation.base] if operation.base >= 0 else 0)
+            if operation.kind == TAKE:
+                self.put(stream, partial(self._take, operation.to))
+            elif operation.kind == COPY:
+                self.put(stream, self.copying(operation.to, source, operation.width, stream))
+            elif operation.kind == COPY_ROWS:
+                self.put(stream, lambda: True)
+            else:
+                self.put(stream, partial(self._give, operation.to))
+        return 0
+
+    def _take(self, word: int) -> bool:
+        return self.words.get(word, 0) == 1 and not self.words.update({word: 0})
+
+    def _give(self, word: int) -> bool:
+        self.words[word] = 1
+        return True
+
+    def _order(self, earlier: int, later: int, event: int) -> int:
+        assert {earlier, later}.isdisjoint(self.capturing), "in a capture torch's events are used"
+        Stream(self, later).wait_event(Stream(self, earlier).record_event())
+        return 0
 
 
 class Owner:

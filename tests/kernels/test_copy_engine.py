@@ -63,7 +63,7 @@ class Machine:
     def program(self, pe: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         """What the host puts into the stream of copies of a PE, and then into the one that called."""
         done: list[tuple[Any, ...]] = []
-        stream: Any = object()
+        stream: Any = SimpleNamespace(cuda_stream=1)
         kernel: Any = SimpleNamespace(flags=self.flags[pe], config=SimpleNamespace(block_m=BLOCK_M))
         chunks: Any = SimpleNamespace(flags=self.chunk_flags[pe])
         plan = copy_engine.CopyPlan(kernel, chunks, self.steps, self.chunks, self.tokens[pe])
@@ -75,15 +75,13 @@ class Machine:
 
         monkeypatch.setattr(launch, "peer_tensors", peer_tensors)
         monkeypatch.setattr(gemm_all_scatter_chunks, "run", lambda *arguments: None)  # ``_kernel`` acts for it
-        comm: Any = SimpleNamespace(n_pes=self.n_pes, my_rank=pe)
+        comm: Any = SimpleNamespace(n_pes=self.n_pes, my_rank=pe, current_stream=lambda: 0)
         monkeypatch.setattr(copy_engine, "cached", lambda comm, key, make: plan)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
         monkeypatch.setattr(copy_engine, "side_stream", lambda comm: nullcontext(stream))
-        monkeypatch.setattr(copy_engine.streams, "wait_value", lambda stream, word: done.append(("wait", word)))
-        monkeypatch.setattr(copy_engine.streams, "write_value", lambda stream, word: done.append(("write", word)))
-        monkeypatch.setattr(
-            copy_engine.streams, "Copy", lambda to, source: lambda stream: done.append(("copy", to, source))
-        )
+        monkeypatch.setattr(copy_engine, "take", lambda word: ("wait", word))
+        monkeypatch.setattr(copy_engine, "give", lambda word: ("write", word))
+        monkeypatch.setattr(copy_engine, "copy_rows", lambda to, source: ("copy", to, source))
+        monkeypatch.setattr(copy_engine, "StreamWork", lambda operations: lambda stream: done.extend(operations))
         a = torch.zeros(20 * BLOCK_M, 1)
         copy_engine.send_by_copy_engine(Operands(comm, a, a, self.mine[pe]))
         return done

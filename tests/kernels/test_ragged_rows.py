@@ -124,6 +124,16 @@ def test_a_ring_for_all_deals_tiles_out_equally(m: int, n_pes: int) -> None:
     assert max(counts) - min(counts) <= 1
 
 
+def _copies(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    """What a stream does with copies of rows, of the tensor that they were made with."""
+
+    def copy(stream: int, address: int) -> None:
+        for to, source in pairs:
+            to.copy_(source)
+
+    return copy
+
+
 @pytest.mark.parametrize(
     "n_pes", [1, pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(8, marks=pytest.mark.slow)]
 )
@@ -147,11 +157,11 @@ def test_a_gathered_tile_is_loaded_when_and_from_where_its_rows_are(rows: int, l
         copied: list[Any] = []
         to_copy = all_gather_gemm._copies_in_front
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(all_gather_gemm.streams, "Copy", lambda to, source: lambda stream, rows: to.copy_(rows))
-            patch.setattr(torch.cuda, "current_stream", lambda: None)
+            patch.setattr(all_gather_gemm, "copy_rows", lambda to, source, like: (to, source))
+            patch.setattr(all_gather_gemm, "StreamWork", _copies)
             if (copy := to_copy(plan, SimpleNamespace(a=parts[me], each=rows), gathered, None)) is not None:
                 copied.append(copy)
-                copy(Tensors(parts[me], b, parts[me]))
+                copy(0, Tensors(parts[me], b, parts[me]))
         if rows % config.block_m == 0:
             assert not copied
         found, written = torch.full((m, COLUMNS), 77.0), torch.zeros(m, COLUMNS)

@@ -94,8 +94,8 @@ def check_op(function: str, op: str, dtype: torch.dtype) -> None:
     """A reduction that is known, and of elements of ``dtype``."""
     if op not in OPS:
         raise ValueError(f"{function}: op must be {', '.join(map(repr, OPS))}, got {op!r}")
-    known = [known for known in REDUCIBLE if op != "avg" or known.is_floating_point]
-    if dtype not in known:
+    if dtype not in _TRITON_TYPES or (op == "avg" and not dtype.is_floating_point):
+        known = [known for known in REDUCIBLE if op != "avg" or known.is_floating_point]
         raise ValueError(f"{function}: {op} is of {', '.join(map(str, known))}, got {dtype}")
 
 

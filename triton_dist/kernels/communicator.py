@@ -102,7 +102,8 @@ class Communicator:
         self._stream: torch.cuda.Stream | None = None
         self._handle = -1
         self._on_gpu = world.kind == "gpu"
-        self._current_stream = stream_handles(world.device.index) if self._on_gpu else int
+        self.current_stream = stream_handles(world.device.index) if self._on_gpu else int
+        """Returns the handle of the current stream."""
         self._hosts = world.open_group(pes, name)
         empty = Table("", self.n_pes)
         self.tables = agreed_tables(self.n_pes, self.exchange) if self._on_gpu else (empty, empty)
@@ -222,7 +223,7 @@ class Communicator:
         self._depth += 1
         if self._depth == 1 and self._on_gpu:
             try:
-                handle = self._current_stream()
+                handle = self.current_stream()
                 if handle != self._handle:
                     self._change_stream(function, handle)
             except BaseException:
@@ -236,7 +237,7 @@ class Communicator:
 
     def stream_handle(self) -> int:
         """The handle of the current stream, on which the call that began last works."""
-        return self._handle if self._depth == 1 else self._current_stream()
+        return self._handle if self._depth == 1 else self.current_stream()
 
     def compare(self, *call: Any) -> None:
         """Check that all members make this call: a function's name, shapes, dtypes and what else must be equal.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = ["check", "driver"]
+__all__ = ["check", "driver", "succeed"]
 
 
 @functools.cache
@@ -25,3 +25,9 @@ def check(result: tuple[Any, ...]) -> tuple[Any, ...]:
     if int(result[0]) != 0:
         raise RuntimeError(f"an operation of a CUDA stream failed: {result[0]}")
     return result[1:]
+
+
+def succeed(status: int) -> None:
+    """As :func:`check`, of the number of a status."""
+    if status:
+        check((driver().CUresult(status),))

@@ -46,10 +46,10 @@ class Launch(NamedTuple):
     others: Sequence[Any]
     named: Mapping[str, Any]
     beside: Callable[..., object] | None = None
-    """What was put on a side stream behind the launch: it is called with that stream and the call's tensors, by name
-    if the host entry names them."""
+    """What was put on a side stream behind the launch: it is called with that stream's handle and the call's tensors,
+    by name if the host entry names them."""
     in_front: Callable[..., object] | None = None
-    """What was put on the current stream in front of the launch: it is called with these tensors."""
+    """What was put on the current stream in front of the launch: it is called with its handle and these tensors."""
     again: Sequence[int] = ()
     """Of which tensors the last of ``tensors`` are second arguments."""
 
@@ -94,7 +94,7 @@ class Step(NamedTuple):
     tensors: Taken
     beside: tuple[tuple[Work, Taken], ...] = ()
     """What is done at the same time as the launch, on a side stream, in this order: launches, and functions that are
-    called with this stream in front of what they take."""
+    called with this stream's handle in front of what they take."""
 
 
 Part = tuple[Any, ...]
@@ -233,7 +233,7 @@ class Prepared:
         if plan.named is not None and (plan.beside is not None or plan.in_front is not None):
             given = (plan.named(*tensors),)
         if plan.in_front is not None:
-            plan.in_front(*given)
+            plan.in_front(self._communicator.stream_handle(), *given)
         first = launch.arguments(tensors[: plan.takes]) if plan.takes else tensors
         also = tensors[-plan.also :] if plan.also else ()
         if plan.beside is None:
@@ -241,25 +241,26 @@ class Prepared:
             return True
         with side_stream(self._communicator) as side:
             launch(self._communicator.stream_handle(), *first, also=also)
-            plan.beside(side, *given)
+            plan.beside(side.cuda_stream, *given)
         return True
 
     def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> None:
         also = tensors[-plan.also :] if plan.also else ()
         given = tensors if plan.named is None else (plan.named(*tensors),)
         for work, taken, beside in plan.steps:
-            found = taken(*given)
+            found = () if taken is nothing else taken(*given)
             if beside:
                 with side_stream(self._communicator) as side:
                     work(self._communicator.stream_handle(), *work.arguments(found), also=also)
+                    handle = side.cuda_stream
                     for other, taken_beside in beside:
-                        found = taken_beside(*given)
+                        found = () if taken_beside is nothing else taken_beside(*given)
                         if type(other) is triton_api.PreparedLaunch:
-                            other(side.cuda_stream, *other.arguments(found), also=also)
+                            other(handle, *(other.arguments(found) if found else ()), also=also)
                         else:
-                            other(side, *found)
+                            other(handle, *found)
             elif type(work) is triton_api.PreparedLaunch:
-                work(self._communicator.stream_handle(), *work.arguments(found), also=also)
+                work(self._communicator.stream_handle(), *(work.arguments(found) if found else ()), also=also)
             else:
                 work(*found)
 

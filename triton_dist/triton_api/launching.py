@@ -142,7 +142,8 @@ class PreparedLaunch:
 
     __slots__ = (
         *("_after", "_again", "_alone", "_before", "_debug", "_descriptors", "_direct", "_encode", "_encoded"),
-        *("_instrumentation", "_kernel", "_others", "_place", "_places", "_run", "_stages_hook", "_takes"),
+        *("_instrumentation", "_kept_alive", "_kernel", "_others", "_place", "_places", "_run"),
+        *("_stages_hook", "_takes"),
     )
 
     def __init__(
@@ -189,8 +190,11 @@ class PreparedLaunch:
             kept[i] = tuple(None if k in dict(places) else part for k, part in enumerate(kept[i]))
         for i, _ in self._alone:
             kept[i] = None
+        self._kept_alive = [argument for argument in kept if not is_descriptor(argument)]
         self._others = tuple(
-            self._at(i, argument, argument.base.data_ptr()) if is_descriptor(argument) else argument
+            self._at(i, argument, argument.base.data_ptr())
+            if is_descriptor(argument)
+            else (argument if self._direct is None else _by_address(argument))
             for i, argument in enumerate(kept, len(first))
         )
         self._stages_hook = knobs.runtime.add_stages_inspection_hook
@@ -261,6 +265,15 @@ class PreparedLaunch:
     def _at(self, position: int, descriptor: Any, address: int) -> Any:
         moved = _moved(descriptor, address)
         return self._encode(position, moved) if self._encode else moved
+
+
+def _by_address(argument: Any) -> Any:
+    """A tensor as its address, also in tuples: Triton's function in C asks the driver about each tensor, in every
+    launch, whether the GPU can use its address. It was asked about this one when the launch was made first."""
+    if isinstance(argument, tuple):
+        parts = [_by_address(part) for part in argument]
+        return type(argument)(*parts) if hasattr(argument, "_fields") else tuple(parts)
+    return argument.data_ptr() if hasattr(argument, "data_ptr") else argument
 
 
 def _places_of(argument: Any, tensors: Sequence[Any]) -> Sequence[tuple[int, int]]:

@@ -169,8 +169,17 @@ NEW_IN_STEPS: dict[str, Callable[[], object]] = {
     "all_gather, copy_engine, a program": lambda: kernels.all_gather(
         GATHERED_LARGE, LARGE, algorithm="copy_engine", sm_margin=131
     ),
+    "all_reduce_norm, unfused": lambda: kernels.all_reduce_norm(
+        RESIDUAL, RESIDUAL[0], FEW_RESIDUAL, bias=BIAS, algorithm="unfused"
+    ),
 }
 """Calls of several launches, of which some tensors are new each time."""
+
+OPERATORS: dict[str, Callable[[], object]] = {
+    "functional.all_reduce": lambda: kernels.functional.all_reduce(PLAIN),
+    "functional.norm_gemm": lambda: kernels.functional.norm_gemm(FEW, B, FEW[0]),
+}
+"""Operators of PyTorch."""
 
 REPEATS = {
     *("gemm_all_reduce, fused, by columns", "gemm_all_reduce, fused, without TMA", "gemm_all_reduce, fused, silu"),

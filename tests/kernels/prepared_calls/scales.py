@@ -79,7 +79,7 @@ def _are_prepared(*names: str) -> None:
             plans().clear()
             assert again == made(partial(call, **second)), name
             launched = [x for one in again[0] for part in one[-1] for x in _flat(part)]
-            copied = [dict(one[2:])["srcDevice"] for one in again[1] if one[1] == "copy"]
+            copied = [one[3] for one in again[1] if one[1] == "copy rows"]
             for key, tensor in second.items():
                 known = tensor.data_ptr() in launched or tensor.data_ptr() in copied
                 assert known, (name, key)

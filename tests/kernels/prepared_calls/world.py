@@ -19,7 +19,7 @@ from triton_dist.kernels.prepared import Prepared
 
 DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
-fake_gpu.use_a_driver_s_streams()
+fake_gpu.use_a_driver_s_streams(DRIVER)
 WORLD = fake_gpu.begin_world(2)
 RECORDER = fake_gpu.Recorder()
 

@@ -60,7 +60,7 @@ from triton_dist.kernels.protocols.workspace import barrier_state, is_symmetric
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["ALGORITHMS", "all_reduce"]
+__all__ = ["ALGORITHMS", "all_reduce", "launch_sum"]
 
 
 @triton.jit
@@ -265,6 +265,19 @@ def all_reduce(
             made = ALGORITHMS[algorithm](comm, out, tensor, op, limit=limit)
             prepared.keep(signature, made, *compared)
         return out
+
+
+def launch_sum(comm: Communicator, output: torch.Tensor, input: torch.Tensor) -> Launch | None:
+    """Launch the sum of every member's ``input`` to ``output``, by the algorithm that ``auto`` takes on one host.
+
+    It is a part of a call that has checked ``input`` and compared it with those of the other members.
+
+    Args:
+        output: symmetric on the members, and like ``input``, which has elements.
+    """
+    made = ALGORITHMS[_choose(comm, output, input, NO_LIMIT)](comm, output, input, "sum", limit=NO_LIMIT)
+    assert made is None or isinstance(made, Launch), "only two_level has several"
+    return made
 
 
 def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int) -> str:

@@ -14,16 +14,17 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.cuda import check, driver
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.prepared import Step, launch, nothing, steps
 from triton_dist.kernels.protocols.peer_addresses import PeerAddresses
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
+from triton_dist.kernels.protocols.stream_work import StreamWork, copy
 
 __all__ = ["copy_engine"]
 
 _BLOCK = 4096
+_OUTPUTS = 64
 
 
 @triton.jit
@@ -50,15 +51,25 @@ def copy_engine(
         here = slice(n := me * (output.numel() // n_pes), n + output.numel() // n_pes)
         return output.view(-1)[here], input.view(-1)[here] if has_parts else input
 
-    def send(stream: torch.cuda.Stream, output: torch.Tensor, input: torch.Tensor) -> None:
-        copy, handle, source = driver().cuMemcpyDtoDAsync, stream.cuda_stream, input.data_ptr()
+    def addresses_of_own(output: torch.Tensor, input: torch.Tensor) -> Sequence[int]:
+        return output.data_ptr() + me * nbytes, input.data_ptr() + me * step
+
+    copies: dict[tuple[int, ...], StreamWork] = {}  # by where the output lies on the members
+
+    def send(stream: int, output: torch.Tensor, input: torch.Tensor) -> None:
         peers = comm.own(PeerAddresses).of(output)
-        for i in range(1, n_pes):
-            rank = (me + i) % n_pes
-            check(copy(peers[rank] + me * nbytes, source + rank * step, nbytes, handle))
+        found = copies.get(peers)
+        if found is None:
+            if len(copies) == _OUTPUTS:
+                copies.clear()
+            others = [(me + i) % n_pes for i in range(1, n_pes)]
+            found = copies[peers] = StreamWork(
+                [copy(peers[rank] + me * nbytes, rank * step, nbytes) for rank in others]
+            )
+        found(stream, input.data_ptr())
 
     def send_here(output: torch.Tensor, input: torch.Tensor) -> None:
-        send(torch.cuda.current_stream(), output, input)
+        send(comm.current_stream(), output, input)
 
     def both(output: torch.Tensor, input: torch.Tensor) -> Sequence[torch.Tensor]:
         return output, input
@@ -78,11 +89,11 @@ def copy_engine(
         before = stream_barrier(comm)
         send_here(output, input)
         after = stream_barrier(comm)
-        return steps((copied, own), (before, nothing), (send_here, both), (after, nothing))
+        return steps((copied, addresses_of_own), (before, nothing), (send_here, both), (after, nothing))
     with side_stream(comm) as side:
         copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, num_warps=8)
         with torch.cuda.stream(side):
             before = stream_barrier(comm)
-            send(side, output, input)
+            send(side.cuda_stream, output, input)
             after = stream_barrier(comm)
-    return steps((copied, own, (before, nothing), (send, both), (after, nothing)))
+    return steps((copied, addresses_of_own, (before, nothing), (send, both), (after, nothing)))

@@ -17,11 +17,11 @@ import torch
 
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.cuda import check, driver
 from triton_dist.kernels.prepared import Prepared, nothing, steps
 from triton_dist.kernels.protocols.peer_addresses import PeerAddresses
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.stream_barrier import stream_barrier
+from triton_dist.kernels.protocols.stream_work import StreamWork, copy
 
 __all__ = ["gather_during", "is_worthwhile"]
 
@@ -90,15 +90,15 @@ def _run(comm: Communicator, memory: Memory, input: torch.Tensor, work: Callable
         work()
         return
     with side_stream(comm) as side:
-        _send(comm, side, gathered, input)
+        _send(comm, side.cuda_stream, gathered, input)
         work()
 
 
-def _send(comm: Communicator, side: torch.cuda.Stream, gathered: torch.Tensor, input: torch.Tensor) -> None:
+def _send(comm: Communicator, side: int, gathered: torch.Tensor, input: torch.Tensor) -> None:
     """Copy ``input`` to all members, to one after the other. Each begins with another member, so that a member receives
     from one at a time. This PE's own copy is the last: the driver may make it by a kernel, which waits for the others.
     """
     n_pes, me, nbytes = comm.n_pes, comm.my_rank, input.nbytes
-    copy, addresses = driver().cuMemcpyDtoDAsync, comm.own(PeerAddresses).of(gathered)
-    for i in range(1, n_pes + 1):
-        check(copy(addresses[(me + i) % n_pes] + me * nbytes, input.data_ptr(), nbytes, side.cuda_stream))
+    addresses = comm.own(PeerAddresses).of(gathered)
+    copies = [copy(addresses[(me + i) % n_pes] + me * nbytes, 0, nbytes) for i in range(1, n_pes + 1)]
+    StreamWork(copies)(side, input.data_ptr())

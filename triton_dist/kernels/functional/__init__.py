@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 
-from triton_dist.kernels.functional import attention as _attention  # noqa: F401
-from triton_dist.kernels.functional import collectives as _collectives  # noqa: F401 (registers its operators)
-from triton_dist.kernels.functional import gemm as _gemm  # noqa: F401
-from triton_dist.kernels.functional import norm as _norm  # noqa: F401
-from triton_dist.kernels.functional import norm_gemm as _norm_gemm  # noqa: F401
+from triton_dist.kernels.functional import attention as _attention
+from triton_dist.kernels.functional import collectives as _collectives
+from triton_dist.kernels.functional import gemm as _gemm
+from triton_dist.kernels.functional import norm as _norm
+from triton_dist.kernels.functional import norm_gemm as _norm_gemm
 from triton_dist.kernels.functional.group import own_share, resolve
+from triton_dist.kernels.functional.operator import Operator
 from triton_dist.kernels.norm.arguments import Normed
 
 __all__ = [
@@ -46,6 +47,19 @@ __all__ = [
 ]
 
 _ops: Any = torch.ops.triton_dist
+_OPERATORS = {
+    found.opname: found
+    for module in (_attention, _collectives, _gemm, _norm, _norm_gemm)
+    for found in vars(module).values()
+    if isinstance(found, Operator)
+}
+
+
+def _call(operator: str, *arguments: Any) -> Any:
+    """``torch.ops.triton_dist.<operator>(*arguments)``; where nothing is compiled in the shortest way."""
+    if torch.compiler.is_compiling():
+        return getattr(_ops, operator)(*arguments)
+    return _OPERATORS[operator](*arguments)
 
 
 def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, algorithm: str = "auto") -> torch.Tensor:
@@ -59,7 +73,7 @@ def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, a
     Raises:
         TypeError, ValueError: an argument is not as described. RuntimeError: there is no world.
     """
-    result: torch.Tensor = _ops.all_gather(input, gather_dim % max(input.dim(), 1), *resolve(group), algorithm)
+    result: torch.Tensor = _call("all_gather", input, gather_dim % max(input.dim(), 1), *resolve(group), algorithm)
     return result
 
 
@@ -77,7 +91,7 @@ def reduce_scatter(
     Raises: as :func:`all_gather`.
     """
     dim = scatter_dim % max(input.dim(), 1)
-    result: torch.Tensor = _ops.reduce_scatter(input, reduce_op, dim, *resolve(group), algorithm)
+    result: torch.Tensor = _call("reduce_scatter", input, reduce_op, dim, *resolve(group), algorithm)
     return result
 
 
@@ -100,7 +114,7 @@ def all_reduce(
 
     Raises: as :func:`all_gather`.
     """
-    result: torch.Tensor = _ops.all_reduce(input, reduce_op, *resolve(group), reduce_grad, algorithm)
+    result: torch.Tensor = _call("all_reduce", input, reduce_op, *resolve(group), reduce_grad, algorithm)
     return result
 
 
@@ -113,7 +127,7 @@ def all_to_all(input: torch.Tensor, group: Any = None, *, algorithm: str = "auto
 
     Raises: as :func:`all_gather`.
     """
-    result: torch.Tensor = _ops.all_to_all(input, *resolve(group), algorithm)
+    result: torch.Tensor = _call("all_to_all", input, *resolve(group), algorithm)
     return result
 
 
@@ -155,8 +169,8 @@ def all_gather_gemm(
 
     Raises: as :func:`all_gather`.
     """
-    run = _ops.all_gather_gemm_gathered if return_gathered else _ops.all_gather_gemm
-    return run(
+    return _call(
+        "all_gather_gemm_gathered" if return_gathered else "all_gather_gemm",
         a,
         b,
         gather_dim % max(a.dim(), 1),
@@ -206,7 +220,8 @@ def gemm_reduce_scatter(
     """
     dim = scatter_dim % max(a.dim(), 1)
     size, name = resolve(group)
-    result: torch.Tensor = _ops.gemm_reduce_scatter(
+    result: torch.Tensor = _call(
+        "gemm_reduce_scatter",
         a,
         b,
         reduce_op,
@@ -248,7 +263,8 @@ def gemm_all_reduce(
     Backward: local GEMMs, after an :func:`all_reduce` of the gradient unless ``reduce_grad`` is False. All PEs get the
     whole gradient of ``bias`` and ``residual``.
     """
-    result: torch.Tensor = _ops.gemm_all_reduce(
+    result: torch.Tensor = _call(
+        "gemm_all_reduce",
         a,
         b,
         reduce_op,
@@ -271,7 +287,7 @@ def replicated_gemm(a: torch.Tensor, b: torch.Tensor, group: Any = None) -> torc
 
     Backward: the gradient of ``a`` is the sum over PEs, by :func:`gemm_all_reduce`; that of ``b`` is a local GEMM.
     """
-    result: torch.Tensor = _ops.replicated_gemm(a, b, *resolve(group))
+    result: torch.Tensor = _call("replicated_gemm", a, b, *resolve(group))
     return result
 
 
@@ -292,8 +308,8 @@ def gemm_all_scatter(
 
     Backward: local GEMMs, after a :func:`reduce_scatter` of the gradient along its last dimension.
     """
-    result: torch.Tensor = _ops.gemm_all_scatter(
-        a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, activation, bias
+    result: torch.Tensor = _call(
+        "gemm_all_scatter", a, b, *resolve(group), algorithm, scale_a, scale_b, out_dtype, sm_margin, activation, bias
     )
     return result
 
@@ -308,7 +324,7 @@ def norm_gemm(
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """:func:`triton_dist.kernels.norm_gemm`, for ``torch.compile``; ``a`` is [..., K]. No gradient."""
-    result: torch.Tensor = _ops.norm_gemm(a, b, norm_weight, eps, activation, bias)
+    result: torch.Tensor = _call("norm_gemm", a, b, norm_weight, eps, activation, bias)
     return result
 
 
@@ -327,7 +343,7 @@ def all_reduce_norm(
 ) -> Normed:
     """:func:`triton_dist.kernels.all_reduce_norm`, for ``torch.compile``. No gradient."""
     return _normed(
-        _ops.all_reduce_norm, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        "all_reduce_norm", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
     )  # fmt: skip
 
 
@@ -346,7 +362,7 @@ def reduce_scatter_norm(
 ) -> Normed:
     """:func:`triton_dist.kernels.reduce_scatter_norm`, for ``torch.compile``. No gradient."""
     return _normed(
-        _ops.reduce_scatter_norm, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        "reduce_scatter_norm", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
     )  # fmt: skip
 
 
@@ -365,12 +381,12 @@ def norm_all_gather(
 ) -> Normed:
     """:func:`triton_dist.kernels.norm_all_gather`, for ``torch.compile``. No gradient."""
     return _normed(
-        _ops.norm_all_gather, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        "norm_all_gather", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
     )  # fmt: skip
 
 
 def _normed(
-    operator: Any,
+    operator: str,
     x: torch.Tensor,
     weight: torch.Tensor | None,
     residual: torch.Tensor | None,
@@ -382,8 +398,8 @@ def _normed(
     quantize: str | None,
     algorithm: str,
 ) -> Normed:
-    output, new_residual, scales = operator(
-        x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm
+    output, new_residual, scales = _call(
+        operator, x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm
     )
     return Normed(output, new_residual, scales if quantize else None)
 
@@ -406,7 +422,8 @@ def flash_decode(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """:func:`triton_dist.kernels.flash_decode`, for ``torch.compile``. No gradient."""
     head_dim_v, k_scale, v_scale = _of_cache(q, v_cache, head_dim_v, k_scale, v_scale)
-    result: tuple[torch.Tensor, torch.Tensor] = _ops.flash_decode(
+    result: tuple[torch.Tensor, torch.Tensor] = _call(
+        "flash_decode",
         q, k_cache, v_cache, lengths, block_table, head_dim_v, scale, window, interleave, k_scale, v_scale,
         scatter_heads, *resolve(group),
     )  # fmt: skip
@@ -432,7 +449,8 @@ def flash_decode_projection(
 ) -> torch.Tensor:
     """:func:`triton_dist.kernels.flash_decode_projection`, for ``torch.compile``. No gradient."""
     head_dim_v, k_scale, v_scale = _of_cache(q, v_cache, head_dim_v, k_scale, v_scale)
-    result: torch.Tensor = _ops.flash_decode_projection(
+    result: torch.Tensor = _call(
+        "flash_decode_projection",
         q, k_cache, v_cache, lengths, weight, bias, residual, block_table, head_dim_v, scale, window, k_scale, v_scale,
         *resolve(group),
     )  # fmt: skip

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import triton
 
 from triton_dist.kernels.arguments import check_op
 from triton_dist.kernels.collectives import all_gather as gathering
@@ -44,7 +43,7 @@ def _into(
 ) -> None:
     """Have ``run`` store to ``out``, or to workspace first if peers store to it: its parts are too large for slots."""
     # Half of what fits: elements of less than 4 bytes may take a word each.
-    by_slots = algorithm in _BY_SLOTS and fits(2 * triton.cdiv(part_bytes, 4) + 16, comm.n_pes)
+    by_slots = algorithm in _BY_SLOTS and fits(2 * -(-part_bytes // 4) + 16, comm.n_pes)
     if by_slots or algorithm == "two_level" or comm.grid.hosts > 1:
         run(out)
     else:
@@ -81,7 +80,7 @@ def _all_gather(
     forward depends on the sizes that this PE has, and all PEs must call in one order.
     """
     out: torch.Tensor = _all_gather_fake(input, gather_dim, group_size, group_name, algorithm, rows)
-    comm = group.communicator("all_gather", group_size, group_name)
+    comm = group.checked("all_gather", group_name)
     source = rows_first(input, gather_dim)
     into = out.movedim(gather_dim, 0)
     if rows is not None and rows % group_size:
@@ -148,7 +147,7 @@ def _reduce_scatter(
 ) -> torch.Tensor:
     """With ``rows``, the size of this PE's dimension ``scatter_dim``, PEs get shards that may differ."""
     out: torch.Tensor = _reduce_scatter_fake(input, reduce_op, scatter_dim, group_size, group_name, algorithm, rows)
-    comm = group.communicator("reduce_scatter", group_size, group_name)
+    comm = group.checked("reduce_scatter", group_name)
     size = input.shape[scatter_dim]
     if rows is not None and size % group_size:
         each = check_own_share(comm, "reduce_scatter", f"dimension {scatter_dim} of input", size, rows)
@@ -214,7 +213,7 @@ def _all_reduce(
     algorithm: str = "auto",
 ) -> torch.Tensor:
     out: torch.Tensor = _all_reduce_fake(input, reduce_op, group_size, group_name, reduce_grad, algorithm)
-    comm = group.communicator("all_reduce", group_size, group_name)
+    comm = group.checked("all_reduce", group_name)
     source = input.contiguous()
 
     def run(to: torch.Tensor) -> None:
@@ -263,7 +262,7 @@ _all_reduce.register_autograd(_all_reduce_backward, setup_context=_all_reduce_se
 )
 def _all_to_all(input: torch.Tensor, group_size: int, group_name: str, algorithm: str = "auto") -> torch.Tensor:
     out: torch.Tensor = _all_to_all_fake(input, group_size, group_name, algorithm)
-    comm = group.communicator("all_to_all", group_size, group_name)
+    comm = group.checked("all_to_all", group_name)
     source = input.contiguous()
 
     def run(to: torch.Tensor) -> None:

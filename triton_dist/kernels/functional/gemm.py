@@ -174,7 +174,7 @@ def _all_gather_gemm(
     *options: Any,
 ) -> torch.Tensor:
     out: torch.Tensor = _all_gather_gemm_fake(a, b, gather_dim, group_size, group_name, *options)
-    comm = group.communicator("all_gather_gemm", group_size, group_name)
+    comm = group.checked("all_gather_gemm", group_name)
     options, rows = _and_rows(options, 7)
     all_gather_gemm(
         flat_rows(a, gather_dim),
@@ -243,7 +243,7 @@ def _all_gather_gemm_gathered(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     where = gather_dim, group_size, group_name
     out, gathered = _all_gather_gemm_gathered_fake(a, b, *where, *options)
-    comm = group.communicator("all_gather_gemm_gathered", group_size, group_name)
+    comm = group.checked("all_gather_gemm_gathered", group_name)
     options, rows = _and_rows(options, 7)
     shards, flat = _shards(a, gather_dim, rows, group_size), flat_rows(a, gather_dim)
     all_gather_gemm(
@@ -312,7 +312,7 @@ def _gemm_reduce_scatter(
     *options: Any,
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_reduce_scatter_fake(a, b, reduce_op, scatter_dim, group_size, group_name, *options)
-    comm = group.communicator("gemm_reduce_scatter", group_size, group_name)
+    comm = group.checked("gemm_reduce_scatter", group_name)
     options, rows = _and_rows(options, 8)
     shards: dict[str, Any] = {}
     if rows is not None:
@@ -396,7 +396,7 @@ def _gemm_all_reduce(
     *options: Any,
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_all_reduce_fake(a, b, reduce_op, group_size, group_name, reduce_grad, *options)
-    comm = group.communicator("gemm_all_reduce", group_size, group_name)
+    comm = group.checked("gemm_all_reduce", group_name)
     rows, b, named = flat_rows(a), by_rows_or_columns(b), _options_of_rows(options)
     here = stores_here(comm, rows, b, out.dtype, named.get("algorithm", "auto"))
     result = out if here else workspace(comm, "gemm_all_reduce", out.shape, out.dtype)
@@ -493,7 +493,7 @@ def _gemm_all_scatter(
     *options: Any,
 ) -> torch.Tensor:
     out: torch.Tensor = _gemm_all_scatter_fake(a, b, group_size, group_name, *options)
-    comm = group.communicator("gemm_all_scatter", group_size, group_name)
+    comm = group.checked("gemm_all_scatter", group_name)
     staged = workspace(comm, "gemm_all_scatter", out.shape, out.dtype)
     gemm_all_scatter(
         flat_rows(a),

@@ -8,7 +8,7 @@ from triton_dist import torch_api
 from triton_dist.kernels.communicator import Communicator, communicator_named, communicator_of
 from triton_dist.world.current import current_world, find_world
 
-__all__ = ["check", "communicator", "own_share", "resolve"]
+__all__ = ["check", "checked", "communicator", "own_share", "resolve"]
 
 
 def resolve(group: Any) -> tuple[int, str]:
@@ -58,8 +58,11 @@ def _rank_of(name: str) -> int:
 def _size_of(name: str) -> int:
     """How many PEs a group has. 0 without a world or such a group: the operator says so, and its error comes out of
     torch.compile."""
-    if find_world() is None:
+    world = find_world()
+    if world is None:
         return 0
+    if not name:
+        return world.n_pes
     try:
         return _size("", name)
     except ValueError:
@@ -86,8 +89,8 @@ def check(function: str, group_size: int, group_name: str) -> None:
     Raises:
         RuntimeError: there is no world. ValueError: there is no such group, or it has another size.
     """
-    current_world()
-    size = _size(function, group_name)
+    world = current_world()
+    size = _size(function, group_name) if group_name else world.n_pes
     if group_size != size:
         what = f"the group {group_name!r} has {size}" if group_name else f"the world has {size}"
         raise ValueError(
@@ -99,6 +102,11 @@ def check(function: str, group_size: int, group_name: str) -> None:
 def communicator(function: str, group_size: int, group_name: str) -> Communicator:
     """The communicator of the group. *Collective* over it the first time; errors as of :func:`check`."""
     check(function, group_size, group_name)
+    return checked(function, group_name)
+
+
+def checked(function: str, group_name: str) -> Communicator:
+    """:func:`communicator` after :func:`check`."""
     if not group_name:
         return communicator_of()
     return communicator_named(group_name) or communicator_of(_process_group(function, group_name))

@@ -29,7 +29,7 @@ _Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 def _register(
     function: Callable[..., Normed], rows: Callable[[int, int], int], kept: Callable[[int, int], int]
-) -> None:
+) -> Operator:
     """Register the operator of ``function``, which makes of so many rows, with so many PEs, so many normalised ones,
     and so many of the new residual."""
     name = function.__name__
@@ -82,8 +82,9 @@ def _register(
     made = Operator(operator, name, _SCHEMA)
     made.register_fake(fake)
     made.refuse_gradients()
+    return made
 
 
-_register(all_reduce_norm, lambda m, n: m, lambda m, n: m)
-_register(reduce_scatter_norm, lambda m, n: m // n, lambda m, n: m // n)
-_register(norm_all_gather, lambda m, n: m * n, lambda m, n: m)
+_all_reduce_norm = _register(all_reduce_norm, lambda m, n: m, lambda m, n: m)
+_reduce_scatter_norm = _register(reduce_scatter_norm, lambda m, n: m // n, lambda m, n: m // n)
+_norm_all_gather = _register(norm_all_gather, lambda m, n: m * n, lambda m, n: m)

@@ -3,21 +3,39 @@
 ``torch.library.custom_op`` looks in Python, in every call, for results that share memory with arguments, and imports
 the compiler with the first one. Our operators mutate nothing and return new tensors, which tests check for all of them
 (``torch.library.opcheck``), so they are defined by ``torch.library.Library``.
+
+PyTorch's dispatcher takes longer than a prepared call. Where it would do nothing but call an operator's function,
+calling an :class:`Operator` calls this function itself.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
+
+from triton_dist import torch_api
 
 __all__ = ["Operator", "operator"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _NAMESPACE = "triton_dist"
+_ops: Any = torch.ops.triton_dist
+_TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
+_KINDS: dict[str, tuple[type, ...]] = {
+    "Tensor": (_TENSOR, _PARAMETER),
+    "int": (int,),
+    "SymInt": (int,),
+    "float": (float,),
+    "bool": (bool,),
+    "str": (str,),
+    "ScalarType": (torch.dtype,),
+}
+"""By type of a schema, the types of Python that PyTorch passes on to an operator's function as they are."""
 
 
 class Operator:
@@ -32,9 +50,42 @@ class Operator:
 
     def __init__(self, function: Callable[..., Any], name: str, schema: str) -> None:
         self.name = f"{_NAMESPACE}::{name}"
+        self.opname = name
+        """Without the namespace."""
         self._library = torch.library.Library(_NAMESPACE, "FRAGMENT")
         self._library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-        self._library.impl(name, _left_alone_by_the_compiler(function), "CompositeExplicitAutograd")
+        self.kernel = _left_alone_by_the_compiler(function)
+        """What the dispatcher calls in the end."""
+        self._library.impl(name, self.kernel, "CompositeExplicitAutograd")
+        self._kinds = _kinds_of(schema)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """``torch.ops.triton_dist.<name>(*arguments)``, of all arguments without a default. Not for compiled functions.
+
+        Without PyTorch's dispatcher, if it would do nothing but call the operator's function: nothing is traced,
+        profiled, transformed or recorded, no mode is on, and the arguments are as the function takes them.
+        """
+        if self._takes_as_they_are(arguments) and torch_api.operators_are_unobserved():
+            return self.kernel(*arguments)
+        return getattr(_ops, self.opname)(*arguments)
+
+    def _takes_as_they_are(self, arguments: Sequence[Any]) -> bool:
+        """Whether the dispatcher would call :attr:`kernel` with these very arguments, as nearly always in inference:
+        they are of the types of the schema, of tensors no subclass but parameters, and no gradient is recorded.
+
+        All other arguments are the dispatcher's, which converts or refuses them.
+        """
+        if len(arguments) > len(self._kinds):
+            return False
+        for kinds, value in zip(self._kinds, arguments, strict=False):
+            kind = type(value)
+            if kind not in kinds:
+                return False
+            if (kind is _TENSOR or kind is _PARAMETER) and (
+                (value.requires_grad and torch.is_grad_enabled()) or value.is_conj() or value.is_neg() or value.is_meta
+            ):
+                return False
+        return True
 
     def register_fake(self, fake: _Function) -> _Function:
         """``fake`` returns tensors like the operator's, without data, and raises what the operator would raise."""
@@ -63,6 +114,17 @@ def operator(name: str, *, schema: str) -> Callable[[Callable[..., Any]], Operat
         return Operator(function, name, schema)
 
     return made
+
+
+def _kinds_of(schema: str) -> tuple[frozenset[type], ...]:
+    """The types of the arguments, in order, that the dispatcher passes on as they are; none of an unknown type."""
+    arguments = schema[1 : schema.index(") ->")].split(", ")
+    found = []
+    for argument in arguments:
+        kind, optional = re.match(r"([\w\[\]]+)(\??) ", argument).groups()  # type: ignore[union-attr]
+        kinds = _KINDS.get(kind, ())
+        found.append(frozenset((*kinds, type(None)) if optional and kinds else kinds))
+    return tuple(found)
 
 
 def _left_alone_by_the_compiler(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,18 +14,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 
 from triton_dist.kernels import prepared
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm import portable, streams
+from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import WIRE, choose, flops
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket
 from triton_dist.kernels.protocols.side_stream import side_stream
+from triton_dist.kernels.protocols.stream_work import StreamWork, copy_rows, give, take
+from triton_dist.stream_operations import Operation
 
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.gemm_all_scatter_chunks import Chunks
@@ -114,21 +116,16 @@ def send_by_copy_engine(gemm: Operands) -> Sequence[prepared.Step] | None:
     )
     me, width = comm.my_rank, c.shape[1]
     mine = slice(me * width, (me + 1) * width)
-    sends = _sends(comm, copies, c)
+    send = StreamWork(_sends(comm, copies, c))
     done = [copies.plan.flags.data_ptr() + 4 * (DONE.value + pe) for pe in range(comm.n_pes) if pe != me]
-
-    def send(side: torch.cuda.Stream) -> None:
-        for work, *given in sends:
-            work(side, *given)
+    take_done = StreamWork([take(flag) for flag in done])
 
     def await_peers() -> None:
-        current = torch.cuda.current_stream()
-        for flag in done:
-            streams.wait_value(current, flag)
+        take_done(comm.current_stream())
 
     with side_stream(comm) as side:
         computed = hopper.run(copies.plan, copies.chunks, gemm)
-        send(side)
+        send(side.cuda_stream)
     await_peers()
     return prepared.steps(
         (computed, lambda call: (call.a, call.b, call.out[:, mine]), (send, prepared.nothing)),
@@ -136,8 +133,8 @@ def send_by_copy_engine(gemm: Operands) -> Sequence[prepared.Step] | None:
     )
 
 
-def _sends(comm: Communicator, copies: CopyPlan, c: torch.Tensor) -> list[tuple[Any, ...]]:
-    """What the copy engine's stream gets in a call, in order: functions of a stream, and what else they are given.
+def _sends(comm: Communicator, copies: CopyPlan, c: torch.Tensor) -> list[Operation]:
+    """What the copy engine's stream gets in a call, in order.
 
     It holds for any call whose ``c`` lies at the same place, which is a part of a call's signature.
     """
@@ -149,22 +146,22 @@ def _sends(comm: Communicator, copies: CopyPlan, c: torch.Tensor) -> list[tuple[
     own = copies.plan.flags, copies.tokens
     flags, tokens = ([words.data_ptr() for words in peer_tensors(comm, symmetric)] for symmetric in own)
     entered = [flags[0] + 4 * (ENTERED.value + pe) for pe in range(n_pes) if pe != me]
-    found: list[tuple[Any, ...]] = [(streams.wait_value, flag) for flag in entered]
+    found = [take(flag) for flag in entered]
     awaited = 0
     for i, step in enumerate(steps):
         while awaited <= copies.numbers[step.stop]:
-            found.append((streams.wait_value, ready + 4 * awaited))
+            found.append(take(ready + 4 * awaited))
             awaited += 1
         if i and steps[i - 1].distance != step.distance:
-            found.append((streams.wait_value, tokens[0] + 4 * i))
+            found.append(take(tokens[0] + 4 * i))
         rows = slice(step.first * block_m, step.stop * block_m)
-        found.append((streams.Copy(peers_c[step.distance][rows], c[rows]),))
+        found.append(copy_rows(peers_c[step.distance][rows], c[rows]))
         if i + 1 < len(steps) and steps[i + 1].distance != step.distance:
             # The next sender to the PE that this copy was sent to: it precedes that PE by the next step's distance.
             next_sender = (step.distance - steps[i + 1].distance) % n_pes
-            found.append((streams.write_value, tokens[next_sender] + 4 * (i + 1)))
+            found.append(give(tokens[next_sender] + 4 * (i + 1)))
         if step.stop == max(copies.numbers):
-            found.append((streams.write_value, flags[step.distance] + 4 * (DONE.value + me)))
+            found.append(give(flags[step.distance] + 4 * (DONE.value + me)))
     return found
 
 

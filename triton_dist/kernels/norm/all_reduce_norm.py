@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import check_algorithm
-from triton_dist.kernels.collectives.all_reduce import all_reduce
+from triton_dist.kernels.collectives.all_reduce import launch_sum
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
     Norm,
@@ -191,13 +191,9 @@ def two_shot(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Lau
 
 def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Sequence[Step] | None:
     summed = symmetric_buffer(comm, "all_reduce_norm", x.nbytes).view(x.dtype).view(x.shape)
-
-    def reduce(x: torch.Tensor) -> None:
-        all_reduce(x, out=summed, group=comm)
-
-    reduce(x)
+    reduced = launch_sum(comm, summed, x)
     normed = local_norm(summed, norm, to)
-    return steps((reduce, lambda x, *others: (x,)), (normed, lambda x, *others: (summed, *others)))
+    return steps((reduced, lambda x, *others: (summed, x)), (normed, lambda x, *others: (summed, *others)))
 
 
 ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {

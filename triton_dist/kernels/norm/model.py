@@ -20,6 +20,9 @@ _WIRE = 350e9
 _MEMORY = 3.8e12
 _PROGRAMS = 64
 _LAUNCH = 2 * _US
+_SECOND = 1 * _US
+"""What a further kernel must gain at least: its launch takes the host of an eager call longer than this, and estimates
+are no more exact."""
 
 
 def estimates(
@@ -34,7 +37,7 @@ def estimates(
         return -(-count // _PROGRAMS) * _ROUND
 
     def local(count: int) -> float:
-        return _LAUNCH + 3 * count * columns * itemsize / _MEMORY
+        return _LAUNCH + _SECOND + 3 * count * columns * itemsize / _MEMORY
 
     each = -(-rows // n_pes)
     of_all = {

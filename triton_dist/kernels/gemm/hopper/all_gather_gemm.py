@@ -24,7 +24,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.gemm import portable, streams
+from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.hopper.buffers import await_empty, make_operand_ring, make_tile_buffer
@@ -39,12 +39,14 @@ from triton_dist.kernels.gemm.hopper.store import store_tiles
 from triton_dist.kernels.gemm.hopper.trace_events import ARRIVAL, record_event, time
 from triton_dist.kernels.gemm.hopper.warps import specialize
 from triton_dist.kernels.gemm.hopper.work import field, sums_origin, tile_of, units_of_program
-from triton_dist.kernels.gemm.operands import Operands, Tensors
+from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.schedule import Schedule, Tile, grouped, make_schedule
 from triton_dist.kernels.prepared import Launch, Second, Step, launch, steps
 from triton_dist.kernels.protocols.side_stream import side_stream
+from triton_dist.kernels.protocols.stream_work import StreamWork, copy_rows, give, take
 from triton_dist.kernels.shards import shard_of
 from triton_dist.kernels.tile_order import GROUP
+from triton_dist.stream_operations import Operation
 
 __all__ = ["all_gather_gemm_kernel", "arrival_schedule", "make_plan", "rows_as_they_arrive", "run"]
 
@@ -172,7 +174,7 @@ def run(
     send = _sends(plan, gemm, gathered, gathered_scales)
     in_front = _copies_in_front(plan, gemm, gathered, gathered_scales)
     if in_front is not None:
-        in_front(given)
+        in_front(comm.current_stream(), given)
     if isinstance(gemm.scale, (BlockScales, RowScales)) and gathered_scales is not None:
         gemm = gemm._replace(scale=gemm.scale._replace(a=gathered_scales))
     with side_stream(comm) as side:
@@ -182,7 +184,7 @@ def run(
             plan.work, plan.split, scale_argument(gemm), gemm.epilogue, plan.state, plan.peers, gemm.each, plan.trace(),
             config, b_by_columns, comm.n_pes, **plan.options,
         )  # fmt: skip
-        send(side, given)
+        send(side.cuda_stream, given)
     if made is None or rows:
         return made and made._replace(beside=send, in_front=in_front)
     return steps((made, lambda call: (gathered, call.b, call.out), (send, lambda call: (call,))))
@@ -192,7 +194,8 @@ def _copies_in_front(
     plan: Plan, gemm: Operands, gathered: torch.Tensor, gathered_scales: torch.Tensor | None
 ) -> Callable[..., None] | None:
     """What copies this PE's rows in tiles with rows of others to ``gathered``, from a matrix like ``a``, and its scales
-    of blocks; None, if there are none. It is called with a call's tensors, as what :func:`_sends` returns is."""
+    of blocks; None, if there are none. It is called with a stream and a call's tensors, as what :func:`_sends` returns
+    is."""
     a, m, block_m = gemm.a, gathered.shape[0], plan.config.block_m
     own = _rows_of(plan, gemm, m)
     begin, end = own.start, own.stop
@@ -200,22 +203,22 @@ def _copies_in_front(
     tail = range(max(begin, end // block_m * block_m), end) if end < m else range(0)
     shared = [range(begin, end)] if head.stop > tail.start and tail else [head, tail]
     copies = [
-        (streams.Copy(gathered[rows.start : rows.stop], a[: len(rows)]), slice(rows.start - begin, rows.stop - begin))
+        copy_rows(gathered[rows.start : rows.stop], a[rows.start - begin : rows.stop - begin], a)
         for rows in shared
         if rows
     ]
-    scales = _scales_copy(plan, gemm, gathered_scales, plan.communicator.my_rank)
-    if not copies and scales is None:
-        return None
+    copies += _scales_copy(plan, gemm, gathered_scales, plan.communicator.my_rank)
+    return _for_calls(copies, gemm, gathered_scales) if copies else None
 
-    def copy(call: Tensors) -> None:
-        stream = torch.cuda.current_stream()
-        for one, rows in copies:
-            one(stream, call.a[rows])
-        if scales is not None:
-            scales(stream, call.scale.a)
 
-    return copy
+def _for_calls(
+    operations: Sequence[Operation], gemm: Operands, gathered_scales: torch.Tensor | None
+) -> Callable[..., None]:
+    """What puts them on a stream, for a call's tensors: ``a`` and, where scales are gathered, its scales."""
+    work = StreamWork(operations)
+    if _own_scales(gemm, gathered_scales) is not None:
+        return lambda stream, call: work(stream, call.a.data_ptr(), call.scale.a.data_ptr())
+    return lambda stream, call: work(stream, call.a.data_ptr())
 
 
 def _rows_of(plan: Plan, gemm: Operands, m: int) -> slice:
@@ -224,12 +227,20 @@ def _rows_of(plan: Plan, gemm: Operands, m: int) -> slice:
     return slice(rows.start, rows.stop)
 
 
-def _scales_copy(plan: Plan, gemm: Operands, gathered_scales: torch.Tensor | None, pe: int) -> streams.Copy | None:
-    """The copy of this PE's scales of A to those of all of A on a PE; None without such scales, or rows."""
+def _own_scales(gemm: Operands, gathered_scales: torch.Tensor | None) -> torch.Tensor | None:
+    """This PE's scales of A, if they are sent with its rows."""
     if gathered_scales is None or not isinstance(gemm.scale, (BlockScales, RowScales)) or not gemm.a.shape[0]:
         return None
+    return gemm.scale.a
+
+
+def _scales_copy(plan: Plan, gemm: Operands, gathered_scales: torch.Tensor | None, pe: int) -> list[Operation]:
+    """The copy of this PE's scales of A to those of all of A on a PE; none without such scales, or rows."""
+    scales = _own_scales(gemm, gathered_scales)
+    if gathered_scales is None or scales is None:
+        return []
     there = plan.communicator.peer(gathered_scales[_rows_of(plan, gemm, gathered_scales.shape[0])], pe)
-    return streams.Copy(there.view(1, -1), gemm.scale.a.view(1, -1))  # contiguous, though a row may be one scale
+    return [copy_rows(there.view(1, -1), scales.view(1, -1), scales, 1)]  # contiguous, though a row may be one scale
 
 
 def _sends(
@@ -242,27 +253,13 @@ def _sends(
     comm, a = plan.communicator, gemm.a
     n_pes, me, flags = comm.n_pes, comm.my_rank, plan.flags
     mine = gathered[_rows_of(plan, gemm, gathered.shape[0])]
-    sends = []
     if not a.shape[0]:
         # It takes back that peers have admitted it, which else a later launch, with rows, would take for its own.
         admitted = [flags.data_ptr() + 4 * (ENTERED.value + pe) for pe in range(n_pes) if pe != me]
-
-        def take_back(side: torch.cuda.Stream, call: Tensors) -> None:
-            for entered in admitted:
-                streams.wait_value(side, entered)
-
-        return take_back
+        return _for_calls([take(entered) for entered in admitted], gemm, gathered_scales)
+    sends: list[Operation] = []
     for pe in ((me - i) % n_pes for i in range(1, n_pes)):
         entered, arrived = flags.data_ptr() + 4 * (ENTERED.value + pe), comm.peer(flags, pe).data_ptr()
-        scales = _scales_copy(plan, gemm, gathered_scales, pe)
-        sends.append((entered, scales, streams.Copy(comm.peer(mine, pe), a), arrived + 4 * (GATHERED.value + me)))
-
-    def send(side: torch.cuda.Stream, call: Tensors) -> None:
-        for entered, copy_scales, copy, arrived in sends:
-            streams.wait_value(side, entered)
-            if copy_scales is not None:
-                copy_scales(side, call.scale.a)
-            copy(side, call.a)
-            streams.write_value(side, arrived)
-
-    return send
+        sends += take(entered), *_scales_copy(plan, gemm, gathered_scales, pe)
+        sends += copy_rows(comm.peer(mine, pe), a, a), give(arrived + 4 * (GATHERED.value + me))
+    return _for_calls(sends, gemm, gathered_scales)

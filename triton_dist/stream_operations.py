@@ -1,0 +1,55 @@
+"""What CUDA streams get beside kernels, given to the driver in one call of C++ (``runtime/c/Streams.cpp``).
+
+A call of the driver through Python's bindings takes longer than what the driver does in it. Other threads of Python run
+during a call, which waits where a stream's queue is full.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["COPY", "COPY_ROWS", "GIVE", "TAKE", "Functions", "Operation", "library"]
+
+PATH = Path(__file__).parent / "_C" / "libtriton_dist_runtime.so"
+
+TAKE, GIVE, COPY, COPY_ROWS = range(4)
+
+
+class Operation(ctypes.Structure):
+    """As ``Operation`` of ``Streams.cpp``, which says what the fields mean."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("base", ctypes.c_int32),
+        *((name, ctypes.c_uint64) for name in ("to", "source", "width", "height", "to_pitch", "source_pitch")),
+    )
+
+
+class Functions(NamedTuple):
+    """The library's. They return a CUresult."""
+
+    put: Callable[..., int]
+    """Of an array of operations, its length, a stream, and the call's addresses 0 and 1."""
+    order: Callable[..., int]
+    """Of the earlier stream, the later one, and an event: what the later one gets next begins after what the earlier
+    one has got."""
+
+
+@functools.cache
+def library() -> Functions:
+    """The library, loaded when it is first used: CPU worlds put nothing into streams."""
+    loaded = ctypes.CDLL(str(PATH))
+    handle, address = ctypes.c_void_p, ctypes.c_uint64
+    return Functions(
+        _typed(loaded.triton_dist_stream_put, handle, ctypes.c_int64, handle, address, address),
+        _typed(loaded.triton_dist_stream_order, handle, handle, handle),
+    )
+
+
+def _typed(function: Any, *arguments: Any) -> Callable[..., int]:
+    function.restype, function.argtypes = ctypes.c_int, arguments
+    return function  # type: ignore[no-any-return]
