@@ -345,8 +345,9 @@ def reduce_scatter_norm(
     group: Any = None,
 ) -> Normed:
     """:func:`triton_dist.kernels.reduce_scatter_norm`, for ``torch.compile``. No gradient."""
+    own = own_share(x.shape[0], *resolve(group)) if x.dim() else None
     return _normed(
-        _ops.reduce_scatter_norm, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        _ops.reduce_scatter_norm, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm, rows=own
     )  # fmt: skip
 
 
@@ -361,11 +362,12 @@ def norm_all_gather(
     eps: float = 1e-6,
     quantize: str | None = None,
     algorithm: str = "auto",
+    rows: int | None = None,
     group: Any = None,
 ) -> Normed:
     """:func:`triton_dist.kernels.norm_all_gather`, for ``torch.compile``. No gradient."""
     return _normed(
-        _ops.norm_all_gather, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        _ops.norm_all_gather, x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm, rows=rows
     )  # fmt: skip
 
 
@@ -381,9 +383,10 @@ def _normed(
     eps: float,
     quantize: str | None,
     algorithm: str,
+    **rows: Any,
 ) -> Normed:
     output, new_residual, scales = operator(
-        x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm
+        x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm, **rows
     )
     return Normed(output, new_residual, scales if quantize else None)
 
