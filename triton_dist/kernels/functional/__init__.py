@@ -48,18 +48,28 @@ __all__ = [
 _ops: Any = torch.ops.triton_dist
 
 
-def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, algorithm: str = "auto") -> torch.Tensor:
+def all_gather(
+    input: torch.Tensor,
+    gather_dim: int = 0,
+    group: Any = None,
+    *,
+    algorithm: str = "auto",
+    rows: int | None = None,
+) -> torch.Tensor:
     """Every PE's ``input``, concatenated along ``gather_dim`` in PE order. Its backward is :func:`reduce_scatter`.
 
     Args:
-        input: any shape and dtype, the same on every PE. (Gradients: of floats of 16, 32 or 64 bits.)
+        input: any dtype and shape, the same on every PE, but for the last PEs with ``rows``. (Gradients: of floats of
+            16, 32 or 64 bits.)
         gather_dim: may be negative.
-        algorithm: as of :func:`triton_dist.kernels.all_gather`.
+        algorithm: as of :func:`triton_dist.kernels.all_gather`; ``copy_engine`` not for shards that differ.
+        rows: as of :func:`all_gather_gemm`.
 
     Raises:
         TypeError, ValueError: an argument is not as described. RuntimeError: there is no world.
     """
-    result: torch.Tensor = _ops.all_gather(input, gather_dim % max(input.dim(), 1), *resolve(group), algorithm)
+    dim = gather_dim % max(input.dim(), 1)
+    result: torch.Tensor = _ops.all_gather(input, dim, *resolve(group), algorithm, rows)
     return result
 
 
@@ -69,15 +79,17 @@ def reduce_scatter(
     """This PE's part, along ``scatter_dim``, of the sum of all PEs' ``input``. Its backward is :func:`all_gather`.
 
     Args:
-        input: of a dtype that :func:`triton_dist.kernels.all_reduce` takes; its dimension ``scatter_dim`` is a multiple
-            of the number of PEs.
+        input: of a dtype that :func:`triton_dist.kernels.all_reduce` takes. If PEs cannot share its dimension
+            ``scatter_dim`` equally, PE p gets the p-th shard of ``torch.chunk``, and the last PEs get less, or nothing.
         reduce_op: ``"sum"``, ``"avg"``, ``"max"`` or ``"min"``; the last two have no gradient.
         algorithm: as of :func:`triton_dist.kernels.reduce_scatter`.
 
     Raises: as :func:`all_gather`.
     """
     dim = scatter_dim % max(input.dim(), 1)
-    result: torch.Tensor = _ops.reduce_scatter(input, reduce_op, dim, *resolve(group), algorithm)
+    size, name = resolve(group)
+    own = own_share(input.shape[dim], size, name) if input.dim() else None
+    result: torch.Tensor = _ops.reduce_scatter(input, reduce_op, dim, size, name, algorithm, own)
     return result
 
 
