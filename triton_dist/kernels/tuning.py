@@ -196,8 +196,8 @@ def tune(
     *Collective* over ``group``. Each is timed in CUDA graphs for 1, 4, 16, 32, … rows; the slowest PE's time counts.
     Later calls of the group's communicator use the times, and so do processes that begin later on this host with as
     many PEs on GPUs of the same model: the times are added to a file in ``TRITON_DIST_TUNING_DIR`` of each host. In the
-    CPU world every algorithm runs once, and nothing is measured or stored. GEMMs and norms of rows that PEs cannot share
-    equally are timed with the shards that PEs then have, of ``torch.chunk``.
+    CPU world every algorithm runs once, and nothing is measured or stored. GEMMs and norms of rows that PEs cannot
+    share equally are timed with the shards that PEs then have, of ``torch.chunk``.
 
     Args:
         operations: names of functions of this package: collectives, norms, GEMMs. By default all for which ``hidden``

@@ -86,10 +86,13 @@ def check_uneven_collectives_of_operators(world: Any) -> None:
         for rows, columns in some(((1, 1), (7, 5000), (7, 3), (33, 40))):
             x = whole(rows, columns).to(dtype)
             mine = cut(x, 0, world)
-            assert torch.equal(_ops.all_gather(mine, 0, world.n_pes, "", rows=rows), x)
-            for op, expected in (("sum", world.n_pes * x), ("max", x)):
-                found = _ops.reduce_scatter(x, op, 0, world.n_pes, "", rows=len(mine))
-                assert torch.equal(found, cut(expected, 0, world))
+            for algorithm in ("auto", "low_latency", "push", "two_level"):
+                assert torch.equal(functional.all_gather(mine, rows=rows, algorithm=algorithm), x)
+                for op, expected in (("sum", world.n_pes * x), ("max", x)):
+                    found = functional.reduce_scatter(x, op, algorithm=algorithm)
+                    assert torch.equal(found, cut(expected, 0, world))
+    with raises(ValueError, "all_gather: algorithm must be auto, low_latency, push, two_level, got 'copy_engine'"):
+        functional.all_gather(cut(whole(7, 3), 0, world), rows=7, algorithm="copy_engine")
 
 
 def check_uneven_rows_compiled(world: Any) -> None:
