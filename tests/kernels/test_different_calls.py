@@ -28,6 +28,7 @@ CALLS = {
     " group=group)",
     "shard": "kernels.all_gather_gemm(torch.ones(1 + (world.pe != 2), 2), torch.ones(2, 4), rows=7, group=group)",
     "rows": "kernels.all_gather_gemm(torch.ones(2, 2), torch.ones(2, 4), rows=(8, 7)[world.pe // 3], group=group)",
+    "scattered rows": "kernels.gemm_reduce_scatter(torch.ones(7 + world.pe // 3, 2), torch.ones(2, 4), group=group)",
     "result": "kernels.gemm_reduce_scatter(*(torch.ones(4, 4).to(torch.float8_e4m3fn) for _ in range(2)),"
     " torch.ones(2, 4, dtype=(torch.float32, torch.float16)[world.pe // 3]), group=group)",
     "gradients": "torch.ops.triton_dist.all_gather_gemm_gradients(torch.ones(8, 2), torch.ones(2, 4 + world.pe // 3),"
@@ -81,6 +82,7 @@ with triton_dist.init() as world:
         "scale": ("1.0", "2.0"),
         "dtype": ("torch.bfloat16", "torch.float32"),
         "shard": ("rows=7: of these PE",),
+        "scattered rows": ("gemm_reduce_scatter((7, 2)", "gemm_reduce_scatter((8, 2)"),
         "norm, shard": ("norm_all_gather(rows=7: of these PE",),
         "norm, rows": ("reduce_scatter_norm((7, 4)", "reduce_scatter_norm((8, 4)"),
     }.get(differs, ())
