@@ -21,6 +21,10 @@ alike, so checkpoints and optimizers see no difference. Of an ``nn.Linear`` they
 
 Of an ``nn.Embedding`` that is sharded by rows (the vocabulary) the sum over PEs is reduce_scatter or all_reduce.
 
+A dimension of rows may be of any size. If PEs cannot share it equally, they have the shards of ``torch.chunk``, as of
+every DTensor, and an input that is sharded along it is a DTensor: an ordinary tensor does not say how many rows all PEs
+have.
+
 All else is left to PyTorch's styles: embeddings by columns, other layouts, and the gradient of a replicated DTensor,
 which stays a partial sum until something needs it, as PyTorch has it.
 """
@@ -36,7 +40,6 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import group as groups
-from triton_dist.kernels.functional.layout import check_share
 from triton_dist.torch_api import shard_embedding, shard_linear
 from triton_dist.world.current import current_world
 
@@ -140,20 +143,22 @@ class _Parallel(nn.Module):
                 input = DTensor.from_local(input, mesh, [layout], run_check=False)
             input, layout = input.redistribute(mesh, [wanted]), wanted
         if isinstance(input, DTensor):
-            _check_even(input, layout, mesh)
             gradients = Partial() if isinstance(layout, Replicate) else layout
             return input.to_local(grad_placements=[gradients]), layout
         return input, layout
 
-    def _finish(self, output: torch.Tensor, layout: Placement) -> torch.Tensor:
-        """The result as the style wants it, from this PE's part of it."""
+    def _finish(self, output: torch.Tensor, layout: Placement, size: int | None = None) -> torch.Tensor:
+        """The result as the style wants it, from this PE's part; the dimension that PEs share has ``size`` (_whole)."""
         layout, wanted = _normal(layout, output.dim()), _normal(self.parallel_output, output.dim())
         if self.returns_local and layout == wanted:
             return output
-        whole = DTensor.from_local(output, self.parallel_mesh, [layout], run_check=False)
+        whole = _whole(output, self.parallel_mesh, layout, size)
         if layout != wanted:
             whole = whole.redistribute(self.parallel_mesh, [wanted])
         return whole.to_local() if self.returns_local else whole
+
+    def _shares_equally(self, size: int) -> bool:
+        return size % self.parallel_mesh.size() == 0
 
 
 class _ColwiseLinear(_Parallel, nn.Linear):
@@ -167,7 +172,8 @@ class _ColwiseLinear(_Parallel, nn.Linear):
         dim = _row_dim(layout, local.dim())
         bias = None if self.bias is None else _cast(_part(self.bias))
         if dim is not None:
-            output = functional.all_gather_gemm(local, weight, dim, self.parallel_group, bias=bias)
+            rows = None if is_plain or self._shares_equally(input.shape[dim]) else input.shape[dim]
+            output = functional.all_gather_gemm(local, weight, dim, self.parallel_group, bias=bias, rows=rows)
             return self._finish(output, Shard(-1))
         output = functional.replicated_gemm(local, weight, self.parallel_group) if is_plain else local @ weight
         return self._finish(output if bias is None else output + bias, Shard(-1))
@@ -181,9 +187,8 @@ class _RowwiseLinear(_Parallel, nn.Linear):
         if dim is not None:
             # The gradient of the bias is a sum over PEs, since their parts of the output differ.
             bias = self._whole_bias(Partial())
-            check_share("RowwiseParallel", f"dimension {dim} of the input", local.shape[dim], self.parallel_mesh.size())
             output = functional.gemm_reduce_scatter(local, weight, "sum", dim, group, bias=bias)
-            return self._finish(output, Shard(dim))
+            return self._finish(output, Shard(dim), local.shape[dim])
         if isinstance(self.parallel_output, Replicate):
             bias = self._whole_bias(Replicate())
             output = functional.gemm_all_reduce(local, weight, "sum", group, reduce_grad=False, bias=bias)
@@ -217,7 +222,7 @@ class _RowwiseEmbedding(_Parallel, nn.Embedding):
         rows = rows.masked_fill(others[..., None], 0)
         dim = _row_dim(self.parallel_output, rows.dim())
         if dim is not None:
-            return self._finish(functional.reduce_scatter(rows, "sum", dim, group), Shard(dim))
+            return self._finish(functional.reduce_scatter(rows, "sum", dim, group), Shard(dim), rows.shape[dim])
         if isinstance(self.parallel_output, Replicate):
             return self._finish(functional.all_reduce(rows, "sum", group, reduce_grad=False), Replicate())
         return self._finish(rows, Partial())
@@ -247,9 +252,18 @@ def _normal(layout: Placement, dims: int) -> Placement:
     return Shard(layout.dim % dims) if isinstance(layout, Shard) else layout
 
 
-def _check_even(input: DTensor, layout: Placement, mesh: DeviceMesh) -> None:
-    if isinstance(layout, Shard) and input.shape[layout.dim] % mesh.size():
-        raise ValueError(
-            f"dimension {layout.dim} of the input, of shape {tuple(input.shape)}, is sharded over {mesh.size()} PEs,"
-            " which cannot share it equally: pad it"
-        )
+def _whole(part: torch.Tensor, mesh: DeviceMesh, layout: Placement, size: int | None) -> DTensor:
+    """The DTensor of which this PE has ``part``. The dimension that PEs share has ``size``, or that of equal parts."""
+    if size is None or not isinstance(layout, Shard) or size % mesh.size() == 0:
+        return DTensor.from_local(part, mesh, [layout], run_check=False)
+    # PyTorch takes parts for equal unless it is told the whole. Our results have the shared dimension first in memory.
+    dim = layout.dim
+    others = [length for i, length in enumerate(part.shape) if i != dim]
+    strides = [1]
+    for length in reversed(others):
+        strides.insert(0, strides[0] * length)
+    first, *rest = strides
+    shape = torch.Size((*part.shape[:dim], size, *part.shape[dim + 1 :]))
+    return DTensor.from_local(
+        part, mesh, [layout], run_check=False, shape=shape, stride=(*rest[:dim], first, *rest[dim:])
+    )

@@ -4,10 +4,10 @@
     TRITON_DIST_WORLD=cpu torchrun --nproc-per-node 3 tests/gpu/stress.py --seconds 20
 
 Collectives, fused GEMMs with and without epilogues and scales, and fused norms of ``triton_dist.kernels`` with every
-algorithm, flash decode with and without its projection, layers of experts in steps and in two kernels, the ops of the
-language in small kernels, and host operations. On GPUs, calls move
-between more streams than torch's pool has and are captured in CUDA graphs, which are replayed in random order between
-direct calls. PEs are delayed at random. Buffers are reused at once. Worlds end and begin anew.
+algorithm, also with shards that differ between PEs, flash decode with and without its projection, layers of experts in
+steps and in two kernels, the ops of the language in small kernels, and host operations. On GPUs, calls move between
+more streams than torch's pool has and are captured in CUDA graphs, which are replayed in random order between direct
+calls. PEs are delayed at random. Buffers are reused at once. Worlds end and begin anew.
 
 The calls keep to the contract of docs/kernels.md: every PE makes the same calls in the same order, and a PE runs one
 operation at a time, so the stream of each call waits for that of the previous call. Every 16 steps the hosts agree
@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 import stress_cases
 import stress_experts
 import stress_library
+import stress_shards
 import torch
 from stress_cases import GPU, VARIANTS, Case, Cases, Recipe
 
@@ -98,7 +99,8 @@ class Session:
 
 def catalogue(rng: random.Random, variety: int) -> list[Recipe]:
     """Of every function with every algorithm, ``variety`` calls; few, since each has kernels to compile."""
-    groups = [*stress_cases.groups(), *stress_library.groups(), *stress_experts.groups()]
+    modules = stress_cases, stress_library, stress_shards, stress_experts
+    groups = [group for module in modules for group in module.groups()]
     return [recipe for group in groups for recipe in rng.sample(group, min(variety, len(group)))]
 
 

@@ -29,6 +29,8 @@ COLUMNS = (4096, 1000, 512) if GPU else (24,)
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, name: str) -> None:
+    if not expected.numel():
+        return
     error = (found.double() - expected).abs().max().item()
     assert error <= 2**-5 * max(expected.abs().max().item(), 1.0), f"{name}: an error of {error:.3g} in the first call"
 

@@ -143,7 +143,7 @@ def run(case, variant, wrong):
     right = case.call
     def call():
         right()
-        if triton_dist.my_pe() == 1:
+        if triton_dist.my_pe() == 1 and case.out.numel():
             case.out.view(-1).view(torch.uint8)[-1] ^= 1
     case.call = call
     whole(case, variant, wrong)

@@ -132,9 +132,13 @@ CALLS: dict[str, tuple[Callable[[int], object], list[range]]] = {
     "all_reduce_norm, two_shot": (all_reduce_norm("two_shot"), [range(1, MOST + 1)]),
     "reduce_scatter_norm": (
         lambda m: kernels.reduce_scatter_norm(X[:m], algorithm="fused"),
-        [range(2, MOST + 1, 2)],
+        [range(1, MOST + 1)],
     ),
     "norm_all_gather": (lambda m: kernels.norm_all_gather(X[:m], algorithm="fused"), [range(1, MOST // 2 + 1)]),
+    "norm_all_gather, shards that differ": (
+        lambda m: kernels.norm_all_gather(X[: -(-m // 2)], algorithm="fused", rows=m),
+        [range(1, MOST + 1)],
+    ),
     "all_reduce, one_shot": (
         lambda m: kernels.all_reduce(SOURCE[:m], out=RESULT[:m], algorithm="one_shot"),
         [range(1, 33), range(33, 257)],

@@ -28,6 +28,7 @@ CALLS = {
     " group=group)",
     "shard": "kernels.all_gather_gemm(torch.ones(1 + (world.pe != 2), 2), torch.ones(2, 4), rows=7, group=group)",
     "rows": "kernels.all_gather_gemm(torch.ones(2, 2), torch.ones(2, 4), rows=(8, 7)[world.pe // 3], group=group)",
+    "scattered rows": "kernels.gemm_reduce_scatter(torch.ones(7 + world.pe // 3, 2), torch.ones(2, 4), group=group)",
     "result": "kernels.gemm_reduce_scatter(*(torch.ones(4, 4).to(torch.float8_e4m3fn) for _ in range(2)),"
     " torch.ones(2, 4, dtype=(torch.float32, torch.float16)[world.pe // 3]), group=group)",
     "gradients": "torch.ops.triton_dist.all_gather_gemm_gradients(torch.ones(8, 2), torch.ones(2, 4 + world.pe // 3),"
@@ -39,6 +40,8 @@ CALLS = {
     "activation": "kernels.gemm_all_reduce(torch.ones(4, 2), torch.ones(2, 4),"
     " activation=('silu', 'gelu')[world.pe // 3], group=group)",
     "norm": "kernels.all_reduce_norm(torch.ones(2 + world.pe // 3, 4), group=group)",
+    "norm, shard": "kernels.norm_all_gather(torch.ones(1 + (world.pe != 2), 4), rows=7, group=group)",
+    "norm, rows": "kernels.reduce_scatter_norm(torch.ones(7 + world.pe // 3, 4), group=group)",
     "decode": "kernels.flash_decode(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16), torch.ones(1, 4, 1, 16),"
     " torch.ones(1, dtype=torch.int32), window=1 + world.pe // 3, group=group)",
     "scale": "kernels.flash_decode(torch.ones(1, 1, 16), torch.ones(1, 4, 1, 16), torch.ones(1, 4, 1, 16),"
@@ -79,6 +82,9 @@ with triton_dist.init() as world:
         "scale": ("1.0", "2.0"),
         "dtype": ("torch.bfloat16", "torch.float32"),
         "shard": ("rows=7: of these PE",),
+        "scattered rows": ("gemm_reduce_scatter((7, 2)", "gemm_reduce_scatter((8, 2)"),
+        "norm, shard": ("norm_all_gather(rows=7: of these PE",),
+        "norm, rows": ("reduce_scatter_norm((7, 4)", "reduce_scatter_norm((8, 4)"),
     }.get(differs, ())
     named = named or {"result": ("result of torch.float16", "result of torch.float32")}.get(differs, ())
     for each in named:

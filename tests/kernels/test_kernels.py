@@ -21,6 +21,7 @@ RUNS = {
     "process_groups.py": (4,),
     "gemms.py": (2, 3),
     "uneven.py": (2, 3, 4),
+    "uneven_norms.py": (2, 3, 4),
     "uneven_operators.py": (2, 3, 4),
     "epilogues.py": (2, 3),
     "moe.py": (2, 3),
@@ -40,10 +41,17 @@ RUNS = {
     "reserving.py": (2, 3),
     "operators.py": (2,),
     "tensor_parallel.py": (2,),
+    "uneven_tensor_parallel.py": (2, 3, 4),
     "inductor.py": (3,),
 }
 SLOW = (
-    *("uneven-2", "uneven-4", "uneven_operators-2", "uneven_operators-4"),
+    *("uneven-2", "uneven-4", "uneven_norms-2", "uneven_norms-4", "uneven_operators-2", "uneven_operators-4"),
+    *(
+        "uneven_tensor_parallel-2",
+        "uneven_tensor_parallel-4",
+        "uneven_operators-3-uneven_opcheck",
+        "uneven_norms-3-uneven_norms_opcheck",
+    ),
     *("collectives-1", "collectives-4", "gemms-2", "inductor-3", "tuning-3", "reserving-3", "projection-3"),
     *("epilogues-3", "moe-3", "moe_tensor-3", "moe_whole-3", "norms-3", "decode-3"),
     *("gemms-3-fp8_with_scales_of_blocks", "moe_tensor-2-moe_tensor_sizes_and_dtypes"),

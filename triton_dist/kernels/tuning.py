@@ -34,6 +34,7 @@ from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.norm import all_reduce_norm, norm_all_gather, reduce_scatter_norm
 from triton_dist.kernels.norm.choice import case_of as case_of_norm
 from triton_dist.kernels.prepared import Prepared
+from triton_dist.kernels.shards import each_of, own_rows
 
 __all__ = ["OPERATIONS", "Workload", "tune"]
 
@@ -95,38 +96,40 @@ def _collective(operation: str, comm: Communicator, work: Workload) -> _Measured
 
 def _norm(operation: str, comm: Communicator, work: Workload) -> _Measured:
     module: Any = _MODULES[operation]
-    shares = comm.n_pes if operation != "all_reduce_norm" else 1
+    gathers = operation == "norm_all_gather"
     for tokens in _sizes(work.max_tokens):
-        each = -(-tokens // shares)
-        rows = each if operation == "norm_all_gather" else each * shares
+        each, own = each_of(tokens, comm.n_pes), len(own_rows(comm, tokens))
+        rows = own if gathers else tokens
         x = torch.zeros(rows, work.hidden, dtype=work.dtype, device=comm.world.device)
-        residual = torch.zeros_like(x if operation != "reduce_scatter_norm" else x[:each])
-        call = partial(getattr(module, operation), x, x.new_ones(work.hidden), residual, group=comm)
-        yield case_of_norm(operation, x), _ways(call, module.ALGORITHMS)
+        residual = torch.zeros_like(x if operation != "reduce_scatter_norm" else x[:own])
+        told = {"rows": tokens} if gathers else {}
+        call = partial(getattr(module, operation), x, x.new_ones(work.hidden), residual, **told, group=comm)
+        yield case_of_norm(operation, x, rows=each if gathers else None), _ways(call, module.ALGORITHMS)
 
 
 def _gemm(operation: str, comm: Communicator, work: Workload) -> _Measured:
     module: Any = _MODULES[operation]
     result = torch.bfloat16 if work.dtype in FP8 else work.dtype
+    gathers, scatters = operation == "all_gather_gemm", operation == "gemm_reduce_scatter"
     for k, n in work.weights:
         columns = n * comm.n_pes if operation == "gemm_all_scatter" else n
-        symmetric = operation in ("gemm_all_scatter", "gemm_all_reduce")
-        make = comm.empty if symmetric else partial(torch.empty, device=comm.world.device)
-        memory = make(_up(work.max_tokens, comm.n_pes), columns, dtype=result)
+        make = partial(torch.empty, device=comm.world.device) if gathers or scatters else comm.empty
+        memory = make(work.max_tokens, columns, dtype=result)
         for tokens in _sizes(work.max_tokens):
-            each = -(-tokens // comm.n_pes)
-            rows = tokens if symmetric else each if operation == "all_gather_gemm" else each * comm.n_pes
-            a, b = _random(comm, rows, k, work.dtype), _random(comm, n, k, work.dtype).t()
+            each, own = each_of(tokens, comm.n_pes), len(own_rows(comm, tokens))
+            a, b = _random(comm, own if gathers else tokens, k, work.dtype), _random(comm, n, k, work.dtype).t()
             if work.dtype not in FP8:
                 b = b.contiguous()
-            out = memory[: each if operation == "gemm_reduce_scatter" else tokens if symmetric else each * comm.n_pes]
-            c = torch.empty(each * comm.n_pes if operation == "all_gather_gemm" else rows, n, dtype=result).to(a.device)
-            local = a if operation != "all_gather_gemm" else _random(comm, c.shape[0], k, work.dtype)
+            out = memory[: own if scatters else tokens]
+            c = torch.empty(tokens, n, dtype=result, device=a.device)
+            local = _random(comm, tokens, k, work.dtype) if gathers else a
+            told = {"rows": tokens} if gathers else {}
             for form, (scale, given) in _scales(local, a, b, work.scales).items():
                 # First, since bulk_synchronous takes what is fastest of these.
                 yield case_of_gemm("local_gemm", local, b, scales=form), local_ways(Operands(comm, local, b, c, scale))
-                call = partial(getattr(module, operation), a, b, out, **given, group=comm)
-                yield case_of_gemm(operation, a, b, scales=form), _ways(call, module.ALGORITHMS)
+                call = partial(getattr(module, operation), a, b, out, **given, **told, group=comm)
+                case = case_of_gemm(operation, a, b, scales=form, rows=each if gathers else None)
+                yield case, _ways(call, module.ALGORITHMS)
 
 
 def _scales(
@@ -193,7 +196,8 @@ def tune(
     *Collective* over ``group``. Each is timed in CUDA graphs for 1, 4, 16, 32, … rows; the slowest PE's time counts.
     Later calls of the group's communicator use the times, and so do processes that begin later on this host with as
     many PEs on GPUs of the same model: the times are added to a file in ``TRITON_DIST_TUNING_DIR`` of each host. In the
-    CPU world every algorithm runs once, and nothing is measured or stored.
+    CPU world every algorithm runs once, and nothing is measured or stored. GEMMs and norms of rows that PEs cannot
+    share equally are timed with the shards that PEs then have, of ``torch.chunk``.
 
     Args:
         operations: names of functions of this package: collectives, norms, GEMMs. By default all for which ``hidden``

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from triton_dist import kernels
 from triton_dist.kernels import tuning
 from triton_dist.kernels.choice.choose import Choices
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.gemm import choice as of_gemms
+from triton_dist.kernels.norm import choice as of_norms
 
 _Ways = Mapping[str, Callable[[], object]]
 
@@ -33,6 +36,42 @@ def measured(times: Callable[[tuple[str, ...]], list[float]]) -> Iterator[list[t
         yield given
     finally:
         tuning.measure = plain
+
+
+@contextmanager
+def calls_of(operations: tuple[str, ...]) -> Iterator[dict[str, list[tuple[int, int | None]]]]:
+    """By operation, the rows of the first argument and ``rows=`` of each call that is tuned."""
+    given: dict[str, list[tuple[int, int | None]]] = {name: [] for name in operations}
+    plain = {name: getattr(tuning._MODULES[name], name) for name in operations}
+
+    def noting(name: str) -> Callable[..., object]:
+        def call(x: torch.Tensor, *others: Any, **options: Any) -> object:
+            given[name].append((x.shape[0], options.get("rows")))
+            return plain[name](x, *others, **options)
+
+        return call
+
+    for name in operations:
+        setattr(tuning._MODULES[name], name, noting(name))
+    try:
+        yield given
+    finally:
+        for name, function in plain.items():
+            setattr(tuning._MODULES[name], name, function)
+
+
+@contextmanager
+def chosen_by_times() -> Iterator[None]:
+    """GEMMs and norms are chosen as on GPUs."""
+    modules: tuple[Any, ...] = of_gemms, of_norms
+    plain = of_gemms.triton_dist
+    for module in modules:
+        module.triton_dist = SimpleNamespace(kind=lambda: "gpu")
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.triton_dist = plain
 
 
 def check_every_algorithm_runs(world: triton_dist.World) -> None:
@@ -62,6 +101,54 @@ def check_what_is_tuned(world: triton_dist.World) -> None:
     each = [-(-rows // n) for rows in (1, 4)]
     assert list(result["reduce_scatter"]) == [(32 * n * rows,) for rows in each]
     assert list(result["norm_all_gather"]) == [(rows, 16) for rows in each]
+
+
+SHARED = "all_gather_gemm", "gemm_reduce_scatter", "reduce_scatter_norm", "norm_all_gather"
+"""Operations on rows that PEs share."""
+
+
+def check_shards_that_differ_are_tuned(world: triton_dist.World) -> None:
+    """Every M is measured as it is called, and stored as what ``auto`` looks for, the same on all PEs."""
+    n, most = world.n_pes, 5 * world.n_pes - 1
+    each = [-(-rows // n) for rows in (1, 4, most)]
+    with calls_of(SHARED) as given, measured(lambda ways: [1.0] * len(ways)):
+        found = kernels.tune(*SHARED, max_tokens=most, hidden=16, weights=[(8, 12)], store=False)
+    assert list(found["gemm_reduce_scatter"]) == [(rows, 12, 8) for rows in (1, 4, most)]
+    assert list(found["reduce_scatter_norm"]) == [(rows, 16) for rows in (1, 4, most)]
+    assert list(found["all_gather_gemm"]) == [(rows, 12, 8) for rows in dict.fromkeys(each)]
+    assert list(found["norm_all_gather"]) == [(rows, 16) for rows in dict.fromkeys(each)]
+    own = min(each[-1], most - world.pe * each[-1])
+    whole = {"gemm_reduce_scatter": (most, None), "reduce_scatter_norm": (most, None)}
+    last = {name: shapes[-1] for name, shapes in given.items()}
+    assert last == whole | {"all_gather_gemm": (own, most), "norm_all_gather": (own, most)}, last
+
+
+def check_auto_takes_what_was_fastest_for_shards_that_differ(world: triton_dist.World) -> None:
+    """As on GPUs, where GEMMs and norms are chosen by times, also for an M that was not measured itself."""
+    ways: dict[str, tuple[str, ...]] = {
+        "gemm_reduce_scatter": ("fused", "bulk_synchronous"),
+        "reduce_scatter_norm": ("unfused", "fused"),
+        "norm_all_gather": ("unfused", "fused"),
+    }
+    most = 5 * world.n_pes - 1
+    for name, algorithms in ways.items():
+        for fastest in algorithms:
+            with Communicator() as comm, chosen_by_times():
+                with measured(lambda ways, fastest=fastest: [1.0 if way == fastest else 2.0 for way in ways]):
+                    sizes: dict[str, Any] = {"hidden": 16} if "norm" in name else {"weights": [(8, 12)]}
+                    kernels.tune(name, max_tokens=most, **sizes, dtype=torch.float32, store=False, group=comm)
+                made = comm.own(Choices)._made
+                for m in (most, most - 2):
+                    rows = len(range(m)[world.pe * -(-m // world.n_pes) :][: -(-m // world.n_pes)])
+                    made.clear()
+                    if name == "gemm_reduce_scatter":
+                        kernels.gemm_reduce_scatter(torch.ones(m, 8), torch.ones(8, 12), group=comm)
+                    elif name == "reduce_scatter_norm":
+                        kernels.reduce_scatter_norm(torch.ones(m, 16), group=comm)
+                    else:
+                        kernels.norm_all_gather(torch.ones(rows, 16), rows=m, group=comm)
+                    taken = [way for (case, _), way in made.items() if case.operation == name]
+                    assert taken == [fastest], f"{name}, {m} rows: {made}"
 
 
 def check_auto_takes_what_was_fastest(world: triton_dist.World) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 from harness import main as run
-from harness import raises
+from harness import raises, some
 from operands import leaf, same, weighted, whole
 from uneven import own
 
 from triton_dist import kernels
 from triton_dist.kernels import functional
 
-SIZES = (1, 2, 7, 33)
+SIZES = (7, 2, 1, 33)
 _ops: Any = torch.ops.triton_dist
 
 
@@ -26,7 +26,7 @@ def cut(tensor: torch.Tensor, dim: int, world: Any) -> torch.Tensor:
 def check_uneven_gemms_and_their_gradients(world: Any) -> None:
     """Also of more dimensions, where shards are not those of rows that are cut."""
     n = world.n_pes
-    for size in SIZES:
+    for size in some(SIZES):
         for dim, shape in ((0, (size,)), (1, (2, size)), (0, (size, 3))):
             A, B = leaf(whole(*shape, 4)), leaf(whole(4, 5, seed=1))
             for return_gathered in (False, True):
@@ -83,13 +83,16 @@ def check_public_functions_keep_gradients_of_uneven_rows(world: Any) -> None:
 def check_uneven_collectives_of_operators(world: Any) -> None:
     """What the gradients use: of all dtypes' words, and of sizes for both algorithms."""
     for dtype in (torch.bfloat16, torch.float32):
-        for rows, columns in ((1, 1), (7, 3), (33, 40), (7, 5000)):
+        for rows, columns in some(((1, 1), (7, 5000), (7, 3), (33, 40))):
             x = whole(rows, columns).to(dtype)
             mine = cut(x, 0, world)
-            assert torch.equal(_ops.all_gather(mine, 0, world.n_pes, "", rows=rows), x)
-            for op, expected in (("sum", world.n_pes * x), ("max", x)):
-                found = _ops.reduce_scatter(x, op, 0, world.n_pes, "", rows=len(mine))
-                assert torch.equal(found, cut(expected, 0, world))
+            for algorithm in ("auto", "low_latency", "push", "two_level"):
+                assert torch.equal(functional.all_gather(mine, rows=rows, algorithm=algorithm), x)
+                for op, expected in (("sum", world.n_pes * x), ("max", x)):
+                    found = functional.reduce_scatter(x, op, algorithm=algorithm)
+                    assert torch.equal(found, cut(expected, 0, world))
+    with raises(ValueError, "all_gather: algorithm must be auto, low_latency, push, two_level, got 'copy_engine'"):
+        functional.all_gather(cut(whole(7, 3), 0, world), rows=7, algorithm="copy_engine")
 
 
 def check_uneven_rows_compiled(world: Any) -> None:
@@ -101,7 +104,7 @@ def check_uneven_rows_compiled(world: Any) -> None:
 
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    for rows in (7, 11, 7, 12, 1):
+    for rows in some((7, 7, 11, 12, 7, 1)):
         x, up, down = cut(whole(rows, 4), 0, world), whole(4, 6, seed=1), whole(6, 4, seed=2)
         results = []
         for function in (model, compiled):

@@ -34,6 +34,9 @@ def of_pe(pe: int, rows: int) -> dict[str, Callable[[], object]]:
         ),
         "gathered": partial(gather, algorithm="bulk_synchronous"),
     }
+    norms = partial(kernels.reduce_scatter_norm, A[:rows], A[0], A[:own].clone(), algorithm="fused")
+    gathers = partial(kernels.norm_all_gather, A[:own], A[0], A[:own].clone(), rows=rows, algorithm="fused")
+    found |= {"norms": norms, "norms, gathered": gathers}
     if rows <= 16:
         few = partial(kernels.gemm_reduce_scatter, A[:rows], B, FEW_OUT[:own], algorithm="fused")
         found |= {"fused": few, "fused, residual": partial(few, residual=RESIDUAL[:own])}

@@ -135,7 +135,13 @@ def all_gather(
 
 
 def all_gather_parts(
-    output: torch.Tensor, input: torch.Tensor, part: int, *, sm_margin: int = 0, group: Any = None
+    output: torch.Tensor,
+    input: torch.Tensor,
+    part: int,
+    *,
+    algorithm: str = "auto",
+    sm_margin: int = 0,
+    group: Any = None,
 ) -> None:
     """As :func:`all_gather`, of parts that may be shorter: each has ``part`` elements, or those that are left of
     ``output``, which may be none. *Collective.*
@@ -143,26 +149,29 @@ def all_gather_parts(
     Args:
         output: symmetric, and with all parts.
         input: this PE's part.
+        algorithm: as of :func:`all_gather`, but for ``copy_engine``.
     """
     with calling("all_gather", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
-        signature = prepared.signature(("all_gather_parts", part, sm_margin), output, input)
+        signature = prepared.signature(("all_gather_parts", part, algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return
+        algorithm = check_collective(comm, "all_gather", algorithm, ("low_latency", "push", "two_level"))
         limit = check_sm_margin("all_gather", sm_margin)
-        compared = "all_gather, parts", output.shape, part, output.dtype, sm_margin
+        compared = "all_gather, parts", output.shape, part, output.dtype, algorithm, sm_margin
         comm.compare(*compared)
         size = output.element_size()
         to, source = words("all_gather", math.gcd(part, output.numel()) * size, output, input)
         n = part * size // to.element_size()
-        if comm.grid.hosts > 1:
-            made = gather_parts(comm, to, source, n, in_place=False, limit=limit)
-        else:
+        if algorithm == "auto":
             sent = part * size * (comm.n_pes - 1)
             estimates = {"push": model.direct(sent)}
             if fits(n, comm.n_pes, limit):
                 estimates["low_latency"] = model.low_latency(sent)
             algorithm = choose(comm, Case("all_gather", BYTES, (part * size,)), estimates)
+        if algorithm == "two_level":
+            made = gather_parts(comm, to, source, n, in_place=False, limit=limit)
+        else:
             run = push if algorithm == "push" else low_latency
             made = run(comm, to, source, limit=limit, part=n)
         prepared.keep(signature, made, *compared)

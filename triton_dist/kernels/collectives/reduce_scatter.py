@@ -177,7 +177,14 @@ def reduce_scatter(
 
 
 def reduce_scatter_parts(
-    output: torch.Tensor, input: torch.Tensor, part: int, op: str = "sum", *, sm_margin: int = 0, group: Any = None
+    output: torch.Tensor,
+    input: torch.Tensor,
+    part: int,
+    op: str = "sum",
+    *,
+    algorithm: str = "auto",
+    sm_margin: int = 0,
+    group: Any = None,
 ) -> None:
     """As :func:`reduce_scatter`, of chunks that may be shorter: each has ``part`` elements, or those that are left of
     ``input``, which may be none. *Collective.*
@@ -185,20 +192,23 @@ def reduce_scatter_parts(
     Args:
         output: this PE's chunk.
         input: with all chunks.
+        algorithm: as of :func:`reduce_scatter`.
     """
     with calling("reduce_scatter", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
-        signature = prepared.signature(("reduce_scatter_parts", part, op, sm_margin), output, input)
+        signature = prepared.signature(("reduce_scatter_parts", part, op, algorithm, sm_margin), output, input)
         if prepared.repeat(signature, output, input):
             return
+        algorithm = check_collective(comm, "reduce_scatter", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("reduce_scatter", sm_margin)
-        compared = "reduce_scatter, parts", input.shape, part, input.dtype, op, sm_margin
+        compared = "reduce_scatter, parts", input.shape, part, input.dtype, op, algorithm, sm_margin
         comm.compare(*compared)
-        if comm.grid.hosts > 1:
+        if algorithm == "auto":
+            algorithm = _choose(comm, input, part, math.gcd(part, input.numel()), limit)
+        if algorithm == "two_level":
             made = reduce_parts(comm, output.view(-1), input.view(-1), op, part, in_place=False, limit=limit)
         else:
-            divisor = math.gcd(part, input.numel())
-            run = low_latency if _choose(comm, input, part, divisor, limit) == "low_latency" else push
+            run = low_latency if algorithm == "low_latency" else push
             made = run(comm, output, input, op, limit=limit, part=part)
         prepared.keep(signature, made, *compared)
 

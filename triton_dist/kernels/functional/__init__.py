@@ -62,18 +62,28 @@ def _call(operator: str, *arguments: Any) -> Any:
     return _OPERATORS[operator](*arguments)
 
 
-def all_gather(input: torch.Tensor, gather_dim: int = 0, group: Any = None, *, algorithm: str = "auto") -> torch.Tensor:
+def all_gather(
+    input: torch.Tensor,
+    gather_dim: int = 0,
+    group: Any = None,
+    *,
+    algorithm: str = "auto",
+    rows: int | None = None,
+) -> torch.Tensor:
     """Every PE's ``input``, concatenated along ``gather_dim`` in PE order. Its backward is :func:`reduce_scatter`.
 
     Args:
-        input: any shape and dtype, the same on every PE. (Gradients: of floats of 16, 32 or 64 bits.)
+        input: any dtype and shape, the same on every PE, but for the last PEs with ``rows``. (Gradients: of floats of
+            16, 32 or 64 bits.)
         gather_dim: may be negative.
-        algorithm: as of :func:`triton_dist.kernels.all_gather`.
+        algorithm: as of :func:`triton_dist.kernels.all_gather`; ``copy_engine`` not for shards that differ.
+        rows: as of :func:`all_gather_gemm`.
 
     Raises:
         TypeError, ValueError: an argument is not as described. RuntimeError: there is no world.
     """
-    result: torch.Tensor = _call("all_gather", input, gather_dim % max(input.dim(), 1), *resolve(group), algorithm)
+    dim = gather_dim % max(input.dim(), 1)
+    result: torch.Tensor = _call("all_gather", input, dim, *resolve(group), algorithm, rows)
     return result
 
 
@@ -83,15 +93,17 @@ def reduce_scatter(
     """This PE's part, along ``scatter_dim``, of the sum of all PEs' ``input``. Its backward is :func:`all_gather`.
 
     Args:
-        input: of a dtype that :func:`triton_dist.kernels.all_reduce` takes; its dimension ``scatter_dim`` is a multiple
-            of the number of PEs.
+        input: of a dtype that :func:`triton_dist.kernels.all_reduce` takes. If PEs cannot share its dimension
+            ``scatter_dim`` equally, PE p gets the p-th shard of ``torch.chunk``, and the last PEs get less, or nothing.
         reduce_op: ``"sum"``, ``"avg"``, ``"max"`` or ``"min"``; the last two have no gradient.
         algorithm: as of :func:`triton_dist.kernels.reduce_scatter`.
 
     Raises: as :func:`all_gather`.
     """
     dim = scatter_dim % max(input.dim(), 1)
-    result: torch.Tensor = _call("reduce_scatter", input, reduce_op, dim, *resolve(group), algorithm)
+    size, name = resolve(group)
+    own = own_share(input.shape[dim], size, name) if input.dim() else None
+    result: torch.Tensor = _call("reduce_scatter", input, reduce_op, dim, size, name, algorithm, own)
     return result
 
 
@@ -361,8 +373,9 @@ def reduce_scatter_norm(
     group: Any = None,
 ) -> Normed:
     """:func:`triton_dist.kernels.reduce_scatter_norm`, for ``torch.compile``. No gradient."""
+    own = own_share(x.shape[0], *resolve(group)) if x.dim() else None
     return _normed(
-        "reduce_scatter_norm", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        "reduce_scatter_norm", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm, own
     )  # fmt: skip
 
 
@@ -377,11 +390,12 @@ def norm_all_gather(
     eps: float = 1e-6,
     quantize: str | None = None,
     algorithm: str = "auto",
+    rows: int | None = None,
     group: Any = None,
 ) -> Normed:
     """:func:`triton_dist.kernels.norm_all_gather`, for ``torch.compile``. No gradient."""
     return _normed(
-        "norm_all_gather", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm
+        "norm_all_gather", x, weight, residual, group, bias, norm, norm_bias, eps, quantize, algorithm, rows
     )  # fmt: skip
 
 
@@ -397,9 +411,10 @@ def _normed(
     eps: float,
     quantize: str | None,
     algorithm: str,
+    *rows: int | None,
 ) -> Normed:
     output, new_residual, scales = _call(
-        operator, x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm
+        operator, x, weight, residual, bias, norm, norm_bias, eps, quantize or "", *resolve(group), algorithm, *rows
     )
     return Normed(output, new_residual, scales if quantize else None)
 

@@ -88,7 +88,8 @@ def _all_gather(
         each = check_own_share(comm, "all_gather", what, rows, input.shape[gather_dim])
         if out.numel():
             staged = workspace(comm, "all_gather", into.shape, into.dtype)
-            gathering.all_gather_parts(staged, source, each * (out.numel() // rows), group=comm)
+            part = each * (out.numel() // rows)
+            gathering.all_gather_parts(staged, source, part, algorithm=algorithm, group=comm)
             into.copy_(staged)
         return out
 
@@ -153,7 +154,9 @@ def _reduce_scatter(
         each = check_own_share(comm, "reduce_scatter", f"dimension {scatter_dim} of input", size, rows)
         if input.numel():
             part, source = each * (input.numel() // size), rows_first(input, scatter_dim)
-            scattering.reduce_scatter_parts(out.movedim(scatter_dim, 0), source, part, reduce_op, group=comm)
+            scattering.reduce_scatter_parts(
+                out.movedim(scatter_dim, 0), source, part, reduce_op, algorithm=algorithm, group=comm
+            )
         return out
     scattering.reduce_scatter(
         out.movedim(scatter_dim, 0), rows_first(input, scatter_dim), reduce_op, algorithm=algorithm, group=comm

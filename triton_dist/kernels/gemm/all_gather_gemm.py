@@ -12,7 +12,6 @@ from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_pa
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm import portable
-from triton_dist.kernels.gemm.arguments import wrong_shard
 from triton_dist.kernels.gemm.config import choose
 from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales
 from triton_dist.kernels.gemm.local_gemm import local_gemm
@@ -20,7 +19,7 @@ from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, symmetric_matrix
 from triton_dist.kernels.prepared import Launch, Part, Step, steps
-from triton_dist.kernels.shards import shard_of
+from triton_dist.kernels.shards import shard_of, wrong_shard
 
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Plan

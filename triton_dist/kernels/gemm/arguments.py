@@ -11,7 +11,7 @@ from triton_dist.kernels.device import LAZY, gpu, is_lazy
 from triton_dist.kernels.gemm.epilogue import ACTIVATIONS, Epilogue, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8, check_capability
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
-from triton_dist.kernels.shards import each_of, shard_of
+from triton_dist.kernels.shards import each_of, gathered_rows
 from triton_dist.world.current import current_world
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "check_rows",
     "result",
     "result_dtype",
-    "wrong_shard",
 ]
 
 RESULTS = (torch.bfloat16, torch.float16, torch.float32)
@@ -112,34 +111,12 @@ def check_rows(
             that all members find the error.
         gathers: ``a`` is this PE's shard. Else it has all rows.
     """
-    own, n_pes = a.shape[0], comm.n_pes
     if not gathers:
+        own = a.shape[0]
         if rows is not None:
             raise ValueError(f"{function}: rows is for all_gather_gemm: here a has the rows of all PEs")
-        return own, shard or each_of(own, n_pes), (a.shape, f"shards of {shard} rows") if shard else (a.shape,)
-    if rows is None:
-        return n_pes * own, own, (a.shape,)
-    if type(rows) is not int:
-        raise TypeError(f"{function}: rows must be an int, got {type(rows).__name__}")
-    if rows < 0:
-        raise ValueError(f"{function}: rows must be 0 or more, got {rows}")
-    each = shard or each_of(rows, n_pes)
-    if rows == n_pes * own:
-        return rows, own, (a.shape,)
-    if why := wrong_shard(comm, a, rows, each):
-        return rows, each, (why,)
-    return rows, each, (f"{rows} rows in shards of {each}",)
-
-
-def wrong_shard(comm: Communicator, a: torch.Tensor, rows: int, each: int) -> str:
-    """Why ``a`` is not this PE's shard of so many ``rows``, in shards of ``each``; empty if it is."""
-    mine = shard_of(rows, each, comm.my_rank)
-    if a.shape[0] == len(mine):
-        return ""
-    return (
-        f"rows={rows}: of these PE {comm.my_rank} of {comm.n_pes} has {len(mine)}, from {mine.start} on, got"
-        f" {a.shape[0]} rows"
-    )
+        return own, shard or each_of(own, comm.n_pes), (a.shape, f"shards of {shard} rows") if shard else (a.shape,)
+    return gathered_rows(comm, function, a, rows, shard)
 
 
 def check_choice(function: str, name: str, value: str, known: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from triton_dist.kernels.norm.rows import HEADER
 from triton_dist.kernels.prepared import Prepared
 from triton_dist.kernels.protocols.sentinel import SLOTS
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.shards import own_rows
 
 __all__ = [
     "FP8",
@@ -25,7 +26,6 @@ __all__ = [
     "Normed",
     "Results",
     "check",
-    "check_shares",
     "cut_for",
     "exchange_constants",
     "fits",
@@ -135,9 +135,11 @@ def check(
     norm_bias: torch.Tensor | None,
     eps: float,
     quantize: str | None,
-    shares: int = 1,
+    shared_by: Communicator | None = None,
 ) -> Norm:
-    """The checked arguments of a norm of ``x``, a matrix, of whose rows ``residual`` has one of ``shares``.
+    """The checked arguments of a norm of ``x``, a matrix.
+
+    ``residual`` has its rows, or, where they are ``shared_by`` the members of a communicator, this PE's shard of them.
 
     Raises:
         TypeError, ValueError: an argument is not as the fused norms take it.
@@ -162,18 +164,12 @@ def check(
     if not eps >= 0:
         raise ValueError(f"{function}: eps must not be negative, got {eps!r}")
     if residual is not None:
-        _check(function, "residual", residual, (x.shape[0] // shares, columns), (x.dtype,))
+        rows = x.shape[0] if shared_by is None else len(own_rows(shared_by, x.shape[0]))
+        _check(function, "residual", residual, (rows, columns), (x.dtype,))
     for name, vector in (("weight", weight), ("bias", bias), ("norm_bias", norm_bias)):
         if vector is not None:
             _check(function, name, vector, (columns,), tuple(_TRITON_TYPES))
     return Norm(residual, bias, weight, norm_bias, float(eps), norm == "layer", quantize)
-
-
-def check_shares(comm: Communicator, function: str, x: torch.Tensor) -> int:
-    """How many of the rows of ``x`` each PE has, if all have as many."""
-    if x.shape[0] % comm.n_pes:
-        raise ValueError(f"{function}: x has {x.shape[0]} rows, which {comm.n_pes} PEs cannot share equally")
-    return x.shape[0] // comm.n_pes
 
 
 def _check(

@@ -17,9 +17,11 @@ from triton_dist.kernels.prepared import Launch, Step
 __all__ = ["case_of", "choose"]
 
 
-def case_of(function: str, x: torch.Tensor) -> Case:
-    """The case of rows ``x``. Kinds of norms and quantisation are not told apart: what is exchanged takes the time."""
-    return Case(function, str(x.dtype).removeprefix("torch."), (x.shape[0], x.shape[1]))
+def case_of(function: str, x: torch.Tensor, *, rows: int | None = None) -> Case:
+    """The case of rows ``x``, or of so many ``rows`` like them.
+
+    Kinds of norms and quantisation are not told apart: what is exchanged takes the time."""
+    return Case(function, str(x.dtype).removeprefix("torch."), (x.shape[0] if rows is None else rows, x.shape[1]))
 
 
 def choose(
@@ -28,10 +30,13 @@ def choose(
     algorithm: str,
     x: torch.Tensor,
     ways: Mapping[str, Callable[[], Launch | Sequence[Step] | None]],
+    *,
+    rows: int | None = None,
 ) -> Callable[[], Launch | Sequence[Step] | None]:
     """The one of ``ways`` that is called ``algorithm``; for ``auto`` the fastest, by measured times or the model.
 
-    In the CPU world, where times mean nothing, that is the first.
+    Where PEs have shards of the rows, each has ``rows``, but the last, which may have fewer. In the CPU world, where
+    times mean nothing, it is the first.
 
     Raises:
         ValueError: rows are too long for ``algorithm``.
@@ -40,8 +45,9 @@ def choose(
     if algorithm == "auto" and triton_dist.kind() == "cpu":
         algorithm = next(iter(possible))
     elif algorithm == "auto":
-        seconds = estimates(function, x.shape[0], x.shape[1], x.element_size(), comm.n_pes, possible)
-        algorithm = fastest(comm, case_of(function, x), seconds)
+        case = case_of(function, x, rows=rows)
+        seconds = estimates(function, case.sizes[0], x.shape[1], x.element_size(), comm.n_pes, possible)
+        algorithm = fastest(comm, case, seconds)
     if algorithm not in possible:
         raise ValueError(
             f"{function}: rows of {x.shape[1]} columns are too long for algorithm {algorithm}, which takes up to"

@@ -1,8 +1,9 @@
 """Bias + residual + norm (+ quantisation) + all-gather in one kernel: what ends a sequence-parallel region.
 
-Every PE has a share of the rows. It adds bias and residual, normalises, and sends each row to all PEs from registers,
+Every PE has a shard of the rows. It adds bias and residual, normalises, and sends each row to all PEs from registers,
 so that the normalised rows are not read again. ``unfused`` is one kernel for the norm and an all-gather. Quantised rows
-are sent as fp8, unfused: half the bytes.
+are sent as fp8, unfused: half the bytes. The last PEs may have fewer rows, or none (``shards.py``): what they send in
+place of a row that they lack is not stored.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import check_algorithm
-from triton_dist.kernels.collectives.all_gather import all_gather
+from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_parts
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
     Norm,
@@ -46,17 +47,18 @@ from triton_dist.kernels.norm.rows import (
     words_in,
 )
 from triton_dist.kernels.prepared import Launch, Prepared, launch
-from triton_dist.kernels.protocols.members import group_size
+from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
+from triton_dist.kernels.shards import gathered_rows, wrong_shard
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
 __all__ = ["ALGORITHMS", "norm_all_gather"]
 
 
-@triton.jit(do_not_specialize=["each"])
+@triton.jit(do_not_specialize=["M", "each"])
 def _fused(
-    x, residual, bias, weight, shift, out, new_residual, slots, trace, each, H, eps,
+    x, residual, bias, weight, shift, out, new_residual, slots, trace, M, H, eps, each,
     LAYER: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr,
     MEMBERS: tl.constexpr,
 ):  # fmt: skip
@@ -64,7 +66,7 @@ def _fused(
     for row in range(tl.program_id(0), each, tl.num_programs(0)):
         began = clock(trace)
         rows = row + tl.arange(0, 1)
-        there = rows < each
+        there = my_rank(MEMBERS) * each + rows < M
         old = load_rows(residual, rows, there, H, BLOCK)
         added, factor, shifted = load_vectors(bias, weight, shift, H, BLOCK)
         values = add(load_rows(x, rows, there, H, BLOCK), added, old, DTYPE)
@@ -75,8 +77,9 @@ def _fused(
         record_event(trace, SEND, row, began)
         for first in range(0, group_size(MEMBERS), GROUP):
             ranks = first + tl.arange(0, GROUP)
+            places = ranks * each + row
             received = receive_rows(slots, number, 0, first, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
-            store_rows(out, received, ranks * each + row, ranks < group_size(MEMBERS), H)
+            store_rows(out, received, places, (ranks < group_size(MEMBERS)) & (places < M), H)
         number = exchange_next(slots, number, row + tl.num_programs(0) < each)
     exchange_end(slots, number)
 
@@ -93,57 +96,71 @@ def norm_all_gather(
     eps: float = 1e-6,
     quantize: str | None = None,
     algorithm: str = "auto",
+    rows: int | None = None,
     group: Any = None,
 ) -> Normed:
     """The norm of every PE's rows ``x`` (+ bias + residual), in the order of PEs; and of this PE's rows that sum.
 
     Args:
-        x: [M, H], this PE's rows, as many on every PE.
-        residual: [M, H], of the same rows.
+        x: [m, H], this PE's rows, as many on every PE, but for the last PEs with ``rows``.
+        residual: [m, H], of the same rows.
         algorithm: ``fused``, up to 16384 columns, without quantisation; ``unfused``; or ``auto``.
+        rows: how many rows all PEs have together, the same on all PEs; by default ``n_pes`` times those of ``x``. With
+            any M PE p has rows p · c to (p + 1) · c, where c is M / n_pes, rounded up, or those that there are: the
+            shards of ``torch.chunk``.
     """
     with calling("norm_all_gather", group) as comm:
         prepared, given = comm.own(Prepared), (x, residual, bias, weight, norm_bias)
-        signature = signature_of(prepared, "norm_all_gather", (norm, eps, quantize, algorithm), given)
+        signature = signature_of(prepared, "norm_all_gather", (norm, eps, quantize, algorithm, rows), given)
         if (known := prepared.details(signature)) is not None:
             to: Normed = known.new()
             if prepared.repeat(signature, *given, to.output, to.residual):
                 return to
         checked = check("norm_all_gather", x, weight, residual, bias, norm, norm_bias, eps, quantize)
         check_algorithm("norm_all_gather", algorithm, tuple(ALGORITHMS))
-        compared = "norm_all_gather", x.shape, x.dtype, *checked.form, algorithm
+        m, each, of_rows = gathered_rows(comm, "norm_all_gather", x, rows)
+        compared = "norm_all_gather", *of_rows, f"{x.shape[1]} columns", x.dtype, *checked.form, algorithm
         comm.compare(*compared)
+        if why := wrong_shard(comm, x, m, each):
+            raise ValueError(f"norm_all_gather: {why}")
         if quantize is not None and algorithm == "fused":
             raise ValueError("norm_all_gather: algorithm fused does not quantise; use unfused")
-        to = new_outputs(x, checked, comm.n_pes * x.shape[0], x.shape[0])
-        if x.shape[0]:
+        to = new_outputs(x, checked, m, x.shape[0])
+        if m:
             possible = ALGORITHMS if quantize is None else {"unfused": unfused}
-            ways = {name: partial(way, comm, x, checked, to) for name, way in possible.items()}
-            made = choose(comm, "norm_all_gather", algorithm, x, ways)()
+            ways = {name: partial(way, comm, x, checked, to, each) for name, way in possible.items()}
+            made = choose(comm, "norm_all_gather", algorithm, x, ways, rows=each)()
             prepared.keep(signature, made, *compared, details=Results.of(to))
         return to
 
 
-def fused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Launch | None:
+def fused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed, each: int) -> Launch | None:
     slots, programs = slots_for(comm, "norm_all_gather", 1, x)
     constants = row_constants(x, norm)
     del constants["QUANTUM"]
-    grid = min(x.shape[0], programs)
+    grid = min(each, programs)
     return launch(
         _fused, (grid,), (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual),
         slots,
-        record("norm_all_gather", grid, (1 + comm.n_pes) * triton.cdiv(x.shape[0], grid)), *x.shape, norm.eps,
-        **constants, **exchange_constants(comm, x),
+        record("norm_all_gather", grid, (1 + comm.n_pes) * triton.cdiv(each, grid)), *to.output.shape, norm.eps,
+        each, **constants, **exchange_constants(comm, x),
     )  # fmt: skip
 
 
-def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
+def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed, each: int) -> None:
     mine = new_outputs(x, norm, x.shape[0], 0)
-    local_norm(x, norm, Normed(mine.output, to.residual, mine.scales))
+    if x.shape[0]:
+        local_norm(x, norm, Normed(mine.output, to.residual, mine.scales))
+    are_equal = each * comm.n_pes == to.output.shape[0]
     for name, part, whole in (("output", mine.output, to.output), ("scales", mine.scales, to.scales)):
         if part is not None and whole is not None:
             gathered = symmetric_buffer(comm, f"norm_all_gather, {name}", whole.nbytes).view(whole.dtype)
-            whole.copy_(all_gather(gathered.view(whole.shape), part, group=comm))
+            gathered = gathered.view(whole.shape)
+            if are_equal:
+                all_gather(gathered, part, group=comm)
+            else:
+                all_gather_parts(gathered, part, each * whole[0].numel(), group=comm)
+            whole.copy_(gathered)
 
 
 ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"fused": fused, "unfused": unfused}

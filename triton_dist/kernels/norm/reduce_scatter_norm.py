@@ -1,8 +1,9 @@
 """Reduce-scatter + bias + residual + norm (+ quantisation) in one kernel: what precedes a sequence-parallel region.
 
-Every PE has partial sums x of all rows. PE i gets the sums of the i-th share of the rows, adds bias and its share of
+Every PE has partial sums x of all rows. PE i gets the sums of the i-th shard of the rows, adds bias and its shard of
 the residual, and normalises: the first half of ``two_shot`` of :mod:`all_reduce_norm`. ``unfused`` is a reduce-scatter
-and one kernel for the rest, and rounds the sum once more.
+and one kernel for the rest, and rounds the sum once more. The last PEs may have fewer rows, or none (``shards.py``):
+they receive zeros in place of a row that they lack, and store nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import check_algorithm
-from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter
+from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter, reduce_scatter_parts
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
     Norm,
     Normed,
     Results,
     check,
-    check_shares,
     exchange_constants,
     new_outputs,
     row_constants,
@@ -48,7 +48,8 @@ from triton_dist.kernels.norm.rows import (
     words_in,
 )
 from triton_dist.kernels.prepared import Launch, Prepared, launch
-from triton_dist.kernels.protocols.members import group_size
+from triton_dist.kernels.protocols.members import group_size, my_rank
+from triton_dist.kernels.shards import each_of, own_rows
 from triton_dist.kernels.tracing.events import SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
@@ -66,17 +67,19 @@ def _fused(
         began = clock(trace)
         for first in range(0, group_size(MEMBERS), GROUP):
             ranks = first + tl.arange(0, GROUP)
-            values = load_rows(x, ranks * each + row, ranks < group_size(MEMBERS), H, BLOCK)
+            places = ranks * each + row
+            values = load_rows(x, places, (ranks < group_size(MEMBERS)) & (places < M), H, BLOCK)
             send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
         record_event(trace, SEND, row, began)
         rows = row + tl.arange(0, 1)
-        old = load_rows(residual, rows, rows < each, H, BLOCK)
+        there = my_rank(MEMBERS) * each + rows < M
+        old = load_rows(residual, rows, there, H, BLOCK)
         added, factor, shifted = load_vectors(bias, weight, shift, H, BLOCK)
         total = sum_of_received(slots, number, 0, trace, row, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
         values = add(total, added, old, DTYPE)
-        store_rows(new_residual, values, rows, rows < each, H)
+        store_rows(new_residual, values, rows, there, H)
         values = normalize(values, factor, shifted, H, eps, LAYER)
-        store_normalized(out, scales, values, rows, rows < each, H, QUANTUM)
+        store_normalized(out, scales, values, rows, there, H, QUANTUM)
         number = exchange_next(slots, number, row + tl.num_programs(0) < each)
     exchange_end(slots, number)
 
@@ -98,8 +101,9 @@ def reduce_scatter_norm(
     """This PE's rows of the norm of the sum of every PE's ``x`` (+ bias + residual), and of that sum.
 
     Args:
-        x: [M, H], this PE's partial sums of all rows; M is a multiple of the number of PEs.
-        residual: [M / n_pes, H], this PE's rows.
+        x: [M, H], this PE's partial sums of all rows, of any M. PE p gets rows p · c to (p + 1) · c, where c is
+            M / n_pes, rounded up, or those that there are: the shards of ``torch.chunk``.
+        residual: [m, H], this PE's m rows.
         algorithm: ``fused``, up to 16384 columns, ``unfused``, or ``auto``.
     """
     with calling("reduce_scatter_norm", group) as comm:
@@ -110,13 +114,13 @@ def reduce_scatter_norm(
             if prepared.repeat(signature, *given, *to):
                 return to
         arguments = (x, weight, residual, bias, norm, norm_bias, eps, quantize)
-        checked = check("reduce_scatter_norm", *arguments, shares=comm.n_pes)
+        checked = check("reduce_scatter_norm", *arguments, shared_by=comm)
         check_algorithm("reduce_scatter_norm", algorithm, tuple(ALGORITHMS))
         compared = "reduce_scatter_norm", x.shape, x.dtype, *checked.form, algorithm
         comm.compare(*compared)
-        each = check_shares(comm, "reduce_scatter_norm", x)
-        to = new_outputs(x, checked, each, each)
-        if each:
+        own = len(own_rows(comm, x.shape[0]))
+        to = new_outputs(x, checked, own, own)
+        if x.shape[0]:
             ways = {name: partial(way, comm, x, checked, to) for name, way in ALGORITHMS.items()}
             made = choose(comm, "reduce_scatter_norm", algorithm, x, ways)()
             prepared.keep(signature, made, *compared, details=Results.of(to))
@@ -125,7 +129,7 @@ def reduce_scatter_norm(
 
 def fused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Launch | None:
     slots, programs = slots_for(comm, "reduce_scatter_norm", 1, x)
-    each = to.output.shape[0]
+    each = each_of(x.shape[0], comm.n_pes)
     grid = min(each, programs)
     return launch(
         _fused, (grid,), (x, norm.residual, norm.bias, norm.weight, norm.shift, to.output, to.residual, to.scales),
@@ -137,7 +141,13 @@ def fused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> Launch
 
 def unfused(comm: Communicator, x: torch.Tensor, norm: Norm, to: Normed) -> None:
     summed = torch.empty_like(to.residual)
-    local_norm(reduce_scatter(summed, x, group=comm), norm, to)
+    each = each_of(x.shape[0], comm.n_pes)
+    if each * comm.n_pes == x.shape[0]:
+        reduce_scatter(summed, x, group=comm)
+    else:
+        reduce_scatter_parts(summed, x, each * x.shape[1], group=comm)
+    if summed.shape[0]:
+        local_norm(summed, norm, to)
 
 
 ALGORITHMS: dict[str, Callable[..., Launch | None]] = {"fused": fused, "unfused": unfused}
