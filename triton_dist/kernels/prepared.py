@@ -80,7 +80,7 @@ class Step(NamedTuple):
     work: Work
     tensors: Taken
     beside: tuple[tuple[Work, Taken], ...] = ()
-    """What is done at the same time as the launch, on a side stream, in this order: launches, and functions that are
+    """What is done at the same time as the work, on a side stream, in this order: launches, and functions that are
     called with this stream in front of what they take."""
 
 
@@ -238,7 +238,10 @@ class Prepared:
             found = taken(*given)
             if beside:
                 with side_stream(self._communicator) as side:
-                    work(self._communicator.stream_handle(), *work.arguments(found), also=also)
+                    if type(work) is triton_api.PreparedLaunch:
+                        work(self._communicator.stream_handle(), *work.arguments(found), also=also)
+                    else:
+                        work(*found)
                     for other, taken_beside in beside:
                         found = taken_beside(*given)
                         if type(other) is triton_api.PreparedLaunch:

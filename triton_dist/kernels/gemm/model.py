@@ -33,6 +33,12 @@ _PORTABLE = 1.5
 """How many times as long as a Hopper kernel a portable one computes."""
 _COMM_PROGRAMS = 132 / 116
 """How many times as long a GEMM takes whose programs leave 16 SMs to those that send; these send a little slower."""
+_EXCHANGE_PROGRAMS = 132 / 128
+"""The same for the 4 SMs of exchanges between hosts."""
+_NETWORK = 47e9
+"""Bytes/s that a PE sends to other hosts, by a NIC of 400 Gb/s each: what DeepEP's authors measured (docs/scaling.md)."""
+_NETWORK_LATENCY = 15 * _US
+"""Of a collective or an exchange between hosts: of the two-level collectives as simulated, not measured."""
 _LAUNCH = 2 * _US
 _BARRIER = 2.7 * _US
 
@@ -50,6 +56,8 @@ class Gemm(NamedTuple):
     """Whether the Hopper kernels take it."""
     scales: str = ""
     """``blocks`` or ``rows``, if scales are of such."""
+    hosts: int = 1
+    """On how many the PEs are, equally many on each."""
 
     @property
     def seconds(self) -> float:
@@ -76,7 +84,32 @@ class Gemm(NamedTuple):
         return self.m * self.n * self.result.itemsize
 
 
+def _between_hosts(
+    gemm: Gemm, part: float, of_host: Callable[[Gemm], dict[str, float]], overlapped: str, *, again: bool = False
+) -> dict[str, float]:
+    """Where PEs are on several hosts.
+
+    Args:
+        part: bytes that a PE sends to each other host; ``again`` if as many are gathered in the end.
+        of_host: the estimates of the GEMM of one host's rows, of which ``overlapped`` is for the Hopper kernels.
+    """
+    others, per_host = gemm.hosts - 1, gemm.n_pes // gemm.hosts
+    collected = _NETWORK_LATENCY + max(part * others / _NETWORK, part * gemm.hosts * (per_host - 1) / WIRE)
+    found = of_host(gemm._replace(m=each_of(gemm.m, gemm.hosts), n_pes=per_host, hosts=1))
+    names = ("bulk_synchronous", overlapped) if gemm.hopper else ("bulk_synchronous",)
+    piece = min(found[name] for name in names) * _EXCHANGE_PROGRAMS
+    crossing = _NETWORK_LATENCY + part / _NETWORK
+    gathered = collected if again else 0
+    return {
+        "two_level": 3 * _LAUNCH + piece + others * max(piece, crossing) + gathered,
+        "bulk_synchronous": gemm.alone + _LAUNCH + collected + gathered,
+    }
+
+
 def _all_gather(gemm: Gemm) -> dict[str, float]:
+    if gemm.hosts > 1:
+        part = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize
+        return _between_hosts(gemm, part, _all_gather, "copy_engine")
     sent = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
     gathered = min(collective.low_latency(sent), collective.direct(sent), collective.copy_engine(sent, gemm.n_pes - 1))
     return {
@@ -108,6 +141,8 @@ def _ring(gemm: Gemm, shards: int, share: float) -> float:
 
 
 def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
+    if gemm.hosts > 1:
+        return _between_hosts(gemm, gemm.nbytes / gemm.n_pes, _reduce_scatter, "ring")
     sent = gemm.nbytes // gemm.n_pes * (gemm.n_pes - 1)
     reduced = min(collective.low_latency(sent), collective.staged(sent, barriers=1))
     return {
@@ -118,6 +153,8 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
 
 
 def _all_reduce(gemm: Gemm) -> dict[str, float]:
+    if gemm.hosts > 1:
+        return _between_hosts(gemm, gemm.nbytes / gemm.n_pes, _reduce_scatter, "ring", again=True)
     sent = 2 * gemm.nbytes // gemm.n_pes * (gemm.n_pes - 1)
     reduced = min(
         collective.low_latency(gemm.nbytes * (gemm.n_pes - 1)),

@@ -74,8 +74,8 @@ class FusedGemm(Protocol):
                 that PEs exchange.
             algorithm: how communication overlaps with computation, one of those named above; or ``auto``: the fastest
                 of those that are available, by measured times or a model; no call is timed. Over several hosts that is
-                ``bulk_synchronous``; all others need peers that are reached by load and store. Algorithms that need a
-                Hopper GPU take up to 8 PEs and rows that begin at multiples of 16 bytes; with fp8, ``b`` with
+                ``bulk_synchronous`` or ``two_level``, which is for those only; all others need peers that are reached
+                by load and store. Algorithms that need a Hopper GPU take up to 8 PEs and rows that begin at multiples of 16 bytes; with fp8, ``b`` with
                 contiguous columns and a result of 16-bit floats.
             scale_a, scale_b: what the elements of ``a`` and ``b`` are multiplied by, as a float32 tensor of one element
                 each, or a number; for fp8 only. By default 1. They may differ between PEs, but for the scale of an
@@ -302,21 +302,29 @@ def _of_choice(
 
     dtype = result_dtype(function, out, a.dtype, out_dtype)
     found = (f"result of {dtype}",) if a.dtype in FP8 else ()
-    alone = algorithm in _FOR_ANY_ROWS or comm.grid.hosts > 1
+    alone = algorithm in _FOR_ANY_ROWS or (comm.grid.hosts > 1 and function not in _IN_SLICES)
     if alone or triton_dist.kind() == "cpu" or gpu().capability != (9, 0):
         return found
-    fit = operands_fit(comm, a, b) and (not isinstance(out, torch.Tensor) or out.data_ptr() % 16 == 0)
+    within = comm if comm.grid.hosts == 1 else comm.within_host  # as slices of a host are
+    fit = operands_fit(within, a, b) and (not isinstance(out, torch.Tensor) or out.data_ptr() % 16 == 0)
     return (*found, "for TMA" if fit else "not for TMA")
 
 
 _FOR_ANY_ROWS = ("bulk_synchronous", "fused", "fused_sequential", "producer_consumer")
 """Algorithms in which a PE's kernels may differ from the others', by how its matrices lie."""
 
+_IN_SLICES = ("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce")
+"""Functions that ``two_level`` makes of slices, for which all hosts allocate together."""
+
+BETWEEN_HOSTS = ("two_level", "bulk_synchronous")
+"""Algorithms of groups over several hosts."""
+
 
 def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[], object]:
     name, a, b = call.function, call.a, call.b
-    algorithm = by_hosts(call.comm, name, algorithm, "bulk_synchronous")
-    available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
+    known = [key for key in computation.algorithms if call.comm.grid.hosts == 1 or key in BETWEEN_HOSTS]
+    algorithm = by_hosts(call.comm, name, algorithm, *known)
+    available = {key: computation.algorithms[key] for key in known if not isinstance(computation.algorithms[key], str)}
     if algorithm == "auto":
         considered = [key for key in available if key not in computation.passed_over]
         algorithm = choose_gemm(

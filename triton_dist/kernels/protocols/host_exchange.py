@@ -1,0 +1,93 @@
+"""Large parts between hosts: each PE puts a part to the PE of its column on another host, where it belongs.
+
+A call first *admits*: every PE tells its column that its memory for parts may be written. In an *exchange* of distance d
+a PE puts a part to the host d hosts behind its own, and awaits the part of the host d hosts in front of it. A part is as
+many puts with a signal as the launch has programs, each straight to where it is read. Nothing else crosses but signals,
+and the network reads and writes memory by itself. So few programs suffice, and a kernel that computes may have the rest
+of the GPU.
+
+Signals have the number of the call, which is kept in memory and grows, so launches and replays of CUDA graphs need no
+host. They are compared for equality: a PE admits the next call only after its own exchanges of this one have ended, and
+they need every put of this PE.
+
+A call makes exchanges of distances 1 to H - 1 of H hosts once each, in this order on all members, behind its admission.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist.language as dl
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+
+__all__ = ["PROGRAMS", "admit", "exchange"]
+
+PROGRAMS = 4
+"""Programs of an exchange. Each puts as much as a network takes some ten microseconds for, of megabytes."""
+
+_PROGRAMS = tl.constexpr(PROGRAMS)
+_HEADER = tl.constexpr(16)  # int64 words before the signals, of which the first is the number of the call
+_ALIGNED = 512  # bytes, at a multiple of which each program's share begins
+
+
+def _signals(communicator: Communicator) -> torch.Tensor:
+    """The number; of each host a signal that it has admitted this one, and one of each program that puts from there."""
+    words = _HEADER.value + communicator.grid.hosts * (1 + PROGRAMS)
+    return symmetric_workspace(communicator, "exchanges between hosts", words, torch.int64)
+
+
+@triton.jit
+def _admit(signals, COLUMN: tl.constexpr):
+    N_HOSTS: tl.constexpr = group_size(COLUMN)
+    host = my_rank(COLUMN)
+    number = tl.load(signals) + 1
+    tl.debug_barrier()  # all threads have read the last call's
+    tl.store(signals, number)
+    for i in range(1, N_HOSTS):
+        dl.signal_op(signals + _HEADER + host, number, dl.SIGNAL_SET, pe_of((host + i) % N_HOSTS, COLUMN))
+
+
+@triton.jit(do_not_specialize=["nbytes", "share", "distance"])
+def _exchange(to, source, signals, nbytes, share, distance, COLUMN: tl.constexpr):
+    N_HOSTS: tl.constexpr = group_size(COLUMN)
+    program, host = tl.program_id(0), my_rank(COLUMN)
+    receiver, sender = (host + distance) % N_HOSTS, (host + N_HOSTS - distance) % N_HOSTS
+    number = tl.load(signals)
+    arrived = signals + _HEADER + N_HOSTS + program
+    begin = tl.minimum(program.to(tl.int64) * share, nbytes)
+    count = tl.minimum(nbytes - begin, share)
+    dl.signal_wait_until(signals + _HEADER + receiver, dl.CMP_EQ, number)
+    pe, signal = pe_of(receiver, COLUMN), arrived + host * _PROGRAMS
+    if count > 0:
+        dl.putmem_signal_nbi(to + begin, source + begin, count, signal, number, dl.SIGNAL_SET, pe)
+    else:
+        dl.signal_op(signal, number, dl.SIGNAL_SET, pe)
+    dl.signal_wait_until(arrived + sender * _PROGRAMS, dl.CMP_EQ, number)
+    dl.quiet()  # what follows on the stream may write the source
+
+
+def admit(communicator: Communicator) -> Launch | None:
+    """Tell the other hosts that memory may be written which the exchanges of this call put to. *Collective.*
+
+    What has read it comes before on the stream.
+    """
+    return launch(_admit, (1,), (), _signals(communicator), communicator.grid.column, num_warps=1)
+
+
+def exchange(communicator: Communicator, to: torch.Tensor, source: torch.Tensor, distance: int) -> Launch | None:
+    """Put ``source`` to the host ``distance`` hosts behind this one, and await that of the host as far in front of it.
+
+    Args:
+        to: as large as ``source``: where it belongs on the PE of this column. Both are symmetric and contiguous.
+    """
+    share = -(-source.nbytes // (PROGRAMS * _ALIGNED)) * _ALIGNED
+    there, here = (tensor.view(-1).view(torch.uint8) for tensor in (to, source))
+    return launch(
+        _exchange, (PROGRAMS,), (), there, here, _signals(communicator), source.nbytes, share, distance,
+        communicator.grid.column, num_warps=4,
+    )  # fmt: skip
