@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ALGORITHMS", "all_gather_gemm", "complete_gathered", "copy_gathered", "gather_again", "gathering"]
 
-ALGORITHMS = ("bulk_synchronous", "copy_engine", "two_level")
+ALGORITHMS = ("bulk_synchronous", "copy_engine")
 
 
-@fused_gemm(ALGORITHMS, gathers=True, symmetric_result=False)
+@fused_gemm((*ALGORITHMS, "two_level"), gathers=True, symmetric_result=False)
 def all_gather_gemm(call: Call) -> Computation:
     """C = A · B, where A is every PE's ``a``, in PE order.
 

@@ -18,7 +18,7 @@ from triton_dist.kernels.prepared import Launch
 __all__ = ["ALGORITHMS", "gemm_all_reduce", "stores_here"]
 
 
-@fused_gemm(ALGORITHMS, reduces=True)
+@fused_gemm((*ALGORITHMS, "two_level"), reduces=True)
 def gemm_all_reduce(call: Call) -> Computation:
     """The sum over all PEs of A · B, the same bits on every PE.
 

@@ -17,7 +17,7 @@ from triton_dist.kernels.shards import shard_of
 __all__ = ["ALGORITHMS", "gemm_reduce_scatter"]
 
 
-@fused_gemm(ALGORITHMS, reduces=True, symmetric_result=False)
+@fused_gemm((*ALGORITHMS, "two_level"), reduces=True, symmetric_result=False)
 def gemm_reduce_scatter(call: Call) -> Computation:
     """This PE's rows of the sum over all PEs of A · B.
 

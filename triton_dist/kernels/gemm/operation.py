@@ -34,7 +34,7 @@ from triton_dist.kernels.gemm.fp8 import FORMS, FP8, RowScales, Scale, checked_s
 from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.prepared import Launch, Prepared, Step
 
-__all__ = ["Call", "Computation", "FusedGemm", "fused_gemm"]
+__all__ = ["BETWEEN_HOSTS", "IN_SLICES", "Call", "Computation", "FusedGemm", "fused_gemm"]
 
 
 class FusedGemm(Protocol):
@@ -302,7 +302,7 @@ def _of_choice(
 
     dtype = result_dtype(function, out, a.dtype, out_dtype)
     found = (f"result of {dtype}",) if a.dtype in FP8 else ()
-    alone = algorithm in _FOR_ANY_ROWS or (comm.grid.hosts > 1 and function not in _IN_SLICES)
+    alone = algorithm in _FOR_ANY_ROWS or (comm.grid.hosts > 1 and function not in IN_SLICES)
     if alone or triton_dist.kind() == "cpu" or gpu().capability != (9, 0):
         return found
     within = comm if comm.grid.hosts == 1 else comm.within_host  # as slices of a host are
@@ -313,8 +313,9 @@ def _of_choice(
 _FOR_ANY_ROWS = ("bulk_synchronous", "fused", "fused_sequential", "producer_consumer")
 """Algorithms in which a PE's kernels may differ from the others', by how its matrices lie."""
 
-_IN_SLICES = ("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce")
-"""Functions that ``two_level`` makes of slices, for which all hosts allocate together."""
+IN_SLICES = ("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce")
+"""Functions that have ``two_level``, whose slices allocate memory on all hosts together. The modules' ``ALGORITHMS``
+are those of one host."""
 
 BETWEEN_HOSTS = ("two_level", "bulk_synchronous")
 """Algorithms of groups over several hosts."""

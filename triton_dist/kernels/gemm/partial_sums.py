@@ -24,7 +24,7 @@ from triton_dist.kernels.prepared import Launch, Step, Work, steps
 
 __all__ = ["ALGORITHMS", "computation", "ring_staging"]
 
-ALGORITHMS = ("bulk_synchronous", "fused", "ring", "two_level")
+ALGORITHMS = ("bulk_synchronous", "fused", "ring")
 
 
 def computation(

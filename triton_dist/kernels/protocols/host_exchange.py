@@ -25,7 +25,7 @@ from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["PROGRAMS", "admit", "exchange"]
+__all__ = ["PROGRAMS", "admit", "exchange", "exchange_signals"]
 
 PROGRAMS = 4
 """Programs of an exchange. Each puts as much as a network takes some ten microseconds for, of megabytes."""
@@ -35,7 +35,7 @@ _HEADER = tl.constexpr(16)  # int64 words before the signals, of which the first
 _ALIGNED = 512  # bytes, at a multiple of which each program's share begins
 
 
-def _signals(communicator: Communicator) -> torch.Tensor:
+def exchange_signals(communicator: Communicator) -> torch.Tensor:
     """The number; of each host a signal that it has admitted this one, and one of each program that puts from there."""
     words = _HEADER.value + communicator.grid.hosts * (1 + PROGRAMS)
     return symmetric_workspace(communicator, "exchanges between hosts", words, torch.int64)
@@ -76,7 +76,7 @@ def admit(communicator: Communicator) -> Launch | None:
 
     What has read it comes before on the stream.
     """
-    return launch(_admit, (1,), (), _signals(communicator), communicator.grid.column, num_warps=1)
+    return launch(_admit, (1,), (), exchange_signals(communicator), communicator.grid.column, num_warps=1)
 
 
 def exchange(communicator: Communicator, to: torch.Tensor, source: torch.Tensor, distance: int) -> Launch | None:
@@ -88,6 +88,6 @@ def exchange(communicator: Communicator, to: torch.Tensor, source: torch.Tensor,
     share = -(-source.nbytes // (PROGRAMS * _ALIGNED)) * _ALIGNED
     there, here = (tensor.view(-1).view(torch.uint8) for tensor in (to, source))
     return launch(
-        _exchange, (PROGRAMS,), (), there, here, _signals(communicator), source.nbytes, share, distance,
+        _exchange, (PROGRAMS,), (), there, here, exchange_signals(communicator), source.nbytes, share, distance,
         communicator.grid.column, num_warps=4,
     )  # fmt: skip
