@@ -30,6 +30,7 @@ from uneven import (
 
 import triton_dist
 from triton_dist import environment, kernels
+from triton_dist.check.log import Kind, read
 from triton_dist.kernels import Communicator, functional
 
 __all__ = [
@@ -280,6 +281,43 @@ def check_bytes_of_gemms_between_hosts(world: Any) -> None:
             assert crossed == least, f"{name} of {m, n, k}: {crossed} bytes crossed, and {least} must"
         triton_dist.free(whole)
         triton_dist.free(wide)
+
+
+def check_what_crosses_is_between_slices(world: Any) -> None:
+    """In the log, by numbers of all PEs' events: rows of A are awaited when the own host's have been multiplied, and
+    sums are put before the last slice is computed. Each exchange is between two slices; on a GPU it is beside one."""
+    if not environment.get("TRITON_DIST_CHECK"):
+        return
+    n_pes, hosts = world.n_pes, len(world.hosts)
+    x, b = torch.ones(n_pes, 3), torch.ones(3, 5)
+    slices = ["slice", *["exchange", "slice"] * (hosts - 1)]
+    for call in (
+        partial(kernels.all_gather_gemm, x[:1], b),
+        partial(kernels.gemm_reduce_scatter, x, b),
+        partial(kernels.gemm_all_reduce, x, b),
+    ):
+        call(algorithm="two_level")
+        before = crossing(world)
+        done = [len(log.events) for log in read(world.checking._logs)]
+        triton_dist.barrier_all()
+        call(algorithm="two_level")
+        crossing(world)
+        for log, known in zip(read(world.checking._logs), done, strict=True):
+            events = log.events[known:]
+            events = events[events["program"] >= 0]
+            kernels_of = [log.texts[kernel] for kernel in log.programs["kernel"][events["program"]]]
+            kinds = [_KINDS.get(kernel, "") for kernel in kernels_of]
+            order = [kind for kind, _ in itertools.groupby(kind for kind in kinds if kind)]
+            assert order == slices, (call.func.__name__, order)
+            puts = [i for i, kind in enumerate(events["kind"]) if kind == Kind.PUT and kinds[i] == "exchange"]
+            last = len(kinds) - kinds[::-1].index("slice") - 1
+            assert puts and kinds.index("slice") < min(puts) and max(puts) < last, (call.func.__name__, puts, last)
+        triton_dist.barrier_all()
+    assert before > 0
+
+
+_KINDS = {"_local": "slice", "_exchange_between_hosts": "exchange"}
+"""What kernels do, by their names."""
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def _admit(signals, COLUMN: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["nbytes", "share", "distance"])
-def _exchange(to, source, signals, nbytes, share, distance, COLUMN: tl.constexpr):
+def _exchange_between_hosts(to, source, signals, nbytes, share, distance, COLUMN: tl.constexpr):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     program, host = tl.program_id(0), my_rank(COLUMN)
     receiver, sender = (host + distance) % N_HOSTS, (host + N_HOSTS - distance) % N_HOSTS
@@ -88,6 +88,6 @@ def exchange(communicator: Communicator, to: torch.Tensor, source: torch.Tensor,
     share = -(-source.nbytes // (PROGRAMS * _ALIGNED)) * _ALIGNED
     there, here = (tensor.view(-1).view(torch.uint8) for tensor in (to, source))
     return launch(
-        _exchange, (PROGRAMS,), (), there, here, exchange_signals(communicator), source.nbytes, share, distance,
+        _exchange_between_hosts, (PROGRAMS,), (), there, here, exchange_signals(communicator), source.nbytes, share, distance,
         communicator.grid.column, num_warps=4,
     )  # fmt: skip
