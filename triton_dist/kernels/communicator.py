@@ -320,7 +320,9 @@ class _WithinHost:
     def __init__(self, parent: Communicator) -> None:
         grid, world = parent.grid, parent.world
         host, _ = grid.place_of(parent.my_rank)
-        pes = parent.pes[host * grid.per_host :][: grid.per_host] if grid.is_by_hosts else parent.pes[host :: grid.hosts]
+        pes = (
+            parent.pes[host * grid.per_host :][: grid.per_host] if grid.is_by_hosts else parent.pes[host :: grid.hosts]
+        )
         self.communicator = made = Communicator.__new__(Communicator)
         made._open(world, pes, f"{parent.name}, host {host}", parent, parent)
         world.own(_Communicators).known[made] = made

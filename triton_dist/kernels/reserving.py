@@ -143,7 +143,7 @@ def _sums_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: torch
 
 
 def _slices(comm: Communicator, name: str, rows: int, hidden: int, dtype: torch.dtype) -> None:
-    """What exchanges need, and the fused GEMM of a host's rows in the group of its PEs; that of one PE needs nothing."""
+    """What exchanges need, and the fused GEMM of a host's rows, unless it has one PE."""
     exchange_signals(comm)
     if comm.grid.is_by_hosts and comm.grid.per_host > 1:
         _RESERVE[name](comm.within_host, rows // comm.grid.hosts, hidden, dtype)

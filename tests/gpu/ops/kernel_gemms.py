@@ -33,7 +33,9 @@ def by_columns(b: torch.Tensor) -> torch.Tensor:
 def usable(*algorithms: str) -> tuple[str, ...]:
     """Those of ``algorithms`` that the world takes: over several hosts few, of which one is for these alone."""
     hosts = communicator_of().grid.hosts
-    return tuple(name for name in algorithms if (name in ("auto", *BETWEEN_HOSTS) if hosts > 1 else name != "two_level"))
+    return tuple(
+        name for name in algorithms if (name in ("auto", *BETWEEN_HOSTS) if hosts > 1 else name != "two_level")
+    )
 
 
 def again_and_in_graphs(call: Callable[[], torch.Tensor], out: torch.Tensor, expected: torch.Tensor) -> None:

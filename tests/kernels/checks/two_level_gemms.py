@@ -143,7 +143,7 @@ def check_fp8_with_scales_of_rows_and_blocks(world: Any) -> None:
 
 def check_slices_of_hosts(world: Any) -> None:
     """With an activation that makes one column of two, fewer programs, operands in other memory, and M that changes."""
-    n_pes, per_host = world.n_pes, len(world.hosts[0].pes)
+    n_pes = world.n_pes
     for m in (2, 1, 3):
         a, b, total = sums_of(world, m * n_pes, 6, 5, torch.float32)
         mine, bias = slice(m * world.pe, m * (world.pe + 1)), fractions(6, seed=3)
@@ -156,7 +156,6 @@ def check_slices_of_hosts(world: Any) -> None:
         torch.testing.assert_close(found, torch.nn.functional.silu(sums[:, ::2]) * sums[:, 1::2])
         wide.copy_(shared)
         same(kernels.all_gather_gemm(wide[mine], by_columns(b), **options), shared @ b)
-    assert per_host * len(world.hosts) == n_pes
 
 
 def check_groups(world: Any) -> None:
@@ -238,12 +237,13 @@ def check_mistakes(world: Any) -> None:
     for function in (kernels.all_gather_gemm, kernels.gemm_reduce_scatter, kernels.gemm_all_reduce):
         with raises(ValueError, "algorithm two_level needs a group over several hosts.*Available are bulk_synchronous"):
             function(a, b, group=row, **by_slices)
-    with (
-        round_robin(world),
-        Communicator() as comm,
-        raises(ValueError, "two_level needs PEs that are numbered host by host"),
-    ):
-        kernels.gemm_reduce_scatter(a, b, group=comm, **by_slices)
+    if len(world.hosts[0].pes) > 1:
+        with (
+            round_robin(world),
+            Communicator() as comm,
+            raises(ValueError, "two_level needs PEs that are numbered host by host"),
+        ):
+            kernels.gemm_reduce_scatter(a, b, group=comm, **by_slices)
     triton_dist.barrier_all()
 
 

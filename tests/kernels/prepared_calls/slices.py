@@ -51,5 +51,5 @@ def slices_are_computed_beside_exchanges() -> None:
                 assert {(stream, what) for stream, what, *_ in others} == {(CURRENT, "launch")}, (kind, queued)
                 # The admission, and the slice of the other host, which cuBLAS may compute; the sums are finished last.
                 before, behind = forks, len(queued) - joins - 1
-                assert (1 <= before <= 2 if function is not kernels.all_gather_gemm else before == 1), (kind, queued)
+                assert 1 <= before <= 2 if function is not kernels.all_gather_gemm else before == 1, (kind, queued)
                 assert behind <= 1 if function is not kernels.gemm_all_reduce else behind == 2, (kind, queued)

@@ -28,7 +28,14 @@ from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.prepared import Part, Step, launch, steps
 
-__all__ = ["columns_of_all", "finish_rows", "gather_rows", "reduce_between_hosts", "scatter_between_hosts", "sums_of_rows"]
+__all__ = [
+    "columns_of_all",
+    "finish_rows",
+    "gather_rows",
+    "reduce_between_hosts",
+    "scatter_between_hosts",
+    "sums_of_rows",
+]
 
 
 @triton.jit(do_not_specialize=["first", "M", "each"])

@@ -36,7 +36,7 @@ _COMM_PROGRAMS = 132 / 116
 _EXCHANGE_PROGRAMS = 132 / 128
 """The same for the 4 SMs of exchanges between hosts."""
 _NETWORK = 47e9
-"""Bytes/s that a PE sends to other hosts, by a NIC of 400 Gb/s each: what DeepEP's authors measured (docs/scaling.md)."""
+"""Bytes/s that a PE sends to other hosts, of a NIC with 400 Gb/s: what DeepEP's authors measured (docs/scaling.md)."""
 _NETWORK_LATENCY = 15 * _US
 """Of a collective or an exchange between hosts: of the two-level collectives as simulated, not measured."""
 _LAUNCH = 2 * _US

@@ -75,8 +75,8 @@ class FusedGemm(Protocol):
             algorithm: how communication overlaps with computation, one of those named above; or ``auto``: the fastest
                 of those that are available, by measured times or a model; no call is timed. Over several hosts that is
                 ``bulk_synchronous`` or ``two_level``, which is for those only; all others need peers that are reached
-                by load and store. Algorithms that need a Hopper GPU take up to 8 PEs and rows that begin at multiples of 16 bytes; with fp8, ``b`` with
-                contiguous columns and a result of 16-bit floats.
+                by load and store. Algorithms that need a Hopper GPU take up to 8 PEs and rows that begin at multiples
+                of 16 bytes; with fp8, ``b`` with contiguous columns and a result of 16-bit floats.
             scale_a, scale_b: what the elements of ``a`` and ``b`` are multiplied by, as a float32 tensor of one element
                 each, or a number; for fp8 only. By default 1. They may differ between PEs, but for the scale of an
                 operand that PEs share. Or of rows, contiguous float32 of two dimensions as of ``torch._scaled_mm``:

@@ -1,17 +1,17 @@
-"""The algorithm ``two_level`` of fused GEMMs over several hosts: the GEMM of one host's rows, and what crosses beside it.
+"""The algorithm ``two_level`` of fused GEMMs: over several hosts, slices by host, and what crosses beside them.
 
-The GEMM is cut by hosts. A slice is the fused GEMM of one host, as inside of one: its PEs gather the slice's rows of A,
-or reduce-scatter its rows of C, by load and store. What crosses between hosts does so straight between the PEs of a
-column, in the side stream, while a slice is computed (``protocols/host_exchange.py``): each byte once, by put with
-signal.
+A slice is the fused GEMM of one host's rows, as inside of one host: its PEs gather the slice's rows of A, or
+reduce-scatter its rows of C, by load and store. What crosses between hosts goes straight from PE to PE of a column, in
+the side stream, while a slice is computed (``protocols/host_exchange.py``): each byte once, by put with signal.
 
-- All-gather: the own host's rows come first. Beside each slice the shards of the next one's host arrive.
-- Sums: the rows of the other hosts come first, the nearest behind this one first of all. Beside each slice but the first
-  the host's sums of the slice before are sent to the host that they belong to. The own host's rows are the last slice. A
-  kernel then adds up the sums of all hosts in float32, in the order of the hosts, applies the epilogue and rounds once.
+- All-gather: the own host's rows come first. Beside each slice the shard arrives that the next one gathers.
+- Sums: the rows of the other hosts come first, those of the next host first of all, and the own host's last. Beside
+  each slice but the first the sums of the slice before are sent to the PE that they belong to. A kernel then adds up
+  the sums of all hosts in float32, in the order of the hosts, applies the epilogue and rounds once.
 
-A slice waits for PEs of its host only, and an exchange for its column only: neither needs the other to be resident. Both
-end before the next pair begins. The slices leave the multiprocessors of the exchange to it.
+A slice waits for PEs of its host only, and an exchange for those of its column only. So neither waits for the other,
+and they need not be resident together to end. Slices leave multiprocessors to exchanges, so that they are. Both end
+before the next slice begins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from triton_dist.kernels.gemm.fp8 import BlockScales, RowScales, Scale
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
-from triton_dist.kernels.prepared import Launch, Part, Step, Work, nothing, steps
+from triton_dist.kernels.prepared import Part, Step, Work, nothing, steps
 from triton_dist.kernels.protocols.host_exchange import PROGRAMS, admit, exchange
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
@@ -122,9 +122,7 @@ def shards_of_hosts(comm: Communicator, rows: int, columns: int, dtype: torch.dt
     return found
 
 
-def sums_of_hosts(
-    comm: Communicator, rows: int, columns: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
+def sums_of_hosts(comm: Communicator, rows: int, columns: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Symmetric memory, [hosts, rows, columns] each: for this host's sums of the shards of this column's PEs, and for
     all hosts' of this PE's. *Collective.*"""
     hosts = comm.grid.hosts
@@ -156,7 +154,9 @@ class _Slice(NamedTuple):
     tensors: Callable[[Tensors], Sequence[Any]]
 
 
-def _step(of: _Slice, comm: Communicator, send: tuple[torch.Tensor, torch.Tensor, int] | None, early: bool = False) -> Part:
+def _step(
+    of: _Slice, comm: Communicator, send: tuple[torch.Tensor, torch.Tensor, int] | None, early: bool = False
+) -> Part:
     """A slice, with an exchange beside it; in the CPU world behind it or, ``early``, in front of it."""
     if send is None:
         return of.compute(), of.tensors

@@ -1,16 +1,15 @@
-"""Large parts between hosts: each PE puts a part to the PE of its column on another host, where it belongs.
+"""Exchanges of large parts between hosts: each PE puts a part to where a PE of its column on another host reads it.
 
-A call first *admits*: every PE tells its column that its memory for parts may be written. In an *exchange* of distance d
-a PE puts a part to the host d hosts behind its own, and awaits the part of the host d hosts in front of it. A part is as
-many puts with a signal as the launch has programs, each straight to where it is read. Nothing else crosses but signals,
-and the network reads and writes memory by itself. So few programs suffice, and a kernel that computes may have the rest
-of the GPU.
+A call begins with an *admission*: every PE signals its column that its memory for parts may be written. In an
+*exchange* of distance d a PE puts a part to the d-th host behind its own, and awaits that of the d-th host in front.
+Each program puts a share of the part, with a signal. Nothing else crosses but signals. The network reads and writes
+memory by itself, so few programs suffice, and a kernel that computes may have the rest of the GPU.
 
-Signals have the number of the call, which is kept in memory and grows, so launches and replays of CUDA graphs need no
-host. They are compared for equality: a PE admits the next call only after its own exchanges of this one have ended, and
-they need every put of this PE.
+A signal is the number of the call, which is kept in memory and grows, so launches and replays of CUDA graphs need no
+host. Signals are compared for equality: a PE admits the next call behind its own exchanges of this one, which await
+every put of its column, and a put follows the wait for the admission. So no signal has moved on when it is awaited.
 
-A call makes exchanges of distances 1 to H - 1 of H hosts once each, in this order on all members, behind its admission.
+All members make the same exchanges in a call, of distances 1 to H - 1 of H hosts, once each and in this order.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 __all__ = ["PROGRAMS", "admit", "exchange", "exchange_signals"]
 
 PROGRAMS = 4
-"""Programs of an exchange. Each puts as much as a network takes some ten microseconds for, of megabytes."""
+"""Programs of an exchange, each of which posts a put and waits: several, since a transport may have a queue for each."""
 
 _PROGRAMS = tl.constexpr(PROGRAMS)
 _HEADER = tl.constexpr(16)  # int64 words before the signals, of which the first is the number of the call
@@ -80,14 +79,17 @@ def admit(communicator: Communicator) -> Launch | None:
 
 
 def exchange(communicator: Communicator, to: torch.Tensor, source: torch.Tensor, distance: int) -> Launch | None:
-    """Put ``source`` to the host ``distance`` hosts behind this one, and await that of the host as far in front of it.
+    """Put ``source`` to the host ``distance`` hosts behind this one, and await what that as far in front of it puts.
+    *Collective*, behind :func:`admit`.
 
     Args:
-        to: as large as ``source``: where it belongs on the PE of this column. Both are symmetric and contiguous.
+        to: as large as ``source``: where it belongs on the PE of this column there. Both are symmetric and contiguous.
     """
-    share = -(-source.nbytes // (PROGRAMS * _ALIGNED)) * _ALIGNED
+    nbytes = source.nbytes
+    share = -(-nbytes // (PROGRAMS * _ALIGNED)) * _ALIGNED
     there, here = (tensor.view(-1).view(torch.uint8) for tensor in (to, source))
+    signals = exchange_signals(communicator)
     return launch(
-        _exchange_between_hosts, (PROGRAMS,), (), there, here, exchange_signals(communicator), source.nbytes, share, distance,
+        _exchange_between_hosts, (PROGRAMS,), (), there, here, signals, nbytes, share, distance,
         communicator.grid.column, num_warps=4,
     )  # fmt: skip
