@@ -27,7 +27,7 @@ from triton_dist.kernels.protocols.workspace import symmetric_workspace
 __all__ = ["PROGRAMS", "admit", "exchange", "exchange_signals"]
 
 PROGRAMS = 4
-"""Programs of an exchange, each of which posts a put and waits: several, since a transport may have a queue for each."""
+"""Programs of an exchange. Each posts a put and waits: several, since a transport may have a queue for each."""
 
 _PROGRAMS = tl.constexpr(PROGRAMS)
 _HEADER = tl.constexpr(16)  # int64 words before the signals, of which the first is the number of the call
