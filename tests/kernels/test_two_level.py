@@ -31,7 +31,14 @@ OTHERS = (
 )
 """Checks that are slow with three hosts. Of the rest every kind of element is left, and is reduced here alone."""
 SLOW = {
-    "2x1": ("two_level_gemms-2-gradients",),
+    "2x1": tuple(
+        f"two_level_gemms-2-{name}"
+        for name in (
+            *("functional_forms_with_other_dimensions", "all_gather_gemm", "gemm_reduce_scatter_and_all_reduce"),
+            *("no_rows", "uneven_all_gather_gemm", "uneven_gemm_reduce_scatter", "uneven_sums_with_an_epilogue"),
+            *("gemm_all_scatter", "gradients"),
+        )
+    ),
     "3x1": ("two_level_gemms-3",),
     "2x2": (
         *("two_level-4-elements_of_all_types_and_sizes_are_moved", "two_level-4-elements_are_reduced"),

@@ -298,15 +298,16 @@ def _of_choice(
 ) -> tuple[str, ...]:
     """What must be equal on all members besides shapes, since it decides which kernels run and what these exchange: the
     dtype of the result and, where an algorithm may be one for Hopper, whether TMA can address the matrices."""
-    from triton_dist.kernels.gemm.hopper.launch import operands_fit
+    from triton_dist.kernels.gemm.hopper.launch import operands_fit, operands_fit_alone
 
     dtype = result_dtype(function, out, a.dtype, out_dtype)
     found = (f"result of {dtype}",) if a.dtype in FP8 else ()
     alone = algorithm in _FOR_ANY_ROWS or (comm.grid.hosts > 1 and function not in IN_SLICES)
     if alone or triton_dist.kind() == "cpu" or gpu().capability != (9, 0):
         return found
-    within = comm if comm.grid.hosts == 1 else comm.within_host  # as slices of a host are
-    fit = operands_fit(within, a, b) and (not isinstance(out, torch.Tensor) or out.data_ptr() % 16 == 0)
+    # Over several hosts slices are the kernels, of fewer PEs.
+    fit = operands_fit(comm, a, b) if comm.grid.hosts == 1 else operands_fit_alone(a, b)
+    fit = fit and (not isinstance(out, torch.Tensor) or out.data_ptr() % 16 == 0)
     return (*found, "for TMA" if fit else "not for TMA")
 
 
