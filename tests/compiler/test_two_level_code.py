@@ -16,8 +16,10 @@ PRETENDED = ("p2p, pretended hosts", "nvshmem, pretended hosts")
 SLOW = [pytest.param(transport, marks=pytest.mark.slow) for transport in PRETENDED]
 NAMES = (
     *("all_gather", "reduce_scatter", "all_to_all", "broadcast"),
-    *("sums of GEMMs", "finished rows of GEMMs"),
+    *("sums of GEMMs", "finished rows of GEMMs", "finished sums of hosts"),
 )
+EXCHANGE = ("admission", "exchange")
+"""Kernels that move nothing by themselves but what a transport's puts move."""
 
 SPILLED_BY_3_9 = {"reduce_scatter": 8, "sums of GEMMs": 20}
 """Bytes that a thread of these kernels spills with the compiler and ptxas of Triton 3.9, and none with 3.7.1."""
@@ -56,7 +58,15 @@ def test_blocks_of_many_pes_are_loaded_before_one_is_stored(tmp_path: Path, name
     assert max(len(row) for row in re.findall("L+", accesses)) >= 16, accesses
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_an_exchange_puts_by_the_transport(transport: str) -> None:
+    """A put with a signal, by all threads of a program; the admission has signals only."""
+    admission, exchange = (ptx(transport, name) for name in EXCHANGE)
+    put = {"p2p": "triton_dist_putmem_signal_nbi_block", "nvshmem": "nvshmemi_transfer_put_signal"}[transport]
+    assert put in exchange and put not in admission
+
+
+@pytest.mark.parametrize("name", [*NAMES, *EXCHANGE])
 def test_nothing_is_spilled(tmp_path: Path, name: str) -> None:
     (file := tmp_path / "kernel.ptx").write_text(ptx("p2p", name))
     report = ptxas_report(file)

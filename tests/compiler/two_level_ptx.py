@@ -16,14 +16,18 @@ from triton_dist.compiler import transport
 from triton_dist.kernels.collectives.two_level.reduce_scatter import _reduce_scatter
 from triton_dist.kernels.gemm.between_hosts import _finish_rows
 from triton_dist.kernels.gemm.epilogue import EMPTY
+from triton_dist.kernels.protocols.host_exchange import _admit, _exchange_between_hosts
 from triton_dist.kernels.protocols.members import Members
 
+EXCHANGE = {"to": "*u8", "source": "*u8", "signals": "*i64", "nbytes": "i32", "share": "i32", "distance": "i32"}
+EXCHANGE["COLUMN"] = Members(0, 4, 2, True)
 GRID = {"ROW": Members(0, 1, 4, True), "COLUMN": Members(0, 4, 2, True), "trace": None}
 EIGHT = {"ROW": Members(0, 1, 8, True), "COLUMN": Members(0, 8, 2, True)}
 MEMORY = {"data": "*bf16", "signals": "*i64", "barriers": "*i32", "BLOCK": 4096, "ROOM": 65536, "rounds": "i32"}
 PARTS = {"output": "*bf16", "input": "*bf16", "total": "i32", "part": "i32", "n": "i32", "IN_PLACE": False, "OP": "sum"}
 COMMON: dict[str, Any] = GRID | MEMORY | PARTS | {"tensor": "*bf16", "root_host": "i32", "root_local": "i32"}
 FINISH: dict[str, Any] = {"c": "*bf16", "sums": "*fp32", "epilogue": EMPTY, "BLOCK_M": 16, "BLOCK_N": 128}
+FINISH["PARTS"] = 1
 FINISH |= dict.fromkeys(("first", "M", "N", "each"), "i32")
 NAMES = ("all_gather", "reduce_scatter", "all_to_all", "broadcast")
 
@@ -42,4 +46,8 @@ if __name__ == "__main__":
         of_gemms = key.replace(kernel, "sums of GEMMs"), key.replace(kernel, "finished rows of GEMMs")
         found[of_gemms[0]] = ptx_of(_reduce_scatter, COMMON | {"output": "*fp32"}, 8)
         found[of_gemms[1]] = ptx_of(_finish_rows, FINISH, 4)
+        of_slices = FINISH | {"sums": "*bf16", "PARTS": 4}
+        found[key.replace(kernel, "finished sums of hosts")] = ptx_of(_finish_rows, of_slices, 4)
+        found[key.replace(kernel, "admission")] = ptx_of(_admit, EXCHANGE, 1)
+        found[key.replace(kernel, "exchange")] = ptx_of(_exchange_between_hosts, EXCHANGE, 4)
     print(json.dumps(found))

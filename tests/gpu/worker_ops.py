@@ -20,6 +20,7 @@ from ops import (  # noqa: F401
     kernel_epilogues,
     kernel_fused,
     kernel_gemms,
+    kernel_gemms_between_hosts,
     kernel_prepared,
     kernel_traces,
     kernels_mixed,

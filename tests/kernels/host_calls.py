@@ -19,6 +19,7 @@ from prepared_calls import (
     refusals,
     scales,
     shards,
+    slices,
 )
 
 CHECKS = (
@@ -46,6 +47,7 @@ CHECKS = (
     epilogues.a_bias_is_no_scale_of_cublas,
     epilogues.the_result_may_be_the_residual,
     between_hosts.gemms_between_hosts_are_prepared,
+    slices.slices_are_computed_beside_exchanges,
     every.every_function_and_algorithm_is_prepared_or_says_why_not,
     refusals.what_decides_on_kernels_is_compared,
     refusals.other_signatures_are_not_mixed_up,

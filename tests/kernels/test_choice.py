@@ -375,6 +375,19 @@ def test_the_model_chooses_as_measurements_did(
     assert min(estimates, key=estimates.__getitem__) == expected, estimates
 
 
+@pytest.mark.parametrize("operation", ["all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"])
+@pytest.mark.parametrize(("hosts", "per_host"), [(2, 1), (4, 1), (8, 1), (2, 8)])
+def test_between_hosts_large_gemms_are_computed_by_slices(operation: str, hosts: int, per_host: int) -> None:
+    """Not small ones, whose slices would take longer to launch than the network takes. (With more
+    hosts of 8 PEs this layer's GEMM is shorter than what NVLink distributes of it.)"""
+    n_pes, names = hosts * per_host, ["two_level", "bulk_synchronous"]
+    n, k = (28672 // n_pes, 8192) if operation == "all_gather_gemm" else (8192, 28672 // n_pes)
+    for rows, expected in ((16384, "two_level"), (64, "bulk_synchronous")):
+        described = gemm.Gemm(rows, n, k, torch.bfloat16, torch.bfloat16, n_pes, hopper=True, hosts=hosts)
+        estimates = gemm.estimates(operation, described, names)
+        assert list(estimates) == names and min(estimates, key=estimates.__getitem__) == expected, estimates
+
+
 OF_BLOCKS = {
     "all_gather_gemm": ["bulk_synchronous", "copy_engine"],
     "gemm_reduce_scatter": ["bulk_synchronous", "ring"],

@@ -22,13 +22,24 @@ ENVIRONMENT = {
     "TRITON_DIST_SYMMETRIC_SIZE": "64M",
     "PYTHONPATH": str(HARNESS),
 }
-TOPOLOGIES = {"2x2": 4, "2x3": 6, "3x2": 6}
+TOPOLOGIES = {"2x1": 2, "3x1": 3, "2x2": 4, "2x3": 6, "3x2": 6}
+GEMMS_ALONE = ("2x1", "3x1")
+"""Where a host's slice of a GEMM is a local one; collectives are tested with the others."""
 OTHERS = (
     *("all_pes_get_the_same_bits", "special_numbers", "groups", "two_communicators", "round_robin_numbers"),
     *("numbers_wrap_around", "operators", "bytes_between_hosts", "elements_of_all_types_and_sizes_are_moved"),
 )
 """Checks that are slow with three hosts. Of the rest every kind of element is left, and is reduced here alone."""
 SLOW = {
+    "2x1": tuple(
+        f"two_level_gemms-2-{name}"
+        for name in (
+            *("functional_forms_with_other_dimensions", "all_gather_gemm", "gemm_reduce_scatter_and_all_reduce"),
+            *("no_rows", "uneven_all_gather_gemm", "uneven_gemm_reduce_scatter", "uneven_sums_with_an_epilogue"),
+            *("gemm_all_scatter", "gradients"),
+        )
+    ),
+    "3x1": ("two_level_gemms-3",),
     "2x2": (
         *("two_level-4-elements_of_all_types_and_sizes_are_moved", "two_level-4-elements_are_reduced"),
         *("two_level_gemms-4-sums_with_an_epilogue", "two_level_gemms-4-gradients"),
@@ -46,7 +57,7 @@ FILES = {
     topology: CheckFiles(
         CHECKS,
         partial(launched, topology),
-        dict.fromkeys(("two_level.py", "two_level_gemms.py"), (n_pes,)),
+        dict.fromkeys(("two_level.py", "two_level_gemms.py")[topology in GEMMS_ALONE :], (n_pes,)),
         SLOW[topology],
     )
     for topology, n_pes in TOPOLOGIES.items()
@@ -84,10 +95,15 @@ def test_blocks_stay_large_in_bounded_memory(n_pes: int, block: int, megabytes: 
 
 @pytest.mark.parametrize("topology", ["2x2", pytest.param("3x2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("file", "check"), [("two_level.py", "bytes_between_hosts"), ("two_level_gemms.py", "bytes_of_gemms_between_hosts")]
+    ("file", "check"),
+    [
+        ("two_level.py", "bytes_between_hosts"),
+        ("two_level_gemms.py", "bytes_of_gemms_between_hosts"),
+        ("two_level_gemms.py", "what_crosses_is_between_slices"),
+    ],
 )
 def test_bytes_between_hosts(file: str, check: str, topology: str) -> None:
-    """Counted in the checker's log; it finds nothing, either."""
+    """Counted in the checker's log, or their order there; it finds nothing, either."""
     env = ENVIRONMENT | {"TRITON_DIST_CHECK": "1", "TRITON_DIST_TOPOLOGY": topology}
     n_pes = TOPOLOGIES[topology]
     outcome = forking.forker(COMPILER).run(CHECKS / file, check, n_pes=n_pes, **env)
@@ -102,7 +118,8 @@ def test_bytes_between_hosts(file: str, check: str, topology: str) -> None:
     ("file", "checks"),
     [
         ("two_level.py", ("groups", "special_numbers")),
-        pytest.param("two_level_gemms.py", ("uneven_rows",), marks=pytest.mark.slow),
+        ("two_level_gemms.py", ("slices_of_hosts",)),
+        pytest.param("two_level_gemms.py", ("uneven_rows", "sums_with_an_epilogue"), marks=pytest.mark.slow),
     ],
 )
 def test_checked(file: str, checks: tuple[str, ...], schedule: str) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("simpy", reason="the extra `model` is not installed")
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import slices_of_hosts
 from model_error import LOCAL_GEMMS, measured_large_gemms, measured_local_gemms, planned
 from planned_gemms import ALGORITHMS, Gemm, graph_of, simulated
 
@@ -142,3 +143,17 @@ def test_fused_gemms_take_what_was_measured(name: str) -> None:
     cases = measured_large_gemms(2, [name])
     case = min(cases, key=lambda case: case.microseconds)
     assert planned(case, H200) == pytest.approx(case.microseconds, rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["all_gather_gemm", "gemm_reduce_scatter"])
+def test_slices_of_hosts_take_what_they_compute_and_send(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Both algorithms; one adds what crosses to the GEMM, and the other hides it where a slice takes longer."""
+    machine = Machine.load("h200-hosts")
+    monkeypatch.setattr(slices_of_hosts, "HIDDEN", 512)
+    monkeypatch.setattr(slices_of_hosts, "INNER", 16 * 4096)  # much to compute of few bytes
+    bulk, two_level, local = slices_of_hosts.times(name, 2048, 2, machine)
+    crossing = 2048 // 16 * 512 * 2 / machine.network.bandwidth / 1e3
+    assert bulk >= local + crossing
+    assert two_level >= max(0.9 * local, crossing)
+    narrow = replace(machine, network=replace(machine.network, bandwidth=machine.network.bandwidth / 100))
+    assert slices_of_hosts.times(name, 2048, 2, narrow)[1] > 100 * crossing, "what crosses takes longer than a slice"

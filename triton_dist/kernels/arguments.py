@@ -110,13 +110,15 @@ def check_collective(comm: Communicator, function: str, algorithm: str, known: S
     return by_hosts(comm, function, algorithm, "two_level")
 
 
-def by_hosts(comm: Communicator, function: str, algorithm: str, between_hosts: str) -> str:
-    """``algorithm``; over several hosts ``between_hosts``, the only one that goes there: RuntimeError for another."""
+def by_hosts(comm: Communicator, function: str, algorithm: str, *between_hosts: str) -> str:
+    """``algorithm``; over several hosts that of ``between_hosts``, if it is the only one that goes there: RuntimeError
+    for one that does not."""
     if comm.grid.hosts == 1:
         return algorithm
-    if algorithm not in ("auto", between_hosts):
-        comm.check_one_host(f"{function} by algorithm {algorithm} (not auto or {between_hosts})")
-    return between_hosts
+    if algorithm not in ("auto", *between_hosts):
+        *others, last = "auto", *between_hosts
+        comm.check_one_host(f"{function} by algorithm {algorithm} (not {', '.join(others)} or {last})")
+    return between_hosts[0] if len(between_hosts) == 1 else algorithm
 
 
 def need_symmetric(comm: Communicator, function: str, algorithm: str, **tensors: torch.Tensor) -> None:

@@ -78,7 +78,8 @@ class Communicator:
         self._open(world, pes, name, group)
         communicators.known[self] = communicators.named[name] = self
 
-    def _open(self, world: World, pes: range, name: str, group: Any) -> None:
+    def _open(self, world: World, pes: range, name: str, group: Any, parent: Communicator | None = None) -> None:
+        self._parent = parent
         self.name = name
         """The same on all members, and no other communicator's of this world."""
         self.group = world.team_world if group is None else group
@@ -106,7 +107,8 @@ class Communicator:
         """Returns the handle of the current stream."""
         self._hosts = world.open_group(pes, name)
         empty = Table("", self.n_pes)
-        self.tables = agreed_tables(self.n_pes, self.exchange) if self._on_gpu else (empty, empty)
+        agrees = (parent or self).exchange
+        self.tables = agreed_tables(self.n_pes, agrees) if self._on_gpu else (empty, empty)
         """Measured times, of this host and of the package, by which algorithms are chosen; the same on all members."""
         self._compares_every_call = world.compares_every_call
         self._made = 0
@@ -119,6 +121,15 @@ class Communicator:
         if found is None:
             found = self._owned[kind] = kind(self)
         return found
+
+    @property
+    def within_host(self) -> Communicator:
+        """A communicator of the members on this PE's host, for parts of this one's calls. *Collective* the first time.
+
+        It ends with this one. Its memory is allocated by all members of this one, as theirs is: so all hosts make the
+        same calls with it, of the same shapes.
+        """
+        return self.own(_WithinHost).communicator
 
     @property
     def workspace_bytes(self) -> int:
@@ -137,7 +148,11 @@ class Communicator:
         if communicators.known.get(self) is not self:
             raise ValueError(f"{self} is implicit: it ends with the world")
         del communicators.known[self], communicators.named[self.name]
+        within = self._owned.get(_WithinHost)
         self._drop()
+        if within is not None:
+            del communicators.known[within.communicator]
+            self.world.close_group(within.communicator._hosts)
         self.world.close_group(self._hosts)
 
     def _drop(self) -> None:
@@ -168,6 +183,8 @@ class Communicator:
         """
         if self._closed:
             raise RuntimeError(f"{self} was closed")
+        if self._parent is not None:
+            return self._parent.empty(*shape, dtype=dtype)
         if self.n_pes == self.world.n_pes:
             return self.world.empty(shape, dtype)
         return self.world.empty_in(self._hosts, shape, dtype)
@@ -296,6 +313,27 @@ _EQUAL_CALLS = 4096  # that are not compared again
 def _text(call: tuple[Any, ...]) -> str:
     function, *arguments = call
     return f"{function}({', '.join(str(tuple(x)) if isinstance(x, torch.Size) else str(x) for x in arguments)})"
+
+
+class _WithinHost:
+    """The communicator of one communicator's members on this PE's host."""
+
+    def __init__(self, parent: Communicator) -> None:
+        grid, world = parent.grid, parent.world
+        host, _ = grid.place_of(parent.my_rank)
+        pes = (
+            parent.pes[host * grid.per_host :][: grid.per_host] if grid.is_by_hosts else parent.pes[host :: grid.hosts]
+        )
+        self.communicator = made = Communicator.__new__(Communicator)
+        made._open(world, pes, f"{parent.name}, host {host}", parent, parent)
+        world.own(_Communicators).known[made] = made
+
+    @property
+    def nbytes(self) -> int:
+        return self.communicator.workspace_bytes
+
+    def close(self) -> None:
+        self.communicator._drop()
 
 
 class _Communicators:

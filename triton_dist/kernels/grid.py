@@ -25,9 +25,14 @@ class Grid(NamedTuple):
     column: Members
     """The members with this PE's number on their hosts, likewise."""
 
+    @property
+    def is_by_hosts(self) -> bool:
+        """Whether ranks are numbered host by host."""
+        return self.row.stride <= self.column.stride
+
     def place_of(self, rank: int) -> tuple[int, int]:
         """The host of a rank, and its number there."""
-        if self.row.stride <= self.column.stride:  # host by host
+        if self.is_by_hosts:
             return divmod(rank, self.per_host)
         local, host = divmod(rank, self.hosts)
         return host, local

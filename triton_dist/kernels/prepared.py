@@ -93,7 +93,7 @@ class Step(NamedTuple):
     work: Work
     tensors: Taken
     beside: tuple[tuple[Work, Taken], ...] = ()
-    """What is done at the same time as the launch, on a side stream, in this order: launches, and functions that are
+    """What is done at the same time as the work, on a side stream, in this order: launches, and functions that are
     called with this stream's handle in front of what they take."""
 
 
@@ -251,7 +251,10 @@ class Prepared:
             found = () if taken is nothing else taken(*given)
             if beside:
                 with side_stream(self._communicator) as side:
-                    work(self._communicator.stream_handle(), *work.arguments(found), also=also)
+                    if type(work) is triton_api.PreparedLaunch:
+                        work(self._communicator.stream_handle(), *(work.arguments(found) if found else ()), also=also)
+                    else:
+                        work(*found)
                     handle = side.cuda_stream
                     for other, taken_beside in beside:
                         found = () if taken_beside is nothing else taken_beside(*given)

@@ -21,10 +21,12 @@ from triton_dist.kernels.gemm.config import ring_rows
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.small_m import reserve_slots
+from triton_dist.kernels.gemm.two_level import shards_of_hosts, sums_of_hosts
 from triton_dist.kernels.moe import reserving as of_experts
 from triton_dist.kernels.moe.reserving import Experts
 from triton_dist.kernels.norm.arguments import fits as fits_norm
 from triton_dist.kernels.norm.arguments import slots_for
+from triton_dist.kernels.protocols.host_exchange import exchange_signals
 from triton_dist.kernels.protocols.ll import ll_slots
 from triton_dist.kernels.protocols.workspace import barrier_state, symmetric_buffer
 from triton_dist.kernels.shards import each_of
@@ -126,9 +128,25 @@ _RESERVE: dict[str, Callable[[Communicator, int, int, torch.dtype], None]] = {
 }
 
 
+def _gathered_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
+    _gathered_rows(comm, rows, hidden, dtype)
+    shards_of_hosts(comm, rows // comm.n_pes, hidden, dtype, -(-hidden // SCALE_BLOCK) if dtype in FP8 else 0)
+    _slices(comm, "all_gather_gemm", rows, hidden, dtype)
+
+
 def _sums_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
-    symmetric_matrix(comm, "product", rows, hidden, torch.bfloat16 if dtype in FP8 else dtype)
+    result = torch.bfloat16 if dtype in FP8 else dtype
+    symmetric_matrix(comm, "product", rows, hidden, result)
     sums_of_rows(comm, each_of(rows, comm.n_pes), hidden)
+    sums_of_hosts(comm, rows // comm.n_pes, hidden, result)
+    _slices(comm, "gemm_reduce_scatter", rows, hidden, dtype)
+
+
+def _slices(comm: Communicator, name: str, rows: int, hidden: int, dtype: torch.dtype) -> None:
+    """What exchanges need, and the fused GEMM of a host's rows, unless it has one PE."""
+    exchange_signals(comm)
+    if comm.grid.is_by_hosts and comm.grid.per_host > 1:
+        _RESERVE[name](comm.within_host, rows // comm.grid.hosts, hidden, dtype)
 
 
 def _columns_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
@@ -136,7 +154,7 @@ def _columns_between_hosts(comm: Communicator, rows: int, hidden: int, dtype: to
 
 
 _GEMMS_BETWEEN_HOSTS: dict[str, Callable[[Communicator, int, int, torch.dtype], None]] = {
-    "all_gather_gemm": _gathered_rows,
+    "all_gather_gemm": _gathered_between_hosts,
     "gemm_all_scatter": _columns_between_hosts,
     "gemm_reduce_scatter": _sums_between_hosts,
     "gemm_all_reduce": _sums_between_hosts,

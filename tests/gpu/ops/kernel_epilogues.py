@@ -107,7 +107,7 @@ def all_gather_gemm_with_bias(world: World) -> None:
             bias = fractions(n, seed=world.pe, dtype=bias_dtype, world=world)
             exact = torch.cat(parts).double() @ plain.double() + bias.double()
             out = torch.empty(exact.shape, dtype=dtype, device=world.device)
-            for algorithm in usable(*GATHER, "auto"):
+            for algorithm in usable(*GATHER, "two_level", "auto"):
                 hopper = rows % 128 == 0 and hopper_takes(algorithm, operands, rows, n, k, lines=lines)
                 if algorithm == "copy_engine" and not hopper:
                     continue
@@ -129,7 +129,7 @@ def sums_with_bias_and_residual(world: World) -> None:
         whole = triton_dist.empty(m, n, dtype=dtype)
         bias = fractions(n, seed=5, dtype=torch.float32, world=world)
         residual = fractions(m, n, seed=6, dtype=dtype, world=world)
-        for algorithm in usable(*REDUCE, "auto"):
+        for algorithm in usable(*REDUCE, "two_level", "auto"):
             if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
                 continue
             if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):
@@ -230,7 +230,7 @@ def sums_with_activations(world: World) -> None:
         residual = fractions(m, n, seed=6, dtype=dtype, world=world)
         activation = "gelu" if lines else "silu"
         exact = REFERENCES[activation](total) + residual.double()
-        for algorithm in usable(*REDUCE, "auto"):
+        for algorithm in usable(*REDUCE, "two_level", "auto"):
             if algorithm == "ring" and not hopper_takes(algorithm, operands, rows, n, k, lines=lines):
                 continue
             if algorithm == "fused" and (operands == E4M3 or not fits_small_m(m, n_pes)):

@@ -15,6 +15,7 @@ from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.all_gather_gemm import ALGORITHMS as GATHER
 from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER
 from triton_dist.kernels.gemm.gemm_all_scatter import HOPPER_ALGORITHMS as HOPPER
+from triton_dist.kernels.gemm.operation import BETWEEN_HOSTS
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS as REDUCE
 from triton_dist.kernels.gemm.small_m import fits_small_m
 
@@ -30,8 +31,11 @@ def by_columns(b: torch.Tensor) -> torch.Tensor:
 
 
 def usable(*algorithms: str) -> tuple[str, ...]:
-    """Those of ``algorithms`` that the world takes: over several hosts one, and ``auto``."""
-    return ("bulk_synchronous", "auto") if communicator_of().grid.hosts > 1 else algorithms
+    """Those of ``algorithms`` that the world takes: over several hosts few, of which one is for these alone."""
+    hosts = communicator_of().grid.hosts
+    return tuple(
+        name for name in algorithms if (name in ("auto", *BETWEEN_HOSTS) if hosts > 1 else name != "two_level")
+    )
 
 
 def again_and_in_graphs(call: Callable[[], torch.Tensor], out: torch.Tensor, expected: torch.Tensor) -> None:
@@ -83,7 +87,7 @@ def all_gather_gemm_patterns(world: World) -> None:
         expected = (torch.cat(parts).float() @ b.float()).to(dtype).float()
         out = torch.empty(rows * world.n_pes, n, dtype=dtype, device=world.device)
         for factor in (b, by_columns(b)):
-            for algorithm in usable(*GATHER, "auto"):
+            for algorithm in usable(*GATHER, "two_level", "auto"):
                 if (algorithm == "copy_engine" and rows % 128) or (algorithm == "fused" and rows * world.n_pes > 128):
                     continue
                 call = partial(kernels.all_gather_gemm, parts[world.pe], factor, out, algorithm=algorithm)
@@ -110,7 +114,7 @@ def gemm_reduce_patterns(world: World) -> None:
         whole = triton_dist.empty(m, n, dtype=dtype)
         mine = expected[rows * world.pe : rows * (world.pe + 1)]
         for factor in (b, by_columns(b)):
-            for algorithm in usable(*REDUCE, "auto"):
+            for algorithm in usable(*REDUCE, "two_level", "auto"):
                 if (algorithm == "ring" and rows % 128) or (algorithm == "fused" and not fits_small_m(m, world.n_pes)):
                     continue
                 scatter = partial(kernels.gemm_reduce_scatter, a, factor, part, algorithm=algorithm)

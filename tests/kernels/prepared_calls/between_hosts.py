@@ -13,6 +13,7 @@ from prepared_calls.world import RECORDER, WORLD, calls, plans
 
 from triton_dist import kernels
 from triton_dist.kernels import Communicator
+from triton_dist.kernels.gemm.operation import IN_SLICES
 from triton_dist.world.hosts import Host, Hosts
 
 CALLS: tuple[tuple[Any, torch.Tensor, int], ...] = (
@@ -38,11 +39,15 @@ def two_hosts() -> Iterator[Communicator]:
 
 def gemms_between_hosts_are_prepared() -> None:
     """The same launches as of an ordinary call, with the call's own bias and residual."""
+    every = [(*call, name) for call in CALLS for name in ("auto", "bulk_synchronous", "two_level")]
     with two_hosts() as comm:
-        for function, out, rows in CALLS:
+        for function, out, rows, algorithm in every:
+            if algorithm == "two_level" and function.__name__ not in IN_SLICES:
+                continue
             for residual in (None, rows or None):
                 options = {} if residual is None else {"residual": matrix(residual, 512)}
-                call = partial(function, A, B, out, bias=torch.zeros(512), group=comm, **options)
+                how = {"group": comm, "algorithm": algorithm}
+                call = partial(function, A, B, out, bias=torch.zeros(512), **how, **options)
                 call()
                 plans(comm).clear()
                 call()

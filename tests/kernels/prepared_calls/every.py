@@ -15,6 +15,7 @@ from prepared_calls.world import calls
 
 from triton_dist import kernels
 from triton_dist.kernels import moe
+from triton_dist.kernels.gemm.operation import IN_SLICES
 
 NO_CALLS = {
     *("Communicator", "Normed", "functional", "interleave_gate_up", "reserve", "tracing", "tune"),
@@ -83,7 +84,8 @@ def public() -> dict[str, tuple[str, ...]]:
         for name in package.__all__:
             if name not in NO_CALLS | OF_SEVERAL and not name.endswith("_receive"):  # halves are called together
                 module = sys.modules[getattr(package, name).__module__]
-                found[name] = tuple(getattr(module, "ALGORITHMS", ("",)))
+                of_hosts = ("two_level",) if name in IN_SLICES else ()
+                found[name] = (*getattr(module, "ALGORITHMS", ("",)), *of_hosts)
     return found
 
 

@@ -29,7 +29,7 @@ from triton_dist.kernels.functional.layout import (
     workspace,
 )
 from triton_dist.kernels.functional.operator import operator
-from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered
+from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, copy_gathered, gathering
 from triton_dist.kernels.gemm.arguments import check_activation
 from triton_dist.kernels.gemm.epilogue import fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
@@ -246,13 +246,14 @@ def _all_gather_gemm_gathered(
     comm = group.checked("all_gather_gemm_gathered", group_name)
     options, rows = _and_rows(options, 7)
     shards, flat = _shards(a, gather_dim, rows, group_size), flat_rows(a, gather_dim)
+    named = _options_of_rows(options, gather_dim)
     all_gather_gemm(
         flat,
         by_rows_or_columns(b),
         out.movedim(gather_dim, 0).view(-1, out.shape[-1]),
         group=comm,
         **shards,
-        **_options_of_rows(options, gather_dim),
+        **named | {"algorithm": gathering(comm, named.get("algorithm", "auto"))},
     )
     each = shards.get("shard", flat.shape[0])
     copy_gathered(comm, gathered.movedim(gather_dim, 0).view(-1, a.shape[-1]), flat, each)

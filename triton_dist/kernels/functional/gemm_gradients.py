@@ -24,7 +24,7 @@ from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group
 from triton_dist.kernels.functional.layout import by_rows_or_columns, empty_like_rows, flat_rows
 from triton_dist.kernels.functional.operator import operator
-from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, complete_gathered, gather_again
+from triton_dist.kernels.gemm.all_gather_gemm import all_gather_gemm, complete_gathered, gather_again, gathering
 from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 
 __all__ = ["weight_grad"]
@@ -96,7 +96,8 @@ def _of_gemm_reduce_scatter(
     grad_a = empty_like_rows(a, dim, a.shape[dim], a.shape[-1])
     into = grad_a.movedim(dim, 0).view(-1, a.shape[-1])
     with calling("gemm_reduce_scatter_gradients", comm, between_hosts=True):
-        all_gather_gemm(rows, by_rows_or_columns(b.t()), into, group=comm)
+        how = gathering(comm, "auto")
+        all_gather_gemm(rows, by_rows_or_columns(b.t()), into, algorithm=how, group=comm)
         return grad_a, weight_grad(a, _unflat(complete_gathered(comm, rows), grad, dim), b)
 
 

@@ -18,18 +18,19 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.plan_cache import cached, in_bucket, symmetric_matrix
+from triton_dist.kernels.gemm.two_level import gather_two_level, why_not_two_level
 from triton_dist.kernels.prepared import Launch, Part, Step, steps
 from triton_dist.kernels.shards import shard_of, wrong_shard
 
 if TYPE_CHECKING:
     from triton_dist.kernels.gemm.hopper.launch import Plan
 
-__all__ = ["ALGORITHMS", "all_gather_gemm", "complete_gathered", "copy_gathered", "gather_again"]
+__all__ = ["ALGORITHMS", "all_gather_gemm", "complete_gathered", "copy_gathered", "gather_again", "gathering"]
 
 ALGORITHMS = ("bulk_synchronous", "copy_engine")
 
 
-@fused_gemm(ALGORITHMS, gathers=True, symmetric_result=False)
+@fused_gemm((*ALGORITHMS, "two_level"), gathers=True, symmetric_result=False)
 def all_gather_gemm(call: Call) -> Computation:
     """C = A · B, where A is every PE's ``a``, in PE order.
 
@@ -40,6 +41,8 @@ def all_gather_gemm(call: Call) -> Computation:
     - ``bulk_synchronous``: A is gathered, then multiplied.
     - ``copy_engine``: the copy engine sends this PE's rows to one PE after the other while the GEMM begins with them;
       it continues with the next PE's, which have arrived by then. For Hopper GPUs.
+    - ``two_level``, over several hosts: the rows of one host after the other, this one's first, each as inside of one
+      host; beside them the next host's cross the network. As many rows on every PE.
     """
     from triton_dist.kernels.gemm.hopper.launch import takes
 
@@ -52,15 +55,22 @@ def all_gather_gemm(call: Call) -> Computation:
         c,
         c,
         {
+            "two_level": why_not_two_level(gemm) or partial(gather_two_level, gemm, all_gather_gemm),
             "bulk_synchronous": partial(_bulk_synchronous, gemm),
             "copy_engine": lacks or partial(_copy_engine, gemm),
         },
     )
 
 
+def gathering(comm: Communicator, algorithm: str) -> str:
+    """``algorithm``, or the one in its place that leaves all of A in one matrix, for :func:`copy_gathered`: by
+    ``two_level`` a host's rows of it take the place of the last one's."""
+    return "bulk_synchronous" if comm.grid.hosts > 1 and algorithm in ("auto", "two_level") else algorithm
+
+
 def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor, each: int) -> None:
-    """Copy all of A to ``out``, as an :func:`all_gather_gemm` of ``a`` just before has gathered it; a whole shard has
-    ``each`` rows."""
+    """Copy all of A to ``out``, as an :func:`all_gather_gemm` of ``a`` just before has gathered it, by an algorithm of
+    :func:`gathering`; a whole shard has ``each`` rows."""
     rows = shard_of(out.shape[0], each, comm.my_rank)
     out.copy_(_gathered(comm, a, out.shape[0]))
     # The kernel reads this PE's own rows where they are, so the workspace need not hold them.
@@ -68,7 +78,8 @@ def copy_gathered(comm: Communicator, out: torch.Tensor, a: torch.Tensor, each: 
 
 
 def complete_gathered(comm: Communicator, a: torch.Tensor) -> torch.Tensor:
-    """All of A, as an :func:`all_gather_gemm` of ``a`` just before has gathered it. The next one overwrites it."""
+    """All of A, as an :func:`all_gather_gemm` of ``a`` just before has gathered it, by an algorithm of
+    :func:`gathering`. The next one overwrites it."""
     gathered = _gathered_alike(comm, a)
     gathered[comm.my_rank * a.shape[0] :][: a.shape[0]].copy_(a)  # which the kernel reads where they are
     return gathered

@@ -1,4 +1,5 @@
-"""What fused GEMMs of groups on several hosts do where they would load and store at peers: two-level collectives.
+"""What bulk-synchronous GEMMs of groups on several hosts do where they would load and store at peers: two-level
+collectives.
 
 Sums over PEs with an epilogue: a two-level reduce-scatter leaves the sums of this PE's rows in float32. The epilogue is
 applied to these, which are rounded once behind it. For an all-reduce a two-level all-gather follows.
@@ -27,18 +28,32 @@ from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.prepared import Part, Step, launch, steps
 
-__all__ = ["columns_of_all", "reduce_between_hosts", "scatter_between_hosts", "sums_of_rows"]
+__all__ = [
+    "columns_of_all",
+    "finish_rows",
+    "gather_rows",
+    "reduce_between_hosts",
+    "scatter_between_hosts",
+    "sums_of_rows",
+]
 
 
 @triton.jit(do_not_specialize=["first", "M", "each"])
-def _finish_rows(c, sums, epilogue, first, M, N, each, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Rows of ``c`` from ``first`` on, of which it has M: ``each`` rows of ``sums`` after the epilogue."""
+def _finish_rows(
+    c, sums, epilogue, first, M, N, each, PARTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+):
+    """Rows of ``c`` from ``first`` on, of which it has M: ``each`` rows after the epilogue, added up in float32 of
+    PARTS matrices of so many rows, which follow each other in ``sums``."""
     tiles_n = tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), tl.cdiv(each, BLOCK_M) * tiles_n, tl.num_programs(0)):
         own = tile // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
         rows, columns = first + own, tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
         exist = ((own < each) & (rows < M))[:, None] & (columns < N)[None, :]
-        found = tl.load(sums + own.to(tl.int64)[:, None] * N + columns[None, :], mask=exist, other=0.0)
+        places = sums + own.to(tl.int64)[:, None] * N + columns[None, :]
+        found = tl.load(places, mask=exist, other=0.0).to(tl.float32)
+        for _ in range(1, PARTS):
+            places += each.to(tl.int64) * N
+            found += tl.load(places, mask=exist, other=0.0).to(tl.float32)
         finished = finish(found, epilogue, tl.where(own < each, rows, M), M, columns).to(c.dtype.element_ty)
         tl.store(c + rows.to(tl.int64)[:, None] * N + columns[None, :], finished, mask=exist)
 
@@ -46,23 +61,42 @@ def _finish_rows(c, sums, epilogue, first, M, N, each, BLOCK_M: tl.constexpr, BL
 def reduce_between_hosts(gemm: Operands, product: torch.Tensor, *, to_all: bool) -> tuple[Part, ...]:
     """As :func:`~triton_dist.kernels.gemm.reduce_partials.reduce_partials`, by two-level collectives."""
     comm, columns = gemm.comm, product.shape[1]
-    block_m, block_n = (16, 128) if triton_dist.kind() == "gpu" else (16, 32)
     each = gemm.each
     sums = sums_of_rows(comm, each, columns)
-    limit = portable.programs(gemm.sm_margin) if gemm.sm_margin else NO_LIMIT
-    programs = min(triton.cdiv(each, block_m) * triton.cdiv(columns, block_n), portable.programs(gemm.sm_margin))
     whole, own = product.view(-1), sums.view(-1)
+    limit = _limit(gemm)
     reduced = reduce_parts(comm, own, whole, "sum", each * columns, in_place=False, limit=limit)
+    finished = finish_rows(gemm, sums.view(1, each, columns), to_all=to_all)
+    parts = (reduced, lambda call: (own, whole)), finished
+    return (*parts, gather_rows(gemm)) if to_all else parts
+
+
+def finish_rows(gemm: Operands, sums: torch.Tensor, *, to_all: bool) -> Part:
+    """This PE's rows of C, after the epilogue, of sums over PEs: those of C that it has or, ``to_all``, of all of C.
+
+    Args:
+        sums: [parts, rows of a shard, N], whose parts are added up.
+    """
+    parts, each, columns = sums.shape
+    block_m, block_n = (16, 128) if triton_dist.kind() == "gpu" else (16, 32)
+    programs = min(triton.cdiv(each, block_m) * triton.cdiv(columns, block_n), portable.programs(gemm.sm_margin))
     finished = launch(
-        _finish_rows, (programs,), (gemm.c,), sums, gemm.epilogue, comm.my_rank * each if to_all else 0,
-        gemm.c.shape[0], columns, each, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
+        _finish_rows, (programs,), (gemm.c,), sums, gemm.epilogue, gemm.comm.my_rank * each if to_all else 0,
+        gemm.c.shape[0], columns, each, PARTS=parts, BLOCK_M=block_m, BLOCK_N=block_n, num_warps=4,
     )  # fmt: skip
-    parts = (reduced, lambda call: (own, whole)), (finished, lambda call: (call.out,))
-    if not to_all:
-        return parts
+    return finished, lambda call: (call.out,)
+
+
+def gather_rows(gemm: Operands) -> Part:
+    """All PEs' rows of C, where each has its own in it."""
     c = gemm.c.view(-1)
-    gathered = gather_parts(comm, c, c, each * columns, in_place=True, limit=limit)
-    return *parts, (gathered, lambda call: (call.out, call.out))
+    part = gemm.each * gemm.c.shape[1]
+    gathered = gather_parts(gemm.comm, c, c, part, in_place=True, limit=_limit(gemm))
+    return gathered, lambda call: (call.out, call.out)
+
+
+def _limit(gemm: Operands) -> int:
+    return portable.programs(gemm.sm_margin) if gemm.sm_margin else NO_LIMIT
 
 
 def scatter_between_hosts(gemm: Operands, out: torch.Tensor) -> Sequence[Step] | None:
@@ -72,8 +106,7 @@ def scatter_between_hosts(gemm: Operands, out: torch.Tensor) -> Sequence[Step] |
     mine = whole[comm.my_rank]
     multiplied = local_gemm(gemm._replace(c=mine))
     flat = whole.view(-1)
-    limit = portable.programs(gemm.sm_margin) if gemm.sm_margin else NO_LIMIT
-    gathered = gather_parts(comm, flat, flat, rows * width, in_place=True, limit=limit)
+    gathered = gather_parts(comm, flat, flat, rows * width, in_place=True, limit=_limit(gemm))
 
     def place(out: torch.Tensor) -> None:
         out.view(rows, comm.n_pes, width).copy_(whole.transpose(0, 1))

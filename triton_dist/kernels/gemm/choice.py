@@ -48,5 +48,7 @@ def choose_gemm(
     if triton_dist.kind() == "cpu" or len(names) == 1:
         return names[0]
     m = max(a.shape[0], c.shape[0])  # PEs that share rows of A compute all rows of C, and of A if they share those of C
-    gemm = Gemm(m, b.shape[1], a.shape[1], a.dtype, c.dtype, comm.n_pes, fits(comm, a, b, c), scales)
+    within = comm if comm.grid.hosts == 1 or operation == "local_gemm" else comm.within_host
+    hopper = fits(within, a, b, c)
+    gemm = Gemm(m, b.shape[1], a.shape[1], a.dtype, c.dtype, comm.n_pes, hopper, scales, comm.grid.hosts)
     return choose(comm, case_of(operation, a, b, scales=scales, rows=rows), estimates(operation, gemm, names))

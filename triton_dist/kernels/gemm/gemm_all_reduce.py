@@ -7,6 +7,7 @@ import torch
 from triton_dist.kernels.collectives.all_reduce import all_reduce
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.gemm.choice import choose_gemm
+from triton_dist.kernels.gemm.gemm_reduce_scatter import gemm_reduce_scatter
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.operation import Call, Computation, fused_gemm
 from triton_dist.kernels.gemm.partial_sums import ALGORITHMS, computation, ring_staging
@@ -17,7 +18,7 @@ from triton_dist.kernels.prepared import Launch
 __all__ = ["ALGORITHMS", "gemm_all_reduce", "stores_here"]
 
 
-@fused_gemm(ALGORITHMS, reduces=True)
+@fused_gemm((*ALGORITHMS, "two_level"), reduces=True)
 def gemm_all_reduce(call: Call) -> Computation:
     """The sum over all PEs of A · B, the same bits on every PE.
 
@@ -27,6 +28,7 @@ def gemm_all_reduce(call: Call) -> Computation:
     - ``bulk_synchronous``: the GEMM, then the all-reduce.
     - ``ring``: as of :func:`gemm_reduce_scatter`; a PE's own tiles then go to all PEs. M need
       not be a multiple of the number of PEs.
+    - ``two_level``, over several hosts: as of :func:`gemm_reduce_scatter`; the sums are then gathered.
     - ``fused``, for small M (up to 128 rows, no fp8): as of :func:`gemm_reduce_scatter`; the sums then go to all PEs.
     """
     symmetric = not stores_here(call.comm, call.a, call.b, call.out_dtype or call.a.dtype, call.algorithm)
@@ -37,7 +39,7 @@ def gemm_all_reduce(call: Call) -> Computation:
     def reduce(product: torch.Tensor, out: torch.Tensor) -> None:
         all_reduce(product, out=out, sm_margin=sm_margin, group=comm)
 
-    return computation(gemm, reduce, _ring, to_all=True)
+    return computation(gemm, reduce, _ring, gemm_reduce_scatter, to_all=True)
 
 
 def stores_here(comm: Communicator, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, algorithm: str) -> bool:

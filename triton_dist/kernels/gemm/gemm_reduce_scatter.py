@@ -17,7 +17,7 @@ from triton_dist.kernels.shards import shard_of
 __all__ = ["ALGORITHMS", "gemm_reduce_scatter"]
 
 
-@fused_gemm(ALGORITHMS, reduces=True, symmetric_result=False)
+@fused_gemm((*ALGORITHMS, "two_level"), reduces=True, symmetric_result=False)
 def gemm_reduce_scatter(call: Call) -> Computation:
     """This PE's rows of the sum over all PEs of A · B.
 
@@ -28,6 +28,8 @@ def gemm_reduce_scatter(call: Call) -> Computation:
     - ``bulk_synchronous``: the GEMM, then the reduce-scatter.
     - ``ring``: tiles circulate around the PEs while the next ones are computed; each PE adds its partial sum. For
       Hopper GPUs. It computes each PE's rows, c of them, in tiles of 128, the last of which need not be full.
+    - ``two_level``, over several hosts: the rows of one host after the other, this one's last, each as inside of one
+      host; beside the next ones their sums cross the network. As many rows on every PE.
     - ``fused``, for small M (up to 128 rows in all, no fp8): one kernel that streams B and sends each tile's rows to
       their PEs from registers.
     """
@@ -45,7 +47,7 @@ def gemm_reduce_scatter(call: Call) -> Computation:
 
     are_equal = gemm.each * n_pes == gemm.a.shape[0]
 
-    return computation(gemm, reduce if are_equal else reduce_shards, _ring, to_all=False)
+    return computation(gemm, reduce if are_equal else reduce_shards, _ring, gemm_reduce_scatter, to_all=False)
 
 
 def _ring(gemm: Operands) -> Launch | Sequence[Step] | None:

@@ -33,6 +33,14 @@ _PORTABLE = 1.5
 """How many times as long as a Hopper kernel a portable one computes."""
 _COMM_PROGRAMS = 132 / 116
 """How many times as long a GEMM takes whose programs leave 16 SMs to those that send; these send a little slower."""
+_EXCHANGE_PROGRAMS = 132 / 128
+"""The same for the 4 SMs of exchanges between hosts."""
+_NETWORK = 47e9
+"""Bytes/s that a PE sends to other hosts, of a NIC with 400 Gb/s: what DeepEP's authors measured (docs/scaling.md)."""
+_NETWORK_LATENCY = 15 * _US
+"""Of a collective or an exchange between hosts: of the two-level collectives as simulated, not measured."""
+_HOP = 17 * _US
+"""Of a ring of few tiles, as simulated with 8 PEs (docs/scaling.md)."""
 _LAUNCH = 2 * _US
 _BARRIER = 2.7 * _US
 
@@ -50,6 +58,8 @@ class Gemm(NamedTuple):
     """Whether the Hopper kernels take it."""
     scales: str = ""
     """``blocks`` or ``rows``, if scales are of such."""
+    hosts: int = 1
+    """On how many the PEs are, equally many on each."""
 
     @property
     def seconds(self) -> float:
@@ -85,7 +95,50 @@ class Gemm(NamedTuple):
         return self.m * self.n * self.result.itemsize
 
 
+def _between_hosts(
+    gemm: Gemm, part: float, slice_: Callable[[Gemm], float], *, again: bool = False
+) -> dict[str, float]:
+    """Where PEs are on several hosts.
+
+    Args:
+        part: bytes that a PE sends to each other host; ``again`` if as many are gathered in the end.
+        slice_: seconds of the GEMM of one host's rows, given that.
+    """
+    others, per_host = gemm.hosts - 1, gemm.n_pes // gemm.hosts
+    collected = _NETWORK_LATENCY + max(part * others / _NETWORK, part * gemm.hosts * (per_host - 1) / WIRE)
+    of_host = gemm._replace(m=each_of(gemm.m, gemm.hosts), n_pes=per_host, hosts=1)
+    seconds = (slice_(of_host) if per_host > 1 else of_host.ours) * _EXCHANGE_PROGRAMS
+    crossing = _NETWORK_LATENCY + part / _NETWORK
+    gathered = collected if again else 0
+    return {
+        "two_level": 3 * _LAUNCH + seconds + others * max(seconds, crossing) + gathered,
+        "bulk_synchronous": gemm.alone + _LAUNCH + collected + gathered,
+    }
+
+
+def _gathered_slice(gemm: Gemm) -> float:
+    """Of a slice of all_gather_gemm inside of a host. Slices are short: what arrives last has a round of tiles for
+    itself, or takes as long as all tiles."""
+    found = _all_gather(gemm)["bulk_synchronous"]
+    if not gemm.hopper:
+        return found
+    sent = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
+    copied = collective.copy_engine(sent, gemm.n_pes - 1)
+    tile = 2 * 128 * 256 * gemm.k * 132 / flops(gemm.dtype)
+    return min(found, max(gemm.ours, copied) + min(gemm.ours, max(gemm.ours / gemm.n_pes, tile)))
+
+
+def _reduced_slice(gemm: Gemm) -> float:
+    """Of a slice of gemm_reduce_scatter inside of a host. A ring of few tiles has hops that follow each other."""
+    found = _reduce_scatter(gemm)
+    ring = found["ring"] + gemm.n_pes * _HOP
+    return min(found["bulk_synchronous"], ring) if gemm.hopper else found["bulk_synchronous"]
+
+
 def _all_gather(gemm: Gemm) -> dict[str, float]:
+    if gemm.hosts > 1:
+        part = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize
+        return _between_hosts(gemm, part, _gathered_slice)
     sent = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
     gathered = min(collective.low_latency(sent), collective.direct(sent), collective.copy_engine(sent, gemm.n_pes - 1))
     return {
@@ -117,6 +170,8 @@ def _ring(gemm: Gemm, shards: int, share: float) -> float:
 
 
 def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
+    if gemm.hosts > 1:
+        return _between_hosts(gemm, gemm.nbytes / gemm.n_pes, _reduced_slice)
     sent = gemm.nbytes // gemm.n_pes * (gemm.n_pes - 1)
     reduced = min(collective.low_latency(sent), collective.staged(sent, barriers=1))
     return {
@@ -127,6 +182,8 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
 
 
 def _all_reduce(gemm: Gemm) -> dict[str, float]:
+    if gemm.hosts > 1:
+        return _between_hosts(gemm, gemm.nbytes / gemm.n_pes, _reduced_slice, again=True)
     sent = 2 * gemm.nbytes // gemm.n_pes * (gemm.n_pes - 1)
     reduced = min(
         collective.low_latency(gemm.nbytes * (gemm.n_pes - 1)),

@@ -34,7 +34,7 @@ from triton_dist.kernels.gemm.fp8 import FORMS, FP8, RowScales, Scale, checked_s
 from triton_dist.kernels.gemm.operands import Operands, Tensors
 from triton_dist.kernels.prepared import Launch, Prepared, Step
 
-__all__ = ["Call", "Computation", "FusedGemm", "fused_gemm"]
+__all__ = ["BETWEEN_HOSTS", "IN_SLICES", "Call", "Computation", "FusedGemm", "fused_gemm"]
 
 
 class FusedGemm(Protocol):
@@ -74,9 +74,9 @@ class FusedGemm(Protocol):
                 that PEs exchange.
             algorithm: how communication overlaps with computation, one of those named above; or ``auto``: the fastest
                 of those that are available, by measured times or a model; no call is timed. Over several hosts that is
-                ``bulk_synchronous``; all others need peers that are reached by load and store. Algorithms that need a
-                Hopper GPU take up to 8 PEs and rows that begin at multiples of 16 bytes; with fp8, ``b`` with
-                contiguous columns and a result of 16-bit floats.
+                ``bulk_synchronous`` or ``two_level``, which is for those only; all others need peers that are reached
+                by load and store. Algorithms that need a Hopper GPU take up to 8 PEs and rows that begin at multiples
+                of 16 bytes; with fp8, ``b`` with contiguous columns and a result of 16-bit floats.
             scale_a, scale_b: what the elements of ``a`` and ``b`` are multiplied by, as a float32 tensor of one element
                 each, or a number; for fp8 only. By default 1. They may differ between PEs, but for the scale of an
                 operand that PEs share. Or of rows, contiguous float32 of two dimensions as of ``torch._scaled_mm``:
@@ -298,25 +298,35 @@ def _of_choice(
 ) -> tuple[str, ...]:
     """What must be equal on all members besides shapes, since it decides which kernels run and what these exchange: the
     dtype of the result and, where an algorithm may be one for Hopper, whether TMA can address the matrices."""
-    from triton_dist.kernels.gemm.hopper.launch import operands_fit
+    from triton_dist.kernels.gemm.hopper.launch import operands_fit, operands_fit_alone
 
     dtype = result_dtype(function, out, a.dtype, out_dtype)
     found = (f"result of {dtype}",) if a.dtype in FP8 else ()
-    alone = algorithm in _FOR_ANY_ROWS or comm.grid.hosts > 1
+    alone = algorithm in _FOR_ANY_ROWS or (comm.grid.hosts > 1 and function not in IN_SLICES)
     if alone or triton_dist.kind() == "cpu" or gpu().capability != (9, 0):
         return found
-    fit = operands_fit(comm, a, b) and (not isinstance(out, torch.Tensor) or out.data_ptr() % 16 == 0)
+    # Over several hosts slices are the kernels, of fewer PEs.
+    fit = operands_fit(comm, a, b) if comm.grid.hosts == 1 else operands_fit_alone(a, b)
+    fit = fit and (not isinstance(out, torch.Tensor) or out.data_ptr() % 16 == 0)
     return (*found, "for TMA" if fit else "not for TMA")
 
 
 _FOR_ANY_ROWS = ("bulk_synchronous", "fused", "fused_sequential", "producer_consumer")
 """Algorithms in which a PE's kernels may differ from the others', by how its matrices lie."""
 
+IN_SLICES = ("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce")
+"""Functions that have ``two_level``, whose slices allocate memory on all hosts together. The modules' ``ALGORITHMS``
+are those of one host."""
+
+BETWEEN_HOSTS = ("two_level", "bulk_synchronous")
+"""Algorithms of groups over several hosts."""
+
 
 def _chosen(call: Call, algorithm: str, computation: Computation) -> Callable[[], object]:
     name, a, b = call.function, call.a, call.b
-    algorithm = by_hosts(call.comm, name, algorithm, "bulk_synchronous")
-    available = {key: how for key, how in computation.algorithms.items() if not isinstance(how, str)}
+    known = [key for key in computation.algorithms if call.comm.grid.hosts == 1 or key in BETWEEN_HOSTS]
+    algorithm = by_hosts(call.comm, name, algorithm, *known)
+    available = {key: computation.algorithms[key] for key in known if not isinstance(computation.algorithms[key], str)}
     if algorithm == "auto":
         considered = [key for key in available if key not in computation.passed_over]
         algorithm = choose_gemm(

@@ -19,6 +19,7 @@ from triton_dist.kernels.gemm.operation import Computation
 from triton_dist.kernels.gemm.plan_cache import symmetric_matrix
 from triton_dist.kernels.gemm.reduce_partials import reduce_partials
 from triton_dist.kernels.gemm.small_m import MAX_ROWS, fits_small_m, small_m_gemm
+from triton_dist.kernels.gemm.two_level import reduce_two_level, why_not_two_level
 from triton_dist.kernels.prepared import Launch, Step, Work, steps
 
 __all__ = ["ALGORITHMS", "computation", "ring_staging"]
@@ -30,6 +31,7 @@ def computation(
     gemm: Operands,
     reduce: Callable[[torch.Tensor, torch.Tensor], object],
     run_ring: Callable[[Operands], Launch | Sequence[Step] | None],
+    within_host: Callable[..., torch.Tensor],
     *,
     to_all: bool,
 ) -> Computation:
@@ -39,6 +41,7 @@ def computation(
         reduce: adds up a product, [M, N], symmetric, of all PEs into a tensor like ``gemm.c``, without the epilogue.
             It is kept for later calls, and so may hold no operand.
         run_ring: the algorithm ``ring``.
+        within_host: ``gemm_reduce_scatter``.
         to_all: ``gemm.c`` is symmetric, and all of the sum; otherwise this PE's rows of it.
     """
     needs_of_fused = _needs_of_fused(gemm)
@@ -46,6 +49,7 @@ def computation(
         gemm.c,
         gemm.c,
         {
+            "two_level": why_not_two_level(gemm) or partial(reduce_two_level, gemm, within_host, to_all=to_all),
             "bulk_synchronous": partial(_bulk_synchronous, gemm, reduce, to_all=to_all),
             "fused": needs_of_fused or partial(small_m_gemm, gemm, to_all=to_all),
             "ring": _needs_of_ring(gemm) or partial(run_ring, gemm),

@@ -40,6 +40,7 @@ __all__ = [
     "grouped_schedule",
     "operand_maps",
     "operands_fit",
+    "operands_fit_alone",
     "peer_maps",
     "peer_tensors",
     "scale_argument",
@@ -61,9 +62,12 @@ def operands_fit(comm: Communicator, a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether the Hopper kernels take the operands: a Hopper GPU, up to 8 PEs, 16-bit floats or fp8, in rows that TMA
     can address. ``b`` may have contiguous columns instead, and with fp8 must: tensor cores take 8-bit operands only in
     lines along K."""
-    if triton_dist.kind() != "gpu" or gpu().capability != (9, 0):
-        return False
-    if comm.n_pes > MAX_PES.value or (a.dtype in FP8 and b.stride(1) == 1):
+    return comm.n_pes <= MAX_PES.value and operands_fit_alone(a, b)
+
+
+def operands_fit_alone(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """The same of any number of PEs."""
+    if triton_dist.kind() != "gpu" or gpu().capability != (9, 0) or (a.dtype in FP8 and b.stride(1) == 1):
         return False
     return _rows_fit(a) and (addressable(b) or addressable(b.t()))
 
