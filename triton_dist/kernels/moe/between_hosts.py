@@ -78,10 +78,8 @@ def inside_host(routing: Routing, memory: torch.Tensor | None, weights: torch.Te
     comm = routing.comm
     assert comm is not None
     grid = comm.grid
-    if memory is None:
-        ids = routing.ids.new_empty(0, routing.top_k, dtype=torch.int32)
-    else:
-        ids = host_ids_of(routing)(memory)
+    find = host_ids_of(routing)
+    ids = routing.ids.new_empty(0, routing.top_k, dtype=torch.int32) if memory is None else find(memory)
     unit = min(grid.row.stride, grid.column.stride)  # ranks' distances: of hosts, and of PEs of a host
     return routing._replace(
         ids=ids,

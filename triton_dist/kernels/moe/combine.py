@@ -220,7 +220,7 @@ def combine_send(
             _check_as_many("combine_send", y, dispatched)
             if routing.num_sms:
                 refuse_halves_of_rounds("combine_send")
-            routing.comm.compare(*_compared("combine_send", y, routing))
+            comm.compare(*_compared("combine_send", y, routing))
             within = _inside_host(dispatched)
             exchange, constants = _prepare("combine_send", y, within, weighted, buffer, sm_margin)
             del constants["L"], constants["TAKEN"]

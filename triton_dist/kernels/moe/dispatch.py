@@ -342,7 +342,7 @@ def dispatch_send(
     with calling("dispatch_send", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
-        given = (x, x if scales is None else scales, topk_ids, topk_weights)
+        given: tuple[Any, ...] = (x, x if scales is None else scales, topk_ids, topk_weights)
         signature = None if topk_weights is None else prepared.signature(("dispatch_send", *sizes), *given)
         known = prepared.details(signature)
         if known is not None and topk_weights is not None:

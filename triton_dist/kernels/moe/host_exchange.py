@@ -78,8 +78,8 @@ class HostExchange:
         self.in_flight.discard(self.name)
 
 
-# ---- device code. ROW and COLUMN are the group as a grid; K choices, KP of them with padding, L experts of a PE, CHUNKS
-#      chunks of a PE's tokens; DATA and SCALES words of a row, MESSAGE words of one that crosses.
+# ---- device code. ROW and COLUMN are the group as a grid; K choices, KP of them with padding, L experts of a PE,
+#      CHUNKS chunks of a PE's tokens; DATA and SCALES words of a row, MESSAGE words of one that crosses.
 
 
 @triton.jit

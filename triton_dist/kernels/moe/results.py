@@ -60,7 +60,8 @@ the column's tokens among the experts of this host, and how many rows each host 
 def _sizes(routing: Routing) -> tuple[int, ...]:
     """How many words each part has."""
     n_pes, local, capacity = routing.members.size, routing.local_experts, routing.capacity
-    max_tokens, more = routing.max_tokens, ()
+    max_tokens = routing.max_tokens
+    more: tuple[int, ...] = ()
     if routing.hosts > 1:  # this host's PEs send each other the tokens of their columns
         n_pes, max_tokens = n_pes // routing.hosts, routing.tokens_of_hosts
         more = max_tokens * routing.top_k, routing.hosts * routing.chunks
