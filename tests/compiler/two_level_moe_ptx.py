@@ -1,6 +1,6 @@
-"""Compile dispatch and combine of a group on 2 hosts of 4 PEs for an H200: ``two_level_moe_ptx.py TRANSPORT…``.
+"""Compile kernels of dispatch and combine on 2 hosts of 4 PEs for an H200: ``two_level_moe_ptx.py TRANSPORT NAMES``.
 
-Prints their PTX as JSON, by transport, which may be one between pretended hosts, and name. Started by
+Prints the PTX of NAMES, "a;b;…", as JSON, by transport, which may be one between pretended hosts, and name. Started by
 test_two_level_moe_code.py; why, and ``ptx_of``: kernels_ptx.py.
 """
 
@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+import triton
 import triton.language as tl
 from kernels_ptx import ptx_of
 
@@ -22,7 +23,10 @@ from triton_dist.kernels.moe.dispatch_counts import Sources
 from triton_dist.kernels.moe.results import parts_of
 from triton_dist.kernels.protocols.members import Members
 
-dispatch, combine, rounds = (import_module(f"triton_dist.kernels.moe.{name}") for name in ("dispatch", "combine", "rounds"))
+MODULES = "dispatch", "combine", "rounds"
+dispatch, combine, rounds = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)
+for module in (dispatch, combine):  # blocks as on a GPU
+    module.block_of = lambda words, most: min(most, int(triton.next_power_of_2(words)))
 
 ROW, COLUMN = Members(0, 1, 4, True), Members(0, 4, 2, True)
 HIDDEN, TOP_K, MAX_TOKENS, LOCAL = 7168, 8, 128, 32
@@ -44,33 +48,35 @@ IN_HOST: dict[str, Any] = {
 }  # fmt: skip
 
 
-def of_hosts(itemsize: int) -> dict[str, str]:
-    """What crosses between hosts, of rows of so many bytes an element."""
+def between(name: str) -> str:
+    """A kernel of what crosses between hosts, of rows of so many bytes an element."""
+    kernel, itemsize = name.split(", ")[0], int(name.split(", ")[1][0])
     data, scales = HIDDEN * itemsize // 4, HIDDEN // 128 if itemsize == 1 else 0
     sizes = {"DATA": data, "SCALES": scales, "MESSAGE": host_exchange.words_of_message(ROUTING, data, scales)}
     given = TYPES | sizes | {"WORDS": HIDDEN // 2, "DTYPE": tl.bfloat16, "BLOCK": 512}
-    names = ("send_rows", "receive_rows", "exchange_rows", *(("return_sums",) if itemsize == 2 else ()))
-    return {f"{name}, {itemsize} bytes": ptx_of(getattr(host_exchange, name), given, 8) for name in names}
+    return ptx_of(getattr(host_exchange, kernel), given, 8)
 
 
-def inside_host() -> dict[str, str]:
-    """The kernels of one host, of tokens of two hosts."""
+def inside_host(name: str) -> str:
+    """A kernel of one host, of tokens of two hosts."""
     constants = dispatch._constants(INSIDE, HIDDEN // 2, 0)
     constants |= dispatch._sending(INSIDE, constants) | dispatch._layout(INSIDE)
     summed = combine._constants(INSIDE, torch.bfloat16, HIDDEN) | {"WEIGHTED": True, "PARTS": parts_of(INSIDE)[:6]}
-    in_rounds = {"B": 8, "BLOCK": 256, "TOKENS": 64, "TAKEN": 256}
-    return {
-        "dispatch": ptx_of(dispatch._dispatch, IN_HOST | constants, 8),
-        "dispatch in rounds": ptx_of(rounds._dispatch, IN_HOST | constants | in_rounds, 16),
-        "combine": ptx_of(combine._combine, IN_HOST | summed, 8),
-        "combine in rounds": ptx_of(rounds._combine, IN_HOST | summed | in_rounds | {"words": "*i64"}, 16),
-    }
+    in_rounds = {"B": 8, "TOKENS": 128, "TAKEN": 256}
+    if name == "dispatch":
+        return ptx_of(dispatch._dispatch, IN_HOST | constants, 8)
+    if name == "combine":
+        return ptx_of(combine._combine, IN_HOST | summed, 8)
+    if name == "dispatch in rounds":
+        return ptx_of(rounds._dispatch, IN_HOST | constants | in_rounds | {"BLOCK": 512}, 16)
+    return ptx_of(rounds._combine, IN_HOST | summed | in_rounds | {"BLOCK": 256}, 16)
 
 
 if __name__ == "__main__":
-    found = {}
-    for of in sys.argv[1:]:
-        transport.choose(of.partition(",")[0], 8, pretends_hosts="pretended" in of)
-        kernels = of_hosts(2) | of_hosts(1) | inside_host()
-        found |= {f"{of}: {name}": text for name, text in kernels.items()}
-    print(json.dumps(found))
+    _, of, names = sys.argv
+    transport.choose(of.partition(",")[0], 8, pretends_hosts="pretended" in of)
+    print(
+        json.dumps(
+            {f"{of}: {name}": between(name) if "bytes" in name else inside_host(name) for name in names.split(";")}
+        )
+    )
