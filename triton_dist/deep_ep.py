@@ -1,4 +1,4 @@
-"""DeepEP's ``Buffer`` for PEs that reach each other by load and store: its names on :mod:`triton_dist.kernels.moe`.
+"""DeepEP's ``Buffer`` for PEs of one host or several: its names on :mod:`triton_dist.kernels.moe`.
 
     from triton_dist.deep_ep import Buffer  # instead of: from deep_ep import Buffer
 

@@ -183,8 +183,8 @@ def combine(
         buffer, sm_margin: as of :func:`dispatch`.
 
     Returns:
-        [T, hidden] of ``y``'s dtype. Partial sums that PEs exchange have that dtype; all are added in float32. Tokens
-        without an expert are 0.
+        [T, hidden] of ``y``'s dtype. Partial sums that PEs exchange have that dtype; all are added in float32. So have
+        those of hosts, which are added behind those of their PEs. Tokens without an expert are 0.
 
     Raises:
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.

@@ -14,6 +14,8 @@ stored for each. Nothing waits for the host, so a call can be captured in a grap
 It is one kernel. All programs send their tokens, then receive: rows in the sentinel protocol, which sends no flags, and
 counts in the LL protocol. ``rows.py`` says why slots can be used again without barriers. The two halves are kernels of
 their own as well, between which the GPU computes something else.
+
+Of a group on several hosts, PEs of one host do this with the tokens of their columns (``between_hosts.py``).
 """
 
 from __future__ import annotations
@@ -305,7 +307,8 @@ def dispatch(
         num_sms: for thousands of tokens: the tokens go in rounds, by so many programs, through slots whose size does
             not grow with ``max_tokens``. All others of the GPU's SMs are left to other kernels. The result, and its
             :func:`combine`, which goes the same way, are the same bits. By default all SMs work, for low latency.
-        group: as of all functions of :mod:`triton_dist.kernels`; experts and ``num_experts`` are those of its members.
+        group: as of all functions of :mod:`triton_dist.kernels`; experts and ``num_experts`` are those of its members,
+            which may be on several hosts (``between_hosts.py``).
 
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
@@ -335,9 +338,10 @@ def dispatch_send(
 ) -> Sent:
     """The first half of :func:`dispatch`, with its arguments: send, and wait for nothing.
 
-    What follows on the stream runs while the rows are on their way. :func:`dispatch_receive` must come before the next
-    dispatch in the same slots. A number of ``num_sms`` is refused: rounds have no halves. With thousands of tokens
-    ``sm_margin`` leaves SMs to other kernels, and the slots take 2 * ``n_pes`` * ``max_tokens`` rows.
+    What follows on the stream runs while the rows are on their way, of several hosts those that cross.
+    :func:`dispatch_receive` must come before the next dispatch in the same slots. A number of ``num_sms`` is refused:
+    rounds have no halves. With thousands of tokens ``sm_margin`` leaves SMs to other kernels, and the slots take
+    2 * ``n_pes`` * ``max_tokens`` rows.
     """
     with calling("dispatch_send", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
