@@ -198,13 +198,11 @@ def check_bytes_of_experts_between_hosts(world: Any) -> None:
     if not environment.get("TRITON_DIST_CHECK"):
         return
     grid, hidden, n_scales, top_k = communicator_of().grid, 40, 3, 3
-    for seed, (dtype, routing, num_sms) in enumerate(
-        ((torch.bfloat16, "any", 0), (of_one_host.FP8, "some", 0), (torch.float32, "one", 2))
-    ):
+    for seed, (dtype, routing, num_sms) in enumerate(((torch.bfloat16, "any", 0), (of_one_host.FP8, "some", 2))):
         hidden = 48 if dtype == of_one_host.FP8 else 40
         chosen = case(
-            world, [11, 0, 8, 19], top_k=top_k, hidden=hidden, n_scales=n_scales, dtype=dtype, routing=routing,
-            seed=seed, max_tokens=19,
+            world, [11, 0, 8, 9], top_k=top_k, hidden=hidden, n_scales=n_scales, dtype=dtype, routing=routing,
+            seed=seed, max_tokens=11,
         )  # fmt: skip
         local = chosen.num_experts // world.n_pes
         crossing_rows = 0
