@@ -98,6 +98,9 @@ def check_several_chunks(world: Any) -> None:
     chosen = case(world, [24, 3], top_k=3, seed=7, max_tokens=24)
     exchange(world, chosen, num_sms=2)
     exchange(world, chosen, num_sms=1, align=4)
+    every = [case(world, [24, 9], top_k=3, seed=seed, max_tokens=24) for seed in range(3)]
+    for chosen, found in [(chosen, dispatched(world, chosen)) for chosen in every]:  # no combine between them
+        verify_dispatch(world, chosen, found, 1)
 
 
 def check_groups(world: Any) -> None:
