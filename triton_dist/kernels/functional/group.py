@@ -66,18 +66,18 @@ def hosts_of(group_size: int, group_name: str) -> int:
     found = communicator_named(group_name)
     if found is not None:
         return found.grid.hosts
-    known = world.own(_Hosts).of_groups
-    if group_name not in known:
+    known, key = world.own(_Hosts).of_groups, (group_name, group_size)
+    if key not in known:
         group = _process_group("", group_name) if group_name else None
-        known[group_name] = grid_of(world, pes_of_group(world, group)).hosts
-    return known[group_name]
+        known[key] = grid_of(world, pes_of_group(world, group)).hosts
+    return known[key]
 
 
 class _Hosts:
-    """On how many hosts the groups of a world are, by name."""
+    """On how many hosts the groups of a world are, by name and size."""
 
     def __init__(self, world: World) -> None:
-        self.of_groups: dict[str, int] = {}
+        self.of_groups: dict[tuple[str, int], int] = {}
 
     def close(self) -> None:
         self.of_groups.clear()
