@@ -1,4 +1,4 @@
-"""DeepEP's ``Buffer`` for PEs that reach each other by load and store: its names on :mod:`triton_dist.kernels.moe`.
+"""DeepEP's ``Buffer`` for PEs of one host or several: its names on :mod:`triton_dist.kernels.moe`.
 
     from triton_dist.deep_ep import Buffer  # instead of: from deep_ep import Buffer
 
@@ -175,13 +175,13 @@ class Buffer:
             raise NotImplementedError("Buffer.combine: bias: add it to the result")
         if x.shape[0] != handle.rows:
             raise ValueError(f"Buffer.combine: x must have the {handle.rows} rows that came, got {tuple(x.shape)}")
-        with calling("Buffer.combine", self.comm):
+        with calling("Buffer.combine", self.comm, between_hosts=True):
             combined = run_combine("Buffer.combine", x.contiguous(), handle.received, False)
         weights = None
         if topk_weights is not None:
             top_k = topk_weights.shape[1]
             wide = torch.nn.functional.pad(topk_weights.float(), (0, -top_k % 4)).contiguous()
-            with calling("Buffer.combine", self.comm):
+            with calling("Buffer.combine", self.comm, between_hosts=True):
                 weights = run_combine("Buffer.combine", wide, handle.received, False)[:, :top_k]
         return combined, weights, EventOverlap()
 

@@ -85,6 +85,15 @@ def test_mixture_of_experts(n_gpus: int) -> None:
     assert run.stdout.count("PASS") == 17, run.stdout
 
 
+@each_transport
+def test_mixture_of_experts_between_pretended_hosts(n_gpus: int, transport: str) -> None:
+    hosts = f"{n_gpus // 2}x2" if n_gpus > 2 and n_gpus % 2 == 0 else f"{n_gpus}x1"
+    env = CHECKS | {"TRITON_DIST_TRANSPORT": transport, "TRITON_DIST_TOPOLOGY": hosts}
+    run = torchrun(n_gpus, "tests/gpu/worker_moe.py", env=env, timeout=600)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 9, run.stdout
+
+
 def test_second_streams_on_more_streams_than_torch_has(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_streams.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout

@@ -71,6 +71,14 @@ def test_mixture_of_experts() -> None:
     assert result[0].stdout.count("PASS") == 17, result.report
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", ["2x1", "2x2"])
+def test_mixture_of_experts_between_pretended_hosts(topology: str) -> None:
+    env, n_pes = CPU | {"TRITON_DIST_TOPOLOGY": topology}, 2 * int(topology[-1])
+    result = launch([HERE / "worker_moe.py"], n_pes, env=env, timeout=200, modules=COMPILER).check()
+    assert result[0].stdout.count("PASS") == 9, result.report
+
+
 def test_lifecycle() -> None:
     result = launch([HERE / "worker_lifecycle.py"], 2, env=CPU).check()
     assert "lifecycle: passed" in result[0].stdout

@@ -31,6 +31,7 @@ CHECKS = (
     "the_result_may_be_the_residual",
     "gemms_between_hosts_are_prepared",
     "slices_are_computed_beside_exchanges",
+    "experts_between_hosts_are_prepared",
     "every_function_and_algorithm_is_prepared_or_says_why_not",
     "what_decides_on_kernels_is_compared",
     "other_signatures_are_not_mixed_up",

@@ -1,4 +1,4 @@
-"""Two-level collectives and GEMMs in the CPU world, on pretended hosts: a test for each check and each topology."""
+"""Two-level collectives, GEMMs and experts in the CPU world, on pretended hosts: a test for each check and topology."""
 
 from __future__ import annotations
 
@@ -23,13 +23,24 @@ ENVIRONMENT = {
     "PYTHONPATH": str(HARNESS),
 }
 TOPOLOGIES = {"2x1": 2, "3x1": 3, "2x2": 4, "2x3": 6, "3x2": 6}
-GEMMS_ALONE = ("2x1", "3x1")
-"""Where a host's slice of a GEMM is a local one; collectives are tested with the others."""
+EVERY = ("two_level.py", "two_level_gemms.py", "two_level_moe.py")
+FILES_OF = dict.fromkeys(("2x1", "3x1"), EVERY[1:])
+"""Where a host has one PE, a slice of a GEMM is a local one. Collectives are tested with the others."""
 OTHERS = (
     *("all_pes_get_the_same_bits", "special_numbers", "groups", "two_communicators", "round_robin_numbers"),
     *("numbers_wrap_around", "operators", "bytes_between_hosts", "elements_of_all_types_and_sizes_are_moved"),
 )
 """Checks that are slow with three hosts. Of the rest every kind of element is left, and is reduced here alone."""
+LONG = (
+    *("deep_ep", "deep_ep_low_latency", "groups", "moe_compiled", "moe_opcheck", "moe_rounds", "reserved_memory"),
+    "bytes_of_experts_between_hosts",
+)
+OF_EXPERTS = (
+    *LONG,
+    *("moe_bits_arrive", "moe_dtypes_and_scales", "moe_exchanges_in_flight", "moe_layer_and_gradients", "moe_modules"),
+    *("moe_routings", "moe_rounds_mistakes", "moe_mistakes"),
+)
+"""Checks of experts that are slow with one PE on each host, and with two."""
 SLOW = {
     "2x1": tuple(
         f"two_level_gemms-2-{name}"
@@ -38,14 +49,16 @@ SLOW = {
             *("no_rows", "uneven_all_gather_gemm", "uneven_gemm_reduce_scatter", "uneven_sums_with_an_epilogue"),
             *("gemm_all_scatter", "gradients"),
         )
-    ),
-    "3x1": ("two_level_gemms-3",),
+    )
+    + tuple(f"two_level_moe-2-{name}" for name in LONG),
+    "3x1": ("two_level_gemms-3", "two_level_moe-3"),
     "2x2": (
         *("two_level-4-elements_of_all_types_and_sizes_are_moved", "two_level-4-elements_are_reduced"),
         *("two_level_gemms-4-sums_with_an_epilogue", "two_level_gemms-4-gradients"),
+        *(f"two_level_moe-4-{name}" for name in OF_EXPERTS),
     ),
-    "2x3": ("two_level-6", "two_level_gemms-6"),
-    "3x2": (*(f"two_level-6-{name}" for name in OTHERS), "two_level_gemms-6"),
+    "2x3": ("two_level-6", "two_level_gemms-6", "two_level_moe-6"),
+    "3x2": (*(f"two_level-6-{name}" for name in OTHERS), "two_level_gemms-6", "two_level_moe-6"),
 }
 
 
@@ -57,7 +70,7 @@ FILES = {
     topology: CheckFiles(
         CHECKS,
         partial(launched, topology),
-        dict.fromkeys(("two_level.py", "two_level_gemms.py")[topology in GEMMS_ALONE :], (n_pes,)),
+        dict.fromkeys(FILES_OF.get(topology, EVERY), (n_pes,)),
         SLOW[topology],
     )
     for topology, n_pes in TOPOLOGIES.items()
@@ -100,6 +113,7 @@ def test_blocks_stay_large_in_bounded_memory(n_pes: int, block: int, megabytes: 
         ("two_level.py", "bytes_between_hosts"),
         ("two_level_gemms.py", "bytes_of_gemms_between_hosts"),
         ("two_level_gemms.py", "what_crosses_is_between_slices"),
+        ("two_level_moe.py", "bytes_of_experts_between_hosts"),
     ],
 )
 def test_bytes_between_hosts(file: str, check: str, topology: str) -> None:
@@ -120,6 +134,11 @@ def test_bytes_between_hosts(file: str, check: str, topology: str) -> None:
         ("two_level.py", ("groups", "special_numbers")),
         ("two_level_gemms.py", ("slices_of_hosts",)),
         pytest.param("two_level_gemms.py", ("uneven_rows", "sums_with_an_epilogue"), marks=pytest.mark.slow),
+        pytest.param(
+            "two_level_moe.py",
+            ("several_chunks", "groups", "moe_exchanges_in_flight", "deep_ep_low_latency"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_checked(file: str, checks: tuple[str, ...], schedule: str) -> None:

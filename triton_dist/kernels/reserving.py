@@ -213,8 +213,8 @@ def reserve(
 
     Args:
         operations: names of collectives, norms, GEMMs, ``flash_decode`` and operations of ``kernels.moe``; by default
-            all of those for which what they need is given. Of a group over several hosts: names of collectives and
-            GEMMs.
+            all of those for which what they need is given. Of a group over several hosts: names of collectives,
+            GEMMs, ``dispatch`` and ``combine``.
         max_tokens: the most rows of a call: of all PEs together where these have some each. Of operations on experts
             what they call ``max_tokens``: of each PE. Of ``flash_decode`` the most requests.
         hidden: the columns of rows that PEs exchange: of tokens, a norm or a collective; K of ``all_gather_gemm``; N of
@@ -261,6 +261,8 @@ def reserve(
 
 
 def _made_between_hosts(comm: Communicator, name: str, sizes: _Sizes, functional: bool) -> int:
+    if name in of_experts.BETWEEN_HOSTS:
+        return _made(comm, name, sizes, functional)
     if name not in (*_COLLECTIVES, *_GEMMS_BETWEEN_HOSTS):
         comm.check_one_host(name)
     before = comm.workspace_bytes

@@ -6,9 +6,12 @@ from typing import Any
 
 from triton_dist import torch_api
 from triton_dist.kernels.communicator import Communicator, communicator_named, communicator_of
+from triton_dist.kernels.grid import grid_of
+from triton_dist.world import World
 from triton_dist.world.current import current_world, find_world
+from triton_dist.world.teams import pes_of_group
 
-__all__ = ["check", "checked", "communicator", "own_share", "resolve"]
+__all__ = ["check", "checked", "communicator", "hosts_of", "own_share", "resolve"]
 
 
 def resolve(group: Any) -> tuple[int, str]:
@@ -52,6 +55,32 @@ def _rank_of(name: str) -> int:
         return current_world().pe
     found = communicator_named(name)
     return found.my_rank if found is not None else int(_process_group("", name).rank())
+
+
+@torch_api.constant_in_graphs
+def hosts_of(group_size: int, group_name: str) -> int:
+    """On how many hosts a group of this size is. 1 without a world or such a group, of which the operator tells."""
+    world = find_world()
+    if world is None or group_size == 0:
+        return 1
+    found = communicator_named(group_name)
+    if found is not None:
+        return found.grid.hosts
+    known, key = world.own(_Hosts).of_groups, (group_name, group_size)
+    if key not in known:
+        group = _process_group("", group_name) if group_name else None
+        known[key] = grid_of(world, pes_of_group(world, group)).hosts
+    return known[key]
+
+
+class _Hosts:
+    """On how many hosts the groups of a world are, by name and size."""
+
+    def __init__(self, world: World) -> None:
+        self.of_groups: dict[tuple[str, int], int] = {}
+
+    def close(self) -> None:
+        self.of_groups.clear()
 
 
 @torch_api.constant_in_graphs

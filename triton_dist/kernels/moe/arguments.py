@@ -10,9 +10,11 @@ from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.fp8 import FP8
+from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, Sources
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = [
+    "CHUNK",
     "ROWS",
     "Routing",
     "check_routing",
@@ -24,6 +26,9 @@ __all__ = [
     "refuse_gradients",
     "refuse_halves_of_rounds",
 ]
+
+CHUNK = 8
+"""Tokens of which the rows cross between two hosts as one message."""
 
 ROWS = (torch.bfloat16, torch.float16, torch.float32, *FP8)
 """What rows can be of."""
@@ -40,6 +45,8 @@ class Routing(NamedTuple):
         align: of the rows of an expert. capacity: how many rows a PE has room for.
         fixed: whether ``align`` is the room for the rows of each expert.
         num_sms: how many programs exchange tokens in rounds (``rounds.py``); 0 for low latency.
+        hosts: how many hosts the members are on. sources: whose tokens a PE has, in the part of an exchange that is
+            inside a host (``between_hosts.py``).
     """
 
     ids: torch.Tensor
@@ -52,6 +59,8 @@ class Routing(NamedTuple):
     fixed: bool = False
     comm: Communicator | None = None
     num_sms: int = 0
+    hosts: int = 1
+    sources: Sources = ONE_SOURCE
 
     @property
     def n_tokens(self) -> int:
@@ -60,6 +69,16 @@ class Routing(NamedTuple):
     @property
     def top_k(self) -> int:
         return self.ids.shape[1]
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks a PE's tokens make, at most."""
+        return -(-self.max_tokens // CHUNK)
+
+    @property
+    def tokens_of_hosts(self) -> int:
+        """How many tokens of its column, of all hosts, a PE has room for."""
+        return self.hosts * self.chunks * CHUNK
 
 
 def check_rows(function: str, name: str, rows: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
@@ -142,8 +161,9 @@ def check_routing(
             f" {capacity}"
         )
     routing = Routing(
-        ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm, num_sms
-    )
+        ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm, num_sms,
+        comm.grid.hosts,
+    )  # fmt: skip
     comm.compare(function, *compared_of(x, routing))
     return routing
 

@@ -11,6 +11,7 @@ sends every PE an arrival flag, so that slots may be used again (``rows.py``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.moe import between_hosts
 from triton_dist.kernels.moe.arguments import (
     Routing,
     check_rows,
@@ -30,7 +32,7 @@ from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, 
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rounds import combine_rounds, combine_slots
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
-from triton_dist.kernels.prepared import Launch, Prepared, launch
+from triton_dist.kernels.prepared import Launch, Prepared, Step, launch, steps
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.language._poll import no_polls, poll
@@ -47,6 +49,9 @@ class Combining(NamedTuple):
     routing: Routing
     dtype: torch.dtype
     hidden: int
+    memory: torch.Tensor
+    options: tuple[int, int]
+    """``buffer`` and ``sm_margin``."""
 
 
 @triton.jit
@@ -178,14 +183,14 @@ def combine(
         buffer, sm_margin: as of :func:`dispatch`.
 
     Returns:
-        [T, hidden] of ``y``'s dtype. Partial sums that PEs exchange have that dtype; all are added in float32. Tokens
-        without an expert are 0.
+        [T, hidden] of ``y``'s dtype. Partial sums that PEs exchange have that dtype; all are added in float32. So have
+        those of hosts, which are added behind those of their PEs. Tokens without an expert are 0.
 
     Raises:
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.
     """
     routing = dispatched.routing
-    with calling("combine", routing.comm) as comm:
+    with calling("combine", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         call = ("combine", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms)
         signature = prepared.signature(call, y, dispatched.memory, routing.ids)
@@ -205,7 +210,7 @@ def combine_send(
 ) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
     routing = dispatched.routing
-    with calling("combine_send", routing.comm) as comm:
+    with calling("combine_send", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         call = ("combine_send", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms, routing.top_k)
         signature = prepared.signature(call, y, dispatched.memory)
@@ -215,7 +220,9 @@ def combine_send(
             _check_as_many("combine_send", y, dispatched)
             if routing.num_sms:
                 refuse_halves_of_rounds("combine_send")
-            exchange, constants = _prepare("combine_send", y, dispatched, weighted, buffer, sm_margin)
+            comm.compare(*_compared("combine_send", y, routing))
+            within = _inside_host(dispatched)
+            exchange, constants = _prepare("combine_send", y, within, weighted, buffer, sm_margin)
             del constants["L"], constants["TAKEN"]
             made = launch(
                 _combine_send, (exchange.programs,), (y.view(torch.int32), dispatched.memory), exchange.messages,
@@ -223,7 +230,7 @@ def combine_send(
             )  # fmt: skip
             prepared.keep(signature, made, *_compared("combine_send", y, routing), details=exchange)
         exchange.in_flight.add(exchange.name)
-    return Combining(exchange, routing, y.dtype, y.shape[1])
+    return Combining(exchange, routing, y.dtype, y.shape[1], dispatched.memory, (buffer, sm_margin))
 
 
 def combine_receive(sent: Combining) -> torch.Tensor:
@@ -233,22 +240,47 @@ def combine_receive(sent: Combining) -> torch.Tensor:
         RuntimeError: they have been received already.
     """
     exchange, routing = sent.exchange, sent.routing
-    with calling("combine_receive", routing.comm) as comm:
+    with calling("combine_receive", routing.comm, between_hosts=True) as comm:
         exchange.receive("combine_receive")
         prepared = comm.own(Prepared)
         sizes = exchange.name, routing.local_experts, sent.dtype, sent.hidden
-        signature = prepared.signature(("combine_receive", *sizes), routing.ids)
+        of_hosts = (sent.memory,) if routing.hosts > 1 else ()
+        signature = prepared.signature(("combine_receive", *sizes), routing.ids, *of_hosts)
         out = _result(routing, sent.dtype, sent.hidden)
-        if prepared.repeat(signature, out, routing.ids):
+        if prepared.repeat(signature, out, routing.ids, *of_hosts):
             return out
-        constants = _constants(routing, sent.dtype, sent.hidden)
-        del constants["BLOCK"]
-        made = launch(
-            _combine_receive, (exchange.programs,), (out.view(torch.int32), routing.ids), routing.n_tokens,
-            exchange.messages, exchange.slots, exchange.received, **constants, num_warps=warps_of(constants["WORDS"]),
-        )  # fmt: skip
-        prepared.keep(signature, made)
+        prepared.keep(signature, _receive_half(sent, out))
     return out
+
+
+def _receive_half(sent: Combining, out: torch.Tensor) -> Launch | Sequence[Step] | None:
+    exchange, routing = sent.exchange, sent.routing
+    dispatched = Dispatched(out, None, sent.memory, routing)
+    within, sums = _inside_host(dispatched).routing, out
+    if routing.hosts > 1:
+        assert routing.comm is not None
+        sums = between_hosts.sums_of_host(routing.comm, routing, sent.dtype, sent.hidden, sent.options[0])
+    constants = _constants(within, sent.dtype, sent.hidden)
+    del constants["BLOCK"]
+    made = launch(
+        _combine_receive, (exchange.programs,), (sums.view(torch.int32), within.ids), within.n_tokens,
+        exchange.messages, exchange.slots, exchange.received, **constants, num_warps=warps_of(constants["WORDS"]),
+    )  # fmt: skip
+    if routing.hosts == 1:
+        return made
+    added = between_hosts.add_hosts("combine_receive", sums, constants["DTYPE"], dispatched, out, *sent.options)
+    find = between_hosts.host_ids_of(routing)
+    return steps(
+        (made, lambda out, ids, memory: (sums, find(memory))),
+        (added, lambda out, ids, memory: (memory, ids, out)),
+    )
+
+
+def _inside_host(dispatched: Dispatched) -> Dispatched:
+    """What a group on several hosts combines inside each of them; else as it is."""
+    if dispatched.routing.hosts == 1:
+        return dispatched
+    return dispatched._replace(routing=between_hosts.inside_host(dispatched.routing, dispatched.memory))
 
 
 def _check_as_many(function: str, y: torch.Tensor, dispatched: Dispatched) -> None:
@@ -268,40 +300,57 @@ def run(function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool) 
 
 def _run(
     function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int, sm_margin: int
-) -> tuple[torch.Tensor, Exchange | None, Launch | None]:
-    if dispatched.routing.num_sms:
-        return _in_rounds(function, y, dispatched, weighted, buffer, sm_margin)
-    exchange, constants = _prepare(function, y, dispatched, weighted, buffer, sm_margin)
+) -> tuple[torch.Tensor, Exchange | None, Launch | Sequence[Step] | None]:
+    check_rows(function, "y", y, tuple(_TYPES))
     routing = dispatched.routing
+    if routing.num_sms and sm_margin:
+        raise ValueError(f"{function}: as many SMs work as num_sms of the dispatch says: leave out sm_margin")
+    assert routing.comm is not None
+    routing.comm.compare(*_compared(function, y, routing))
     out = _result(routing, y.dtype, y.shape[1])
+    if routing.hosts == 1:
+        return out, *_launch(function, y, dispatched, out, weighted, buffer, sm_margin)
+    sums = between_hosts.sums_of_host(routing.comm, routing, y.dtype, y.shape[1], buffer)
+    exchange, made = _launch(function, y, _inside_host(dispatched), sums, weighted, buffer, sm_margin)
+    added = between_hosts.add_hosts(function, sums, _TYPES[y.dtype], dispatched, out, buffer, sm_margin)
+    find = between_hosts.host_ids_of(routing)
+    return (
+        out,
+        exchange,
+        steps(
+            (made, lambda y, memory, ids, out: (y, memory, find(memory), sums)),
+            (added, lambda y, memory, ids, out: (memory, ids, out)),
+        ),
+    )
+
+
+def _launch(
+    function: str,
+    y: torch.Tensor,
+    dispatched: Dispatched,
+    out: torch.Tensor,
+    weighted: bool,
+    buffer: int,
+    sm_margin: int,
+) -> tuple[Exchange | None, Launch | None]:
+    """Combine into ``out`` by load and store."""
+    routing = dispatched.routing
+    if routing.num_sms:
+        return None, combine_rounds(y, dispatched, out, _TYPES[y.dtype], weighted, buffer)
+    exchange, constants = _prepare(function, y, dispatched, weighted, buffer, sm_margin)
     tensors = y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)
     made = launch(
         _combine, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
         exchange.received, **constants, num_warps=warps_of(constants["WORDS"]),
     )  # fmt: skip
-    return out, exchange, made
-
-
-def _in_rounds(
-    function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int, sm_margin: int
-) -> tuple[torch.Tensor, None, Launch | None]:
-    check_rows(function, "y", y, tuple(_TYPES))
-    routing = dispatched.routing
-    if sm_margin:
-        raise ValueError(f"{function}: as many SMs work as num_sms of the dispatch says: leave out sm_margin")
-    assert routing.comm is not None
-    routing.comm.compare(*_compared(function, y, routing))
-    out = _result(routing, y.dtype, y.shape[1])
-    return out, None, combine_rounds(routing.comm, y, dispatched, out, _TYPES[y.dtype], weighted, buffer)
+    return exchange, made
 
 
 def _prepare(
     function: str, y: torch.Tensor, dispatched: Dispatched, weighted: bool, buffer: int, sm_margin: int
 ) -> tuple[Exchange, dict[str, Any]]:
-    check_rows(function, "y", y, tuple(_TYPES))
     routing = dispatched.routing
     assert routing.comm is not None
-    routing.comm.compare(*_compared(function, y, routing))
     constants = _constants(routing, y.dtype, y.shape[1])
     words = constants["WORDS"]
     exchange = open_exchange(routing.comm, function, routing, f"combine of {words} words", words, 1, buffer, sm_margin)
@@ -311,8 +360,11 @@ def _prepare(
 def make_slots(comm: Communicator, function: str, y: torch.Tensor, routing: Routing) -> None:
     """Make the slots of combines with this routing's sizes, of rows like those of ``y``. *Collective.*"""
     words = y.shape[1] * y.element_size() // 4
+    if routing.hosts > 1:
+        between_hosts.sums_slots(comm, function, y, routing)
+        routing = between_hosts.inside_host(routing, None)
     if routing.num_sms:
-        combine_slots(comm, words, routing.num_sms)
+        combine_slots(routing, words, routing.num_sms)
     else:
         open_exchange(comm, function, routing, f"combine of {words} words", words, 1, 0, 0)
 

@@ -14,11 +14,14 @@ stored for each. Nothing waits for the host, so a call can be captured in a grap
 It is one kernel. All programs send their tokens, then receive: rows in the sentinel protocol, which sends no flags, and
 counts in the LL protocol. ``rows.py`` says why slots can be used again without barriers. The two halves are kernels of
 their own as well, between which the GPU computes something else.
+
+Of a group on several hosts, PEs of one host do this with the tokens of their columns (``between_hosts.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +30,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
+from triton_dist.kernels.moe import between_hosts
 from triton_dist.kernels.moe.arguments import (
     Routing,
     check_routing,
@@ -35,12 +39,14 @@ from triton_dist.kernels.moe.arguments import (
     records_gradients,
     refuse_halves_of_rounds,
 )
-from triton_dist.kernels.moe.dispatch_counts import begins_of, count_ids, receive_counts, send_counts
+from triton_dist.kernels.moe.between_hosts import ColumnRows, column_rows
+from triton_dist.kernels.moe.dispatch_counts import begins_of, count_ids, receive_counts, send_counts, source_of
 from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
+from triton_dist.kernels.moe.host_exchange import HostExchange
 from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
 from triton_dist.kernels.moe.rounds import dispatch_rounds, dispatch_slots
 from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_words
-from triton_dist.kernels.prepared import Launch, Prepared, launch
+from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.language._poll import held_once
@@ -51,11 +57,15 @@ __all__ = ["Sent", "dispatch", "dispatch_receive", "dispatch_send", "make_slots"
 class Sent(NamedTuple):
     """A dispatch whose receive half is to come: its exchange, sizes and dtypes."""
 
-    exchange: Exchange
+    exchange: Exchange | HostExchange
     routing: Routing
     dtype: torch.dtype
     hidden: int
     n_scales: int
+    rows: ColumnRows | None = None
+    """Of a group on several hosts: what this host's experts get of this PE's tokens."""
+    options: tuple[int, int] = (0, 0)
+    """``buffer`` and ``sm_margin``."""
 
 
 # ---- device code. Blocks of ids and weights are [KP], of PEs [NP], powers of two; constants that all functions take:
@@ -67,6 +77,7 @@ def _send(
     x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
     SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    SOURCES: tl.constexpr,
 ):  # fmt: skip
     N: tl.constexpr = group_size(MEMBERS)
     SCALE_BLOCK: tl.constexpr = max(1, min(BLOCK, triton.next_power_of_2(SCALES)))
@@ -75,7 +86,7 @@ def _send(
     block = tl.arange(0, BLOCK)
     me = my_rank(MEMBERS)
     number = next_number(tl.load(numbers + tl.program_id(0)))
-    send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, TOKENS, True)
+    send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, TOKENS, True, SOURCES)
     half = ((number & 1) * N + me).to(tl.int64) * MAX_TOKENS
     # A program sends tokens that follow each other, so that it counts those before them once.
     each = tl.cdiv(n_tokens, tl.num_programs(0))
@@ -84,9 +95,14 @@ def _send(
     # The first words of a row are in flight while ids are counted and the row before is sent.
     words = tl.load(x + begin.to(tl.int64) * DATA + block, mask=(block < DATA) & (begin < end))
     chosen, messages = count_ids(ids, 0, tl.where(begin < end, begin, 0), N, K, KP, L, TOKENS, True)
+    if SOURCES[0] > 1:  # ranks are among those of the token's source
+        of_source = tl.where(begin < end, begin, 0) // SOURCES[1] * SOURCES[1]
+        chosen, _ = count_ids(ids, of_source, tl.where(begin < end, begin, 0), N, K, KP, L, TOKENS)
     experts = tl.arange(0, chosen.shape[0])
     for token in range(begin, end):
         row = tl.cast(token, tl.int64)
+        if SOURCES[0] > 1:
+            chosen = tl.where(token % SOURCES[1] == 0, 0, chosen)
         mine = tl.load(ids + row * K + choices, mask=choices < K, other=-1).to(tl.int32)
         weight = tl.load(weights + row * K + choices, mask=choices < K, other=0.0)
         wanted = tl.max((tl.where(mine >= 0, mine // L, -1)[:, None] == pes[None, :]).to(tl.int32), axis=0)
@@ -133,7 +149,7 @@ def _receive(
     out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
     KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
     AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, SOURCES: tl.constexpr,
 ):  # fmt: skip
     N: tl.constexpr = group_size(MEMBERS)
     LP: tl.constexpr = triton.next_power_of_2(L + 1)
@@ -142,19 +158,19 @@ def _receive(
     block = tl.arange(0, BLOCK)
     me = my_rank(MEMBERS)
     number = next_number(tl.load(numbers + tl.program_id(0)))
-    arrived = receive_counts(counts, number, MEMBERS, L)
-    begins, messages = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED)
+    arrived = receive_counts(counts, number, MEMBERS, L, SOURCES)
+    begins, messages = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
     of_begins = tl.arange(0, arrived.numel)
-    pes = tl.arange(0, messages.shape[0])
+    firsts = tl.arange(0, messages.shape[0])
     half = (number & 1).to(tl.int64) * (N * MAX_TOKENS)
     # This PE's own messages first, while those of peers are on their way; then the peers' in turn.
     OTHERS: tl.constexpr = max(N - 1, 1)
-    own = scalar_of(messages, me)
-    theirs = tl.max(tl.where(pes == me, 0, messages)) * (N - 1)
+    own = scalar_of(messages, me * SOURCES[3])
+    theirs = tl.max(tl.where(firsts == me * SOURCES[3], 0, messages)) * (N - 1)
     for i in range(tl.program_id(0), own + theirs, tl.num_programs(0)):
         source = tl.where(i < own, me, (me + 1 + (i - own) % OTHERS) % N)
         index = tl.where(i < own, i, (i - own) // OTHERS)
-        if index < scalar_of(messages, source):
+        if index < scalar_of(messages, source * SOURCES[3]):
             message = source * MAX_TOKENS + index
             place = slots + (half + message) * ROW
             pe = pe_of(source, MEMBERS)
@@ -174,7 +190,7 @@ def _receive(
             token = tl.max(tl.where(fields == 3, header, 0).reshape([4 * KP]))
             expert = chosen - me * L
             there = (expert >= 0) & (expert < L) & (choices < K)
-            at_begin = tl.where(there, source * LP + expert, -1)
+            at_begin = tl.where(there, source_of(token, source, SOURCES) * LP + expert, -1)
             begin = tl.sum(tl.where(of_begins[:, None] == at_begin[None, :], begins[:, None], 0), axis=0)
             position = tl.where(there, begin + ranks, -1)
             position = tl.where(position < capacity, position, -1)
@@ -210,10 +226,11 @@ def _dispatch_send(
     x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
     SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    SOURCES: tl.constexpr,
 ):  # fmt: skip
     _send(
         x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW,
-        BLOCK, TOKENS,
+        BLOCK, TOKENS, SOURCES,
     )  # fmt: skip
 
 
@@ -222,11 +239,11 @@ def _dispatch_receive(
     out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
     KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
     AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, SOURCES: tl.constexpr,
 ):  # fmt: skip
     _receive(
         out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW,
-        PARTS, ALIGN, FIXED, BLOCK,
+        PARTS, ALIGN, FIXED, BLOCK, SOURCES,
     )  # fmt: skip
 
 
@@ -235,15 +252,15 @@ def _dispatch(
     x, scales, ids, weights, out, out_scales, memory, n_tokens, capacity, counts, slots, sent_numbers, received_numbers,
     MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr,
     DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr,
-    ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr, SOURCES: tl.constexpr,
 ):  # fmt: skip
     _send(
         x, scales, ids, weights, n_tokens, counts, slots, sent_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES,
-        AT, ROW, BLOCK, TOKENS,
+        AT, ROW, BLOCK, TOKENS, SOURCES,
     )  # fmt: skip
     _receive(
         out, out_scales, memory, capacity, counts, slots, received_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES,
-        AT, ROW, PARTS, ALIGN, FIXED, BLOCK,
+        AT, ROW, PARTS, ALIGN, FIXED, BLOCK, SOURCES,
     )  # fmt: skip
 
 
@@ -290,7 +307,8 @@ def dispatch(
         num_sms: for thousands of tokens: the tokens go in rounds, by so many programs, through slots whose size does
             not grow with ``max_tokens``. All others of the GPU's SMs are left to other kernels. The result, and its
             :func:`combine`, which goes the same way, are the same bits. By default all SMs work, for low latency.
-        group: as of all functions of :mod:`triton_dist.kernels`; experts and ``num_experts`` are those of its members.
+        group: as of all functions of :mod:`triton_dist.kernels`; experts and ``num_experts`` are those of its members,
+            which may be on several hosts (``between_hosts.py``).
 
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
@@ -298,7 +316,7 @@ def dispatch(
             before a first run of the same sizes. In the CPU world also: an id is out of range.
     """
     sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
-    with calling("dispatch", group) as comm:
+    with calling("dispatch", group, between_hosts=True) as comm:
         return run(comm, x, topk_ids, topk_weights, scales, *sizes, new=torch.empty)
 
 
@@ -320,39 +338,55 @@ def dispatch_send(
 ) -> Sent:
     """The first half of :func:`dispatch`, with its arguments: send, and wait for nothing.
 
-    What follows on the stream runs while the rows are on their way. :func:`dispatch_receive` must come before the next
-    dispatch in the same slots. A number of ``num_sms`` is refused: rounds have no halves. With thousands of tokens
-    ``sm_margin`` leaves SMs to other kernels, and the slots take 2 * ``n_pes`` * ``max_tokens`` rows.
+    What follows on the stream runs while the rows are on their way, of several hosts those that cross.
+    :func:`dispatch_receive` must come before the next dispatch in the same slots. A number of ``num_sms`` is refused:
+    rounds have no halves. With thousands of tokens ``sm_margin`` leaves SMs to other kernels, and the slots take
+    2 * ``n_pes`` * ``max_tokens`` rows.
     """
-    with calling("dispatch_send", group) as comm:
+    with calling("dispatch_send", group, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         sizes = (num_experts, max_tokens, align, capacity, expert_capacity, buffer, sm_margin, num_sms)
-        given = (x, x if scales is None else scales, topk_ids, topk_weights)
+        given: tuple[Any, ...] = (x, x if scales is None else scales, topk_ids, topk_weights)
         signature = None if topk_weights is None else prepared.signature(("dispatch_send", *sizes), *given)
         known = prepared.details(signature)
         if known is not None and topk_weights is not None:
             exchange, rest = known
             sendable = not exchange.is_in_flight() and not records_gradients(x, topk_weights)
+            routing, rows = Routing(topk_ids, topk_weights, *rest), None
+            n_scales = 0 if scales is None else scales.shape[1]
+            if sendable and routing.hosts > 1:
+                rows = column_rows(routing, x.dtype, x.shape[1], n_scales)
+                given = *given, *rows
             if sendable and prepared.repeat(signature, *given):
                 exchange.in_flight.add(exchange.name)
-                n_scales = 0 if scales is None else scales.shape[1]
-                return Sent(exchange, Routing(topk_ids, topk_weights, *rest), x.dtype, x.shape[1], n_scales)
+                return Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, (buffer, sm_margin))
         if num_sms:
             refuse_halves_of_rounds("dispatch_send")
         routing = check_routing(
             comm, "dispatch_send", x, topk_ids, topk_weights, num_experts, max_tokens, align, capacity, expert_capacity
         )
         n_scales = check_scales("dispatch_send", x, scales)
-        exchange, constants = _prepare("dispatch_send", x, n_scales, routing, buffer, sm_margin)
-        tensors = *_words(x, x if scales is None else scales), routing.ids, routing.weights
-        made = launch(
-            _dispatch_send, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots,
-            exchange.sent, **constants, **_sending(routing, constants), **_options(constants),
-        )  # fmt: skip
+        exchange, rows, made = _send_half(x, scales, n_scales, routing, buffer, sm_margin)
         compared = "dispatch_send", *compared_of(x, routing)
         prepared.keep(signature, made, *compared, details=(exchange, routing[2:]))
         exchange.in_flight.add(exchange.name)
-        return Sent(exchange, routing, x.dtype, x.shape[1], n_scales)
+        return Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, (buffer, sm_margin))
+
+
+def _send_half(
+    x: torch.Tensor, scales: torch.Tensor | None, n_scales: int, routing: Routing, buffer: int, sm_margin: int
+) -> tuple[Exchange | HostExchange, ColumnRows | None, Launch | None]:
+    if routing.hosts > 1:
+        rows = column_rows(routing, x.dtype, x.shape[1], n_scales)
+        crossing, made = between_hosts.send_to_hosts("dispatch_send", x, scales, routing, rows, buffer, sm_margin)
+        return crossing, rows, made
+    exchange, constants = _prepare("dispatch_send", x, n_scales, routing, buffer, sm_margin)
+    tensors = *_words(x, x if scales is None else scales), routing.ids, routing.weights
+    made = launch(
+        _dispatch_send, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots,
+        exchange.sent, **constants, **_sending(routing, constants), **_options(constants),
+    )  # fmt: skip
+    return exchange, None, made
 
 
 def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched:
@@ -365,26 +399,42 @@ def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched
         RuntimeError: they have been received already.
     """
     exchange, routing = sent.exchange, sent.routing
-    with calling("dispatch_receive", routing.comm) as comm:
+    with calling("dispatch_receive", routing.comm, between_hosts=True) as comm:
         exchange.receive("dispatch_receive")
         prepared = comm.own(Prepared)
         given = () if result is None else result[:3]
+        if sent.rows is not None:
+            given = *given, routing.ids
         sizes = exchange.name, routing[2:8], routing.top_k, sent.dtype, sent.hidden, sent.n_scales
         signature = prepared.signature(("dispatch_receive", *sizes), *given)
         if result is None:
             n_words = prepared.details(signature) or 0
             result = result_of(routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty, n_words)
-        tensors = result.x, result.x if result.scales is None else result.scales, result.memory
+        tensors: Sequence[torch.Tensor] = (
+            result.x,
+            result.x if result.scales is None else result.scales,
+            result.memory,
+        )
+        if sent.rows is not None:
+            tensors = routing.ids, *sent.rows, *tensors
         if prepared.repeat(signature, *tensors):
             return result
-        constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
-        made = launch(
-            _dispatch_receive, (exchange.programs,), (*_words(*tensors[:2]), tensors[2]), routing.capacity,
-            exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
-            **_options(constants),
-        )  # fmt: skip
-        prepared.keep(signature, made, details=result.memory.numel())
+        prepared.keep(signature, _receive_half(sent, result), details=result.memory.numel())
     return result
+
+
+def _receive_half(sent: Sent, result: Dispatched) -> Launch | Sequence[Step] | None:
+    exchange, routing = sent.exchange, sent.routing
+    if isinstance(exchange, HostExchange):
+        assert sent.rows is not None
+        within = partial(_within_host, "dispatch_receive", *sent.options)
+        return between_hosts.receive_from_hosts(exchange, routing, sent.rows, sent.n_scales, result, within)
+    constants = _constants(routing, sent.hidden * sent.dtype.itemsize // 4, sent.n_scales)
+    out, out_scales, memory = result.x, result.x if result.scales is None else result.scales, result.memory
+    return launch(
+        _dispatch_receive, (exchange.programs,), (*_words(out, out_scales), memory), routing.capacity,
+        exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants, **_options(constants),
+    )  # fmt: skip
 
 
 def run(
@@ -416,7 +466,10 @@ def run(
             routing = Routing(ids, weights, *rest)
             n_scales = 0 if scales is None else scales.shape[1]
             result = result_of(routing, x.dtype, x.shape[1], n_scales, new, n_words)
-            if prepared.repeat(signature, *_tensors(x, scales, routing, result)):
+            tensors = _tensors(x, scales, routing, result)
+            if routing.hosts > 1:
+                tensors = *tensors[:4], *column_rows(routing, x.dtype, x.shape[1], n_scales), *tensors[4:]
+            if prepared.repeat(signature, *tensors):
                 return result
     routing = check_routing(
         comm, "dispatch", x, ids, weights, num_experts, max_tokens, align, capacity, expert_capacity, num_sms
@@ -435,30 +488,50 @@ def _run(
     buffer: int,
     sm_margin: int,
     new: Callable[..., torch.Tensor],
-) -> tuple[Dispatched, Exchange | None, Launch | None]:
+) -> tuple[Dispatched, Exchange | HostExchange | None, Launch | Sequence[Step] | None]:
     n_scales = check_scales(function, x, scales)
+    if routing.num_sms and sm_margin:
+        raise ValueError(f"{function}: num_sms says how many SMs work, and sm_margin how many do not: give one")
+    result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
+    if routing.hosts == 1:
+        return result, *_launch(function, buffer, sm_margin, x, scales, routing, result)
+    rows = column_rows(routing, x.dtype, x.shape[1], n_scales)
+    within = partial(_within_host, function, buffer, sm_margin)
+    return result, *between_hosts.exchange_with_hosts(
+        function, x, scales, routing, result, rows, buffer, sm_margin, within
+    )
+
+
+def _within_host(function: str, buffer: int, sm_margin: int, *dispatched: Any) -> Launch | None:
+    return _launch(function, buffer, sm_margin, *dispatched)[1]
+
+
+def _launch(
+    function: str,
+    buffer: int,
+    sm_margin: int,
+    x: torch.Tensor,
+    scales: torch.Tensor | None,
+    routing: Routing,
+    result: Dispatched,
+) -> tuple[Exchange | None, Launch | None]:
+    """Dispatch into ``result`` by load and store."""
+    n_scales = 0 if scales is None else scales.shape[1]
+    x, scales, ids, weights, out, out_scales, memory = _tensors(x, scales, routing, result)
     if routing.num_sms:
-        if sm_margin:
-            raise ValueError(f"{function}: num_sms says how many SMs work, and sm_margin how many do not: give one")
-        assert routing.comm is not None
-        result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
-        of_rows, out_scales = (x, result.x) if scales is None or result.scales is None else (scales, result.scales)
         constants = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)
         made = dispatch_rounds(
-            routing.comm, x, of_rows, routing, result, out_scales, constants | _layout(routing), _options(constants),
-            buffer,
-        )  # fmt: skip
-        return result, None, made
+            x, scales, routing, result, out_scales, constants | _layout(routing), _options(constants), buffer
+        )
+        return None, made
     exchange, constants = _prepare(function, x, n_scales, routing, buffer, sm_margin)
-    result = result_of(routing, x.dtype, x.shape[1], n_scales, new)
-    x, scales, ids, weights, out, out_scales, memory = _tensors(x, scales, routing, result)
     tensors = *_words(x, scales), ids, weights, *_words(out, out_scales), memory
     made = launch(
         _dispatch, (exchange.programs,), tensors, routing.n_tokens, routing.capacity, exchange.messages, exchange.slots,
         exchange.sent, exchange.received, **constants, **_layout(routing), **_sending(routing, constants),
         **_options(constants),
     )  # fmt: skip
-    return result, exchange, made
+    return exchange, made
 
 
 def _tensors(
@@ -482,16 +555,20 @@ def _prepare(
     row, local = constants["ROW"], routing.local_experts
     assert routing.comm is not None
     what = f"dispatch of {row} words, {local} experts"
-    return open_exchange(routing.comm, function, routing, what, row, local + 1, buffer, sm_margin), constants
+    counts = routing.sources.number * (local + 1)
+    return open_exchange(routing.comm, function, routing, what, row, counts, buffer, sm_margin), constants
 
 
 def make_slots(comm: Communicator, function: str, x: torch.Tensor, n_scales: int, routing: Routing) -> None:
     """Make the slots of dispatches with this routing's sizes, of rows like those of ``x``. *Collective.*"""
+    if routing.hosts > 1:
+        between_hosts.dispatch_slots(comm, function, x, n_scales, routing)
+        routing = between_hosts.inside_host(routing, None)
     if not routing.num_sms:
         _prepare(function, x, n_scales, routing, 0, 0)
         return
     row = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)["ROW"]
-    dispatch_slots(comm, routing.local_experts, row, routing.num_sms)
+    dispatch_slots(routing, row, routing.num_sms)
 
 
 def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:
@@ -500,7 +577,7 @@ def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:
     return {
         "MEMBERS": routing.members, "K": routing.top_k, "KP": kp, "L": routing.local_experts,
         "MAX_TOKENS": routing.max_tokens, "DATA": data, "SCALES": n_scales, "AT": data + scales,
-        "ROW": data + scales + 4 * kp, "BLOCK": block_of(data, 4096),
+        "ROW": data + scales + 4 * kp, "BLOCK": block_of(data, 4096), "SOURCES": routing.sources,
     }  # fmt: skip
 
 

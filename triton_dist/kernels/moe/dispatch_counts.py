@@ -6,19 +6,49 @@ Every PE counts its ids and sends every PE those of its experts, in the LL proto
 
 The last program of a PE counts all ids and sends. Every program counts those in front of its own tokens by itself,
 which takes less time than to wait for another one.
+
+Between hosts a PE dispatches the tokens of several sources, its own and those that came from other hosts, and counts
+them source by source (:class:`Sources`): the rows of an expert are in the order of the sources' ranks.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.moe.rows import scalar_of
-from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of, stride_of
 from triton_dist.language._poll import held_once, no_polls, poll
 
-__all__ = ["begins_of", "count_ids", "receive_counts", "send_counts"]
+__all__ = ["ONE_SOURCE", "Sources", "begins_of", "count_ids", "receive_counts", "send_counts", "source_of"]
+
+
+class Sources(NamedTuple):
+    """Whose tokens a PE dispatches: source s has those from ``s * length`` on, ``length`` of them.
+
+    Source s of the rank r is number ``s * step + r * pe_step`` of all, in whose order rows are.
+    """
+
+    number: int
+    length: int
+    step: int
+    pe_step: int
+
+
+ONE_SOURCE = Sources(1, 0, 0, 1)
+"""A PE's own tokens, however many there are."""
+
+
+@triton.jit
+def source_of(token, rank, SOURCES: tl.constexpr):
+    """The number, among all sources, of that which a token of ``rank`` belongs to."""
+    if SOURCES[0] == 1:
+        return rank
+    else:
+        return token // SOURCES[1] * SOURCES[2] + rank * SOURCES[3]
 
 
 @triton.jit
@@ -54,60 +84,74 @@ def count_ids(
 @triton.jit
 def send_counts(
     ids, n_tokens, counts, number, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
-    TOKENS: tl.constexpr, MESSAGES: tl.constexpr,
+    TOKENS: tl.constexpr, MESSAGES: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE,
 ):  # fmt: skip
-    """Tell every PE how many rows each of its experts gets from here; and how many messages they come in, or, without
-    ``MESSAGES``, how many tokens there are here."""
+    """Tell every PE how many rows each of its experts gets from each source here; and, with the first source, how many
+    messages they come in, or, without ``MESSAGES``, how many tokens there are here."""
     N: tl.constexpr = group_size(MEMBERS)
+    S: tl.constexpr = SOURCES[0]
+    me = my_rank(MEMBERS)
     if tl.program_id(0) == tl.num_programs(0) - 1:  # which has the fewest tokens to send
-        chosen, messages = count_ids(ids, 0, n_tokens, N, K, KP, L, TOKENS, MESSAGES, True)
-        experts = tl.arange(0, chosen.shape[0])
         flag = number.to(tl.int64) << 32
-        for pe in tl.static_range(N):
-            slot = dl.symm_at(counts + ((number & 1) * N + my_rank(MEMBERS)) * (L + 1), pe_of(pe, MEMBERS))
-            tl.store(slot + experts - pe * L, flag | chosen.to(tl.int64), mask=experts // L == pe)
-            last = tl.cast(n_tokens, tl.int32)
+        all_messages = tl.zeros([triton.next_power_of_2(N)], tl.int32)
+        for i in tl.static_range(S):
+            source = S - 1 - i  # the first one last, with the messages of all
+            end = n_tokens
+            if S > 1:
+                end = tl.minimum(n_tokens, (source + 1) * SOURCES[1])
+            chosen, messages = count_ids(ids, source * SOURCES[1], end, N, K, KP, L, TOKENS, MESSAGES, True)
             if MESSAGES:
-                last = scalar_of(messages, pe)
-            tl.store(slot + L, flag | last.to(tl.int64))
+                all_messages += messages
+            experts = tl.arange(0, chosen.shape[0])
+            row = (number & 1) * (N * S) + source * SOURCES[2] + me * SOURCES[3]
+            for pe in tl.static_range(N):
+                slot = dl.symm_at(counts + row * (L + 1), pe_of(pe, MEMBERS))
+                tl.store(slot + experts - pe * L, flag | chosen.to(tl.int64), mask=experts // L == pe)
+                last = tl.cast(n_tokens, tl.int32)
+                if MESSAGES:
+                    last = scalar_of(all_messages, pe)
+                tl.store(slot + L, flag | tl.where(source == 0, last, 0).to(tl.int64))
 
 
 @triton.jit
-def receive_counts(counts, number, MEMBERS: tl.constexpr, L: tl.constexpr):
-    """Wait for the counts of all PEs: row i from rank i, LP columns, and what else it told in column L. The rest is 0.
+def receive_counts(counts, number, MEMBERS: tl.constexpr, L: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE):
+    """Wait for the counts of all PEs: row i from source i, LP columns, and what else it told in column L. The rest is
+    0.
 
-    There are at least NP rows, and so many that copies of what is polled cannot differ.
+    There are at least as many rows as sources, and so many that copies of what is polled cannot differ.
     """
     N: tl.constexpr = group_size(MEMBERS)
+    ALL: tl.constexpr = N * SOURCES[0]
     LP: tl.constexpr = triton.next_power_of_2(L + 1)
-    ROWS: tl.constexpr = held_once(triton.next_power_of_2(N), LP)
-    pes = tl.arange(0, ROWS)
+    ROWS: tl.constexpr = held_once(triton.next_power_of_2(ALL), LP)
+    sources = tl.arange(0, ROWS)
     columns = tl.arange(0, LP)
-    slot = counts + (number & 1) * N * (L + 1)
-    mask = (pes < N)[:, None] & (columns <= L)[None, :]
-    places = slot + pes[:, None] * (L + 1) + columns[None, :]
+    slot = counts + (number & 1) * ALL * (L + 1)
+    mask = (sources < ALL)[:, None] & (columns <= L)[None, :]
+    places = slot + sources[:, None] * (L + 1) + columns[None, :]
     other = number.to(tl.int64) << 32
     seen = tl.load(places, mask=mask, other=other, volatile=True)
     polls = no_polls()
     flags = slot.to(tl.pointer_type(tl.int32), bitcast=True) + 1
+    STEP: tl.constexpr = 2 * (L + 1) * SOURCES[3]  # from the first source of a PE to that of the next one
     while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32).reshape([seen.numel])) != 0:
         seen = tl.load(places, mask=mask, other=other, volatile=True)
-        polls = poll(polls, flags, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, L + 1, 2 * (L + 1), 2)
+        polls = poll(polls, flags, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, L + 1, STEP, 2, stride_of(MEMBERS))
     return seen.to(tl.int32)
 
 
 @triton.jit
 def begins_of(
     arrived, memory, capacity, MEMBERS: tl.constexpr, L: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr,
-    FIXED: tl.constexpr,
+    FIXED: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE,
 ):  # fmt: skip
-    """Where the rows of each PE for each expert begin, by source and column, of as many elements as ``arrived``; and
-    its column L, a row each.
+    """Where the rows of each source for each expert begin, by source and column, of as many elements as ``arrived``;
+    and its column L, a row each, which is not 0 only in the rows of PEs' first sources.
 
     The last program stores counts and offsets to the result.
     """
     N: tl.constexpr = group_size(MEMBERS)
-    pes = tl.arange(0, arrived.shape[0])
+    sources = tl.arange(0, arrived.shape[0])
     columns = tl.arange(0, triton.next_power_of_2(L + 1))
     totals = tl.where(columns < L, tl.sum(arrived, axis=0), 0)
     padded = (totals + (ALIGN - 1)) // ALIGN * ALIGN
@@ -121,6 +165,7 @@ def begins_of(
         )
         tl.store(memory + PARTS[0] + columns, totals, mask=columns < L)
         tl.store(memory + PARTS[1] + columns, offsets_of, mask=columns <= L)
-        tl.store(memory + PARTS[2] + pes, last, mask=pes < N)
+        ranks = sources // SOURCES[3]
+        tl.store(memory + PARTS[2] + ranks, last, mask=(ranks < N) & (sources % SOURCES[3] == 0))
     begins = offsets_of[None, :] + tl.cumsum(arrived, axis=0) - arrived
     return begins.reshape([arrived.numel]), last

@@ -13,7 +13,7 @@ from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["Exchange", "block_of", "open_exchange", "warps_of"]
+__all__ = ["Exchange", "InFlight", "block_of", "open_exchange", "refuse_second", "warps_of"]
 
 
 class InFlight:
@@ -75,16 +75,21 @@ def open_exchange(
     n_pes, n_programs = routing.members.size, min(sms(), check_sm_margin(function, sm_margin))
     name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"
     in_flight = comm.own(InFlight).names
-    if name in in_flight:
-        raise RuntimeError(
-            f"{function}: the last exchange in these slots has been sent and not received: call its receive half"
-            " first, or give the calls that overlap different numbers as buffer="
-        )
+    refuse_second(function, name, in_flight)
     header = -(-2 * n_programs // 32) * 32
     memory = symmetric_workspace(comm, name, header + 2 * n_pes * routing.max_tokens * row_words)
     messages = symmetric_workspace(comm, f"{name}, counts", 2 * n_pes * message_words, torch.int64)
     numbers = memory[: 2 * n_programs].view(2, -1)
     return Exchange(name, memory[header:], messages, numbers[0], numbers[1], n_programs, in_flight)
+
+
+def refuse_second(function: str, name: str, in_flight: set[str]) -> None:
+    """RuntimeError if an exchange in the slots ``name`` is in flight."""
+    if name in in_flight:
+        raise RuntimeError(
+            f"{function}: the last exchange in these slots has been sent and not received: call its receive half"
+            " first, or give the calls that overlap different numbers as buffer="
+        )
 
 
 def block_of(words: int, most: int) -> int:

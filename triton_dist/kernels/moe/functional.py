@@ -80,10 +80,10 @@ def dispatch(
 
 
 def _routing(ids: torch.Tensor, weights: torch.Tensor, sizes: tuple[Any, ...]) -> Routing:
-    num_experts, max_tokens, align, capacity, num_sms, size, _ = sizes
+    num_experts, max_tokens, align, capacity, num_sms, size, name = sizes
     local = num_experts // max(size, 1)
-    members = Members(0, 1, size)
-    return Routing(ids, weights, members, local, max_tokens, align, capacity, num_sms=num_sms)
+    members, hosts = Members(0, 1, size), groups.hosts_of(size, name)
+    return Routing(ids, weights, members, local, max_tokens, align, capacity, num_sms=num_sms, hosts=hosts)
 
 
 def _sizes(routing: Routing, name: str) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ def _dispatch(
 ) -> tuple[torch.Tensor, ...]:
     x, topk_ids, topk_weights = x.contiguous(), topk_ids.contiguous(), topk_weights.contiguous()
     scales = None if scales is None else scales.contiguous()
-    with calling("dispatch", groups.communicator("dispatch", *sizes[-2:])) as comm:
+    with calling("dispatch", groups.communicator("dispatch", *sizes[-2:]), between_hosts=True) as comm:
         num_experts, max_tokens, align, capacity, num_sms, *_ = sizes
         how = num_experts, max_tokens, align, capacity, None, 0, 0, num_sms
         result = run_dispatch(comm, x, topk_ids, topk_weights, scales, *how, new=torch.zeros)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.moe import functional
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm
 from triton_dist.kernels.moe.combine import combine
@@ -108,6 +109,8 @@ def moe_layer(
     if not torch.compiler.is_compiling() and not _records_gradients(*given):
         if algorithm == "auto":
             algorithm = choose(max_tokens, num_experts, num_sms)
+            if algorithm == "fused" and communicator_of(group).grid.hosts > 1:  # it loads and stores at all peers
+                algorithm = "separate"
         if algorithm.startswith("fused"):
             return _fused(
                 x, topk_ids, topk_weights, w13, w2, algorithm, num_experts, max_tokens, capacity, num_sms, group

@@ -16,7 +16,7 @@ from triton_dist.kernels.moe.dispatch import make_slots as make_slots_of_dispatc
 from triton_dist.kernels.moe.gathered_routing import workspace as workspace_of_routing
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import workspace as workspace_of_scattering
 
-__all__ = ["RESERVE", "Experts"]
+__all__ = ["BETWEEN_HOSTS", "RESERVE", "Experts"]
 
 
 class Experts(NamedTuple):
@@ -46,7 +46,8 @@ class Experts(NamedTuple):
         """That of a call without tokens."""
         local = self.num_experts // comm.n_pes
         ids = torch.empty(0, self.top_k, dtype=torch.int32, device=comm.world.device)
-        return Routing(ids, ids.float(), comm.members, local, self.max_tokens, 1, 1, comm=comm, num_sms=self.num_sms)
+        sizes = comm.members, local, self.max_tokens, 1, 1
+        return Routing(ids, ids.float(), *sizes, comm=comm, num_sms=self.num_sms, hosts=comm.grid.hosts)
 
 
 def _dispatch(comm: Communicator, of: Experts) -> None:
@@ -83,3 +84,6 @@ RESERVE = {
     "grouped_gemm_reduce_scatter": _grouped_gemm_reduce_scatter,
 }
 """What makes the workspace of calls with such sizes. *Collective.*"""
+
+BETWEEN_HOSTS = "dispatch", "combine"
+"""Those of them that members on several hosts can make."""

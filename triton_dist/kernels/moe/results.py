@@ -48,17 +48,26 @@ class Dispatched(NamedTuple):
         return part_of(self.memory, self.routing, "choices")
 
 
-_NAMES = ("counts", "offsets", "rows", "row_tokens", "positions", "row_weights", "weights", "choices")
+_NAMES = (
+    *("counts", "offsets", "rows", "row_tokens", "positions", "row_weights", "weights", "choices"),
+    *("host_ids", "host_counts"),
+)
 """The parts. Those of rows, for :func:`combine`, are by source and message: how many messages a source has, the token
-of each, where its rows are by choice, and their weights."""
+of each, where its rows are by choice, and their weights. The last two are those of a group on several hosts: the ids of
+the column's tokens among the experts of this host, and how many rows each host has sent of each chunk."""
 
 
 def _sizes(routing: Routing) -> tuple[int, ...]:
     """How many words each part has."""
     n_pes, local, capacity = routing.members.size, routing.local_experts, routing.capacity
-    messages = n_pes * routing.max_tokens
+    max_tokens = routing.max_tokens
+    more: tuple[int, ...] = ()
+    if routing.hosts > 1:  # this host's PEs send each other the tokens of their columns
+        n_pes, max_tokens = n_pes // routing.hosts, routing.tokens_of_hosts
+        more = max_tokens * routing.top_k, routing.hosts * routing.chunks
+    messages = n_pes * max_tokens
     choices = messages * routing.top_k
-    return local, local + 1, n_pes, messages, choices, choices, capacity, capacity
+    return local, local + 1, n_pes, messages, choices, choices, capacity, capacity, *more
 
 
 def parts_of(routing: Routing) -> tuple[int, ...]:

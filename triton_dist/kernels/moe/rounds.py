@@ -28,7 +28,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.moe.arguments import Routing
-from triton_dist.kernels.moe.dispatch_counts import begins_of, count_ids, receive_counts, send_counts
+from triton_dist.kernels.moe.dispatch_counts import begins_of, count_ids, receive_counts, send_counts, source_of
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
 from triton_dist.kernels.prepared import Launch, launch
@@ -160,7 +160,7 @@ def _send_batch(
 def _receive_batch(
     out, out_scales, memory, capacity, begins, words, slots, number, tokens, MEMBERS: tl.constexpr, K: tl.constexpr,
     KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
-    AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, SOURCES: tl.constexpr,
 ):  # fmt: skip
     """Receive a batch of every PE, and store its rows where they belong."""
     N: tl.constexpr = group_size(MEMBERS)
@@ -186,7 +186,8 @@ def _receive_batch(
         rank = take_words(seen_ranks, header + KP, there, begin + AT + KP, pe, KP)
         weight = take_words(seen_weights, header + 2 * KP, there, begin + AT + 2 * KP, pe, KP)
         here = sent & (expert >= 0) & (expert < L) & (choices < K)[None, :]
-        index = tl.where(here, source * LP + expert, 0).reshape([B * KP])
+        at_begin = source_of(tokens[:, None], source, SOURCES) * LP + expert
+        index = tl.where(here, at_begin, 0).reshape([B * KP])
         position = tl.gather(begins, index, 0).reshape([B, KP]) + rank
         position = tl.where(here & (position < capacity), position, -1)
         kept = position >= 0
@@ -223,27 +224,35 @@ def _dispatch(
     MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr,
     DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr,
     ALIGN: tl.constexpr, FIXED: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    SOURCES: tl.constexpr,
 ):  # fmt: skip
     N: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     batch = tl.arange(0, B)
     number = next_number(tl.load(numbers + program))
     first = tl.load(rounds + program) + 1
-    send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, TOKENS, False)
+    send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, TOKENS, False, SOURCES)
     counted = program * B
-    chosen, _ = count_ids(ids, 0, tl.minimum(counted, n_tokens), N, K, KP, L, TOKENS)
+    begin_of = 0
+    if SOURCES[0] > 1:
+        begin_of = tl.minimum(counted, n_tokens) // SOURCES[1] * SOURCES[1]
+    chosen, _ = count_ids(ids, begin_of, tl.minimum(counted, n_tokens), N, K, KP, L, TOKENS)
     mine = _ids_of_batch(ids, counted + batch, n_tokens, K, KP)
     _send_batch(
         x, scales, mine, weights, chosen, n_tokens, words, slots, first, counted + batch, MEMBERS, K, L, DATA, SCALES,
         AT, ROW, BLOCK,
     )  # fmt: skip
-    arrived = receive_counts(counts, number, MEMBERS, L)
-    begins, tokens_of = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED)
+    arrived = receive_counts(counts, number, MEMBERS, L, SOURCES)
+    begins, tokens_of = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
     n_rounds = tl.maximum(_rounds(tl.max(tokens_of), B), 1)
     for i in range(n_rounds):
         if i + 1 < n_rounds:
             order_messages(order + program)  # what was cleared comes before the word of the next round
             begin = ((i + 1) * tl.num_programs(0) + program) * B
+            if SOURCES[0] > 1:  # ranks are among those of the token's source
+                of_source = begin // SOURCES[1] * SOURCES[1]
+                chosen = tl.where(of_source > counted, 0, chosen)
+                counted = tl.maximum(counted, of_source)
             more, _ = count_ids(ids, tl.minimum(counted, n_tokens), tl.minimum(begin, n_tokens), N, K, KP, L, TOKENS)
             chosen += more
             counted = begin
@@ -255,7 +264,7 @@ def _dispatch(
         tokens = (i * tl.num_programs(0) + program) * B + batch
         _receive_batch(
             out, out_scales, memory, capacity, begins, words, slots, first + i, tokens, MEMBERS, K, KP, L, MAX_TOKENS,
-            DATA, SCALES, AT, ROW, PARTS, BLOCK,
+            DATA, SCALES, AT, ROW, PARTS, BLOCK, SOURCES,
         )  # fmt: skip
     tl.debug_barrier()  # all threads have read the numbers
     tl.store(numbers + program, number)
@@ -378,10 +387,10 @@ class _Slots:
         numbers, rounds, order: [programs] int32: of the last exchange of counts, of the last round, and for fences.
     """
 
-    def __init__(self, comm: Communicator, what: str, programs: int, row: int) -> None:
+    def __init__(self, comm: Communicator, n_pes: int, what: str, programs: int, row: int) -> None:
         batch, _ = _blocks(row, row)
         name = f"moe rounds: {what}, {programs} programs"
-        of_rounds = _DEPTH.value * comm.n_pes * programs
+        of_rounds = _DEPTH.value * n_pes * programs
         header = -(-3 * programs // 32) * 32
         memory = symmetric_workspace(comm, name, header + of_rounds * batch * row)
         self.words = symmetric_workspace(comm, f"{name}, words", of_rounds, torch.int64)
@@ -390,7 +399,6 @@ class _Slots:
 
 
 def dispatch_rounds(
-    comm: Communicator,
     x: torch.Tensor,
     scales: torch.Tensor,
     routing: Routing,
@@ -407,7 +415,7 @@ def dispatch_rounds(
     """
     batch, block = _blocks(constants["DATA"], 512)
     programs = min(routing.num_sms, sms())
-    of, counts = dispatch_slots(comm, routing.local_experts, constants["ROW"], programs, buffer)
+    of, counts = dispatch_slots(routing, constants["ROW"], programs, buffer)
     warps = _warps(batch * block)
     tensors = *(t.view(torch.int32) for t in (x, scales)), routing.ids, routing.weights
     outputs = *(t.view(torch.int32) for t in (result.x, out_scales)), result.memory
@@ -419,23 +427,23 @@ def dispatch_rounds(
     )  # fmt: skip
 
 
-def dispatch_slots(
-    comm: Communicator, local_experts: int, row: int, programs: int, buffer: int = 0
-) -> tuple[_Slots, torch.Tensor]:
+def dispatch_slots(routing: Routing, row: int, programs: int, buffer: int = 0) -> tuple[_Slots, torch.Tensor]:
     """The slots of rows of so many words, and of counts. *Collective* the first time."""
-    what = f"{local_experts} experts, buffer {buffer}"
-    slots = _Slots(comm, f"dispatch of {row} words, {what}", programs, row)
+    comm, n_pes, local = routing.comm, routing.members.size, routing.local_experts
+    assert comm is not None
+    what = f"{local} experts, buffer {buffer}"
+    slots = _Slots(comm, n_pes, f"dispatch of {row} words, {what}", programs, row)
     name = f"moe rounds: counts of {row} words, {what}, {programs} programs"
-    return slots, symmetric_workspace(comm, name, 2 * comm.n_pes * (local_experts + 1), torch.int64)
+    return slots, symmetric_workspace(comm, name, 2 * n_pes * routing.sources.number * (local + 1), torch.int64)
 
 
-def combine_slots(comm: Communicator, words: int, programs: int, buffer: int = 0) -> _Slots:
+def combine_slots(routing: Routing, words: int, programs: int, buffer: int = 0) -> _Slots:
     """The slots of rows of so many words. *Collective* the first time."""
-    return _Slots(comm, f"combine of {words} words, buffer {buffer}", programs, words)
+    assert routing.comm is not None
+    return _Slots(routing.comm, routing.members.size, f"combine of {words} words, buffer {buffer}", programs, words)
 
 
 def combine_rounds(
-    comm: Communicator,
     y: torch.Tensor,
     dispatched: Dispatched,
     out: torch.Tensor,
@@ -447,8 +455,8 @@ def combine_rounds(
     routing = dispatched.routing
     words, programs = y.shape[1] * y.element_size() // 4, min(routing.num_sms, sms())
     batch, block = _blocks(words, 256)
-    pes = int(triton.next_power_of_2(comm.n_pes))
-    of = combine_slots(comm, words, programs, buffer)
+    pes = int(triton.next_power_of_2(routing.members.size))
+    of = combine_slots(routing, words, programs, buffer)
     return launch(
         _combine, (programs,), (y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)),
         routing.n_tokens, of.words, of.slots, of.rounds, of.order, MEMBERS=routing.members, K=routing.top_k,
