@@ -19,7 +19,7 @@ from kernels_ptx import ptx_of
 from triton_dist.compiler import transport
 from triton_dist.kernels.moe import host_exchange
 from triton_dist.kernels.moe.arguments import Routing
-from triton_dist.kernels.moe.dispatch_counts import Sources
+from triton_dist.kernels.moe.dispatch_counts import TokenSources
 from triton_dist.kernels.moe.results import parts_of
 from triton_dist.kernels.protocols.members import Members
 
@@ -33,7 +33,7 @@ HIDDEN, TOP_K, MAX_TOKENS, LOCAL = 7168, 8, 128, 32
 IDS = torch.empty(MAX_TOKENS, TOP_K, dtype=torch.int64)
 ROUTING = Routing(IDS, IDS.float(), Members(0, 1, 8), LOCAL, MAX_TOKENS, 1, 8192, hosts=2)
 INSIDE = ROUTING._replace(
-    ids=IDS.int(), members=ROW, hosts=1, max_tokens=ROUTING.tokens_of_hosts, sources=Sources(2, MAX_TOKENS, 4, 1)
+    ids=IDS.int(), members=ROW, hosts=1, max_tokens=ROUTING.tokens_of_hosts, sources=TokenSources(2, MAX_TOKENS, 4, 1)
 )
 POINTERS = ("x", "scales", "rows", "row_scales", "outbox", "inbox", "memory", "out", "sums", "slots", "out_scales", "y")
 TYPES: dict[str, Any] = {

@@ -22,7 +22,7 @@ from triton_dist.world.hosts import Host, Hosts
 
 DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
-fake_gpu.use_a_driver_s_streams()
+fake_gpu.use_a_driver_s_streams(DRIVER)
 WORLD = fake_gpu.begin_world(4)
 RECORDER = fake_gpu.Recorder()
 

@@ -43,6 +43,7 @@ from triton_dist.kernels.gemm.hopper import (
 )
 from triton_dist.kernels.gemm.hopper.epochs import Peers
 from triton_dist.kernels.gemm.hopper.layout import TILES
+from triton_dist.kernels.gemm.hopper.load import PIECE
 from triton_dist.kernels.gemm.hopper.pacing import piece_of
 from triton_dist.kernels.gemm.hopper.work import Work
 from triton_dist.model.machine import Machine
@@ -161,7 +162,8 @@ def test_store_warps_do_what_is_planned(events: SimpleNamespace, operation: Any,
         distances = [memory.address(other.flags) - memory.address(pe.flags) for other in pes]
         to_peer = descriptor(pe.me, peer.me, peer.c[:, own], piece)
         return {
-            "a": Descriptor(pe.a, (config.group_m, BLOCK_K)), "b": Descriptor(pe.b, (BLOCK_K, config.block_n)),
+            "a": Descriptor(pe.a, (config.group_m, BLOCK_K)), "a_piece": Descriptor(pe.a, (PIECE.value, BLOCK_K)),
+            "b": Descriptor(pe.b, (BLOCK_K, config.block_n)),
             "c": descriptor(pe.me, pe.me, pe.c[:, own], block), **{f"c{i}": to_peer for i in range(1, 8)},
             "next_staging": descriptor(pe.me, peer.me, peer.staging, piece),
             "staging": Descriptor(pe.staging, block), "work": Work(words(pe.units), words(pe.starts)), "split": None,

@@ -10,7 +10,7 @@ from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.fp8 import FP8
-from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, Sources
+from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, TokenSources
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = [
@@ -60,7 +60,7 @@ class Routing(NamedTuple):
     comm: Communicator | None = None
     num_sms: int = 0
     hosts: int = 1
-    sources: Sources = ONE_SOURCE
+    sources: TokenSources = ONE_SOURCE
 
     @property
     def n_tokens(self) -> int:

@@ -22,7 +22,7 @@ import triton
 
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.moe.arguments import CHUNK, Routing
-from triton_dist.kernels.moe.dispatch_counts import Sources
+from triton_dist.kernels.moe.dispatch_counts import TokenSources
 from triton_dist.kernels.moe.host_exchange import (
     HostExchange,
     exchange_rows,
@@ -87,7 +87,7 @@ def inside_host(routing: Routing, memory: torch.Tensor | None, weights: torch.Te
         members=grid.row,
         max_tokens=routing.tokens_of_hosts,
         hosts=1,
-        sources=Sources(grid.hosts, routing.chunks * CHUNK, grid.column.stride // unit, grid.row.stride // unit),
+        sources=TokenSources(grid.hosts, routing.chunks * CHUNK, grid.column.stride // unit, grid.row.stride // unit),
     )
 
 

@@ -8,7 +8,7 @@ The last program of a PE counts all ids and sends. Every program counts those in
 which takes less time than to wait for another one.
 
 Between hosts a PE dispatches the tokens of several sources, its own and those that came from other hosts, and counts
-them source by source (:class:`Sources`): the rows of an expert are in the order of the sources' ranks.
+them source by source (:class:`TokenSources`): the rows of an expert are in the order of the sources' ranks.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from triton_dist.kernels.moe.rows import scalar_of
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of, stride_of
 from triton_dist.language._poll import held_once, no_polls, poll
 
-__all__ = ["ONE_SOURCE", "Sources", "begins_of", "count_ids", "receive_counts", "send_counts", "source_of"]
+__all__ = ["ONE_SOURCE", "TokenSources", "begins_of", "count_ids", "receive_counts", "send_counts", "source_of"]
 
 
-class Sources(NamedTuple):
+class TokenSources(NamedTuple):
     """Whose tokens a PE dispatches: source s has those from ``s * length`` on, ``length`` of them.
 
     Source s of the rank r is number ``s * step + r * pe_step`` of all, in whose order rows are.
@@ -38,7 +38,7 @@ class Sources(NamedTuple):
     pe_step: int
 
 
-ONE_SOURCE = Sources(1, 0, 0, 1)
+ONE_SOURCE = TokenSources(1, 0, 0, 1)
 """A PE's own tokens, however many there are."""
 
 
