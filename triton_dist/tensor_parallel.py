@@ -22,8 +22,8 @@ alike, so checkpoints and optimizers see no difference. Of an ``nn.Linear`` they
 Of an ``nn.Embedding`` that is sharded by rows (the vocabulary) the sum over PEs is reduce_scatter or all_reduce.
 
 A dimension of rows may be of any size. If PEs cannot share it equally, they have the shards of ``torch.chunk``, as of
-every DTensor, and an input that is sharded along it is a DTensor: an ordinary tensor does not say how many rows all PEs
-have.
+every DTensor, and inputs and outputs that are sharded along it are DTensors: an ordinary tensor does not say how many
+rows all PEs have.
 
 All else is left to PyTorch's styles: embeddings by columns, other layouts, and the gradient of a replicated DTensor,
 which stays a partial sum until something needs it, as PyTorch has it.
@@ -160,6 +160,19 @@ class _Parallel(nn.Module):
     def _shares_equally(self, size: int) -> bool:
         return size % self.parallel_mesh.size() == 0
 
+    def _check_says_its_size(self, dim: int, size: int) -> None:
+        """The output, whose dimension ``dim`` PEs share, is a DTensor where their shards differ.
+
+        A layer that got an ordinary tensor would take it for one of equal shards, and PEs would call differently.
+        """
+        if self.returns_local and not self._shares_equally(size):
+            n_pes = self.parallel_mesh.size()
+            raise ValueError(
+                f"RowwiseParallel: dimension {dim} of the output is {size}, which {n_pes} PEs cannot share equally, and"
+                " an ordinary tensor does not say how many rows all PEs have: pass use_local_output=False, or pad the"
+                " input"
+            )
+
 
 class _ColwiseLinear(_Parallel, nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -187,6 +200,7 @@ class _RowwiseLinear(_Parallel, nn.Linear):
         if dim is not None:
             # The gradient of the bias is a sum over PEs, since their parts of the output differ.
             bias = self._whole_bias(Partial())
+            self._check_says_its_size(dim, local.shape[dim])
             output = functional.gemm_reduce_scatter(local, weight, "sum", dim, group, bias=bias)
             return self._finish(output, Shard(dim), local.shape[dim])
         if isinstance(self.parallel_output, Replicate):
@@ -222,6 +236,7 @@ class _RowwiseEmbedding(_Parallel, nn.Embedding):
         rows = rows.masked_fill(others[..., None], 0)
         dim = _row_dim(self.parallel_output, rows.dim())
         if dim is not None:
+            self._check_says_its_size(dim, rows.shape[dim])
             return self._finish(functional.reduce_scatter(rows, "sum", dim, group), Shard(dim), rows.shape[dim])
         if isinstance(self.parallel_output, Replicate):
             return self._finish(functional.all_reduce(rows, "sum", group, reduce_grad=False), Replicate())

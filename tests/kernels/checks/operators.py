@@ -126,7 +126,7 @@ def check_mistakes(world: Any) -> None:
         functional.all_gather_gemm(a, b, algorithm="fast")
     if n > 1:
         with raises(ValueError, rf"dimension 0 of input is {2 * n - 1}, which {n} PEs cannot share equally"):
-            functional.reduce_scatter(a[1:])
+            torch.ops.triton_dist.reduce_scatter(a[1:], "sum", 0, n, "")
         with raises(ValueError, rf"all_to_all: dimension 0 of input is {2 * n - 1}, which {n} PEs cannot"):
             functional.all_to_all(a[1:])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from harness import main as run
-from harness import some
+from harness import raises, some
 from operands import whole
 from tensor_parallel import FEATURES, MLP, Attention, close, mesh_of
 from torch import distributed, nn
@@ -95,8 +95,8 @@ def check_uneven_sequences_compiled(world: Any) -> None:
     assert not torch._dynamo.utils.counters["graph_break"]
 
 
-def check_uneven_rows_of_matrices_and_ordinary_results(world: Any) -> None:
-    """Tokens [rows, features]: also results that are ordinary tensors, which are shards of torch.chunk."""
+def check_uneven_rows_of_matrices(world: Any) -> None:
+    """Tokens [rows, features]."""
     n, mesh = world.n_pes, mesh_of(world)
     up, down = nn.Linear(4, 2 * n), nn.Linear(2 * n, 4, bias=False)
     for rows in some((5, 2 * n, 1)):
@@ -104,13 +104,15 @@ def check_uneven_rows_of_matrices_and_ordinary_results(world: Any) -> None:
         style = tensor_parallel.ColwiseParallel(input_layouts=Shard(0), output_layouts=Replicate())
         made = parallel.parallelize_module(copy.deepcopy(up), mesh, style)
         close(made(distribute_tensor(x, mesh, [Shard(0)])), up(x))
-        style = tensor_parallel.RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(-2))
+        style = tensor_parallel.RowwiseParallel(
+            input_layouts=Replicate(), output_layouts=Shard(-2), use_local_output=False
+        )
         made = parallel.parallelize_module(copy.deepcopy(down), mesh, style)
         inner = up(x).detach()
         found = made(inner)
-        assert not isinstance(found, DTensor)
-        close(found, down(inner)[own(rows, world)])
-        (found * residual[own(rows, world)]).sum().backward()
+        close(found.to_local(), down(inner)[own(rows, world)])
+        close(found.full_tensor(), down(inner))
+        (found * distribute_tensor(residual, mesh, [Shard(0)])).sum().backward()
         (down(inner) * residual).sum().backward()
         close(made.weight.grad.full_tensor(), down.weight.grad)
         down.zero_grad()
@@ -123,16 +125,26 @@ def check_uneven_embeddings(world: Any) -> None:
         tokens = torch.randint(4 * n, (2, rows), generator=torch.Generator().manual_seed(rows))
         expected, weights = embedding(tokens), whole(2, rows, 6, seed=rows)
         (expected * weights).sum().backward()
-        for is_local in (True, False):
-            style = tensor_parallel.RowwiseParallel(
-                input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=is_local
-            )
-            made = parallel.parallelize_module(copy.deepcopy(embedding), mesh, style)
-            y, share = made(tokens), distribute_tensor(weights, mesh, [Shard(1)])
-            close(y if is_local else y.full_tensor(), expected[:, own(rows, world)] if is_local else expected)
-            (y * (share.to_local() if is_local else share)).sum().backward()
-            close(made.weight.grad.full_tensor(), embedding.weight.grad)
+        style = tensor_parallel.RowwiseParallel(
+            input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False
+        )
+        made = parallel.parallelize_module(copy.deepcopy(embedding), mesh, style)
+        y = made(tokens)
+        close(y.full_tensor(), expected)
+        (y * distribute_tensor(weights, mesh, [Shard(1)])).sum().backward()
+        close(made.weight.grad.full_tensor(), embedding.weight.grad)
         embedding.zero_grad()
+
+
+def check_ordinary_tensors_of_uneven_rows_are_refused(world: Any) -> None:
+    """Where PEs' ordinary tensors would differ, before any of them is made."""
+    n, mesh = world.n_pes, mesh_of(world)
+    style = tensor_parallel.RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(0))
+    text = f"RowwiseParallel: dimension 0 of the output is {n + 1}, which {n} PEs cannot .*pass use_local_output=False"
+    for module, given in ((nn.Linear(2 * n, 4), torch.ones(n + 1, 2 * n)), (nn.Embedding(2 * n, 4), torch.ones(n + 1))):
+        made = parallel.parallelize_module(module, mesh, style)
+        with raises(ValueError, text):
+            made(given if isinstance(module, nn.Linear) else given.long())
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def check_mistakes(world: Any) -> None:
     with raises(ValueError, rf"kv_heads of the model is {2 * n + 1}, which {n} PEs cannot share equally"):
         sharded(world, uneven, torch.float32, sequence=True)
     model = sharded(world, ONE_LAYER, torch.float32, sequence=True)
-    with raises(ValueError, rf"dimension 1 of input is {n + 1}, which {n} PEs cannot share equally"):
+    with raises(ValueError, rf"dimension 1 of the output is {n + 1}, which {n} PEs cannot share equally"):
         model(tokens()[:, : n + 1])
     model.layers[0].attention.qkv.half()
     with raises(ValueError, "a is of torch.float32, and b of torch.float16"):
