@@ -171,12 +171,12 @@ def flash_decode(world: World, size: Size) -> tuple[Case, Decode]:
     comm = communicator_of()
 
     def behind_barrier(i: int) -> torch.Tensor:
-        out, lse = d.alone_decode(i)
+        out, lse = d.local_decode(i)
         torch.cat([out.float(), lse[:, :, None]], 2, out=shared)
         return combine_behind_barrier(comm, shared, d.q[i].dtype)
 
     def on_arrival(i: int) -> torch.Tensor:
-        return combine_on_arrival(comm, *d.alone_decode(i))
+        return combine_on_arrival(comm, *d.local_decode(i))
 
     part = rows * (size.dim + 1) * 4  # a partial result as it is exchanged
     local = 2 * (rows * size.dim * (2 + 4) + part)  # as the local kernel stores it, as float32, and with its logarithms
@@ -338,7 +338,7 @@ def cases_of(world: World, *, small: bool) -> list[Callable[[], tuple[Case, Call
 
     def decode(size: Size) -> tuple[Case, Callable[[], None]]:
         case, d = flash_decode(world, size)
-        return case, d.alone.close
+        return case, d.this_pe.close
 
     gemms = ((32 * n, 16 * n, 32),) if small else ((512, 4096, 4096), (4096, 8192, 4096))
     sizes = (
