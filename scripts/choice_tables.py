@@ -24,6 +24,7 @@ SOURCES = {
         "2026-11-21-2xh200-collectives.json",
         "2026-11-21-2xh200-gemms.json",
         "2026-11-22-2xh200-norm.json",
+        "2026-11-23-2xh200-gemms-rows.json",
     ),
     "nvidia-h200-4.json": ("2026-11-21-4xh200-collectives.json", "2026-11-21-4xh200-gemms.json"),
 }

@@ -24,7 +24,7 @@ SMS, SHARED = 132, 227 << 10
 
 
 def main(rows: int, columns: int, file: Path, *, dependent: bool) -> None:
-    cut = cut_for(rows, columns, 2, SMS)
+    cut = cut_for(rows, columns, 2, SMS, dependent)
     tiles = columns // cut.block_n
     stages = stages_for(rows, cut, 2, tiles, SMS, SHARED, dependent)
     constants: dict[str, Any] = {

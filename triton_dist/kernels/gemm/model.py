@@ -31,6 +31,17 @@ steps along K of a tile of 128 × 128 the tensor cores take 512 cycles, and each
 its own, in which the other group multiplies. The choice hardly depends on it, since all algorithms compute so."""
 _PORTABLE = 1.5
 """How many times as long as a Hopper kernel a portable one computes."""
+_TILED = 0.97
+"""What part of the time that its tiles take by the rates of config.py a Hopper kernel takes."""
+_PIECES = 1.15
+"""How many times as long it takes to load up to 112 rows by pieces as all 128."""
+_MASKED = 1.27
+"""How many times as long small-M kernels take with masks."""
+_SHARED_TILES = 40 * _US
+"""Where tiles have rows of two PEs: what M = 1000 and 2000 took more. That was with a row of tiles by itself behind the
+others, which is no longer so; it has not been measured since."""
+_ARRIVAL = 20 * _US
+"""From the begin of a kernel to the first rows of another PE, by the copy engine, besides the time of the bytes."""
 _COMM_PROGRAMS = 132 / 116
 """How many times as long a GEMM takes whose programs leave 16 SMs to those that send; these send a little slower."""
 _EXCHANGE_PROGRAMS = 132 / 128
@@ -84,10 +95,17 @@ class Gemm(NamedTuple):
         """
         if not self.hopper:
             return self.seconds * _PORTABLE
-        computed = tiled_seconds(self.m, self.n, self.k, self.dtype, self.result)
+        computed = _TILED * tiled_seconds(self.m, self.n, self.k, self.dtype, self.result)
         if self.scales == "blocks":
             computed /= _BLOCKS
-        return max(self.seconds, _LAUNCH + computed)
+        return max(self.seconds * (_PIECES if 64 < self.m <= 112 else 1), _LAUNCH + computed)
+
+    def fused(self, *, to_all: bool) -> float:
+        """Of the small-M kernel alone, which loads rows by masks where many lack (docs/decisions/0098)."""
+        pes = 1 << (self.n_pes - 1).bit_length()
+        block = self.m if to_all else each_of(self.m, self.n_pes) * pes
+        masked = block > 64 and (block < 112 if to_all else self.m < 128)
+        return self.seconds * (_MASKED if masked else 1)
 
     @property
     def nbytes(self) -> int:
@@ -141,9 +159,14 @@ def _all_gather(gemm: Gemm) -> dict[str, float]:
         return _between_hosts(gemm, part, _gathered_slice)
     sent = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
     gathered = min(collective.low_latency(sent), collective.direct(sent), collective.copy_engine(sent, gemm.n_pes - 1))
+    each = each_of(gemm.m, gemm.n_pes)
+    arrived = _ARRIVAL + collective.copy_engine(sent, gemm.n_pes - 1) / max(1, gemm.n_pes - 1)
+    own = gemm.ours / gemm.n_pes if each // 128 * gemm.n >= 132 * 128 else 0  # computed meanwhile, if all programs are
     return {
         "bulk_synchronous": gathered + gemm.alone,
-        "copy_engine": 20 * _US + max(gemm.ours, collective.copy_engine(sent, gemm.n_pes - 1)),
+        "copy_engine": max(own, arrived)
+        + max(gemm.ours - own, collective.copy_engine(sent, gemm.n_pes - 1) - arrived)
+        + (_SHARED_TILES if each % 128 else 0),
     }
 
 
@@ -176,7 +199,7 @@ def _reduce_scatter(gemm: Gemm) -> dict[str, float]:
     reduced = min(collective.low_latency(sent), collective.staged(sent, barriers=1))
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
-        "fused": gemm.seconds + 2 * _US + sent / WIRE,
+        "fused": gemm.fused(to_all=False) + 2 * _US + sent / WIRE,
         "ring": _BARRIER + _ring(gemm, gemm.n_pes, (gemm.n_pes - 1) / gemm.n_pes),
     }
 
@@ -192,7 +215,7 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
     )
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,
-        "fused": gemm.seconds + 4 * _US + sent / WIRE,
+        "fused": gemm.fused(to_all=True) + 4 * _US + sent / WIRE,
         "ring": 2 * _BARRIER + _ring(gemm, 1, 2 * (gemm.n_pes - 1) / gemm.n_pes),
     }
 

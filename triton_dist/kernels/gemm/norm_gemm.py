@@ -157,7 +157,7 @@ def launch(
     block_m = max(16, int(triton.next_power_of_2(m)))
     on_gpu = triton_dist.kind() == "gpu"
     if cut is None:
-        cut = cut_for(block_m, n, itemsize, sms()) if on_gpu else Cut(16, 32, 4, block_m <= 16)
+        cut = cut_for(block_m, n, itemsize, sms(), dependent()) if on_gpu else Cut(16, 32, 4, block_m <= 16)
     a_tma, b_tma, by_columns = rows_by_tma(a, block_m), by_tma(b) or by_tma(b.t()), b.stride(1) != 1
     block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
     tiles = triton.cdiv(n, cut.block_n)
@@ -178,12 +178,19 @@ def launch(
     )  # fmt: skip
 
 
-def cut_for(block_m: int, n: int, itemsize: int, n_sms: int) -> Cut:
-    """The cut of a GEMM with ``n`` columns: narrow tiles, so that all SMs load, but no more than two for an SM."""
+def cut_for(block_m: int, n: int, itemsize: int, n_sms: int, overlaps: bool = False) -> Cut:
+    """The cut of a GEMM with ``n`` columns: narrow tiles, so that all SMs load, but no more than two for an SM.
+
+    A program that has an SM's shared memory for itself, and few rows, takes half as many blocks along K, of twice the
+    size: what comes with a block, as the norm's weights, then costs half.
+    """
     block_n = 64
     while triton.cdiv(n, block_n) > 2 * n_sms and block_n < 256:
         block_n *= 2
-    block_k = (256 if block_n == 64 and block_m <= 32 else 128) // itemsize
+    nbytes = 256 if block_n == 64 and block_m <= 32 else 128
+    if nbytes == 256 and itemsize == 2 and triton.cdiv(n, block_n) <= n_sms and not overlaps:
+        nbytes = 512
+    block_k = nbytes // itemsize
     return Cut(block_n, block_k, 4 if block_m * block_n * itemsize <= 32768 else 8, itemsize == 2)
 
 

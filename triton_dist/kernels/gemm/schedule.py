@@ -41,10 +41,17 @@ class Schedule:
 
 
 def grouped(rows: range, columns: range, group: int = 8) -> Iterator[tuple[int, int]]:
-    """All places, column by column in groups of rows: a round of programs works on something nearly square."""
-    for first in range(rows.start, rows.stop, group):
+    """All places, column by column in groups of up to ``group`` rows: a round of programs works on something nearly
+    square.
+
+    Groups are as few as can be, and alike: a row by itself would load all of B for no other, in a round that waits for
+    memory.
+    """
+    count = -(-len(rows) // group)
+    for i in range(count):
+        of_group = rows[len(rows) * i // count : len(rows) * (i + 1) // count]
         for column in columns:
-            for row in range(first, min(first + group, rows.stop)):
+            for row in of_group:
                 yield row, column
 
 
