@@ -29,6 +29,13 @@ class Operation(ctypes.Structure):
     )
 
 
+_DRIVER = (
+    *("cuStreamWaitValue32_v2", "cuStreamWriteValue32_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpy2DAsync_v2"),
+    *("cuEventRecord", "cuStreamWaitEvent"),
+)
+"""The driver's functions that the library calls, in its order."""
+
+
 class Functions(NamedTuple):
     """The library's. They return a CUresult."""
 
@@ -41,15 +48,23 @@ class Functions(NamedTuple):
 
 @functools.cache
 def library() -> Functions:
-    """The library, loaded when it is first used: CPU worlds put nothing into streams."""
-    loaded = ctypes.CDLL(str(PATH))
+    """The library, loaded when it is first used: CPU worlds put nothing into streams.
+
+    Raises:
+        OSError: there is no driver. RuntimeError: it is too old.
+    """
+    loaded, driver = ctypes.CDLL(str(PATH)), ctypes.CDLL("libcuda.so.1")
+    if lacking := [name for name in _DRIVER if not hasattr(driver, name)]:
+        raise RuntimeError(f"the CUDA driver is too old: libcuda.so.1 has no {', '.join(lacking)}")
+    found = [ctypes.cast(getattr(driver, name), ctypes.c_void_p).value for name in _DRIVER]
+    functions = ctypes.cast((ctypes.c_void_p * len(found))(*found), ctypes.c_void_p)  # which keeps the array
     handle, address = ctypes.c_void_p, ctypes.c_uint64
     return Functions(
-        _typed(loaded.triton_dist_stream_put, handle, ctypes.c_int64, handle, address, address),
-        _typed(loaded.triton_dist_stream_order, handle, handle, handle),
+        _typed(loaded.triton_dist_stream_put, functions, handle, ctypes.c_int64, handle, address, address),
+        _typed(loaded.triton_dist_stream_order, functions, handle, handle, handle),
     )
 
 
-def _typed(function: Any, *arguments: Any) -> Callable[..., int]:
-    function.restype, function.argtypes = ctypes.c_int, arguments
-    return function  # type: ignore[no-any-return]
+def _typed(function: Any, driver: ctypes.c_void_p, *arguments: Any) -> Callable[..., int]:
+    function.restype, function.argtypes = ctypes.c_int, (ctypes.c_void_p, *arguments)
+    return functools.partial(function, driver)

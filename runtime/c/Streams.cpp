@@ -1,8 +1,7 @@
 //===- Streams.cpp - Work of CUDA streams, a call at a time ---------------===//
 //
 // What the host gives to a stream beside kernels, in one call from Python: the
-// operations lie in memory as triton_dist/stream_operations.py packs them. The
-// driver is the one that the process has loaded; nothing is linked with it.
+// operations lie in memory as triton_dist/stream_operations.py packs them.
 //
 // Every function returns a CUresult. After an operation that fails, the later
 // ones are left out.
@@ -13,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <dlfcn.h>
 
 namespace {
 
@@ -21,7 +19,7 @@ using Stream = void *;
 using Event = void *;
 using Address = uint64_t;
 
-constexpr int Success = 0, SharedObjectInitFailed = 303, NotFound = 500;
+constexpr int Success = 0, NotFound = 500;
 constexpr int MemoryOfDevice = 2; // CU_MEMORYTYPE_DEVICE
 constexpr unsigned WaitUntilEqual = 1;
 
@@ -43,41 +41,17 @@ struct CopyOfRows {
 };
 static_assert(sizeof(CopyOfRows) == 128, "as cuda.h has it on 64-bit hosts");
 
-/// The driver's functions, of the versions that cuda.h of CUDA 12 and 13 names.
+/// The driver's functions, of the versions that cuda.h of CUDA 12 and 13 names. Python finds them: to look them up here
+/// would take glibc 2.34.
 struct Driver {
-  int status = SharedObjectInitFailed;
-  int (*waitValue)(Stream, Address, uint32_t, unsigned) = nullptr;
-  int (*writeValue)(Stream, Address, uint32_t, unsigned) = nullptr;
-  int (*copy)(Address, Address, size_t, Stream) = nullptr;
-  int (*copyRows)(const CopyOfRows *, Stream) = nullptr;
-  int (*record)(Event, Stream) = nullptr;
-  int (*waitEvent)(Stream, Event, unsigned) = nullptr;
-
-  Driver() {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library)
-      return;
-    status = Success;
-    find(library, "cuStreamWaitValue32_v2", waitValue);
-    find(library, "cuStreamWriteValue32_v2", writeValue);
-    find(library, "cuMemcpyDtoDAsync_v2", copy);
-    find(library, "cuMemcpy2DAsync_v2", copyRows);
-    find(library, "cuEventRecord", record);
-    find(library, "cuStreamWaitEvent", waitEvent);
-  }
-
-private:
-  template <typename Function> void find(void *library, const char *name, Function &function) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    if (!function)
-      status = NotFound;
-  }
+  int (*waitValue)(Stream, Address, uint32_t, unsigned);
+  int (*writeValue)(Stream, Address, uint32_t, unsigned);
+  int (*copy)(Address, Address, size_t, Stream);
+  int (*copyRows)(const CopyOfRows *, Stream);
+  int (*record)(Event, Stream);
+  int (*waitEvent)(Stream, Event, unsigned);
 };
-
-const Driver &driver() {
-  static const Driver found;
-  return found;
-}
+static_assert(sizeof(Driver) == 48, "as Python passes it");
 
 /// Take: wait until the word at `to` is 1, and write 0 to it. Give: write 1 to that word. Copy: `width` bytes.
 /// CopyRows: `height` rows of `width` bytes.
@@ -120,22 +94,18 @@ int put(const Driver &cuda, const Operation &operation, Stream stream, const Add
 } // namespace
 
 /// Gives `stream` so many operations, in order. `first` and `second` are the call's addresses 0 and 1.
-TRITON_DIST_C int triton_dist_stream_put(const Operation *operations, int64_t n, Stream stream, Address first,
-                                         Address second) {
-  const Driver &cuda = driver();
+TRITON_DIST_C int triton_dist_stream_put(const Driver *cuda, const Operation *operations, int64_t n, Stream stream,
+                                         Address first, Address second) {
   const Address bases[] = {first, second};
-  int status = cuda.status;
+  int status = Success;
   for (int64_t i = 0; i < n && status == Success; ++i)
-    status = put(cuda, operations[i], stream, bases);
+    status = put(*cuda, operations[i], stream, bases);
   return status;
 }
 
 /// Lets what `later` gets from now on begin after what `earlier` has got before. `event` may be used again at once.
-TRITON_DIST_C int triton_dist_stream_order(Stream earlier, Stream later, Event event) {
-  const Driver &cuda = driver();
-  if (cuda.status != Success)
-    return cuda.status;
-  if (int status = cuda.record(event, earlier))
+TRITON_DIST_C int triton_dist_stream_order(const Driver *cuda, Stream earlier, Stream later, Event event) {
+  if (int status = cuda->record(event, earlier))
     return status;
-  return cuda.waitEvent(later, event, 0);
+  return cuda->waitEvent(later, event, 0);
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from stream_machine import Machine, Owner, Stream
 
+from triton_dist import stream_operations
 from triton_dist.kernels.gemm import all_gather_gemm, portable
 from triton_dist.kernels.gemm.config import LARGE
 from triton_dist.kernels.gemm.hopper import all_gather_gemm as hopper
@@ -155,3 +157,11 @@ def test_a_block_that_ends_in_an_error_joins(machine: Machine, world: Owner) -> 
         machine.put(here.cuda_stream, lambda: order.append("behind") or True)
     machine.run()
     assert order == ["copy", "behind"]
+
+
+def test_a_driver_that_lacks_functions_is_an_error_that_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_operations.ctypes, "CDLL", lambda path: SimpleNamespace(cuEventRecord=None))
+    with pytest.raises(
+        RuntimeError, match=r"too old: libcuda.so.1 has no cuStreamWaitValue32_v2, .*cuMemcpy2DAsync_v2"
+    ):
+        stream_operations.library.__wrapped__()
