@@ -12,7 +12,7 @@ import torch
 import triton_dist
 from triton_dist import triton_api
 from triton_dist.kernels import device
-from triton_dist.kernels.gemm import portable, small_m
+from triton_dist.kernels.gemm import portable, small_m, small_m_tile
 from triton_dist.kernels.gemm.hopper import launch
 
 
@@ -38,7 +38,7 @@ def test_the_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     comm: Any = SimpleNamespace(n_pes=2)
     half = torch.zeros(16, 64, dtype=torch.float16)
     for _ in range(3):
-        assert portable.programs() == 132 and small_m.by_tma(half) and launch.fits(comm, half, half, half)
+        assert portable.programs() == 132 and small_m_tile.by_tma(half) and launch.fits(comm, half, half, half)
         assert small_m._stages_here(16, small_m._cut_here(16, 64, 2, 132), 2, False) == 8
     assert asked == [3, 3], "for its properties and its capability, once each"
 

@@ -93,7 +93,7 @@ class LocalLaunches:
         symmetric: Sequence[bool] = [False] * len(made.tensors)
         wrap = partial(self._world.launcher_of_repeats, symmetric=symmetric, depth=_DEPTH)
         again = triton_api.prepare_launch(
-            made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap, also
+            made.kernel, made.compiled, made.grid, made.tensors, made.others, made.named, wrap, also, made.again
         )
         if again is None:
             return

@@ -23,7 +23,7 @@ from triton_dist.kernels.gemm.arguments import check_epilogue, check_operands
 from triton_dist.kernels.gemm.epilogue import kinds
 from triton_dist.kernels.gemm.gemm_all_reduce import gemm_all_reduce
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.small_m import fits_small_m, launch_small_m
+from triton_dist.kernels.gemm.small_m import fits_small_m, small_m_gemm
 from triton_dist.kernels.prepared import Part, Prepared, steps
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
 
@@ -108,8 +108,8 @@ def flash_decode_projection(
         attends = attend_locally(comm, call, first)
         project: Part
         if fits_small_m(q.shape[0], comm.n_pes):
-            made = launch_small_m(Operands(comm, attention, weight, out, epilogue=epilogue), to_all=True)
-            project = made, lambda *call: (call[_ATTENDED], call[_WEIGHT], call[_OUT], call[_WEIGHT])
+            made = small_m_gemm(Operands(comm, attention, weight, out, epilogue=epilogue), to_all=True)
+            project = made, lambda *call: (call[_ATTENDED], call[_WEIGHT], call[_OUT])
         else:
             again = partial(_reduce, comm, bias is not None)
             again(attended, weight, out, *also)

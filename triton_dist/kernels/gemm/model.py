@@ -157,16 +157,15 @@ def _all_gather(gemm: Gemm) -> dict[str, float]:
     if gemm.hosts > 1:
         part = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize
         return _between_hosts(gemm, part, _gathered_slice)
-    sent = each_of(gemm.m, gemm.n_pes) * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
-    gathered = min(collective.low_latency(sent), collective.direct(sent), collective.copy_engine(sent, gemm.n_pes - 1))
-    each = each_of(gemm.m, gemm.n_pes)
-    arrived = _ARRIVAL + collective.copy_engine(sent, gemm.n_pes - 1) / max(1, gemm.n_pes - 1)
-    own = gemm.ours / gemm.n_pes if each // 128 * gemm.n >= 132 * 128 else 0  # computed meanwhile, if all programs are
+    each, computed = each_of(gemm.m, gemm.n_pes), gemm.ours
+    sent = each * gemm.k * gemm.dtype.itemsize * (gemm.n_pes - 1)
+    copied = collective.copy_engine(sent, gemm.n_pes - 1)
+    gathered = min(collective.low_latency(sent), collective.direct(sent), copied)
+    arrived = _ARRIVAL + copied / max(1, gemm.n_pes - 1)
+    own = computed / gemm.n_pes if each // 128 * gemm.n >= 132 * 128 else 0  # meanwhile, if all programs have a tile
     return {
         "bulk_synchronous": gathered + gemm.alone,
-        "copy_engine": max(own, arrived)
-        + max(gemm.ours - own, collective.copy_engine(sent, gemm.n_pes - 1) - arrived)
-        + (_SHARED_TILES if each % 128 else 0),
+        "copy_engine": max(own, arrived) + max(computed - own, copied - arrived) + (_SHARED_TILES if each % 128 else 0),
     }
 
 

@@ -25,18 +25,9 @@ from triton_dist.kernels.gemm.epilogue import Epilogue, finish, fold_of
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.small_m_tile import (
-    Cut,
-    ahead_of,
-    by_tma,
-    descriptor,
-    multiply,
-    prefetch_tile,
-    rows_by_tma,
-    store_tile,
-)
+from triton_dist.kernels.gemm.small_m_tile import Cut, ahead_of, multiply, prefetch_tile, store_tile, tile_operands
 from triton_dist.kernels.local_launches import LocalLaunches
-from triton_dist.kernels.prepared import Launch
+from triton_dist.kernels.prepared import Launch, Second
 from triton_dist.world.current import current_world
 
 __all__ = ["MAX_ROWS", "MAX_ROWS_OF_NORM", "cut_for", "launch", "norm_gemm", "stages_for"]
@@ -104,11 +95,11 @@ def norm_gemm(
     signature = known.signature(call, a, b, norm_weight, bias) if type(eps) in (float, int) else None
     also = () if bias is None else (bias,)
     if plan := known.find(signature):
-        columns, is_normalised, asks_beforehand = plan.details
+        columns, is_normalised = plan.details
         c = a.new_empty(a.shape[0], columns)
         if is_normalised:
             a, norm_weight = _normalised(a, norm_weight, eps), None
-        known.repeat(plan, a, b, c, norm_weight, b if asks_beforehand else None, also=also)
+        known.repeat(plan, a, b, c, norm_weight, also=also)
         return c
     check_current_device(_NAME)
     check_operands(_NAME, ("a", "b"), a, b)
@@ -134,7 +125,7 @@ def norm_gemm(
     elif rows:
         made = launch(a, b, c, norm_weight, epilogue, eps)
         if made is not None:
-            known.keep(signature, made, (c.shape[1], is_normalised, made.tensors[-1] is not None), also)
+            known.keep(signature, made, (c.shape[1], is_normalised), also)
     return c
 
 
@@ -158,20 +149,14 @@ def launch(
     on_gpu = triton_dist.kind() == "gpu"
     if cut is None:
         cut = cut_for(block_m, n, itemsize, sms(), dependent()) if on_gpu else Cut(16, 32, 4, block_m <= 16)
-    a_tma, b_tma, by_columns = rows_by_tma(a, block_m), by_tma(b) or by_tma(b.t()), b.stride(1) != 1
-    block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
+    of_tile = tile_operands(a, b, block_m, cut)
     tiles = triton.cdiv(n, cut.block_n)
     overlaps = dependent()
-    ahead = ahead_of(tiles, cut.block_n, k, itemsize) if overlaps and b_tma else 0
-    first = (
-        descriptor(a, block_m, cut.block_k) if a_tma else a,
-        descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
-        c, norm, b if ahead else None,
-    )  # fmt: skip
+    ahead = ahead_of(tiles, cut.block_n, k, itemsize) if overlaps and of_tile.constants["B_TMA"] else 0
+    first = of_tile.a, of_tile.b, c, norm
     return prepared.launch(
-        _norm_gemm, (tiles,), first, epilogue, eps, m, n, k, a.stride(0), *b.stride(), c.stride(0),
-        BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma,
-        B_BY_COLUMNS=by_columns, WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0, DEPENDENT=overlaps, AHEAD=ahead,
+        _norm_gemm, (tiles,), (*first, Second(1, b)) if ahead else first, *(() if ahead else (None,)), epilogue, eps,
+        m, n, k, a.stride(0), *b.stride(), c.stride(0), **of_tile.constants, DEPENDENT=overlaps, AHEAD=ahead,
         num_warps=cut.warps,
         num_stages=stages_for(block_m, cut, itemsize, tiles, sms(), gpu().shared_memory, overlaps) if on_gpu else 1,
         **launch_options(dependent=overlaps),

@@ -8,7 +8,6 @@ last block of B is one remote write, or two, and the time of the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import takewhile
 
 import torch
@@ -24,24 +23,15 @@ from triton_dist.kernels.device import gpu, has_gpu_sizes
 from triton_dist.kernels.gemm import portable
 from triton_dist.kernels.gemm.epilogue import finish
 from triton_dist.kernels.gemm.operands import Operands
-from triton_dist.kernels.gemm.small_m_tile import (
-    Cut,
-    ahead_of,
-    by_tma,
-    descriptor,
-    multiply,
-    prefetch_tile,
-    rows_by_tma,
-    store_tile,
-)
-from triton_dist.kernels.prepared import Launch, Step, launch, steps
+from triton_dist.kernels.gemm.small_m_tile import Cut, ahead_of, multiply, prefetch_tile, store_tile, tile_operands
+from triton_dist.kernels.prepared import Launch, Second, launch
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.protocols.sentinel import SLOTS, clear, order_messages, receive, send
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.events import COMPUTE, SEND, clock, record_event
 from triton_dist.kernels.tracing.recorder import record
 
-__all__ = ["MAX_ROWS", "cut_for", "fits_small_m", "launch_small_m", "reserve_slots", "small_m_gemm", "stages_for"]
+__all__ = ["MAX_ROWS", "cut_for", "fits_small_m", "reserve_slots", "small_m_gemm", "stages_for"]
 
 MAX_ROWS = 128
 
@@ -146,21 +136,13 @@ def fits_small_m(rows: int, n_pes: int) -> bool:
     return _block_m(rows, n_pes) <= MAX_ROWS
 
 
-def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | Sequence[Step] | None:
+def small_m_gemm(gemm: Operands, *, to_all: bool) -> Launch | None:
     """c = the sum of a · b over PEs, after the epilogue: this PE's shard of its rows, or all on every PE. *Collective*
     when a shape is first used.
 
     Args:
         gemm: ``fits_small_m`` says how many rows ``a`` may have; ``c`` is the shard, or all of it, [M, N].
     """
-    made = launch_small_m(gemm, to_all=to_all)
-    if made is None or len(made.tensors) == 3:
-        return made
-    return steps((made, lambda call: (call.a, call.b, call.out, call.b)))
-
-
-def launch_small_m(gemm: Operands, *, to_all: bool) -> Launch | None:
-    """As :func:`small_m_gemm`. The launch takes a, b and c, and b once more if it asks for some of it beforehand."""
     comm, a, b, c, _, epilogue, sm_margin, _ = gemm
     n_pes = comm.n_pes
     (m, k), n = a.shape, b.shape[1]
@@ -170,28 +152,19 @@ def launch_small_m(gemm: Operands, *, to_all: bool) -> Launch | None:
     slots, words = _slots(comm, out, block_m, cut, a.element_size())
     # Where all PEs get all rows, any of them may add up any: M changes nothing if each takes the rows of a block.
     each = block_m // int(triton.next_power_of_2(n_pes)) if to_all else gemm.each
-    a_tma = rows_by_tma(a, block_m) and each * n_pes == block_m
-    b_tma = by_tma(b) or by_tma(b.t())
-    by_columns = b.stride(1) != 1
-    block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
+    of_tile = tile_operands(a, b, block_m, cut, rows_follow=each * n_pes == block_m)
     tiles = triton.cdiv(n, cut.block_n)
     programs = min(tiles, portable.programs(sm_margin))  # all wait for those of other PEs, and so run at one time
-    first = (
-        descriptor(a, block_m, cut.block_k) if a_tma else a,
-        descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
-        c,
-    )
     overlaps = dependent()
-    ahead = ahead_of(programs, cut.block_n, k, a.element_size()) if overlaps and b_tma else 0
+    asks = overlaps and of_tile.constants["B_TMA"]
+    ahead = ahead_of(programs, cut.block_n, k, a.element_size()) if asks else 0
+    first = of_tile.a, of_tile.b, c
     return launch(
-        _small_m_gemm, (programs,), (*first, b) if ahead else first, *(() if ahead else (None,)), slots, epilogue,
-        record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
-        m, n, k, each, c.shape[0], a.stride(0), *b.stride(), c.stride(0),
-        TO_ALL=to_all, MEMBERS=comm.members, BLOCK_M=block_m, BLOCK_N=cut.block_n, BLOCK_K=cut.block_k,
-        WORDS=words, TURNED=cut.turned, A_TMA=a_tma, B_TMA=b_tma, B_BY_COLUMNS=by_columns,
-        WHOLE=k % cut.block_k == 0 and n % cut.block_n == 0, DEPENDENT=overlaps, AHEAD=ahead,
-        num_warps=cut.warps, num_stages=_stages_here(block_m, cut, a.element_size(), overlaps),
-        **launch_options(dependent=overlaps),
+        _small_m_gemm, (programs,), (*first, Second(1, b)) if ahead else first, *(() if ahead else (None,)), slots,
+        epilogue, record(f"small-M GEMM, {out}", programs, 5 * (1 + tiles // programs)),
+        m, n, k, each, c.shape[0], a.stride(0), *b.stride(), c.stride(0), TO_ALL=to_all, MEMBERS=comm.members,
+        WORDS=words, **of_tile.constants, DEPENDENT=overlaps, AHEAD=ahead, num_warps=cut.warps,
+        num_stages=_stages_here(block_m, cut, a.element_size(), overlaps), **launch_options(dependent=overlaps),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -13,7 +13,7 @@ import triton_dist
 from triton_dist.kernels.dependent_launch import PREFETCHED, prefetch
 from triton_dist.kernels.device import gpu
 
-__all__ = ["Cut", "ahead_of", "by_tma", "descriptor", "multiply", "prefetch_tile", "rows_by_tma", "store_tile"]
+__all__ = ["Cut", "ahead_of", "by_tma", "multiply", "prefetch_tile", "store_tile", "tile_operands"]
 
 
 @triton.jit
@@ -119,7 +119,7 @@ def by_tma(matrix: torch.Tensor) -> bool:
     return one == 1 and step >= matrix.shape[1] and aligned
 
 
-def rows_by_tma(matrix: torch.Tensor, block_m: int) -> bool:
+def _rows_by_tma(matrix: torch.Tensor, block_m: int) -> bool:
     """Whether TMA should load blocks of ``block_m`` rows of this matrix, which has so many or fewer.
 
     It fills rows that lack with zeros, and many of them take it longer than loads by threads take (0098).
@@ -131,7 +131,33 @@ _FILLED = 16
 """Rows."""
 
 
-def descriptor(matrix: torch.Tensor, *block: int) -> Any:
+class TileOperands(NamedTuple):
+    """What a kernel of tiles is given of A and B: descriptors where TMA loads them, and constants that say so."""
+
+    a: Any
+    b: Any
+    constants: dict[str, Any]
+
+
+def tile_operands(
+    a: torch.Tensor, b: torch.Tensor, block_m: int, cut: Cut, *, rows_follow: bool = True
+) -> TileOperands:
+    """For ``a`` [M, K], of which a tile has ``block_m`` rows, which follow each other or do not, and ``b`` [K, N]."""
+    a_tma, b_tma = rows_follow and _rows_by_tma(a, block_m), by_tma(b) or by_tma(b.t())
+    by_columns = b.stride(1) != 1
+    block_of_b = (cut.block_n, cut.block_k) if by_columns else (cut.block_k, cut.block_n)
+    return TileOperands(
+        _descriptor(a, block_m, cut.block_k) if a_tma else a,
+        _descriptor(b.t() if by_columns else b, *block_of_b) if b_tma else b,
+        {
+            "BLOCK_M": block_m, "BLOCK_N": cut.block_n, "BLOCK_K": cut.block_k, "TURNED": cut.turned, "A_TMA": a_tma,
+            "B_TMA": b_tma, "B_BY_COLUMNS": by_columns,
+            "WHOLE": a.shape[1] % cut.block_k == 0 and b.shape[1] % cut.block_n == 0,
+        },
+    )  # fmt: skip
+
+
+def _descriptor(matrix: torch.Tensor, *block: int) -> Any:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     return TensorDescriptor.from_tensor(matrix, list(block))

@@ -33,7 +33,7 @@ from triton_dist.kernels.moe.host_exchange import (
     send_rows,
     words_of_message,
 )
-from triton_dist.kernels.moe.results import Dispatched, parts_of
+from triton_dist.kernels.moe.results import Dispatched, begin_of
 from triton_dist.kernels.prepared import Launch, Step, launch, steps
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
@@ -93,7 +93,7 @@ def inside_host(routing: Routing, memory: torch.Tensor | None, weights: torch.Te
 
 def host_ids_of(routing: Routing) -> Callable[[torch.Tensor], torch.Tensor]:
     """What finds the ids of :func:`inside_host` in the memory of results of such sizes. It holds no tensor."""
-    begin, shape = parts_of(routing)[-3], (routing.tokens_of_hosts, routing.top_k)
+    begin, shape = begin_of(routing, "host_ids"), (routing.tokens_of_hosts, routing.top_k)
 
     def find(memory: torch.Tensor) -> torch.Tensor:
         return memory[begin : begin + shape[0] * shape[1]].view(shape)
@@ -218,8 +218,7 @@ def _grid(routing: Routing) -> dict[str, Any]:
 
 def _places(routing: Routing) -> dict[str, int]:
     """Where ids and counts are in the memory of a result."""
-    begins = parts_of(routing)
-    return {"AT_IDS": begins[-3], "AT_COUNTS": begins[-2]}
+    return {"AT_IDS": begin_of(routing, "host_ids"), "AT_COUNTS": begin_of(routing, "host_counts")}
 
 
 def _words(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

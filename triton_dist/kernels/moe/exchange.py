@@ -13,7 +13,7 @@ from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["Exchange", "InFlight", "block_of", "open_exchange", "refuse_second", "warps_of"]
+__all__ = ["Exchange", "InFlight", "Slots", "block_of", "open_exchange", "refuse_second", "warps_of"]
 
 
 class InFlight:
@@ -27,20 +27,16 @@ class InFlight:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """Slots for messages of every PE to every PE.
+class Slots:
+    """Slots of exchanges, of which one at most is in flight.
 
     Attributes:
         name: of the slots; the same sizes share them.
-        slots: [2, n_pes, max_tokens, words] int32.
-        messages: [2, n_pes, …] int64, in the LL protocol: the message that every PE sends to every PE.
         sent, received: the numbers of the last exchange, of each program.
         programs: how many programs a launch has.
     """
 
     name: str
-    slots: torch.Tensor
-    messages: torch.Tensor
     sent: torch.Tensor
     received: torch.Tensor
     programs: int
@@ -55,6 +51,19 @@ class Exchange:
         if self.name not in self.in_flight:
             raise RuntimeError(f"{function}: nothing is in flight: each send half has one receive half")
         self.in_flight.discard(self.name)
+
+
+@dataclass(frozen=True)
+class Exchange(Slots):
+    """Slots for messages of every PE to every PE.
+
+    Attributes:
+        slots: [2, n_pes, max_tokens, words] int32.
+        messages: [2, n_pes, …] int64, in the LL protocol: the message that every PE sends to every PE.
+    """
+
+    slots: torch.Tensor
+    messages: torch.Tensor
 
 
 def open_exchange(
@@ -80,7 +89,7 @@ def open_exchange(
     memory = symmetric_workspace(comm, name, header + 2 * n_pes * routing.max_tokens * row_words)
     messages = symmetric_workspace(comm, f"{name}, counts", 2 * n_pes * message_words, torch.int64)
     numbers = memory[: 2 * n_programs].view(2, -1)
-    return Exchange(name, memory[header:], messages, numbers[0], numbers[1], n_programs, in_flight)
+    return Exchange(name, numbers[0], numbers[1], n_programs, in_flight, memory[header:], messages)
 
 
 def refuse_second(function: str, name: str, in_flight: set[str]) -> None:

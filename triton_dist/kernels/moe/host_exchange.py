@@ -27,7 +27,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_sm_margin, sms
 from triton_dist.kernels.moe.arguments import CHUNK, Routing
-from triton_dist.kernels.moe.exchange import InFlight, refuse_second
+from triton_dist.kernels.moe.exchange import InFlight, Slots, refuse_second
 from triton_dist.kernels.moe.rows import element, word_of
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of, stride_of
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -47,35 +47,17 @@ _B = tl.constexpr(CHUNK)
 
 
 @dataclass(frozen=True)
-class HostExchange:
+class HostExchange(Slots):
     """Slots for a message of every chunk from every other host.
 
     Attributes:
-        name: of the slots; the same sizes share them.
         inbox: [2, hosts - 1, chunks, CHUNK, words] int32. outbox: [hosts - 1, chunks, CHUNK, words], or empty.
         signals: [2, hosts - 1, chunks] int64.
-        sent, received: int64, the numbers of the last exchange, of each program.
-        programs: how many programs a launch has.
     """
 
-    name: str
     inbox: torch.Tensor
     outbox: torch.Tensor
     signals: torch.Tensor
-    sent: torch.Tensor
-    received: torch.Tensor
-    programs: int
-    in_flight: set[str]
-
-    def is_in_flight(self) -> bool:
-        """Whether an exchange in these slots has been sent and not received."""
-        return self.name in self.in_flight
-
-    def receive(self, function: str) -> None:
-        """Note that what has been sent is received now."""
-        if self.name not in self.in_flight:
-            raise RuntimeError(f"{function}: nothing is in flight: each send half has one receive half")
-        self.in_flight.discard(self.name)
 
 
 # ---- device code. ROW and COLUMN are the group as a grid; K choices, KP of them with padding, L experts of a PE,
@@ -357,7 +339,7 @@ def open_host_exchange(
     inbox = 2 * slots * CHUNK * row_words
     numbers = words[: 2 * programs].view(2, -1)
     return HostExchange(
-        name, memory[:inbox], memory[inbox:], words[2 * programs :], numbers[0], numbers[1], programs, in_flight
+        name, numbers[0], numbers[1], programs, in_flight, memory[:inbox], memory[inbox:], words[2 * programs :]
     )
 
 

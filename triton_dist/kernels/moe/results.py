@@ -9,7 +9,7 @@ import torch
 
 from triton_dist.kernels.moe.arguments import Routing
 
-__all__ = ["Dispatched", "part_of", "parts_of", "result_of"]
+__all__ = ["Dispatched", "begin_of", "part_of", "parts_of", "result_of"]
 
 
 class Dispatched(NamedTuple):
@@ -78,10 +78,15 @@ def parts_of(routing: Routing) -> tuple[int, ...]:
     return tuple(begins)
 
 
+def begin_of(routing: Routing, name: str) -> int:
+    """Where a part begins, in words."""
+    return parts_of(routing)[_NAMES.index(name)]
+
+
 def part_of(memory: torch.Tensor, routing: Routing, name: str) -> torch.Tensor:
     """A part of the memory, as int32."""
     i = _NAMES.index(name)
-    return memory.narrow(0, parts_of(routing)[i], _sizes(routing)[i])
+    return memory.narrow(0, begin_of(routing, name), _sizes(routing)[i])
 
 
 def result_of(

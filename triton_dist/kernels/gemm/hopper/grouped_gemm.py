@@ -29,7 +29,7 @@ from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.gemm.hopper import tma
 from triton_dist.kernels.gemm.hopper.buffers import await_empty, await_full, make_operand_ring
 from triton_dist.kernels.gemm.hopper.launch import RESULTS, addressable, descriptor, operand_maps, tile_map
-from triton_dist.kernels.gemm.hopper.load import PIECE, load_b
+from triton_dist.kernels.gemm.hopper.load import PIECE, load_b, pieces_of
 from triton_dist.kernels.gemm.hopper.multiply import accumulate_steps
 from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
 from triton_dist.kernels.gemm.hopper.warps import REGISTERS, specialize_without_store
@@ -141,7 +141,7 @@ def load_stages(
     """Load the blocks of a tile whose rows begin at ``place``, with ``left`` of the expert; the step after it."""
     PIECES: gl.constexpr = a.block_shape[0] // PIECE
     BLOCK_K: gl.constexpr = a.block_shape[1]
-    pieces = reinterpret(operands.a, a.dtype, [CONFIG.stages * CONFIG.groups * PIECES, PIECE, BLOCK_K], a_piece.layout)
+    pieces = pieces_of(operands, a_piece, CONFIG)
     if b_half is not None:
         halves = reinterpret(operands.b, b.dtype, [2 * CONFIG.stages, CONFIG.c_columns, BLOCK_K], b_half.layout)
     b_begin = expert * groups.b_step
