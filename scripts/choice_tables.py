@@ -20,6 +20,11 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TABLES = ROOT / "triton_dist" / "kernels" / "choice" / "tables"
 SOURCES = {
+    "nvidia-h100-80gb-hbm3-2.json": (
+        "2026-11-23-2xh100-collectives.json",
+        "2026-11-23-2xh100-norm.json",
+        "2026-11-23-2xh100-gemms-rows.json",
+    ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
         "2026-11-21-2xh200-gemms.json",
