@@ -28,7 +28,7 @@ from triton_dist.kernels.moe.arguments import (
     refuse_gradients,
     refuse_halves_of_rounds,
 )
-from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
+from triton_dist.kernels.moe.exchange import Cut, Exchange, block_of, cut_of, open_exchange
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rounds import combine_rounds, combine_slots
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
@@ -55,10 +55,33 @@ class Combining(NamedTuple):
 
 
 @triton.jit
+def _partial_sum(
+    y, memory, message, offsets, K: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+):  # fmt: skip
+    """Words of the sum of the rows that a message's token has here, in the order of its choices."""
+    lower = tl.zeros(offsets.shape, tl.float32)
+    upper = tl.zeros(offsets.shape, tl.float32)
+    for k in tl.static_range(K):
+        position = tl.load(memory + PARTS[4] + message * K + k)
+        there = (position >= 0) & (offsets < WORDS)
+        words = tl.load(y + position.to(tl.int64) * WORDS + offsets, mask=there, other=0)
+        weight = 1.0
+        if WEIGHTED:
+            weight = tl.load(memory + PARTS[5] + message * K + k).to(tl.float32, bitcast=True)
+            weight = tl.where(position >= 0, weight, 0.0)
+        lower += weight * element(words, False, DTYPE)
+        upper += weight * element(words, True, DTYPE)
+    return word_of(lower, upper, DTYPE)
+
+
+@triton.jit
 def _send(
     y, memory, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
     WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+    OWN: tl.constexpr,
 ):  # fmt: skip
+    """``OWN``: whether this PE's own tokens go through slots, too."""
     N: tl.constexpr = group_size(MEMBERS)
     me = my_rank(MEMBERS)
     ranks = tl.arange(0, triton.next_power_of_2(N))
@@ -71,7 +94,8 @@ def _send(
     # Peers first, in turn from the next on; what stays here is here soon.
     OTHERS: tl.constexpr = max(N - 1, 1)
     theirs = tl.max(tl.where(ranks == me, 0, messages)) * (N - 1)
-    for i in range(tl.program_id(0), theirs + scalar_of(messages, me), tl.num_programs(0)):
+    own = scalar_of(messages, me) if OWN else 0
+    for i in range(tl.program_id(0), theirs + own, tl.num_programs(0)):
         source = tl.where(i < theirs, (me + 1 + i % OTHERS) % N, me)
         index = tl.where(i < theirs, i // OTHERS, i - theirs)
         message = source * MAX_TOKENS + index
@@ -80,29 +104,21 @@ def _send(
             place = dl.symm_at(place, pe_of(source, MEMBERS))
             for first in tl.static_range(0, WORDS, BLOCK):
                 offsets = first + tl.arange(0, BLOCK)
-                lower = tl.zeros([BLOCK], tl.float32)
-                upper = tl.zeros([BLOCK], tl.float32)
-                for k in tl.static_range(K):
-                    position = tl.load(memory + PARTS[4] + message * K + k)
-                    there = (position >= 0) & (offsets < WORDS)
-                    words = tl.load(y + position.to(tl.int64) * WORDS + offsets, mask=there, other=0)
-                    weight = 1.0
-                    if WEIGHTED:
-                        weight = tl.load(memory + PARTS[5] + message * K + k).to(tl.float32, bitcast=True)
-                        weight = tl.where(position >= 0, weight, 0.0)
-                    lower += weight * element(words, False, DTYPE)
-                    upper += weight * element(words, True, DTYPE)
-                send_words(place + offsets, word_of(lower, upper, DTYPE), offsets < WORDS)
+                words = _partial_sum(y, memory, message, offsets, K, WORDS, PARTS, DTYPE, WEIGHTED)
+                send_words(place + offsets, words, offsets < WORDS)
     tl.debug_barrier()  # all threads have read the number
     tl.store(numbers + tl.program_id(0), number)
 
 
 @triton.jit
 def _receive(
-    out, ids, n_tokens, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
-    MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr,
+    y, memory, out, ids, n_tokens, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr,
+    BLOCK: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
+    """``OWN`` as of :func:`_send`; if it is not set, this PE's part of a sum is computed here."""
     N: tl.constexpr = group_size(MEMBERS)
+    me = my_rank(MEMBERS)
     ranks = tl.arange(0, triton.next_power_of_2(N))
     choices = tl.arange(0, triton.next_power_of_2(K))
     number = next_number(tl.load(numbers + tl.program_id(0)))
@@ -111,23 +127,32 @@ def _receive(
         mine = tl.load(ids + tl.cast(token, tl.int64) * K + choices, mask=choices < K, other=-1).to(tl.int32)
         homes = tl.where(mine >= 0, mine // L, -1)
         place = slots + (half * MAX_TOKENS + token) * WORDS
+        is_here = tl.max((homes == me).to(tl.int32)) != 0
         for first in range(0, WORDS, BLOCK):
             offsets = first + tl.arange(0, BLOCK)
             seen = ()
             for pe in tl.static_range(N):  # all loads are in flight before the first wait
-                mask = (tl.max((homes == pe).to(tl.int32)) != 0) & (offsets < WORDS)
+                arrives = (tl.max((homes == pe).to(tl.int32)) != 0) & (OWN | (pe != me))
+                mask = arrives & (offsets < WORDS)
                 seen = seen + (look_at(place + pe * (MAX_TOKENS * WORDS) + offsets, mask),)  # type: ignore[assignment]  # noqa: RUF005
+            own = tl.zeros([BLOCK], tl.int32)
+            if not OWN:  # noqa: SIM102 (a constant)
+                if is_here:
+                    message = tl.load(memory + PARTS[8] + token)
+                    own = _partial_sum(y, memory, message, offsets, K, WORDS, PARTS, DTYPE, WEIGHTED)
             lower = tl.zeros([BLOCK], tl.float32)
             upper = tl.zeros([BLOCK], tl.float32)
             for pe in tl.static_range(N):
-                mask = (tl.max((homes == pe).to(tl.int32)) != 0) & (offsets < WORDS)
+                arrives = (tl.max((homes == pe).to(tl.int32)) != 0) & (OWN | (pe != me))
+                mask = arrives & (offsets < WORDS)
                 slot = place + pe * (MAX_TOKENS * WORDS)
                 sender = pe_of(pe, MEMBERS)
                 words = take_words(
                     seen[pe], slot + offsets, mask, slot + first, sender, tl.minimum(BLOCK, WORDS - first)
                 )
-                lower += tl.where(mask, element(words, False, DTYPE), 0.0)
-                upper += tl.where(mask, element(words, True, DTYPE), 0.0)
+                words = tl.where(mask, words, tl.where(pe == me, own, 0))
+                lower += element(words, False, DTYPE)
+                upper += element(words, True, DTYPE)
             at = out + tl.cast(token, tl.int64) * WORDS + offsets
             tl.store(at, word_of(lower, upper, DTYPE), mask=offsets < WORDS)
     if tl.program_id(0) == tl.num_programs(0) - 1:
@@ -147,7 +172,7 @@ def _combine_send(
     y, memory, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
     WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    _send(y, memory, flags, slots, numbers, MEMBERS, K, MAX_TOKENS, WORDS, PARTS, DTYPE, WEIGHTED, BLOCK)
+    _send(y, memory, flags, slots, numbers, MEMBERS, K, MAX_TOKENS, WORDS, PARTS, DTYPE, WEIGHTED, BLOCK, True)
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
@@ -155,7 +180,10 @@ def _combine_receive(
     out, ids, n_tokens, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
     MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, DTYPE: tl.constexpr, TAKEN: tl.constexpr,
 ):  # fmt: skip
-    _receive(out, ids, n_tokens, flags, slots, numbers, MEMBERS, K, L, MAX_TOKENS, WORDS, DTYPE, TAKEN)
+    _receive(
+        out, ids, out, ids, n_tokens, flags, slots, numbers, MEMBERS, K, L, MAX_TOKENS, WORDS, (), DTYPE, False, TAKEN,
+        True,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
@@ -164,8 +192,11 @@ def _combine(
     K: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr,
     DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr, TAKEN: tl.constexpr,
 ):  # fmt: skip
-    _send(y, memory, flags, slots, sent_numbers, MEMBERS, K, MAX_TOKENS, WORDS, PARTS, DTYPE, WEIGHTED, BLOCK)
-    _receive(out, ids, n_tokens, flags, slots, received_numbers, MEMBERS, K, L, MAX_TOKENS, WORDS, DTYPE, TAKEN)
+    _send(y, memory, flags, slots, sent_numbers, MEMBERS, K, MAX_TOKENS, WORDS, PARTS, DTYPE, WEIGHTED, BLOCK, False)
+    _receive(
+        y, memory, out, ids, n_tokens, flags, slots, received_numbers, MEMBERS, K, L, MAX_TOKENS, WORDS, PARTS, DTYPE,
+        WEIGHTED, TAKEN, False,
+    )  # fmt: skip
 
 
 def combine(
@@ -226,7 +257,7 @@ def combine_send(
             del constants["L"], constants["TAKEN"]
             made = launch(
                 _combine_send, (exchange.programs,), (y.view(torch.int32), dispatched.memory), exchange.messages,
-                exchange.slots, exchange.sent, **constants, num_warps=warps_of(constants["WORDS"]),
+                exchange.slots, exchange.sent, **constants, **_cut(within.routing, constants["WORDS"]).options,
             )  # fmt: skip
             prepared.keep(signature, made, *_compared("combine_send", y, routing), details=exchange)
         exchange.in_flight.add(exchange.name)
@@ -264,7 +295,7 @@ def _receive_half(sent: Combining, out: torch.Tensor) -> Launch | Sequence[Step]
     del constants["BLOCK"]
     made = launch(
         _combine_receive, (exchange.programs,), (sums.view(torch.int32), within.ids), within.n_tokens,
-        exchange.messages, exchange.slots, exchange.received, **constants, num_warps=warps_of(constants["WORDS"]),
+        exchange.messages, exchange.slots, exchange.received, **constants, **_cut(within, constants["WORDS"]).options,
     )  # fmt: skip
     if routing.hosts == 1:
         return made
@@ -341,7 +372,7 @@ def _launch(
     tensors = y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)
     made = launch(
         _combine, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots, exchange.sent,
-        exchange.received, **constants, num_warps=warps_of(constants["WORDS"]),
+        exchange.received, **constants, **_cut(routing, constants["WORDS"]).options,
     )  # fmt: skip
     return exchange, made
 
@@ -353,8 +384,18 @@ def _prepare(
     assert routing.comm is not None
     constants = _constants(routing, y.dtype, y.shape[1])
     words = constants["WORDS"]
-    exchange = open_exchange(routing.comm, function, routing, f"combine of {words} words", words, 1, buffer, sm_margin)
-    return exchange, constants | {"WEIGHTED": weighted, "PARTS": parts_of(routing)[:6]}
+    exchange = _open(function, routing, words, buffer, sm_margin)
+    return exchange, constants | {"WEIGHTED": weighted, "PARTS": parts_of(routing)[:9]}
+
+
+def _open(function: str, routing: Routing, words: int, buffer: int, sm_margin: int) -> Exchange:
+    assert routing.comm is not None
+    what, cut = f"combine of {words} words", _cut(routing, words)
+    return open_exchange(routing.comm, function, routing, what, words, 1, buffer, sm_margin, cut)
+
+
+def _cut(routing: Routing, words: int) -> Cut:
+    return cut_of(words, routing.max_tokens, 2048)
 
 
 def make_slots(comm: Communicator, function: str, y: torch.Tensor, routing: Routing) -> None:
@@ -366,7 +407,7 @@ def make_slots(comm: Communicator, function: str, y: torch.Tensor, routing: Rout
     if routing.num_sms:
         combine_slots(routing, words, routing.num_sms)
     else:
-        open_exchange(comm, function, routing, f"combine of {words} words", words, 1, 0, 0)
+        _open(function, routing, words, 0, 0)
 
 
 def _compared(function: str, y: torch.Tensor, routing: Routing) -> tuple[Any, ...]:
@@ -378,8 +419,8 @@ def _constants(routing: Routing, dtype: torch.dtype, hidden: int) -> dict[str, A
     pes = int(triton.next_power_of_2(routing.members.size))
     return {
         "MEMBERS": routing.members, "K": routing.top_k, "L": routing.local_experts, "MAX_TOKENS": routing.max_tokens,
-        "WORDS": words, "DTYPE": _TYPES[dtype], "BLOCK": block_of(words, 2048),
-        "TAKEN": block_of(words, max(256, min(2048, 8192 // pes))),
+        "WORDS": words, "DTYPE": _TYPES[dtype], "BLOCK": _cut(routing, words).block,
+        "TAKEN": block_of(words, max(256, min(_cut(routing, words).block, 8192 // pes))),
     }  # fmt: skip
 
 

@@ -40,8 +40,17 @@ from triton_dist.kernels.moe.arguments import (
     refuse_halves_of_rounds,
 )
 from triton_dist.kernels.moe.between_hosts import ColumnRows, column_rows
-from triton_dist.kernels.moe.dispatch_counts import begins_of, count_ids, receive_counts, send_counts, source_of
-from triton_dist.kernels.moe.exchange import Exchange, block_of, open_exchange, warps_of
+from triton_dist.kernels.moe.dispatch_counts import (
+    PARTS_OF_COUNTS,
+    begins_of,
+    count_ids,
+    count_in_parts,
+    receive_counts,
+    send_counts,
+    source_of,
+    words_of_parts,
+)
+from triton_dist.kernels.moe.exchange import Cut, Exchange, cut_of, has_many_tokens, open_exchange
 from triton_dist.kernels.moe.host_exchange import HostExchange
 from triton_dist.kernels.moe.results import Dispatched, parts_of, result_of
 from triton_dist.kernels.moe.rounds import dispatch_rounds, dispatch_slots
@@ -49,6 +58,7 @@ from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_wo
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.language._poll import held_once
 
 __all__ = ["Sent", "dispatch", "dispatch_receive", "dispatch_send", "make_slots", "run"]
@@ -73,28 +83,56 @@ class Sent(NamedTuple):
 
 
 @triton.jit
+def _pes_of(ids, pes, L: tl.constexpr):
+    """1 for each of ``pes`` that has one of a token's experts, else 0."""
+    return tl.max((tl.where(ids >= 0, ids // L, -1)[:, None] == pes[None, :]).to(tl.int32), axis=0)
+
+
+@triton.jit
+def _leaves(wanted, pes, me, OWN: tl.constexpr):
+    """Whether the words of a token's row are sent to anyone."""
+    return tl.max(wanted if OWN else tl.where(pes == me, 0, wanted)) != 0
+
+
+@triton.jit
 def _send(
-    x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
+    x, scales, ids, weights, n_tokens, counts, sums, slots, numbers, MEMBERS: tl.constexpr,
     K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
     SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
-    SOURCES: tl.constexpr,
+    COUNTERS: tl.constexpr, SOURCES: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
+    """``OWN``: whether rows that stay here go through slots, too; else their headers alone."""
     N: tl.constexpr = group_size(MEMBERS)
+    TO: tl.constexpr = N if OWN else N - 1  # this PE is the last one that it sends to
     SCALE_BLOCK: tl.constexpr = max(1, min(BLOCK, triton.next_power_of_2(SCALES)))
     pes = tl.arange(0, triton.next_power_of_2(N))
     choices = tl.arange(0, KP)
     block = tl.arange(0, BLOCK)
     me = my_rank(MEMBERS)
-    number = next_number(tl.load(numbers + tl.program_id(0)))
-    send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, TOKENS, True, SOURCES)
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    number = next_number(tl.load(numbers + program))
+    if COUNTERS == 0:
+        send_counts(ids, n_tokens, counts, number, program, programs, MEMBERS, K, KP, L, TOKENS, True, SOURCES)
     half = ((number & 1) * N + me).to(tl.int64) * MAX_TOKENS
     # A program sends tokens that follow each other, so that it counts those before them once.
-    each = tl.cdiv(n_tokens, tl.num_programs(0))
-    begin = tl.program_id(0) * each
+    each = tl.cdiv(n_tokens, programs)
+    begin = tl.minimum(program * each, n_tokens)
     end = tl.minimum(begin + each, n_tokens)
-    # The first words of a row are in flight while ids are counted and the row before is sent.
-    words = tl.load(x + begin.to(tl.int64) * DATA + block, mask=(block < DATA) & (begin < end))
-    chosen, messages = count_ids(ids, 0, tl.where(begin < end, begin, 0), N, K, KP, L, TOKENS, True)
+    # A token's ids and its row's first words are in flight while ids are counted and the token before is sent.
+    row = begin.to(tl.int64)
+    mine = tl.load(ids + row * K + choices, mask=(choices < K) & (begin < end), other=-1).to(tl.int32)
+    wanted = _pes_of(mine, pes, L)
+    words = tl.load(x + row * DATA + block, mask=(block < DATA) & _leaves(wanted, pes, me, OWN))
+    if COUNTERS > 0:
+        pe = pe_of(me, MEMBERS)
+        chosen, messages = count_in_parts(
+            ids, n_tokens, begin, sums, number, program, pe, N, K, KP, L, TOKENS, COUNTERS
+        )
+        send_counts(
+            ids, n_tokens, counts, number, program, programs, MEMBERS, K, KP, L, TOKENS, True, SOURCES, sums, COUNTERS
+        )
+    else:
+        chosen, messages = count_ids(ids, 0, tl.where(begin < end, begin, 0), N, K, KP, L, TOKENS, True)
     if SOURCES[0] > 1:  # ranks are among those of the token's source
         of_source = tl.where(begin < end, begin, 0) // SOURCES[1] * SOURCES[1]
         chosen, _ = count_ids(ids, of_source, tl.where(begin < end, begin, 0), N, K, KP, L, TOKENS)
@@ -103,9 +141,9 @@ def _send(
         row = tl.cast(token, tl.int64)
         if SOURCES[0] > 1:
             chosen = tl.where(token % SOURCES[1] == 0, 0, chosen)
-        mine = tl.load(ids + row * K + choices, mask=choices < K, other=-1).to(tl.int32)
         weight = tl.load(weights + row * K + choices, mask=choices < K, other=0.0)
-        wanted = tl.max((tl.where(mine >= 0, mine // L, -1)[:, None] == pes[None, :]).to(tl.int32), axis=0)
+        there = (choices < K) & (token + 1 < end)
+        next_ids = tl.load(ids + (row + 1) * K + choices, mask=there, other=-1).to(tl.int32)
         places = ()
         sends = ()
         for i in tl.static_range(1, N + 1):  # peers first, from the next on; what stays here is here soon
@@ -113,18 +151,19 @@ def _send(
             message = slots + (half + scalar_of(messages, pe)) * ROW
             places = places + (dl.symm_at(message, pe_of(pe, MEMBERS)),)  # type: ignore[assignment]  # noqa: RUF005
             sends = sends + (scalar_of(wanted, pe) != 0,)  # type: ignore[assignment]  # noqa: RUF005
-        for i in tl.static_range(N):
+        for i in tl.static_range(TO):
             send_words(places[i] + block, words, sends[i] & (block < DATA))
-        words = tl.load(x + (row + 1) * DATA + block, mask=(block < DATA) & (token + 1 < end))
+        next_wanted = _pes_of(next_ids, pes, L)
+        words = tl.load(x + (row + 1) * DATA + block, mask=(block < DATA) & _leaves(next_wanted, pes, me, OWN))
         for first in tl.static_range(BLOCK, DATA, BLOCK):
             offsets = first + block
-            more = tl.load(x + row * DATA + offsets, mask=offsets < DATA)
-            for i in tl.static_range(N):
+            more = tl.load(x + row * DATA + offsets, mask=(offsets < DATA) & _leaves(wanted, pes, me, OWN))
+            for i in tl.static_range(TO):
                 send_words(places[i] + offsets, more, sends[i] & (offsets < DATA))
         for first in tl.static_range(0, SCALES, SCALE_BLOCK):
             offsets = first + tl.arange(0, SCALE_BLOCK)
-            more = tl.load(scales + row * SCALES + offsets, mask=offsets < SCALES)
-            for i in tl.static_range(N):
+            more = tl.load(scales + row * SCALES + offsets, mask=(offsets < SCALES) & _leaves(wanted, pes, me, OWN))
+            for i in tl.static_range(TO):
                 send_words(places[i] + DATA + offsets, more, sends[i] & (offsets < SCALES))
         # The rank of a choice: earlier ones of the same expert, by other tokens and by this one.
         same = mine[:, None] == mine[None, :]
@@ -140,61 +179,96 @@ def _send(
             send_words(places[i] + to, header, sends[i] & (to >= 0))
         chosen += tl.sum(hits.to(tl.int32), axis=1)
         messages += wanted
+        mine = next_ids
+        wanted = next_wanted
     tl.debug_barrier()  # all threads have read the number
-    tl.store(numbers + tl.program_id(0), number)
+    tl.store(numbers + program, number)
+
+
+@triton.jit
+def _message(i, own, me, N: tl.constexpr):
+    """Of the messages to this PE, in the order in which they are taken: number i's source, and its number there."""
+    OTHERS: tl.constexpr = max(N - 1, 1)
+    return tl.where(i < own, me, (me + 1 + (i - own) % OTHERS) % N), tl.where(i < own, i, (i - own) // OTHERS)
+
+
+@triton.jit
+def _words_of(seen, places, here, left: tl.constexpr, arrives, first, pe, OWN: tl.constexpr):
+    """A block of a row of which ``left`` words are left: what arrives in a slot (:func:`take_words`) or is ``here``."""
+    mask = tl.arange(0, places.numel) < left
+    if OWN:
+        return take_words(seen, places, mask, first, pe, min(places.numel, left))
+    else:
+        if arrives:
+            words = take_words(seen, places, mask, first, pe, min(places.numel, left))
+        else:
+            words = tl.load(here, mask=mask, other=0)
+            words = tl.where(words == -0x80000000, 0, words)  # the word that does not arrive as it is, either
+        return words
 
 
 @triton.jit
 def _receive(
-    out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
-    KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
-    AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr,
-    BLOCK: tl.constexpr, SOURCES: tl.constexpr,
+    x, scales, out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS: tl.constexpr,
+    K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
+    SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr,
+    FIXED: tl.constexpr, BLOCK: tl.constexpr, SOURCES: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
+    """``OWN`` as of :func:`_send`; if it is not set, rows that stay here are those of ``x`` and ``scales``."""
     N: tl.constexpr = group_size(MEMBERS)
     LP: tl.constexpr = triton.next_power_of_2(L + 1)
     SCALE_BLOCK: tl.constexpr = held_once(max(1, min(BLOCK, triton.next_power_of_2(SCALES))))
     choices = tl.arange(0, KP)
     block = tl.arange(0, BLOCK)
     me = my_rank(MEMBERS)
-    number = next_number(tl.load(numbers + tl.program_id(0)))
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    number = next_number(tl.load(numbers + program))
     arrived = receive_counts(counts, number, MEMBERS, L, SOURCES)
-    begins, messages = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
+    is_last = program == programs - 1
+    begins, messages = begins_of(arrived, memory, capacity, is_last, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
     of_begins = tl.arange(0, arrived.numel)
     firsts = tl.arange(0, messages.shape[0])
     half = (number & 1).to(tl.int64) * (N * MAX_TOKENS)
-    # This PE's own messages first, while those of peers are on their way; then the peers' in turn.
-    OTHERS: tl.constexpr = max(N - 1, 1)
+    # This PE's own messages first, while those of peers are on their way; then the peers' in turn. The words of the
+    # next message are looked at before those of this one are waited for.
     own = scalar_of(messages, me * SOURCES[3])
     theirs = tl.max(tl.where(firsts == me * SOURCES[3], 0, messages)) * (N - 1)
-    for i in range(tl.program_id(0), own + theirs, tl.num_programs(0)):
-        source = tl.where(i < own, me, (me + 1 + (i - own) % OTHERS) % N)
-        index = tl.where(i < own, i, (i - own) // OTHERS)
-        if index < scalar_of(messages, source * SOURCES[3]):
-            message = source * MAX_TOKENS + index
-            place = slots + (half + message) * ROW
-            pe = pe_of(source, MEMBERS)
-            fields = tl.arange(0, 4)[:, None]
-            at_header = place + AT + fields * KP + choices[None, :]
-            all_of_it = (fields < 4) & (choices >= 0)[None, :]
-            # All loads are in flight before the first wait.
-            seen_header = look_at(at_header, all_of_it)
-            seen = look_at(place + block, block < DATA)
+    fields = tl.arange(0, 4)[:, None]
+    header_words = AT + fields * KP + choices[None, :]
+    of_scales = tl.arange(0, SCALE_BLOCK)
+    source, index = _message(program, own, me, N)
+    there = (program < own + theirs) & (index < scalar_of(messages, source * SOURCES[3]))
+    place = slots + (half + source * MAX_TOKENS + index) * ROW
+    seen_header = look_at(place + header_words, there & (header_words >= 0))
+    seen = look_at(place + block, (block < DATA) & there & (OWN | (source != me)))
+    for i in range(program, own + theirs, programs):
+        is_message = there
+        message = source * MAX_TOKENS + index
+        pe = pe_of(source, MEMBERS)
+        arrives = OWN | (source != me)
+        this_place, this_header, this_seen, this_source = place, seen_header, seen, source
+        source, index = _message(i + programs, own, me, N)
+        there = (i + programs < own + theirs) & (index < scalar_of(messages, source * SOURCES[3]))
+        place = slots + (half + source * MAX_TOKENS + index) * ROW
+        seen_header = look_at(place + header_words, there & (header_words >= 0))
+        seen = look_at(place + block, (block < DATA) & there & (OWN | (source != me)))
+        if is_message:
             if SCALES > 0:
-                of_scales = tl.arange(0, SCALE_BLOCK)
-                seen_scales = look_at(place + DATA + of_scales, of_scales < SCALES)
-            header = take_words(seen_header, at_header, all_of_it, place + AT, pe, 4 * KP)
+                seen_scales = look_at(this_place + DATA + of_scales, (of_scales < SCALES) & arrives)
+            at_header = this_place + header_words
+            header = take_words(this_header, at_header, header_words >= 0, this_place + AT, pe, 4 * KP)
             chosen = tl.sum(tl.where(fields == 0, header, 0), axis=0)
             ranks = tl.sum(tl.where(fields == 1, header, 0), axis=0)
             weight = tl.sum(tl.where(fields == 2, header, 0), axis=0)
             token = tl.max(tl.where(fields == 3, header, 0).reshape([4 * KP]))
             expert = chosen - me * L
-            there = (expert >= 0) & (expert < L) & (choices < K)
-            at_begin = tl.where(there, source_of(token, source, SOURCES) * LP + expert, -1)
+            is_here = (expert >= 0) & (expert < L) & (choices < K)
+            at_begin = tl.where(is_here, source_of(token, this_source, SOURCES) * LP + expert, -1)
             begin = tl.sum(tl.where(of_begins[:, None] == at_begin[None, :], begins[:, None], 0), axis=0)
-            position = tl.where(there, begin + ranks, -1)
+            position = tl.where(is_here, begin + ranks, -1)
             position = tl.where(position < capacity, position, -1)
             tl.store(memory + PARTS[3] + message, token)
+            tl.store(memory + PARTS[8] + token, message, mask=this_source == me)
             tl.store(memory + PARTS[4] + message * K + choices, position, mask=choices < K)
             tl.store(memory + PARTS[5] + message * K + choices, weight, mask=choices < K)
             tl.store(memory + PARTS[6] + position, weight, mask=position >= 0)
@@ -204,33 +278,36 @@ def _receive(
             for first in tl.static_range(0, DATA, BLOCK):
                 offsets = first + block
                 if first > 0:
-                    seen = look_at(place + offsets, offsets < DATA)
-                row = take_words(seen, place + offsets, offsets < DATA, place + first, pe, min(BLOCK, DATA - first))
+                    this_seen = look_at(this_place + offsets, (offsets < DATA) & arrives)
+                here = x + tl.cast(token, tl.int64) * DATA + offsets
+                row = _words_of(
+                    this_seen, this_place + offsets, here, DATA - first, arrives, this_place + first, pe, OWN
+                )
                 to = out + to_rows * DATA + offsets[None, :]
                 tl.store(to, tl.broadcast_to(row[None, :], to.shape), mask=kept & (offsets < DATA)[None, :])
             for first in tl.static_range(0, SCALES, SCALE_BLOCK):
                 offsets = first + tl.arange(0, SCALE_BLOCK)
-                at = place + DATA + offsets
+                at = this_place + DATA + offsets
                 if first > 0:
-                    seen_scales = look_at(at, offsets < SCALES)
-                left: tl.constexpr = min(SCALE_BLOCK, SCALES - first)
-                row = take_words(seen_scales, at, offsets < SCALES, place + DATA + first, pe, left)
+                    seen_scales = look_at(at, (offsets < SCALES) & arrives)
+                here = scales + tl.cast(token, tl.int64) * SCALES + offsets
+                row = _words_of(seen_scales, at, here, SCALES - first, arrives, this_place + DATA + first, pe, OWN)
                 to = out_scales + to_rows * SCALES + offsets[None, :]
                 tl.store(to, tl.broadcast_to(row[None, :], to.shape), mask=kept & (offsets < SCALES)[None, :])
     tl.debug_barrier()
-    tl.store(numbers + tl.program_id(0), number)
+    tl.store(numbers + program, number)
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
 def _dispatch_send(
-    x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS: tl.constexpr,
-    K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr,
-    SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    x, scales, ids, weights, n_tokens, counts, sums, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr,
+    KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr,
+    AT: tl.constexpr, ROW: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr, COUNTERS: tl.constexpr,
     SOURCES: tl.constexpr,
 ):  # fmt: skip
     _send(
-        x, scales, ids, weights, n_tokens, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW,
-        BLOCK, TOKENS, SOURCES,
+        x, scales, ids, weights, n_tokens, counts, sums, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES,
+        AT, ROW, BLOCK, TOKENS, COUNTERS, SOURCES, True,
     )  # fmt: skip
 
 
@@ -242,25 +319,26 @@ def _dispatch_receive(
     BLOCK: tl.constexpr, SOURCES: tl.constexpr,
 ):  # fmt: skip
     _receive(
-        out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES, AT, ROW,
-        PARTS, ALIGN, FIXED, BLOCK, SOURCES,
+        out, out_scales, out, out_scales, memory, capacity, counts, slots, numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA,
+        SCALES, AT, ROW, PARTS, ALIGN, FIXED, BLOCK, SOURCES, True,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
 def _dispatch(
-    x, scales, ids, weights, out, out_scales, memory, n_tokens, capacity, counts, slots, sent_numbers, received_numbers,
-    MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr,
-    DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr,
-    ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr, SOURCES: tl.constexpr,
+    x, scales, ids, weights, out, out_scales, memory, n_tokens, capacity, counts, sums, slots, sent_numbers,
+    received_numbers, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
+    MAX_TOKENS: tl.constexpr, DATA: tl.constexpr, SCALES: tl.constexpr, AT: tl.constexpr, ROW: tl.constexpr,
+    PARTS: tl.constexpr, ALIGN: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    COUNTERS: tl.constexpr, SOURCES: tl.constexpr,
 ):  # fmt: skip
     _send(
-        x, scales, ids, weights, n_tokens, counts, slots, sent_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES,
-        AT, ROW, BLOCK, TOKENS, SOURCES,
+        x, scales, ids, weights, n_tokens, counts, sums, slots, sent_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA,
+        SCALES, AT, ROW, BLOCK, TOKENS, COUNTERS, SOURCES, False,
     )  # fmt: skip
     _receive(
-        out, out_scales, memory, capacity, counts, slots, received_numbers, MEMBERS, K, KP, L, MAX_TOKENS, DATA, SCALES,
-        AT, ROW, PARTS, ALIGN, FIXED, BLOCK, SOURCES,
+        x, scales, out, out_scales, memory, capacity, counts, slots, received_numbers, MEMBERS, K, KP, L, MAX_TOKENS,
+        DATA, SCALES, AT, ROW, PARTS, ALIGN, FIXED, BLOCK, SOURCES, False,
     )  # fmt: skip
 
 
@@ -383,8 +461,9 @@ def _send_half(
     exchange, constants = _prepare("dispatch_send", x, n_scales, routing, buffer, sm_margin)
     tensors = *_words(x, x if scales is None else scales), routing.ids, routing.weights
     made = launch(
-        _dispatch_send, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, exchange.slots,
-        exchange.sent, **constants, **_sending(routing, constants), **_options(constants),
+        _dispatch_send, (exchange.programs,), tensors, routing.n_tokens, exchange.messages, _sums(exchange, routing),
+        exchange.slots, exchange.sent, **constants, **_sending(exchange, routing, constants),
+        **_options(routing, constants),
     )  # fmt: skip
     return exchange, None, made
 
@@ -433,7 +512,8 @@ def _receive_half(sent: Sent, result: Dispatched) -> Launch | Sequence[Step] | N
     out, out_scales, memory = result.x, result.x if result.scales is None else result.scales, result.memory
     return launch(
         _dispatch_receive, (exchange.programs,), (*_words(out, out_scales), memory), routing.capacity,
-        exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants, **_options(constants),
+        exchange.messages, exchange.slots, exchange.received, **_layout(routing), **constants,
+        **_options(routing, constants),
     )  # fmt: skip
 
 
@@ -520,16 +600,14 @@ def _launch(
     x, scales, ids, weights, out, out_scales, memory = _tensors(x, scales, routing, result)
     if routing.num_sms:
         constants = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)
-        made = dispatch_rounds(
-            x, scales, routing, result, out_scales, constants | _layout(routing), _options(constants), buffer
-        )
+        made = dispatch_rounds(x, scales, routing, result, out_scales, constants | _layout(routing), _ASSERTING, buffer)
         return None, made
     exchange, constants = _prepare(function, x, n_scales, routing, buffer, sm_margin)
     tensors = *_words(x, scales), ids, weights, *_words(out, out_scales), memory
     made = launch(
-        _dispatch, (exchange.programs,), tensors, routing.n_tokens, routing.capacity, exchange.messages, exchange.slots,
-        exchange.sent, exchange.received, **constants, **_layout(routing), **_sending(routing, constants),
-        **_options(constants),
+        _dispatch, (exchange.programs,), tensors, routing.n_tokens, routing.capacity, exchange.messages,
+        _sums(exchange, routing), exchange.slots, exchange.sent, exchange.received, **constants,
+        **_layout(routing), **_sending(exchange, routing, constants), **_options(routing, constants),
     )  # fmt: skip
     return exchange, made
 
@@ -556,7 +634,8 @@ def _prepare(
     assert routing.comm is not None
     what = f"dispatch of {row} words, {local} experts"
     counts = routing.sources.number * (local + 1)
-    return open_exchange(routing.comm, function, routing, what, row, counts, buffer, sm_margin), constants
+    cut = _cut(routing, constants["DATA"])
+    return open_exchange(routing.comm, function, routing, what, row, counts, buffer, sm_margin, cut), constants
 
 
 def make_slots(comm: Communicator, function: str, x: torch.Tensor, n_scales: int, routing: Routing) -> None:
@@ -565,7 +644,8 @@ def make_slots(comm: Communicator, function: str, x: torch.Tensor, n_scales: int
         between_hosts.dispatch_slots(comm, function, x, n_scales, routing)
         routing = between_hosts.inside_host(routing, None)
     if not routing.num_sms:
-        _prepare(function, x, n_scales, routing, 0, 0)
+        exchange, _ = _prepare(function, x, n_scales, routing, 0, 0)
+        _sums(exchange, routing)
         return
     row = _constants(routing, x.shape[1] * x.element_size() // 4, n_scales)["ROW"]
     dispatch_slots(routing, row, routing.num_sms)
@@ -577,21 +657,44 @@ def _constants(routing: Routing, data: int, n_scales: int) -> dict[str, Any]:
     return {
         "MEMBERS": routing.members, "K": routing.top_k, "KP": kp, "L": routing.local_experts,
         "MAX_TOKENS": routing.max_tokens, "DATA": data, "SCALES": n_scales, "AT": data + scales,
-        "ROW": data + scales + 4 * kp, "BLOCK": block_of(data, 4096), "SOURCES": routing.sources,
+        "ROW": data + scales + 4 * kp, "BLOCK": _cut(routing, data).block, "SOURCES": routing.sources,
     }  # fmt: skip
 
 
+def _cut(routing: Routing, data: int) -> Cut:
+    return cut_of(data, routing.max_tokens, 4096)
+
+
 def _layout(routing: Routing) -> dict[str, Any]:
-    return {"PARTS": parts_of(routing)[:7], "ALIGN": routing.align, "FIXED": routing.fixed}
+    return {"PARTS": parts_of(routing)[:9], "ALIGN": routing.align, "FIXED": routing.fixed}
 
 
-def _options(constants: dict[str, Any]) -> dict[str, Any]:
-    """Of launches. ``debug`` keeps the kernels' assertions, which tell of mistakes that only the GPU sees."""
-    return {"num_warps": warps_of(constants["BLOCK"]), "debug": True, "sanitize_overflow": False}
+_ASSERTING = {"debug": True, "sanitize_overflow": False}
+"""Options of launches: the kernels' assertions stay, which tell of mistakes that only the GPU sees."""
 
 
-def _sending(routing: Routing, constants: dict[str, Any]) -> dict[str, int]:
-    """How many tokens' ids are counted at a time: blocks of up to 32 comparisons a thread."""
+def _options(routing: Routing, constants: dict[str, Any]) -> dict[str, Any]:
+    return {**_cut(routing, constants["DATA"]).options, **_ASSERTING}
+
+
+def _sending(exchange: Exchange, routing: Routing, constants: dict[str, Any]) -> dict[str, int]:
+    """How many tokens' ids are counted at a time, blocks of up to 32 comparisons a thread; and in how many parts."""
     kp = int(triton.next_power_of_2(routing.top_k))
     pes = int(triton.next_power_of_2(routing.members.size))
-    return {"TOKENS": max(1, min(128, 1024 * warps_of(constants["BLOCK"]) // (kp * pes)))}
+    at_once = max(1, min(128, 1024 * _cut(routing, constants["DATA"]).num_warps // (kp * pes)))
+    return {"TOKENS": at_once, "COUNTERS": _counters(exchange, routing)}
+
+
+def _counters(exchange: Exchange, routing: Routing) -> int:
+    """In how many parts ids are counted; 0: every program counts all that it needs."""
+    in_parts = has_many_tokens(routing.max_tokens) and routing.sources.number == 1
+    return min(PARTS_OF_COUNTS, exchange.programs) if in_parts else 0
+
+
+def _sums(exchange: Exchange, routing: Routing) -> torch.Tensor:
+    """Where parts are counted; where none are, anything."""
+    if not _counters(exchange, routing):
+        return exchange.messages
+    assert routing.comm is not None
+    n_words = words_of_parts(routing.members.size * routing.local_experts, routing.members.size)
+    return symmetric_workspace(routing.comm, f"{exchange.name}, sums", n_words, torch.int64)

@@ -4,8 +4,9 @@ Every PE counts its ids and sends every PE those of its experts, in the LL proto
 
     offset of the expert + rows of this expert from lower PEs + rank among those of its PE
 
-The last program of a PE counts all ids and sends. Every program counts those in front of its own tokens by itself,
-which takes less time than to wait for another one.
+The last program of a PE sends all counts. Every program must know those in front of its own tokens. Of few tokens it
+counts them by itself, which takes less time than to wait for another one; of many, some programs count a part each and
+tell the others (:func:`count_in_parts`).
 
 Between hosts a PE dispatches the tokens of several sources, its own and those that came from other hosts, and counts
 them source by source (:class:`TokenSources`): the rows of an expert are in the order of the sources' ranks.
@@ -21,9 +22,15 @@ import triton.language as tl
 import triton_dist.language as dl
 from triton_dist.kernels.moe.rows import scalar_of
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of, stride_of
-from triton_dist.language._poll import held_once, no_polls, poll
+from triton_dist.language._poll import copies_may_differ, held_once, no_polls, poll
 
-__all__ = ["ONE_SOURCE", "TokenSources", "begins_of", "count_ids", "receive_counts", "send_counts", "source_of"]
+__all__ = [
+    *("ONE_SOURCE", "PARTS_OF_COUNTS", "TokenSources", "begins_of", "count_ids", "count_in_parts", "receive_counts"),
+    *("send_counts", "source_of", "words_of_parts"),
+]
+
+PARTS_OF_COUNTS = 32
+"""How many programs count a part of many tokens each."""
 
 
 class TokenSources(NamedTuple):
@@ -81,17 +88,102 @@ def count_ids(
     return chosen, messages
 
 
+def words_of_parts(n_experts: int, n_pes: int) -> int:
+    """How many int64 words :func:`count_in_parts` needs."""
+    return (2 * PARTS_OF_COUNTS + 1) * int(triton.next_power_of_2(n_experts) + triton.next_power_of_2(n_pes))
+
+
+@triton.jit
+def _tell(sums, row, number, chosen, messages):
+    """Store a row of counts, each with the number of the exchange as its flag."""
+    EP: tl.constexpr = chosen.shape[0]
+    NP: tl.constexpr = messages.shape[0]
+    flag = number.to(tl.int64) << 32
+    place = sums + row * (EP + NP)
+    tl.store(place + tl.arange(0, EP), flag | chosen.to(tl.int64))
+    tl.store(place + EP + tl.arange(0, NP), flag | messages.to(tl.int64))
+
+
+@triton.jit
+def _told(places, mask, first, number, pe):
+    """Wait for counts with the flag ``number``, which programs of this PE store from ``first`` on: int32, 0 where
+    ``mask`` is not set."""
+    other = number.to(tl.int64) << 32
+    seen = tl.load(places, mask=mask, other=other, volatile=True)
+    polls = no_polls()
+    flag = first.to(tl.pointer_type(tl.int32), bitcast=True) + 1
+    while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32).reshape([seen.numel])) != 0:
+        seen = tl.load(places, mask=mask, other=other, volatile=True)
+        polls = poll(polls, flag, dl.CMP_EQ, number, pe)
+    if copies_may_differ(seen.numel):
+        seen = tl.load(places, mask=mask, other=other, volatile=True)
+    return seen.to(tl.int32)
+
+
+@triton.jit
+def _row_told(sums, row, number, pe, EP: tl.constexpr, NP: tl.constexpr):
+    """Wait for a row of counts."""
+    place = sums + row * (EP + NP)
+    experts = tl.arange(0, EP)
+    pes = tl.arange(0, NP)
+    chosen = _told(place + experts, experts >= 0, place, number, pe)
+    return chosen, _told(place + EP + pes, pes >= 0, place + EP, number, pe)
+
+
+@triton.jit
+def count_in_parts(
+    ids, n_tokens, begin, sums, number, program, pe, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
+    L: tl.constexpr, TOKENS: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """How often the tokens in front of ``begin`` choose each expert, [EP], and how many of them go to each PE, [NP].
+
+    Each of the first ``PARTS`` programs counts a part of all tokens, tells the others, and adds what is told of the
+    parts in front of its own; then every program counts at most a part. Of those it waits for programs with lower
+    numbers only. Row i of ``sums`` has the counts of part i, row ``PARTS`` + i those in front of it, and the last one
+    those of all.
+    """
+    EP: tl.constexpr = triton.next_power_of_2(N * L)
+    NP: tl.constexpr = triton.next_power_of_2(N)
+    ROWS: tl.constexpr = max(1, min(PARTS, 1024 // EP))
+    length = tl.maximum(tl.cdiv(n_tokens, PARTS), 1)
+    if program < PARTS:
+        first = tl.minimum(program * length, n_tokens)
+        own, own_messages = count_ids(ids, first, tl.minimum(first + length, n_tokens), N, K, KP, L, TOKENS, True, True)
+        _tell(sums, program, number, own, own_messages)
+        chosen = tl.zeros([EP], tl.int32)
+        messages = tl.zeros([NP], tl.int32)
+        for part in range(0, program, ROWS):
+            parts = part + tl.arange(0, ROWS)[:, None]
+            there = parts < program
+            first_row = sums + part * (EP + NP)
+            places = sums + parts * (EP + NP)
+            chosen += tl.sum(_told(places + tl.arange(0, EP)[None, :], there, first_row, number, pe), axis=0)
+            of_pes = places + EP + tl.arange(0, NP)[None, :]
+            messages += tl.sum(_told(of_pes, there, first_row + EP, number, pe), axis=0)
+        _tell(sums, PARTS + program, number, chosen, messages)
+        if program == PARTS - 1:
+            _tell(sums, 2 * PARTS, number, chosen + own, messages + own_messages)
+    part = tl.minimum(begin // length, PARTS - 1)
+    chosen, messages = _row_told(sums, PARTS + part, number, pe, EP, NP)
+    more, more_messages = count_ids(ids, tl.minimum(part * length, begin), begin, N, K, KP, L, TOKENS, True)
+    return chosen + more, messages + more_messages
+
+
 @triton.jit
 def send_counts(
-    ids, n_tokens, counts, number, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
-    TOKENS: tl.constexpr, MESSAGES: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE,
+    ids, n_tokens, counts, number, program, programs, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
+    L: tl.constexpr, TOKENS: tl.constexpr, MESSAGES: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE, sums=None,
+    PARTS: tl.constexpr = 0,
 ):  # fmt: skip
     """Tell every PE how many rows each of its experts gets from each source here; and, with the first source, how many
-    messages they come in, or, without ``MESSAGES``, how many tokens there are here."""
+    messages they come in, or, without ``MESSAGES``, how many tokens there are here.
+
+    With ``PARTS`` they have been counted (:func:`count_in_parts`); there is one source then.
+    """
     N: tl.constexpr = group_size(MEMBERS)
     S: tl.constexpr = SOURCES[0]
     me = my_rank(MEMBERS)
-    if tl.program_id(0) == tl.num_programs(0) - 1:  # which has the fewest tokens to send
+    if program == programs - 1:  # which has the fewest tokens to send
         flag = number.to(tl.int64) << 32
         all_messages = tl.zeros([triton.next_power_of_2(N)], tl.int32)
         for i in tl.static_range(S):
@@ -99,7 +191,12 @@ def send_counts(
             end = n_tokens
             if S > 1:
                 end = tl.minimum(n_tokens, (source + 1) * SOURCES[1])
-            chosen, messages = count_ids(ids, source * SOURCES[1], end, N, K, KP, L, TOKENS, MESSAGES, True)
+            if PARTS > 0:
+                chosen, messages = _row_told(
+                    sums, 2 * PARTS, number, pe_of(me, MEMBERS), triton.next_power_of_2(N * L), all_messages.shape[0]
+                )
+            else:
+                chosen, messages = count_ids(ids, source * SOURCES[1], end, N, K, KP, L, TOKENS, MESSAGES, True)
             if MESSAGES:
                 all_messages += messages
             experts = tl.arange(0, chosen.shape[0])
@@ -142,13 +239,13 @@ def receive_counts(counts, number, MEMBERS: tl.constexpr, L: tl.constexpr, SOURC
 
 @triton.jit
 def begins_of(
-    arrived, memory, capacity, MEMBERS: tl.constexpr, L: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr,
-    FIXED: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE,
+    arrived, memory, capacity, is_last, MEMBERS: tl.constexpr, L: tl.constexpr, PARTS: tl.constexpr,
+    ALIGN: tl.constexpr, FIXED: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE,
 ):  # fmt: skip
     """Where the rows of each source for each expert begin, by source and column, of as many elements as ``arrived``;
     and its column L, a row each, which is not 0 only in the rows of PEs' first sources.
 
-    The last program stores counts and offsets to the result.
+    The last program, which ``is_last``, stores counts and offsets to the result.
     """
     N: tl.constexpr = group_size(MEMBERS)
     sources = tl.arange(0, arrived.shape[0])
@@ -159,7 +256,7 @@ def begins_of(
         padded = tl.where(columns < L, ALIGN, 0)
     offsets_of = tl.cumsum(padded, axis=0) - padded
     last = tl.sum(tl.where((columns == L)[None, :], arrived, 0), axis=1)
-    if tl.program_id(0) == tl.num_programs(0) - 1:  # which has sent counts to all PEs, so each sees its own mistake
+    if is_last:
         assert (tl.sum(padded) <= capacity) & (tl.max(totals) <= (ALIGN if FIXED else capacity)), (
             "dispatch: more rows arrive than capacity"
         )

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
 
 import triton_dist
 from triton_dist.kernels.communicator import Communicator
-from triton_dist.kernels.device import check_sm_margin, sms
+from triton_dist.kernels.device import check_sm_margin, has_gpu_sizes, sms
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
-__all__ = ["Exchange", "InFlight", "Slots", "block_of", "open_exchange", "refuse_second", "warps_of"]
+__all__ = [
+    "Cut",
+    "Exchange",
+    "InFlight",
+    "Slots",
+    "block_of",
+    "cut_of",
+    "has_many_tokens",
+    "open_exchange",
+    "refuse_second",
+    "warps_of",
+]
 
 
 class InFlight:
@@ -75,13 +87,14 @@ def open_exchange(
     message_words: int,
     buffer: int,
     sm_margin: int,
+    cut: Cut,
 ) -> Exchange:
-    """The slots of an exchange. *Collective* the first time.
+    """The slots of an exchange, with programs as ``cut`` says. *Collective* the first time.
 
     Raises:
         RuntimeError: an exchange in these slots is in flight. ValueError: ``sm_margin`` leaves no program.
     """
-    n_pes, n_programs = routing.members.size, min(sms(), check_sm_margin(function, sm_margin))
+    n_pes, n_programs = routing.members.size, cut.per_sm * min(sms(), check_sm_margin(function, sm_margin))
     name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"
     in_flight = comm.own(InFlight).names
     refuse_second(function, name, in_flight)
@@ -99,6 +112,42 @@ def refuse_second(function: str, name: str, in_flight: set[str]) -> None:
             f"{function}: the last exchange in these slots has been sent and not received: call its receive half"
             " first, or give the calls that overlap different numbers as buffer="
         )
+
+
+class Cut(NamedTuple):
+    """How many programs a multiprocessor has, and how many words of a row each moves at a time."""
+
+    per_sm: int
+    num_warps: int
+    block: int
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Of a launch. All programs run at the same time, since they wait for each other."""
+        if self.per_sm == 1 or not has_gpu_sizes():
+            return {"num_warps": self.num_warps}
+        return {"num_warps": self.num_warps, "maxnreg": _REGISTERS // (32 * self.num_warps * self.per_sm) // 8 * 8}
+
+
+def cut_of(words: int, max_tokens: int, most: int) -> Cut:
+    """The cut for rows of so many words, of up to ``max_tokens`` tokens of each PE.
+
+    Where a program has several messages, one after the other, four of a multiprocessor hide each other's latencies.
+    Where it has one or two, all of its threads move ``most`` words of a row at once.
+    """
+    if has_many_tokens(max_tokens):
+        return Cut(4, 4, block_of(words, 2048))
+    block = block_of(words, most)
+    return Cut(1, warps_of(block), block)
+
+
+def has_many_tokens(max_tokens: int) -> bool:
+    """Whether a PE may have several tokens for each multiprocessor."""
+    return max_tokens >= 4 * sms()
+
+
+_REGISTERS = 65536
+"""Of a multiprocessor."""
 
 
 def block_of(words: int, most: int) -> int:

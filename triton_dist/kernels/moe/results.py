@@ -49,12 +49,13 @@ class Dispatched(NamedTuple):
 
 
 _NAMES = (
-    *("counts", "offsets", "rows", "row_tokens", "positions", "row_weights", "weights", "choices"),
+    *("counts", "offsets", "rows", "row_tokens", "positions", "row_weights", "weights", "choices", "own_messages"),
     *("host_ids", "host_counts"),
 )
 """The parts. Those of rows, for :func:`combine`, are by source and message: how many messages a source has, the token
-of each, where its rows are by choice, and their weights. The last two are those of a group on several hosts: the ids of
-the column's tokens among the experts of this host, and how many rows each host has sent of each chunk."""
+of each, where its rows are by choice, and their weights; and the message of each of this PE's own tokens. The last two
+are those of a group on several hosts: the ids of the column's tokens among the experts of this host, and how many rows
+each host has sent of each chunk."""
 
 
 def _sizes(routing: Routing) -> tuple[int, ...]:
@@ -67,7 +68,7 @@ def _sizes(routing: Routing) -> tuple[int, ...]:
         more = max_tokens * routing.top_k, routing.hosts * routing.chunks
     messages = n_pes * max_tokens
     choices = messages * routing.top_k
-    return local, local + 1, n_pes, messages, choices, choices, capacity, capacity, *more
+    return local, local + 1, n_pes, messages, choices, choices, capacity, capacity, max_tokens, *more
 
 
 def parts_of(routing: Routing) -> tuple[int, ...]:

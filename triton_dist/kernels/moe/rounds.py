@@ -231,7 +231,8 @@ def _dispatch(
     batch = tl.arange(0, B)
     number = next_number(tl.load(numbers + program))
     first = tl.load(rounds + program) + 1
-    send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, TOKENS, False, SOURCES)
+    programs = tl.num_programs(0)
+    send_counts(ids, n_tokens, counts, number, program, programs, MEMBERS, K, KP, L, TOKENS, False, SOURCES)
     counted = program * B
     begin_of = 0
     if SOURCES[0] > 1:
@@ -243,7 +244,8 @@ def _dispatch(
         AT, ROW, BLOCK,
     )  # fmt: skip
     arrived = receive_counts(counts, number, MEMBERS, L, SOURCES)
-    begins, tokens_of = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
+    is_last = program == programs - 1
+    begins, tokens_of = begins_of(arrived, memory, capacity, is_last, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
     n_rounds = tl.maximum(_rounds(tl.max(tokens_of), B), 1)
     for i in range(n_rounds):
         if i + 1 < n_rounds:
