@@ -13,7 +13,7 @@ The others have the same flash decode, then cuBLAS, then our all-reduce or NCCL'
 The bound counts the bytes of the weight, too.
 
 On one GPU it is the local kernel that is timed, with and without pages, beside PyTorch's attention and, where it is
-installed, FlashInfer's.
+installed, FlashInfer's, which has a kernel for CUDA cores and one for tensor cores.
 
 In the CPU world our contenders are checked at tiny sizes; nothing is timed.
 """
@@ -227,12 +227,15 @@ def contenders(d: Decode) -> dict[str, Step]:
     return sides
 
 
-def local_flashinfer(d: Decode) -> Step:
+FLASHINFER = {"FlashInfer": False, "FlashInfer, tensor cores": True}
+
+
+def local_flashinfer(d: Decode, tensor_cores: bool) -> Step:
     """FlashInfer's decode of this PE's keys, planned in advance, with pages."""
     library = importlib.import_module("flashinfer")
     size, pages = d.size, d.part // PAGE
-    workspace = torch.empty(256 << 20, dtype=torch.uint8, device=d.world.device)
-    wrapper = library.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD")
+    workspace = torch.zeros(256 << 20, dtype=torch.uint8, device=d.world.device)
+    wrapper = library.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=tensor_cores)
     starts = torch.arange(size.requests + 1, dtype=torch.int32, device=d.world.device) * pages
     last = torch.full((size.requests,), PAGE, dtype=torch.int32, device=d.world.device)
     wrapper.plan(
@@ -253,15 +256,16 @@ def compare(bench: Bench, size: Size, rate: float) -> None:
     sides = contenders(d) | {"NCCL all-gather + combine": d.gathered}
     bench.compare(f"flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
     local: dict[str, Callable[[int], Any]] = {"our local kernel": d.local}
-    problem = ""
-    try:
-        local["local FlashInfer"] = local_flashinfer(d)
-        local["local FlashInfer"](0)
-    except Exception as error:
-        problem = f"{type(error).__name__}: {str(error)[:120]}"
-    if problem := bench.agree(problem):
-        local.pop("local FlashInfer", None)
-        bench.say(f"    FlashInfer: {problem}")
+    for name, tensor_cores in FLASHINFER.items():
+        problem = ""
+        try:
+            local[f"local {name}"] = local_flashinfer(d, tensor_cores)
+            local[f"local {name}"](0)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {str(error)[:120]}"
+        if problem := bench.agree(problem):
+            local.pop(f"local {name}", None)
+            bench.say(f"    {name}: {problem}")
     for name, step in local.items():
         bench.say(f"    {name:<36} {bench.time_alone(partial(step, 0)) * 1e6:9.1f} µs")
     d.this_pe.close()
@@ -278,10 +282,11 @@ def compare_local(bench: Bench, size: Size, rate: float) -> None:
     sides: dict[str, Step] = {"ours": d.fused, "torch's attention": lambda i: attention_of_torch(d, i)}
     if d.part % PAGE == 0:
         sides[f"ours, pages of {PAGE}"] = d.paged
-        try:
-            sides["FlashInfer"] = local_flashinfer(d)
-        except ImportError as error:
-            bench.say(f"    FlashInfer: {error}")
+        for name, tensor_cores in FLASHINFER.items():
+            try:
+                sides[name] = local_flashinfer(d, tensor_cores)
+            except Exception as error:
+                bench.say(f"    {name}: {type(error).__name__}: {str(error)[:120]}")
     bench.compare(f"local flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
     d.this_pe.close()
 
