@@ -17,6 +17,7 @@ __all__ = [
     "check_dim",
     "check_own_share",
     "check_share",
+    "contiguous",
     "empty_like_rows",
     "flat_rows",
     "rows_first",
@@ -52,6 +53,14 @@ def check_own_share(communicator: Communicator, function: str, what: str, size: 
 def rows_first(tensor: torch.Tensor, dim: int) -> torch.Tensor:
     """A contiguous tensor with dimension ``dim`` of ``tensor`` in front."""
     return tensor.movedim(dim, 0).contiguous()
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``, or a copy, with the strides of a contiguous tensor.
+
+    PyTorch calls a tensor without elements contiguous whatever its strides are: the gradient of a sum has zeros.
+    """
+    return tensor.contiguous() if tensor.numel() else tensor.new_empty(tensor.shape)
 
 
 def by_rows(matrix: torch.Tensor) -> torch.Tensor:
