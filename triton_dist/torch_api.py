@@ -67,9 +67,7 @@ def is_wrapper(value: Any) -> bool:
     address is 0 on the device that it pretends to be on."""
     if not isinstance(value, torch.Tensor):
         return False
-    if is_traceable_wrapper_subclass(value):
-        return True
-    return type(value) is not torch.Tensor and _has_no_data(value)
+    return bool(is_traceable_wrapper_subclass(value)) or (type(value) is not torch.Tensor and _has_no_data(value))
 
 
 def without_memory(tensor: torch.Tensor) -> str:
@@ -129,7 +127,8 @@ def have_tangent(values: Iterable[Any]) -> bool:
     if forward_ad._current_level < 0:
         return False
     tensors = (value for value in values if isinstance(value, torch.Tensor))
-    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    unpack: Callable[[torch.Tensor], Any] = forward_ad.unpack_dual
+    return any(unpack(tensor).tangent is not None for tensor in tensors)
 
 
 def replace_functions_of_distributed(
