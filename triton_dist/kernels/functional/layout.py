@@ -16,6 +16,7 @@ __all__ = [
     "by_rows_or_columns",
     "check_dim",
     "check_own_share",
+    "check_rows_of_all",
     "check_share",
     "contiguous",
     "empty_like_rows",
@@ -29,6 +30,12 @@ def check_dim(function: str, name: str, dim: int, dims: int) -> None:
     """``dim`` is one of the first ``dims`` dimensions."""
     if not 0 <= dim < dims:
         raise ValueError(f"{function}: {name} must be in [0, {dims}), got {dim}")
+
+
+def check_rows_of_all(function: str, rows: int | None) -> None:
+    """``rows``, if they are given, are a size."""
+    if rows is not None and rows < 0:
+        raise ValueError(f"{function}: rows must be 0 or more, got {rows}")
 
 
 def check_share(function: str, what: str, size: int, parts: int) -> None:
