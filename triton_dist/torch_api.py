@@ -6,7 +6,7 @@ else puts functions of its own in the place of PyTorch's. tests/test_seams.py ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, ParamSpec
 
@@ -21,6 +21,7 @@ __all__ = [
     "current_device_index",
     "current_stream_handle",
     "default_store",
+    "have_tangent",
     "is_wrapper",
     "left_out_of_graphs",
     "multiply_float8",
@@ -31,6 +32,7 @@ __all__ = [
     "shard_embedding",
     "shard_linear",
     "stream_handles",
+    "without_memory",
 ]
 
 _P = ParamSpec("_P")
@@ -61,8 +63,27 @@ def shard_embedding(style: Any, module: torch.nn.Embedding, mesh: Any) -> None:
 
 
 def is_wrapper(value: Any) -> bool:
-    """Whether ``value`` is a tensor that wraps others and has no memory of its own, as a DTensor."""
-    return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+    """Whether ``value`` is a tensor without memory of its own: it wraps others, as a DTensor, or is a FakeTensor, whose
+    address is 0 on the device that it pretends to be on."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return bool(is_traceable_wrapper_subclass(value)) or (type(value) is not torch.Tensor and _has_no_data(value))
+
+
+def without_memory(tensor: torch.Tensor) -> str:
+    """What to say of a tensor of which :func:`is_wrapper` is true."""
+    kind = type(tensor).__name__
+    return (
+        f"a {kind} has no memory of its own: pass what it wraps (of a DTensor: to_local(); of an"
+        " AsyncCollectiveTensor: wait()), or an ordinary tensor"
+    )
+
+
+def _has_no_data(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.untyped_storage().device.type == "meta" != tensor.device.type
+    except (NotImplementedError, RuntimeError):  # a subclass without a storage
+        return tensor.layout is torch.strided
 
 
 def constant_in_graphs(function: Callable[_P, int]) -> Callable[_P, int]:
@@ -99,6 +120,15 @@ def operators_are_unobserved() -> bool:
         or torch._C._autograd._profiler_enabled()
         or forward_ad._current_level >= 0
     )
+
+
+def have_tangent(values: Iterable[Any]) -> bool:
+    """Whether one of these is a tensor with a derivative in forward mode, in the current level."""
+    if forward_ad._current_level < 0:
+        return False
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
+    unpack: Callable[[torch.Tensor], Any] = forward_ad.unpack_dual
+    return any(unpack(tensor).tangent is not None for tensor in tensors)
 
 
 def replace_functions_of_distributed(

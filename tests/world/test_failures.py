@@ -78,6 +78,46 @@ def test_a_kernel_that_cannot_go_on_fails_all_pes() -> None:
     assert re.search(r"PE 0 cannot complete barrier_all\(\): PE 1 gave up. " + report, result[0].stderr), result.report
 
 
+@pytest.mark.parametrize(
+    ("warm", "said"),
+    [
+        ("", r"PE 0 waits in opening the group of PEs 0, 1, and PE 1 in finalize\(\): they wait for each other"),
+        ("kernels.all_reduce(torch.ones(4))", r"no program can go on: all other PEs wait for this one, PE 1 in fin"),
+    ],
+)
+def test_calls_with_different_groups_are_found_when_the_others_are_done(warm: str, said: str) -> None:
+    """No comparison sees them: calls are compared within a group. Waits would be reported after hours."""
+    program = f"""
+import torch, triton_dist
+from triton_dist import kernels
+with triton_dist.init() as world:
+    alone, _ = world.team_world.split_2d(1)
+    {warm}
+    kernels.all_reduce(torch.ones(4), group=alone if world.pe else None)
+"""
+    result = launch(["-c", program], 2, env=ENVIRONMENT, timeout=60)
+    assert [pe.returncode for pe in result] == [1, 1], result.report
+    assert re.search(said, result[0].stderr) and "PE 1 cannot complete finalize(): PE 0" in result[1].stderr
+
+
+def test_hosts_that_wait_in_calls_of_different_teams_report() -> None:
+    program = """
+import triton_dist
+with triton_dist.init() as world:
+    teams = [world.team_world.split_strided(0, 1, 2) for _ in range(2)]
+    triton_dist.barrier(teams[world.pe])
+"""
+    environment = {**ENVIRONMENT, "TRITON_DIST_WAIT_TIMEOUT": "1", "TRITON_DIST_WAIT_ACTION": "abort"}
+    result = launch(["-c", program], 2, env=environment, timeout=60)
+    assert [pe.returncode for pe in result] == [1, 1], result.report
+    report = (
+        r"PE \d: a wait has lasted for 1 s \(TRITON_DIST_WAIT_TIMEOUT\)\n    the host waits for other PEs in barrier"
+    )
+    text = "\n".join(pe.stderr for pe in result)
+    assert re.search(report, text), result.report
+    assert re.search(r"PE \d waited for 1 s: the host waits for other PEs in barrier", text), result.report
+
+
 def test_what_a_failed_pe_shares_says_why_before_the_others_hear_of_it() -> None:
     """Else one of them is still writing it there when this one leaves, and takes it for one that just left."""
     detector = FailureDetector(0)

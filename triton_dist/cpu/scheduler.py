@@ -34,6 +34,10 @@ _LISTED = 32
 """How many waiting programs a report names."""
 
 
+_STUCK_SECONDS = 2.0
+"""How long no program has gone on before the other PEs are looked at: their threads may store to memory."""
+
+
 class CannotGoOnError(RuntimeError):
     """All programs of a grid wait for what does not come. Its text has one line for each."""
 
@@ -77,6 +81,7 @@ class Scheduler:
                 backoff.reset()
                 since = time.monotonic()
             else:
+                self._check_others(time.monotonic() - since)
                 if time.monotonic() - since > self._limit:
                     raise CannotGoOnError(
                         f"no program could go on for {self._limit:g} s (TRITON_DIST_WAIT_TIMEOUT)\n{self._report()}"
@@ -183,6 +188,15 @@ class Scheduler:
             trouble = self._world.trouble()
             if trouble is not None:
                 raise BrokenWorldError(f"{trouble}\n{self._report()}")
+
+    def _check_others(self, seconds: float) -> None:
+        """CannotGoOnError if no program has gone on for so long, and all other PEs wait for this one."""
+        if seconds < _STUCK_SECONDS or self._world is None:
+            return
+        waits = self._world.waiting_for_this_pe()
+        if waits and len(waits) == self._world.n_pes - 1:
+            listed = ", ".join(f"PE {pe} in {call}" for pe, call in waits.items())
+            raise CannotGoOnError(f"no program can go on: all other PEs wait for this one, {listed}\n{self._report()}")
 
     def _report(self) -> str:
         lines = [

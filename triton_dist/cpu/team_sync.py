@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from triton_dist.cpu.memory import SymmetricMemory
@@ -47,6 +47,10 @@ class TeamBarrier(ABC):
     def said(self, ticket: int) -> list[str]:
         """What each said, in the PEs' order. Only once all have come, and before the next call of this PE."""
 
+    def ahead(self) -> Mapping[int, str]:
+        """Who has arrived once more than this PE, as far as is known, and what each said: they wait for this PE."""
+        return {}
+
 
 class GroupBarrier(TeamBarrier):
     """Of a group, whose members also compare calls that they do not wait for each other in."""
@@ -68,7 +72,7 @@ class ControlBarrier(TeamBarrier):
         self._rounds = 0
 
     def arrive(self, text: str) -> int:
-        self._control.announce(self._caller, self._pe, self._rounds, text)
+        self._control.announce(self._caller, self._pe, self._rounds, f"{self._rounds} {text}")
         self._rounds += 1
         return self._barrier.arrive()
 
@@ -79,7 +83,16 @@ class ControlBarrier(TeamBarrier):
         return self._barrier.wait(ticket, seconds)
 
     def said(self, ticket: int) -> list[str]:
-        return [self._control.announced(self._caller, pe, self._rounds - 1) for pe in range(self._n_pes)]
+        return [self._announced(pe, self._rounds - 1)[1] for pe in range(self._n_pes)]
+
+    def ahead(self) -> Mapping[int, str]:
+        last = {pe: self._announced(pe, self._rounds) for pe in range(self._n_pes)}
+        return {pe: text for pe, (number, text) in last.items() if number == str(self._rounds)}
+
+    def _announced(self, pe: int, number: int) -> tuple[str, str]:
+        """The number of the call that ``pe`` announced last where this one is announced, and what it said."""
+        number_of, _, text = self._control.announced(self._caller, pe, number).partition(" ")
+        return number_of, text
 
 
 class Counter(NamedTuple):

@@ -11,10 +11,12 @@ import time
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NoReturn
 
 import torch
 
 from triton_dist import environment
+from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap.failure_detector import BrokenWorldError
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.bootstrap.rendezvous import Member
@@ -290,10 +292,32 @@ class CpuWorld(World):
 
     def wait(self, done: Callable[[], bool], what: str, *, needs: Container[int]) -> None:
         """Return when ``done()`` is true; BrokenWorldError when that cannot be hoped for. ``needs``: as of trouble."""
+        begin = time.monotonic()
+        report_after = environment.get("TRITON_DIST_WAIT_TIMEOUT") or math.inf
         while not done():
             trouble = self.trouble(needs=needs)
             if trouble and not done():  # the others may have come, and gone, in between
                 raise BrokenWorldError(f"PE {self.pe} cannot complete {what}: {trouble}")
+            waits = {pe: call for pe, call in self.waiting_for_this_pe().items() if pe in needs}
+            if waits and not done():
+                self._give_up(f"waits in {what}, and {_listed(waits)}: they wait for each other")
+            if time.monotonic() - begin > report_after:
+                self._report_wait(what, report_after)
+                report_after = math.inf
+
+    def waiting_for_this_pe(self) -> Mapping[int, str]:
+        """Who waits in a call of all hosts that this PE has not come to, and in which."""
+        return self._places[0][Caller.HOST].ahead()
+
+    def _give_up(self, reason: str) -> NoReturn:
+        self.break_world(reason)
+        raise BrokenWorldError(f"PE {self.pe} {reason}")
+
+    def _report_wait(self, what: str, seconds: float) -> None:
+        waits = f"the host waits for other PEs in {what}"
+        exit_report.say(f"PE {self.pe}: a wait has lasted for {seconds:g} s (TRITON_DIST_WAIT_TIMEOUT)\n    {waits}")
+        if environment.get("TRITON_DIST_WAIT_ACTION") == "abort":
+            self._give_up(f"waited for {seconds:g} s: {waits}")
 
     @contextmanager
     def kernel_barrier(self, team: Team, call: str) -> Iterator[Callable[[], bool]]:
@@ -522,6 +546,10 @@ class CpuWorld(World):
         of_process(EndedHeaps).add(self.heap)
         self.control.leave(self.pe)
         atexit.unregister(self._on_exit)
+
+
+def _listed(calls: Mapping[int, str]) -> str:
+    return ", ".join(f"PE {pe} in {call}" for pe, call in calls.items())
 
 
 def _transport_of_all(launch: Launch) -> str:

@@ -11,6 +11,7 @@ from triton_dist.kernels.collectives.reductions import OPS
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import LAZY, check_current_device, is_lazy
 from triton_dist.kernels.protocols.workspace import why_not_symmetric
+from triton_dist.torch_api import is_wrapper, without_memory
 from triton_dist.world.current import current_world
 
 __all__ = [
@@ -51,6 +52,8 @@ def check_on_device(function: str, **tensors: torch.Tensor) -> None:
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
+        if is_wrapper(tensor):
+            raise TypeError(f"{function}: {name}: {without_memory(tensor)}")
         if tensor.device != device:
             raise ValueError(f"{function}: {name} is on {tensor.device}, and this PE's device is {device}")
         if tensor.layout is not torch.strided:

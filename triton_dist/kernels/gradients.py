@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from triton_dist.torch_api import is_wrapper, left_out_of_graphs
+from triton_dist.torch_api import is_wrapper, left_out_of_graphs, without_memory
 
 __all__ = ["differentiable", "for_inference", "without_gradients"]
 
@@ -128,11 +128,7 @@ def _needs_gradient(*tensors: Any) -> bool:
 def _check_plain(function: str, *tensors: Any) -> None:
     for tensor in tensors:
         if is_wrapper(tensor):
-            kind = type(tensor).__name__
-            raise TypeError(
-                f"{function}: a {kind} has no memory of its own: pass what it wraps (of a DTensor: to_local(); of an"
-                " AsyncCollectiveTensor: wait())"
-            )
+            raise TypeError(f"{function}: {without_memory(tensor)}")
 
 
 def _refusal(name: str, form: str, operator: Callable[..., Any] | None) -> str:

@@ -89,6 +89,9 @@ def check_moe_grouped_gemm_mistakes(world: Any) -> None:
     for text, arguments, options in (
         ("a must be a tensor of 2 dimensions", (b, b, offsets, counts), {}),
         ("matrices of b are", (a[:, :7].contiguous(), b, offsets, counts), {}),
+        ("a is the conjugate or the negative of", (torch._neg_view(a), b, offsets, counts), {}),
+        ("b is the conjugate or the negative of", (a, torch._neg_view(b), offsets, counts), {}),
+        ("a is on meta", (a.to("meta"), b, offsets, counts), {}),
         ("counts must be", (a, b, offsets, counts[:1]), {}),
         ("counts must be", (a, b, offsets, counts.long()), {}),
         ("offsets must be", (a, b, offsets[:1], counts), {}),

@@ -50,6 +50,27 @@ def check_moe_tensor_layer_and_gradients(world: Any) -> None:
         moe.moe_layer(given[0], ids[me], *given[1:], **sizes, capacity=8)
 
 
+def check_moe_tensor_layers_of_pes_without_tokens(world: Any) -> None:
+    """The gradient of a sum over no rows has strides of zeros."""
+    n, me = world.n_pes, world.pe
+    w13, w2 = whole(3, 2 * INNER * n, 8, seed=1) / 4, whole(3, 8, INNER * n, seed=2) / 4
+    sizes: dict[str, Any] = {"num_experts": 3, "max_tokens": 6, "parallel": "tensor"}
+    for tokens in ([0] * n, list(range(n))):
+        x = [leaf(whole(count, 8, seed=pe)) for pe, count in enumerate(tokens)]
+        ids = [torch.arange(2 * count).view(-1, 2) % 3 for count in tokens]
+        given = [leaf(x[me].detach()), leaf(torch.ones(tokens[me], 2)), *map(leaf, sliced(world, w13, w2, me))]
+        moe.moe_layer(given[0], ids[me], *given[1:], **sizes).sum().backward()
+        all_of = leaf(w13), leaf(w2)
+        for tokens_of, chosen in zip(x, ids, strict=True):
+            dense(tokens_of, chosen, torch.ones(len(chosen), 2), *all_of).sum().backward()
+        same(given[0].grad, x[me].grad)
+        for mine, expected in zip(given[2:], sliced(world, all_of[0].grad, all_of[1].grad, me), strict=True):
+            same(mine.grad, expected)
+        without_rows = torch.empty(8, 4).t()[:0]
+        with torch.no_grad():
+            assert moe.moe_layer(without_rows, ids[0][:0], torch.ones(0, 2), *given[2:], **sizes).shape == (0, 8)
+
+
 def check_moe_tensor_gradients_are_those_of_separate_calls(world: Any) -> None:
     """The same bits as of a grouped_gemm_reduce_scatter, an all_gather and a local GEMM, one after the other.
 

@@ -29,10 +29,12 @@ from operators_compiled import (
     check_norms_and_decode_compiled,
     check_opcheck,
 )
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 
 import triton_dist
 from triton_dist import kernels
-from triton_dist.kernels import functional
+from triton_dist.kernels import functional, moe
 
 OPS: Any = torch.ops.triton_dist
 
@@ -129,6 +131,47 @@ def check_mistakes(world: Any) -> None:
             torch.ops.triton_dist.reduce_scatter(a[1:], "sum", 0, n, "")
         with raises(ValueError, rf"all_to_all: dimension 0 of input is {2 * n - 1}, which {n} PEs cannot"):
             functional.all_to_all(a[1:])
+
+
+def check_forward_mode_is_refused(world: Any) -> None:
+    """No tangent is dropped in silence: the derivative would be zero."""
+    x, w = torch.ones(2, 4), torch.ones(4, 4)
+    calls: dict[str, Any] = {
+        "all_reduce": functional.all_reduce,
+        "all_gather_gemm": lambda x: functional.all_gather_gemm(x, w),
+        "all_reduce_norm": lambda x: functional.all_reduce_norm(x)[0],
+        "moe_grouped_gemm": lambda x: moe.functional.grouped_gemm(x, w[None], *torch.tensor([[0], [2]]).int()),
+    }
+    for name, call in calls.items():
+        with raises(NotImplementedError, f"triton_dist::{name} has no derivative in forward mode"):
+            torch.func.jvp(call, (x,), (x,))
+        with forward_ad.dual_level():
+            with raises(NotImplementedError, f"triton_dist::{name} has no derivative in forward mode"):
+                call(forward_ad.make_dual(x, x))
+            call(x)
+    with raises(NotImplementedError, "all_reduce has no derivative in forward mode"):
+        torch.func.jacfwd(functional.all_reduce)(x)
+    n = world.n_pes
+    same(torch.func.jvp(lambda y: y * functional.all_reduce(x), (x,), (x,))[1], n * x)  # of a constant
+
+
+def check_tensors_without_data(world: Any) -> None:
+    """A FakeTensor's address is 0 on the device that it pretends to be on."""
+    fake = FakeTensorMode().from_tensor
+    x, ids = torch.ones(2, 4), torch.zeros(2, 1, dtype=torch.int32)
+    offsets = torch.tensor([0], dtype=torch.int32)
+    for text, call in (
+        ("all_reduce: a FakeTensor", lambda: kernels.all_reduce(fake(x))),
+        ("all_gather_gemm: a FakeTensor", lambda: kernels.all_gather_gemm(x, fake(x.t()))),
+        ("gemm_all_reduce: a FakeTensor", lambda: kernels.gemm_all_reduce(x, x.t(), fake(torch.ones(2, 2)))),
+        ("all_reduce_norm: a FakeTensor", lambda: kernels.all_reduce_norm(fake(x))),
+        ("dispatch: x: a FakeTensor", lambda: moe.dispatch(fake(x), ids, num_experts=world.n_pes, max_tokens=2)),
+        ("grouped_gemm: b: a FakeTensor", lambda: moe.grouped_gemm(x, fake(torch.ones(1, 4, 4)), offsets, offsets)),
+    ):
+        with raises(TypeError, text, "has no memory of its own"):
+            call()
+    mode = FakeTensorMode()
+    assert functional.all_gather_gemm(mode.from_tensor(x), mode.from_tensor(x.t())).shape == (2 * world.n_pes, 2)
 
 
 def main() -> None:

@@ -142,6 +142,15 @@ def check_mistakes_with_rows_of_operators(world: Any) -> None:
         _ops.reduce_scatter(a, "sum", 0, n, "", rows=mine + 1)
     with raises(ValueError, "gemm_reduce_scatter: dimension 0 of a is 7, which . PEs cannot share equally"):
         _ops.gemm_reduce_scatter(a, b, "sum", 0, n, "")
+    # A multiple of the number of PEs says as much of the shards as another number.
+    with raises(ValueError, rf"all_gather: dimension 0 of the result is {5 * n}, of which PE . of {n} has 5, got 2"):
+        functional.all_gather(a[:2], rows=5 * n)
+    with raises(ValueError, rf"reduce_scatter: dimension 0 of input is {2 * n}, of which PE . of {n} has 2, got 3"):
+        _ops.reduce_scatter(torch.cat([a, a])[: 2 * n], "sum", 0, n, "", rows=3)
+    with raises(ValueError, "all_gather: rows must be 0 or more, got -1"):
+        functional.all_gather(a, rows=-1)
+    with raises(ValueError, "all_gather_gemm: rows must be 0 or more, got -1"):
+        functional.all_gather_gemm(a, b, rows=-1)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,14 @@ from triton_dist.kernels.collectives import all_to_all as exchanging
 from triton_dist.kernels.collectives import reduce_scatter as scattering
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.functional import group
-from triton_dist.kernels.functional.layout import check_dim, check_own_share, check_share, rows_first, workspace
+from triton_dist.kernels.functional.layout import (
+    check_dim,
+    check_own_share,
+    check_rows_of_all,
+    check_share,
+    rows_first,
+    workspace,
+)
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.protocols.ll import fits
 
@@ -83,9 +90,10 @@ def _all_gather(
     comm = group.checked("all_gather", group_name)
     source = rows_first(input, gather_dim)
     into = out.movedim(gather_dim, 0)
-    if rows is not None and rows % group_size:
+    if rows is not None:
         what = f"dimension {gather_dim} of the result"
         each = check_own_share(comm, "all_gather", what, rows, input.shape[gather_dim])
+    if rows is not None and rows % group_size:
         if out.numel():
             staged = workspace(comm, "all_gather", into.shape, into.dtype)
             part = each * (out.numel() // rows)
@@ -113,6 +121,7 @@ def _all_gather_fake(
     group.check("all_gather", group_size, group_name)
     check_dim("all_gather", "gather_dim", gather_dim, input.dim())
     shape = [size for i, size in enumerate(input.shape) if i != gather_dim]
+    check_rows_of_all("all_gather", rows)
     first = group_size * input.shape[gather_dim] if rows is None else rows
     return input.new_empty([first, *shape]).movedim(0, gather_dim)
 
@@ -150,8 +159,9 @@ def _reduce_scatter(
     out: torch.Tensor = _reduce_scatter_fake(input, reduce_op, scatter_dim, group_size, group_name, algorithm, rows)
     comm = group.checked("reduce_scatter", group_name)
     size = input.shape[scatter_dim]
-    if rows is not None and size % group_size:
+    if rows is not None:
         each = check_own_share(comm, "reduce_scatter", f"dimension {scatter_dim} of input", size, rows)
+    if rows is not None and size % group_size:
         if input.numel():
             part, source = each * (input.numel() // size), rows_first(input, scatter_dim)
             scattering.reduce_scatter_parts(

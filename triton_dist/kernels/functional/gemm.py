@@ -23,6 +23,7 @@ from triton_dist.kernels.functional.layout import (
     by_rows_or_columns,
     check_dim,
     check_own_share,
+    check_rows_of_all,
     check_share,
     empty_like_rows,
     flat_rows,
@@ -199,6 +200,7 @@ def _all_gather_gemm_fake(
     _check("all_gather_gemm", a, b, (group_size, group_name))
     check_dim("all_gather_gemm", "gather_dim", gather_dim, a.dim() - 1)
     options, rows = _and_rows(options, 7)
+    check_rows_of_all("all_gather_gemm", rows)
     first = group_size * a.shape[gather_dim] if rows is None else rows
     columns = _columns("all_gather_gemm", b, options)
     return empty_like_rows(a, gather_dim, first, columns, _dtype(a, *options))

@@ -16,7 +16,9 @@ __all__ = [
     "by_rows_or_columns",
     "check_dim",
     "check_own_share",
+    "check_rows_of_all",
     "check_share",
+    "contiguous",
     "empty_like_rows",
     "flat_rows",
     "rows_first",
@@ -28,6 +30,12 @@ def check_dim(function: str, name: str, dim: int, dims: int) -> None:
     """``dim`` is one of the first ``dims`` dimensions."""
     if not 0 <= dim < dims:
         raise ValueError(f"{function}: {name} must be in [0, {dims}), got {dim}")
+
+
+def check_rows_of_all(function: str, rows: int | None) -> None:
+    """``rows``, if they are given, are a size."""
+    if rows is not None and rows < 0:
+        raise ValueError(f"{function}: rows must be 0 or more, got {rows}")
 
 
 def check_share(function: str, what: str, size: int, parts: int) -> None:
@@ -52,6 +60,14 @@ def check_own_share(communicator: Communicator, function: str, what: str, size: 
 def rows_first(tensor: torch.Tensor, dim: int) -> torch.Tensor:
     """A contiguous tensor with dimension ``dim`` of ``tensor`` in front."""
     return tensor.movedim(dim, 0).contiguous()
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``, or a copy, with the strides of a contiguous tensor.
+
+    PyTorch calls a tensor without elements contiguous whatever its strides are: the gradient of a sum has zeros.
+    """
+    return tensor.contiguous() if tensor.numel() else tensor.new_empty(tensor.shape)
 
 
 def by_rows(matrix: torch.Tensor) -> torch.Tensor:

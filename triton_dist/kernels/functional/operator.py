@@ -52,7 +52,7 @@ class Operator:
         self.name = f"{_NAMESPACE}::{name}"
         self.opname = name
         """Without the namespace."""
-        self._library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+        self._library = _Library(_NAMESPACE, "FRAGMENT")
         self._library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
         self.kernel = _left_alone_by_the_compiler(function)
         """What the dispatcher calls in the end."""
@@ -105,6 +105,28 @@ class Operator:
             raise RuntimeError(f"{self.name} has no gradient: call it with detached tensors, or under torch.no_grad()")
 
         self.register_autograd(refuse)
+
+
+class _Library(torch.library.Library):
+    """Registers operators that have no derivative in forward mode, and say so.
+
+    ``torch.library.register_autograd`` registers a backward. The kernel that it makes drops a tangent of an argument in
+    silence: the derivative would be zero.
+    """
+
+    def impl(self, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", **options: Any) -> Any:
+        if dispatch_key != "Autograd":
+            return super().impl(op_name, fn, dispatch_key, **options)
+
+        def without_tangents(keyset: Any, *arguments: Any, **keywords: Any) -> Any:
+            if torch_api.have_tangent(arguments):
+                raise NotImplementedError(
+                    f"{_NAMESPACE}::{op_name} has no derivative in forward mode (torch.func.jvp, jacfwd,"
+                    " torch.autograd.forward_ad): take a backward, or detach the tensor"
+                )
+            return fn(keyset, *arguments, **keywords)
+
+        return super().impl(op_name, without_tangents, dispatch_key, **options)
 
 
 def operator(name: str, *, schema: str) -> Callable[[Callable[..., Any]], Operator]:

@@ -17,6 +17,7 @@ import torch
 
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.functional.layout import contiguous
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import Routing, most_rows
@@ -241,7 +242,7 @@ def _grouped_gemm(
 ) -> torch.Tensor:
     given = _gemm_options(*options)
     if a.dim() == 2 and a.stride(1) != 1:
-        a = a.contiguous()
+        a = contiguous(a)
     out = torch.zeros_like(_grouped_gemm_fake(a, b, offsets, counts, *options))
     return multiply(a, b, offsets, counts, out=out, **given)
 

@@ -19,6 +19,7 @@ import torch
 from triton_dist.kernels.collectives.gather_during import is_worthwhile
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.functional.layout import contiguous
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm as gather_and_multiply
@@ -118,7 +119,7 @@ def _gathering(
     comm = groups.communicator("all_gather_grouped_gemm", *sizes[-2:])
     routing = _routing(memory, (a.shape[0], top_k), tuple(sizes))._replace(members=comm.members, comm=comm)
     return gather_and_multiply(
-        a.contiguous(), b, routing, out=out, a_scales=a_scales, b_scales=b_scales, num_sms=num_sms
+        contiguous(a), b, routing, out=out, a_scales=a_scales, b_scales=b_scales, num_sms=num_sms
     )
 
 
@@ -298,7 +299,7 @@ def _scattering(
     comm = groups.communicator("grouped_gemm_reduce_scatter", *sizes[-2:])
     routing = _routing(memory, topk_weights.shape, tuple(sizes))._replace(members=comm.members, comm=comm)
     if a.dim() == 2 and a.stride(1) != 1:
-        a = a.contiguous()
+        a = contiguous(a)
     options = {"a_scales": a_scales, "b_scales": b_scales, "out_dtype": out_dtype, "num_sms": num_sms}
     return multiply_and_scatter(a, b, routing, weighted=weighted, **options)
 

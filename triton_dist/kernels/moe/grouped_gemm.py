@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 
 import triton_dist
-from triton_dist.kernels.arguments import check_contiguous
+from triton_dist.kernels.arguments import check_contiguous, check_on_device
 from triton_dist.kernels.device import gpu
 from triton_dist.kernels.gemm.config import Config
 from triton_dist.kernels.gemm.fp8 import FP8, SCALE_BLOCK, check_capability
@@ -312,8 +312,7 @@ def check_groups(
     for name, operand, dims in (("a", a, 2), ("b", b, 3)):
         if not isinstance(operand, torch.Tensor) or operand.dim() != dims:
             raise ValueError(f"{function}: {name} must be a tensor of {dims} dimensions, got {_shape(operand)}")
-        if operand.device != counts.device:
-            raise ValueError(f"{function}: {name} is on {operand.device}, and counts on {counts.device}")
+        check_on_device(function, **{name: operand})
         if operand.dtype not in (*_FLOATS, *FP8):
             raise ValueError(
                 f"{function}: {name} is of {operand.dtype}, which is none of the types that are multiplied"

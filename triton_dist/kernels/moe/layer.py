@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from triton_dist.kernels.communicator import communicator_of
+from triton_dist.kernels.functional.layout import contiguous
 from triton_dist.kernels.moe import functional
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm
 from triton_dist.kernels.moe.combine import combine
@@ -149,7 +150,7 @@ def _fused(
         ids.contiguous(), weights.float().contiguous(), num_experts=num_experts, max_tokens=max_tokens, group=group
     )
     how: dict[str, Any] = {"num_sms": num_sms, "algorithm": "hopper" if algorithm == "fused_hopper" else "portable"}
-    hidden = dispatch_grouped_gemm(x.contiguous(), w13.transpose(1, 2), routing, swiglu=True, capacity=capacity, **how)
+    hidden = dispatch_grouped_gemm(contiguous(x), w13.transpose(1, 2), routing, swiglu=True, capacity=capacity, **how)
     return grouped_gemm_combine(hidden, w2.transpose(1, 2), routing, **how)
 
 
@@ -168,7 +169,7 @@ def _tensor_parallel(
     up, down = w13.transpose(1, 2), w2.transpose(1, 2)
     if not torch.compiler.is_compiling() and not _records_gradients(x, weights, w13, w2):
         routing = gather_routing(ids.contiguous(), weights.float().contiguous(), **sizes)
-        gate_up = all_gather_grouped_gemm(x.contiguous(), up, routing, num_sms=num_sms)
+        gate_up = all_gather_grouped_gemm(contiguous(x), up, routing, num_sms=num_sms)
         hidden = swiglu_of_rows(gate_up, routing.offsets)
         return grouped_gemm_reduce_scatter(hidden, down, routing, num_sms=num_sms)
     weights = weights.float()
