@@ -5,9 +5,13 @@
     out = functional.grouped_gemm_reduce_scatter(act(y), v, routing, weights)
 
 The two are each other's backward with respect to ``a``, with the same overlap. The gradient of ``b`` is a local GEMM
-with gathered rows: all_gather_grouped_gemm's backward gathers tokens again while grouped_gemm_reduce_scatter runs
-(``gather_during.py``). The gradient of the weights is reduce-scattered. All are *collective*, so on every PE the same
-tensors require gradients. Rows that no token fills are zeros in what all_gather_grouped_gemm returns here.
+with gathered rows, which it reads where they have arrived, in memory that the next GEMM overwrites:
+
+- all_gather_grouped_gemm's backward gathers tokens again while grouped_gemm_reduce_scatter runs (``gather_during.py``);
+- grouped_gemm_reduce_scatter's reads gradients that the all_gather_grouped_gemm of the other gradient has gathered.
+
+The gradient of the weights is reduce-scattered. All are *collective*, so on every PE the same tensors require
+gradients. Rows that no token fills are zeros in what all_gather_grouped_gemm returns here.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm as gather_and_multiply
-from triton_dist.kernels.moe.all_gather_grouped_gemm import gather_tokens_during
+from triton_dist.kernels.moe.all_gather_grouped_gemm import gather_tokens_during, gathered_tokens
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, gather, memory_words
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter as multiply_and_scatter
 from triton_dist.kernels.protocols.members import Members
@@ -324,9 +328,12 @@ def _scattering_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     of_weights = ctx.weighted and ctx.needs_input_grad[2]
     grad_a = grad_b = grad_weights = None
     if ctx.needs_input_grad[0] or of_weights:
-        rows = _ops.moe_all_gather_grouped_gemm(
-            grad, b.transpose(1, 2), memory, None, None, ctx.shape[1], None, ctx.num_sms, *ctx.sizes
-        )
+        if ctx.needs_input_grad[1]:
+            rows, grad_b = _ops.moe_grouped_gemm_reduce_scatter_gradients(
+                grad, a, b, memory, ctx.shape[1], ctx.weighted, ctx.num_sms, *ctx.sizes
+            )
+        else:
+            rows = _multiplied(grad, b, ctx.shape[1], memory, ctx.num_sms, ctx.sizes)
         if ctx.needs_input_grad[0]:
             grad_a = _weighted(rows, routing) if ctx.weighted else rows
         if of_weights:
@@ -336,11 +343,26 @@ def _scattering_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
             by_choice = torch.where(made, of_rows[routing.positions.clamp(min=0)], 0.0)
             summed = _ops.reduce_scatter(by_choice.flatten(0, 1), "sum", 0, *ctx.sizes[-2:])
             grad_weights = summed[: ctx.shape[0]]
-    if ctx.needs_input_grad[1]:
-        rows = _rows_of_all(grad, routing, ctx.sizes)
-        rows = _weighted(rows, routing) if ctx.weighted else rows
-        grad_b = _ops.moe_grouped_weight_grad(a, rows, routing.offsets, routing.counts)
+    elif ctx.needs_input_grad[1]:
+        grad_b = _of_matrices(_rows_of_all(grad, routing, ctx.sizes), a, routing, ctx.weighted)
     return grad_a, grad_b, grad_weights, *[None] * 10
+
+
+def _multiplied(
+    grad: torch.Tensor, b: torch.Tensor, top_k: int, memory: torch.Tensor, num_sms: int, sizes: Any
+) -> torch.Tensor:
+    """The gradient of all rows before their weights, from that of this PE's tokens."""
+    result: torch.Tensor = _ops.moe_all_gather_grouped_gemm(
+        grad, b.transpose(1, 2), memory, None, None, top_k, None, num_sms, *sizes
+    )
+    return result
+
+
+def _of_matrices(rows: torch.Tensor, a: torch.Tensor, routing: GatheredRouting, weighted: bool) -> torch.Tensor:
+    """The gradient of ``b``, from that of the tokens of all rows."""
+    rows = _weighted(rows, routing) if weighted else rows
+    result: torch.Tensor = _ops.moe_grouped_weight_grad(a, rows, routing.offsets, routing.counts)
+    return result
 
 
 def _weighted(rows: torch.Tensor, routing: GatheredRouting) -> torch.Tensor:
@@ -350,3 +372,60 @@ def _weighted(rows: torch.Tensor, routing: GatheredRouting) -> torch.Tensor:
 
 
 _scattering.register_autograd(_scattering_backward, setup_context=_scattering_setup)
+
+
+@operator(
+    "moe_grouped_gemm_reduce_scatter_gradients",
+    schema="(Tensor grad, Tensor a, Tensor b, Tensor memory, int top_k, bool weighted, int num_sms,"
+    f" {_SIZES}) -> (Tensor, Tensor)",
+)
+def _scattering_gradients(
+    grad: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    memory: torch.Tensor,
+    top_k: int,
+    weighted: bool,
+    num_sms: int,
+    *sizes: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of rows before their weights, and of ``b``."""
+    function = "grouped_gemm_reduce_scatter_gradients"
+    comm = groups.communicator(function, *sizes[-2:])
+    routing = _routing(memory, (grad.shape[0], top_k), sizes)
+    with calling(function, comm):
+        rows = _multiplied(grad, b, top_k, memory, num_sms, sizes)
+        gathered = gathered_tokens(comm, routing.max_tokens, grad)
+        return rows, _of_matrices(_rows_of(gathered, routing), a, routing, weighted)
+
+
+@_scattering_gradients.register_fake
+def _scattering_gradients_fake(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, memory: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    groups.check("grouped_gemm_reduce_scatter_gradients", *rest[-2:])
+    return grad.new_empty(a.shape), a.new_empty(b.shape)
+
+
+def _scattering_gradients_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    grad, a, b, memory, ctx.top_k, ctx.weighted, ctx.num_sms, *ctx.sizes = inputs
+    ctx.save_for_backward(grad, a, b, memory)
+
+
+def _scattering_gradients_backward(ctx: Any, of_rows: torch.Tensor, of_b: torch.Tensor) -> tuple[Any, ...]:
+    """Both gradients are linear in each of grad, a and b."""
+    grad, a, b, memory = ctx.saved_tensors
+    ids, of_grad, of_b = (grad.shape[0], ctx.top_k), None, of_b.contiguous()  # elements of an expanded one share memory
+    if ctx.needs_input_grad[0]:
+        rest = grad.new_ones(ids), memory, None, None
+        how = None, ctx.num_sms, *ctx.sizes
+        of_grad = _ops.moe_grouped_gemm_reduce_scatter(of_rows, b, *rest, False, *how)
+        of_grad = of_grad + _ops.moe_grouped_gemm_reduce_scatter(a, of_b, *rest, ctx.weighted, *how)
+    of_a, of_matrices = _ops.moe_grouped_gemm_reduce_scatter_gradients(
+        grad, of_rows, of_b, memory, ctx.top_k, False, ctx.num_sms, *ctx.sizes
+    )
+    of_a = _weighted(of_a, _routing(memory, ids, tuple(ctx.sizes))) if ctx.weighted else of_a
+    return of_grad, of_a, of_matrices, *[None] * 8
+
+
+_scattering_gradients.register_autograd(_scattering_gradients_backward, setup_context=_scattering_gradients_setup)
