@@ -27,6 +27,7 @@ RUNS = {
     "moe.py": (2, 3),
     "moe_assertions.py": (2,),
     "moe_layers.py": (2,),
+    "moe_backward.py": (2, 4),
     "moe_tensor.py": (2, 3),
     "moe_tensor_layers.py": (2,),
     "moe_whole.py": (2, 3),

@@ -306,4 +306,27 @@ def _grouped_weight_grad_fake(
     return a.new_empty(counts.shape[0], a.shape[1], grad.shape[1])
 
 
-_grouped_weight_grad.refuse_gradients()
+def _grouped_weight_grad_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _grouped_weight_grad_backward(ctx: Any, of_b: torch.Tensor) -> tuple[Any, ...]:
+    a, grad, offsets, counts = ctx.saved_tensors
+    return *gradients_of_operands(a, grad, offsets, counts, of_b, ctx.needs_input_grad[:2]), None, None
+
+
+def gradients_of_operands(
+    a: torch.Tensor,
+    grad: torch.Tensor,
+    offsets: torch.Tensor,
+    counts: torch.Tensor,
+    of_b: torch.Tensor,
+    wanted: Sequence[bool],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The gradients of ``a`` and ``grad``, of which aᵀ · grad is made, those that are ``wanted``."""
+    of_b = of_b.contiguous()  # elements of an expanded one share memory
+    of_a = _ops.moe_grouped_gemm(grad, of_b.transpose(1, 2), offsets, counts) if wanted[0] else None
+    return of_a, _ops.moe_grouped_gemm(a, of_b, offsets, counts) if wanted[1] else None
+
+
+_grouped_weight_grad.register_autograd(_grouped_weight_grad_backward, setup_context=_grouped_weight_grad_setup)

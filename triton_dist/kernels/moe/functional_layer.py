@@ -23,7 +23,7 @@ from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import most_rows
 from triton_dist.kernels.moe.combine_during import combine_during
-from triton_dist.kernels.moe.functional import SIZES, by_choice, routing_of, sizes_of
+from triton_dist.kernels.moe.functional import SIZES, by_choice, gradients_of_operands, routing_of, sizes_of
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
 from triton_dist.kernels.moe.results import Dispatched
 
@@ -94,11 +94,8 @@ def _combine_and_weight_grad_backward(ctx: Any, of_out: Any, of_b: Any) -> tuple
     if of_out is not None and ctx.needs_input_grad[0]:
         of_y = _ops.moe_dispatch(of_out, ids, weights, None, *ctx.sizes)[0]
     if of_b is not None:
-        of_b = of_b.contiguous()  # elements of an expanded one share memory
-        if ctx.needs_input_grad[1]:
-            of_a = _ops.moe_grouped_gemm(grad, of_b.transpose(1, 2), received.offsets, received.counts)
-        if ctx.needs_input_grad[2]:
-            of_grad = _ops.moe_grouped_gemm(a, of_b, received.offsets, received.counts)
+        groups_of_rows = received.offsets, received.counts
+        of_a, of_grad = gradients_of_operands(a, grad, *groups_of_rows, of_b, ctx.needs_input_grad[1:3])
     return of_y, of_a, of_grad, *[None] * 10
 
 
