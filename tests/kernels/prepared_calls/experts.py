@@ -90,7 +90,8 @@ def exchanges_of_backward_are_prepared() -> None:
     """All launches but the two of gradients of matrices, which Triton makes."""
     for num_sms in (0, 24):
         call = backward(num_sms)
-        call()
+        for _ in range(2):  # the first one makes workspace, behind some of its plans
+            call()
         found = calls(call)
         launches = sum(1 for what in queued(call) if what[1] in {*KERNELS, "gemm"})
         assert (found["JITFunction.run"], found["PreparedLaunch.__call__"]) == (2, launches - 2), dict(found)
