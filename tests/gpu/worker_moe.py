@@ -18,7 +18,7 @@ import torch
 import triton_dist
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import communicator_of
-from triton_dist.kernels.moe import functional_tensor_parallel
+from triton_dist.kernels.moe import functional_tensor_parallel_gradients as slices
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.nn import MoE
 
@@ -466,9 +466,9 @@ def tensor_parallel_gradients(world: Any) -> None:
         grad = draw(routing.rows, inner)
         found = torch.autograd.grad(moe.functional.all_gather_grouped_gemm(a, b, routing), (a, b), grad)
         a, b = a.detach(), b.detach()
-        alone = functional_tensor_parallel._scattered(grad, b, (rows - step, top_k), routing.memory, 0, sizes)
+        alone = slices.scattered(grad, b, (rows - step, top_k), routing.memory, 0, sizes)
         assert torch.equal(found[0], alone), "the gradient of a has other bits than of a call of its own"
-        gathered = functional_tensor_parallel._rows_of_all(a, routing, sizes)
+        gathered = slices.rows_of_all(a, routing, sizes)
         alone = torch.ops.triton_dist.moe_grouped_weight_grad(gathered, grad, routing.offsets, routing.counts)
         assert torch.equal(found[1], alone), "the gradient of b has other bits than with tokens gathered before"
 
@@ -491,11 +491,11 @@ def tensor_parallel_gradients_of_sums(world: Any) -> None:
         grad = draw(rows - step, hidden)
         found = torch.autograd.grad(moe.functional.grouped_gemm_reduce_scatter(a, b, routing), (a, b), grad)
         a, b = a.detach(), b.detach()
-        alone = functional_tensor_parallel._multiplied(grad, b, top_k, routing.memory, 0, sizes)
-        alone = functional_tensor_parallel._weighted(alone, routing)
+        alone = slices.multiplied(grad, b, top_k, routing.memory, 0, sizes)
+        alone = slices.weighted_rows(alone, routing)
         assert torch.equal(found[0], alone), "the gradient of a has other bits than of a call of its own"
-        gathered = functional_tensor_parallel._rows_of_all(grad, routing, sizes)
-        alone = functional_tensor_parallel._of_matrices(gathered, a, routing, True)
+        gathered = slices.rows_of_all(grad, routing, sizes)
+        alone = slices.of_matrices(gathered, a, routing, True)
         assert torch.equal(found[1], alone), "the gradient of b has other bits than with gradients gathered once more"
 
 

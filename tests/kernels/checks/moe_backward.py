@@ -17,7 +17,7 @@ from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.moe import combine_during as beside
 from triton_dist.kernels.moe import functional, functional_layer
-from triton_dist.kernels.moe import functional_tensor_parallel as slices
+from triton_dist.kernels.moe import functional_tensor_parallel_gradients as slices
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
 
 EXPERTS, TOP_K, HIDDEN, INNER = 2, 2, 16, 8
@@ -218,10 +218,10 @@ def check_backward_of_slices_has_the_bits_of_separate_calls(world: Any) -> None:
                 functional.grouped_gemm_reduce_scatter(leaf(a), leaf(b), routing, **options).backward(poison)
                 given = [leaf(tensor) for tensor in (a, b, weights)]
                 functional.grouped_gemm_reduce_scatter(given[0], given[1], routing, given[2], **options).backward(grad)
-                rows = slices._multiplied(grad, b, TOP_K, routing.memory, 0, sizes)
-                of_a = slices._weighted(rows, routing) if weighted else rows
-                gathered = slices._rows_of_all(grad, routing, sizes)
-                gathered = slices._weighted(gathered, routing) if weighted else gathered
+                rows = slices.multiplied(grad, b, TOP_K, routing.memory, 0, sizes)
+                of_a = slices.weighted_rows(rows, routing) if weighted else rows
+                gathered = slices.rows_of_all(grad, routing, sizes)
+                gathered = slices.weighted_rows(gathered, routing) if weighted else gathered
                 of_b = OPS.moe_grouped_weight_grad(a, gathered, routing.offsets, routing.counts)
                 for ours, theirs in zip(given, (of_a, of_b), strict=False):
                     assert ours.grad is not None and torch.equal(ours.grad, theirs), (tokens, dtype, weighted)
