@@ -62,6 +62,7 @@ SLOW = (
     *("epilogues-2-bias_and_residual_of_sums", "epilogues-2-activations", "epilogues-2-activations_of_sums"),
     *("moe-2-moe_rounds", "moe_layers-2-moe_opcheck", "moe_layers-2-moe_compiled"),
     *("moe_backward-4", "moe_backward-2-backward_opcheck", "moe_backward-2-backward_of_slices_opcheck"),
+    "moe_backward-2-backward_compiled",
     *("moe_tensor_layers-2-moe_tensor_opcheck", "moe_tensor_layers-2-moe_tensor_compiled"),
     *("moe_whole-2-moe_whole_sizes_and_dtypes", "operators-2-opcheck", "operators-2-compile"),
     *("operators-2-norms_and_decode_compiled", "tensor_parallel-2-compile", "groups-4-rows_and_columns"),

@@ -175,6 +175,29 @@ def check_backward_opcheck(world: Any) -> None:
     torch.library.opcheck(OPS.moe_combine_and_weight_grad.default, both)
 
 
+def check_backward_compiled(world: Any) -> None:
+    """The bits of what is not compiled, of both kinds of layers."""
+    n = world.n_pes
+    for parallel in ("expert", "tensor"):
+        given = Given(world, 5, 0, torch.float32)
+        if parallel == "tensor":
+            of_all = EXPERTS * n
+            given.w13, given.w2 = (tensor.repeat(n, 1, 1)[:of_all] for tensor in (given.w13, given.w2))
+
+        def layer(*leaves: torch.Tensor, given: Given = given, parallel: str = parallel) -> torch.Tensor:
+            return given.layer([*leaves], parallel=parallel)
+
+        torch._dynamo.reset()
+        compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+        made = []
+        for function in (layer, compiled, compiled):
+            leaves = given.leaves()
+            out = function(*leaves)
+            made.append((out, *torch.autograd.grad(out, leaves, given.grad)))
+        for expected, first, second in zip(*made, strict=True):
+            assert torch.equal(first, expected) and torch.equal(second, expected), parallel
+
+
 # ---- slices of experts
 
 
