@@ -1,9 +1,9 @@
 """Tokens to the PEs of their experts and back: dispatch and combine against NCCL and torch's symmetric memory.
 
-Then whole layers (moe_layers.py), and experts of which every PE has a slice: GEMMs that overlap with all-gather and
-reduce-scatter (moe_slices.py).
+Then whole layers (moe_layers.py), also with their backward (moe_backward.py), and experts of which every PE has a
+slice: GEMMs that overlap with all-gather and reduce-scatter (moe_slices.py).
 
-    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode | kraken | layer | slices] [--save FILE]
+    torchrun --nproc-per-node 8 benchmarks/moe.py [--only decode | kraken | layer | backward | slices] [--save FILE]
 
 Peers get what a model would otherwise have to make for each routing: NCCL's splits and permutations are computed before
 and not timed. The bound is the time in which a copy engine sends a row to each other PE that has an expert of its
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from harness import Bench, Side, session
+from moe_backward import BACKWARD, compare_backward, measure_backward
 from moe_cases import FP8, Case, Shape, nccl_combine, nccl_dispatch
 from moe_layers import LAYERS, TINY_LAYER, Layer, measure_layer, ours_layer
 from moe_slices import SLICED, TINY_SLICED, Slices, differs, measure_slices, ours_gathering, ours_scattering
@@ -226,6 +227,8 @@ def compare_tiny() -> None:
         layer = Layer(TINY_LAYER, world)
         if problem := differs(ours_layer(layer, algorithm="fused")(0), ours_layer(layer, algorithm="separate")(0)):
             raise AssertionError(problem)
+        if problem := compare_backward(layer):
+            raise AssertionError(problem)
         sliced = Slices(TINY_SLICED, world)
         gathered = triton_dist.zeros(world.n_pes * len(sliced.x), TINY_SLICED.hidden, dtype=sliced.x.dtype)
         kernels.all_gather(gathered, sliced.x)
@@ -251,8 +254,10 @@ def main() -> None:
     sliced = [shape for shape in SLICED if arguments.only in shape.name]
     layers = [shape for shape in LAYERS if arguments.only in shape.name]
     kraken = arguments.only in KRAKEN.name
+    backward = [shape for shape in BACKWARD if arguments.only in shape.name]
     combines = sum(shape in (DECODE, PREFILL) for shape in shapes)
-    with session("moe", total=4 * len(shapes) + combines + 3 * len(sliced) + len(layers) + 2 * kraken) as bench:
+    of_layers = len(layers) + len(backward)
+    with session("moe", total=4 * len(shapes) + combines + 3 * len(sliced) + of_layers + 2 * kraken) as bench:
         rate = bench.copy_engine_rate()
         if kraken:
             measure_kraken(bench, rate)
@@ -260,6 +265,8 @@ def main() -> None:
             measure(bench, shape, rate)
         for layer in layers:
             measure_layer(bench, layer)
+        for both_ways in backward:
+            measure_backward(bench, both_ways)
         for of_slices in sliced:
             measure_slices(bench, of_slices, rate)
         if arguments.save:

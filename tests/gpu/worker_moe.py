@@ -18,7 +18,7 @@ import torch
 import triton_dist
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import communicator_of
-from triton_dist.kernels.moe import functional_tensor_parallel
+from triton_dist.kernels.moe import functional_tensor_parallel_gradients as slices
 from triton_dist.kernels.moe.swiglu import swiglu_of_rows
 from triton_dist.nn import MoE
 
@@ -269,6 +269,69 @@ def gradients_of_rounds(world: Any) -> None:
     layers_and_gradients(world, SMS)
 
 
+def separate_layer(
+    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, w13: torch.Tensor, w2: torch.Tensor, **sizes: Any
+) -> torch.Tensor:
+    """A layer by an operator for each step: its backward is the other operators' one after the other."""
+    received = moe.functional.dispatch(x, ids, weights, **sizes)
+    groups = received.offsets, received.counts
+    gate, up = moe.functional.grouped_gemm(received.x, w13.transpose(1, 2), *groups).chunk(2, dim=-1)
+    hidden = torch.nn.functional.silu(gate) * up
+    return moe.functional.combine(moe.functional.grouped_gemm(hidden, w2.transpose(1, 2), *groups), received, weights)
+
+
+def gradients_beside_combines(world: Any, num_sms: int = 0, room: int = MAX_TOKENS) -> None:
+    """Gradients of matrices that are computed while rows are combined: the bits of steps one after the other."""
+    layer = Experts(world, room)
+    for seed in range(6 if ON_GPU else 2):
+        given, me = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=room), world.pe
+        x, ids, weights = (tensor[me, : given.counts[me]] for tensor in given[:3])
+        leaves = [tensor.detach().clone().requires_grad_() for tensor in (x[:, : layer.hidden] / 8, weights)]
+        leaves += [layer.w13.detach().requires_grad_(), layer.w2.detach().requires_grad_()]
+        sizes = {"num_experts": world.n_pes * LOCAL, "max_tokens": room, "num_sms": num_sms}
+        grad = x[:, -layer.hidden :] / 8
+        expected = torch.autograd.grad(separate_layer(leaves[0], ids, *leaves[1:], **sizes), leaves, grad)
+        for _ in range(3 if ON_GPU else 1):
+            found = torch.autograd.grad(moe.moe_layer(leaves[0], ids, *leaves[1:], **sizes), leaves, grad)
+            for name, ours, theirs in zip(("x", "weights", "w13", "w2"), found, expected, strict=True):
+                differ = (ours != theirs).sum().item()
+                assert differ == 0, f"PE {me}, seed {seed}: {differ} elements of the gradient of {name}"
+
+
+def gradients_beside_rounds(world: Any) -> None:
+    gradients_beside_combines(world, SMS, MANY)
+
+
+def graphs_of_gradients(world: Any, num_sms: int = 0) -> None:
+    """A graph of two steps forward and backward is replayed with other ids, weights and tokens."""
+    if not ON_GPU:
+        return
+    cases = [tokens(world, seed)._replace(counts=[MAX_TOKENS] * world.n_pes) for seed in range(6)]
+    layer, static = Experts(world, MAX_TOKENS), [tensor[world.pe].clone() for tensor in cases[0][:3]]
+    matrices = [layer.w13.detach().requires_grad_(), layer.w2.detach().requires_grad_()]
+    sizes = {"num_experts": world.n_pes * LOCAL, "max_tokens": MAX_TOKENS, "num_sms": num_sms}
+
+    def step(compute: Callable[..., torch.Tensor] = moe.moe_layer) -> tuple[torch.Tensor, ...]:
+        x, ids, weights = static
+        leaves = [(x[:, : layer.hidden] / 8).requires_grad_(), weights.detach().requires_grad_(), *matrices]
+        out = compute(leaves[0], ids, *leaves[1:], **sizes)
+        return torch.autograd.grad(out, leaves, x[:, -layer.hidden :] / 8)
+
+    graph, found = captured(step)
+    for given in cases * 2:
+        for place, tensor in zip(static, given[:3], strict=True):
+            place.copy_(tensor[world.pe])
+        graph.replay()
+        graph.replay()
+        kept = [tensor.clone() for tensor in found]
+        for ours, theirs in zip(kept, step(separate_layer), strict=True):
+            assert torch.equal(ours, theirs), f"PE {world.pe}: {(ours != theirs).sum().item()} elements of a gradient"
+
+
+def graphs_of_gradients_beside_rounds(world: Any) -> None:
+    graphs_of_gradients(world, SMS)
+
+
 def sliced(
     world: Any, seed: int, room: int, skew: float = 0.0
 ) -> tuple[Tokens, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -403,11 +466,37 @@ def tensor_parallel_gradients(world: Any) -> None:
         grad = draw(routing.rows, inner)
         found = torch.autograd.grad(moe.functional.all_gather_grouped_gemm(a, b, routing), (a, b), grad)
         a, b = a.detach(), b.detach()
-        alone = functional_tensor_parallel._scattered(grad, b, (rows - step, top_k), routing.memory, 0, sizes)
+        alone = slices.scattered(grad, b, (rows - step, top_k), routing.memory, 0, sizes)
         assert torch.equal(found[0], alone), "the gradient of a has other bits than of a call of its own"
-        gathered = functional_tensor_parallel._rows_of_all(a, routing, sizes)
+        gathered = slices.rows_of_all(a, routing, sizes)
         alone = torch.ops.triton_dist.moe_grouped_weight_grad(gathered, grad, routing.offsets, routing.counts)
         assert torch.equal(found[1], alone), "the gradient of b has other bits than with tokens gathered before"
+
+
+def tensor_parallel_gradients_of_sums(world: Any) -> None:
+    """Gradients that one GEMM gathers for both operands: the bits of a gather for each."""
+    n, experts, top_k = world.n_pes, 4, 2
+    rows, hidden, inner = (2048, 4096, 512) if ON_GPU else (7, 16, 8)
+    for step in range(6):
+        generator = torch.Generator().manual_seed(10 * step + world.pe)
+
+        def draw(*size: int, generator: torch.Generator = generator) -> torch.Tensor:
+            return torch.randn(size, generator=generator).to(world.device, torch.bfloat16)
+
+        ids = torch.randint(-1, experts, (rows - step, top_k), generator=generator).to(world.device)
+        weights = torch.rand(rows - step, top_k, generator=generator).to(world.device)
+        sizes = experts, rows, n, ""
+        routing = moe.functional.gather_routing(ids, weights, num_experts=experts, max_tokens=rows)
+        a, b = draw(routing.rows, inner).requires_grad_(), draw(experts, inner, hidden).requires_grad_()
+        grad = draw(rows - step, hidden)
+        found = torch.autograd.grad(moe.functional.grouped_gemm_reduce_scatter(a, b, routing), (a, b), grad)
+        a, b = a.detach(), b.detach()
+        alone = slices.multiplied(grad, b, top_k, routing.memory, 0, sizes)
+        alone = slices.weighted_rows(alone, routing)
+        assert torch.equal(found[0], alone), "the gradient of a has other bits than of a call of its own"
+        gathered = slices.rows_of_all(grad, routing, sizes)
+        alone = slices.of_matrices(gathered, a, routing, True)
+        assert torch.equal(found[1], alone), "the gradient of b has other bits than with gradients gathered once more"
 
 
 class Experts:
@@ -482,12 +571,17 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     rounds,
     graphs_of_rounds,
     gradients_of_rounds,
+    gradients_beside_combines,
+    gradients_beside_rounds,
+    graphs_of_gradients,
+    graphs_of_gradients_beside_rounds,
 )
 BY_LOAD_AND_STORE: tuple[Callable[[Any], None], ...] = (
     tensor_parallel,
     tensor_parallel_graphs,
     tensor_parallel_layers,
     tensor_parallel_gradients,
+    tensor_parallel_gradients_of_sums,
     fused_layers,
     graphs_of_fused_layers,
     hopper_layers,

@@ -12,7 +12,7 @@ from moe_layers import OPS, dense, leaf, routed, same, whole
 
 from triton_dist.kernels import moe
 from triton_dist.kernels.moe import functional
-from triton_dist.kernels.moe import functional_tensor_parallel as operators
+from triton_dist.kernels.moe import functional_tensor_parallel_gradients as operators
 from triton_dist.nn import MoE
 
 INNER = 6
@@ -87,8 +87,8 @@ def check_moe_tensor_gradients_are_those_of_separate_calls(world: Any) -> None:
             grad = torch.randn(routing.rows, 4).to(dtype)
             where = routing.memory, 2, 0, *sizes
             found = OPS.moe_all_gather_grouped_gemm_gradients(grad, a, b, *where)
-            of_a = operators._scattered(grad, b, (tokens, 2), routing.memory, 0, sizes)
-            rows = operators._rows_of_all(a, routing, sizes)
+            of_a = operators.scattered(grad, b, (tokens, 2), routing.memory, 0, sizes)
+            rows = operators.rows_of_all(a, routing, sizes)
             of_b = OPS.moe_grouped_weight_grad(rows, grad, routing.offsets, routing.counts)
             for ours, theirs in zip(found, (of_a, of_b), strict=True):
                 assert ours.stride() == theirs.stride() and torch.equal(ours, theirs), (tokens, dtype)

@@ -55,6 +55,7 @@ __all__ = [
     "all_gather_grouped_gemm",
     "gather_and_multiply",
     "gather_tokens_during",
+    "gathered_tokens",
     "groups_of",
     "options_of",
     "rows_up_to",
@@ -427,9 +428,17 @@ def gather_tokens_during(
 
 
 def _gathered(comm: Communicator, tokens: torch.Tensor) -> torch.Tensor:
-    """Memory for all PEs' ``tokens``, on every PE."""
-    words = comm.n_pes * tokens.nbytes // 4
-    return symmetric_workspace(comm, _GATHERED, words)[:words].view(tokens.dtype).view(-1, tokens.shape[1])
+    return gathered_tokens(comm, len(tokens), tokens)
+
+
+def gathered_tokens(comm: Communicator, max_tokens: int, like: torch.Tensor) -> torch.Tensor:
+    """Memory for as many tokens of each PE, [n_pes * max_tokens, K], of the K and dtype of ``like``. *Collective* when
+    it is made.
+
+    Behind an :func:`all_gather_grouped_gemm`, in the same call, those that have rows are in it.
+    """
+    words = comm.n_pes * max_tokens * like.shape[1] * like.element_size() // 4
+    return symmetric_workspace(comm, _GATHERED, words)[:words].view(like.dtype).view(-1, like.shape[1])
 
 
 def workspace(

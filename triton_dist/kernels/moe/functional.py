@@ -11,6 +11,7 @@ zeros, in what dispatch and the GEMM return here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ __all__ = [
 
 _ops: Any = torch.ops.triton_dist
 
-_SIZES = "int num_experts, int max_tokens, int align, int capacity, int num_sms, int group_size, str group_name"
+SIZES = "int num_experts, int max_tokens, int align, int capacity, int num_sms, int group_size, str group_name"
 
 
 # ---- dispatch
@@ -76,18 +77,20 @@ def dispatch(
         capacity = most_rows(size, max_tokens, topk_ids.shape[-1], local, align)
     sizes = (num_experts, max_tokens, align, capacity, num_sms, size, name)
     rows, of_rows, memory = _ops.moe_dispatch(x, topk_ids, topk_weights.detach(), scales, *sizes)
-    routing = _routing(topk_ids, topk_weights.detach(), sizes)
+    routing = routing_of(topk_ids, topk_weights.detach(), sizes)
     return Dispatched(rows, None if scales is None else of_rows, memory, routing)
 
 
-def _routing(ids: torch.Tensor, weights: torch.Tensor, sizes: tuple[Any, ...]) -> Routing:
+def routing_of(ids: torch.Tensor, weights: torch.Tensor, sizes: Sequence[Any]) -> Routing:
+    """What operators on experts take as tensors and ``SIZES``, while PyTorch traces, too."""
     num_experts, max_tokens, align, capacity, num_sms, size, name = sizes
     local = num_experts // max(size, 1)
     members, hosts = Members(0, 1, size), groups.hosts_of(size, name)
     return Routing(ids, weights, members, local, max_tokens, align, capacity, num_sms=num_sms, hosts=hosts)
 
 
-def _sizes(routing: Routing, name: str) -> tuple[Any, ...]:
+def sizes_of(routing: Routing, name: str) -> tuple[Any, ...]:
+    """``SIZES`` of a routing in the group of this name."""
     size = routing.members.size
     experts = routing.local_experts * size
     return experts, routing.max_tokens, routing.align, routing.capacity, routing.num_sms, size, name
@@ -95,7 +98,7 @@ def _sizes(routing: Routing, name: str) -> tuple[Any, ...]:
 
 @operator(
     "moe_dispatch",
-    schema=f"(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor? scales, {_SIZES}) -> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor? scales, {SIZES}) -> (Tensor, Tensor, Tensor)",
 )
 def _dispatch(
     x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor, scales: torch.Tensor | None, *sizes: Any
@@ -117,7 +120,7 @@ def _dispatch_fake(
     if x.dim() != 2 or topk_ids.dim() != 2 or (scales is not None and scales.dim() != 2):
         raise ValueError("dispatch: x, topk_ids and scales must have two dimensions")
     n_scales = 0 if scales is None else scales.shape[1]
-    routing = _routing(topk_ids, topk_weights, sizes)
+    routing = routing_of(topk_ids, topk_weights, sizes)
     result = result_of(routing, x.dtype, x.shape[1], n_scales, torch.empty)
     return result.x, x.new_empty(0) if result.scales is None else result.scales, result.memory
 
@@ -156,14 +159,14 @@ def combine(
     """
     routing = dispatched.routing
     weights = routing.weights if topk_weights is None else topk_weights
-    sizes = _sizes(routing, groups.resolve(group)[1])
+    sizes = sizes_of(routing, groups.resolve(group)[1])
     result: torch.Tensor = _ops.moe_combine(y, routing.ids, weights, dispatched.memory, weighted, *sizes)
     return result
 
 
 @operator(
     "moe_combine",
-    schema=f"(Tensor y, Tensor topk_ids, Tensor topk_weights, Tensor memory, bool weighted, {_SIZES}) -> Tensor",
+    schema=f"(Tensor y, Tensor topk_ids, Tensor topk_weights, Tensor memory, bool weighted, {SIZES}) -> Tensor",
 )
 def _combine(
     y: torch.Tensor,
@@ -177,7 +180,7 @@ def _combine(
     if y.dim() != 2 or y.shape[0] != sizes[3]:
         raise ValueError(f"combine: y must have a row for each of the {sizes[3]} dispatched, got {tuple(y.shape)}")
     comm = groups.communicator("combine", *sizes[-2:])
-    routing = _routing(topk_ids.contiguous(), topk_weights, sizes)._replace(members=comm.members, comm=comm)
+    routing = routing_of(topk_ids.contiguous(), topk_weights, sizes)._replace(members=comm.members, comm=comm)
     return combine_rows(y, Dispatched(y, None, memory.contiguous(), routing), weighted=weighted)
 
 
@@ -195,20 +198,28 @@ def _combine_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _combine_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     y, ids, topk_weights, memory = ctx.saved_tensors
-    received = Dispatched(grad, None, memory, _routing(ids, topk_weights, ctx.sizes))
+    received = Dispatched(grad, None, memory, routing_of(ids, topk_weights, ctx.sizes))
     # The same routing gives each row the same place.
     rows = _ops.moe_dispatch(grad.to(ctx.dtype), ids, topk_weights, None, *ctx.sizes)[0]
     grad_y = grad_weights = None
     if ctx.needs_input_grad[0]:
         grad_y = (rows.float() * received.weights[:, None]).to(ctx.dtype) if ctx.weighted else rows
     if ctx.needs_input_grad[2] and ctx.weighted:
-        # A row of one number for each choice, all but the row's own zero: a row of at least 16 bytes.
-        of_row = (rows.float() * y.float()).sum(dim=-1, keepdim=True)
-        width = -(-ids.shape[1] // 4) * 4
-        by_choice = of_row.new_zeros(len(of_row), width).scatter_(1, received.choices[:, None].long(), of_row)
-        summed = _ops.moe_combine(by_choice, ids, topk_weights, memory, False, *ctx.sizes)
+        summed = _ops.moe_combine(by_choice(rows, y, received), ids, topk_weights, memory, False, *ctx.sizes)
         grad_weights = summed[:, : ids.shape[1]]
     return grad_y, None, grad_weights, *[None] * 9
+
+
+def by_choice(rows: torch.Tensor, y: torch.Tensor, received: Dispatched) -> torch.Tensor:
+    """What each row's weight multiplies, in a row of one number for each choice, all but the row's own zero: combined,
+    they are the gradient of the weights. A row has at least 16 bytes.
+
+    Args:
+        rows: the gradient of the result, dispatched. y: what was combined.
+    """
+    of_row = (rows.float() * y.float()).sum(dim=-1, keepdim=True)
+    width = -(-received.routing.top_k // 4) * 4
+    return of_row.new_zeros(len(of_row), width).scatter_(1, received.choices[:, None].long(), of_row)
 
 
 _combine.register_autograd(_combine_backward, setup_context=_combine_setup)
@@ -296,4 +307,27 @@ def _grouped_weight_grad_fake(
     return a.new_empty(counts.shape[0], a.shape[1], grad.shape[1])
 
 
-_grouped_weight_grad.refuse_gradients()
+def _grouped_weight_grad_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _grouped_weight_grad_backward(ctx: Any, of_b: torch.Tensor) -> tuple[Any, ...]:
+    a, grad, offsets, counts = ctx.saved_tensors
+    return *gradients_of_operands(a, grad, offsets, counts, of_b, ctx.needs_input_grad[:2]), None, None
+
+
+def gradients_of_operands(
+    a: torch.Tensor,
+    grad: torch.Tensor,
+    offsets: torch.Tensor,
+    counts: torch.Tensor,
+    of_b: torch.Tensor,
+    wanted: Sequence[bool],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The gradients of ``a`` and ``grad``, of which aᵀ · grad is made, those that are ``wanted``."""
+    of_b = of_b.contiguous()  # elements of an expanded one share memory
+    of_a = _ops.moe_grouped_gemm(grad, of_b.transpose(1, 2), offsets, counts) if wanted[0] else None
+    return of_a, _ops.moe_grouped_gemm(a, of_b, offsets, counts) if wanted[1] else None
+
+
+_grouped_weight_grad.register_autograd(_grouped_weight_grad_backward, setup_context=_grouped_weight_grad_setup)

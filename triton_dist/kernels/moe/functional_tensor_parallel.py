@@ -4,10 +4,10 @@
     y = functional.all_gather_grouped_gemm(x, w, routing)
     out = functional.grouped_gemm_reduce_scatter(act(y), v, routing, weights)
 
-The two are each other's backward with respect to ``a``, with the same overlap. The gradient of ``b`` is a local GEMM
-with gathered rows: all_gather_grouped_gemm's backward gathers tokens again while grouped_gemm_reduce_scatter runs
-(``gather_during.py``). The gradient of the weights is reduce-scattered. All are *collective*, so on every PE the same
-tensors require gradients. Rows that no token fills are zeros in what all_gather_grouped_gemm returns here.
+The two are each other's backward with respect to ``a``, with the same overlap
+(``functional_tensor_parallel_gradients.py``). The gradient of the weights is reduce-scattered. All are *collective*, so
+on every PE the same tensors require gradients. Rows that no token fills are zeros in what all_gather_grouped_gemm
+returns here.
 """
 
 from __future__ import annotations
@@ -16,24 +16,29 @@ from typing import Any
 
 import torch
 
-from triton_dist.kernels.collectives.gather_during import is_worthwhile
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.functional.layout import contiguous
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm as gather_and_multiply
-from triton_dist.kernels.moe.all_gather_grouped_gemm import gather_tokens_during
+from triton_dist.kernels.moe.functional_tensor_parallel_gradients import (
+    SIZES,
+    multiplied,
+    of_matrices,
+    routing_of,
+    rows_of_all,
+    scattered,
+    weighted_rows,
+)
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, gather, memory_words
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter as multiply_and_scatter
-from triton_dist.kernels.protocols.members import Members
 
 __all__ = ["all_gather_grouped_gemm", "gather_routing", "grouped_gemm_reduce_scatter"]
 
 _ops: Any = torch.ops.triton_dist
 
-_SIZES = "int num_experts, int max_tokens, int group_size, str group_name"
-_OPTIONS = f"ScalarType? out_dtype, int num_sms, {_SIZES}"
+_OPTIONS = f"ScalarType? out_dtype, int num_sms, {SIZES}"
 
 
 # ---- routing
@@ -53,18 +58,12 @@ def gather_routing(
     if topk_weights is None:
         topk_weights = torch.ones(topk_ids.shape, device=topk_ids.device)
     memory = _ops.moe_gather_routing(topk_ids, topk_weights.detach(), num_experts, max_tokens, size, name)
-    return _routing(memory, topk_ids.shape, (num_experts, max_tokens, size, name))
-
-
-def _routing(memory: torch.Tensor, ids: Any, sizes: tuple[Any, ...]) -> GatheredRouting:
-    """Of a call for ids of shape ``ids``."""
-    num_experts, max_tokens, size, _ = sizes
-    return GatheredRouting(memory, ids[0], ids[1], num_experts, max_tokens, Members(0, 1, size))
+    return routing_of(memory, topk_ids.shape, (num_experts, max_tokens, size, name))
 
 
 @operator(
     "moe_gather_routing",
-    schema=f"(Tensor topk_ids, Tensor topk_weights, {_SIZES}) -> Tensor",
+    schema=f"(Tensor topk_ids, Tensor topk_weights, {SIZES}) -> Tensor",
 )
 def _gather_routing(topk_ids: torch.Tensor, topk_weights: torch.Tensor, *sizes: Any) -> torch.Tensor:
     num_experts, max_tokens, *where = sizes
@@ -117,7 +116,7 @@ def _gathering(
     _, num_sms, *sizes = rest
     out = torch.zeros_like(_gathering_fake(a, b, memory, a_scales, b_scales, top_k, *rest))
     comm = groups.communicator("all_gather_grouped_gemm", *sizes[-2:])
-    routing = _routing(memory, (a.shape[0], top_k), tuple(sizes))._replace(members=comm.members, comm=comm)
+    routing = routing_of(memory, (a.shape[0], top_k), tuple(sizes))._replace(members=comm.members, comm=comm)
     return gather_and_multiply(
         contiguous(a), b, routing, out=out, a_scales=a_scales, b_scales=b_scales, num_sms=num_sms
     )
@@ -162,92 +161,15 @@ def _gathering_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
             grad, a, b, memory, ctx.top_k, ctx.num_sms, *ctx.sizes
         )
     elif ctx.needs_input_grad[0]:
-        grad_a = _scattered(grad, b, ctx.shape, memory, ctx.num_sms, ctx.sizes)
+        grad_a = scattered(grad, b, ctx.shape, memory, ctx.num_sms, ctx.sizes)
     elif ctx.needs_input_grad[1]:
-        routing = _routing(memory, ctx.shape, tuple(ctx.sizes))
-        rows = _rows_of_all(a, routing, ctx.sizes)
+        routing = routing_of(memory, ctx.shape, tuple(ctx.sizes))
+        rows = rows_of_all(a, routing, ctx.sizes)
         grad_b = _ops.moe_grouped_weight_grad(rows, grad, routing.offsets, routing.counts)
     return grad_a, grad_b, *[None] * 10
 
 
-def _scattered(
-    grad: torch.Tensor, b: torch.Tensor, ids: tuple[int, int], memory: torch.Tensor, num_sms: int, sizes: Any
-) -> torch.Tensor:
-    """The gradient of this PE's tokens, whose ids are of shape ``ids``, from that of all rows."""
-    ones = torch.ones(ids, device=grad.device)
-    result: torch.Tensor = _ops.moe_grouped_gemm_reduce_scatter(
-        grad, b.transpose(1, 2), ones, memory, None, None, False, None, num_sms, *sizes
-    )
-    return result
-
-
-def _padded(x: torch.Tensor, routing: GatheredRouting) -> torch.Tensor:
-    """This PE's tokens, as many as a PE may have."""
-    return torch.nn.functional.pad(x, (0, 0, 0, routing.max_tokens - x.shape[0]))
-
-
-def _rows_of(gathered: torch.Tensor, routing: GatheredRouting) -> torch.Tensor:
-    """The rows of all PEs' tokens, [R, hidden]; those behind the last are any tokens'."""
-    return gathered.index_select(0, routing.tokens.clamp(0, len(gathered) - 1))
-
-
-def _rows_of_all(x: torch.Tensor, routing: GatheredRouting, sizes: Any) -> torch.Tensor:
-    return _rows_of(_ops.all_gather(_padded(x, routing), 0, *sizes[-2:]), routing)
-
-
 _gathering.register_autograd(_gathering_backward, setup_context=_gathering_setup)
-
-
-@operator(
-    "moe_all_gather_grouped_gemm_gradients",
-    schema=f"(Tensor grad, Tensor a, Tensor b, Tensor memory, int top_k, int num_sms, {_SIZES}) -> (Tensor, Tensor)",
-)
-def _gathering_gradients(
-    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, memory: torch.Tensor, top_k: int, num_sms: int, *sizes: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    function, ids = "all_gather_grouped_gemm_gradients", (a.shape[0], top_k)
-    comm = groups.communicator(function, *sizes[-2:])
-    routing = _routing(memory, ids, sizes)
-    padded = _padded(a, routing).contiguous()
-    made: list[torch.Tensor] = []
-
-    def scatter() -> None:
-        made.append(_scattered(grad, b, ids, memory, num_sms, sizes))
-
-    with calling(function, comm):
-        if is_worthwhile(comm, padded.nbytes):
-            rows = _rows_of(gather_tokens_during(comm, function, padded, scatter), routing)
-        else:
-            scatter()
-            rows = _rows_of_all(a, routing, sizes)
-        return made[0], _ops.moe_grouped_weight_grad(rows, grad, routing.offsets, routing.counts)
-
-
-@_gathering_gradients.register_fake
-def _gathering_gradients_fake(
-    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, memory: torch.Tensor, top_k: int, num_sms: int, *sizes: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    groups.check("all_gather_grouped_gemm_gradients", *sizes[-2:])
-    return grad.new_empty(a.shape), a.new_empty(sizes[0], a.shape[1], grad.shape[1])
-
-
-def _gathering_gradients_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    grad, a, b, memory, ctx.top_k, ctx.num_sms, *ctx.sizes = inputs
-    ctx.save_for_backward(grad, a, b, memory)
-
-
-def _gathering_gradients_backward(ctx: Any, of_a: torch.Tensor, of_b: torch.Tensor) -> tuple[Any, ...]:
-    """Both gradients are linear in each of grad, a and b."""
-    grad, a, b, memory = ctx.saved_tensors
-    of_grad, of_b = None, of_b.contiguous()  # elements of an expanded one share memory
-    if ctx.needs_input_grad[0]:
-        rest = memory, None, None, ctx.top_k, None, ctx.num_sms, *ctx.sizes
-        of_grad = _ops.moe_all_gather_grouped_gemm(of_a, b, *rest) + _ops.moe_all_gather_grouped_gemm(a, of_b, *rest)
-    both = _ops.moe_all_gather_grouped_gemm_gradients(grad, of_a, of_b, memory, ctx.top_k, ctx.num_sms, *ctx.sizes)
-    return of_grad, *both, *[None] * 7
-
-
-_gathering_gradients.register_autograd(_gathering_gradients_backward, setup_context=_gathering_gradients_setup)
 
 
 # ---- grouped GEMM and reduce-scatter
@@ -297,7 +219,7 @@ def _scattering(
 ) -> torch.Tensor:
     out_dtype, num_sms, *sizes = rest
     comm = groups.communicator("grouped_gemm_reduce_scatter", *sizes[-2:])
-    routing = _routing(memory, topk_weights.shape, tuple(sizes))._replace(members=comm.members, comm=comm)
+    routing = routing_of(memory, topk_weights.shape, tuple(sizes))._replace(members=comm.members, comm=comm)
     if a.dim() == 2 and a.stride(1) != 1:
         a = contiguous(a)
     options = {"a_scales": a_scales, "b_scales": b_scales, "out_dtype": out_dtype, "num_sms": num_sms}
@@ -320,16 +242,19 @@ def _scattering_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _scattering_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b, memory = ctx.saved_tensors
-    routing = _routing(memory, ctx.shape, tuple(ctx.sizes))
+    routing = routing_of(memory, ctx.shape, tuple(ctx.sizes))
     grad = grad.to(ctx.dtype)
     of_weights = ctx.weighted and ctx.needs_input_grad[2]
     grad_a = grad_b = grad_weights = None
     if ctx.needs_input_grad[0] or of_weights:
-        rows = _ops.moe_all_gather_grouped_gemm(
-            grad, b.transpose(1, 2), memory, None, None, ctx.shape[1], None, ctx.num_sms, *ctx.sizes
-        )
+        if ctx.needs_input_grad[1]:
+            rows, grad_b = _ops.moe_grouped_gemm_reduce_scatter_gradients(
+                grad, a, b, memory, ctx.shape[1], ctx.weighted, ctx.num_sms, *ctx.sizes
+            )
+        else:
+            rows = multiplied(grad, b, ctx.shape[1], memory, ctx.num_sms, ctx.sizes)
         if ctx.needs_input_grad[0]:
-            grad_a = _weighted(rows, routing) if ctx.weighted else rows
+            grad_a = weighted_rows(rows, routing) if ctx.weighted else rows
         if of_weights:
             # This PE's part of what each row's weight multiplies, by choice; parts are summed over PEs.
             of_rows = (rows.float() * a.float()).sum(dim=-1)
@@ -337,17 +262,9 @@ def _scattering_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
             by_choice = torch.where(made, of_rows[routing.positions.clamp(min=0)], 0.0)
             summed = _ops.reduce_scatter(by_choice.flatten(0, 1), "sum", 0, *ctx.sizes[-2:])
             grad_weights = summed[: ctx.shape[0]]
-    if ctx.needs_input_grad[1]:
-        rows = _rows_of_all(grad, routing, ctx.sizes)
-        rows = _weighted(rows, routing) if ctx.weighted else rows
-        grad_b = _ops.moe_grouped_weight_grad(a, rows, routing.offsets, routing.counts)
+    elif ctx.needs_input_grad[1]:
+        grad_b = of_matrices(rows_of_all(grad, routing, ctx.sizes), a, routing, ctx.weighted)
     return grad_a, grad_b, grad_weights, *[None] * 10
-
-
-def _weighted(rows: torch.Tensor, routing: GatheredRouting) -> torch.Tensor:
-    """Rows times their weights; rows behind the last are zeros."""
-    used = torch.arange(len(rows), device=rows.device) < routing.offsets[-1]
-    return torch.where(used[:, None], rows.float() * routing.weights[:, None], 0.0).to(rows.dtype)
 
 
 _scattering.register_autograd(_scattering_backward, setup_context=_scattering_setup)

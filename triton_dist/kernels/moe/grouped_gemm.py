@@ -286,12 +286,19 @@ def _tile_here(a: torch.Tensor, out: torch.Tensor, scales: str, average: int) ->
 
 
 def grouped_weight_grad(
-    a: torch.Tensor, grad: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor
+    a: torch.Tensor, grad: torch.Tensor, offsets: torch.Tensor, counts: torch.Tensor, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The gradient of ``b`` of :func:`grouped_gemm`: aᵀ · grad over each expert's rows, [L, K, N] of ``a``'s dtype."""
-    out = a.new_empty(counts.numel(), a.shape[1], grad.shape[1])
+    """The gradient of ``b`` of :func:`grouped_gemm`: aᵀ · grad over each expert's rows, [L, K, N] of ``a``'s dtype.
+
+    Operands, and ``out``, if it is given, have contiguous rows. The kernel has a program for each tile: experts have
+    different numbers of rows, and another kernel may have some of the multiprocessors, so each takes a tile when it is
+    free.
+    """
+    if out is None:
+        out = a.new_empty(counts.numel(), a.shape[1], grad.shape[1])
     tile = blocks(a.dtype)
-    _weight_grad[(programs(),)](
+    n_tiles = counts.numel() * -(-a.shape[1] // tile["BLOCK_M"]) * -(-grad.shape[1] // tile["BLOCK_N"])
+    _weight_grad[(n_tiles,)](
         a, grad, out, offsets, counts, counts.numel(), a.shape[1], grad.shape[1], a.stride(0), grad.stride(0), **tile,
         BLOCK_K=32, num_warps=8, num_stages=3,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from triton_dist.kernels.moe import functional
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm
 from triton_dist.kernels.moe.combine import combine
 from triton_dist.kernels.moe.dispatch import dispatch
+from triton_dist.kernels.moe.functional_layer import dispatch_and_multiply, multiply_and_combine
 from triton_dist.kernels.moe.gathered_routing import gather_routing
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter
@@ -124,13 +125,10 @@ def moe_layer(
         rows = -(-topk_ids.numel() // len(received.counts))
         hidden = grouped_gemm(received.x, w13.transpose(1, 2), *groups, swiglu=True, expected_rows=rows)
         return combine(grouped_gemm(hidden, w2.transpose(1, 2), *groups, expected_rows=rows), received)
-    received = functional.dispatch(x, topk_ids, topk_weights, **sizes, group=group)
-    groups = received.offsets, received.counts
-    gate, up = functional.grouped_gemm(received.x, w13.transpose(1, 2), *groups).chunk(2, dim=-1)
+    both, received = dispatch_and_multiply(x, topk_ids, topk_weights, w13.transpose(1, 2), **sizes, group=group)
+    gate, up = both.chunk(2, dim=-1)
     hidden = torch.nn.functional.silu(gate) * up
-    return functional.combine(
-        functional.grouped_gemm(hidden, w2.transpose(1, 2), *groups), received, topk_weights, group=group
-    )
+    return multiply_and_combine(hidden, w2.transpose(1, 2), received, topk_weights, group=group)
 
 
 def _fused(
