@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -31,24 +32,28 @@ MODULES = (
     "gathered_routing",
     "all_gather_grouped_gemm",
     "grouped_gemm_reduce_scatter",
+    "exchange",
 )
-dispatch, combine, grouped_gemm, rounds, gathered, gathering, scattering = (
+dispatch, combine, grouped_gemm, rounds, gathered, gathering, scattering, exchange = (
     import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES
 )
 
 rounds._blocks = lambda words, most: (8, min(most, int(triton.next_power_of_2(words))))
-for module in (dispatch, combine):  # blocks as on a GPU
+for module in (exchange, combine):  # blocks as on a GPU
     module.block_of = lambda words, most: min(most, int(triton.next_power_of_2(words)))
+exchange.sms = lambda: 132
+exchange.has_gpu_sizes = lambda: True
 
-N_PES, EXPERTS, TOP_K, MAX_TOKENS = 8, 256, 8, 128
-POINTERS = {"counts": "*i64", "flags": "*i64", "messages": "*i64", "ids": "*i64", "weights": "*fp32"}
+N_PES, EXPERTS, TOP_K, MAX_TOKENS, MANY_TOKENS = 8, 256, 8, 128, 4096
+POINTERS = {"counts": "*i64", "sums": "*i64", "flags": "*i64", "messages": "*i64", "ids": "*i64", "weights": "*fp32"}
 SCALARS = ("n_tokens", "capacity")
 ALIGNED = ("N", "K", "N_COLUMNS", "INNER", "a_step", "b_step", "b_column")
 
 
 def compile_kernel(
-    kernel: Any, constants: dict[str, Any], file: Path, types: dict[str, str] | None = None, warps: int = 0
-) -> None:
+    kernel: Any, constants: dict[str, Any], file: Path, types: dict[str, str] | None = None, warps: int = 0,
+    more: dict[str, int] | None = None,
+) -> None:  # fmt: skip
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     known = {**POINTERS, **dict.fromkeys(SCALARS, "i32"), **(types or {}), **dict.fromkeys(constants, "constexpr")}
     signature = {name: known.get(name, "*i32") for name in kernel.arg_names}
@@ -58,16 +63,29 @@ def compile_kernel(
         if kind.startswith("*") or (kind == "i32" and name in ALIGNED)
     ]
     source = ASTSource(kernel, signature, constants, {i: [["tt.divisibility", 16]] for i in wide})
-    options = dispatch._options({"BLOCK": 1024} | constants)
-    if kernel.__name__ not in ("_dispatch", "_pack"):
-        del options["debug"]
-    options["num_warps"] = warps or options["num_warps"]
+    options = {"num_warps": warps or exchange.warps_of(constants.get("BLOCK", 1024)), "sanitize_overflow": False}
+    if kernel.__name__ in ("_dispatch", "_pack"):
+        options["debug"] = True
+    options |= more or {}
     with transport.using("p2p"):
         file.write_text(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"])
 
 
+def compile_many(routing: Routing, hidden: int, dtype: torch.dtype, folder: Path) -> None:
+    """Dispatch and combine of thousands of tokens, of which several programs share a multiprocessor."""
+    words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if dtype.itemsize == 1 else 0
+    constants = dispatch._constants(routing, words, n_scales) | dispatch._layout(routing)
+    constants |= dispatch._sending(SimpleNamespace(programs=528), routing, constants)
+    options = dispatch._cut(routing, words).options
+    compile_kernel(dispatch._dispatch, constants, folder / "dispatch_many.ptx", more=options)
+    if dtype.itemsize > 1:
+        constants = combine._constants(routing, dtype, hidden) | {"WEIGHTED": True, "PARTS": parts_of(routing)[:9]}
+        options = combine._cut(routing, constants["WORDS"]).options
+        compile_kernel(combine._combine, constants, folder / "combine_many.ptx", more=options)
+
+
 def compile_combine(routing: Routing, hidden: int, folder: Path, types: dict[str, str]) -> None:
-    constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True, "PARTS": parts_of(routing)[:6]}
+    constants = combine._constants(routing, torch.bfloat16, hidden) | {"WEIGHTED": True, "PARTS": parts_of(routing)[:9]}
     compile_kernel(combine._combine, constants, folder / "combine.ptx")
     batch, block = rounds._blocks(constants["WORDS"], 256)
     of_rounds = constants | {"B": batch, "BLOCK": block, "TAKEN": min(block, 2048 // N_PES)}
@@ -81,8 +99,9 @@ def main(folder: Path, hidden: int, dtype: torch.dtype, large: list[str], number
     fp8 = dtype.itemsize == 1
     words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if fp8 else 0
     constants = dispatch._constants(routing, words, n_scales) | {"ALIGN": 128, "FIXED": False}
-    constants |= dispatch._sending(routing, constants) | {"PARTS": parts_of(routing)[:7]}
+    constants |= dispatch._sending(SimpleNamespace(programs=132), routing, constants) | {"PARTS": parts_of(routing)[:9]}
     compile_kernel(dispatch._dispatch, constants, folder / "dispatch.ptx")
+    compile_many(routing._replace(max_tokens=MANY_TOKENS), hidden, dtype, folder)
     if "dispatch_rounds" in large:
         batch, block = rounds._blocks(words, 512)
         warps = rounds._warps(batch * block)

@@ -28,9 +28,9 @@ def test_it_moves_16_bytes_at_a_time_and_does_not_spill(
     made_by(COMPILE, tmp_path, str(hidden), dtype, ",".join(large), *map(str, of_pes))
     of_slices = [f"{name}_{n}" for name in WITH_GEMMS if name in large for n in of_pes]
     placed = [f"{name}_{n}" for name in ("pack", "count", "place") for n in of_pes]
-    moved = ["dispatch", "grouped_gemm", *(name for name in large if name not in WITH_GEMMS)]
+    moved = ["dispatch", "dispatch_many", "grouped_gemm", *(name for name in large if name not in WITH_GEMMS)]
     if dtype == "bfloat16":  # what is combined is that always
-        moved += ["combine", "combine_rounds"]
+        moved += ["combine", "combine_many", "combine_rounds"]
     for name in (*moved, *of_slices, *placed):
         file = tmp_path / f"{name}.ptx"
         report = ptxas_report(file)
