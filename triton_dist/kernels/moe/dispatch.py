@@ -12,8 +12,9 @@ whenever it arrives: the order of rows is by PE, then token, then choice. A row 
 stored for each. Nothing waits for the host, so a call can be captured in a graph and replayed with other routings.
 
 It is one kernel. All programs send their tokens, then receive: rows in the sentinel protocol, which sends no flags, and
-counts in the LL protocol. ``rows.py`` says why slots can be used again without barriers. The two halves are kernels of
-their own as well, between which the GPU computes something else.
+counts in the LL protocol. ``rows.py`` says why slots can be used again without barriers. Of a row that stays on its PE
+the header alone goes through a slot. The two halves are kernels of their own as well, between which the GPU computes
+something else; there all rows go through slots, since ``x`` may change in between.
 
 Of a group on several hosts, PEs of one host do this with the tokens of their columns (``between_hosts.py``).
 """
@@ -46,6 +47,7 @@ from triton_dist.kernels.moe.dispatch_counts import (
     count_ids,
     count_in_parts,
     receive_counts,
+    send_counted,
     send_counts,
     source_of,
     words_of_parts,
@@ -112,7 +114,7 @@ def _send(
     program, programs = tl.program_id(0), tl.num_programs(0)
     number = next_number(tl.load(numbers + program))
     if COUNTERS == 0:
-        send_counts(ids, n_tokens, counts, number, program, programs, MEMBERS, K, KP, L, TOKENS, True, SOURCES)
+        send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, TOKENS, True, SOURCES)
     half = ((number & 1) * N + me).to(tl.int64) * MAX_TOKENS
     # A program sends tokens that follow each other, so that it counts those before them once.
     each = tl.cdiv(n_tokens, programs)
@@ -125,12 +127,8 @@ def _send(
     words = tl.load(x + row * DATA + block, mask=(block < DATA) & _leaves(wanted, pes, me, OWN))
     if COUNTERS > 0:
         pe = pe_of(me, MEMBERS)
-        chosen, messages = count_in_parts(
-            ids, n_tokens, begin, sums, number, program, pe, N, K, KP, L, TOKENS, COUNTERS
-        )
-        send_counts(
-            ids, n_tokens, counts, number, program, programs, MEMBERS, K, KP, L, TOKENS, True, SOURCES, sums, COUNTERS
-        )
+        chosen, messages = count_in_parts(ids, n_tokens, begin, sums, number, pe, N, K, KP, L, TOKENS, COUNTERS)
+        send_counted(sums, counts, number, MEMBERS, L, COUNTERS)
     else:
         chosen, messages = count_ids(ids, 0, tl.where(begin < end, begin, 0), N, K, KP, L, TOKENS, True)
     if SOURCES[0] > 1:  # ranks are among those of the token's source
@@ -224,8 +222,7 @@ def _receive(
     program, programs = tl.program_id(0), tl.num_programs(0)
     number = next_number(tl.load(numbers + program))
     arrived = receive_counts(counts, number, MEMBERS, L, SOURCES)
-    is_last = program == programs - 1
-    begins, messages = begins_of(arrived, memory, capacity, is_last, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
+    begins, messages = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
     of_begins = tl.arange(0, arrived.numel)
     firsts = tl.arange(0, messages.shape[0])
     half = (number & 1).to(tl.int64) * (N * MAX_TOKENS)

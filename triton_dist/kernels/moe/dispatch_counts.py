@@ -21,12 +21,13 @@ import triton.language as tl
 
 import triton_dist.language as dl
 from triton_dist.kernels.moe.rows import scalar_of
+from triton_dist.kernels.protocols.ll import wait_for_flags
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of, stride_of
-from triton_dist.language._poll import copies_may_differ, held_once, no_polls, poll
+from triton_dist.language._poll import held_once
 
 __all__ = [
     *("ONE_SOURCE", "PARTS_OF_COUNTS", "TokenSources", "begins_of", "count_ids", "count_in_parts", "receive_counts"),
-    *("send_counts", "source_of", "words_of_parts"),
+    *("send_counted", "send_counts", "source_of", "words_of_parts"),
 ]
 
 PARTS_OF_COUNTS = 32
@@ -105,35 +106,19 @@ def _tell(sums, row, number, chosen, messages):
 
 
 @triton.jit
-def _told(places, mask, first, number, pe):
-    """Wait for counts with the flag ``number``, which programs of this PE store from ``first`` on: int32, 0 where
-    ``mask`` is not set."""
-    other = number.to(tl.int64) << 32
-    seen = tl.load(places, mask=mask, other=other, volatile=True)
-    polls = no_polls()
-    flag = first.to(tl.pointer_type(tl.int32), bitcast=True) + 1
-    while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32).reshape([seen.numel])) != 0:
-        seen = tl.load(places, mask=mask, other=other, volatile=True)
-        polls = poll(polls, flag, dl.CMP_EQ, number, pe)
-    if copies_may_differ(seen.numel):
-        seen = tl.load(places, mask=mask, other=other, volatile=True)
-    return seen.to(tl.int32)
-
-
-@triton.jit
 def _row_told(sums, row, number, pe, EP: tl.constexpr, NP: tl.constexpr):
     """Wait for a row of counts."""
     place = sums + row * (EP + NP)
     experts = tl.arange(0, EP)
     pes = tl.arange(0, NP)
-    chosen = _told(place + experts, experts >= 0, place, number, pe)
-    return chosen, _told(place + EP + pes, pes >= 0, place + EP, number, pe)
+    chosen = wait_for_flags(place + experts, experts >= 0, number, place, pe, 1, EP, 0)
+    return chosen, wait_for_flags(place + EP + pes, pes >= 0, number, place + EP, pe, 1, NP, 0)
 
 
 @triton.jit
 def count_in_parts(
-    ids, n_tokens, begin, sums, number, program, pe, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
-    L: tl.constexpr, TOKENS: tl.constexpr, PARTS: tl.constexpr,
+    ids, n_tokens, begin, sums, number, pe, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
+    TOKENS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """How often the tokens in front of ``begin`` choose each expert, [EP], and how many of them go to each PE, [NP].
 
@@ -142,8 +127,10 @@ def count_in_parts(
     numbers only. Row i of ``sums`` has the counts of part i, row ``PARTS`` + i those in front of it, and the last one
     those of all.
     """
+    program = tl.program_id(0)
     EP: tl.constexpr = triton.next_power_of_2(N * L)
     NP: tl.constexpr = triton.next_power_of_2(N)
+    WIDTH: tl.constexpr = EP + NP
     ROWS: tl.constexpr = max(1, min(PARTS, 1024 // EP))
     length = tl.maximum(tl.cdiv(n_tokens, PARTS), 1)
     if program < PARTS:
@@ -155,11 +142,12 @@ def count_in_parts(
         for part in range(0, program, ROWS):
             parts = part + tl.arange(0, ROWS)[:, None]
             there = parts < program
-            first_row = sums + part * (EP + NP)
-            places = sums + parts * (EP + NP)
-            chosen += tl.sum(_told(places + tl.arange(0, EP)[None, :], there, first_row, number, pe), axis=0)
-            of_pes = places + EP + tl.arange(0, NP)[None, :]
-            messages += tl.sum(_told(of_pes, there, first_row + EP, number, pe), axis=0)
+            row = sums + part * WIDTH
+            left = tl.minimum(program - part, ROWS)
+            places = sums + parts * WIDTH + tl.arange(0, EP)[None, :]
+            chosen += tl.sum(wait_for_flags(places, there, number, row, pe, left, EP, WIDTH), axis=0)
+            places = sums + parts * WIDTH + EP + tl.arange(0, NP)[None, :]
+            messages += tl.sum(wait_for_flags(places, there, number, row + EP, pe, left, NP, WIDTH), axis=0)
         _tell(sums, PARTS + program, number, chosen, messages)
         if program == PARTS - 1:
             _tell(sums, 2 * PARTS, number, chosen + own, messages + own_messages)
@@ -170,44 +158,52 @@ def count_in_parts(
 
 
 @triton.jit
+def _send_row(chosen, last, counts, source, number, MEMBERS: tl.constexpr, L: tl.constexpr, S: tl.constexpr):
+    """Send the counts of one source, [EP], to the PEs of their experts, and to each PE ``last`` [NP]."""
+    N: tl.constexpr = group_size(MEMBERS)
+    flag = number.to(tl.int64) << 32
+    experts = tl.arange(0, chosen.shape[0])
+    row = (number & 1) * (N * S) + source
+    for pe in tl.static_range(N):
+        slot = dl.symm_at(counts + row * (L + 1), pe_of(pe, MEMBERS))
+        tl.store(slot + experts - pe * L, flag | chosen.to(tl.int64), mask=experts // L == pe)
+        tl.store(slot + L, flag | scalar_of(last, pe).to(tl.int64))
+
+
+@triton.jit
 def send_counts(
-    ids, n_tokens, counts, number, program, programs, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
-    L: tl.constexpr, TOKENS: tl.constexpr, MESSAGES: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE, sums=None,
-    PARTS: tl.constexpr = 0,
+    ids, n_tokens, counts, number, MEMBERS: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, L: tl.constexpr,
+    TOKENS: tl.constexpr, MESSAGES: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE,
 ):  # fmt: skip
     """Tell every PE how many rows each of its experts gets from each source here; and, with the first source, how many
-    messages they come in, or, without ``MESSAGES``, how many tokens there are here.
-
-    With ``PARTS`` they have been counted (:func:`count_in_parts`); there is one source then.
-    """
+    messages they come in, or, without ``MESSAGES``, how many tokens there are here."""
     N: tl.constexpr = group_size(MEMBERS)
     S: tl.constexpr = SOURCES[0]
     me = my_rank(MEMBERS)
-    if program == programs - 1:  # which has the fewest tokens to send
-        flag = number.to(tl.int64) << 32
+    if tl.program_id(0) == tl.num_programs(0) - 1:  # which has the fewest tokens to send
         all_messages = tl.zeros([triton.next_power_of_2(N)], tl.int32)
         for i in tl.static_range(S):
             source = S - 1 - i  # the first one last, with the messages of all
             end = n_tokens
             if S > 1:
                 end = tl.minimum(n_tokens, (source + 1) * SOURCES[1])
-            if PARTS > 0:
-                chosen, messages = _row_told(
-                    sums, 2 * PARTS, number, pe_of(me, MEMBERS), triton.next_power_of_2(N * L), all_messages.shape[0]
-                )
-            else:
-                chosen, messages = count_ids(ids, source * SOURCES[1], end, N, K, KP, L, TOKENS, MESSAGES, True)
+            chosen, messages = count_ids(ids, source * SOURCES[1], end, N, K, KP, L, TOKENS, MESSAGES, True)
             if MESSAGES:
                 all_messages += messages
-            experts = tl.arange(0, chosen.shape[0])
-            row = (number & 1) * (N * S) + source * SOURCES[2] + me * SOURCES[3]
-            for pe in tl.static_range(N):
-                slot = dl.symm_at(counts + row * (L + 1), pe_of(pe, MEMBERS))
-                tl.store(slot + experts - pe * L, flag | chosen.to(tl.int64), mask=experts // L == pe)
-                last = tl.cast(n_tokens, tl.int32)
-                if MESSAGES:
-                    last = scalar_of(all_messages, pe)
-                tl.store(slot + L, flag | tl.where(source == 0, last, 0).to(tl.int64))
+            last = all_messages if MESSAGES else all_messages + n_tokens
+            number_of_source = source * SOURCES[2] + me * SOURCES[3]
+            _send_row(chosen, tl.where(source == 0, last, 0), counts, number_of_source, number, MEMBERS, L, S)
+
+
+@triton.jit
+def send_counted(sums, counts, number, MEMBERS: tl.constexpr, L: tl.constexpr, PARTS: tl.constexpr):
+    """As :func:`send_counts`, of one source, with messages, when :func:`count_in_parts` counts the ids."""
+    N: tl.constexpr = group_size(MEMBERS)
+    EP: tl.constexpr = triton.next_power_of_2(N * L)
+    me = my_rank(MEMBERS)
+    if tl.program_id(0) == tl.num_programs(0) - 1:
+        chosen, messages = _row_told(sums, 2 * PARTS, number, pe_of(me, MEMBERS), EP, triton.next_power_of_2(N))
+        _send_row(chosen, messages, counts, me, number, MEMBERS, L, 1)
 
 
 @triton.jit
@@ -226,26 +222,19 @@ def receive_counts(counts, number, MEMBERS: tl.constexpr, L: tl.constexpr, SOURC
     slot = counts + (number & 1) * ALL * (L + 1)
     mask = (sources < ALL)[:, None] & (columns <= L)[None, :]
     places = slot + sources[:, None] * (L + 1) + columns[None, :]
-    other = number.to(tl.int64) << 32
-    seen = tl.load(places, mask=mask, other=other, volatile=True)
-    polls = no_polls()
-    flags = slot.to(tl.pointer_type(tl.int32), bitcast=True) + 1
-    STEP: tl.constexpr = 2 * (L + 1) * SOURCES[3]  # from the first source of a PE to that of the next one
-    while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32).reshape([seen.numel])) != 0:
-        seen = tl.load(places, mask=mask, other=other, volatile=True)
-        polls = poll(polls, flags, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, L + 1, STEP, 2, stride_of(MEMBERS))
-    return seen.to(tl.int32)
+    STEP: tl.constexpr = (L + 1) * SOURCES[3]  # from the first source of a PE to that of the next one
+    return wait_for_flags(places, mask, number, slot, pe_of(0, MEMBERS), N, L + 1, STEP, stride_of(MEMBERS))
 
 
 @triton.jit
 def begins_of(
-    arrived, memory, capacity, is_last, MEMBERS: tl.constexpr, L: tl.constexpr, PARTS: tl.constexpr,
-    ALIGN: tl.constexpr, FIXED: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE,
+    arrived, memory, capacity, MEMBERS: tl.constexpr, L: tl.constexpr, PARTS: tl.constexpr, ALIGN: tl.constexpr,
+    FIXED: tl.constexpr, SOURCES: tl.constexpr = ONE_SOURCE,
 ):  # fmt: skip
     """Where the rows of each source for each expert begin, by source and column, of as many elements as ``arrived``;
     and its column L, a row each, which is not 0 only in the rows of PEs' first sources.
 
-    The last program, which ``is_last``, stores counts and offsets to the result.
+    The last program stores counts and offsets to the result.
     """
     N: tl.constexpr = group_size(MEMBERS)
     sources = tl.arange(0, arrived.shape[0])
@@ -256,7 +245,7 @@ def begins_of(
         padded = tl.where(columns < L, ALIGN, 0)
     offsets_of = tl.cumsum(padded, axis=0) - padded
     last = tl.sum(tl.where((columns == L)[None, :], arrived, 0), axis=1)
-    if is_last:
+    if tl.program_id(0) == tl.num_programs(0) - 1:  # which has sent counts to all PEs, so each sees its own mistake
         assert (tl.sum(padded) <= capacity) & (tl.max(totals) <= (ALIGN if FIXED else capacity)), (
             "dispatch: more rows arrive than capacity"
         )

@@ -28,15 +28,20 @@ import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.moe.arguments import Routing
-from triton_dist.kernels.moe.dispatch_counts import begins_of, count_ids, receive_counts, send_counts, source_of
+from triton_dist.kernels.moe.dispatch_counts import (
+    begins_of,
+    count_ids,
+    receive_counts,
+    send_counts,
+    source_of,
+)
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
 from triton_dist.kernels.prepared import Launch, launch
-from triton_dist.kernels.protocols.ll import next_number
-from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
+from triton_dist.kernels.protocols.ll import next_number, wait_for_flags
+from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of, stride_of
 from triton_dist.kernels.protocols.sentinel import order_messages
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
-from triton_dist.language._poll import copies_may_differ, no_polls, poll
 
 __all__ = ["combine_rounds", "combine_slots", "dispatch_rounds", "dispatch_slots"]
 
@@ -68,16 +73,10 @@ def _told(words, number, MEMBERS: tl.constexpr):
     N: tl.constexpr = group_size(MEMBERS)
     ranks = tl.arange(0, triton.next_power_of_2(N))
     places = words + _slot_of(number, ranks, 0, MEMBERS, 1)
-    other = number.to(tl.int64) << 32
-    seen = tl.load(places, mask=ranks < N, other=other, volatile=True)
-    polls = no_polls()
-    flags = (words + _slot_of(number, 0, 0, MEMBERS, 1)).to(tl.pointer_type(tl.int32), bitcast=True) + 1
-    while tl.max(((seen >> 32).to(tl.int32) != number).to(tl.int32)) != 0:
-        seen = tl.load(places, mask=ranks < N, other=other, volatile=True)
-        polls = poll(polls, flags, dl.CMP_EQ, number, pe_of(0, MEMBERS), N, 1, 2 * tl.num_programs(0), 2)
-    if copies_may_differ(seen.numel):
-        seen = tl.load(places, mask=ranks < N, other=other, volatile=True)
-    return seen.to(tl.int32)
+    first = words + _slot_of(number, 0, 0, MEMBERS, 1)
+    return wait_for_flags(
+        places, ranks < N, number, first, pe_of(0, MEMBERS), N, 1, tl.num_programs(0), stride_of(MEMBERS)
+    )
 
 
 @triton.jit
@@ -231,8 +230,7 @@ def _dispatch(
     batch = tl.arange(0, B)
     number = next_number(tl.load(numbers + program))
     first = tl.load(rounds + program) + 1
-    programs = tl.num_programs(0)
-    send_counts(ids, n_tokens, counts, number, program, programs, MEMBERS, K, KP, L, TOKENS, False, SOURCES)
+    send_counts(ids, n_tokens, counts, number, MEMBERS, K, KP, L, TOKENS, False, SOURCES)
     counted = program * B
     begin_of = 0
     if SOURCES[0] > 1:
@@ -244,8 +242,7 @@ def _dispatch(
         AT, ROW, BLOCK,
     )  # fmt: skip
     arrived = receive_counts(counts, number, MEMBERS, L, SOURCES)
-    is_last = program == programs - 1
-    begins, tokens_of = begins_of(arrived, memory, capacity, is_last, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
+    begins, tokens_of = begins_of(arrived, memory, capacity, MEMBERS, L, PARTS, ALIGN, FIXED, SOURCES)
     n_rounds = tl.maximum(_rounds(tl.max(tokens_of), B), 1)
     for i in range(n_rounds):
         if i + 1 < n_rounds:

@@ -39,6 +39,7 @@ __all__ = [
     "receive",
     "send",
     "send_rows",
+    "wait_for_flags",
     "warps_of",
 ]
 
@@ -128,6 +129,45 @@ def send_rows(slice, number, words, MEMBERS: tl.constexpr):
 
 
 @triton.jit
+def wait_for_flags(
+    places, mask, number, first, writer, rows, columns, row_step, writer_step: tl.constexpr = 1
+):  # fmt: skip
+    """Wait for int64 words whose flag, the upper half, is ``number``: their data, int32, and 0 where ``mask`` is not
+    set.
+
+    Args:
+        places: a block of pointers, of which ``mask`` tells which count; None for all.
+        first: a pointer to the first word.
+        writer, rows, columns, row_step, writer_step: who writes the words, and where they are, for the report of a wait
+            that lasts too long: as of ``poll``, in words of int64. Columns follow each other.
+    """
+    seen = _look(places, mask, number)
+    missing = _any_missing(seen, number)
+    polls = no_polls()
+    flags = first.to(tl.pointer_type(tl.int32), bitcast=True) + 1
+    while missing != 0:
+        seen = _look(places, mask, number)
+        polls = poll(polls, flags, dl.CMP_EQ, number, writer, rows, columns, 2 * row_step, 2, writer_step)
+        missing = _any_missing(seen, number)
+    if copies_may_differ(seen.numel):
+        seen = _look(places, mask, number)
+    return seen.to(tl.int32)
+
+
+@triton.jit
+def _any_missing(words, number):
+    return tl.max(((words >> 32).to(tl.int32) != number).to(tl.int32).reshape([words.numel]))
+
+
+@triton.jit
+def _look(places, mask, number):
+    if mask is None:
+        return tl.load(places, volatile=True)
+    else:
+        return tl.load(places, mask=mask, other=number.to(tl.int64) << 32, volatile=True)
+
+
+@triton.jit
 def receive(slice, number, BLOCK: tl.constexpr, MEMBERS: tl.constexpr, trace=None, tile=0):
     """Wait for the words that every member sends with this number: int32 ``[P, BLOCK]``, row i from member i.
 
@@ -139,16 +179,7 @@ def receive(slice, number, BLOCK: tl.constexpr, MEMBERS: tl.constexpr, trace=Non
     ranks = tl.arange(0, triton.next_power_of_2(N_PES))
     sources = tl.minimum(ranks, N_PES - 1)  # there are no others to wait for
     slots = _slot(slice, number, MEMBERS) + sources[:, None] * _WORDS + tl.arange(0, BLOCK)[None, :]
-    messages = tl.load(slots, volatile=True)
-    missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([ranks.shape[0] * BLOCK]))
-    polls = no_polls()
-    first = pe_of(0, MEMBERS)
-    numbers = _slot(slice, number, MEMBERS).to(tl.pointer_type(tl.int32), bitcast=True) + 1
-    while missing != 0:
-        messages = tl.load(slots, volatile=True)
-        polls = poll(polls, numbers, dl.CMP_EQ, number, first, N_PES, BLOCK, 2 * _WORDS, 2, stride_of(MEMBERS))
-        missing = tl.max(((messages >> 32).to(tl.int32) != number).to(tl.int32).reshape([ranks.shape[0] * BLOCK]))
-    if copies_may_differ(messages.numel):
-        messages = tl.load(slots, volatile=True)
+    first = _slot(slice, number, MEMBERS)
+    words = wait_for_flags(slots, None, number, first, pe_of(0, MEMBERS), N_PES, BLOCK, _WORDS, stride_of(MEMBERS))
     record_event(trace, WAIT, tile, began)
-    return messages.to(tl.int32)
+    return words
