@@ -244,6 +244,17 @@ def check_moe_few_programs(world: Any) -> None:
         dispatched(world, chosen, sm_margin=1000)
 
 
+def check_moe_many_tokens(world: Any) -> None:
+    """With several tokens for each multiprocessor ids are counted in parts, whose number need not be a power of two;
+    calls and halves of calls take turns in the same slots."""
+    many = 40
+    for sm_margin, tokens in enumerate(([40, 0, 1], [39, 40, 17], [1, 40, 23], [0, 0, 0])):
+        for routing, top_k, local in (("any", 3, 5), ("one", 1, 1)):
+            chosen = case(world, tokens, top_k=top_k, local=local, routing=routing, seed=sm_margin, max_tokens=many)
+            for halves in (False, True, False):
+                exchange(world, chosen, halves=halves, sm_margin=sm_margin)
+
+
 def check_moe_rounds(world: Any) -> None:
     """The same results through few slots: as many rounds as the PE with the most tokens needs, or one."""
 

@@ -131,7 +131,7 @@ def count_in_parts(
     EP: tl.constexpr = triton.next_power_of_2(N * L)
     NP: tl.constexpr = triton.next_power_of_2(N)
     WIDTH: tl.constexpr = EP + NP
-    ROWS: tl.constexpr = max(1, min(PARTS, 1024 // EP))
+    ROWS: tl.constexpr = max(1, min(triton.next_power_of_2(PARTS), 1024 // EP))
     length = tl.maximum(tl.cdiv(n_tokens, PARTS), 1)
     if program < PARTS:
         first = tl.minimum(program * length, n_tokens)
