@@ -124,7 +124,7 @@ class Cut(NamedTuple):
     @property
     def options(self) -> dict[str, int]:
         """Of a launch. All programs run at the same time, since they wait for each other."""
-        if self.per_sm == 1 or not has_gpu_sizes():
+        if self.per_sm == 1:
             return {"num_warps": self.num_warps}
         return {"num_warps": self.num_warps, "maxnreg": _REGISTERS // (32 * self.num_warps * self.per_sm) // 8 * 8}
 
@@ -136,7 +136,7 @@ def cut_of(words: int, max_tokens: int, most: int) -> Cut:
     Where it has one or two, all of its threads move ``most`` words of a row at once.
     """
     if has_many_tokens(max_tokens):
-        return Cut(4, 4, block_of(words, 2048))
+        return Cut(4 if has_gpu_sizes() else 1, 4, block_of(words, 2048))  # interpreted programs hide nothing
     block = block_of(words, most)
     return Cut(1, warps_of(block), block)
 
