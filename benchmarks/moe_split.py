@@ -53,6 +53,7 @@ KRAKEN_PLANS = (
     | plans("quiet, ", thin, 8, 16, 32, 48, quiet=True)
     | plans("one program each, quiet, ", fat, 16, 32, sms=132, quiet=True)
 )
+KRAKEN_BACK = plans("", thin, 16, 32) | plans("quiet, ", thin, 8, 16, 32, 48, 64, quiet=True)
 TO_PLANS = (
     plans("", thin, 16)
     | plans("quiet, ", thin, 8, 16, 32, quiet=True)
@@ -234,13 +235,13 @@ def link(bench: Bench) -> None:
 
 def measure_kraken(bench: Bench, rate: float) -> None:
     case = Case(KRAKEN, bench.world, torch.bfloat16)
-    check(bench, case, KRAKEN_PLANS, KRAKEN_PLANS)
+    check(bench, case, KRAKEN_PLANS, KRAKEN_BACK)
     said()
     drawn, me, n = case.ids, bench.world.pe, bench.world.n_pes
     away = drawn % case.local + (me + 1) % n * case.local
     stays = drawn % case.local + me * case.local
     for name, ids in ((" ", drawn), (", all leave", away), (", all stay", stays)):
-        measure(bench, "kraken" + name.rstrip(), case, rate, ids, KRAKEN_PLANS, KRAKEN_PLANS, False)
+        measure(bench, "kraken" + name.rstrip(), case, rate, ids, KRAKEN_PLANS, KRAKEN_BACK, False)
 
 
 def main() -> None:

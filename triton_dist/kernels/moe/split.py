@@ -300,12 +300,13 @@ def _keep_own(
 @triton.jit
 def _take(seen, places, mask, quiet, last, sent, first, source, count):
     """As ``take_words``. If ``quiet``, the word ``last`` of each row that is ``sent`` is polled before all others."""
-    if (tl.min((seen != 0).to(tl.int32).reshape([seen.numel])) == 0) & (quiet != 0):
-        polls = no_polls()
-        place = first + (count - 1)
-        while tl.min(look_at(last, sent).reshape([last.numel])) == 0:
-            polls = poll(polls, place, dl.CMP_NE, 0, source)
-        seen = look_at(places, mask)
+    polls = no_polls()
+    place = first + (count - 1)
+    missing = (tl.min((seen != 0).to(tl.int32).reshape([seen.numel])) == 0) & (quiet != 0)
+    while missing:
+        word = look_at(last, sent)
+        polls = poll(polls, place, dl.CMP_NE, 0, source)
+        missing = tl.min((word != 0).to(tl.int32).reshape([word.numel])) == 0
     return take_words(seen, places, mask, first, source, count)
 
 
