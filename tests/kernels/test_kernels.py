@@ -26,6 +26,7 @@ RUNS = {
     "epilogues.py": (2, 3),
     "moe.py": (2, 3),
     "moe_split.py": (2, 3),
+    "moe_rounds_tma.py": (2, 3),
     "moe_assertions.py": (2,),
     "moe_layers.py": (2,),
     "moe_backward.py": (2, 4),
