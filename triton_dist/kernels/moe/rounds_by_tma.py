@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     batch: int = 8
     whole_loads: bool = True
     whole_stores: bool = True
-    headers: int = 16
+    headers: int = 32
 
 
 class _Memory:
