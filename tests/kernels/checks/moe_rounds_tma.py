@@ -1,4 +1,4 @@
-"""Rounds by TMA for Hopper GPUs: headers in the CPU world, rows by PE 0 as threads for all PEs; against other rounds."""
+"""Rounds by TMA for Hopper GPUs: headers in the CPU world, rows by PE 0 as threads for all PEs; against rounds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from moe_hopper import gathered
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.gemm.hopper import flags
-from triton_dist.kernels.moe import rounds_by_tma, rounds_hopper
-from triton_dist.kernels.moe import arguments
+from triton_dist.kernels.moe import arguments, rounds_by_tma, rounds_hopper
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.results import begin_of, part_of, parts_of, result_of
 from triton_dist.kernels.moe.rounds_by_tma import Plan
@@ -37,16 +36,21 @@ class Machine(NamedTuple):
     slots: list[Any]
     flags: list[Any]
     rounds: list[Any]
+    done: list[Any]
 
 
 def machine(n_pes: int, programs: int, plan: Plan, lines: int, number: int) -> Machine:
     """All slots hold garbage, and the rounds go on behind ``number``."""
-    memory, lanes = Memory(1 << 26), programs * plan.lanes
+    memory, lanes = Memory(1 << 26), rounds_by_tma.lanes_of(plan, programs)
     slots = [memory.array(torch.full((4 * n_pes * lanes * plan.batch, lines, 32), -1, dtype=torch.int32))
              for _ in range(n_pes)]  # fmt: skip
     of_flags = [memory.array(torch.full((n_pes, lanes), number, dtype=torch.int32)) for _ in range(n_pes)]
     return Machine(
-        memory, slots, of_flags, [memory.array(torch.full((programs,), number, dtype=torch.int32)) for _ in slots]
+        memory,
+        slots,
+        of_flags,
+        [memory.array(torch.full((programs,), number, dtype=torch.int32)) for _ in slots],
+        [memory.array(torch.full((lanes,), number, dtype=torch.int32)) for _ in slots],
     )
 
 
@@ -72,7 +76,8 @@ def move(there: Machine, plan: Plan, routing: Routing, given: list[dict[str, Any
             memory.pointer(memory.array(one["ids"]), kind), memory.pointer(memory.array(one["memory"]), gl.int32),
             begin_of(routing, "rows"), begin_of(routing, "positions"), len(one["x"]),
             memory.pointer(there.flags[me], gl.int32), memory.pointer(distances, gl.int64),
-            memory.pointer(there.rounds[me], gl.int32), me, config,
+            memory.pointer(there.rounds[me], gl.int32), plan.senders,
+            memory.pointer(there.done[me], gl.int32), me, config,
         ))  # fmt: skip
     gluon_threads.run(rounds_hopper.move_rows_kernel, programs, arguments)
     for one, out in zip(given, outs, strict=True):
@@ -148,6 +153,7 @@ def check_moe_rounds_tma(world: Any) -> None:
         for seed, (tokens, kind, align) in enumerate(kinds)
     ]
     verify_all(world, Plan(1, 4), cases)
+    verify_all(world, Plan(1, 4, senders=1), cases)
     verify_all(world, Plan(2, 2, False, False), cases[:2], 1, number=(1 << 31) - 5)  # rounds wrap around
 
 

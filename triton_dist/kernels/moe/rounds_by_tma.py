@@ -1,4 +1,4 @@
-"""The host's side of rounds by TMA (``rounds_hopper.py``): which dispatches it takes, its plan, and the memory of lanes.
+"""The host's side of rounds by TMA (``rounds_hopper.py``): what it takes, its plan, and the memory of lanes.
 
 Not yet taken by :func:`triton_dist.kernels.moe.dispatch`, until it is measured: :func:`dispatch` here is the switch.
 """
@@ -19,7 +19,7 @@ from triton_dist.kernels.prepared import launch
 from triton_dist.kernels.protocols.workspace import refuse_in_capture, symmetric_workspace
 from triton_dist.world.current import current_world
 
-__all__ = ["Plan", "boxes_of", "configuration", "dispatch", "fits", "maps_of", "move_rows"]
+__all__ = ["Plan", "boxes_of", "configuration", "dispatch", "fits", "lanes_of", "maps_of", "move_rows"]
 
 _SHARED = 232448 - 4096
 """Bytes of a multiprocessor's shared memory for rows; the rest is for barriers and what Triton needs."""
@@ -37,6 +37,8 @@ class Plan(NamedTuple):
         lanes: 1 or 2, each with a warp that sends and one that receives. batch: tokens of a lane in a round.
         whole_loads, whole_stores: whether a row is one request, whose box may end behind the row; else boxes that
             together are the row.
+        senders: how many multiprocessors do nothing but send, by 2 · ``lanes`` warps, so that what NVLink does not take
+            at once is not in front of local copies; 0: all do both.
         headers: tokens of a round of the kernel in front, which exchanges headers and scales.
     """
 
@@ -44,6 +46,7 @@ class Plan(NamedTuple):
     batch: int = 8
     whole_loads: bool = True
     whole_stores: bool = True
+    senders: int = 0
     headers: int = 32
 
 
@@ -68,11 +71,11 @@ class _Memory:
             self._distances[here] = torch.tensor(away, dtype=torch.int64, device=tensor.device)
         return self._distances[here]
 
-    def rounds(self, name: str, programs: int) -> torch.Tensor:
-        """int32 of each program: the number of the last round, zero at first."""
+    def rounds(self, name: str, words: int) -> torch.Tensor:
+        """int32, numbers of the last rounds, zero at first."""
         if name not in self._rounds:
             refuse_in_capture("the numbers of rounds do not exist yet")
-            self._rounds[name] = torch.zeros(programs, dtype=torch.int32, device=current_world().device)
+            self._rounds[name] = torch.zeros(words, dtype=torch.int32, device=current_world().device)
         return self._rounds[name]
 
 
@@ -92,17 +95,23 @@ def _stages(lines: int, lanes: int) -> int:
     return _SHARED // (_padded(lines) * _LINE_BYTES) // lanes
 
 
+def lanes_of(plan: Plan, programs: int) -> int:
+    """How many lanes all programs have."""
+    return (programs - plan.senders) * 2 * plan.lanes if plan.senders else programs * plan.lanes
+
+
 def configuration(plan: Plan, routing: Routing, lines: int) -> Any:
     """The constants of a launch for rows of so many lines."""
     from triton_dist.kernels.moe.rounds_hopper import MoveConfig
 
     stages = min(_stages(lines, plan.lanes), 24)
-    sent = max(2, stages * 2 // 5)
+    sent = max(2, stages // 2 if plan.senders else stages * 2 // 5)
     received = stages - sent
     return MoveConfig(
         routing.members.size, routing.top_k, routing.local_experts, routing.max_tokens, plan.batch, plan.lanes,
         _padded(lines), boxes_of(lines, plan.whole_loads), boxes_of(lines, plan.whole_stores), sent, received,
         min(sent // 2, 4), min(received // 2, 4),
+        plan.senders > 0,
     )  # fmt: skip
 
 
@@ -118,6 +127,7 @@ def fits(routing: Routing, x: torch.Tensor, plan: Plan) -> bool:
         and comm.n_pes == routing.members.size <= _MOST_PES
         and nbytes % _LINE_BYTES == 0
         and nbytes <= _MOST_LINES * _LINE_BYTES
+        and (plan.senders == 0 or plan.senders < routing.num_sms)
         and _stages(nbytes // _LINE_BYTES, plan.lanes) >= 5
     )
 
@@ -133,9 +143,7 @@ def maps_of(rows: torch.Tensor, lines: int, heights: tuple[int, ...]) -> list[An
     return found + [None] * (_MOST_BOXES - len(heights))
 
 
-def move_rows(
-    plan: Plan, x: torch.Tensor, routing: Routing, result: Dispatched, programs: int, buffer: int = 0
-) -> Any:
+def move_rows(plan: Plan, x: torch.Tensor, routing: Routing, result: Dispatched, programs: int, buffer: int = 0) -> Any:
     """Move the rows of a dispatch whose tables are in ``result``. *Collective* the first time."""
     from triton_dist.kernels.moe.rounds_hopper import DEPTH, move_rows_kernel
 
@@ -143,12 +151,13 @@ def move_rows(
     assert comm is not None
     lines = x.shape[1] * x.element_size() // _LINE_BYTES
     config = configuration(plan, routing, lines)
-    lanes = programs * plan.lanes
-    name = f"moe rounds by TMA: {lines} lines, {lanes} lanes, {plan.batch} tokens, buffer {buffer}"
+    lanes = lanes_of(plan, programs)
+    name = f"moe rounds by TMA: {lines} lines, {lanes} lanes, {plan.batch} tokens, {plan.senders}, buffer {buffer}"
     of_slots = int(DEPTH.value) * n_pes * lanes * plan.batch * lines * _LINE_BYTES // 4
     slots = symmetric_workspace(comm, name, of_slots)[:of_slots]
     flags = symmetric_workspace(comm, f"{name}, flags", n_pes * lanes)
     memory = comm.own(_Memory)
+    numbers = memory.rounds(name, programs + lanes)
     loads, stores = config.load_heights, config.store_heights
     peers: list[Any] = []
     for i in range(1, n_pes):
@@ -159,7 +168,7 @@ def move_rows(
         *maps_of(x if len(x) else result.x, lines, loads), *maps_of(slots, lines, loads),
         *maps_of(result.x, lines, stores), *peers, routing.ids, result.memory, begin_of(routing, "rows"),
         begin_of(routing, "positions"), routing.n_tokens, flags, memory.distances(flags),
-        memory.rounds(name, programs), comm.my_rank, config, num_warps=4,
+        numbers[:programs], plan.senders, numbers[programs:], comm.my_rank, config, num_warps=4,
     )  # fmt: skip
 
 

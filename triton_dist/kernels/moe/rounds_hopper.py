@@ -51,6 +51,8 @@ class MoveConfig:
             may end behind the row.
         sent, received: rows of a lane's rings. sent_ahead, received_ahead: of which so many are loaded before one is
             stored.
+        split: whether some programs do nothing but send, each by 2 · ``lanes`` warps, and as many warps of the others
+            receive, each for a lane. Else every program does both.
     """
 
     n_pes: int
@@ -66,6 +68,7 @@ class MoveConfig:
     received: int
     sent_ahead: int
     received_ahead: int
+    split: bool
 
 
 class Route(NamedTuple):
@@ -76,6 +79,8 @@ class Route(NamedTuple):
         positions: int32 [n_pes, max_tokens, top_k], the row of the result for each choice of each source's tokens.
         tokens_of: int32 [n_pes], how many tokens each source has.
         flags: symmetric int32 [n_pes, lanes of all programs]. distances: int64 [n_pes], bytes from there to a peer's.
+        senders: how many programs do nothing but send, the first ones.
+        done: int32 for each lane, the last round that it has received, where other programs send.
     """
 
     me: Any
@@ -85,6 +90,8 @@ class Route(NamedTuple):
     tokens_of: Any
     flags: Any
     distances: Any
+    senders: Any
+    done: Any
 
 
 @gluon.constexpr_function
@@ -126,7 +133,7 @@ def _make_rings(like, STAGES: gl.constexpr, CONFIG: gl.constexpr):
     LANES: gl.constexpr = CONFIG.lanes
     rings = ()
     for _ in gl.static_range(LANES):
-        rings = rings + (_make_ring(like, STAGES, CONFIG),)
+        rings = rings + (_make_ring(like, STAGES, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
     return rings
 
 
@@ -134,7 +141,7 @@ def _make_rings(like, STAGES: gl.constexpr, CONFIG: gl.constexpr):
 def _box(ring, stage, map_, HEIGHTS: gl.constexpr, i: gl.constexpr, CONFIG: gl.constexpr):
     """The lines of a row in the ring that the descriptor ``map_`` describes, number i of some."""
     HEIGHT: gl.constexpr = HEIGHTS[i]
-    if HEIGHT == CONFIG.lines:
+    if CONFIG.lines == HEIGHT:
         return ring.rows.index(stage)
     else:
         BOXES: gl.constexpr = CONFIG.lines // HEIGHT
@@ -208,66 +215,113 @@ def _slot_of(number, sender, programs, program, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _send(x, peers, route, ring, received, first, rounds, lane, CONFIG: gl.constexpr):
-    """Send every round of a lane."""
-    N: gl.constexpr = CONFIG.n_pes
-    AHEAD: gl.constexpr = CONFIG.sent_ahead
-    UNREAD: gl.constexpr = (CONFIG.sent - AHEAD - 1) * (N - 1) * len(CONFIG.store_heights)
-    program, programs = gl.program_id(0) * CONFIG.lanes + lane, gl.num_programs(0) * CONFIG.lanes
-    loading, filled, phase = 0, 0, 0  # stages that are loaded and stored next, and the latter's parity
-    for i in range(rounds):
-        number = first + i
-        token = (i * programs + program) * CONFIG.batch
-        ids = _block(route.ids, token, route.n_tokens, CONFIG)
-        homes = gl.where(ids >= 0, ids // CONFIG.local_experts, -1)
-        goes = ()
-        leaves = 0
-        for distance in gl.static_range(1, N):
-            goes = goes + (_bits((homes == (route.me + distance) % N).to(gl.int32)),)
-            leaves = leaves | goes[distance - 1]
-        if i >= 2:
-            mbarrier.wait(received.index(lane * DEPTH + ((i - 2) & (DEPTH - 1))), (i - 2) // DEPTH & 1)
-        slot = _slot_of(number, route.me, programs, program, CONFIG)
-        for j in range(CONFIG.batch + AHEAD):
-            if leaves >> j & 1 != 0:
-                tma.store_wait(UNREAD)
-                _load(x, token + j, ring, loading, CONFIG)
-                loading = gl.where(loading == CONFIG.sent - 1, 0, loading + 1)
-            if (j >= AHEAD) & (leaves >> gl.maximum(j - AHEAD, 0) & 1 != 0):
-                mbarrier.wait(ring.full.index(filled), phase)
-                for distance in gl.static_range(1, N):
-                    if goes[distance - 1] >> (j - AHEAD) & 1 != 0:
-                        _store(peers[distance - 1], slot + j - AHEAD, ring, filled, CONFIG)
-                    else:
-                        _store_nothing(CONFIG)
-                filled += 1
-                if filled == CONFIG.sent:
-                    filled = 0
-                    phase ^= 1
-        stores_complete()
-        gl.barrier()
-        for distance in gl.static_range(1, N):
-            pe = (route.me + distance) % N
-            signal_peer(route.flags + route.me * programs + program, gl.load(route.distances + pe), number)
+def _all_lanes(route, CONFIG: gl.constexpr):
+    """How many lanes all programs have."""
+    if CONFIG.split:
+        return (gl.num_programs(0) - route.senders) * (2 * CONFIG.lanes)
+    else:
+        return gl.num_programs(0) * CONFIG.lanes
 
 
 @gluon.jit
-def _copy(maps, row, out, positions, token, end, ring, loading, filled, phase, CONFIG: gl.constexpr):
+def _signal(route, lane, programs, number, CONFIG: gl.constexpr):
+    """Tell all peers that a round of a lane has arrived."""
+    N: gl.constexpr = CONFIG.n_pes
+    gl.barrier()
+    for distance in gl.static_range(1, N):
+        pe = (route.me + distance) % N
+        signal_peer(route.flags + route.me * programs + lane, gl.load(route.distances + pe), number)
+
+
+@gluon.jit
+def _send(
+    x, peers, route, ring, received, first, rounds, begin, end, step, STAGES: gl.constexpr, AHEAD: gl.constexpr,
+    WORKER: gl.constexpr, CONFIG: gl.constexpr,
+):  # fmt: skip
+    """Send every round of the lanes from ``begin`` to ``end``, every ``step``-th.
+
+    Where a warp sends for several lanes, it signals that a batch has arrived when it has issued the next one.
+    """
+    N: gl.constexpr = CONFIG.n_pes
+    GROUPS: gl.constexpr = (N - 1) * len(CONFIG.store_heights)
+    UNREAD: gl.constexpr = (STAGES - AHEAD - 1) * GROUPS
+    BATCH_GROUPS: gl.constexpr = CONFIG.batch * GROUPS
+    programs = _all_lanes(route, CONFIG)
+    loading, filled, phase = 0, 0, 0  # stages that are loaded and stored next, and the latter's parity
+    issued, issued_number = -1, 0  # the lane and round that is not signalled yet
+    for i in range(rounds):
+        number = first + i
+        for lane in range(begin, end, step):
+            token = (i * programs + lane) * CONFIG.batch
+            ids = _block(route.ids, token, route.n_tokens, CONFIG)
+            homes = gl.where(ids >= 0, ids // CONFIG.local_experts, -1)
+            goes = ()
+            leaves = 0
+            for distance in gl.static_range(1, N):
+                goes = goes + (_bits((homes == (route.me + distance) % N).to(gl.int32)),)  # type: ignore[assignment]  # noqa: RUF005
+                leaves = leaves | goes[distance - 1]
+            if i >= 2:
+                if CONFIG.split:
+                    acquire(route.done + lane, number - 2, "gpu")
+                    fence_async_proxy()
+                else:
+                    BARRIER: gl.constexpr = WORKER // 2 * DEPTH
+                    mbarrier.wait(received.index(BARRIER + ((i - 2) & (DEPTH - 1))), (i - 2) // DEPTH & 1)
+            slot = _slot_of(number, route.me, programs, lane, CONFIG)
+            for j in range(CONFIG.batch + AHEAD):
+                if leaves >> j & 1 != 0:
+                    tma.store_wait(UNREAD)
+                    _load(x, token + j, ring, loading, CONFIG)
+                    loading = gl.where(loading == STAGES - 1, 0, loading + 1)
+                if j >= AHEAD:
+                    if leaves >> (j - AHEAD) & 1 != 0:
+                        mbarrier.wait(ring.full.index(filled), phase)
+                        for distance in gl.static_range(1, N):
+                            if goes[distance - 1] >> (j - AHEAD) & 1 != 0:
+                                _store(peers[distance - 1], slot + j - AHEAD, ring, filled, CONFIG)
+                            else:
+                                _store_nothing(CONFIG)
+                        filled += 1
+                        if filled == STAGES:
+                            filled = 0
+                            phase ^= 1
+                    elif CONFIG.split:  # every batch has as many groups
+                        for _ in gl.static_range(1, N):
+                            _store_nothing(CONFIG)
+            if CONFIG.split:
+                if issued >= 0:
+                    stores_complete(BATCH_GROUPS)
+                    _signal(route, issued, programs, issued_number, CONFIG)
+                issued = lane
+                issued_number = number
+            else:
+                stores_complete()
+                _signal(route, lane, programs, number, CONFIG)
+    if CONFIG.split:
+        stores_complete()
+        if issued >= 0:
+            _signal(route, issued, programs, issued_number, CONFIG)
+
+
+@gluon.jit
+def _copy(
+    maps, row, out, positions, token, end, ring, loading, filled, phase, STAGES: gl.constexpr, AHEAD: gl.constexpr,
+    CONFIG: gl.constexpr,
+):  # fmt: skip
     """Store rows from ``row`` on wherever the choices of the tokens from ``token`` on say."""
     K: gl.constexpr = CONFIG.top_k
-    AHEAD: gl.constexpr = CONFIG.received_ahead
-    UNREAD: gl.constexpr = (CONFIG.received - AHEAD - 1) * K * len(CONFIG.store_heights)
+    UNREAD: gl.constexpr = (STAGES - AHEAD - 1) * K * len(CONFIG.store_heights)
     arrives = _bits((_block(positions, token, end, CONFIG) >= 0).to(gl.int32))
     here = positions + gl.to_tensor(token).to(gl.int64) * K
     for j in range(CONFIG.batch + AHEAD):
         if arrives >> j & 1 != 0:
             tma.store_wait(UNREAD)
             _load(maps, row + j, ring, loading, CONFIG)
-            loading = gl.where(loading == CONFIG.received - 1, 0, loading + 1)
+            loading = gl.where(loading == STAGES - 1, 0, loading + 1)
         if (j >= AHEAD) & (arrives >> gl.maximum(j - AHEAD, 0) & 1 != 0):
             to = ()
             for k in gl.static_range(K):
-                to = to + (gl.load(here + (j - AHEAD) * K + k),)
+                to = to + (gl.load(here + (j - AHEAD) * K + k),)  # type: ignore[assignment]  # noqa: RUF005
             mbarrier.wait(ring.full.index(filled), phase)
             for k in gl.static_range(K):
                 if to[k] >= 0:
@@ -275,36 +329,72 @@ def _copy(maps, row, out, positions, token, end, ring, loading, filled, phase, C
                 else:
                     _store_nothing(CONFIG)
             filled += 1
-            if filled == CONFIG.received:
+            if filled == STAGES:
                 filled = 0
                 phase ^= 1
     return loading, filled, phase
 
 
 @gluon.jit
-def _receive(x, slots, out, route, ring, received, first, rounds, lane, CONFIG: gl.constexpr):
+def _receive(
+    x, slots, out, route, ring, received, first, rounds, lane, STAGES: gl.constexpr, AHEAD: gl.constexpr,
+    WORKER: gl.constexpr, CONFIG: gl.constexpr,
+):  # fmt: skip
     """Receive every round of a lane."""
     N: gl.constexpr = CONFIG.n_pes
-    program, programs = gl.program_id(0) * CONFIG.lanes + lane, gl.num_programs(0) * CONFIG.lanes
+    programs = _all_lanes(route, CONFIG)
     loading, filled, phase = 0, 0, 0
     for i in range(rounds):
         number = first + i
-        token = (i * programs + program) * CONFIG.batch
+        token = (i * programs + lane) * CONFIG.batch
         own = route.positions + gl.to_tensor(route.me).to(gl.int64) * (CONFIG.max_tokens * CONFIG.top_k)
         loading, filled, phase = _copy(
-            x, token, out, own, token, route.n_tokens, ring, loading, filled, phase, CONFIG
+            x, token, out, own, token, route.n_tokens, ring, loading, filled, phase, STAGES, AHEAD, CONFIG
         )
         for distance in range(1, N):  # in the order in which PEs send to this one
             source = (route.me - distance + N) % N
-            acquire(route.flags + source * programs + program, number, "sys")
+            acquire(route.flags + source * programs + lane, number, "sys")
             fence_async_proxy()
-            slot = _slot_of(number, source, programs, program, CONFIG)
+            slot = _slot_of(number, source, programs, lane, CONFIG)
             theirs = route.positions + gl.to_tensor(source).to(gl.int64) * (CONFIG.max_tokens * CONFIG.top_k)
             loading, filled, phase = _copy(
-                slots, slot, out, theirs, token, gl.load(route.tokens_of + source), ring, loading, filled, phase, CONFIG
+                slots, slot, out, theirs, token, gl.load(route.tokens_of + source), ring, loading, filled, phase,
+                STAGES, AHEAD, CONFIG,
             )  # fmt: skip
-        mbarrier.arrive(received.index(lane * DEPTH + (i & (DEPTH - 1))))
+        if CONFIG.split:
+            gl.barrier()
+            gl.atomic_xchg(route.done + lane, number, sem="release", scope="gpu")
+        else:
+            BARRIER: gl.constexpr = WORKER // 2 * DEPTH
+            mbarrier.arrive(received.index(BARRIER + (i & (DEPTH - 1))))
     stores_complete()
+
+
+@gluon.jit
+def _work(
+    WORKER: gl.constexpr, x, slots, out, peers, route, ring, received, first, rounds, CONFIG: gl.constexpr
+):  # fmt: skip
+    """What a warp of a program does. Even ones have rings to send, odd ones to receive."""
+    STAGES: gl.constexpr = CONFIG.sent if WORKER % 2 == 0 else CONFIG.received
+    AHEAD: gl.constexpr = CONFIG.sent_ahead if WORKER % 2 == 0 else CONFIG.received_ahead
+    program = gl.program_id(0)
+    if CONFIG.split:
+        WARPS: gl.constexpr = 2 * CONFIG.lanes
+        if program < route.senders:
+            begin = program * WARPS + WORKER
+            _send(
+                x, peers, route, ring, received, first, rounds, begin, _all_lanes(route, CONFIG), route.senders * WARPS,
+                STAGES, AHEAD, WORKER, CONFIG,
+            )  # fmt: skip
+        else:
+            lane = (program - route.senders) * WARPS + WORKER
+            _receive(x, slots, out, route, ring, received, first, rounds, lane, STAGES, AHEAD, WORKER, CONFIG)
+    else:
+        lane = program * CONFIG.lanes + WORKER // 2
+        if WORKER % 2 == 0:
+            _send(x, peers, route, ring, received, first, rounds, lane, lane + 1, 1, STAGES, AHEAD, WORKER, CONFIG)
+        else:
+            _receive(x, slots, out, route, ring, received, first, rounds, lane, STAGES, AHEAD, WORKER, CONFIG)
 
 
 @gluon.jit
@@ -312,11 +402,11 @@ def _nothing():
     pass
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["n_tokens", "senders", "me"])
 def move_rows_kernel(
     x1, x2, x3, slots1, slots2, slots3, out1, out2, out3, a1, a2, a3, b1, b2, b3, c1, c2, c3, d1, d2, d3, e1, e2, e3,
     f1, f2, f3, g1, g2, g3, ids, memory, tokens_at, positions_at, n_tokens, flags, distances,
-    rounds, me, CONFIG: gl.constexpr,
+    rounds, senders, done, me, CONFIG: gl.constexpr,
 ):  # fmt: skip
     """Move the rows of a dispatch.
 
@@ -337,10 +427,10 @@ def move_rows_kernel(
         (e1, e2, e3)[:STORES], (f1, f2, f3)[:STORES], (g1, g2, g3)[:STORES],
     )  # fmt: skip
     peers = all_peers[:OTHERS]
-    route = Route(me, ids, n_tokens, memory + positions_at, memory + tokens_at, flags, distances)
+    route = Route(me, ids, n_tokens, memory + positions_at, memory + tokens_at, flags, distances, senders, done)
     program = gl.program_id(0)
     first = gl.load(rounds + program) + 1
-    n = _n_rounds(route.tokens_of, gl.num_programs(0) * CONFIG.lanes, CONFIG)
+    n = _n_rounds(route.tokens_of, _all_lanes(route, CONFIG), CONFIG)
     sent = _make_rings(x[0], CONFIG.sent, CONFIG)
     found = _make_rings(x[0], CONFIG.received, CONFIG)
     received = gl.allocate_shared_memory(gl.int64, [CONFIG.lanes * DEPTH, 1], mbarrier.MBarrierLayout())
@@ -351,8 +441,8 @@ def move_rows_kernel(
         gl.warp_specialize(
             [
                 (_nothing, ()),
-                (_send, (x, peers, route, sent[0], received, first, n, 0, CONFIG)),
-                (_receive, (x, slots, out, route, found[0], received, first, n, 0, CONFIG)),
+                (_work, (0, x, slots, out, peers, route, sent[0], received, first, n, CONFIG)),
+                (_work, (1, x, slots, out, peers, route, found[0], received, first, n, CONFIG)),
             ],
             [1, 1],
             [96, 96],
@@ -361,10 +451,10 @@ def move_rows_kernel(
         gl.warp_specialize(
             [
                 (_nothing, ()),
-                (_send, (x, peers, route, sent[0], received, first, n, 0, CONFIG)),
-                (_receive, (x, slots, out, route, found[0], received, first, n, 0, CONFIG)),
-                (_send, (x, peers, route, sent[1], received, first, n, 1, CONFIG)),
-                (_receive, (x, slots, out, route, found[1], received, first, n, 1, CONFIG)),
+                (_work, (0, x, slots, out, peers, route, sent[0], received, first, n, CONFIG)),
+                (_work, (1, x, slots, out, peers, route, found[0], received, first, n, CONFIG)),
+                (_work, (2, x, slots, out, peers, route, sent[1], received, first, n, CONFIG)),
+                (_work, (3, x, slots, out, peers, route, found[1], received, first, n, CONFIG)),
             ],
             [1, 1, 1, 1],
             [96, 96, 96, 96],
