@@ -163,6 +163,32 @@ def measure(bench: Bench, case: Case, rate: float) -> None:
     said("measured")
 
 
+def limits(bench: Bench, case: Case) -> None:
+    """How fast rows are moved where all stay, and where each has one choice that leaves."""
+    me, n = case.world.pe, case.world.n_pes
+    stay = case.ids % case.local + me * case.local
+    leave = torch.full_like(case.ids, -1)
+    leave[:, 0] = case.ids[:, 0] % case.local + (me + 1) % n * case.local
+    nbytes = case.x.nbytes
+    for programs in (8, 24, 64):
+        for plan_name, plan in {"two lanes": Plan(), "a quarter sends": Plan(senders=programs // 4)}.items():
+            rates = []
+            for ids, stored in ((stay, case.shape.top_k * nbytes), (leave, nbytes)):
+                found = rounds_by_tma.dispatch(plan, case.x, ids, case.weights, num_sms=programs, **case.options)
+
+                def rows(found: Any = found, plan: Plan = plan, programs: int = programs) -> None:
+                    with calling("dispatch", None):
+                        rounds_by_tma.move_rows(plan, case.x, found.routing, found, programs)
+
+                rates.append(stored / bench.time_alone(rows, calls=2, rounds=5) / 1e9)
+                del found
+            bench.say(
+                f"rows alone, {programs} SMs, {plan_name}: all stay, {rates[0]:.0f} GB/s stored; one choice, all leave,"
+                f" {rates[1]:.0f} GB/s sent"
+            )
+    said("limits")
+
+
 def said(what: str) -> None:
     if triton_dist.my_pe() == 0:
         print(f"    [{what} after {time.perf_counter() - BEGAN:.0f} s]", flush=True)
@@ -199,6 +225,7 @@ def main() -> None:
             case = Case(CASES[name][0], bench.world, CASES[name][1])
             if check(bench, case):
                 measure(bench, case, rate)
+                limits(bench, case)
             del case
         bench.save("moe_rounds_tma.json")
 
