@@ -24,7 +24,7 @@ DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
 fake_gpu.use_a_driver_s_streams(DRIVER)
 WORLD = fake_gpu.begin_world(4)
-RECORDER = fake_gpu.Recorder()
+RECORDER = fake_gpu.Recorder(DRIVER)
 
 CURRENT, SIDE, SMS = 7, 70, 132
 ROWS, K, N = 1024, 256, 1024  # of a PE, and columns
@@ -67,7 +67,7 @@ def slices_are_hopper_kernels_of_a_host_beside_exchanges() -> None:
         for kind in ("ordinary", "prepared"):
             RECORDER.all.clear()
             found = python_calls(again)
-            launches = [(how[3], how[0]) for how in RECORDER.all]
+            launches = [(how[4], how[1][0]) for how in RECORDER.all]
             side = [programs for stream, programs in launches if stream == SIDE]
             assert side == [PROGRAMS], (name, kind, launches)
             slices = [programs for stream, programs in launches if stream == CURRENT and programs >= SMS - PROGRAMS]

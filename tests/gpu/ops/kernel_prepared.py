@@ -123,7 +123,7 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
             call(out=out)
             found = out.clone()
             triton_dist.barrier_all()
-            communicator_of().own(Prepared)._plans.clear()
+            communicator_of().own(Prepared).forget()
             call(out=out)
             expect_equal(out, found, f"{function.__name__}, {algorithm}, {[*epilogue]}")
             if not symmetric:
@@ -178,7 +178,7 @@ def prepared_decode_and_experts_agree_with_ordinary_ones(world: World) -> None:
                 captured = call()
             graph.replay()
             triton_dist.barrier_all()
-            communicator_of().own(Prepared)._plans.clear()
+            communicator_of().own(Prepared).forget()
             world.own(LocalLaunches).close()
             for ordinary, direct, replayed in zip(call(), found, captured, strict=True):
                 expect_equal(direct, ordinary, f"{name}, {i}")
@@ -227,7 +227,7 @@ def prepared_gemms_take_the_scales_of_the_call(world: World) -> None:
             call()
             found = out.clone()
             triton_dist.barrier_all()
-            communicator_of().own(Prepared)._plans.clear()
+            communicator_of().own(Prepared).forget()
             call()
             expect_equal(out, found, f"{function.__name__}, {algorithm}, {i}")
             triton_dist.barrier_all()

@@ -27,7 +27,7 @@ from prepared_calls.calls import (
     X,
     Y,
 )
-from prepared_calls.world import DRIVER, RECORDER, WORLD, calls, is_prepared, plans, symmetric
+from prepared_calls.world import DRIVER, RECORDER, WORLD, calls, forget_plans, is_prepared, plans, symmetric
 
 from triton_dist import kernels
 from triton_dist.kernels.communicator import communicator_of
@@ -54,7 +54,7 @@ def calls_in_steps_are_prepared() -> None:
     """As many launches with the same arguments, none through Triton's binder, and nothing is checked again."""
     for name, call in IN_STEPS.items():
         call()
-        plans().clear()
+        forget_plans()
         RECORDER.all.clear()
         fake_gpu.QUEUED.clear()
         call()
@@ -125,7 +125,7 @@ def _the_driver_gets_the_same_arguments(names: Collection[str]) -> None:
         if name.endswith("new"):
             continue
         call = CALLS[name]
-        plans().clear()
+        forget_plans()
         fake_gpu.QUEUED.clear()
         call()
         ordinary, beside = RECORDER.last, [*fake_gpu.QUEUED]
@@ -162,7 +162,7 @@ def _new_results_are_those_that_are_returned(names: Collection[str]) -> None:
         return [*how, ["new" if x in places else x for x in found]]
 
     for name in sorted(names):
-        plans().clear()
+        forget_plans()
         ordinary = launched(NEW_RESULTS[name])
         assert plans(), name
         assert launched(NEW_RESULTS[name]) == ordinary, name
@@ -179,7 +179,7 @@ def matrices_may_lie_elsewhere() -> None:
         weight = torch.nn.Parameter(others[1])
         with torch.no_grad():
             assert is_prepared(partial(call, others[0], weight, out)) and RECORDER.last == found, "a model's weight"
-        plans().clear()
+        forget_plans()
         call(*others, out)
         assert RECORDER.last == found, algorithm
         elsewhere = partial(call, a, B, WORLD.empty(out.shape, torch.bfloat16))
@@ -216,7 +216,7 @@ def kept_tensors_are_not_asked_about() -> None:
         ("all_gather, copy_engine", 0),
     ):
         call = (CALLS | NEW_IN_STEPS)[name]
-        plans().clear()
+        forget_plans()
         before = DRIVER.fake_pointer_queries()
         call()
         ordinary = DRIVER.fake_pointer_queries() - before

@@ -11,7 +11,7 @@ import pytest
 import torch
 from prepared_calls import calls as given
 from prepared_calls.calls import CACHE, CACHE8, EXPERTS, IDS, LENGTHS, PAGES, RECEIVED, TOKENS, WEIGHTS, A, B, Q
-from prepared_calls.world import RECORDER, WORLD, calls, is_prepared, plans
+from prepared_calls.world import RECORDER, WORLD, calls, forget_plans, is_prepared, plans
 
 from triton_dist import kernels
 from triton_dist.kernels import moe
@@ -45,7 +45,7 @@ def launches(call: Callable[[], object]) -> list[Any]:
 def is_repeated(name: str, call: Callable[[], object]) -> None:
     """The first call leaves plans, and a later one makes the same launches by them."""
     call()
-    plans().clear()
+    forget_plans()
     ordinary = launches(call)
     assert ordinary and plans(), name
     assert launches(call) == ordinary, name

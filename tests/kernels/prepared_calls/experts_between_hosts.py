@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from prepared_calls.between_hosts import two_hosts
 from prepared_calls.calls import EXPERTS, IDS, SCALES, TOKENS, TOKENS8, WEIGHTS
-from prepared_calls.world import RECORDER, calls, plans
+from prepared_calls.world import RECORDER, calls, forget_plans, plans
 
 from triton_dist.kernels import moe
 
@@ -31,7 +31,7 @@ def _launches(call: Callable[[], object], memory: torch.Tensor | None) -> list[A
             return "memory", argument[1] - begin
         return known.setdefault(argument[1], len(known))
 
-    return [[*how[:3], [plain(argument) for argument in of_kernel]] for *how, of_kernel in RECORDER.all]
+    return [[*how[:2], [plain(argument) for argument in of_kernel]] for *how, of_kernel in RECORDER.all]
 
 
 def experts_between_hosts_are_prepared() -> None:
@@ -56,7 +56,7 @@ def experts_between_hosts_are_prepared() -> None:
                 combines += (lambda: moe.combine_receive(moe.combine_send(received.x, received)),)  # noqa: B023
             for function in (call, *combines):
                 function()
-                plans(comm).clear()
+                forget_plans(comm)
                 ordinary = _launches(function, received.memory)
                 assert len(ordinary) > 1 and plans(comm), name
                 counted = calls(function)

@@ -21,7 +21,7 @@ DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
 fake_gpu.use_a_driver_s_streams(DRIVER)
 WORLD = fake_gpu.begin_world(2)
-RECORDER = fake_gpu.Recorder()
+RECORDER = fake_gpu.Recorder(DRIVER)
 
 
 def symmetric(n: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -52,11 +52,28 @@ def calls(function: Callable[[], object]) -> Counter[str]:
 
 def is_prepared(function: Callable[[], object]) -> bool:
     """Whether a call launches once, without Triton's binder."""
-    before = DRIVER.fake_launches()
+    found, by_triton = _of_one_launch(function)
+    return not found["JITFunction.run"] and found["PreparedLaunch.__call__"] + (not by_triton) == 1
+
+
+def is_native(function: Callable[[], object]) -> bool:
+    """Whether a call launches once, by C++, and nothing else is called but public functions."""
+    found, by_triton = _of_one_launch(function)
+    return not by_triton and not found["PreparedLaunch.__call__"] and not found["JITFunction.run"]
+
+
+def _of_one_launch(function: Callable[[], object]) -> tuple[Counter[str], int]:
+    """The calls of Python, and the launches of Triton's function in C."""
+    before, by_triton = DRIVER.fake_launches(), RECORDER.by_triton
     found = calls(function)
     assert DRIVER.fake_launches() == before + 1, "a call is one launch"
-    return found["JITFunction.run"] == 0 and found["PreparedLaunch.__call__"] == 1
+    return found, RECORDER.by_triton - by_triton
 
 
 def plans(comm: Any = None) -> dict[Any, Any]:
     return communicator_of(comm).own(Prepared)._plans
+
+
+def forget_plans(comm: Any = None) -> None:
+    """The next call is an ordinary one."""
+    communicator_of(comm).own(Prepared).forget()
