@@ -102,7 +102,9 @@ bool Key::read(const Torch &torch, PyObject *name, PyObject *args, PyObject *kwa
     return true;
   static PyObject *const requiresGrad = PyUnicode_InternFromString("requires_grad");
   for (size_t i = 0; enabled && i < tensors; ++i) {
-    Object requires = Object::taken(PyObject_GetAttr(tensorObjects[i], requiresGrad));
+    Object
+      requires
+    = Object::taken(PyObject_GetAttr(tensorObjects[i], requiresGrad));
     if (requires.get() != Py_False) {
       PyErr_Clear();
       return false;

@@ -25,9 +25,8 @@ struct Torch {
   Object isGradEnabled, isConj, isNeg;
 
   bool isTensor(PyObject *object) const {
-    return std::any_of(tensorTypes.begin(), tensorTypes.end(), [&](const Object &type) {
-      return reinterpret_cast<PyObject *>(Py_TYPE(object)) == type.get();
-    });
+    return std::any_of(tensorTypes.begin(), tensorTypes.end(),
+                       [&](const Object &type) { return reinterpret_cast<PyObject *>(Py_TYPE(object)) == type.get(); });
   }
   /// False with an exception set: the tensor has no memory, or a dtype that DLPack has not.
   bool read(PyObject *tensor, dlpack::Tensor &into) const { return exchange->read(tensor, &into) == 0; }

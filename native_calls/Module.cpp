@@ -290,8 +290,9 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
       return nullptr;
     Py_RETURN_FALSE;
   }
-  // A launch belongs to a plan: under the same one the guards are the same.
-  if (const Entry *known = table.find(*entry); known && known->launch == entry->launch)
+  // The call went through Python for another reason, as another stream.
+  if (std::shared_ptr<const Entry> known = table.find(*entry);
+      known && known->launch == entry->launch && hold(known->guards))
     Py_RETURN_TRUE;
   entry->objects = entry->key.objects();
   entry->makeNew = entry->result == Entry::New ? given(makeNew) : Object();
@@ -336,8 +337,8 @@ bool addType(PyObject *module, const char *name, newfunc make, PyMethodDef *meth
   return T::type && PyModule_AddObjectRef(module, std::strrchr(name, '.') + 1, T::type) == 0;
 }
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "native_calls", nullptr, -1, nullptr, nullptr, nullptr, nullptr,
-                          nullptr};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "native_calls", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 
 } // namespace
 

@@ -191,12 +191,12 @@ static bool areAlike(const Entry &one, const Entry &other) {
   return true;
 }
 
-const Entry *Table::find(const Entry &like) const {
+std::shared_ptr<const Entry> Table::find(const Entry &like) const {
   auto found = entries.find(like.key.hash());
   if (found != entries.end())
     for (const auto &entry : found->second)
       if (areAlike(*entry, like))
-        return entry.get();
+        return entry;
   return nullptr;
 }
 

@@ -22,11 +22,11 @@ struct Owner {
   Object communicator;
   Object acquire, release; // of the lock that a call holds, without a wait
   Object currentStream;
-  bool compares; // whether there are other members
-  Object equal;  // a dict: calls that need no comparison
-  Object last;   // a list of the last calls
-  Object symmetric;   // a dict: whether what lies at an address is symmetric
-  Object plans;       // has the number of changes for which that dict holds
+  bool compares;         // whether there are other members
+  Object equal;          // a dict: calls that need no comparison
+  Object last;           // a list of the last calls
+  Object symmetric;      // a dict: whether what lies at an address is symmetric
+  Object plans;          // has the number of changes for which that dict holds
   Object allocations[2]; // each counts its changes
   Guards guards;
 };
@@ -61,7 +61,7 @@ public:
   /// The result of a call; None if it must be made in the ordinary way; null with an exception set.
   PyObject *call(PyObject *name, PyObject *args, PyObject *kwargs);
   /// The entry of a key that lies alike, by this owner; null if there is none.
-  const Entry *find(const Entry &like) const;
+  std::shared_ptr<const Entry> find(const Entry &like) const;
   void learn(std::shared_ptr<Entry> entry);
   void forget(const Owner *owner);
   void clear();

@@ -274,8 +274,8 @@ VARIABLES: dict[str, Variable] = {
             "TRITON_DIST_NATIVE_CALLS",
             _flag,
             True,
-            "GPU world: calls of triton_dist.kernels that were made before are made again by C++, where the build has it "
-            "and PyTorch tells it about tensors; 0: by Python. Read when a communicator makes its first call.",
+            "GPU world: calls of triton_dist.kernels that were made before are made again by C++, where the build has "
+            "that and PyTorch tells C about tensors; 0: by Python. Read when a communicator makes its first call.",
             "flag",
         ),
         Variable(

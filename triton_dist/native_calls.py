@@ -8,9 +8,9 @@ It is C++ that knows no class of this package, of Triton or of PyTorch (``native
 - a ``Table`` of calls by how they are written. ``call(name, args, kwargs)`` makes one again and returns its result, or
   None, and then has done nothing: what is unusual is for Python.
 
-Tensors are read through DLPack's table for C, which PyTorch has from 2.10 on, and the driver's functions are called by
-address, so the module links neither PyTorch nor CUDA. It is of the stable ABI, for every Python from 3.10 on with a lock.
-Where it cannot be used, calls go through Python, and :func:`why_not` says why.
+Tensors are read through DLPack's table for C, which newer versions of PyTorch have, and the driver's functions are
+called by address, so the module links neither PyTorch nor CUDA. It is of the stable ABI, for every Python from 3.10 on
+with a global lock. Where it cannot be used, calls go through Python, and :func:`why_not` says why.
 """
 
 from __future__ import annotations
@@ -56,14 +56,15 @@ def why_not() -> str:
     """Why calls go through Python; empty if they need not."""
     if not environment.get("TRITON_DIST_NATIVE_CALLS"):
         return "TRITON_DIST_NATIVE_CALLS is 0"
-    return _loaded() if isinstance(_loaded(), str) else _lacks_torch()
+    return _loaded() if isinstance(_loaded(), str) else _lacks()
 
 
 @functools.cache
-def _lacks_torch() -> str:
+def _lacks() -> str:
     try:
         new_table(str.isascii, 1)
-    except (ValueError, RuntimeError) as error:
+        _driver_functions()
+    except (ValueError, RuntimeError, OSError) as error:
         return str(error)
     return ""
 

@@ -32,6 +32,9 @@ HEAP = 384 << 20
 STREAM = [7]
 """The handle of the current stream."""
 
+DEVICE: list[int | None] = [None]
+"""The number of the current GPU: that of the CPU, where tensors lie."""
+
 
 def load_driver(folder: Path) -> ctypes.CDLL:
     """Build the driver and load it, so that whoever opens ``libcuda.so.1`` later gets it."""
@@ -66,9 +69,9 @@ _SIZES = {1: 8, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 11: 2, 12
 
 
 class Recorder:
-    """What the driver was given for each launch, whoever has launched: the function, the grid, the block, shared memory,
-    the stream, attributes, and the arguments, with addresses of tensors as ``("at", address)`` and descriptors as
-    ``("map", address, what else it holds)``.
+    """What the driver was given for each launch, whoever has launched: the grid's three numbers, the stream, the
+    function, the block, shared memory, attributes, and the arguments, with addresses of tensors as ``("at", address)``
+    and descriptors as ``("map", address, what else it holds)``.
 
     The driver does not know how long arguments are. Triton's function in C does, which launches each kernel first.
     """
@@ -91,7 +94,7 @@ class Recorder:
 
     @property
     def stream(self) -> int:
-        return int(self.last[4])
+        return int(self.last[3])
 
     def pointers(self) -> list[int]:
         """The arguments of the kernel that are tensors."""
@@ -109,7 +112,7 @@ class Recorder:
         arguments = [self._plain(kind, ctypes.string_at(parameters[i], _SIZES[kind])) for i, kind in enumerate(kinds)]
         aligned = all(parameters[i] % 64 == 0 for i, kind in enumerate(kinds) if kind == _MAP)
         self.last = [
-            *(function, how.grid[:], how.block[:], how.shared, how.stream or 0),
+            *(*how.grid, how.stream, function, how.block[:], how.shared),
             *(attributes, scratch, aligned, arguments),
         ]
         self.all.append(self.last)
@@ -199,7 +202,7 @@ def use_torch_without_a_gpu() -> None:
     }.items():
         setattr(torch.cuda, name, value)
     torch._C._cuda_getCurrentRawStream = lambda device: STREAM[0]  # type: ignore[attr-defined]
-    torch._C._cuda_getDevice = lambda: None  # type: ignore[attr-defined]
+    torch._C._cuda_getDevice = lambda: DEVICE[0]  # type: ignore[attr-defined]
 
 
 class Bindings:

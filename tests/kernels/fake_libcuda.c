@@ -1,5 +1,5 @@
-// Stands for the CUDA driver where there is no GPU: every call succeeds, unless a test says that one fails, and launches
-// are counted. Work of streams beside launches is reported.
+// Stands for the CUDA driver where there is no GPU: every call succeeds, unless a test says that one fails, and
+// launches are counted. Work of streams beside launches is reported.
 
 #include <stddef.h>
 #include <stdint.h>

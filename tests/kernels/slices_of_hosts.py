@@ -67,7 +67,7 @@ def slices_are_hopper_kernels_of_a_host_beside_exchanges() -> None:
         for kind in ("ordinary", "prepared"):
             RECORDER.all.clear()
             found = python_calls(again)
-            launches = [(how[4], how[1][0]) for how in RECORDER.all]
+            launches = [(how[3], how[0]) for how in RECORDER.all]
             side = [programs for stream, programs in launches if stream == SIDE]
             assert side == [PROGRAMS], (name, kind, launches)
             slices = [programs for stream, programs in launches if stream == CURRENT and programs >= SMS - PROGRAMS]

@@ -30,6 +30,7 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
         refusal = _refusal(plain.__name__, "with out=", operator)
         name, native = plain.__name__, of_process(NativeCalls)
+        native.functions.add(name)
 
         @functools.wraps(plain)
         def function(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
@@ -77,6 +78,7 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
         refusal = _refusal(plain.__name__, "that stores to its argument", operator)
         name, native = plain.__name__, of_process(NativeCalls)
+        native.functions.add(name)
 
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:

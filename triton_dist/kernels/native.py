@@ -1,10 +1,10 @@
 """Prepared calls that are made again without Python, by ``triton_dist.native_calls``.
 
-A call that was made again by its plan (``prepared.py``), and is one launch and nothing else, is *learnt*: how the caller
-wrote it, and what was known of its tensors. From then on a call that is written alike goes from the public function to
-C++, and from there to the driver. C++ makes the checks of :meth:`Communicator.begin`, :meth:`Prepared.signature` and
-:meth:`Prepared.repeat`, and compares the call with those of the other members. If one of them says no, nothing was done,
-and the call goes through Python, which knows why.
+A call that was made again by its plan (``prepared.py``), and is one launch and nothing else, is *learnt*: how the
+caller wrote it, and what was known of its tensors. From then on a call that is written alike goes from the public
+function to C++, and from there to the driver. C++ makes the checks of :meth:`Communicator.begin`,
+:meth:`Prepared.signature` and :meth:`Prepared.repeat`, and compares the call with those of the other members. If one of
+them says no, nothing was done, and the call goes through Python, which knows why.
 """
 
 from __future__ import annotations
@@ -60,12 +60,14 @@ class Offer(NamedTuple):
 
 
 class NativeCalls:
-    """The calls that C++ makes again. One for each process, as public functions are: they end with their communicators."""
+    """The calls that C++ makes again. One for each process, as public functions are; calls end with communicators."""
 
     def __init__(self) -> None:
         self.call: Any = None
         """``call(function, args, kwargs)``: the result of a call that was made again, or None. None itself, as long as
         nothing was learnt."""
+        self.functions: set[str] = set()
+        """The names of the public functions that take offers."""
         self.offered: Offer | None = None
         self._table: Any = None
 
@@ -97,7 +99,7 @@ class NativeCalls:
         )
 
     def take(self, function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:
-        """Learn the call that :attr:`offered` is of, if it is this one of ``function``, which has returned ``result``."""
+        """Learn the call that was :attr:`offered`, if it is this one of ``function``, which has returned ``result``."""
         offer, self.offered = self.offered, None
         if offer is None or offer.thread != get_ident() or offer.signature[0][0] != function:
             return
@@ -122,7 +124,8 @@ class NativeCalls:
         waiting: Any,
         guards: Sequence[Guard],
     ) -> bool:
-        """See ``Table.learn``: the ``launch`` of these ``tensors`` is the call that was written so, under ``guards``."""
+        """The ``launch`` of these ``tensors`` is the call that was written so, under ``guards``. False, if C++ cannot
+        make it: it has a tensor of which the launch knows nothing."""
         function, args, kwargs, result, fixed = arguments
         learnt: bool = self._table.learn(
             function, args, kwargs, owner, launch, tensors, result, fixed, new, compared or None, waiting, guards

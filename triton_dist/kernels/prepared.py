@@ -144,6 +144,8 @@ class _Plan(NamedTuple):
     """Those of the steps, and beside them."""
     fixed: tuple[int, ...] = ()
     """Which of the call's tensors lie where they lay, by a part of the signature."""
+    is_learnable: bool = False
+    """Whether the call is one launch, of the caller's tensors and one that ``new`` makes, so that C++ can make it."""
     new: Callable[[], torch.Tensor] | None = None
     """Makes the result, if it is a new tensor that the launch takes and nothing but this decides on it."""
 
@@ -240,7 +242,8 @@ class Prepared:
             return True
         if plan.is_plain:
             launch(self._communicator.stream_handle(), *tensors)
-            self._offer(signature, plan, tensors, tensors)
+            if plan.is_learnable:
+                self._offer(signature, plan, tensors, tensors)
             return True
         given = tensors
         if plan.named is not None and (plan.beside is not None or plan.in_front is not None):
@@ -251,7 +254,7 @@ class Prepared:
         also = tensors[-plan.also :] if plan.also else ()
         if plan.beside is None:
             launch(self._communicator.stream_handle(), *first, also=also)
-            if plan.in_front is None:
+            if plan.is_learnable:
                 self._offer(signature, plan, tensors, (*tensors[: launch.takes], *also))
             return True
         with side_stream(self._communicator) as side:
@@ -260,13 +263,12 @@ class Prepared:
         return True
 
     def _offer(self, signature: Any, plan: _Plan, given: Sequence[Any], tensors: Sequence[Any]) -> None:
-        """Let C++ make this call of the tensors ``given`` from now on, which is the launch of ``tensors`` and no more."""
+        """Offer a call of the tensors ``given``, which is the launch of ``tensors``, to C++."""
         communicator = self._communicator
-        if self._owner is None or communicator._depth > 1:  # a part of another call is none that the user makes
-            return
-        fixed = [id(given[i]) for i in plan.fixed]
-        offer = Offer(get_ident(), self, signature, plan, communicator._made, [*map(id, tensors)], fixed)
-        self._native.offered = offer
+        if communicator._depth == 1:  # else it is a part of another call, which the user makes
+            fixed = [*map(id, (given[i] for i in plan.fixed))] if plan.fixed else ()
+            made, ids = communicator._made, [*map(id, tensors)]
+            self._native.offered = Offer(get_ident(), self, signature, plan, made, ids, fixed)
 
     def learn(self, offer: Offer, tensors: Sequence[Any], arguments: Arguments) -> bool:
         """Let C++ know an offered call. True, if C++ has it now."""
@@ -320,7 +322,7 @@ class Prepared:
 
     def keep(
         self,
-        signature: Hashable | None,
+        signature: Any,
         made: Launch | Sequence[Step] | None,
         *compared: Any,
         details: Any = None,
@@ -351,9 +353,11 @@ class Prepared:
             takes = len(own) if also or any(map(triton_api.is_descriptor, own)) else 0
             beside, in_front = made.beside, made.in_front
             is_plain = not (takes or also or beside or in_front)
+            is_one = beside is None and in_front is None and (details is None or new is not None)
+            is_learnable = is_one and self._owner is not None and signature[0][0] in self._native.functions
             plan = _Plan(
                 again, is_plain, takes, len(also), compared, workspace, beside, in_front, named, details,
-                fixed=fixed, new=new,
+                fixed=fixed, is_learnable=is_learnable, new=new,
             )  # fmt: skip
         else:
             repeats = []

@@ -168,7 +168,7 @@ class PreparedLaunch:
         arguments = *others, *(named.get(parameter.name, parameter.default) for parameter in rest)
         self._kernel = kernel
         self._compiled = compiled
-        self._native: NativeLaunch | None | bool = False
+        self._native: NativeLaunch | bool | None = False
         self._place = getattr(launcher, "place", None)
         self.waiting: Any = getattr(launcher, "waiting", None)
         """What gets the user's line of each launch."""
@@ -229,14 +229,16 @@ class PreparedLaunch:
 
     def guards(self) -> tuple[Guard, ...]:
         """What :meth:`holds` asks, as data."""
-        runtime = knobs.runtime
+        runtime, compilation = knobs.runtime, knobs.compilation
         return (
+            Guard(knobs, "attributes", ("runtime",), "is", runtime),
+            Guard(knobs, "attributes", ("compilation",), "is", compilation),
             Guard(runtime, "attributes", ("launch_enter_hook", "calls"), "empty"),
             Guard(runtime, "attributes", ("launch_exit_hook", "calls"), "empty"),
             Guard(self._kernel, "attributes", ("pre_run_hooks",), "empty"),
             Guard(runtime, "attributes", ("add_stages_inspection_hook",), "is", self._stages_hook),
             Guard(runtime.__dict__, "item", ("debug",), "equal", self._debug),
-            Guard(knobs.compilation.__dict__, "item", ("instrumentation_mode",), "equal", self._instrumentation),
+            Guard(compilation.__dict__, "item", ("instrumentation_mode",), "equal", self._instrumentation),
         )
 
     def native(self, library: Any) -> NativeLaunch | None:

@@ -1,5 +1,5 @@
-"""What is different in Triton 3.8: its launcher for CUDA makes descriptors with one argument more, and lets kernels have
-more shared memory than Hopper has."""
+"""What is different in Triton 3.8: its launcher for CUDA makes descriptors with one argument more, and kernels may
+have more shared memory than Hopper has."""
 
 from __future__ import annotations
 

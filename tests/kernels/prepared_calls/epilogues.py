@@ -83,13 +83,13 @@ def _are_prepared(names: tuple[str, ...], which: slice) -> None:
             found = calls(partial(call, **second))
             again = [*RECORDER.all]
             assert not found["JITFunction.run"] and not found["check_operands"] and not found["check_epilogue"], name
-            assert len(again) == found["PreparedLaunch.__call__"], name
+            assert len(again) == found.repeated, name
             forget_plans()
             RECORDER.all.clear()
             call(**second)
             assert again == RECORDER.all or name.endswith("new"), name
             if rows or not name.endswith("bulk"):  # there cuBLAS takes the bias
-                given = [x for one in again for part in one[-1] if isinstance(part, tuple) for x in part]
+                given = [x for one in again for x in one[-1]]
                 assert {("at", tensor.data_ptr()) for tensor in second.values()} <= {*given} or "bulk" in name, name
 
 

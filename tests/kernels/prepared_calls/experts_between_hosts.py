@@ -31,7 +31,7 @@ def _launches(call: Callable[[], object], memory: torch.Tensor | None) -> list[A
             return "memory", argument[1] - begin
         return known.setdefault(argument[1], len(known))
 
-    return [[*how[:2], [plain(argument) for argument in of_kernel]] for *how, of_kernel in RECORDER.all]
+    return [[*how[:3], [plain(argument) for argument in of_kernel]] for *how, of_kernel in RECORDER.all]
 
 
 def experts_between_hosts_are_prepared() -> None:

@@ -13,7 +13,7 @@ import fake_gpu
 import pytest
 import torch
 from prepared_calls.calls import A8, B8, OF_ALL, OF_BLOCKS, ONE, OWN, WIDE, A, B, C
-from prepared_calls.world import RECORDER, WORLD, calls, forget_plans, is_prepared, plans
+from prepared_calls.world import RECORDER, WORLD, Calls, calls, forget_plans, is_prepared, plans
 
 from triton_dist import kernels
 
@@ -71,11 +71,12 @@ def _are_prepared(*names: str) -> None:
             before = len(plans())
             call(**first)
             assert len(plans()) == before, name
-            found: dict[str, Any] = {}
-            again = made(lambda call=call, second=second, found=found: found.update(calls(partial(call, **second))))
+            counted: list[Calls] = []
+            again = made(lambda call=call, second=second, to=counted: to.append(calls(partial(call, **second))))
+            (found,) = counted
             unwanted = "JITFunction.run", "check_operands", "check_epilogue", "block_scales_of", "choose"
             assert not [what for what in unwanted if found.get(what)], name
-            assert len(again[0]) == found["PreparedLaunch.__call__"] > 0, name
+            assert len(again[0]) == found.repeated > 0, name
             forget_plans()
             assert again == made(partial(call, **second)), name
             launched = [x for one in again[0] for part in one[-1] for x in _flat(part)]

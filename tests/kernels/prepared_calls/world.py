@@ -32,9 +32,22 @@ def symmetric(n: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 PACKAGES = tuple(f"{Path(str(package.__file__)).parent}/" for package in (triton, triton_dist))
 
 
-def calls(function: Callable[[], object]) -> Counter[str]:
-    """How often ``function`` calls which functions of this package and of Triton."""
-    found: Counter[str] = Counter()
+class Calls(Counter[str]):
+    """How often functions of this package and of Triton were called."""
+
+    native = 0
+    """Launches by C++."""
+
+    @property
+    def repeated(self) -> int:
+        """Launches by plans."""
+        return self["PreparedLaunch.__call__"] + self.native
+
+
+def calls(function: Callable[[], object]) -> Calls:
+    """What ``function`` calls."""
+    found = Calls()
+    by_others = DRIVER.fake_launches() - RECORDER.by_triton
 
     def note(frame: Any, event: str, callee: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGES):
@@ -47,27 +60,26 @@ def calls(function: Callable[[], object]) -> Counter[str]:
     finally:
         sys.setprofile(None)
         gc.enable()
+    found.native = DRIVER.fake_launches() - RECORDER.by_triton - by_others
     return found
 
 
 def is_prepared(function: Callable[[], object]) -> bool:
     """Whether a call launches once, without Triton's binder."""
-    found, by_triton = _of_one_launch(function)
-    return not found["JITFunction.run"] and found["PreparedLaunch.__call__"] + (not by_triton) == 1
+    found = _of_one_launch(function)
+    return not found["JITFunction.run"] and found.repeated == 1
 
 
 def is_native(function: Callable[[], object]) -> bool:
-    """Whether a call launches once, by C++, and nothing else is called but public functions."""
-    found, by_triton = _of_one_launch(function)
-    return not by_triton and not found["PreparedLaunch.__call__"] and not found["JITFunction.run"]
+    """Whether a call launches once, by C++."""
+    return _of_one_launch(function).native == 1
 
 
-def _of_one_launch(function: Callable[[], object]) -> tuple[Counter[str], int]:
-    """The calls of Python, and the launches of Triton's function in C."""
-    before, by_triton = DRIVER.fake_launches(), RECORDER.by_triton
+def _of_one_launch(function: Callable[[], object]) -> Calls:
+    before = DRIVER.fake_launches()
     found = calls(function)
     assert DRIVER.fake_launches() == before + 1, "a call is one launch"
-    return found, RECORDER.by_triton - by_triton
+    return found
 
 
 def plans(comm: Any = None) -> dict[Any, Any]:
