@@ -9,10 +9,28 @@ using namespace triton_dist;
 constexpr int Success = 0, InvalidValue = 1; // CUDA_ERROR_INVALID_VALUE
 constexpr int DevicePointer = 3;             // CU_POINTER_ATTRIBUTE_DEVICE_POINTER
 
-bool Launch::knows(const Address *addresses) const {
-  for (const Patch &patch : patches)
-    if (patch.isMap && !patch.maps.count(addresses[patch.tensor]))
+bool Launch::encode(const Address *addresses, const Object &encode) {
+  for (size_t i = 0; i < patches.size(); ++i) {
+    Address address = addresses[patches[i].tensor];
+    if (!patches[i].isMap || patches[i].maps.count(address))
+      continue;
+    Object number = Object::taken(PyLong_FromSize_t(i)), place = Object::taken(PyLong_FromUnsignedLongLong(address));
+    if (!number || !place)
       return false;
+    Object made = Object::taken(PyObject_CallFunctionObjArgs(encode.get(), number.get(), place.get(), nullptr));
+    char *bytes;
+    Py_ssize_t size;
+    if (!made || PyBytes_AsStringAndSize(made.get(), &bytes, &size) != 0)
+      return false;
+    if (size_t(size) != MapBytes) {
+      PyErr_SetString(PyExc_ValueError, "a descriptor has another size");
+      return false;
+    }
+    auto &maps = patches[i].maps;
+    if (maps.size() >= MostMaps)
+      maps.clear();
+    std::memcpy(maps[address].data(), bytes, MapBytes);
+  }
   return true;
 }
 

@@ -71,8 +71,9 @@ public:
   std::vector<Patch> patches;
   size_t tensors; // how many addresses a call brings
 
-  /// Whether all descriptors of tensors at these addresses are known.
-  bool knows(const Address *addresses) const;
+  /// Has all descriptors of tensors at these addresses made that are not known: `encode`, a function of Python, is
+  /// given the number of the patch and the address, and returns the bytes. False with an exception set.
+  bool encode(const Address *addresses, const Object &encode);
 
   /// Launches, and asks about each address what Triton's launcher asks. Python's lock is free meanwhile: the driver
   /// waits where a stream's queue is full. False with an exception set.

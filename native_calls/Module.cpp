@@ -112,42 +112,6 @@ PyObject *newLaunch(PyTypeObject *type, PyObject *args, PyObject *) {
   return LaunchObject::made(type, std::move(launch));
 }
 
-PyObject *addMap(PyObject *self, PyObject *args) {
-  Py_ssize_t which, size;
-  unsigned long long address;
-  const char *bytes;
-  if (!PyArg_ParseTuple(args, "nKy#", &which, &address, &bytes, &size))
-    return nullptr;
-  auto &patches = LaunchObject::of(self)->patches;
-  if (which < 0 || size_t(which) >= patches.size() || !patches[which].isMap || size_t(size) != Launch::MapBytes)
-    return refuse("this is no descriptor's argument, or no descriptor");
-  auto &maps = patches[which].maps;
-  if (maps.size() >= Launch::MostMaps)
-    maps.clear();
-  std::memcpy(maps[address].data(), bytes, Launch::MapBytes);
-  Py_RETURN_NONE;
-}
-
-PyObject *runLaunch(PyObject *self, PyObject *args) {
-  unsigned long long stream;
-  PyObject *tuple;
-  if (!PyArg_ParseTuple(args, "KO!", &stream, &PyTuple_Type, &tuple))
-    return nullptr;
-  const Launch &launch = *LaunchObject::of(self);
-  std::vector<Address> addresses;
-  if (!numbers(tuple, addresses))
-    return nullptr;
-  if (addresses.size() < launch.tensors || !launch.knows(addresses.data()))
-    return refuse("there are fewer addresses than tensors, or a descriptor is not known");
-  if (!launch.run(reinterpret_cast<void *>(stream), addresses.data()))
-    return nullptr;
-  Py_RETURN_NONE;
-}
-
-PyMethodDef launchMethods[] = {{"add_map", addMap, METH_VARARGS, nullptr},
-                               {"run", runLaunch, METH_VARARGS, nullptr},
-                               {nullptr, nullptr, 0, nullptr}};
-
 //===----------------------------------------------------------------------===//
 // Owner
 //===----------------------------------------------------------------------===//
@@ -265,12 +229,13 @@ bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed, PyObject *re
   return true;
 }
 
-/// learn(name, args, kwargs, owner, launch, tensors, result, fixed, new, compared, waiting, guards)
+/// learn(name, args, kwargs, owner, launch, tensors, encode, result, fixed, new, compared, waiting, guards)
 PyObject *tableLearn(PyObject *self, PyObject *arguments) {
-  PyObject *name, *args, *kwargs, *owner, *launch, *tensors, *result, *fixed, *makeNew, *compared, *waiting, *guards;
-  if (!PyArg_ParseTuple(arguments, "OO!O!OOO!OO!OOOO", &name, &PyTuple_Type, &args, &PyDict_Type, &kwargs, &owner,
-                        &launch, &PyTuple_Type, &tensors, &result, &PyTuple_Type, &fixed, &makeNew, &compared, &waiting,
-                        &guards))
+  PyObject *name, *args, *kwargs, *owner, *launch, *tensors, *encode, *result, *fixed, *makeNew, *compared, *waiting,
+      *guards;
+  if (!PyArg_ParseTuple(arguments, "OO!O!OOO!OOO!OOOO", &name, &PyTuple_Type, &args, &PyDict_Type, &kwargs, &owner,
+                        &launch, &PyTuple_Type, &tensors, &encode, &result, &PyTuple_Type, &fixed, &makeNew, &compared,
+                        &waiting, &guards))
     return nullptr;
   if (reinterpret_cast<PyObject *>(Py_TYPE(owner)) != OwnerObject::type ||
       reinterpret_cast<PyObject *>(Py_TYPE(launch)) != LaunchObject::type ||
@@ -295,6 +260,7 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
       known && known->launch == entry->launch && hold(known->guards))
     Py_RETURN_TRUE;
   entry->objects = entry->key.objects();
+  entry->encode = Object::of(encode);
   entry->makeNew = entry->result == Entry::New ? given(makeNew) : Object();
   entry->compared = given(compared);
   entry->waiting = given(waiting);
@@ -303,6 +269,8 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
   table.learn(std::move(entry));
   Py_RETURN_TRUE;
 }
+
+PyObject *tableKnew(PyObject *self, PyObject *) { return PyBool_FromLong(TableObject::of(self)->knew); }
 
 PyObject *tableForget(PyObject *self, PyObject *owner) {
   if (reinterpret_cast<PyObject *>(Py_TYPE(owner)) != OwnerObject::type) {
@@ -318,6 +286,7 @@ Py_ssize_t tableLength(PyObject *self) { return TableObject::of(self)->size(); }
 PyMethodDef tableMethods[] = {
     {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tableCall)), METH_FASTCALL, nullptr},
     {"learn", tableLearn, METH_VARARGS, nullptr},
+    {"knew", tableKnew, METH_NOARGS, nullptr},
     {"forget", tableForget, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -344,7 +313,7 @@ PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit_native_calls() {
   Object module = Object::taken(PyModule_Create(&definition));
-  if (!module || !addType<LaunchObject>(module.get(), "triton_dist._C.native_calls.Launch", newLaunch, launchMethods) ||
+  if (!module || !addType<LaunchObject>(module.get(), "triton_dist._C.native_calls.Launch", newLaunch, nullptr) ||
       !addType<OwnerObject>(module.get(), "triton_dist._C.native_calls.Owner", newOwner, nullptr) ||
       !addType<TableObject>(module.get(), "triton_dist._C.native_calls.Table", newTable, tableMethods, tableLength))
     return nullptr;

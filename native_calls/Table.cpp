@@ -76,6 +76,7 @@ static bool liesAlike(const Entry &entry, const Key &key) {
 }
 
 PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
+  knew = false;
   if (count == 0)
     Py_RETURN_NONE;
   Key key;
@@ -92,7 +93,9 @@ PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
       PyErr_Clear();
       continue;
     }
-    return make(*entry, key);
+    PyObject *result = make(*entry, key);
+    knew = result == Py_None;
+    return result;
   }
 }
 
@@ -112,8 +115,10 @@ PyObject *Table::make(const Entry &entry, const Key &key) {
   }
   for (size_t i = 0; i < entry.sources.size(); ++i)
     addresses[i] = entry.sources[i] == Entry::New ? newAddress : key.addresses[entry.sources[i]];
-  if (!entry.launch->knows(addresses))
+  if (!entry.launch->encode(addresses, entry.encode)) {
+    PyErr_Clear();
     Py_RETURN_NONE;
+  }
   Object acquired = Object::taken(PyObject_CallFunctionObjArgs(owner.acquire.get(), Py_False, nullptr));
   if (acquired.get() != Py_True) { // another thread is in a call, which is an error that the ordinary call finds
     PyErr_Clear();

@@ -37,7 +37,8 @@ struct Entry {
   std::vector<Object> objects; // what the key points to
   std::shared_ptr<const Owner> owner;
   Object launchObject;
-  const Launch *launch;
+  Launch *launch;
+  Object encode;               // makes descriptors that the launch does not know
   std::vector<size_t> sources; // of each of the launch's tensors, the key's, or New
   std::vector<bool> symmetric; // whether each of the key's tensors is
   std::vector<bool> fixed;     // whether each of the key's tensors lies where it lay
@@ -57,6 +58,7 @@ public:
   Object files;    // a dict of what that said
   size_t most;     // entries
   Object groupName;
+  bool knew = false; // whether the last call was known, and left to Python for a reason of the moment
 
   /// The result of a call; None if it must be made in the ordinary way; null with an exception set.
   PyObject *call(PyObject *name, PyObject *args, PyObject *kwargs);

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
-from triton_dist import native_calls
+from triton_dist import native_calls, triton_api
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.native_calls import Guard
 from triton_dist.process_state import of_process
@@ -101,7 +101,7 @@ class NativeCalls:
     def take(self, function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:
         """Learn the call that was :attr:`offered`, if it is this one of ``function``, which has returned ``result``."""
         offer, self.offered = self.offered, None
-        if offer is None or offer.thread != get_ident() or offer.signature[0][0] != function:
+        if offer is None or self._table.knew() or offer.thread != get_ident() or offer.signature[0][0] != function:
             return
         if offer.made != offer.prepared._communicator._made:  # this call was made otherwise: an earlier one was offered
             return
@@ -116,7 +116,7 @@ class NativeCalls:
     def learn(
         self,
         owner: Any,
-        launch: Any,
+        launch: triton_api.NativeLaunch,
         tensors: Sequence[Any],
         arguments: Arguments,
         new: Callable[[], Any] | None,
@@ -128,8 +128,9 @@ class NativeCalls:
         make it: it has a tensor of which the launch knows nothing."""
         function, args, kwargs, result, fixed = arguments
         learnt: bool = self._table.learn(
-            function, args, kwargs, owner, launch, tensors, result, fixed, new, compared or None, waiting, guards
-        )
+            function, args, kwargs, owner, launch.launch, tensors, launch.encode, result, fixed, new,
+            compared or None, waiting, guards,
+        )  # fmt: skip
         return learnt
 
     def forget(self, owner: Any) -> None:

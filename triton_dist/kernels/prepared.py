@@ -276,7 +276,6 @@ class Prepared:
         native = plan.launch.native(native_calls)
         if native is None:
             return False
-        native.add_maps(tensors)
         guards = (
             Guard(self._tracing, "attributes", ("session",), "is", None),
             Guard(self._dependent, "attributes", ("on",), "is", on),
@@ -285,7 +284,7 @@ class Prepared:
             *plan.launch.guards(),
         )
         return self._native.learn(
-            self._owner, native.launch, tensors, arguments, plan.new, plan.compared, plan.launch.waiting, guards
+            self._owner, native, tensors, arguments, plan.new, plan.compared, plan.launch.waiting, guards
         )
 
     def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> None:

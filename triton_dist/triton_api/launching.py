@@ -19,7 +19,7 @@ from triton_dist.native_calls import Guard
 from triton_dist.triton_api.of_line import descriptor_arguments, tensor_map_bytes
 from triton_dist.triton_api.packing import PackedLaunch, Patch, packed
 
-__all__ = ["PreparedLaunch", "direct_launcher", "prepare_launch"]
+__all__ = ["NativeLaunch", "PreparedLaunch", "direct_launcher", "prepare_launch"]
 
 
 class _Address:
@@ -278,11 +278,9 @@ class PreparedLaunch:
             places,
         )
 
-    def map_bytes(self, position: int, address: int) -> bytes | None:
-        """The TMA descriptor that is the first argument at ``position``, of a tensor at ``address``; None if no launch
-        of such a tensor was made lately."""
-        found = self._encoded.get((position, address))
-        return None if found is None else tensor_map_bytes(found.arguments[0])
+    def map_bytes(self, position: int, address: int) -> bytes:
+        """The TMA descriptor that is the first argument at ``position``, of a tensor at ``address``."""
+        return tensor_map_bytes(self._descriptor(position, address).arguments[0])
 
     def __call__(self, stream: int, *tensors: Any, also: Sequence[Any] = ()) -> None:
         """Launch on the stream of this handle, which is one of the device that the kernel was loaded for.
@@ -335,20 +333,16 @@ class PreparedLaunch:
 
 
 class NativeLaunch:
-    """A launch of the library, which knows the descriptors of tensors that were encoded in calls through Python."""
+    """A launch of the library."""
 
     def __init__(self, library: Any, data: PackedLaunch, made: PreparedLaunch) -> None:
         self._made = made
-        self._maps: list[tuple[int, Patch]] = [(i, patch) for i, patch in enumerate(data.patches) if patch.is_map]
+        self._patches: Sequence[Patch] = data.patches
         self.launch: Any = library.new_launch(data)
 
-    def add_maps(self, tensors: Sequence[Any]) -> None:
-        """Let the library know the descriptors of these tensors, of a call that was made through Python."""
-        for which, patch in self._maps:
-            address = tensors[patch.tensor].data_ptr()
-            found = self._made.map_bytes(patch.position, address)
-            if found is not None:
-                self.launch.add_map(which, address, found)
+    def encode(self, patch: int, address: int) -> bytes:
+        """The descriptor of a tensor at ``address`` in a place of the arguments, for the library, which keeps it."""
+        return self._made.map_bytes(self._patches[patch].position, address)
 
 
 def _by_address(argument: Any) -> Any:
