@@ -62,6 +62,9 @@ CACHES = {
     "kernels/device.py: _gpu": "the machine",
     "triton_api/common.py: device_properties": "the machine",
     "stream_operations.py: library": "installed files",
+    "native_calls.py: _loaded": "installed files",
+    "native_calls.py: _lacks": "installed files",
+    "native_calls.py: _driver_functions": "installed files",
 }
 """Functions that remember their results, and what the results are facts of: nothing of a world."""
 

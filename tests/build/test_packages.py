@@ -94,6 +94,7 @@ def test_the_wheel_holds_the_binaries_the_hook_and_the_types(wheel: Path) -> Non
         "triton_dist/_C/p2p_hosts_amdgcn.bc",
         "triton_dist/_C/p2p_state.json",
         "triton_dist/_C/libtriton_dist_runtime.so",
+        "triton_dist/_C/native_calls.abi3.so",
         "triton_dist/__init__.py",
         "triton_dist/py.typed",
     } <= held
