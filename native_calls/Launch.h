@@ -12,7 +12,7 @@
 
 #include <array>
 #include <cstdint>
-#include <unordered_map>
+#include <map>
 #include <vector>
 
 namespace triton_dist {
@@ -59,7 +59,7 @@ public:
     size_t offset;
     size_t tensor;
     bool isMap;
-    std::unordered_map<Address, std::array<char, MapBytes>> maps;
+    std::map<Address, std::array<char, MapBytes>> maps; // (a hash table takes a newer C++ runtime than wheels may)
   };
 
   Driver driver;

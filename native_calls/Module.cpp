@@ -8,7 +8,7 @@
 #include "Table.h"
 
 #include <cstring>
-#include <new>
+#include <memory>
 
 using namespace triton_dist;
 
@@ -38,7 +38,7 @@ template <typename T> struct Wrapper {
   }
 };
 
-using OwnerPointer = std::shared_ptr<const Owner>;
+using OwnerPointer = Shared<Owner>;
 using LaunchObject = Wrapper<Launch>;
 using OwnerObject = Wrapper<OwnerPointer>;
 using TableObject = Wrapper<Table>;
@@ -126,7 +126,7 @@ PyObject *newOwner(PyTypeObject *type, PyObject *args, PyObject *) {
     return nullptr;
   if (PyList_Size(last) == 0)
     return refuse("last has no places");
-  auto owner = std::make_shared<Owner>();
+  OwnerPointer owner(new Owner);
   owner->communicator = Object::of(communicator);
   owner->acquire = Object::of(acquire);
   owner->release = Object::of(release);
@@ -244,7 +244,7 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
     return nullptr;
   }
   Table &table = *TableObject::of(self);
-  auto entry = std::make_shared<Entry>();
+  Shared<Entry> entry(new Entry);
   if (!entry->key.read(table.torch, name, args, kwargs, table.groupName.get()))
     Py_RETURN_FALSE;
   entry->owner = *OwnerObject::of(owner);
@@ -256,8 +256,7 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
     Py_RETURN_FALSE;
   }
   // The call went through Python for another reason, as another stream.
-  if (std::shared_ptr<const Entry> known = table.find(*entry);
-      known && known->launch == entry->launch && hold(known->guards))
+  if (Shared<Entry> known = table.find(*entry); known && known->launch == entry->launch && hold(known->guards))
     Py_RETURN_TRUE;
   entry->objects = entry->key.objects();
   entry->encode = Object::of(encode);

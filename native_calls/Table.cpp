@@ -87,7 +87,7 @@ PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
     auto found = entries.find(key.hash());
     if (found == entries.end() || i >= found->second.size())
       Py_RETURN_NONE;
-    std::shared_ptr<const Entry> entry = found->second[i];
+    Shared<Entry> entry = found->second[i];
     if (!(entry->key == key) || !addressesAreKnown(*entry->owner) || !liesAlike(*entry, key) ||
         !hold(entry->owner->guards) || !hold(entry->guards)) {
       PyErr_Clear();
@@ -196,17 +196,17 @@ static bool areAlike(const Entry &one, const Entry &other) {
   return true;
 }
 
-std::shared_ptr<const Entry> Table::find(const Entry &like) const {
+Shared<Entry> Table::find(const Entry &like) const {
   auto found = entries.find(like.key.hash());
   if (found != entries.end())
     for (const auto &entry : found->second)
       if (areAlike(*entry, like))
         return entry;
-  return nullptr;
+  return {};
 }
 
-void Table::learn(std::shared_ptr<Entry> entry) {
-  std::vector<std::shared_ptr<Entry>> replaced; // destroyed last: that may call Python
+void Table::learn(Shared<Entry> entry) {
+  std::vector<Shared<Entry>> replaced; // destroyed last: that may call Python
   auto &known = entries[entry->key.hash()];
   auto old = std::find_if(known.begin(), known.end(), [&](const auto &other) { return areAlike(*other, *entry); });
   if (old != known.end()) {
@@ -225,7 +225,7 @@ void Table::learn(std::shared_ptr<Entry> entry) {
 }
 
 void Table::forget(const Owner *owner) {
-  std::vector<std::shared_ptr<Entry>> gone;
+  std::vector<Shared<Entry>> gone;
   for (auto place = entries.begin(); place != entries.end();) {
     auto &alike = place->second;
     auto kept = std::stable_partition(alike.begin(), alike.end(),

@@ -10,15 +10,15 @@
 #include "Guard.h"
 #include "Key.h"
 #include "Launch.h"
+#include "Shared.h"
 
-#include <memory>
-#include <unordered_map>
+#include <map>
 
 namespace triton_dist {
 
 /// Whose calls they are: a communicator of Python, whose calls run one after the other and are compared with those of
 /// the other members. The state stays in its objects, where the ordinary calls have it.
-struct Owner {
+struct Owner : Counted {
   Object communicator;
   Object acquire, release; // of the lock that a call holds, without a wait
   Object currentStream;
@@ -32,10 +32,10 @@ struct Owner {
 };
 
 /// What a call with a key does.
-struct Entry {
+struct Entry : Counted {
   Key key;
   std::vector<Object> objects; // what the key points to
-  std::shared_ptr<const Owner> owner;
+  Shared<Owner> owner;
   Object launchObject;
   Launch *launch;
   Object encode;               // makes descriptors that the launch does not know
@@ -63,8 +63,8 @@ public:
   /// The result of a call; None if it must be made in the ordinary way; null with an exception set.
   PyObject *call(PyObject *name, PyObject *args, PyObject *kwargs);
   /// The entry of a key that lies alike, by this owner; null if there is none.
-  std::shared_ptr<const Entry> find(const Entry &like) const;
-  void learn(std::shared_ptr<Entry> entry);
+  Shared<Entry> find(const Entry &like) const;
+  void learn(Shared<Entry> entry);
   void forget(const Owner *owner);
   void clear();
   size_t size() const { return count; }
@@ -73,7 +73,7 @@ private:
   PyObject *make(const Entry &entry, const Key &key);
   void notePlace(PyObject *waiting);
 
-  std::unordered_map<size_t, std::vector<std::shared_ptr<Entry>>> entries; // by the keys' hashes
+  std::map<size_t, std::vector<Shared<Entry>>> entries; // by the keys' hashes
   size_t count = 0;
 };
 
