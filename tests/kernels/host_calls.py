@@ -112,6 +112,7 @@ CHECKS = (
     native.nothing_leaks,
     native.what_was_learnt_is_bounded_and_keeps_no_tensors,
     native.without_the_library_python_repeats_calls,
+    native.launches_that_cannot_be_packed_go_through_triton,
     native.native_calls_are_one_of_python,
     lifetimes.plans_keep_no_tensors_of_the_caller,
     lifetimes.plans_are_bounded,

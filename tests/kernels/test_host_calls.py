@@ -92,6 +92,7 @@ CHECKS = (
     "nothing_leaks",
     "what_was_learnt_is_bounded_and_keeps_no_tensors",
     "without_the_library_python_repeats_calls",
+    "launches_that_cannot_be_packed_go_through_triton",
     "native_calls_are_one_of_python",
     "plans_keep_no_tensors_of_the_caller",
     "plans_are_bounded",

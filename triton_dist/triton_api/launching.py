@@ -248,7 +248,10 @@ class PreparedLaunch:
         """
         if self._native is False:
             data = self.packed()
-            self._native = None if data is None else NativeLaunch(library, data, self)
+            try:
+                self._native = None if data is None else NativeLaunch(library, data, self)
+            except ValueError:  # it has more arguments than the library takes
+                self._native = None
         return self._native  # type: ignore[return-value]
 
     def packed(self) -> PackedLaunch | None:

@@ -44,6 +44,7 @@ from triton_dist.kernels.prepared import Prepared
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.kernels.tracing.recorder import Tracing
 from triton_dist.process_state import of_process
+from triton_dist.triton_api import packing
 from triton_dist.world.teams import Team
 
 NOT_NATIVE = {
@@ -433,6 +434,34 @@ def without_the_library_python_repeats_calls() -> None:
         assert native_calls.why_not() == "TRITON_DIST_NATIVE_CALLS is 0"
         assert not native_calls.library()
     assert not native_calls.why_not()
+
+
+def launches_that_cannot_be_packed_go_through_triton() -> None:
+    call = CALLS["all_reduce, two_shot"]
+    too_long = mock.Mock(side_effect=ValueError("the kernel has too many arguments"))
+    for patched in (
+        mock.patch.object(native_calls, "new_launch", too_long),
+        mock.patch.object(packing, "ARGUMENTS", {1: "P"}),  # kinds that this version of Triton has not
+        mock.patch.object(packing, "launch_attributes", return_value=None),
+    ):
+        forget_plans()
+        with patched:
+            call()
+            for _ in range(3):
+                assert is_prepared(call) and not is_native(call)
+    forget_plans()
+    learnt(call)
+    names = "function", "grid", "threads", "shared", "attributes", "arguments", "offsets"
+    right: dict[str, Any] = {"function": 1, "grid": (1, 1, 1), "threads": 32, "shared": 0, "attributes": ()}
+    right |= {"arguments": bytes(24), "offsets": (0, 8, 16)}
+    library, functions = native_calls.library(), native_calls._driver_functions()
+    library.Launch(functions, *(right[name] for name in names), ((0, 0, False),))
+    for wrong in ({"arguments": bytes(5000)}, {"offsets": (0, 24)}, {"offsets": (0,) * 300}):
+        with pytest.raises(ValueError, match="argument"):
+            library.Launch(functions, *((right | wrong)[name] for name in names), ())
+    for patch in ((20, 0, False), (0, 16, False), (0, 0, True)):
+        with pytest.raises(ValueError, match="tensor"):
+            library.Launch(functions, *(right[name] for name in names), (patch,))
 
 
 def native_calls_are_one_of_python() -> None:
