@@ -104,13 +104,9 @@ def other_signatures_are_not_mixed_up() -> None:
         assert is_prepared(call), name
 
 
-def errors_are_those_of_ordinary_calls() -> None:
-    kernels.all_reduce(X, out=Y)
-    kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="push")
-    kernels.all_gather(COMPLEX[1], COMPLEX[0])
-    CALLS["gemm_all_reduce, fused"]()
-    freed = symmetric(1 << 21)
-    wrong: list[tuple[type[Exception], str, Callable[[], object]]] = [
+def wrong_calls() -> list[tuple[type[Exception], str, Callable[[], object]]]:
+    """Each with the error that it ends in."""
+    return [
         (ValueError, "out has shape", lambda: kernels.all_reduce(X, out=Y[:512])),
         (ValueError, "op must be", lambda: kernels.all_reduce(X, "median", Y)),
         (ValueError, "op must be", lambda: kernels.all_reduce(X, [], Y)),  # type: ignore[arg-type]
@@ -131,7 +127,15 @@ def errors_are_those_of_ordinary_calls() -> None:
         (ValueError, "out must be symmetric", lambda: kernels.gemm_all_reduce(A, B, C.clone())),
         (ValueError, "resolve_neg", lambda: kernels.all_reduce(torch._neg_view(X), out=Y)),
     ]
-    for kind, text, call in wrong:
+
+
+def errors_are_those_of_ordinary_calls() -> None:
+    kernels.all_reduce(X, out=Y)
+    kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="push")
+    kernels.all_gather(COMPLEX[1], COMPLEX[0])
+    CALLS["gemm_all_reduce, fused"]()
+    freed = symmetric(1 << 21)
+    for kind, text, call in wrong_calls():
         for _ in range(2):
             with pytest.raises(kind, match=re.escape(text)):
                 call()

@@ -188,6 +188,11 @@ class _Like(NamedTuple):
     dtype: torch.dtype
     device: torch.device
 
+    @property
+    def how(self) -> dict[str, Any]:
+        """What ``torch.empty`` takes beside the shape."""
+        return {"dtype": self.dtype, "device": self.device}
+
 
 def fused_gemm(
     algorithms: Sequence[str], *, reduces: bool = False, gathers: bool = False, symmetric_result: bool = True
@@ -223,7 +228,7 @@ def fused_gemm(
         ) -> torch.Tensor:
             with calling(name, group, between_hosts=True) as comm:
                 prepared = comm.own(Prepared)
-                signature, new = None, out is None and not symmetric_result
+                signature, place, new = None, None, out is None and not symmetric_result
                 scale: Scale = None
                 form: type | None = None
                 also: tuple[torch.Tensor, ...] = ()
@@ -271,7 +276,11 @@ def fused_gemm(
                 launched = cast("Launch | Sequence[Step] | None", made)
                 details = _Like(computation.out.shape, computation.out.dtype, computation.out.device) if new else None
                 named = partial(Tensors.of, form, bias is not None, residual is not None)
-                prepared.keep(signature, launched, *compared, details=details, also=also, named=named)
+                empty = None if details is None else partial(torch.empty, details.shape, **details.how)
+                fixed = (2,) if signature is not None and place is not None else ()
+                prepared.keep(
+                    signature, launched, *compared, details=details, also=also, named=named, fixed=fixed, new=empty
+                )
                 return computation.out
 
         functools.update_wrapper(function, operation, assigned=("__module__", "__name__", "__qualname__"))
