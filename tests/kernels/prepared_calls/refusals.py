@@ -109,9 +109,10 @@ def errors_are_those_of_ordinary_calls() -> None:
     kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="push")
     kernels.all_gather(COMPLEX[1], COMPLEX[0])
     CALLS["gemm_all_reduce, fused"]()
-    freed = symmetric(1 << 21)
+    freed, shared = symmetric(1 << 21), symmetric(2048)
     wrong: list[tuple[type[Exception], str, Callable[[], object]]] = [
         (ValueError, "out has shape", lambda: kernels.all_reduce(X, out=Y[:512])),
+        (ValueError, "out and tensor overlap", lambda: kernels.all_reduce(shared[:1024], out=shared[8:1032])),
         (ValueError, "op must be", lambda: kernels.all_reduce(X, "median", Y)),
         (ValueError, "op must be", lambda: kernels.all_reduce(X, [], Y)),  # type: ignore[arg-type]
         (ValueError, "algorithm must be", lambda: kernels.all_reduce(X, out=Y, algorithm="none")),

@@ -27,6 +27,7 @@ from triton_dist.kernels.collectives.two_level.all_gather import all_gather as t
 from triton_dist.kernels.collectives.two_level.all_gather import gather_parts
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.overlaps import is_part_of, refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
@@ -103,8 +104,8 @@ def all_gather(
 
     Args:
         output: with ``n_pes`` times the elements of ``input`` and its dtype; symmetric, except for ``low_latency`` and
-            ``two_level``. It may not overlap ``input``.
-        input: need not be symmetric.
+            ``two_level``.
+        input: need not be symmetric. It may be this PE's own part of ``output``; no other overlap of the two is taken.
         algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``copy_engine``, ``two_level`` or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
@@ -118,6 +119,9 @@ def all_gather(
             return output
         check_tensors("all_gather", output=output, input=input)
         check_part(comm, "all_gather", output, input, ("output", "input"))
+        if not is_part_of(input, output, comm.my_rank):
+            but = f"; in place, input is this PE's own part of output, number {comm.my_rank}"
+            refuse_overlap("all_gather", {"output": output}, {"input": input}, but)
         algorithm = check_collective(comm, "all_gather", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_gather", sm_margin)
         if input.numel():

@@ -41,6 +41,7 @@ from triton_dist.kernels.collectives.staging import (
 from triton_dist.kernels.collectives.two_level.all_reduce import all_reduce as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.overlaps import refuse_overlap, same_place
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
@@ -232,7 +233,8 @@ def all_reduce(
         tensor: float16, bfloat16, float32, float64, int8, uint8, int32 or int64.
         op: ``"sum"``, ``"max"``, ``"min"`` or, of floats, ``"avg"``. Sums of integers wrap around. Of a NaN and a
             number ``max`` and ``min`` return the number, as NCCL does.
-        out: like ``tensor``, which it may not overlap; by default the result replaces ``tensor``.
+        out: like ``tensor``, and the same memory or memory that it does not overlap; by default the result replaces
+            ``tensor``.
         algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``push``, for which
             ``out`` must be symmetric; ``direct``, for which both must; ``two_level``; or ``auto``.
         sm_margin: how many SMs are left to other kernels.
@@ -249,6 +251,8 @@ def all_reduce(
         check_tensors("all_reduce", tensor=tensor, out=out)
         if out.numel() != tensor.numel():
             raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
+        if not same_place(out, tensor):
+            refuse_overlap("all_reduce", {"out": out}, {"tensor": tensor}, "; in place, out is tensor itself")
         check_op("all_reduce", op, tensor.dtype)
         algorithm = check_collective(comm, "all_reduce", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_reduce", sm_margin)

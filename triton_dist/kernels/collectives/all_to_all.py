@@ -23,6 +23,7 @@ from triton_dist.kernels.collectives.documentation import collective
 from triton_dist.kernels.collectives.two_level.all_to_all import all_to_all as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.overlaps import refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
@@ -119,6 +120,7 @@ def all_to_all(
                 f"all_to_all: output and input must have the same number of elements, a multiple of {n_pes}, got shapes"
                 f" {tuple(output.shape)} and {tuple(input.shape)}"
             )
+        refuse_overlap("all_to_all", {"output": output}, {"input": input})
         algorithm = check_collective(comm, "all_to_all", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_to_all", sm_margin)
         if input.numel():

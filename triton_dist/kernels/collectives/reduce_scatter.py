@@ -41,6 +41,7 @@ from triton_dist.kernels.collectives.two_level.reduce_scatter import reduce_part
 from triton_dist.kernels.collectives.two_level.reduce_scatter import reduce_scatter as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.overlaps import is_part_of, refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
@@ -147,7 +148,8 @@ def reduce_scatter(
     """The sum, maximum, minimum or average over all PEs of chunk ``my_pe()`` of their ``input``, in ``output``.
 
     Args:
-        output: float16, bfloat16, float32, float64, int8, uint8, int32 or int64; it may not overlap ``input``.
+        output: float16, bfloat16, float32, float64, int8, uint8, int32 or int64. It may be this PE's own chunk of
+            ``input``; no other overlap of the two is taken.
         input: with ``n_pes`` times the elements of ``output`` and its dtype. Neither need be symmetric.
         op: ``"sum"``, ``"max"``, ``"min"`` or ``"avg"``, as of :func:`~triton_dist.kernels.all_reduce`.
         algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push``, ``two_level`` or ``auto``.
@@ -163,6 +165,9 @@ def reduce_scatter(
             return output
         check_tensors("reduce_scatter", output=output, input=input)
         check_part(comm, "reduce_scatter", input, output, ("input", "output"))
+        if not is_part_of(output, input, comm.my_rank):
+            but = f"; in place, output is this PE's own chunk of input, number {comm.my_rank}"
+            refuse_overlap("reduce_scatter", {"output": output}, {"input": input}, but)
         check_op("reduce_scatter", op, output.dtype)
         algorithm = check_collective(comm, "reduce_scatter", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("reduce_scatter", sm_margin)
