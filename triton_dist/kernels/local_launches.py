@@ -13,7 +13,6 @@ import torch
 
 from triton_dist import triton_api
 from triton_dist.kernels.dependent_launch import DependentLaunches
-from triton_dist.kernels.overlaps import sharing, span_of
 from triton_dist.kernels.prepared import PLAIN, Launch
 from triton_dist.torch_api import current_stream_handle
 from triton_dist.world import World
@@ -52,7 +51,6 @@ class LocalLaunches:
         if not self._world.repeats_launches():
             return None
         signature = [call, self._dependent.on]
-        spans = []
         for tensor in tensors:
             if tensor is None:
                 signature.append(None)
@@ -62,16 +60,8 @@ class LocalLaunches:
             try:
                 signature += tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.data_ptr() & 15
                 signature.append(tensor.requires_grad)
-                address = tensor.data_ptr()
-                spans.append((address, address + tensor.nbytes) if tensor.is_contiguous() else span_of(tensor))
             except RuntimeError:  # sparse, for instance
                 return None
-        end = 0
-        for begin, behind in sorted(spans):  # here, since a call of a function costs as much
-            if begin < end:
-                signature.append(sharing(spans))
-                break
-            end = behind
         return tuple(signature)
 
     def find(self, signature: Hashable | None) -> _Plan | None:

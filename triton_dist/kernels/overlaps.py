@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-__all__ = ["is_part_of", "overlap", "refuse_overlap", "same_place", "sharing", "span_of"]
+__all__ = ["is_part_of", "overlap", "refuse_overlap", "same_place", "sharing", "sharing_of", "span_of"]
 
 
 def span_of(tensor: torch.Tensor) -> tuple[int, int]:
@@ -37,6 +37,14 @@ def sharing(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...
         for i in range(j)
         if spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1]
     )
+
+
+def sharing_of(*tensors: torch.Tensor | None) -> tuple[tuple[int, int, int], ...] | None:
+    """:func:`sharing` of tensors, unchecked; None without memory, which is refused elsewhere."""
+    try:
+        return sharing([span_of(tensor) for tensor in tensors if tensor is not None])
+    except (AttributeError, RuntimeError):
+        return None
 
 
 def overlap(result: torch.Tensor, operand: torch.Tensor) -> bool:

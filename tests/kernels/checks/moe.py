@@ -200,6 +200,10 @@ def check_moe_exchanges_in_flight(world: Any) -> None:
         with raises(RuntimeError, "dispatch_receive: nothing is in flight"):
             moe.dispatch_receive(sent)
         combining = moe.combine_send(computed(world, first, found, torch.bfloat16), found)
+        again = moe.dispatch_send(second.x[me], second.ids[me], second.weights[me], **options)
+        with raises(RuntimeError, "dispatch_receive: nothing is in flight of this exchange"):
+            moe.dispatch_receive(sent)  # though another dispatch is, in the same slots
+        verify_dispatch(world, second, moe.dispatch_receive(again), 1)
         verify_dispatch(world, second, found := moe.dispatch_receive(other), 1)
         verify_combine(world, first, moe.combine_receive(combining), torch.bfloat16)
         verify_combine(

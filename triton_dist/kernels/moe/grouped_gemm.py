@@ -30,7 +30,7 @@ from triton_dist.kernels.gemm.small_m import stages_for
 from triton_dist.kernels.gemm.small_m_tile import Cut
 from triton_dist.kernels.local_launches import LocalLaunches
 from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
-from triton_dist.kernels.overlaps import refuse_overlap
+from triton_dist.kernels.overlaps import refuse_overlap, sharing_of
 from triton_dist.world.current import current_world
 
 __all__ = [
@@ -190,8 +190,10 @@ def grouped_gemm(
     if expected_rows is not None and (type(expected_rows) is not int or expected_rows < 0):
         raise ValueError(f"grouped_gemm: expected_rows must be an int, and at least 0, got {expected_rows!r}")
     known = current_world().own(LocalLaunches)
-    call = "grouped_gemm", out_dtype, swiglu, None if expected_rows is None else expected_rows <= _FEW
-    signature = known.signature(call, a, b, offsets, counts, out, a_scales, b_scales)
+    given = a, b, offsets, counts, out, a_scales, b_scales
+    shared = None if out is None else sharing_of(*given)
+    call = "grouped_gemm", out_dtype, swiglu, None if expected_rows is None else expected_rows <= _FEW, shared
+    signature = known.signature(call, *given)
     if plan := known.find(signature):
         from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
 
@@ -206,8 +208,8 @@ def grouped_gemm(
     check_swiglu("grouped_gemm", swiglu, b)
     result = check_result("grouped_gemm", a, (rows, columns // 2 if swiglu else columns), out, out_dtype)
     scales = check_group_scales("grouped_gemm", a, b, a_scales, b_scales)
-    given = {"a": a, "b": b, "offsets": offsets, "counts": counts, "a_scales": a_scales, "b_scales": b_scales}
-    refuse_overlap("grouped_gemm", {"out": out}, given)
+    operands = {"a": a, "b": b, "offsets": offsets, "counts": counts, "a_scales": a_scales, "b_scales": b_scales}
+    refuse_overlap("grouped_gemm", {"out": out}, operands)
     out = result
     if triton_dist.kind() == "gpu" and gpu().capability == (9, 0):
         from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
