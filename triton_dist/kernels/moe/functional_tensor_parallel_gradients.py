@@ -104,7 +104,7 @@ def weighted_rows(rows: torch.Tensor, routing: GatheredRouting, weights: torch.T
 
 
 def weights_of_rows(topk_weights: torch.Tensor, routing: GatheredRouting, sizes: Any) -> torch.Tensor:
-    """[R] float32, the weights of rows, whose gradient is that of all PEs' tokens' weights; rows behind the last have 0."""
+    """[R] float32, the weights of rows, with a gradient of all PEs' weights; of rows behind the last 0."""
     gathered = _ops.all_gather(_padded(topk_weights, routing), 0, *sizes[-2:])
     places = torch.where(routing.positions >= 0, routing.positions, routing.rows).flatten().long()
     found = gathered.new_zeros(routing.rows + 1).scatter(0, places, gathered.flatten())
