@@ -211,6 +211,20 @@ def check_moe_exchanges_in_flight(world: Any) -> None:
         )
 
 
+def check_moe_offsets_that_would_overflow(world: Any) -> None:
+    n = world.n_pes
+    x, ids = torch.zeros(2, 8), torch.zeros(2, 1, dtype=torch.int64)
+    with raises(ValueError, "dispatch: the choices of all PEs' max_tokens are", r"fewer than 2\*\*31"):
+        moe.dispatch(x, ids, num_experts=n, max_tokens=(1 << 31) // n + 1, expert_capacity=4)
+    routing = moe.gather_routing(ids, num_experts=n, max_tokens=2)._replace(max_tokens=1 << 28)
+    with raises(ValueError, r"all_gather_grouped_gemm: max_tokens \(268435456\) rows of a are 2147483648 words"):
+        moe.all_gather_grouped_gemm(x, torch.zeros(n, 8, 8), routing)
+    routing = routing._replace(max_tokens=1 << 25)
+    rows = torch.zeros(1, 8).expand(routing.rows, 8)
+    with raises(ValueError, "grouped_gemm_reduce_scatter: max_tokens .* rows of chunks of"):
+        moe.grouped_gemm_reduce_scatter(rows, torch.zeros(n, 8, 1024), routing)
+
+
 def check_moe_two_combines_of_one_dispatch(world: Any) -> None:
     """Slots are used again safely also where no dispatch comes between."""
     chosen = case(world, [8, 0, 3], seed=5, routing="some")

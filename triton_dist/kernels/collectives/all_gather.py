@@ -22,7 +22,7 @@ from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.copies import copy_engine
 from triton_dist.kernels.collectives.documentation import collective
-from triton_dist.kernels.collectives.parts import are_in_part, length_of_part
+from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
 from triton_dist.kernels.collectives.two_level.all_gather import all_gather as two_level
 from triton_dist.kernels.collectives.two_level.all_gather import gather_parts
 from triton_dist.kernels.communicator import Communicator, calling
@@ -67,12 +67,14 @@ def _exchange(output, input, slots, trace, n, total, MEMBERS: tl.constexpr, BLOC
 
 
 @triton.jit
-def _push(output, input, barriers, trace, part, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def _push(
+    output, input, barriers, trace, part, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False
+):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
     mine = output + me.to(tl.int64) * part
-    n = length_of_part(me, part, total)
+    n = widened(length_of_part(me, part, total), WIDE)
     number = arrive(barriers, program, MEMBERS)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
@@ -242,7 +244,7 @@ def push(
     total = output.numel() if part else None
     return launch(
         _push, (programs,), (output, input), barrier_state(comm), trace, n, total, comm.members, block,
-        num_warps=num_warps,
+        WIDE=is_wide(n, block), num_warps=num_warps,
     )  # fmt: skip
 
 

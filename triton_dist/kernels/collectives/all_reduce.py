@@ -29,6 +29,7 @@ from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.collectives.reductions import begin, combine, finish, reduce_words, widen
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
@@ -138,14 +139,17 @@ def _load_reduced(ptr, offsets, mask, MEMBERS: tl.constexpr, OP: tl.constexpr):
 
 
 @triton.jit
-def _direct(output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr):
+def _direct(
+    output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr,
+    WIDE: tl.constexpr = False,
+):  # fmt: skip
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
     start = me.to(tl.int64) * part
     mine = tl.maximum(tl.minimum(n - start, part), 0)  # elements of my part; the last ones may be shorter
     barrier(barriers, program, MEMBERS, trace, 0)
-    whole = (mine // BLOCK).to(tl.int32)
+    whole = mine // BLOCK if WIDE else (mine // BLOCK).to(tl.int32)
     for block in range(program, whole, tl.num_programs(0)):
         began = clock(trace)
         offsets = block * BLOCK + tl.arange(0, BLOCK)
@@ -182,6 +186,7 @@ def _push(
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
+    WIDE: tl.constexpr = False,
 ):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
@@ -191,12 +196,12 @@ def _push(
     for round in range(rounds + 1):
         began = clock(trace)
         if round < rounds:
-            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT)
+            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT, WIDE)
             record_event(trace, SEND, round, began)
             began = clock(trace)
         if round > 0:
             for j in range(PER_ROUND):
-                block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
+                block = widened(((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program, WIDE)
                 offsets = block * BLOCK + tl.arange(0, BLOCK)
                 if (block + 1) * BLOCK <= tl.minimum(n - start, part):
                     total = reduce_block(
@@ -398,6 +403,7 @@ def direct(
         comm.members,
         op,
         block,
+        is_wide(part, block),
         num_warps=num_warps,
     )
 
@@ -423,6 +429,7 @@ def push(
         cut.block,
         cut.per_round,
         cut.slot,
+        is_wide(part, cut.all_elements),
         num_warps=num_warps,
     )
 

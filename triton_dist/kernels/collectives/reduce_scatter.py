@@ -27,7 +27,7 @@ from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
-from triton_dist.kernels.collectives.parts import are_in_part, length_of_part
+from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
 from triton_dist.kernels.collectives.reductions import reduce_words
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
@@ -106,6 +106,7 @@ def _push(
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
+    WIDE: tl.constexpr = False,
 ):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
@@ -115,13 +116,13 @@ def _push(
     for round in range(rounds + 1):
         began = clock(trace)
         if round < rounds:
-            n = N_PES * part if total is None else total
-            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT)
+            n = tl.cast(part, tl.int64) * N_PES if total is None else total
+            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT, WIDE)
             record_event(trace, SEND, round, began)
             began = clock(trace)
         if round > 0:
             for j in range(PER_ROUND):
-                block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
+                block = widened(((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program, WIDE)
                 offsets = block * BLOCK + tl.arange(0, BLOCK)
                 if (block + 1) * BLOCK <= own:
                     result = reduce_block(memory, half + round - 1, mine, j, offsets, None, MEMBERS, OP, BLOCK, SLOT)
@@ -293,6 +294,7 @@ def push(
         cut.block,
         cut.per_round,
         cut.slot,
+        is_wide(part, cut.all_elements),
         num_warps=num_warps,
     )
 

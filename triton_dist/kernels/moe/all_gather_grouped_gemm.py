@@ -34,7 +34,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
-from triton_dist.kernels.moe.arguments import ROWS, check_rows, refuse_gradients
+from triton_dist.kernels.moe.arguments import ROWS, check_offsets, check_rows, refuse_gradients
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
@@ -348,6 +348,10 @@ def gather_and_multiply(
         if n_tokens != routing.n_tokens:
             raise ValueError(f"{function}: a has {n_tokens} rows, and routing is of {routing.n_tokens} tokens")
         kind = check_group_scales(function, a, b, a_scales, b_scales)
+        n_words = routing.max_tokens * max(
+            a.shape[1] * a.element_size() // 4, 0 if a_scales is None else a_scales.shape[1]
+        )
+        check_offsets(function, f"max_tokens ({routing.max_tokens}) rows of a", n_words)
         rows = routing.rows if capacity is None else capacity
         result = check_result(function, a, (rows, columns // 2 if swiglu else columns), out, out_dtype)
         tensors = {"a": a, "b": b, "routing.memory": routing.memory, "a_scales": a_scales, "b_scales": b_scales}

@@ -34,7 +34,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.moe.all_gather_grouped_gemm import groups_of, options_of, senders_of
-from triton_dist.kernels.moe.arguments import refuse_gradients
+from triton_dist.kernels.moe.arguments import check_offsets, refuse_gradients
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
@@ -326,6 +326,9 @@ def multiply_and_scatter(
             raise ValueError(f"{function}: a has {n_rows} rows, and routing has room for {routing.rows}")
         kind = check_group_scales(function, a, b, a_scales, b_scales)
         result = check_result(function, a, (routing.n_tokens, columns), out, out_dtype)
+        chunk = _chunk_of(columns, max(128, tile_of(a.dtype, result.dtype, kind)["BLOCK_N"]))
+        what = f"max_tokens ({routing.max_tokens}) rows of chunks of {chunk} columns"
+        check_offsets(function, what, routing.max_tokens * chunk)
         tensors = {"a": a, "b": b, "routing.memory": routing.memory, "a_scales": a_scales, "b_scales": b_scales}
         refuse_overlap(function, {"out": out}, tensors)
         n_programs, n_reducers = senders_of(function, num_sms, sm_margin)
