@@ -10,7 +10,7 @@ using namespace triton_dist;
 
 namespace {
 
-enum Tag : uint64_t { Positional = 1, Named, Pointer, Value, Tensor, Same };
+enum Tag : uint64_t { Positional = 1, Named, Pointer, Value, Tensor, Same, Sharing };
 
 } // namespace
 
@@ -36,6 +36,17 @@ static int answer(const Object &function, PyObject *tensor) {
   return found ? found.get() == Py_True : -1;
 }
 
+/// Behind which byte a tensor's memory ends; an empty one has none.
+static Address endOf(const dlpack::Tensor &tensor) {
+  int64_t last = 0;
+  for (int32_t i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] == 0)
+      return addressOf(tensor);
+    last += (tensor.shape[i] - 1) * tensor.strides[i];
+  }
+  return addressOf(tensor) + (last + 1) * ((tensor.dtypeBits * tensor.dtypeLanes + 7) / 8);
+}
+
 bool Key::tensor(const Torch &torch, PyObject *object) {
   if (int before = tensorOf(object); before >= 0)
     return add(Same) && add(before);
@@ -55,6 +66,7 @@ bool Key::tensor(const Torch &torch, PyObject *object) {
   }
   Address address = addressOf(read);
   tensorObjects[tensors] = object;
+  ends[tensors] = endOf(read);
   addresses[tensors++] = address;
   uint64_t dtype = uint64_t(read.dtypeCode) << 24 | uint64_t(read.dtypeBits) << 16 | read.dtypeLanes;
   uint64_t device = uint64_t(uint32_t(read.deviceType)) << 32 | uint32_t(read.deviceIndex);
@@ -84,6 +96,15 @@ bool Key::value(const Torch &torch, PyObject *value, bool byIdentity) {
   return add(Value) && add(reinterpret_cast<uint64_t>(type)) && add(hash);
 }
 
+bool Key::sharing() {
+  for (size_t j = 0; j < tensors; ++j)
+    for (size_t i = 0; i < j; ++i)
+      if (addresses[i] < ends[j] && addresses[j] < ends[i] &&
+          !(add(Sharing) && add(i << 32 | j) && add(addresses[j] - addresses[i])))
+        return false;
+  return true;
+}
+
 bool Key::read(const Torch &torch, PyObject *name, PyObject *args, PyObject *kwargs, PyObject *group) {
   Py_ssize_t count = PyTuple_Size(args), position = 0;
   if (!pointTo(name) || !add(Positional) || !add(count))
@@ -97,6 +118,8 @@ bool Key::read(const Torch &torch, PyObject *name, PyObject *args, PyObject *kwa
     if (!add(Named) || !pointTo(key) || !value(torch, given, key == group))
       return false;
   }
+  if (!sharing())
+    return false;
   Object enabled = Object::taken(PyObject_CallNoArgs(torch.isGradEnabled.get()));
   if (enabled.get() == Py_False)
     return true;

@@ -1,7 +1,8 @@
 //===- Key.h - Which call it is ---------------------------------*- C++ -*-===//
 //
 // A call as it is written: the function and its arguments, where a tensor is
-// its shape, strides, dtype, device and address modulo 16.
+// its shape, strides, dtype, device and address modulo 16; and which tensors
+// share memory, as in triton_dist/kernels/overlaps.py.
 //
 //===----------------------------------------------------------------------===//
 
@@ -58,10 +59,12 @@ public:
 private:
   bool value(const Torch &torch, PyObject *value, bool byIdentity);
   bool tensor(const Torch &torch, PyObject *tensor);
+  bool sharing();
   bool add(uint64_t word);
   bool pointTo(PyObject *object);
 
   size_t words = 0, values = 0, pointed = 0, hashed = 0;
+  Address ends[Launch::MostTensors];
   uint64_t word[MostWords];
   PyObject *valueObjects[MostValues]; // compared by what they are equal to
   PyObject *pointedObjects[MostValues * 2];

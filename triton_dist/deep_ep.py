@@ -39,6 +39,15 @@ class EventOverlap:
     def __exit__(self, *_: object) -> None: ...
 
 
+class _LowLatencyHandle(moe.Dispatched):
+    """Of :meth:`Buffer.low_latency_dispatch`."""
+
+    buffer: Any = None
+    """Whose dispatch it was."""
+    has_come = False
+    """Whether the tokens have been received: by the dispatch, or by its hook."""
+
+
 class _Handle(NamedTuple):
     """Of :meth:`Buffer.dispatch`: what has come, how many rows, and the PEs that this PE's tokens went to."""
 
@@ -204,12 +213,16 @@ class Buffer:
 
         Args:
             use_fp8: convert rows to float8_e4m3fn with a scale for each 128 elements; recv_x is a pair then.
-            return_recv_hook: only send; the fifth result receives when it is called.
+            return_recv_hook: only send; the fifth result receives when it is called, once, before the results and the
+                handle are used.
             topk_weights: if given here, :meth:`low_latency_combine` need not send them. DeepEP has no such argument.
 
         Returns:
             recv_x [L, ranks * max tokens, hidden], recv_count [L] int32: how many of an expert's rows are used, the
             handle, an event, the hook.
+
+        Raises:
+            RuntimeError: the hook of the last dispatch has not been called; or, of a hook, it was called before.
         """
         rows, scales = _to_fp8(x) if use_fp8 else (x, None)
         room = self.group_size * num_max_dispatch_tokens_per_rank
@@ -223,10 +236,14 @@ class Buffer:
             expert_capacity=room,
             group=self.comm,
         )
-        received = result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
+        received = _LowLatencyHandle(*result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty))
+        received.buffer = self
 
         def hook() -> None:
+            if received.has_come:
+                raise RuntimeError("low_latency_dispatch: its hook was called before, and receives once")
             moe.dispatch_receive(sent, received)
+            received.has_come = True
 
         if not return_recv_hook:
             hook()
@@ -252,8 +269,12 @@ class Buffer:
 
         Returns:
             The result, an event, the hook.
+
+        Raises:
+            RuntimeError: the hook of the dispatch has not been called. TypeError, ValueError: an argument is not as of
+                that dispatch.
         """
-        routing = handle.routing
+        routing = self._check_combine(x, topk_idx, topk_weights, handle, out).routing
         if routing.weights is not topk_weights:
             nothing = torch.zeros(routing.n_tokens, 4, device=x.device)
             experts = routing.local_experts * self.group_size
@@ -266,7 +287,7 @@ class Buffer:
                 expert_capacity=routing.align,
                 group=self.comm,
             )
-            handle = handle._replace(memory=weighted.memory)  # of the same routing
+            handle = moe.Dispatched(handle.x, handle.scales, weighted.memory, routing)  # of the same routing
         sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
         result = torch.empty(routing.n_tokens, x.shape[-1], dtype=x.dtype, device=x.device) if out is None else out
 
@@ -276,6 +297,41 @@ class Buffer:
         if not return_recv_hook:
             hook()
         return result, EventOverlap(), hook
+
+    def _check_combine(
+        self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, handle: Any, out: Any
+    ) -> moe.Dispatched:
+        """The handle of a combine, if the arguments are as of its dispatch."""
+        name = "low_latency_combine"
+        if type(handle) is not _LowLatencyHandle:
+            raise TypeError(f"{name}: handle must be one of low_latency_dispatch, got {type(handle).__name__}")
+        if handle.buffer is not self:
+            raise ValueError(f"{name}: handle is of another Buffer's dispatch")
+        if not handle.has_come:
+            raise RuntimeError(
+                f"{name}: the tokens of this handle have not been received: call the hook that low_latency_dispatch"
+                " returned with it first"
+            )
+        shape = tuple(handle.routing.ids.shape)
+        for key, tensor in (("topk_idx", topk_idx), ("topk_weights", topk_weights)):
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{name}: {key} must be a torch.Tensor, got {type(tensor).__name__}")
+            if tuple(tensor.shape) != shape:
+                raise ValueError(f"{name}: {key} must be {shape}, as of the dispatch, got {tuple(tensor.shape)}")
+        rows, room = handle.routing.capacity, handle.routing.align
+        if not isinstance(x, torch.Tensor) or tuple(x.shape[:-1]) not in ((rows // room, room), (rows,)):
+            found = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
+            raise ValueError(f"{name}: x must be [{rows // room}, {room}, hidden], as recv_x is, got {found}")
+        if out is not None:
+            expected = (shape[0], x.shape[-1])
+            if not isinstance(out, torch.Tensor):
+                raise TypeError(f"{name}: out must be a torch.Tensor, got {type(out).__name__}")
+            if tuple(out.shape) != expected or out.dtype != x.dtype or out.device != x.device:
+                raise ValueError(
+                    f"{name}: out must be {expected} of {x.dtype} on {x.device}, got {tuple(out.shape)} of {out.dtype}"
+                    f" on {out.device}"
+                )
+        return handle
 
     def _local(self, num_experts: int) -> int:
         if num_experts % self.group_size:

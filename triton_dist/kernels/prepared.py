@@ -4,10 +4,11 @@ A call that is one launch leaves a plan: the compiled kernel, its grid, and all 
 and what a side stream does beside the kernel, as copies by the copy engine. So does a call of several steps, one
 after the other, each of which is a launch or a function, as another call or one of PyTorch. The communicator keeps it
 under the call's *signature*, which holds all that the host's decisions depend on: the function and its options; of
-each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its address modulo 16. A
-later call of this signature passes the same checks, so it looks nothing up but the plan, compares the call with those
-of the other members, and launches. Whatever is unusual takes the ordinary path: tensors of a subclass, but for
-parameters, tracing, hooks on Triton's launches, another transport for a while, workspace that was made since the plan.
+each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its address modulo 16;
+and which of them share memory (``overlaps.py``). A later call of this signature passes the same checks, so it looks
+nothing up but the plan, compares the call with those of the other members, and launches. Whatever is unusual takes the
+ordinary path: tensors of a subclass, but for parameters, tracing, hooks on Triton's launches, another transport for a
+while, workspace that was made since the plan.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from triton_dist import native_calls, triton_api
 from triton_dist.kernels.communicator import Communicator, is_communicator_of
 from triton_dist.kernels.dependent_launch import DependentLaunches
 from triton_dist.kernels.native import Arguments, NativeCalls, Offer
+from triton_dist.kernels.overlaps import sharing
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
@@ -199,6 +201,7 @@ class Prepared:
             self._symmetric.clear()
             self._changes = changes
         signature = [call, self._dependent.on]
+        spans = []
         known = self._symmetric
         previous = None
         for tensor in tensors:
@@ -214,12 +217,24 @@ class Prepared:
             try:
                 address = tensor.data_ptr()
                 strides = tensor.is_contiguous() or tensor.stride()
+                end = address + tensor.nbytes
+                if strides is not True:  # as span_of, of which a call would cost as much
+                    end = address + tensor.itemsize
+                    for size, step in zip(tensor.shape, strides, strict=True):
+                        end += (size - 1) * step * tensor.itemsize
+                spans.append((address, end))
             except RuntimeError:  # sparse, for instance
                 return None
             symmetric = known.get(address)
             if symmetric is None:
                 symmetric = known[address] = is_symmetric(self._communicator, tensor)
             signature += tensor.shape, strides, tensor.dtype, tensor.device, address & 15, symmetric
+        end = 0
+        for begin, behind in sorted(spans):  # here, since a call of a function costs as much
+            if begin < end:
+                signature.append(sharing(spans))
+                break
+            end = behind
         return tuple(signature)
 
     def repeat(self, signature: Hashable | None, *tensors: Any) -> bool:

@@ -106,8 +106,10 @@ def other_signatures_are_not_mixed_up() -> None:
 
 def wrong_calls() -> list[tuple[type[Exception], str, Callable[[], object]]]:
     """Each with the error that it ends in."""
+    shared = symmetric(2048)
     return [
         (ValueError, "out has shape", lambda: kernels.all_reduce(X, out=Y[:512])),
+        (ValueError, "out and tensor overlap", lambda: kernels.all_reduce(shared[:1024], out=shared[8:1032])),
         (ValueError, "op must be", lambda: kernels.all_reduce(X, "median", Y)),
         (ValueError, "op must be", lambda: kernels.all_reduce(X, [], Y)),  # type: ignore[arg-type]
         (ValueError, "algorithm must be", lambda: kernels.all_reduce(X, out=Y, algorithm="none")),

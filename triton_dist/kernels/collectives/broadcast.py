@@ -20,6 +20,7 @@ from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.collectives.two_level.broadcast import broadcast as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
@@ -68,10 +69,11 @@ def _exchange(tensor, slots, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.co
 
 
 @triton.jit
-def _push(tensor, barriers, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def _push(tensor, barriers, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
+    n = widened(n, WIDE)
     barrier(barriers, program, MEMBERS, trace, 0)
     if me == root:
         for block in range(program, tl.cdiv(n, BLOCK), tl.num_programs(0)):
@@ -213,8 +215,9 @@ def push(
     programs = programs or min(128, max(1, triton.cdiv(n, block)), limit)
     trace = record("broadcast, push", programs, 3 + n // (block * programs))
     return launch(
-        _push, (programs,), (tensor,), barrier_state(comm), trace, root, n, comm.members, block, num_warps=num_warps
-    )
+        _push, (programs,), (tensor,), barrier_state(comm), trace, root, n, comm.members, block, WIDE=is_wide(n, block),
+        num_warps=num_warps,
+    )  # fmt: skip
 
 
 _ROUNDS = 48

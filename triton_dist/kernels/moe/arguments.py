@@ -17,6 +17,7 @@ __all__ = [
     "CHUNK",
     "ROWS",
     "Routing",
+    "check_offsets",
     "check_routing",
     "check_rows",
     "check_scales",
@@ -149,6 +150,7 @@ def check_routing(
         raise TypeError(f"{function}: num_sms must be an int, got {type(num_sms).__name__}")
     if not 0 <= num_sms <= sms():
         raise ValueError(f"{function}: num_sms must be in [0, {sms()}], where 0 is for low latency, got {num_sms}")
+    check_offsets(function, "the choices of all PEs' max_tokens", members.size * max_tokens * ids.shape[1])
     local = num_experts // members.size
     most = most_rows(members.size, max_tokens, ids.shape[1], local, align)
     if expert_capacity is not None:
@@ -166,6 +168,12 @@ def check_routing(
     )  # fmt: skip
     comm.compare(function, *compared_of(x, routing))
     return routing
+
+
+def check_offsets(function: str, what: str, number: int) -> None:
+    """Check that offsets of so many elements, which kernels count in 32 bits, do not overflow."""
+    if number >= 1 << 31:
+        raise ValueError(f"{function}: {what} are {number} words, and must be fewer than 2**31")
 
 
 def compared_of(x: torch.Tensor, routing: Routing) -> tuple[Any, ...]:

@@ -52,6 +52,8 @@ class Combining(NamedTuple):
     memory: torch.Tensor
     options: tuple[int, int]
     """``buffer`` and ``sm_margin``."""
+    number: int
+    """Of the exchange, among all of the communicator."""
 
 
 @triton.jit
@@ -260,8 +262,8 @@ def combine_send(
                 exchange.slots, exchange.sent, **constants, **_cut(within.routing, constants["WORDS"]).options,
             )  # fmt: skip
             prepared.keep(signature, made, *_compared("combine_send", y, routing), details=exchange)
-        exchange.in_flight.add(exchange.name)
-    return Combining(exchange, routing, y.dtype, y.shape[1], dispatched.memory, (buffer, sm_margin))
+        number = exchange.send()
+    return Combining(exchange, routing, y.dtype, y.shape[1], dispatched.memory, (buffer, sm_margin), number)
 
 
 def combine_receive(sent: Combining) -> torch.Tensor:
@@ -272,7 +274,7 @@ def combine_receive(sent: Combining) -> torch.Tensor:
     """
     exchange, routing = sent.exchange, sent.routing
     with calling("combine_receive", routing.comm, between_hosts=True) as comm:
-        exchange.receive("combine_receive")
+        exchange.receive("combine_receive", sent.number)
         prepared = comm.own(Prepared)
         sizes = exchange.name, routing.local_experts, sent.dtype, sent.hidden
         of_hosts = (sent.memory,) if routing.hosts > 1 else ()

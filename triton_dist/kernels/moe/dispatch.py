@@ -78,6 +78,8 @@ class Sent(NamedTuple):
     """Of a group on several hosts: what this host's experts get of this PE's tokens."""
     options: tuple[int, int] = (0, 0)
     """``buffer`` and ``sm_margin``."""
+    number: int = 0
+    """Of the exchange, among all of the communicator."""
 
 
 # ---- device code. Blocks of ids and weights are [KP], of PEs [NP], powers of two; constants that all functions take:
@@ -433,8 +435,8 @@ def dispatch_send(
                 rows = column_rows(routing, x.dtype, x.shape[1], n_scales)
                 given = *given, *rows
             if sendable and prepared.repeat(signature, *given):
-                exchange.in_flight.add(exchange.name)
-                return Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, (buffer, sm_margin))
+                how = (buffer, sm_margin), exchange.send()
+                return Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, *how)
         if num_sms:
             refuse_halves_of_rounds("dispatch_send")
         routing = check_routing(
@@ -444,8 +446,7 @@ def dispatch_send(
         exchange, rows, made = _send_half(x, scales, n_scales, routing, buffer, sm_margin)
         compared = "dispatch_send", *compared_of(x, routing)
         prepared.keep(signature, made, *compared, details=(exchange, routing[2:]))
-        exchange.in_flight.add(exchange.name)
-        return Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, (buffer, sm_margin))
+        return Sent(exchange, routing, x.dtype, x.shape[1], n_scales, rows, (buffer, sm_margin), exchange.send())
 
 
 def _send_half(
@@ -476,7 +477,7 @@ def dispatch_receive(sent: Sent, result: Dispatched | None = None) -> Dispatched
     """
     exchange, routing = sent.exchange, sent.routing
     with calling("dispatch_receive", routing.comm, between_hosts=True) as comm:
-        exchange.receive("dispatch_receive")
+        exchange.receive("dispatch_receive", sent.number)
         prepared = comm.own(Prepared)
         given = () if result is None else result[:3]
         if sent.rows is not None:

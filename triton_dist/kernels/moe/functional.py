@@ -203,11 +203,24 @@ def _combine_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     rows = _ops.moe_dispatch(grad.to(ctx.dtype), ids, topk_weights, None, *ctx.sizes)[0]
     grad_y = grad_weights = None
     if ctx.needs_input_grad[0]:
-        grad_y = (rows.float() * received.weights[:, None]).to(ctx.dtype) if ctx.weighted else rows
+        grad_y = rows
+        if ctx.weighted:
+            grad_y = (rows.float() * weights_of_rows(received, topk_weights, ctx.sizes)[:, None]).to(ctx.dtype)
     if ctx.needs_input_grad[2] and ctx.weighted:
         summed = _ops.moe_combine(by_choice(rows, y, received), ids, topk_weights, memory, False, *ctx.sizes)
         grad_weights = summed[:, : ids.shape[1]]
     return grad_y, None, grad_weights, *[None] * 9
+
+
+def weights_of_rows(received: Dispatched, topk_weights: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+    """[R] float32, the weight of each row. Where second derivatives are recorded it has the tokens' weights as its
+    source, which are dispatched for that, the same on all PEs."""
+    if not (torch.is_grad_enabled() and topk_weights.requires_grad):
+        return received.weights
+    padded = torch.nn.functional.pad(topk_weights, (0, -topk_weights.shape[1] % 4))  # a row has at least 16 bytes
+    rows = _ops.moe_dispatch(padded, received.routing.ids, topk_weights.detach(), None, *sizes)[0]
+    found: torch.Tensor = rows.gather(1, received.choices[:, None].long()).squeeze(1)
+    return found
 
 
 def by_choice(rows: torch.Tensor, y: torch.Tensor, received: Dispatched) -> torch.Tensor:
