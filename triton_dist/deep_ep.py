@@ -17,6 +17,7 @@ from triton_dist.kernels.communicator import calling, communicator_of
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.moe.combine import run as run_combine
 from triton_dist.kernels.moe.results import result_of
+from triton_dist.kernels.options import check_int
 
 __all__ = ["Buffer", "EventOverlap"]
 
@@ -72,6 +73,7 @@ class Buffer:
     """How many SMs :meth:`dispatch` and its :meth:`combine` use if ``max_tokens`` is more than 512; else all."""
 
     def __init__(self, group: Any = None, *options: Any, max_tokens: int = 4096, **named: Any) -> None:
+        check_int("Buffer", "max_tokens", max_tokens, 1)
         self.comm = communicator_of(group)
         self.group, self.group_size, self.rank = group, self.comm.n_pes, self.comm.my_rank
         self.max_tokens = max_tokens
@@ -79,8 +81,7 @@ class Buffer:
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
         """How many SMs thousands of tokens take, from the next :meth:`dispatch` on; the same on all PEs."""
-        if type(new_num_sms) is not int or new_num_sms < 1:
-            raise ValueError(f"Buffer.set_num_sms: a number of SMs must be an int of at least 1, got {new_num_sms!r}")
+        check_int("Buffer.set_num_sms", "new_num_sms", new_num_sms, 1)
         Buffer.num_sms = new_num_sms
 
     @staticmethod
@@ -107,6 +108,7 @@ class Buffer:
         self, topk_idx: torch.Tensor, num_experts: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, None, torch.Tensor, torch.Tensor, EventOverlap]:
         """How many tokens go to each rank and expert, and which tokens go to which rank."""
+        _check_ids("get_dispatch_layout", topk_idx)
         ranks = torch.arange(self.group_size, device=topk_idx.device)
         homes = torch.where(topk_idx >= 0, topk_idx // self._local(num_experts), -1)
         is_token_in_rank = (homes[:, :, None] == ranks).any(dim=1)
@@ -143,13 +145,18 @@ class Buffer:
         """
         rows, scales = x if isinstance(x, tuple) else (x, None)
         n_scales = 0 if scales is None else scales.shape[1]
+        check_int("Buffer.dispatch", "expert_alignment", expert_alignment, 1)
         if handle is not None:
+            _check_handle("Buffer.dispatch", handle)
             found = self._send(rows, handle.pes, scales)
             received = found.x[: handle.rows]
             both = received if found.scales is None else (received, found.scales[: handle.rows])
             return both, None, None, None, None, EventOverlap()
         if topk_idx is None or topk_weights is None or num_tokens_per_expert is None:
             raise ValueError("Buffer.dispatch: topk_idx, topk_weights and num_tokens_per_expert must be given")
+        _check_ids("Buffer.dispatch", topk_idx)
+        _check_tensor("Buffer.dispatch", "topk_weights", topk_weights, tuple(topk_idx.shape))
+        _check_tensor("Buffer.dispatch", "num_tokens_per_expert", num_tokens_per_expert)
         local, top_k = self._local(num_tokens_per_expert.numel()), topk_idx.shape[1]
         homes = torch.where(topk_idx >= 0, topk_idx // local, -1).sort(dim=1).values
         homes[:, 1:] = torch.where(homes[:, 1:] == homes[:, :-1], -1, homes[:, 1:])
@@ -182,6 +189,7 @@ class Buffer:
         """The sum over ranks of the rows that ``dispatch`` has sent, [T, hidden], and of ``topk_weights`` alike."""
         if bias is not None:
             raise NotImplementedError("Buffer.combine: bias: add it to the result")
+        _check_handle("Buffer.combine", handle)
         if x.shape[0] != handle.rows:
             raise ValueError(f"Buffer.combine: x must have the {handle.rows} rows that came, got {tuple(x.shape)}")
         with calling("Buffer.combine", self.comm, between_hosts=True):
@@ -224,6 +232,12 @@ class Buffer:
         Raises:
             RuntimeError: the hook of the last dispatch has not been called; or, of a hook, it was called before.
         """
+        check_int("low_latency_dispatch", "num_max_dispatch_tokens_per_rank", num_max_dispatch_tokens_per_rank, 1)
+        self._local(num_experts)
+        _check_ids("low_latency_dispatch", topk_idx)
+        if not isinstance(x, torch.Tensor) or x.dim() != 2:
+            found = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
+            raise ValueError(f"low_latency_dispatch: x must be a tensor of two dimensions, got {found}")
         rows, scales = _to_fp8(x) if use_fp8 else (x, None)
         room = self.group_size * num_max_dispatch_tokens_per_rank
         sent = moe.dispatch_send(
@@ -314,10 +328,7 @@ class Buffer:
             )
         shape = tuple(handle.routing.ids.shape)
         for key, tensor in (("topk_idx", topk_idx), ("topk_weights", topk_weights)):
-            if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"{name}: {key} must be a torch.Tensor, got {type(tensor).__name__}")
-            if tuple(tensor.shape) != shape:
-                raise ValueError(f"{name}: {key} must be {shape}, as of the dispatch, got {tuple(tensor.shape)}")
+            _check_tensor(name, key, tensor, shape)
         rows, room = handle.routing.capacity, handle.routing.align
         if not isinstance(x, torch.Tensor) or tuple(x.shape[:-1]) not in ((rows // room, room), (rows,)):
             found = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
@@ -334,6 +345,7 @@ class Buffer:
         return handle
 
     def _local(self, num_experts: int) -> int:
+        check_int("Buffer", "num_experts", num_experts, 1)
         if num_experts % self.group_size:
             raise ValueError(f"Buffer: {num_experts} experts cannot be shared equally by {self.group_size} ranks")
         return num_experts // self.group_size
@@ -350,6 +362,24 @@ class Buffer:
             num_sms=min(Buffer.num_sms, sms()) if self.max_tokens > _FEW else 0,
             group=self.comm,
         )
+
+
+def _check_ids(function: str, ids: Any) -> None:
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.dtype not in (torch.int32, torch.int64):
+        found = f"{tuple(ids.shape)} of {ids.dtype}" if isinstance(ids, torch.Tensor) else type(ids).__name__
+        raise ValueError(f"{function}: topk_idx must be [T, top_k] of torch.int64 or torch.int32, got {found}")
+
+
+def _check_tensor(function: str, name: str, tensor: Any, shape: tuple[int, ...] | None = None) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if shape is not None and tuple(tensor.shape) != shape:
+        raise ValueError(f"{function}: {name} must be {shape}, as topk_idx was dispatched, got {tuple(tensor.shape)}")
+
+
+def _check_handle(function: str, handle: Any) -> None:
+    if not isinstance(handle, _Handle):
+        raise TypeError(f"{function}: handle must be what Buffer.dispatch returns, got {type(handle).__name__}")
 
 
 def _to_fp8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

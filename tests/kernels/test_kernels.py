@@ -18,6 +18,7 @@ RUNS = {
     "barrier.py": (3,),
     "collectives.py": (1, 3, 4),
     "overlaps.py": (2, 3),
+    "options.py": (1,),
     "groups.py": (4,),
     "process_groups.py": (4,),
     "gemms.py": (2, 3),

@@ -360,7 +360,7 @@ def check_mistakes(world: Any) -> None:
         kernels.reduce_scatter(small.long(), symmetric.long(), "avg")
     with raises(ValueError, "algorithm must be auto, low_latency, push, two_level, got 'ring'"):
         kernels.reduce_scatter(small, symmetric, algorithm="ring")
-    with raises(ValueError, rf"root {n} is out of range \[0, {n}\)"):
+    with raises(ValueError, rf"root must be in \[0, {n}\), got {n}"):
         kernels.broadcast(symmetric, n)
     with raises(TypeError, "tensor must be a torch.Tensor, got list"):
         kernels.all_reduce([1.0])

@@ -31,7 +31,7 @@ def check_deep_ep_thousands_of_tokens_go_in_rounds(world: Any) -> None:
     Buffer.set_num_sms(2)
     dispatch_and_combine(world, 4096)
     assert communicator_of().workspace_bytes - before < 4096 * 128
-    with raises(ValueError, "must be an int of at least 1, got 0"):
+    with raises(ValueError, "new_num_sms must be at least 1, got 0"):
         Buffer.set_num_sms(0)
 
 

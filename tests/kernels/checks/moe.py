@@ -351,13 +351,13 @@ def check_moe_mistakes(world: Any) -> None:
     wrong(ValueError, r"topk_ids must be \[2, top_k\]", x, ids.float())
     wrong(ValueError, "topk_weights must be", x, ids, torch.ones(2, 3))
     wrong(ValueError, "x has 2 tokens, and max_tokens is 1", x, ids, max_tokens=1)
-    wrong(ValueError, "align and expert_capacity must be at least 1", x, ids, align=0)
+    wrong(ValueError, "align must be at least 1, got 0", x, ids, align=0)
     wrong(ValueError, "expert_capacity stands for", x, ids, expert_capacity=1, capacity=1)
     wrong(ValueError, "scales must be", x, ids, scales=torch.ones(1, 1))
     wrong(ValueError, "top_k must be in", x, ids[:, :0])
     if n > 1:
         wrong(ValueError, f"num_experts must be a multiple of the {n} PEs", x, ids, num_experts=n + 1)
-    wrong(ValueError, "num_experts must be a multiple", x, ids, num_experts=0)
+    wrong(ValueError, "num_experts must be at least 1, got 0", x, ids, num_experts=0)
     found = moe.dispatch(x, ids, **options)
     with raises(ValueError, "y must have a row for each"):
         moe.combine(x, found)

@@ -94,7 +94,7 @@ def check_close(world: Any) -> None:
 def check_mistakes(world: Any) -> None:
     with raises(ValueError, "CustomAllreduce: device is cuda:1, and this PE's device is cpu"):
         CustomAllreduce(device=1)
-    with raises(ValueError, "CustomAllreduce: max_size must be positive, got 0"):
+    with raises(ValueError, "CustomAllreduce: max_size must be at least 1, got 0"):
         CustomAllreduce(max_size=0)
 
 

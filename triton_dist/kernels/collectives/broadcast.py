@@ -24,6 +24,7 @@ from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.collectives.two_level.broadcast import broadcast as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, signal_all, wait, wait_for_rank
 from triton_dist.kernels.protocols.ll import (
@@ -141,8 +142,7 @@ def broadcast(
         if prepared.repeat(signature, tensor):
             return tensor
         check_tensors("broadcast", tensor=tensor)
-        if not 0 <= root < comm.n_pes:
-            raise ValueError(f"broadcast: root {root} is out of range [0, {comm.n_pes})")
+        check_int("broadcast", "root", root, 0, comm.n_pes)
         algorithm = check_collective(comm, "broadcast", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("broadcast", sm_margin)
         if tensor.numel():

@@ -11,6 +11,7 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, TokenSources
+from triton_dist.kernels.options import check_int
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "check_routing",
     "check_rows",
     "check_scales",
+    "check_sizes",
     "compared_of",
     "most_rows",
     "records_gradients",
@@ -133,21 +135,20 @@ def check_routing(
             f" {tuple(weights.shape)} and {weights.dtype}"
         )
     members = comm.members
-    if num_experts < 1 or num_experts % members.size:
+    check_sizes(function, num_experts, max_tokens, align, capacity, num_sms)
+    if expert_capacity is not None:
+        check_int(function, "expert_capacity", expert_capacity, 1)
+    if num_experts % members.size:
         raise ValueError(
             f"{function}: num_experts must be a multiple of the {members.size} PEs, each of which has as many, got"
             f" {num_experts}"
         )
-    if not x.shape[0] <= max_tokens or max_tokens < 1:
+    if x.shape[0] > max_tokens:
         raise ValueError(f"{function}: x has {x.shape[0]} tokens, and max_tokens is {max_tokens}")
     if expert_capacity is not None:
         if align != 1 or capacity is not None:
             raise ValueError(f"{function}: expert_capacity stands for align and capacity: give no other of them")
         align = expert_capacity
-    if align < 1:
-        raise ValueError(f"{function}: align and expert_capacity must be at least 1, got {align}")
-    if type(num_sms) is not int:
-        raise TypeError(f"{function}: num_sms must be an int, got {type(num_sms).__name__}")
     if not 0 <= num_sms <= sms():
         raise ValueError(f"{function}: num_sms must be in [0, {sms()}], where 0 is for low latency, got {num_sms}")
     check_offsets(function, "the choices of all PEs' max_tokens", members.size * max_tokens * ids.shape[1])
@@ -157,10 +158,10 @@ def check_routing(
         most = capacity = local * expert_capacity
     if capacity is None:
         capacity = most
-    if capacity < 1 or most >= 1 << 31:
+    if max(most, capacity) >= 1 << 31:
         raise ValueError(
-            f"{function}: capacity must be at least 1, and the {most} rows that can come fewer than 2**31, got capacity"
-            f" {capacity}"
+            f"{function}: the {most} rows that can come, by max_tokens, top_k, align and expert_capacity, and capacity"
+            f" must be fewer than 2**31, got max_tokens {max_tokens}, align {align}, capacity {capacity}"
         )
     routing = Routing(
         ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm, num_sms,
@@ -168,6 +169,18 @@ def check_routing(
     )  # fmt: skip
     comm.compare(function, *compared_of(x, routing))
     return routing
+
+
+def check_sizes(
+    function: str, num_experts: int, max_tokens: int, align: int = 1, capacity: int | None = None, num_sms: int = 0
+) -> None:
+    """These sizes of an exchange are ints in their ranges."""
+    check_int(function, "num_experts", num_experts, 1)
+    check_int(function, "max_tokens", max_tokens, 1)
+    check_int(function, "align", align, 1)
+    check_int(function, "num_sms", num_sms, 0)
+    if capacity is not None:
+        check_int(function, "capacity", capacity, 1)
 
 
 def check_offsets(function: str, what: str, number: int) -> None:

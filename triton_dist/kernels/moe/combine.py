@@ -32,6 +32,7 @@ from triton_dist.kernels.moe.exchange import Cut, Exchange, block_of, cut_of, op
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rounds import combine_rounds, combine_slots
 from triton_dist.kernels.moe.rows import element, look_at, scalar_of, send_words, take_words, word_of
+from triton_dist.kernels.options import check_bool
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch, steps
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
@@ -222,7 +223,7 @@ def combine(
     Raises:
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.
     """
-    routing = dispatched.routing
+    routing = _routing_of("combine", dispatched)
     with calling("combine", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         call = ("combine", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms)
@@ -232,6 +233,7 @@ def combine(
             out = _result(routing, y.dtype, y.shape[1])
             if prepared.repeat(signature, y, dispatched.memory, routing.ids, out):
                 return out
+        check_bool("combine", "weighted", weighted)
         _check_as_many("combine", y, dispatched)
         out, exchange, made = _run("combine", y, dispatched, weighted, buffer, sm_margin)
         prepared.keep(signature, made, *_compared("combine", y, routing), details=(exchange,))
@@ -242,7 +244,7 @@ def combine_send(
     y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
 ) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
-    routing = dispatched.routing
+    routing = _routing_of("combine_send", dispatched)
     with calling("combine_send", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         call = ("combine_send", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms, routing.top_k)
@@ -250,6 +252,7 @@ def combine_send(
         exchange = prepared.details(signature)
         sendable = exchange is not None and not exchange.is_in_flight() and not records_gradients(y)
         if not sendable or not prepared.repeat(signature, y, dispatched.memory):
+            check_bool("combine_send", "weighted", weighted)
             _check_as_many("combine_send", y, dispatched)
             if routing.num_sms:
                 refuse_halves_of_rounds("combine_send")
@@ -314,6 +317,12 @@ def _inside_host(dispatched: Dispatched) -> Dispatched:
     if dispatched.routing.hosts == 1:
         return dispatched
     return dispatched._replace(routing=between_hosts.inside_host(dispatched.routing, dispatched.memory))
+
+
+def _routing_of(function: str, dispatched: Dispatched) -> Routing:
+    if not isinstance(dispatched, Dispatched):
+        raise TypeError(f"{function}: dispatched must be what moe.dispatch returns, got {type(dispatched).__name__}")
+    return dispatched.routing
 
 
 def _check_as_many(function: str, y: torch.Tensor, dispatched: Dispatched) -> None:

@@ -12,6 +12,7 @@ import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_sm_margin, has_gpu_sizes, sms
 from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.options import check_int
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
 __all__ = [
@@ -105,6 +106,7 @@ def open_exchange(
     Raises:
         RuntimeError: an exchange in these slots is in flight. ValueError: ``sm_margin`` leaves no program.
     """
+    check_int(function, "buffer", buffer, 0)
     n_pes, n_programs = routing.members.size, cut.per_sm * min(sms(), check_sm_margin(function, sm_margin))
     name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"
     in_flight = comm.own(InFlight)

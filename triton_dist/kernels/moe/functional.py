@@ -21,7 +21,7 @@ from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.functional.layout import contiguous
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
-from triton_dist.kernels.moe.arguments import Routing, most_rows
+from triton_dist.kernels.moe.arguments import Routing, check_sizes, most_rows
 from triton_dist.kernels.moe.combine import combine as combine_rows
 from triton_dist.kernels.moe.dispatch import run as run_dispatch
 from triton_dist.kernels.moe.functional_tensor_parallel import (
@@ -32,6 +32,7 @@ from triton_dist.kernels.moe.functional_tensor_parallel import (
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm as multiply
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
 from triton_dist.kernels.moe.results import Dispatched, result_of
+from triton_dist.kernels.options import check_bool
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = [
@@ -69,6 +70,7 @@ def dispatch(
     With ``num_sms`` tokens go in rounds, as there, also in backward. ``topk_weights`` get their gradient from
     :func:`combine`; the result's ``weights`` have none. fp8 has none either.
     """
+    check_sizes("dispatch", num_experts, max_tokens, align, capacity, num_sms)
     size, name = groups.resolve(group)
     if topk_weights is None:
         topk_weights = torch.ones(topk_ids.shape, device=topk_ids.device)
@@ -157,6 +159,9 @@ def combine(
     Args:
         topk_weights: those that were dispatched, if they want a gradient.
     """
+    if not isinstance(dispatched, Dispatched):
+        raise TypeError(f"combine: dispatched must be what dispatch returns, got {type(dispatched).__name__}")
+    check_bool("combine", "weighted", weighted)
     routing = dispatched.routing
     weights = routing.weights if topk_weights is None else topk_weights
     sizes = sizes_of(routing, groups.resolve(group)[1])

@@ -107,7 +107,7 @@ def weights_of_rows(topk_weights: torch.Tensor, routing: GatheredRouting, sizes:
     """[R] float32, the weights of rows, with a gradient of all PEs' weights; of rows behind the last 0."""
     gathered = _ops.all_gather(_padded(topk_weights, routing), 0, *sizes[-2:])
     places = torch.where(routing.positions >= 0, routing.positions, routing.rows).flatten().long()
-    found = gathered.new_zeros(routing.rows + 1).scatter(0, places, gathered.flatten())
+    found: torch.Tensor = gathered.new_zeros(routing.rows + 1).scatter(0, places, gathered.flatten())
     return found[:-1]
 
 

@@ -30,6 +30,7 @@ from triton_dist.kernels.gemm.small_m import stages_for
 from triton_dist.kernels.gemm.small_m_tile import Cut
 from triton_dist.kernels.local_launches import LocalLaunches
 from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
+from triton_dist.kernels.options import check_bool, check_dtype
 from triton_dist.kernels.overlaps import refuse_overlap, sharing_of
 from triton_dist.world.current import current_world
 
@@ -314,6 +315,7 @@ def grouped_weight_grad(
 
 def check_swiglu(function: str, swiglu: bool, b: torch.Tensor) -> None:
     """Check that, with ``swiglu``, half of the columns of ``b`` can be gates."""
+    check_bool(function, "swiglu", swiglu)
     if swiglu and isinstance(b, torch.Tensor) and b.dim() == 3 and b.shape[2] % 2:
         raise ValueError(f"{function}: with swiglu half of b's columns are gates, got {b.shape[2]} columns")
 
@@ -362,9 +364,13 @@ def check_result(
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
     """``out``, or a new tensor, for products of ``a``."""
+    check_dtype(function, "out_dtype", out_dtype)
+    if out is not None:
+        check_on_device(function, out=out)
     dtype = out_dtype or (out.dtype if out is not None else torch.bfloat16 if a.dtype in FP8 else a.dtype)
     if dtype not in _FLOATS or (a.dtype not in FP8 and dtype != a.dtype):
-        raise ValueError(f"{function}: operands of {a.dtype} cannot give a result of {dtype}")
+        name = "out_dtype" if out_dtype else "out"
+        raise ValueError(f"{function}: operands of {a.dtype} cannot give a result of {dtype}, as of {name}")
     if out is None:
         out = a.new_empty(shape, dtype=dtype)
     check_contiguous(function, out=out)
