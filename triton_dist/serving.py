@@ -78,6 +78,11 @@ class CustomAllreduce:
 
         ``registered`` makes no difference: every tensor will do.
         """
+        if out is not None and (out.shape != inp.shape or out.dtype != inp.dtype):
+            raise ValueError(
+                f"CustomAllreduce.all_reduce: out must be like inp, {tuple(inp.shape)} of {inp.dtype}, got"
+                f" {tuple(out.shape)} of {out.dtype}"
+            )
         with torch.no_grad():
             total = functional.all_reduce(inp, group=self.group)
             return total if out is None else out.copy_(total)

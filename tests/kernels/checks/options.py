@@ -15,6 +15,7 @@ from triton_dist.kernels import functional, moe
 from triton_dist.kernels.moe import functional as of_experts
 from triton_dist.nn import MoE
 from triton_dist.serving import CustomAllreduce
+from triton_dist.tensor_parallel import ColwiseParallel, RowwiseParallel
 
 NO_INTS = ("x", 1.5, True, [1], None, torch.tensor(1))
 NO_NUMBERS = ("x", [1], None, True, torch.tensor(1.0), float("nan"), float("inf"))
@@ -109,6 +110,17 @@ def check_numbers_and_choices(world: Any) -> None:
     refused("out", ("x", 1, [1]), lambda **options: moe.grouped_gemm(a, matrices, *groups, **options))
     buffer = Buffer(max_tokens=4)
     refused("handle", ("x", 1, [1]), lambda **options: buffer.dispatch(x, **options))
+
+
+def check_layouts(world: Any) -> None:
+    for style, module in ((ColwiseParallel, torch.nn.Linear(2, 2)), (RowwiseParallel, torch.nn.Embedding(2, 2))):
+
+        def apply(style: Any = style, module: Any = module, **options: Any) -> None:
+            style(**options)._apply(module, None)
+
+        for name in ("input_layouts", "output_layouts"):
+            refused(name, ("x", 3, 1.5), apply)
+        refused("use_local_output", NO_BOOLS, apply)
 
 
 if __name__ == "__main__":

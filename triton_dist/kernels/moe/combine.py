@@ -223,7 +223,9 @@ def combine(
     Raises:
         TypeError, ValueError, RuntimeError: as :func:`dispatch`.
     """
-    routing = _routing_of("combine", dispatched)
+    if not isinstance(dispatched, Dispatched):
+        raise _no_dispatched("combine", dispatched)
+    routing = dispatched.routing
     with calling("combine", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         call = ("combine", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms)
@@ -244,7 +246,9 @@ def combine_send(
     y: torch.Tensor, dispatched: Dispatched, *, weighted: bool = True, buffer: int = 0, sm_margin: int = 0
 ) -> Combining:
     """The first half of :func:`combine`, with its arguments: send, and wait for nothing."""
-    routing = _routing_of("combine_send", dispatched)
+    if not isinstance(dispatched, Dispatched):
+        raise _no_dispatched("combine_send", dispatched)
+    routing = dispatched.routing
     with calling("combine_send", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
         call = ("combine_send", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms, routing.top_k)
@@ -319,10 +323,8 @@ def _inside_host(dispatched: Dispatched) -> Dispatched:
     return dispatched._replace(routing=between_hosts.inside_host(dispatched.routing, dispatched.memory))
 
 
-def _routing_of(function: str, dispatched: Dispatched) -> Routing:
-    if not isinstance(dispatched, Dispatched):
-        raise TypeError(f"{function}: dispatched must be what moe.dispatch returns, got {type(dispatched).__name__}")
-    return dispatched.routing
+def _no_dispatched(function: str, found: object) -> TypeError:
+    return TypeError(f"{function}: dispatched must be what moe.dispatch returns, got {type(found).__name__}")
 
 
 def _check_as_many(function: str, y: torch.Tensor, dispatched: Dispatched) -> None:
