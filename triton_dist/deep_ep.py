@@ -266,7 +266,7 @@ class Buffer:
                 expert_capacity=routing.align,
                 group=self.comm,
             )
-            handle = handle._replace(memory=weighted.memory)  # of the same routing
+            handle = handle._replace(memory=weighted.memory, routing=weighted.routing)  # which are alike otherwise
         sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
         result = torch.empty(routing.n_tokens, x.shape[-1], dtype=x.dtype, device=x.device) if out is None else out
 

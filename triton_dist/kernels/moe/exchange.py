@@ -11,7 +11,7 @@ import triton
 import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_sm_margin, has_gpu_sizes, sms
-from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.arguments import Routing, has_many_tokens
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Slots",
     "block_of",
     "cut_of",
-    "has_many_tokens",
     "open_exchange",
     "refuse_second",
     "warps_of",
@@ -139,11 +138,6 @@ def cut_of(words: int, max_tokens: int, most: int) -> Cut:
         return Cut(4 if has_gpu_sizes() else 1, 4, block_of(words, 2048))  # interpreted programs hide nothing
     block = block_of(words, most)
     return Cut(1, warps_of(block), block)
-
-
-def has_many_tokens(max_tokens: int) -> bool:
-    """Whether a PE may have several tokens for each multiprocessor."""
-    return max_tokens >= 4 * sms()
 
 
 _REGISTERS = 65536
