@@ -10,8 +10,10 @@ from harness import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from moe import FP8, Case, case, computed, dispatched, exchange, together, verify_combine, verify_dispatch
+from sm_margin import programs_of_launches
 
 from triton_dist.kernels import moe
+from triton_dist.kernels.device import has_gpu_sizes, sms
 from triton_dist.kernels.moe.senders import senders_of, work_of
 
 MANY = 23
@@ -72,7 +74,7 @@ def check_moe_many_choices(world: Any) -> None:
 
 
 def check_moe_many_bits(world: Any) -> None:
-    """Those of rounds and of halves, of numbers of which each sum is rounded; each way combines what each dispatched."""
+    """Those of rounds and of halves, of numbers whose sums are rounded; each way combines what each dispatched."""
     chosen = case(world, [23, 9, 23], top_k=3, local=4, hidden=136, seed=3, max_tokens=MANY)
     me = world.pe
     generator = torch.Generator().manual_seed(me)
@@ -119,6 +121,16 @@ def check_moe_many_gradients_of_halves(world: Any) -> None:
         moe.functional.combine(y, found, weights).float().square().sum().backward()
         gradients.append(y.grad[:rows])
     assert gradients[0].abs().sum() > 0 and torch.equal(*gradients)
+
+
+def check_moe_many_programs(world: Any) -> None:
+    """``sm_margin`` leaves multiprocessors to others in fact: the rest have one program each."""
+    chosen = case(world, [MANY, 9], seed=8, max_tokens=MANY)
+    for margin in (1, 3, 0):
+        with programs_of_launches() as launches:
+            exchange_twice(world, chosen, sm_margin=margin)
+        per_sm = 4 if has_gpu_sizes() and not margin else 1
+        assert launches == [per_sm * (sms() - margin)] * 3, launches
 
 
 def check_moe_many_mistakes(world: Any) -> None:

@@ -84,8 +84,7 @@ def _send(
     WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
     OWN: tl.constexpr, BY_TOKEN: tl.constexpr = False,
 ):  # fmt: skip
-    """``OWN``: whether this PE's own tokens go through slots, too. ``BY_TOKEN``: whether the result of the dispatch says
-    where rows are by token."""
+    """``OWN``: whether this PE's own tokens go through slots, too. ``BY_TOKEN``: as :attr:`Routing.by_tokens`."""
     N: tl.constexpr = group_size(MEMBERS)
     me = my_rank(MEMBERS)
     ranks = tl.arange(0, triton.next_power_of_2(N))

@@ -39,7 +39,7 @@ from triton_dist.language._poll import no_polls, poll
 __all__ = ["combine_many", "constants_of", "make_slots", "plan_of"]
 
 AHEAD, PES_AHEAD = tl.constexpr(8), tl.constexpr(4)
-"""Of how many choices, and of sums of how many PEs, words are loaded one block ahead. More would not fit in registers."""
+"""Of how many choices, and of sums of how many PEs, words are loaded a block ahead. More would not fit in registers."""
 
 
 # ---- device code

@@ -13,8 +13,8 @@ stored for each. Nothing waits for the host, so a call can be captured in a grap
 
 It is one kernel, in one of three ways, which give the same bits:
 
-- ``dispatch_messages.py``, for few tokens: all programs send, then receive. So do the halves, of many tokens, too, which
-  are kernels of their own, between which the GPU computes something else.
+- ``dispatch_messages.py``, for few tokens: all programs send, then receive. So do the halves, also of many tokens,
+  which are kernels of their own, between which the GPU computes something else.
 - ``dispatch_many.py``, for many tokens: some programs send, and the others do everything else.
 - ``rounds.py``, with ``num_sms``: few programs, through slots whose size does not grow with the tokens.
 

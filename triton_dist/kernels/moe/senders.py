@@ -5,8 +5,9 @@ beside one that sends waits for the link as well. Here some programs do nothing 
 local: they count ids, move rows that stay, and take rows as they arrive.
 
 A sender waits for nothing, not even for counts: a row goes to the slot of its token. Receivers wait for senders of all
-PEs, and for receivers of their own PE. So no program waits for ever if all programs of a launch are resident: a grid has
-as many as registers allow (``Plan.options``), and one for each multiprocessor if it leaves some of them to other kernels.
+PEs, for counts of all PEs, and for headers and counts that receivers of their own PE send before they wait. So a launch
+ends once all of its programs are resident. A multiprocessor has registers for as many as ``Plan.per_sm`` says
+(``Plan.options``), and kernels beside it, which wait for nothing, end.
 
 Rows use the sentinel protocol, and slots are used again as ``rows.py`` says: in every exchange each PE sends each PE a
 message that its receivers wait for. What a result says of rows is by source and token, as of rounds.
