@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from harness import main as run
 from harness import raises
@@ -13,7 +14,9 @@ from moe import FP8, Case, case, computed, dispatched, exchange, together, verif
 from sm_margin import programs_of_launches
 
 from triton_dist.kernels import moe
-from triton_dist.kernels.device import has_gpu_sizes, sms
+from triton_dist.kernels.device import sms
+from triton_dist.kernels.moe import exchange as slots
+from triton_dist.kernels.moe import senders
 from triton_dist.kernels.moe.senders import senders_of, work_of
 
 MANY = 23
@@ -124,13 +127,26 @@ def check_moe_many_gradients_of_halves(world: Any) -> None:
 
 
 def check_moe_many_programs(world: Any) -> None:
-    """``sm_margin`` leaves multiprocessors to others in fact: the rest have one program each."""
+    """``sm_margin`` leaves multiprocessors to others in fact: the rest have one program each, and without it four."""
     chosen = case(world, [MANY, 9], seed=8, max_tokens=MANY)
-    for margin in (1, 3, 0):
-        with programs_of_launches() as launches:
-            exchange_twice(world, chosen, sm_margin=margin)
-        per_sm = 4 if has_gpu_sizes() and not margin else 1
-        assert launches == [per_sm * (sms() - margin)] * 3, launches
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (senders, slots):
+            patch.setattr(module, "has_gpu_sizes", lambda: True)
+        for halves, count in ((False, 3), (True, 2)):
+            for margin in (1, 3, 0):
+                with programs_of_launches() as launches:
+                    if halves:
+                        sent = sent_half(world, chosen, sm_margin=margin)
+                        verify_dispatch(world, chosen, moe.dispatch_receive(sent), 1)
+                    else:
+                        exchange_twice(world, chosen, sm_margin=margin)
+                per_sm = 1 if margin else 4
+                assert launches == [per_sm * (sms() - margin)] * count, launches
+
+
+def sent_half(world: Any, case: Case, **how: Any) -> moe.Sent:
+    tokens = case.x[world.pe], case.ids[world.pe], case.weights[world.pe]
+    return moe.dispatch_send(*tokens, num_experts=case.num_experts, max_tokens=case.max_tokens, **how)
 
 
 def check_moe_many_mistakes(world: Any) -> None:

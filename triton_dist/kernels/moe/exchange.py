@@ -93,7 +93,8 @@ def open_exchange(
     Raises:
         RuntimeError: an exchange in these slots is in flight. ValueError: ``sm_margin`` leaves no program.
     """
-    n_pes, n_programs = routing.members.size, cut.per_sm * min(sms(), check_sm_margin(function, sm_margin))
+    per_sm = 1 if sm_margin else cut.per_sm  # an idle GPU spreads programs over all of its multiprocessors
+    n_pes, n_programs = routing.members.size, per_sm * min(sms(), check_sm_margin(function, sm_margin))
     name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"
     in_flight = comm.own(InFlight).names
     refuse_second(function, name, in_flight)
