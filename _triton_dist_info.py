@@ -69,8 +69,9 @@ ask("interprets", interprets)
 for name in environment.VARIABLES:
     ask(name, lambda: environment.get(name))
 ask("launcher", lambda: (lambda start: [start.launcher, start.pe, start.n_pes])(launchers.find()))
-from triton_dist import mlir_bindings
+from triton_dist import mlir_bindings, native_calls
 answers["mlir"] = mlir_bindings.installed()
+ask("native calls", native_calls.why_not)
 from triton_dist.compiler.device_library import find, nvshmem_bitcode
 try:
     answers["nvshmem bitcode"] = [str(part) for part in nvshmem_bitcode()]
@@ -217,6 +218,8 @@ def _page(found: dict[str, Any]) -> str:
     lines.append(f"World: {world['kind'] or 'none'} ({world['why']})")
     if world["transport"]:
         lines.append(f"Transport: {world['transport']} ({world['why transport']})")
+    if world.get("calls"):
+        lines.append(f"Calls of triton_dist.kernels: {world['calls']}")
     if found["launch"]:
         lines.append("Launch: {launcher}, PE {pe} of {n_pes}".format(**found["launch"]))
     lines.append("Environment" if found["environment"] else "Environment: none of the variables that matter is set")
@@ -288,6 +291,8 @@ def _world(package: dict[str, Any], gpus: list[Any], peers: list[list[bool]]) ->
         world["why"] = f"PyTorch sees {len(gpus)} GPU{'s' if len(gpus) != 1 else ''}"
     if kind == "cpu":
         return world
+    why_not = package.get("native calls")
+    world["calls"] = f"repeated by Python: {why_not}" if why_not else "repeated by C++"
     asked = package.get("TRITON_DIST_TRANSPORT", "auto")
     apart = [(i, j) for i, row in enumerate(peers) for j, yes in enumerate(row) if not yes]
     if asked != "auto":

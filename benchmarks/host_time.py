@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +24,8 @@ import triton
 from harness import Bench, machine, session
 
 import triton_dist
-from triton_dist import kernels
-from triton_dist.kernels import moe
+from triton_dist import kernels, native_calls
+from triton_dist.kernels import Communicator, moe
 
 CALLS, ROUNDS, WARM_UP = 64, 25, 8
 BF16 = torch.bfloat16
@@ -60,6 +61,27 @@ def collectives(bench: Bench) -> dict[str, Call]:
         "NCCL all_gather, 8 KiB": lambda: dist.all_gather_into_tensor(wide, plain),
         "NCCL reduce_scatter, 8 KiB": lambda: dist.reduce_scatter_tensor(plain, wide),
     }
+
+
+def by_python(bench: Bench) -> dict[str, Call]:
+    """Calls of a communicator for which C++ makes none."""
+    os.environ["TRITON_DIST_NATIVE_CALLS"] = "0"
+    n_pes, device, group = bench.world.n_pes, bench.world.device, Communicator()
+    x, y = triton_dist.zeros(4096, dtype=BF16), triton_dist.zeros(4096, dtype=BF16)
+    gathered = triton_dist.zeros(4096 * n_pes, dtype=BF16)
+    few, b = torch.zeros(16, 512, dtype=BF16, device=device), torch.zeros(512, 512, dtype=BF16, device=device)
+    few_out = triton_dist.zeros(16, 512, dtype=BF16)
+    sides: dict[str, Call] = {
+        "by Python all_reduce, 8 KiB, out=": lambda: kernels.all_reduce(x, out=y, group=group),
+        "by Python all_gather, 8 KiB": lambda: kernels.all_gather(gathered, x, group=group),
+        "by Python gemm_all_reduce, 16 rows, fused": lambda: kernels.gemm_all_reduce(
+            few, b, few_out, algorithm="fused", group=group
+        ),
+    }
+    for call in sides.values():
+        call()  # the first one asks the environment
+    del os.environ["TRITON_DIST_NATIVE_CALLS"]
+    return sides
 
 
 def gemms(bench: Bench) -> dict[str, Call]:
@@ -216,7 +238,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each side is timed")
     arguments = parser.parse_args()
     with session("host_time", shared=True) as bench:
+        why_not = native_calls.why_not()
+        bench.say(f"calls of one launch are repeated by {f'Python: {why_not}' if why_not else 'C++'}")
         sides = collectives(bench) | gemms(bench) | decoding(bench) | experts(bench) | operators(bench)
+        sides |= {} if why_not else by_python(bench)
         if bench.shared:
             sides = {name: call for name, call in sides.items() if "NCCL" not in name}
         sides = usable(bench, sides)
@@ -238,7 +263,10 @@ def main() -> None:
         for name, figure in figures.items():
             bench.say(f"    {name:<48} {figure:7.1f}")
         if arguments.save is not None and bench.world.pe == 0:
-            found = {"benchmark": bench.name, "machine": machine(bench.world), "µs a call": figures}
+            how = why_not or "by C++"
+            found = {
+                "benchmark": bench.name, "machine": machine(bench.world), "native calls": how, "µs a call": figures,
+            }  # fmt: skip
             arguments.save.write_text(json.dumps(found, indent=1))
 
 

@@ -38,7 +38,7 @@ import torch
 import torch.distributed as dist
 from decode import Decode, Size
 from harness import Bench, capture, machine, session
-from layer_traces import kernels_of
+from layer_traces import Kernel, kernels_of
 from taxes_kernels import combine_behind_barrier, combine_on_arrival, gemm_from_peers
 
 import triton_dist
@@ -49,6 +49,8 @@ from triton_dist.kernels.gemm.gemm_all_scatter import ALGORITHMS as SCATTER_ALGO
 
 Step = Callable[[int], torch.Tensor]
 CALLS = 4
+TIMED = 16
+"""Calls of a graph that is traced, and of one that is timed, in which the graph's own launch counts for less."""
 MOST_NCCL = 64  # kernels of NCCL that are looked at in a graph
 
 KINDS = {
@@ -217,13 +219,22 @@ def waits(trace: dict[str, Any], calls: int) -> float:
     return total / calls / n_pes if n_pes else 0.0
 
 
-def idle(timeline: Sequence[tuple[str, int, float, float]]) -> float:
-    """Microseconds between the first and the last kernel of a timeline in which none runs."""
-    lost, end = 0.0, 0.0
+def idle(timeline: Sequence[Kernel], since: float) -> float:
+    """Microseconds from ``since`` to the end of a timeline's last kernel in which none runs."""
+    lost, end = 0.0, since
     for _, _, begin, duration in sorted(timeline, key=lambda kernel: kernel[2]):
         lost += max(0.0, begin - end)
         end = max(end, begin + duration)
     return lost
+
+
+def behind_the_first(timeline: Sequence[Kernel], calls: int) -> tuple[list[Kernel], float]:
+    """The kernels of all calls but the first, which waits for what the hosts launched at different times; and when that
+    one ended. What does not belong to all calls stands in front of them."""
+    ordered = sorted(timeline, key=lambda kernel: kernel[2])
+    each, more = divmod(len(ordered), calls)
+    first = ordered[more : more + each]
+    return ordered[more + each :], max((begin + duration for _, _, begin, duration in first), default=0.0)
 
 
 def traced_waits(bench: Any, step: Step) -> float:
@@ -261,18 +272,14 @@ def profiled(bench: Bench, step: Step) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "timeline.json")
         profile.export_chrome_trace(str(file))
-        # The first kernel is settle's barrier, which is NCCL's.
-        timeline = sorted(kernels_of(file), key=lambda kernel: kernel[2])[1:]
+        timeline, since = behind_the_first(kernels_of(file), CALLS)
     durations = [kernel[3] for kernel in timeline if "nccl" in kernel[0].lower()]
-    each = len(durations) // CALLS
-    # The first call waits for what the hosts launched at different times.
     nccl = torch.zeros(MOST_NCCL, device=bench.world.device)
-    later = durations[each : each + MOST_NCCL]
-    nccl[: len(later)] = torch.tensor(later)
+    nccl[: len(durations)] = torch.tensor(durations[:MOST_NCCL])
     fastest = nccl.clone()
     dist.all_reduce(fastest, op=dist.ReduceOp.MIN)
-    late = (nccl - fastest).sum().item() / (CALLS - 1)
-    means = torch.tensor([idle(timeline) / CALLS, len(timeline) / CALLS, late], device=bench.world.device)
+    late = (nccl - fastest).sum().item()
+    means = torch.tensor([idle(timeline, since), len(timeline), late], device=bench.world.device) / (CALLS - 1)
     dist.all_reduce(means)
     launches, count, waiting = (means / bench.world.n_pes).tolist()
     return launches, count, waiting
@@ -354,7 +361,7 @@ def cases_of(world: World, *, small: bool) -> list[Callable[[], tuple[Case, Call
 
 def measure(bench: Bench, case: Case) -> Found:
     sides = {name: variant.step for name, variant in case.variants.items()}
-    entry = bench.compare(case.title, sides, check=case.check, sets=case.sets, calls=CALLS)
+    entry = bench.compare(case.title, sides, check=case.check, sets=case.sets, calls=TIMED)
     found = Found(case.title, {}, dict(entry.absent))
     for name, timing in entry.timings.items():
         variant = case.variants[name]

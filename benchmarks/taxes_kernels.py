@@ -18,6 +18,8 @@ from triton_dist.kernels.attention.exchange import (
     combined,
     half_of,
     launch_number,
+    look_at_columns,
+    look_at_ends,
     send_rows,
     sum_of_rows,
     weights_of,
@@ -87,14 +89,18 @@ def _combine_on_arrival(
         total = tl.load(parts + rows[:, None] * DV + columns[None, :]).to(tl.float32)
         send_rows(here, rows, rows, rows < n_rows, n_rows, total, largest, weight, number, False, MEMBERS)
     record_event(trace, COMPUTE, 0, began)
+    count = 0
     for row in range(program, n_rows, tl.num_programs(0)):
         rows = row + tl.arange(0, 1)
         there = rows < n_rows
-        factors, _, weight = weights_of(here, row, rows, there, n_rows, number, trace, row, DV, PES, MEMBERS)
-        total = sum_of_rows(here, row, rows, there, n_rows, factors, 0, number, trace, row, DV, DV, MEMBERS)
+        found = look_at_columns(here, rows, there, n_rows, 0, DV, DV, PES, MEMBERS)
+        ends = look_at_ends(here, rows, there, n_rows, DV, PES, MEMBERS)
+        factors, _, weight = weights_of(ends, here, row, rows, there, n_rows, number, trace, row, DV, PES, MEMBERS)
+        total = sum_of_rows(found, here, row, rows, there, n_rows, factors, 0, number, trace, row, DV, DV, MEMBERS)
         total /= tl.where(weight == 0.0, 1.0, weight)[:, None]
         tl.store(out + rows[:, None] * DV + columns[None, :], total.to(out.dtype.element_ty))
-        combined(slots, number, n_rows)
+        count += 1
+    combined(slots, number, count, n_rows)
 
 
 def combine_on_arrival(comm: Communicator, parts: torch.Tensor, logarithms: torch.Tensor) -> torch.Tensor:

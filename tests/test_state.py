@@ -34,6 +34,7 @@ OF_PROCESS = {
     "triton_api/common.py: StayingKernels": "these are the modules",
     "gpu/wait_reports.py: Memories": "kernels go on writing reports after their world",
     "gpu/waiting_kernels.py: WaitingKernels": "kernels that wait stay loaded",
+    "kernels/native.py: NativeCalls": "public functions are the process's",
     "world/current.py: Current": "a process is one PE of at most one world",
     "world/kind.py: Choice": "triton.jit has chosen",
     "world/raw_tensor.py: TensorMemory": "torch's storages outlive worlds",
@@ -56,11 +57,14 @@ CACHES = {
     "cpu/location.py: _is_machinery": "names of files",
     "gpu/module_state.py: cuda_driver": "the machine",
     "gpu/p2p.py: _layout": "installed files",
-    "gpu/waiting_kernels.py: _is_inside": "names of files",
+    "gpu/waiting_kernels.py: is_inside": "names of files",
     "kernels/cuda.py: driver": "installed files",
     "kernels/device.py: _gpu": "the machine",
     "triton_api/common.py: device_properties": "the machine",
     "stream_operations.py: library": "installed files",
+    "native_calls.py: _loaded": "installed files",
+    "native_calls.py: _lacks": "installed files",
+    "native_calls.py: _driver_functions": "installed files",
 }
 """Functions that remember their results, and what the results are facts of: nothing of a world."""
 

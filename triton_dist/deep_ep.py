@@ -17,6 +17,7 @@ from triton_dist.kernels.communicator import calling, communicator_of
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.moe.combine import run as run_combine
 from triton_dist.kernels.moe.results import result_of
+from triton_dist.kernels.options import check_int
 
 __all__ = ["Buffer", "EventOverlap"]
 
@@ -37,6 +38,15 @@ class EventOverlap:
         return self
 
     def __exit__(self, *_: object) -> None: ...
+
+
+class _LowLatencyHandle(moe.Dispatched):
+    """Of :meth:`Buffer.low_latency_dispatch`."""
+
+    buffer: Any = None
+    """Whose dispatch it was."""
+    has_come = False
+    """Whether the tokens have been received: by the dispatch, or by its hook."""
 
 
 class _Handle(NamedTuple):
@@ -63,6 +73,7 @@ class Buffer:
     """How many SMs :meth:`dispatch` and its :meth:`combine` use if ``max_tokens`` is more than 512; else all."""
 
     def __init__(self, group: Any = None, *options: Any, max_tokens: int = 4096, **named: Any) -> None:
+        check_int("Buffer", "max_tokens", max_tokens, 1)
         self.comm = communicator_of(group)
         self.group, self.group_size, self.rank = group, self.comm.n_pes, self.comm.my_rank
         self.max_tokens = max_tokens
@@ -70,8 +81,7 @@ class Buffer:
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
         """How many SMs thousands of tokens take, from the next :meth:`dispatch` on; the same on all PEs."""
-        if type(new_num_sms) is not int or new_num_sms < 1:
-            raise ValueError(f"Buffer.set_num_sms: a number of SMs must be an int of at least 1, got {new_num_sms!r}")
+        check_int("Buffer.set_num_sms", "new_num_sms", new_num_sms, 1)
         Buffer.num_sms = new_num_sms
 
     @staticmethod
@@ -98,6 +108,7 @@ class Buffer:
         self, topk_idx: torch.Tensor, num_experts: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, None, torch.Tensor, torch.Tensor, EventOverlap]:
         """How many tokens go to each rank and expert, and which tokens go to which rank."""
+        _check_ids("get_dispatch_layout", topk_idx)
         ranks = torch.arange(self.group_size, device=topk_idx.device)
         homes = torch.where(topk_idx >= 0, topk_idx // self._local(num_experts), -1)
         is_token_in_rank = (homes[:, :, None] == ranks).any(dim=1)
@@ -134,13 +145,18 @@ class Buffer:
         """
         rows, scales = x if isinstance(x, tuple) else (x, None)
         n_scales = 0 if scales is None else scales.shape[1]
+        check_int("Buffer.dispatch", "expert_alignment", expert_alignment, 1)
         if handle is not None:
+            _check_handle("Buffer.dispatch", handle)
             found = self._send(rows, handle.pes, scales)
             received = found.x[: handle.rows]
             both = received if found.scales is None else (received, found.scales[: handle.rows])
             return both, None, None, None, None, EventOverlap()
         if topk_idx is None or topk_weights is None or num_tokens_per_expert is None:
             raise ValueError("Buffer.dispatch: topk_idx, topk_weights and num_tokens_per_expert must be given")
+        _check_ids("Buffer.dispatch", topk_idx)
+        _check_tensor("Buffer.dispatch", "topk_weights", topk_weights, tuple(topk_idx.shape))
+        _check_tensor("Buffer.dispatch", "num_tokens_per_expert", num_tokens_per_expert)
         local, top_k = self._local(num_tokens_per_expert.numel()), topk_idx.shape[1]
         homes = torch.where(topk_idx >= 0, topk_idx // local, -1).sort(dim=1).values
         homes[:, 1:] = torch.where(homes[:, 1:] == homes[:, :-1], -1, homes[:, 1:])
@@ -173,6 +189,7 @@ class Buffer:
         """The sum over ranks of the rows that ``dispatch`` has sent, [T, hidden], and of ``topk_weights`` alike."""
         if bias is not None:
             raise NotImplementedError("Buffer.combine: bias: add it to the result")
+        _check_handle("Buffer.combine", handle)
         if x.shape[0] != handle.rows:
             raise ValueError(f"Buffer.combine: x must have the {handle.rows} rows that came, got {tuple(x.shape)}")
         with calling("Buffer.combine", self.comm, between_hosts=True):
@@ -204,13 +221,23 @@ class Buffer:
 
         Args:
             use_fp8: convert rows to float8_e4m3fn with a scale for each 128 elements; recv_x is a pair then.
-            return_recv_hook: only send; the fifth result receives when it is called.
+            return_recv_hook: only send; the fifth result receives when it is called, once, before the results and the
+                handle are used.
             topk_weights: if given here, :meth:`low_latency_combine` need not send them. DeepEP has no such argument.
 
         Returns:
             recv_x [L, ranks * max tokens, hidden], recv_count [L] int32: how many of an expert's rows are used, the
             handle, an event, the hook.
+
+        Raises:
+            RuntimeError: the hook of the last dispatch has not been called; or, of a hook, it was called before.
         """
+        check_int("low_latency_dispatch", "num_max_dispatch_tokens_per_rank", num_max_dispatch_tokens_per_rank, 1)
+        self._local(num_experts)
+        _check_ids("low_latency_dispatch", topk_idx)
+        if not isinstance(x, torch.Tensor) or x.dim() != 2:
+            found = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
+            raise ValueError(f"low_latency_dispatch: x must be a tensor of two dimensions, got {found}")
         rows, scales = _to_fp8(x) if use_fp8 else (x, None)
         room = self.group_size * num_max_dispatch_tokens_per_rank
         sent = moe.dispatch_send(
@@ -223,10 +250,14 @@ class Buffer:
             expert_capacity=room,
             group=self.comm,
         )
-        received = result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty)
+        received = _LowLatencyHandle(*result_of(sent.routing, sent.dtype, sent.hidden, sent.n_scales, torch.empty))
+        received.buffer = self
 
         def hook() -> None:
+            if received.has_come:
+                raise RuntimeError("low_latency_dispatch: its hook was called before, and receives once")
             moe.dispatch_receive(sent, received)
+            received.has_come = True
 
         if not return_recv_hook:
             hook()
@@ -252,8 +283,12 @@ class Buffer:
 
         Returns:
             The result, an event, the hook.
+
+        Raises:
+            RuntimeError: the hook of the dispatch has not been called. TypeError, ValueError: an argument is not as of
+                that dispatch.
         """
-        routing = handle.routing
+        routing = self._check_combine(x, topk_idx, topk_weights, handle, out).routing
         if routing.weights is not topk_weights:
             nothing = torch.zeros(routing.n_tokens, 4, device=x.device)
             experts = routing.local_experts * self.group_size
@@ -266,7 +301,8 @@ class Buffer:
                 expert_capacity=routing.align,
                 group=self.comm,
             )
-            handle = handle._replace(memory=weighted.memory)  # of the same routing
+            # Of the same routing; where the tables lie is as of the dispatch of the weights.
+            handle = moe.Dispatched(handle.x, handle.scales, weighted.memory, weighted.routing)
         sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
         result = torch.empty(routing.n_tokens, x.shape[-1], dtype=x.dtype, device=x.device) if out is None else out
 
@@ -277,7 +313,40 @@ class Buffer:
             hook()
         return result, EventOverlap(), hook
 
+    def _check_combine(
+        self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor, handle: Any, out: Any
+    ) -> moe.Dispatched:
+        """The handle of a combine, if the arguments are as of its dispatch."""
+        name = "low_latency_combine"
+        if type(handle) is not _LowLatencyHandle:
+            raise TypeError(f"{name}: handle must be one of low_latency_dispatch, got {type(handle).__name__}")
+        if handle.buffer is not self:
+            raise ValueError(f"{name}: handle is of another Buffer's dispatch")
+        if not handle.has_come:
+            raise RuntimeError(
+                f"{name}: the tokens of this handle have not been received: call the hook that low_latency_dispatch"
+                " returned with it first"
+            )
+        shape = tuple(handle.routing.ids.shape)
+        for key, tensor in (("topk_idx", topk_idx), ("topk_weights", topk_weights)):
+            _check_tensor(name, key, tensor, shape)
+        rows, room = handle.routing.capacity, handle.routing.align
+        if not isinstance(x, torch.Tensor) or tuple(x.shape[:-1]) not in ((rows // room, room), (rows,)):
+            found = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
+            raise ValueError(f"{name}: x must be [{rows // room}, {room}, hidden], as recv_x is, got {found}")
+        if out is not None:
+            expected = (shape[0], x.shape[-1])
+            if not isinstance(out, torch.Tensor):
+                raise TypeError(f"{name}: out must be a torch.Tensor, got {type(out).__name__}")
+            if tuple(out.shape) != expected or out.dtype != x.dtype or out.device != x.device:
+                raise ValueError(
+                    f"{name}: out must be {expected} of {x.dtype} on {x.device}, got {tuple(out.shape)} of {out.dtype}"
+                    f" on {out.device}"
+                )
+        return handle
+
     def _local(self, num_experts: int) -> int:
+        check_int("Buffer", "num_experts", num_experts, 1)
         if num_experts % self.group_size:
             raise ValueError(f"Buffer: {num_experts} experts cannot be shared equally by {self.group_size} ranks")
         return num_experts // self.group_size
@@ -294,6 +363,24 @@ class Buffer:
             num_sms=min(Buffer.num_sms, sms()) if self.max_tokens > _FEW else 0,
             group=self.comm,
         )
+
+
+def _check_ids(function: str, ids: Any) -> None:
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.dtype not in (torch.int32, torch.int64):
+        found = f"{tuple(ids.shape)} of {ids.dtype}" if isinstance(ids, torch.Tensor) else type(ids).__name__
+        raise ValueError(f"{function}: topk_idx must be [T, top_k] of torch.int64 or torch.int32, got {found}")
+
+
+def _check_tensor(function: str, name: str, tensor: Any, shape: tuple[int, ...] | None = None) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{function}: {name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if shape is not None and tuple(tensor.shape) != shape:
+        raise ValueError(f"{function}: {name} must be {shape}, as topk_idx was dispatched, got {tuple(tensor.shape)}")
+
+
+def _check_handle(function: str, handle: Any) -> None:
+    if not isinstance(handle, _Handle):
+        raise TypeError(f"{function}: handle must be what Buffer.dispatch returns, got {type(handle).__name__}")
 
 
 def _to_fp8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

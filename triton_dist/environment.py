@@ -271,6 +271,14 @@ VARIABLES: dict[str, Variable] = {
             "flag",
         ),
         Variable(
+            "TRITON_DIST_NATIVE_CALLS",
+            _flag,
+            True,
+            "GPU world: calls of triton_dist.kernels that were made before are made again by C++, where the build has "
+            "that and PyTorch tells C about tensors; 0: by Python. Read when a communicator makes its first call.",
+            "flag",
+        ),
+        Variable(
             "TRITON_DIST_DEPENDENT_LAUNCH",
             _flag,
             False,

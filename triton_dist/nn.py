@@ -11,6 +11,7 @@ from torch import nn
 from triton_dist.kernels.functional.group import resolve
 from triton_dist.kernels.moe.layer import ALGORITHMS, ONE_OF, moe_layer
 from triton_dist.kernels.moe.routing import group_limited_top_k, softmax_top_k
+from triton_dist.kernels.options import check_int, check_number
 from triton_dist.world.current import current_world
 
 __all__ = ["MoE"]
@@ -93,6 +94,15 @@ class MoE(nn.Module):
             raise ValueError(f"MoE: parallel must be expert or tensor, got {parallel!r}")
         if algorithm not in ALGORITHMS or (parallel == "tensor" and algorithm != "auto"):
             raise ValueError(f"MoE: algorithm must be {ONE_OF}, and auto with parallel='tensor', got {algorithm!r}")
+        sizes = {"hidden": hidden, "intermediate": intermediate, "num_experts": num_experts, "top_k": top_k}
+        sizes |= {"max_tokens": max_tokens, "n_group": n_group, "topk_group": topk_group}
+        for name, value in sizes.items():
+            check_int("MoE", name, value, 1)
+        check_int("MoE", "shared_intermediate", shared_intermediate, 0)
+        check_int("MoE", "num_sms", num_sms, 0)
+        check_number("MoE", "routed_scaling_factor", routed_scaling_factor)
+        if capacity is not None:
+            check_int("MoE", "capacity", capacity, 1)
         sliced = parallel == "tensor"
         if sliced and (intermediate % max(size, 1) or capacity is not None):
             raise ValueError(

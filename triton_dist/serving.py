@@ -24,6 +24,7 @@ import torch
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.options import check_int
 from triton_dist.world.current import current_world
 
 __all__ = ["CustomAllreduce"]
@@ -49,8 +50,7 @@ class CustomAllreduce:
         world = current_world()
         if device is not None and _device(device) != world.device:
             raise ValueError(f"CustomAllreduce: device is {_device(device)}, and this PE's device is {world.device}")
-        if max_size <= 0:
-            raise ValueError(f"CustomAllreduce: max_size must be positive, got {max_size}")
+        check_int("CustomAllreduce", "max_size", max_size, 1)
         size, name = groups.resolve(group)
         groups.check("CustomAllreduce", size, name)
         self.group, self.device, self.max_size, self.world_size = group, world.device, max_size, size
@@ -78,6 +78,11 @@ class CustomAllreduce:
 
         ``registered`` makes no difference: every tensor will do.
         """
+        if out is not None and (out.shape != inp.shape or out.dtype != inp.dtype):
+            raise ValueError(
+                f"CustomAllreduce.all_reduce: out must be like inp, {tuple(inp.shape)} of {inp.dtype}, got"
+                f" {tuple(out.shape)} of {out.dtype}"
+            )
         with torch.no_grad():
             total = functional.all_reduce(inp, group=self.group)
             return total if out is None else out.copy_(total)

@@ -40,6 +40,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import group as groups
+from triton_dist.kernels.options import check_bool
 from triton_dist.torch_api import shard_embedding, shard_linear
 from triton_dist.world.current import current_world
 
@@ -53,6 +54,7 @@ class ColwiseParallel(parallel.ColwiseParallel):
     """``torch.distributed.tensor.parallel.ColwiseParallel`` with overlap. Arguments and layouts as there.
 
     Raises:
+        TypeError: when applied: a layout is no placement.
         ValueError: when applied: the mesh has several dimensions, or is of another device; the layer's
             ``out_features`` cannot be shared equally.
         NotImplementedError: the module is no ``nn.Linear`` or ``nn.Embedding``, or has a forward of its own.
@@ -60,6 +62,7 @@ class ColwiseParallel(parallel.ColwiseParallel):
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        _check_layouts(self, "ColwiseParallel")
         if not isinstance(module, nn.Linear):
             return super()._apply(module, device_mesh)
         _check(module, device_mesh, "ColwiseParallel", "out_features")
@@ -74,6 +77,7 @@ class RowwiseParallel(parallel.RowwiseParallel):
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        _check_layouts(self, "RowwiseParallel")
         if isinstance(module, nn.Embedding) and _is_plain(module, device_mesh):
             _check_mesh(device_mesh, "RowwiseParallel")
             shard_embedding(self, module, device_mesh)
@@ -83,6 +87,16 @@ class RowwiseParallel(parallel.RowwiseParallel):
         _check(module, device_mesh, "RowwiseParallel", "in_features")
         shard_linear(self, module, device_mesh)
         return _overlapping(module, _RowwiseLinear, self, device_mesh)
+
+
+def _check_layouts(style: Any, name: str) -> None:
+    """Check what PyTorch takes unchecked."""
+    for key in ("input_layouts", "output_layouts"):
+        for layout in getattr(style, key):
+            if not isinstance(layout, Placement):
+                kind = type(layout).__name__
+                raise TypeError(f"{name}: {key} must be Shard, Replicate or None, got {layout!r} of type {kind}")
+    check_bool(name, "use_local_output", style.use_local_output)
 
 
 def _is_plain(module: nn.Embedding, mesh: DeviceMesh) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
 import torch
 import torch.distributed as dist
@@ -17,10 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 __all__ = [
     "Operators",
+    "TensorsForC",
     "constant_in_graphs",
     "current_device_index",
     "current_stream_handle",
     "default_store",
+    "device_indices",
     "have_tangent",
     "is_wrapper",
     "left_out_of_graphs",
@@ -32,6 +34,7 @@ __all__ = [
     "shard_embedding",
     "shard_linear",
     "stream_handles",
+    "tensors_for_c",
     "without_memory",
 ]
 
@@ -155,6 +158,11 @@ def current_device_index() -> int:
     return torch._C._cuda_getDevice()
 
 
+def device_indices() -> Callable[[], int]:
+    """:func:`current_device_index`, as a function that Python calls without a frame of its own."""
+    return torch._C._cuda_getDevice
+
+
 def current_stream_handle(device: int) -> int:
     """The CUstream of the current stream of a GPU, without an object for it."""
     return int(torch._C._cuda_getCurrentRawStream(device))
@@ -163,6 +171,34 @@ def current_stream_handle(device: int) -> int:
 def stream_handles(device: int) -> Callable[[], int]:
     """:func:`current_stream_handle` of this GPU, as a function that Python calls without a frame of its own."""
     return partial(torch._C._cuda_getCurrentRawStream, device)
+
+
+class TensorsForC(NamedTuple):
+    """What C code needs to read tensors by DLPack."""
+
+    table: Any
+    """A capsule with the table of functions that reads them."""
+    kinds: tuple[type, ...]
+    """The types of tensors whose memory is theirs."""
+    dtypes: type
+    is_grad_enabled: Callable[[], bool]
+    is_conj: Callable[[torch.Tensor], bool]
+    is_neg: Callable[[torch.Tensor], bool]
+
+
+def tensors_for_c() -> TensorsForC:
+    """What the installed PyTorch has for C code that links nothing of it.
+
+    Raises:
+        RuntimeError: it has no such table, or is for AMD GPUs, whose launches go through Triton.
+    """
+    if torch.version.hip is not None:
+        raise RuntimeError("PyTorch is for AMD GPUs, whose launches go through Triton")
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if table is None:
+        raise RuntimeError(f"PyTorch {torch.__version__} has no table of DLPack for C, as later ones have")
+    kinds = torch.Tensor, torch.nn.Parameter
+    return TensorsForC(table, kinds, torch.dtype, torch.is_grad_enabled, torch.Tensor.is_conj, torch.Tensor.is_neg)
 
 
 def occupy_stream(cycles: int) -> None:

@@ -40,8 +40,19 @@ def test_the_kernels_between_compile_for_a_gpu(tmp_path: Path, name: str, instru
 
 def test_idle_time_is_that_in_which_no_kernel_runs(taxes: Any) -> None:
     timeline = [("a", 1, 0.0, 4.0), ("c", 2, 9.0, 1.0), ("b", 2, 3.0, 3.0), ("d", 1, 9.5, 0.1), ("e", 1, 12.0, 1.0)]
-    assert taxes.idle(timeline) == (9 - 6) + (12 - 10)
-    assert taxes.idle([]) == 0
+    assert taxes.idle(timeline, 0.0) == (9 - 6) + (12 - 10)
+    assert taxes.idle(timeline, -2.0) == 2 + (9 - 6) + (12 - 10)
+    assert taxes.idle([], 7.0) == 0
+
+
+@pytest.mark.parametrize("barriers", [0, 1])
+def test_of_a_timeline_the_first_call_and_what_stands_in_front_of_it_are_left_out(taxes: Any, barriers: int) -> None:
+    """The first call ends at 100; the second and the third have gaps of 2 and 1 in front."""
+    calls = [("a", 1, 60.0, 40.0), ("a", 1, 102.0, 5.0), ("a", 1, 108.0, 5.0)]
+    behind, since = taxes.behind_the_first([("barrier", 1, 0.0, 10.0)] * barriers + calls, 3)
+    assert (behind, since) == (calls[1:], 100.0)
+    assert taxes.idle(behind, since) == 3
+    assert taxes.behind_the_first([], 3) == ([], 0.0)
 
 
 def event(pe: int, program: int, launch: int, kind: str, microseconds: float) -> dict[str, Any]:

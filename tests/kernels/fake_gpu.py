@@ -29,11 +29,11 @@ import torch
 
 HEAP = 384 << 20
 
-_LEAST_ADDRESS = 1 << 40
-"""No number that a kernel is given is as large as an address of a process with 64 bits."""
-
 STREAM = [7]
 """The handle of the current stream."""
+
+DEVICE: list[int | None] = [None]
+"""The number of the current GPU: that of the CPU, where tensors lie."""
 
 
 def load_driver(folder: Path) -> ctypes.CDLL:
@@ -48,19 +48,49 @@ def load_driver(folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
-class Recorder:
-    """What Triton's function in C was given for the last launch, with tensors and descriptors by what is in them."""
+class _Attribute(ctypes.Structure):
+    """``CUlaunchAttribute`` of cuda.h."""
 
-    def __init__(self) -> None:
+    _fields_ = ("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint32 * 16)
+
+
+class _Config(ctypes.Structure):
+    """``CUlaunchConfig`` of cuda.h."""
+
+    _fields_ = (
+        *(("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint)),
+        *(("stream", ctypes.c_uint64), ("attributes", ctypes.POINTER(_Attribute)), ("n", ctypes.c_uint)),
+    )
+
+
+_POINTER, _MAP = 1, 14
+_SIZES = {1: 8, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 11: 2, 12: 4, 13: 8, 14: 128}
+"""Bytes of a kernel's argument, by the kind that Triton's launcher has in a kernel's signature."""
+
+
+class Recorder:
+    """What the driver was given for each launch, whoever has launched: the grid's three numbers, the stream, the
+    function, the block, shared memory, attributes, and the arguments, with addresses of tensors as ``("at", address)``
+    and descriptors as ``("map", address, what else it holds)``.
+
+    The driver does not know how long arguments are. Triton's function in C does, which launches each kernel first.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
         from triton.runtime import driver
 
-        utils = driver.active.utils
-        self._launch, self._encode = utils.launch, utils.fill_tma_descriptor_tiled
-        self._maps: dict[int, Any] = {}
+        self._launch = driver.active.utils.launch
+        self._kinds: dict[int, bytes] = {}
         self.last: list[Any] = []
         self.all: list[list[Any]] = []
         """Of every launch; clear it."""
-        utils.launch, utils.fill_tma_descriptor_tiled = self._launched, self._encoded
+        self.by_triton = 0
+        """How many launches Triton's function in C has made."""
+        driver.active.utils.launch = self._launched
+        self._told = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Config), ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p))(
+            self._driver_launched
+        )
+        library.fake_report_launches_to(self._told)
 
     @property
     def stream(self) -> int:
@@ -71,26 +101,27 @@ class Recorder:
         return [argument[1] for argument in self.last[-1] if isinstance(argument, tuple) and argument[:1] == ("at",)]
 
     def _launched(self, *arguments: Any) -> None:
-        *how, of_kernel = arguments
-        hooks = slice(8, 11)  # and what they are told: a prepared launch is made only while there are none
-        how[hooks] = []
-        self.last = [*how, [self._plain(argument) for argument in of_kernel]]
-        self.all.append(self.last)
+        self.by_triton += 1
+        self._kinds[arguments[4]] = arguments[-2]
         self._launch(*arguments)
 
-    def _encoded(self, address: int, *how: Any) -> Any:
-        found = self._encode(address, *how)
-        self._maps[id(found)] = found, ("map", address, str(how))
-        return found
+    def _driver_launched(self, config: Any, function: int, parameters: Any) -> None:
+        how, kinds = config.contents, self._kinds[function]
+        attributes = [(how.attributes[i].id, how.attributes[i].value[:3]) for i in range(how.n)]
+        scratch = [ctypes.c_uint64.from_address(parameters[len(kinds) + i]).value for i in range(2)]
+        arguments = [self._plain(kind, ctypes.string_at(parameters[i], _SIZES[kind])) for i, kind in enumerate(kinds)]
+        aligned = all(parameters[i] % 64 == 0 for i, kind in enumerate(kinds) if kind == _MAP)
+        self.last = [
+            *(*how.grid, how.stream, function, how.block[:], how.shared),
+            *(attributes, scratch, aligned, arguments),
+        ]
+        self.all.append(self.last)
 
-    def _plain(self, argument: Any) -> Any:
-        if hasattr(argument, "data_ptr"):
-            return "at", argument.data_ptr()
-        if type(argument) is int and argument >= _LEAST_ADDRESS:
-            return "at", argument  # of a tensor that a prepared launch keeps
-        if id(argument) in self._maps:
-            return self._maps[id(argument)][1]
-        return tuple(map(self._plain, argument)) if isinstance(argument, tuple) else argument
+    def _plain(self, kind: int, value: bytes) -> Any:
+        number = int.from_bytes(value[:8], "little")
+        if kind == _MAP:
+            return "map", number, value[8:].hex()
+        return ("at", number) if kind == _POINTER else (kind, number)
 
 
 class Stream:
@@ -171,7 +202,7 @@ def use_torch_without_a_gpu() -> None:
     }.items():
         setattr(torch.cuda, name, value)
     torch._C._cuda_getCurrentRawStream = lambda device: STREAM[0]  # type: ignore[attr-defined]
-    torch._C._cuda_getDevice = lambda: None  # type: ignore[attr-defined]
+    torch._C._cuda_getDevice = lambda: DEVICE[0]  # type: ignore[attr-defined]
 
 
 class Bindings:

@@ -1,5 +1,5 @@
-// Stands for the CUDA driver where there is no GPU: every call succeeds, unless a test says that one fails, and launches
-// are counted. Work of streams beside launches is reported.
+// Stands for the CUDA driver where there is no GPU: every call succeeds, unless a test says that one fails, and
+// launches are counted. Work of streams beside launches is reported.
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,8 +11,24 @@ static char state[1 << 20]; // of every module's global
 
 int64_t fake_launches(void) { return launches; }
 
+// Who is told of each launch, with what the driver is given.
+static void (*report_launch)(const void *config, void *function, void **params);
+
+void fake_report_launches_to(void (*to)(const void *, void *, void **)) { report_launch = to; }
+
+static int status_of_launches;
+
+// Launches fail with this status from now on.
+void fake_fail_launches(int status) { status_of_launches = status; }
+
+static int wait_while_full(void);
+
 int cuLaunchKernelEx(const void *config, void *function, void **params, void **extra) {
   launches++;
+  if (status_of_launches != 0 || wait_while_full())
+    return status_of_launches;
+  if (report_launch)
+    report_launch(config, function, params);
   return 0;
 }
 
@@ -20,9 +36,14 @@ static int64_t pointer_queries;
 
 int64_t fake_pointer_queries(void) { return pointer_queries; }
 
+static uint64_t inaccessible;
+
+// The GPU cannot use this address.
+void fake_refuse_pointer(uint64_t address) { inaccessible = address; }
+
 int cuPointerGetAttribute(void *data, int attribute, uint64_t pointer) {
   pointer_queries++;
-  return 0; // data holds the pointer already
+  return pointer == inaccessible && attribute == 3; // data holds the pointer already; 1 is CUDA_ERROR_INVALID_VALUE
 }
 
 int cuModuleGetGlobal_v2(uint64_t *address, size_t *size, void *module, const char *name) {
@@ -105,12 +126,16 @@ static volatile int full;
 
 void fake_fill(int fills) { full = fills; }
 
-static int reported(void *stream, const char *operation, const uint64_t *numbers, int n) {
-  if (strcmp(operation, failing) == 0)
-    return 1; // CUDA_ERROR_INVALID_VALUE
+static int wait_while_full(void) {
   for (int i = 0; full; i++, usleep(1000))
     if (i == 10000)
       return 1;
+  return 0;
+}
+
+static int reported(void *stream, const char *operation, const uint64_t *numbers, int n) {
+  if (strcmp(operation, failing) == 0 || wait_while_full())
+    return 1; // CUDA_ERROR_INVALID_VALUE
   if (report)
     report(stream, operation, numbers, n);
   return 0;
@@ -157,5 +182,20 @@ int cuFuncSetCacheConfig(void *function, int config) { return 0; }
 int cuCtxGetLimit(size_t *value, int limit) { return 0; }
 int cuCtxSetLimit(int limit, size_t value) { return 0; }
 int cuOccupancyMaxActiveClusters(int *clusters, void *function, const void *config) { return 0; }
-int cuTensorMapEncodeTiled(void) { return 0; }
+
+// A descriptor holds its address, the type, the rank, and what it is made of.
+int cuTensorMapEncodeTiled(uint64_t *map, int type, uint32_t rank, void *address, const uint64_t *shape,
+                           const uint64_t *strides, const uint32_t *block, const uint32_t *steps, int interleave,
+                           int swizzle, int promotion, int fill) {
+  memset(map, 0, 128);
+  map[0] = (uint64_t)address;
+  map[2] = (uint64_t)type << 32 | rank << 16 | swizzle << 8 | fill;
+  for (uint32_t i = 0; i < rank; i++) {
+    map[3 + i] = shape[i];
+    map[8 + i] = block[i];
+    map[13] = map[13] * 31 + (i + 1 < rank ? strides[i] : 0);
+  }
+  return 0;
+}
+
 int cuTensorMapEncodeIm2col(void) { return 0; }

@@ -24,7 +24,7 @@ DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
 fake_gpu.use_a_driver_s_streams(DRIVER)
 WORLD = fake_gpu.begin_world(4)
-RECORDER = fake_gpu.Recorder()
+RECORDER = fake_gpu.Recorder(DRIVER)
 
 CURRENT, SIDE, SMS = 7, 70, 132
 ROWS, K, N = 1024, 256, 1024  # of a PE, and columns

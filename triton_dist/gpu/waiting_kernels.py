@@ -21,7 +21,7 @@ import triton
 from triton_dist import triton_api
 from triton_dist.bootstrap.source_lines import is_ours
 
-__all__ = ["PlacedLauncher", "Site", "WaitingKernel", "WaitingKernels"]
+__all__ = ["PlacedLauncher", "Site", "WaitingKernel", "WaitingKernels", "is_inside"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ _TRITON = f"{Path(str(triton.__file__)).parent}/"
 
 
 @functools.cache
-def _is_inside(file: str) -> bool:
+def is_inside(file: str) -> bool:
     """Whether a file belongs to Triton or to this package."""
     return is_ours(file) or file.startswith(_TRITON)
 
@@ -119,7 +119,8 @@ class PlacedLauncher:
     def __init__(self, launcher: Any, kernel: WaitingKernel, depth: int = 1) -> None:
         self.launcher = launcher
         """The one behind this."""
-        self._kernel = kernel
+        self.waiting = kernel
+        """What gets the user's line."""
         self._first = depth + 1
 
     def below(self, depth: int, launcher: Any) -> PlacedLauncher:
@@ -127,7 +128,7 @@ class PlacedLauncher:
 
         (To step from frame to frame takes longer.)
         """
-        return PlacedLauncher(launcher, self._kernel, depth)
+        return PlacedLauncher(launcher, self.waiting, depth)
 
     def __call__(self, *arguments: Any) -> None:
         self.place(1)
@@ -141,12 +142,12 @@ class PlacedLauncher:
         """
         frame = sys._getframe(self._first + below)
         code = frame.f_code
-        while _is_inside(code.co_filename):
+        while is_inside(code.co_filename):
             if frame.f_back is None:
                 break
             frame = frame.f_back
             code = frame.f_code
-        self._kernel.launched = code, frame.f_lasti
+        self.waiting.launched = code, frame.f_lasti
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.launcher, name)

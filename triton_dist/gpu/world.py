@@ -32,9 +32,10 @@ from triton_dist.gpu.module_state import LoadedModules
 from triton_dist.gpu.register import obstacle
 from triton_dist.gpu.teams import GpuTeams
 from triton_dist.gpu.wait_reports import Place, WaitReports
-from triton_dist.gpu.waiting_kernels import WaitingKernels
+from triton_dist.gpu.waiting_kernels import WaitingKernels, is_inside
+from triton_dist.native_calls import Guard
 from triton_dist.process_state import of_process
-from triton_dist.torch_api import current_device_index
+from triton_dist.torch_api import current_device_index, device_indices
 from triton_dist.world.allocations import Allocation
 from triton_dist.world.base import World, check_same_calls, group_memory_size
 from triton_dist.world.calls import CallComparison
@@ -178,6 +179,21 @@ class GpuWorld(World):
 
     def repeats_launches(self) -> bool:
         return not transport.override() and current_device_index() == self.device.index
+
+    def guards_of_repeats(self) -> Sequence[Guard]:
+        detector = self._launch.detector
+        watched = () if detector is None else (Guard(detector, "attributes", ("trouble",), "is", None),)
+        return (
+            Guard(self, "attributes", ("finalized",), "is", False),
+            *watched,
+            Guard(self._bindings.init_status, "call", (), "at least", nvshmem_api.INITIALIZED),
+            Guard(transport.override, "call", (), "empty"),
+            Guard(device_indices(), "call", (), "equal", self.device.index),
+        )
+
+    @staticmethod
+    def is_internal_file(file: str) -> bool:
+        return is_inside(file)
 
     def launcher_of_repeats(self, launcher: Any, symmetric: Sequence[bool], depth: int) -> Any:
         return launcher_of_repeats(launcher, symmetric, depth)

@@ -19,13 +19,14 @@ from triton_dist.kernels.choice.tables import Table
 from triton_dist.kernels.cuda import check, driver
 from triton_dist.kernels.grid import Grid, grid_of
 from triton_dist.kernels.protocols.members import Members
+from triton_dist.native_calls import Guard
 from triton_dist.torch_api import stream_handles
 from triton_dist.world import World
 from triton_dist.world.current import current_world
 from triton_dist.world.groups import HostGroup
 from triton_dist.world.teams import Team, pes_of_group
 
-__all__ = ["Communicator", "calling", "communicator_named", "communicator_of"]
+__all__ = ["Communicator", "calling", "communicator_named", "communicator_of", "is_communicator_of"]
 
 
 class Owned(Protocol):
@@ -388,6 +389,13 @@ def communicator_of(group: Any = None) -> Communicator:
     if type(group) is Team:
         group.check_live()
     return found
+
+
+def is_communicator_of(communicator: Communicator, group: Any) -> tuple[Guard, ...]:
+    """What :func:`communicator_of` asks when it returns ``communicator``, as data, but for the world."""
+    known = communicator.world.own(_Communicators).known
+    found = (Guard(known, "item", (group,), "is", communicator),)
+    return (*found, *group.guards()) if type(group) is Team else found
 
 
 def communicator_named(name: str) -> Communicator | None:

@@ -9,6 +9,7 @@ import torch
 
 import triton_dist
 from triton_dist import environment, triton_api
+from triton_dist.kernels.options import check_int
 from triton_dist.world.current import current_world
 
 __all__ = [
@@ -84,12 +85,9 @@ def check_sm_margin(function: str, sm_margin: int) -> int:
     Raises:
         TypeError, ValueError: it is no integer; it leaves no SM to the kernel.
     """
-    if type(sm_margin) is not int:
-        raise TypeError(f"{function}: sm_margin must be an int, got {type(sm_margin).__name__}")
-    if sm_margin == 0:
+    if type(sm_margin) is int and sm_margin == 0:
         return NO_LIMIT
-    if not 0 <= sm_margin < sms():
-        raise ValueError(f"{function}: sm_margin must be in [0, {sms()}), got {sm_margin}")
+    check_int(function, "sm_margin", sm_margin, 0, sms())
     return sms() - sm_margin
 
 

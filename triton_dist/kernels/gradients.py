@@ -9,9 +9,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from triton_dist.kernels.native import NativeCalls
+from triton_dist.process_state import of_process
 from triton_dist.torch_api import is_wrapper, left_out_of_graphs, without_memory
 
-__all__ = ["differentiable", "for_inference", "without_gradients"]
+__all__ = ["differentiable", "for_inference", "outside_of_graphs", "without_gradients"]
 
 _TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
 _NO_TENSORS = frozenset({type(None), bool, int, float, str, torch.dtype})
@@ -27,10 +29,16 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
         refusal = _refusal(plain.__name__, "with out=", operator)
+        name, native = plain.__name__, of_process(NativeCalls)
+        native.functions.add(name)
 
         @functools.wraps(plain)
         def function(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
             compiling = torch.compiler.is_compiling()
+            if not compiling and native.call is not None:
+                result = native.call(name, (a, b, out), options)
+                if result is not None:
+                    return result
             if (former := options.pop("pattern", None)) is not None:
                 options["algorithm"] = former
                 if not compiling:
@@ -40,16 +48,19 @@ def differentiable(operator: Callable[..., Any]) -> Callable[[Callable[_P, _R]],
                 return outside(a, b, out, **options)
             if not compiling:
                 if _are_plain((a, b, out, *options.values())):
-                    return plain(a, b, out, **options)
+                    result = plain(a, b, out, **options)
+                    if native.offered is not None:
+                        native.take(name, (a, b, out), options, result)
+                    return result
                 tensors = a, b, out, *options.values()
                 _check_plain(plain.__name__, *tensors)
                 if not _needs_gradient(*tensors):
                     return plain(a, b, out, **options)
                 if out is not None:
                     raise ValueError(refusal)
-            for name in ("scale_a", "scale_b"):
-                if isinstance(options.get(name), (int, float)):
-                    options[name] = torch.tensor(float(options[name]), device=a.device)
+            for scale in ("scale_a", "scale_b"):
+                if isinstance(options.get(scale), (int, float)):
+                    options[scale] = torch.tensor(float(options[scale]), device=a.device)
             return operator(a, b, **options)
 
         outside = left_out_of_graphs(function, refusal)
@@ -66,18 +77,26 @@ def without_gradients(operator: Callable[..., Any] | None) -> Callable[[Callable
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
         refusal = _refusal(plain.__name__, "that stores to its argument", operator)
+        name, native = plain.__name__, of_process(NativeCalls)
+        native.functions.add(name)
 
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            result: _R
             if torch.compiler.is_compiling():
-                result: _R = outside(*args, **kwargs)
+                result = outside(*args, **kwargs)
+                return result
+            if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
                 return result
             tensors = (*args, *kwargs.values()) if kwargs else args
             if not _are_plain(tensors):
                 _check_plain(plain.__name__, *tensors)
                 if _needs_gradient(*tensors):
                     raise ValueError(refusal)
-            return plain(*args, **kwargs)
+            result = plain(*args, **kwargs)
+            if native.offered is not None:
+                native.take(name, args, kwargs, result)
+            return result
 
         outside = left_out_of_graphs(function, refusal)
         return function
@@ -102,6 +121,23 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
                     raise ValueError(message)
             return plain(*args, **kwargs)
 
+        return function
+
+    return decorate
+
+
+def outside_of_graphs(instead: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Have a function be left out of compiled graphs; the error of ``fullgraph=True`` says what to do ``instead``."""
+
+    def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(plain)
+        def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            if torch.compiler.is_compiling():
+                result: _R = outside(*args, **kwargs)
+                return result
+            return plain(*args, **kwargs)
+
+        outside = left_out_of_graphs(plain, f"{plain.__name__}: torch.compile cannot trace it: {instead}")
         return function
 
     return decorate

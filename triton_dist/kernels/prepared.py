@@ -4,26 +4,32 @@ A call that is one launch leaves a plan: the compiled kernel, its grid, and all 
 and what a side stream does beside the kernel, as copies by the copy engine. So does a call of several steps, one
 after the other, each of which is a launch or a function, as another call or one of PyTorch. The communicator keeps it
 under the call's *signature*, which holds all that the host's decisions depend on: the function and its options; of
-each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its address modulo 16. A
-later call of this signature passes the same checks, so it looks nothing up but the plan, compares the call with those
-of the other members, and launches. Whatever is unusual takes the ordinary path: tensors of a subclass, but for
-parameters, tracing, hooks on Triton's launches, another transport for a while, workspace that was made since the plan.
+each tensor the shape, strides, dtype, device, whether it is symmetric on the members, and its address modulo 16;
+and which of them share memory (``overlaps.py``). A later call of this signature passes the same checks, so it looks
+nothing up but the plan, compares the call with those of the other members, and launches. Whatever is unusual takes the
+ordinary path: tensors of a subclass, but for parameters, tracing, hooks on Triton's launches, another transport for a
+while, workspace that was made since the plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
 
-from triton_dist import triton_api
-from triton_dist.kernels.communicator import Communicator
+from triton_dist import native_calls, triton_api
+from triton_dist.kernels.communicator import Communicator, is_communicator_of
 from triton_dist.kernels.dependent_launch import DependentLaunches
+from triton_dist.kernels.native import Arguments, NativeCalls, Offer
+from triton_dist.kernels.overlaps import sharing
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
 from triton_dist.kernels.tracing.recorder import Tracing
+from triton_dist.native_calls import Guard
+from triton_dist.process_state import of_process
 
 __all__ = ["PLAIN", "Launch", "Part", "Prepared", "Second", "Step", "Work", "launch", "nothing", "steps"]
 
@@ -138,6 +144,12 @@ class _Plan(NamedTuple):
     launch."""
     launches: Sequence[triton_api.PreparedLaunch] = ()
     """Those of the steps, and beside them."""
+    fixed: tuple[int, ...] = ()
+    """Which of the call's tensors lie where they lay, by a part of the signature."""
+    is_learnable: bool = False
+    """Whether the call is one launch, of the caller's tensors and one that ``new`` makes, so that C++ can make it."""
+    new: Callable[[], torch.Tensor] | None = None
+    """Makes the result, if it is a new tensor that the launch takes and nothing but this decides on it."""
 
     def holds(self) -> bool:
         """Whether Triton would launch the same kernels. (Functions find out by themselves.)"""
@@ -161,14 +173,18 @@ class Prepared:
         self._plans: dict[Hashable, _Plan] = {}
         self._symmetric: dict[int, bool] = {}  # addresses of tensors, as long as nothing is allocated or freed
         self._changes = -1
+        self._native = of_process(NativeCalls)
+        self._owner = self._native.owner(communicator, self, self._symmetric)
 
     def close(self) -> None:
-        self._plans.clear()
+        self.forget()
+        self._owner = None
         self._symmetric.clear()
 
     def forget(self) -> None:
         """Drop all plans: what ``auto`` takes has changed."""
         self._plans.clear()
+        self._native.forget(self._owner)
 
     def signature(self, call: Hashable, *tensors: torch.Tensor | None) -> Hashable | None:
         """The signature of a call, or None: it takes the ordinary path and leaves no plan.
@@ -185,6 +201,7 @@ class Prepared:
             self._symmetric.clear()
             self._changes = changes
         signature = [call, self._dependent.on]
+        spans = []
         known = self._symmetric
         previous = None
         for tensor in tensors:
@@ -200,12 +217,24 @@ class Prepared:
             try:
                 address = tensor.data_ptr()
                 strides = tensor.is_contiguous() or tensor.stride()
+                end = address + tensor.nbytes
+                if strides is not True:  # as span_of, of which a call would cost as much
+                    end = address + tensor.itemsize
+                    for size, step in zip(tensor.shape, strides, strict=True):
+                        end += (size - 1) * step * tensor.itemsize
+                spans.append((address, end))
             except RuntimeError:  # sparse, for instance
                 return None
             symmetric = known.get(address)
             if symmetric is None:
                 symmetric = known[address] = is_symmetric(self._communicator, tensor)
             signature += tensor.shape, strides, tensor.dtype, tensor.device, address & 15, symmetric
+        end = 0
+        for begin, behind in sorted(spans):  # here, since a call of a function costs as much
+            if begin < end:
+                signature.append(sharing(spans))
+                break
+            end = behind
         return tuple(signature)
 
     def repeat(self, signature: Hashable | None, *tensors: Any) -> bool:
@@ -228,6 +257,8 @@ class Prepared:
             return True
         if plan.is_plain:
             launch(self._communicator.stream_handle(), *tensors)
+            if plan.is_learnable:
+                self._offer(signature, plan, tensors, tensors)
             return True
         given = tensors
         if plan.named is not None and (plan.beside is not None or plan.in_front is not None):
@@ -238,11 +269,38 @@ class Prepared:
         also = tensors[-plan.also :] if plan.also else ()
         if plan.beside is None:
             launch(self._communicator.stream_handle(), *first, also=also)
+            if plan.is_learnable:
+                self._offer(signature, plan, tensors, (*tensors[: launch.takes], *also))
             return True
         with side_stream(self._communicator) as side:
             launch(self._communicator.stream_handle(), *first, also=also)
             plan.beside(side.cuda_stream, *given)
         return True
+
+    def _offer(self, signature: Any, plan: _Plan, given: Sequence[Any], tensors: Sequence[Any]) -> None:
+        """Offer a call of the tensors ``given``, which is the launch of ``tensors``, to C++."""
+        communicator = self._communicator
+        if communicator._depth == 1:  # else it is a part of another call, which the user makes
+            fixed = [*map(id, (given[i] for i in plan.fixed))] if plan.fixed else ()
+            made, ids = communicator._made, [*map(id, tensors)]
+            self._native.offered = Offer(get_ident(), self, signature, plan, made, ids, fixed)
+
+    def learn(self, offer: Offer, tensors: Sequence[Any], arguments: Arguments) -> bool:
+        """Let C++ know an offered call. True, if C++ has it now."""
+        plan, on = offer.plan, offer.signature[1]
+        native = plan.launch.native(native_calls)
+        if native is None:
+            return False
+        guards = (
+            Guard(self._tracing, "attributes", ("session",), "is", None),
+            Guard(self._dependent, "attributes", ("on",), "is", on),
+            Guard(self._workspace, "attributes", ("made",), "equal", plan.workspace),
+            *is_communicator_of(self._communicator, arguments.keywords.get("group")),
+            *plan.launch.guards(),
+        )
+        return self._native.learn(
+            self._owner, native, tensors, arguments, plan.new, plan.compared, plan.launch.waiting, guards
+        )
 
     def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> None:
         also = tensors[-plan.also :] if plan.also else ()
@@ -278,12 +336,14 @@ class Prepared:
 
     def keep(
         self,
-        signature: Hashable | None,
+        signature: Any,
         made: Launch | Sequence[Step] | None,
         *compared: Any,
         details: Any = None,
         also: Sequence[torch.Tensor] = (),
         named: Callable[..., Any] | None = None,
+        fixed: tuple[int, ...] = (),
+        new: Callable[[], torch.Tensor] | None = None,
     ) -> None:
         """Leave a plan of a call that was made: its one launch or its steps, and what was compared between the members.
 
@@ -293,6 +353,8 @@ class Prepared:
                 do. If one of them is there twice, there is no plan: which of the two stands where cannot be told.
             named: makes of a call's tensors what its steps, and functions in front of and beside its launch, are
                 called with: one object that says which tensor is what.
+            fixed: which of the call's tensors lie where they lay, since their addresses are a part of ``signature``.
+            new: makes the call's result, where that is a new tensor, as the host entry makes it for :meth:`repeat`.
         """
         if signature is None or made is None or len({id(tensor) for tensor in also}) < len(also):
             return
@@ -305,7 +367,12 @@ class Prepared:
             takes = len(own) if also or any(map(triton_api.is_descriptor, own)) else 0
             beside, in_front = made.beside, made.in_front
             is_plain = not (takes or also or beside or in_front)
-            plan = _Plan(again, is_plain, takes, len(also), compared, workspace, beside, in_front, named, details)
+            is_one = beside is None and in_front is None and (details is None or new is not None)
+            is_learnable = is_one and self._owner is not None and signature[0][0] in self._native.functions
+            plan = _Plan(
+                again, is_plain, takes, len(also), compared, workspace, beside, in_front, named, details,
+                fixed=fixed, is_learnable=is_learnable, new=new,
+            )  # fmt: skip
         else:
             repeats = []
             for step in made:

@@ -29,7 +29,13 @@ from triton_dist.triton_api.common import (
     set_int_attribute,
     warp_size,
 )
-from triton_dist.triton_api.launching import PreparedLaunch, direct_launcher, is_descriptor, prepare_launch
+from triton_dist.triton_api.launching import (
+    NativeLaunch,
+    PreparedLaunch,
+    direct_launcher,
+    is_descriptor,
+    prepare_launch,
+)
 from triton_dist.triton_api.of_line import build_plugin_op, extend_compilation
 from triton_dist.triton_api.replay import replayed
 
@@ -38,6 +44,7 @@ __all__ = [
     "UNUSABLE",
     "Autotuner",
     "Conversion",
+    "NativeLaunch",
     "PreparedLaunch",
     "autotuned_kernel",
     "build_plugin_op",

@@ -15,9 +15,11 @@ from triton.backends.nvidia import driver as nvidia
 from triton.compiler import CompiledKernel
 from triton.runtime import driver
 
-from triton_dist.triton_api.of_line import descriptor_arguments
+from triton_dist.native_calls import Guard
+from triton_dist.triton_api.of_line import descriptor_arguments, tensor_map_bytes
+from triton_dist.triton_api.packing import PackedLaunch, Patch, packed
 
-__all__ = ["PreparedLaunch", "direct_launcher", "prepare_launch"]
+__all__ = ["NativeLaunch", "PreparedLaunch", "direct_launcher", "prepare_launch"]
 
 
 class _Address:
@@ -45,7 +47,10 @@ class DirectLauncher:
     def __init__(self, launcher: Any, kernel: CompiledKernel) -> None:
         self._launcher = launcher
         self._launch = driver.active.utils.launch
-        self._how = launcher.launch_cooperative_grid, launcher.launch_pdl
+        self.how = launcher.launch_cooperative_grid, launcher.launch_pdl
+        """Whether the grid is cooperative, and whether the kernel may begin while the one in front ends."""
+        self.kernel_signature: bytes = launcher.kernel_signature
+        """Of each argument that is no constant, how Triton's function in C takes it."""
         self._arguments = None, None, launcher.arg_annotations, launcher.kernel_signature
         places = [i for i, type in enumerate(kernel.src.signature.values()) if str(type).startswith("tensordesc")]
         how = getattr(kernel.metadata, "tensordesc_meta", None) or [None] * len(places)
@@ -68,13 +73,13 @@ class DirectLauncher:
     ) -> None:
         if self.expands:
             args = self.expanded(args)
-        self._launch(x, y, z, stream, function, *self._how, packed, told, enter, leave, *self._arguments, args)
+        self._launch(x, y, z, stream, function, *self.how, packed, told, enter, leave, *self._arguments, args)
 
     def by_tuple(self, loaded: tuple[Any, ...]) -> tuple[Callable[..., None], tuple[Any, ...]]:
         """Triton's function in C, and its arguments between the stream and the tuple of the kernel's, of which
         ``loaded`` are a launcher's. Where it :attr:`expands` arguments, :meth:`expanded` makes that tuple."""
         function, *told = loaded
-        return self._launch, (function, *self._how, *told, *self._arguments)
+        return self._launch, (function, *self.how, *told, *self._arguments)
 
     def encoded(self, position: int, descriptor: Any) -> _Encoded:
         """The kernel's argument at ``position``, a descriptor, which may be passed any number of times."""
@@ -142,8 +147,8 @@ class PreparedLaunch:
 
     __slots__ = (
         *("_after", "_again", "_alone", "_before", "_debug", "_descriptors", "_direct", "_encode", "_encoded"),
-        *("_instrumentation", "_kept_alive", "_kernel", "_others", "_place", "_places", "_run"),
-        *("_stages_hook", "_takes"),
+        *("_compiled", "_instrumentation", "_kept_alive", "_kernel", "_native", "_others", "_place", "_places", "_run"),
+        *("_stages_hook", "takes", "waiting"),
     )
 
     def __init__(
@@ -162,14 +167,19 @@ class PreparedLaunch:
         rest = kernel.params[len(first) + len(others) :]
         arguments = *others, *(named.get(parameter.name, parameter.default) for parameter in rest)
         self._kernel = kernel
+        self._compiled = compiled
+        self._native: NativeLaunch | bool | None = False
         self._place = getattr(launcher, "place", None)
+        self.waiting: Any = getattr(launcher, "waiting", None)
+        """What gets the user's line of each launch."""
         self._run = launcher if self._place is None else launcher.launcher
         self._direct = self._run if type(self._run) is DirectLauncher else None
         self._before = x, y, z
         self._after = compiled.function, compiled.packed_metadata, None, None, None  # no hooks, nor what they are told
         if self._direct is not None:
             self._run, self._after = self._direct.by_tuple(self._after)
-        self._takes = len(first) - len(again)
+        self.takes = len(first) - len(again)
+        """How many tensors calls bring at least, without ``also``."""
         self._again = tuple(again)
         self._encode = getattr(launcher, "encoded", None)
         self._encoded: dict[tuple[int, int], Any] = {}
@@ -217,6 +227,64 @@ class PreparedLaunch:
             and knobs.compilation.__dict__.get("instrumentation_mode") == self._instrumentation
         )
 
+    def guards(self) -> tuple[Guard, ...]:
+        """What :meth:`holds` asks, as data."""
+        runtime, compilation = knobs.runtime, knobs.compilation
+        return (
+            Guard(knobs, "attributes", ("runtime",), "is", runtime),
+            Guard(knobs, "attributes", ("compilation",), "is", compilation),
+            Guard(runtime, "attributes", ("launch_enter_hook", "calls"), "empty"),
+            Guard(runtime, "attributes", ("launch_exit_hook", "calls"), "empty"),
+            Guard(self._kernel, "attributes", ("pre_run_hooks",), "empty"),
+            Guard(runtime, "attributes", ("add_stages_inspection_hook",), "is", self._stages_hook),
+            Guard(runtime.__dict__, "item", ("debug",), "equal", self._debug),
+            Guard(compilation.__dict__, "item", ("instrumentation_mode",), "equal", self._instrumentation),
+        )
+
+    def native(self, library: Any) -> NativeLaunch | None:
+        """The same launch by ``library``, ``triton_dist.native_calls``; None if it goes through Triton only.
+
+        Its calls bring the tensors that calls of this one bring, those of ``also`` behind the others.
+        """
+        if self._native is False:
+            data = self.packed()
+            try:
+                self._native = None if data is None else NativeLaunch(library, data, self)
+            except ValueError:  # it has more arguments than the library takes
+                self._native = None
+        return self._native  # type: ignore[return-value]
+
+    def packed(self) -> PackedLaunch | None:
+        """The launch as data; None if it is not known how Triton passes it to the driver."""
+        if self._direct is None:
+            return None
+        tensors: dict[int, tuple[int, Sequence[Any] | None]] = {
+            i: (i if i < self.takes else self._again[i - self.takes], None)
+            for i in range(self.takes + len(self._again))
+        }
+        for i, descriptor in self._descriptors.items():
+            encoded = self._descriptor(i, descriptor.base.data_ptr())
+            tensors[i] = tensors[i][0], encoded.arguments
+        first = len(tensors)
+        places: dict[tuple[int, int | None], int] = {(first + i, None): self.takes + which for i, which in self._alone}
+        places |= {(first + i, k): self.takes + which for i, found in self._places for k, which in found}
+        arguments = *(None for _ in tensors), *self._others
+        return packed(
+            [*self._compiled.src.signature.values()],
+            self._direct.kernel_signature,
+            self._compiled.packed_metadata,
+            self._direct.how,
+            self._compiled.function,
+            self._before,
+            arguments,
+            tensors,
+            places,
+        )
+
+    def map_bytes(self, position: int, address: int) -> bytes:
+        """The TMA descriptor that is the first argument at ``position``, of a tensor at ``address``."""
+        return tensor_map_bytes(self._descriptor(position, address).arguments[0])
+
     def __call__(self, stream: int, *tensors: Any, also: Sequence[Any] = ()) -> None:
         """Launch on the stream of this handle, which is one of the device that the kernel was loaded for.
 
@@ -247,7 +315,7 @@ class PreparedLaunch:
 
     def arguments(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """The first arguments of a call with these tensors, of which there may be more: they, or their descriptors."""
-        found = list(tensors[: self._takes])
+        found = list(tensors[: self.takes])
         for i in self._again:
             found.append(found[i])
         for i in self._descriptors:
@@ -265,6 +333,19 @@ class PreparedLaunch:
     def _at(self, position: int, descriptor: Any, address: int) -> Any:
         moved = _moved(descriptor, address)
         return self._encode(position, moved) if self._encode else moved
+
+
+class NativeLaunch:
+    """A launch of the library."""
+
+    def __init__(self, library: Any, data: PackedLaunch, made: PreparedLaunch) -> None:
+        self._made = made
+        self._patches: Sequence[Patch] = data.patches
+        self.launch: Any = library.new_launch(data)
+
+    def encode(self, patch: int, address: int) -> bytes:
+        """The descriptor of a tensor at ``address`` in a place of the arguments, for the library, which keeps it."""
+        return self._made.map_bytes(self._patches[patch].position, address)
 
 
 def _by_address(argument: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import types
 from collections.abc import Callable, Mapping
@@ -11,7 +12,14 @@ from triton.backends.nvidia import driver
 
 from triton_dist.triton_api import common
 
-__all__ = ["build_plugin_op", "descriptor_arguments", "extend_compilation"]
+__all__ = [
+    "ARGUMENTS",
+    "build_plugin_op",
+    "descriptor_arguments",
+    "extend_compilation",
+    "launch_attributes",
+    "tensor_map_bytes",
+]
 
 _BACKENDS = {"cuda": "CUDABackend", "hip": "HIPBackend"}
 
@@ -42,6 +50,35 @@ class _Slot:
 def descriptor_arguments(descriptor: Any, how: Any) -> list[Any]:
     made: list[Any] = driver.make_tensordesc_arg(descriptor, how)
     return made
+
+
+ARGUMENTS = {
+    **dict(enumerate(("P", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "bfloat16", "f", "d"), 1)),
+    14: "map",
+}
+"""As ``ExtractorTypeIndex`` of backends/nvidia/driver.c numbers them."""
+
+Attributes = tuple[tuple[int, tuple[int, int, int]], ...]
+
+
+def launch_attributes(shared: int, ctas: int, *, cooperative: bool, dependent: bool) -> Attributes | None:
+    """As ``_launch`` of driver.c orders them; None for what asks the driver for more than attributes."""
+    if ctas == 16:  # also sets an attribute of the function
+        return None
+    found: Attributes = ()
+    if dependent:
+        found += ((6, (1, 0, 0)),)  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    if cooperative:
+        found += ((2, (1, 0, 0)),)  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    if ctas != 1:
+        # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION and _CLUSTER_SCHEDULING_POLICY_PREFERENCE, which is to spread
+        found += ((4, (ctas, 1, 1)), (5, (1, 0, 0)))
+    return found
+
+
+def tensor_map_bytes(descriptor: Any) -> bytes:
+    """Of a ``PyCUtensorMap``, which ends with the CUtensorMap."""
+    return ctypes.string_at(id(descriptor) + type(descriptor).__basicsize__ - 128, 128)
 
 
 build_plugin_op = functools.partial(common.build_plugin_op, prefix="")

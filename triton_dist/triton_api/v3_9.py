@@ -8,9 +8,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from triton_dist.triton_api import common
-from triton_dist.triton_api.v3_8 import descriptor_arguments
+from triton_dist.triton_api.v3_8 import ARGUMENTS, descriptor_arguments, launch_attributes, tensor_map_bytes
 
-__all__ = ["build_plugin_op", "descriptor_arguments", "extend_compilation"]
+__all__ = [
+    "ARGUMENTS",
+    "build_plugin_op",
+    "descriptor_arguments",
+    "extend_compilation",
+    "launch_attributes",
+    "tensor_map_bytes",
+]
 
 
 def _with_passes(backend: Any, added: Mapping[str, list[str]]) -> Callable[..., Any]:

@@ -20,6 +20,7 @@ from triton_dist import environment
 from triton_dist.bootstrap import exit_report
 from triton_dist.bootstrap.launch import Launch
 from triton_dist.bootstrap.rendezvous import Member
+from triton_dist.native_calls import Guard
 from triton_dist.world.allocations import Allocation, AllocationRegistry
 from triton_dist.world.groups import ALIGNMENT, GroupMemory, HostGroup
 from triton_dist.world.host_ops import HostOps
@@ -320,6 +321,15 @@ class World(ABC):
     def repeats_launches(self) -> bool:
         """Whether a kernel that is launched now, in this context, is the one that was launched before with equal
         arguments, and on this PE's device."""
+        return False
+
+    def guards_of_repeats(self) -> Sequence[Guard]:
+        """What :meth:`repeats_launches` and :meth:`check_live` ask, as data; empty if launches are never repeated."""
+        return ()
+
+    @staticmethod
+    def is_internal_file(file: str) -> bool:
+        """Whether a file's lines are never the user's, where a launch is looked for in the stack."""
         return False
 
     def launcher_of_repeats(self, launcher: Any, symmetric: Sequence[bool], depth: int) -> Any:

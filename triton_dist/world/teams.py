@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Protocol
 
+from triton_dist.native_calls import Guard
 from triton_dist.world.integers import integer
 from triton_dist.world.non_member import NonMember
 
@@ -166,6 +167,10 @@ class Team:
         self.world.check_live()
         if self.world.teams.get(self._handle) is not self:
             raise RuntimeError(f"{self} was destroyed")
+
+    def guards(self) -> tuple[Guard, ...]:
+        """What :meth:`check_live` asks of the team itself, as data."""
+        return (Guard(self.world.teams, "item", (self._handle,), "is", self),)
 
     def check_member(self, what: str) -> None:
         """ValueError if this PE is not in the team, and so cannot take part in ``what``."""

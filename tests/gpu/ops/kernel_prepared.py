@@ -9,11 +9,13 @@ import torch
 
 import triton_dist
 from ops.harness import check, expect_equal, rounds
-from triton_dist import World, kernels
+from triton_dist import World, kernels, native_calls
 from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import Communicator, communicator_of
 from triton_dist.kernels.local_launches import LocalLaunches
+from triton_dist.kernels.native import NativeCalls
 from triton_dist.kernels.prepared import Prepared
+from triton_dist.process_state import of_process
 
 N = 512
 
@@ -82,6 +84,84 @@ def prepared_calls_are_captured(world: World) -> None:
 
 
 @check(gpu_only=True, maps_all=True, own_gpu=True)
+def calls_are_repeated_by_cpp(world: World) -> None:
+    """Direct, on another stream and from a graph: what a call through Python computes."""
+    if why := native_calls.why_not():
+        assert "TRITON_DIST_NATIVE_CALLS" in why or "table of DLPack" in why or "not built" in why, why
+        return
+    n_pes, hopper = world.n_pes, torch.cuda.get_device_capability() == (9, 0) and world.n_pes <= 8
+    x, y = (triton_dist.zeros(N * n_pes, dtype=torch.bfloat16) for _ in range(2))
+    gathered = triton_dist.zeros(N * n_pes * n_pes, dtype=torch.bfloat16)
+    part = torch.zeros(N, dtype=torch.bfloat16, device=world.device)
+    a, b = (torch.zeros(*shape, dtype=torch.bfloat16, device=world.device) for shape in ((128 * n_pes, 256), (256, N)))
+    out, few = (triton_dist.zeros(rows, N, dtype=torch.bfloat16) for rows in (128 * n_pes, 16))
+    calls: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...], dict[str, object]]] = {
+        "all_reduce": (kernels.all_reduce, (x,), {"out": y}),
+        "all_gather": (kernels.all_gather, (gathered, x), {}),
+        "reduce_scatter": (kernels.reduce_scatter, (part, x), {}),
+        "all_to_all": (kernels.all_to_all, (y, x), {}),
+        "broadcast": (kernels.broadcast, (x,), {"root": n_pes - 1}),
+        "gemm_all_reduce": (kernels.gemm_all_reduce, (a[:16], b, few), {"algorithm": "fused"}),
+    }
+    if hopper:
+        calls |= {
+            "gemm_reduce_scatter": (kernels.gemm_reduce_scatter, (a, b, out[:128]), {"algorithm": "ring"}),
+            "gemm_all_scatter": (
+                kernels.gemm_all_scatter,
+                (a, b, triton_dist.zeros(128 * n_pes, N * n_pes, dtype=torch.bfloat16)),
+                {"algorithm": "warp_specialized"},
+            ),
+        }
+    native, own, side = of_process(NativeCalls), torch.Generator(world.device), torch.cuda.Stream()
+    for name, (function, tensors, options) in calls.items():
+
+        def fill(seed: int, name: str = name) -> None:
+            own.manual_seed(1000 * seed + (0 if name == "gemm_all_scatter" else world.pe))
+            x.copy_(_values(world.pe, seed, N * n_pes))
+            a.copy_(torch.randint(-4, 5, a.shape, generator=own, device=world.device))
+            b.copy_(torch.randint(-4, 5, b.shape, generator=own, device=world.device))
+
+        def by_cpp(
+            name: str = name,
+            given: tuple[torch.Tensor, ...] = tensors,
+            options: dict[str, object] = options,
+        ) -> torch.Tensor:
+            by_position = (*given, None)[:3] if name.startswith("gemm") else given
+            result: torch.Tensor | None = native.call(name, by_position, options)
+            assert result is not None, f"{name}: C++ has left the call to Python"
+            return result
+
+        expected = []
+        for seed in range(8):
+            fill(seed)
+            communicator_of().own(Prepared).forget()
+            expected.append(function(*tensors, **options).clone())
+            triton_dist.barrier_all()
+        for _ in range(2):
+            function(*tensors, **options)
+        for seed in range(8):
+            fill(seed)
+            expect_equal(by_cpp(), expected[seed], f"{name} {seed}")
+            triton_dist.barrier_all()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(side):
+            function(*tensors, **options)
+            fill(3)
+            expect_equal(by_cpp(), expected[3], f"{name}, on another stream")
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            function(*tensors, **options)
+            captured = by_cpp()
+        for seed in (5, 6):
+            fill(seed)
+            graph.replay()
+            expect_equal(captured, expected[seed], f"{name} {seed}, from a graph")
+            triton_dist.barrier_all()
+        function(*tensors, **options)
+
+
+@check(gpu_only=True, maps_all=True, own_gpu=True)
 def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
     """Bit for bit, with operands that lie elsewhere in each call."""
     n_pes, generator = world.n_pes, torch.Generator(world.device).manual_seed(world.pe)
@@ -123,7 +203,7 @@ def prepared_gemms_agree_with_ordinary_ones(world: World) -> None:
             call(out=out)
             found = out.clone()
             triton_dist.barrier_all()
-            communicator_of().own(Prepared)._plans.clear()
+            communicator_of().own(Prepared).forget()
             call(out=out)
             expect_equal(out, found, f"{function.__name__}, {algorithm}, {[*epilogue]}")
             if not symmetric:
@@ -178,7 +258,7 @@ def prepared_decode_and_experts_agree_with_ordinary_ones(world: World) -> None:
                 captured = call()
             graph.replay()
             triton_dist.barrier_all()
-            communicator_of().own(Prepared)._plans.clear()
+            communicator_of().own(Prepared).forget()
             world.own(LocalLaunches).close()
             for ordinary, direct, replayed in zip(call(), found, captured, strict=True):
                 expect_equal(direct, ordinary, f"{name}, {i}")
@@ -227,7 +307,7 @@ def prepared_gemms_take_the_scales_of_the_call(world: World) -> None:
             call()
             found = out.clone()
             triton_dist.barrier_all()
-            communicator_of().own(Prepared)._plans.clear()
+            communicator_of().own(Prepared).forget()
             call()
             expect_equal(out, found, f"{function.__name__}, {algorithm}, {i}")
             triton_dist.barrier_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import triton_dist
 from triton_dist import kernels
+from triton_dist.kernels.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
 from triton_dist.kernels.communicator import Communicator, communicator_of
 
 together = settings(  # all PEs draw the same
@@ -312,6 +314,30 @@ def check_empty_tensors_are_compared(world: Any) -> None:
         assert compare.call_args.args[:2] == (name, x.shape)
 
 
+def check_parts_of_two_gigabytes_have_offsets_of_64_bits(world: Any) -> None:
+    """Of tensors without memory: which kernels would be launched."""
+    comm, launched = communicator_of(), []
+
+    def note(kernel: Any, grid: Any, tensors: Any, *others: Any, **named: Any) -> None:
+        given = dict(zip(kernel.arg_names, (*tensors, *others), strict=False)) | named
+        launched.append(given["WIDE"])
+
+    n = world.n_pes
+    for part, wide in (((1 << 31) - (1 << 26), False), ((1 << 31) - 1, True), (1 << 31, True)):
+        x, whole = (torch.empty(size, dtype=torch.int8, device="meta") for size in (part, part * n))
+        with ExitStack() as stack:
+            for module in (all_gather, all_reduce, all_to_all, broadcast, reduce_scatter):
+                stack.enter_context(mock.patch.object(module, "launch", note))
+            all_gather.push(comm, whole, x)
+            all_to_all.push(comm, whole, whole)
+            broadcast.push(comm, x, 0)
+            reduce_scatter.push(comm, x, whole)
+            all_reduce.push(comm, whole, whole)
+            all_reduce.direct(comm, whole, whole)
+        assert launched == [wide] * 6, (part, launched)
+        launched.clear()
+
+
 def check_mistakes(world: Any) -> None:
     n = world.n_pes
     big, small = torch.zeros(n << 18), torch.zeros(8)
@@ -334,7 +360,7 @@ def check_mistakes(world: Any) -> None:
         kernels.reduce_scatter(small.long(), symmetric.long(), "avg")
     with raises(ValueError, "algorithm must be auto, low_latency, push, two_level, got 'ring'"):
         kernels.reduce_scatter(small, symmetric, algorithm="ring")
-    with raises(ValueError, rf"root {n} is out of range \[0, {n}\)"):
+    with raises(ValueError, rf"root must be in \[0, {n}\), got {n}"):
         kernels.broadcast(symmetric, n)
     with raises(TypeError, "tensor must be a torch.Tensor, got list"):
         kernels.all_reduce([1.0])

@@ -9,6 +9,7 @@ from harness import main as run
 from harness import raises
 
 from triton_dist.deep_ep import Buffer
+from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import communicator_of
 
 
@@ -30,7 +31,7 @@ def check_deep_ep_thousands_of_tokens_go_in_rounds(world: Any) -> None:
     Buffer.set_num_sms(2)
     dispatch_and_combine(world, 4096)
     assert communicator_of().workspace_bytes - before < 4096 * 128
-    with raises(ValueError, "must be an int of at least 1, got 0"):
+    with raises(ValueError, "new_num_sms must be at least 1, got 0"):
         Buffer.set_num_sms(0)
 
 
@@ -98,6 +99,51 @@ def check_deep_ep_low_latency(world: Any) -> None:
                 hook()
             total = (x[me].float() * torch.where(idx[me] >= 0, weights[me], 0.0).sum(1, keepdim=True)).bfloat16()
             torch.testing.assert_close(out, total, rtol=0.02, atol=0.02)
+
+
+def check_deep_ep_hooks(world: Any) -> None:
+    """A combine before the hook of its dispatch is an error, on every PE, and nothing is lost; a hook receives once."""
+    me, n = world.pe, world.n_pes
+    buffer = Buffer()
+    x, idx, weights = (tensor[me] for tensor in tokens(world))
+    for early in (False, True):  # weights that are sent with the tokens, or behind them
+        options = {"topk_weights": weights} if early else {}
+        rows, counts, handle, _, hook = buffer.low_latency_dispatch(
+            x, idx, 8, 3 * n, use_fp8=False, return_recv_hook=True, **options
+        )
+        with raises(
+            RuntimeError, "low_latency_combine: the tokens of this handle have not been received: call the hook"
+        ):
+            buffer.low_latency_combine(rows, idx, weights, handle)
+        with raises(RuntimeError, "dispatch_send: the last exchange in these slots has been sent and not received"):
+            buffer.low_latency_dispatch(x, idx, 8, 3 * n, use_fp8=False)
+        hook()
+        with raises(RuntimeError, "its hook was called before"):
+            hook()
+        for row, count in zip(rows, counts.tolist(), strict=True):
+            row[count:] = 0
+        out, _, receive = buffer.low_latency_combine(rows, idx, weights, handle, return_recv_hook=True)
+        receive()
+        with raises(RuntimeError, "nothing is in flight of this exchange"):
+            receive()
+        total = (x.float() * torch.where(idx >= 0, weights, 0.0).sum(1, keepdim=True)).bfloat16()
+        torch.testing.assert_close(out, total, rtol=0.02, atol=0.02)
+    for kind, text, arguments in (
+        (
+            TypeError,
+            "handle must be one of low_latency_dispatch, got Dispatched",
+            (rows, idx, weights, moe.Dispatched(*handle)),
+        ),
+        (ValueError, "another Buffer's", (rows, idx, weights, handle, Buffer())),
+        (ValueError, r"topk_idx must be \(", (rows, idx[:, :1], weights, handle)),
+        (ValueError, r"topk_weights must be \(", (rows, idx, weights[:-1] if len(weights) else weights[:, :1], handle)),
+        (ValueError, r"x must be \[3, ", (rows[:, 1:], idx, weights, handle)),
+    ):
+        *given, by = arguments if len(arguments) == 5 else (*arguments, buffer)
+        with raises(kind, text):
+            by.low_latency_combine(*given)
+    with raises(ValueError, r"out must be \(.* of torch.bfloat16"):
+        buffer.low_latency_combine(rows, idx, weights, handle, out=x.float())
 
 
 def check_deep_ep_mistakes(world: Any) -> None:

@@ -204,7 +204,7 @@ def check_mistakes(world: Any) -> None:
         kernels.gemm_all_reduce(torch.ones(512, 4), torch.ones(4, 512), large.view(512, 512), group=row)
     with raises(ValueError, "all_gather: output must have 2 times the elements of input"):
         kernels.all_gather(torch.ones(32), ones, group=row)
-    with raises(ValueError, r"root 2 is out of range \[0, 2\)"):
+    with raises(ValueError, r"root must be in \[0, 2\), got 2"):
         kernels.broadcast(ones, 2, group=row)
     gone = triton_dist.team_world().split_strided(0, 1, 4)
     gone.destroy()

@@ -200,11 +200,29 @@ def check_moe_exchanges_in_flight(world: Any) -> None:
         with raises(RuntimeError, "dispatch_receive: nothing is in flight"):
             moe.dispatch_receive(sent)
         combining = moe.combine_send(computed(world, first, found, torch.bfloat16), found)
+        again = moe.dispatch_send(second.x[me], second.ids[me], second.weights[me], **options)
+        with raises(RuntimeError, "dispatch_receive: nothing is in flight of this exchange"):
+            moe.dispatch_receive(sent)  # though another dispatch is, in the same slots
+        verify_dispatch(world, second, moe.dispatch_receive(again), 1)
         verify_dispatch(world, second, found := moe.dispatch_receive(other), 1)
         verify_combine(world, first, moe.combine_receive(combining), torch.bfloat16)
         verify_combine(
             world, second, moe.combine(computed(world, second, found, torch.bfloat16), found), torch.bfloat16
         )
+
+
+def check_moe_offsets_that_would_overflow(world: Any) -> None:
+    n = world.n_pes
+    x, ids = torch.zeros(2, 8), torch.zeros(2, 1, dtype=torch.int64)
+    with raises(ValueError, "dispatch: the choices of all PEs' max_tokens are", r"fewer than 2\*\*31"):
+        moe.dispatch(x, ids, num_experts=n, max_tokens=(1 << 31) // n + 1, expert_capacity=4)
+    routing = moe.gather_routing(ids, num_experts=n, max_tokens=2)._replace(max_tokens=1 << 28)
+    with raises(ValueError, r"all_gather_grouped_gemm: max_tokens \(268435456\) rows of a are 2147483648 words"):
+        moe.all_gather_grouped_gemm(x, torch.zeros(n, 8, 8), routing)
+    routing = routing._replace(max_tokens=1 << 25)
+    rows = torch.zeros(1, 8).expand(routing.rows, 8)
+    with raises(ValueError, "grouped_gemm_reduce_scatter: max_tokens .* rows of chunks of"):
+        moe.grouped_gemm_reduce_scatter(rows, torch.zeros(n, 8, 1024), routing)
 
 
 def check_moe_two_combines_of_one_dispatch(world: Any) -> None:
@@ -333,13 +351,13 @@ def check_moe_mistakes(world: Any) -> None:
     wrong(ValueError, r"topk_ids must be \[2, top_k\]", x, ids.float())
     wrong(ValueError, "topk_weights must be", x, ids, torch.ones(2, 3))
     wrong(ValueError, "x has 2 tokens, and max_tokens is 1", x, ids, max_tokens=1)
-    wrong(ValueError, "align and expert_capacity must be at least 1", x, ids, align=0)
+    wrong(ValueError, "align must be at least 1, got 0", x, ids, align=0)
     wrong(ValueError, "expert_capacity stands for", x, ids, expert_capacity=1, capacity=1)
     wrong(ValueError, "scales must be", x, ids, scales=torch.ones(1, 1))
     wrong(ValueError, "top_k must be in", x, ids[:, :0])
     if n > 1:
         wrong(ValueError, f"num_experts must be a multiple of the {n} PEs", x, ids, num_experts=n + 1)
-    wrong(ValueError, "num_experts must be a multiple", x, ids, num_experts=0)
+    wrong(ValueError, "num_experts must be at least 1, got 0", x, ids, num_experts=0)
     found = moe.dispatch(x, ids, **options)
     with raises(ValueError, "y must have a row for each"):
         moe.combine(x, found)

@@ -139,7 +139,7 @@ def check_backward_that_fails_between_halves(world: Any) -> None:
 
 
 def check_backward_of_backward(world: Any) -> None:
-    """Second derivatives of a layer: of squares of the gradients, with respect to tokens and matrices."""
+    """Second derivatives of a layer: of squares of gradients, with respect to tokens, their weights and matrices."""
     n, me = world.n_pes, world.pe
     x, ids, weights = routed(world, 5, EXPERTS * n, TOP_K, 0)
     w13, w2 = whole(EXPERTS * n, 12, 8, seed=8) / 4, whole(EXPERTS * n, 8, 6, seed=9) / 4
@@ -149,16 +149,27 @@ def check_backward_of_backward(world: Any) -> None:
         first = torch.autograd.grad(loss, leaves, create_graph=True)
         sum((gradient**2).sum() for gradient in first).backward()
 
-    all_of = [leaf(x), leaf(w13), leaf(w2)]
-    outs = [dense(all_of[0][pe], ids[pe], weights[pe], *all_of[1:]) for pe in range(n)]
-    second(sum((out**3).sum() for out in outs), all_of)
-    for options in ({}, {"num_sms": 1}):
-        mine = [leaf(x[me]), leaf(w13[here]), leaf(w2[here])]
-        sizes = {"num_experts": EXPERTS * n, "max_tokens": 6} | options
-        out = moe.moe_layer(mine[0], ids[me], weights[me], *mine[1:], **sizes)
-        second((out**3).sum(), mine)
-        for ours, theirs in zip(mine, (all_of[0].grad[me], all_of[1].grad[here], all_of[2].grad[here]), strict=True):
-            same(ours.grad, theirs, 1e-3)
+    def separate(x: Any, ids: Any, weights: Any, w13: Any, w2: Any, **sizes: Any) -> torch.Tensor:
+        received = functional.dispatch(x, ids, weights, **sizes)
+        groups = received.offsets, received.counts
+        gate, up = functional.grouped_gemm(received.x, w13.transpose(1, 2), *groups).chunk(2, dim=-1)
+        hidden = torch.nn.functional.silu(gate) * up
+        return functional.combine(functional.grouped_gemm(hidden, w2.transpose(1, 2), *groups), received, weights)
+
+    for of_weights in (True, False):
+        all_of = [leaf(x), leaf(weights), leaf(w13), leaf(w2)]
+        if not of_weights:
+            all_of[1] = weights
+        outs = [dense(all_of[0][pe], ids[pe], all_of[1][pe], *all_of[2:]) for pe in range(n)]
+        second(sum((out**3).sum() for out in outs), [given for given in all_of if given.requires_grad])
+        for layer, options in ((moe.moe_layer, {}), (moe.moe_layer, {"num_sms": 1}), (separate, {})):
+            mine = [leaf(x[me]), leaf(weights[me]) if of_weights else weights[me], leaf(w13[here]), leaf(w2[here])]
+            sizes = {"num_experts": EXPERTS * n, "max_tokens": 6} | options
+            out = layer(mine[0], ids[me], *mine[1:], **sizes)
+            second((out**3).sum(), [given for given in mine if given.requires_grad])
+            for ours, theirs, part in zip(mine, all_of, (me, me, here, here), strict=True):
+                if ours.requires_grad:
+                    same(ours.grad, theirs.grad[part], 1e-3)
 
 
 def check_backward_opcheck(world: Any) -> None:
@@ -258,25 +269,35 @@ def check_backward_of_slices_of_backward(world: Any) -> None:
     all_a = torch.randn(n, routing.rows, INNER, generator=generator) / 4
     all_b = torch.randn(n, 3, INNER, HIDDEN, generator=generator) / 4
 
-    def sums(a: Any, b: Any, weighted: bool) -> torch.Tensor:
+    made = routing.positions >= 0
+
+    def sums(a: Any, b: Any, weights: Any, weighted: bool) -> torch.Tensor:
         """Of all PEs' tokens, by one process."""
         parts = [a[p][begin:end] @ b[p][e] for p in range(n) for e, (begin, end) in enumerate(pairwise(begins))]
         rows = sum(torch.cat(parts[3 * p : 3 * p + 3]) for p in range(n))
-        rows = rows * routing.weights[:used, None] if weighted else rows
+        by_row = torch.zeros(int(used)).index_put((routing.positions[made].long(),), weights[made])
+        rows = rows * by_row[:, None] if weighted else rows
         return torch.zeros(7 * n, HIDDEN).index_add(0, routing.tokens[:used], rows)
 
     def second(out: torch.Tensor, leaves: list[Any]) -> None:
         first = torch.autograd.grad((out**3).sum() / 64, leaves, create_graph=True)
         sum((gradient**2).sum() for gradient in first).backward()
 
-    for weighted in (True, False):
-        a, b = leaf(all_a), leaf(all_b)
-        second(sums(a, b, weighted), [a, b])
-        mine = [leaf(all_a[me]), leaf(all_b[me])]
-        second(functional.grouped_gemm_reduce_scatter(*mine, routing, weighted=weighted), mine)
+    by_choice = torch.zeros(routing.positions.shape)
+    by_choice[made] = routing.weights[routing.positions[made].long()]
+    for weighted, of_weights in ((True, True), (True, False), (False, False)):
+        a, b, weights = leaf(all_a), leaf(all_b), leaf(by_choice)
+        second(sums(a, b, weights, weighted), [a, b, weights][: 2 + of_weights])
+        own = leaf(by_choice[me, : routing.n_tokens])
+        mine = [leaf(all_a[me]), leaf(all_b[me]), own]
+        given = own if of_weights else own.detach()
+        out = functional.grouped_gemm_reduce_scatter(*mine[:2], routing, given, weighted=weighted)
+        second(out, mine[: 2 + of_weights])
         assert a.grad is not None and b.grad is not None
         same(mine[0].grad[:used], a.grad[me][:used], 1e-3)
         same(mine[1].grad, b.grad[me], 1e-3)
+        if of_weights:
+            same(own.grad, weights.grad[me, : routing.n_tokens], 1e-3)
 
 
 def check_backward_of_slices_opcheck(world: Any) -> None:

@@ -141,20 +141,29 @@ def verify_all(
         triton_dist.barrier_all()
 
 
+OPTIONS: dict[str, Any] = {"top_k": 3, "local": 2, "max_tokens": 70, "hidden": 192}
+
+
 def check_moe_rounds_tma(world: Any) -> None:
-    """More rounds than slots, PEs without tokens, and none at all; ids that repeat and that are -1."""
-    options: dict[str, Any] = {"top_k": 3, "local": 2, "max_tokens": 70, "hidden": 192}
+    """More rounds than slots; ids that repeat and that are -1; and a PE without tokens."""
+    kinds = ([70, 3, 41], "any", 1), ([0, 17, 1], "some", 4)
+    cases = [(case(world, tokens, routing=kind, **OPTIONS), align) for tokens, kind, align in kinds]
+    verify_all(world, Plan(1, 4), cases, 2)
+
+
+def check_moe_rounds_tma_plans(world: Any) -> None:
+    """PEs without tokens, and none at all; multiprocessors that only send; numbers of rounds that wrap around."""
     kinds = (
         ([70, 3, 41], "any", 1), ([0, 70, 1], "some", 4), ([0, 0, 0], "any", 1), ([1, 0, 0], "one", 1),
         ([70, 70, 70], "one", 1), ([69, 0, 70], "even", 1), ([23, 9, 17], "none", 1),
     )  # fmt: skip
     cases = [
-        (case(world, tokens, routing=kind, seed=seed, **options), align)
+        (case(world, tokens, routing=kind, seed=seed, **OPTIONS), align)
         for seed, (tokens, kind, align) in enumerate(kinds)
     ]
     verify_all(world, Plan(1, 4), cases)
     verify_all(world, Plan(1, 4, senders=1), cases)
-    verify_all(world, Plan(2, 2, False, False), cases[:2], 1, number=(1 << 31) - 5)  # rounds wrap around
+    verify_all(world, Plan(2, 2, False, False), cases[:2], 1, number=(1 << 31) - 5)
 
 
 def check_moe_rounds_tma_boxes(world: Any) -> None:

@@ -278,7 +278,7 @@ def check_moe_tensor_mistakes(world: Any) -> None:
         (ValueError, "topk_ids has 2 tokens, and max_tokens is 1", (ids,), {"max_tokens": 1}),
         (ValueError, r"num_experts must be in \[1, \d+\] for \d PEs, got 0", (ids,), {"num_experts": 0}),
         (ValueError, "got 20000", (ids,), {"num_experts": 20000}),
-        (TypeError, "num_experts must be an int, got float", (ids,), {"num_experts": 2.0}),
+        (TypeError, "num_experts must be an int, got 2.0", (ids,), {"num_experts": 2.0}),
         (ValueError, r"must be less than 2\*\*30", (ids,), {"max_tokens": 1 << 30}),
         (ValueError, "requires a gradient", (ids, torch.ones(2, 2, requires_grad=True)), {}),
     ):

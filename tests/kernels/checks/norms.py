@@ -205,7 +205,7 @@ def check_norm_mistakes(world: Any) -> None:
         all_reduce_norm(x, quantize="row")
     with raises(ValueError, "quantize='block' is of 128 columns each, of which 64 are no multiple"):
         all_reduce_norm(x, quantize="block")
-    with raises(ValueError, "eps must not be negative, got -1"):
+    with raises(ValueError, "eps must be finite and at least 0, got -1"):
         all_reduce_norm(x, eps=-1)
     with raises(ValueError, "algorithm must be auto, one_shot, two_shot, unfused, got 'push'"):
         all_reduce_norm(x, algorithm="push")

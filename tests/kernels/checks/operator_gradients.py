@@ -256,29 +256,59 @@ def check_a_is_gathered_while_its_gradient_is_computed(world: Any) -> None:
 
 
 def check_second_derivatives(world: Any) -> None:
+    """Derivatives of squares of the gradients, where each PE has a loss of its own, against one process."""
     n, me = world.n_pes, world.pe
-    parts = [leaf(whole(2, 3, seed=pe)) for pe in range(n)]
-    columns = [leaf(whole(3, 4, seed=n + pe)) for pe in range(n)]
+    f, chunk = functional, torch.Tensor.chunk
 
-    def second(a: list[Any], b: list[Any], outs: list[Any]) -> None:
-        """Derivatives of products of the first ones; ``a``, ``b`` and ``outs`` are those of some PEs."""
-        loss = sum((out**3).sum() for out in outs)
-        first = torch.autograd.grad(loss, [*a, *b], create_graph=True)
-        sum((gradient**2).sum() for gradient in first).backward()
+    def second(outs: list[Any], given: list[Any]) -> None:
+        first = torch.autograd.grad(sum((out**3).sum() for out in outs) / 64, given, create_graph=True)
+        (sum((gradient**2).sum() for gradient in first) / 64).backward()
 
-    second(parts, columns, [torch.cat(parts) @ b for b in columns])
-    a, b = leaf(parts[me]), leaf(columns[me])
-    second([a], [b], [functional.all_gather_gemm(a, b)])
-    same(a.grad, parts[me].grad)
-    same(b.grad, columns[me].grad)
+    def gathered_gemm(a: Any, b: Any) -> list[Any]:
+        whole_a = torch.cat(a)
+        return [whole_a @ y for y in b]
 
-    parts = [leaf(whole(2 * n, 3, seed=pe)) for pe in range(n)]
-    columns = [leaf(whole(3, 4, seed=n + pe)) for pe in range(n)]
-    second(parts, columns, [sum(x @ y for x, y in zip(parts, columns, strict=True))])
-    a, b = leaf(parts[me]), leaf(columns[me])
-    second([a], [b], [functional.gemm_reduce_scatter(a, b)])
-    same(a.grad, parts[me].grad)
-    same(b.grad, columns[me].grad)
+    def summed(a: Any, b: Any) -> Any:
+        return sum(x @ y for x, y in zip(a, b, strict=True))
+
+    cases: dict[str, tuple[Any, Any, list[tuple[int, ...]]]] = {
+        "all_gather": (f.all_gather, lambda x: [torch.cat(x)] * n, [(2, 3)]),
+        "reduce_scatter": (f.reduce_scatter, lambda x: chunk(sum(x), n), [(2 * n, 3)]),
+        "reduce_scatter, avg": (lambda x: f.reduce_scatter(x, "avg"), lambda x: chunk(sum(x) / n, n), [(2 * n, 3)]),
+        "all_reduce": (f.all_reduce, lambda x: [sum(x)] * n, [(2, 3)]),
+        "all_reduce, avg": (lambda x: f.all_reduce(x, "avg"), lambda x: [sum(x) / n] * n, [(2, 3)]),
+        "all_to_all": (f.all_to_all, lambda x: [torch.cat([chunk(y, n)[pe] for y in x]) for pe in range(n)], [(n, 3)]),
+        "all_gather_gemm": (f.all_gather_gemm, gathered_gemm, [(2, 4), (4, 3)]),
+        "all_gather_gemm, gathered": (
+            lambda a, b: torch.cat([made.flatten() for made in f.all_gather_gemm(a, b, return_gathered=True)]),
+            lambda a, b: [torch.cat([made.flatten(), *(x.flatten() for x in a)]) for made in gathered_gemm(a, b)],
+            [(2, 4), (4, 3)],
+        ),
+        "gemm_reduce_scatter, residual": (
+            lambda a, b, residual: f.gemm_reduce_scatter(a, b, residual=residual),
+            lambda a, b, residual: [x + y for x, y in zip(chunk(summed(a, b), n), residual, strict=True)],
+            [(2 * n, 4), (4, 3), (2, 3)],
+        ),
+        "gemm_all_reduce": (
+            f.gemm_all_reduce,
+            lambda a, b: [summed(a, b)] * n,
+            [(2, 4), (4, 3)],
+        ),
+        "gemm_all_scatter": (
+            f.gemm_all_scatter,
+            lambda a, b: [torch.cat([x @ y for x, y in zip(a, b, strict=True)], 1)] * n,
+            [(2, 4), (4, 3)],
+        ),
+    }
+    for name, (ours, dense, shapes) in cases.items():
+        drawn = [[whole(*shape, seed=10 * pe + i) for pe in range(n)] for i, shape in enumerate(shapes)]
+        theirs = [[leaf(tensor) for tensor in of_pes] for of_pes in drawn]
+        second(dense(*theirs), [tensor for of_pes in theirs for tensor in of_pes])
+        mine = [leaf(of_pes[me]) for of_pes in drawn]
+        second([ours(*mine)], mine)
+        for i, given in enumerate(mine):
+            expected = theirs[i][me].grad
+            assert given.grad is not None and torch.allclose(given.grad, expected, rtol=1e-4, atol=1e-4), name
 
 
 def check_public_functions_keep_gradients(world: Any) -> None:

@@ -198,6 +198,22 @@ def check_operators(world: Any) -> None:
     same(functional.all_reduce(torch.ones(4000)), torch.full((4000,), float(world.n_pes)), "all_reduce")
 
 
+def check_in_place(world: Any) -> None:
+    n, me = 40, world.pe
+    whole = torch.empty(world.n_pes * n)
+    part = whole.view(-1, n)[me]
+    for number in range(2):
+        whole.fill_(-1)
+        part.copy_(torch.arange(n) + 100 * me + number)
+        kernels.all_gather(whole, part)
+        expected = (torch.arange(n) + 100 * torch.arange(world.n_pes)[:, None] + number).float()
+        assert torch.equal(whole.view(-1, n), expected)
+        whole.copy_(torch.arange(len(whole)) + number + me)
+        expected = sum(torch.arange(len(whole)).float() + number + pe for pe in range(world.n_pes))
+        kernels.reduce_scatter(part, whole)
+        assert torch.equal(part, expected.view(-1, n)[me])
+
+
 def check_mistakes(world: Any) -> None:
     mine = next(host for host in world.hosts if world.pe in host.pes)
     far = next(pe for pe in range(world.n_pes) if pe not in mine.pes)

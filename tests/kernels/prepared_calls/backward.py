@@ -11,7 +11,7 @@ import fake_gpu
 import pytest
 import torch
 from prepared_calls.between_hosts import two_hosts
-from prepared_calls.world import RECORDER, WORLD, calls, plans
+from prepared_calls.world import RECORDER, WORLD, calls, forget_plans
 
 from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.functional import gemm_gradients as operators
@@ -68,7 +68,7 @@ def a_is_gathered_in_a_side_stream_without_kernels() -> None:
 
 def a_second_backward_is_prepared() -> None:
     gradients(*LARGE)
-    plans().clear()
+    forget_plans()
     with in_order() as queued:
         gradients(*LARGE)
         ordinary = [*queued]
@@ -76,7 +76,7 @@ def a_second_backward_is_prepared() -> None:
         found = calls(lambda: gradients(*LARGE))
         assert queued == ordinary
     assert not found["JITFunction.run"] and not found["check_operands"], dict(found)
-    assert found["PreparedLaunch.__call__"] == sum(what == "launch" for _, what, *_ in queued) == 3
+    assert found.repeated == sum(what == "launch" for _, what, *_ in queued) == 3
 
 
 def copies_are_of_the_call_s_operand() -> None:
@@ -115,7 +115,7 @@ def gradients_of_the_sum_are_multiplied_where_they_were_gathered() -> None:
     made: list[Any] = []
     found = calls(lambda: made.extend(OPS.gemm_reduce_scatter_gradients(grad, a, b, 0, 2, "")))
     assert torch.equal(made[1], operators.weight_grad(a, arrived, b))
-    assert not found["JITFunction.run"] and found["PreparedLaunch.__call__"], dict(found)
+    assert not found["JITFunction.run"] and found.repeated, dict(found)
 
 
 def what_ends_in_an_error_joins() -> None:
@@ -174,7 +174,7 @@ def shapes_are_compared() -> None:
     """Before anything is copied: a member with fewer rows has less memory for them."""
     grad, a, b = LARGE
     fewer = grad[: 2 * (ROWS - 128)], a[: ROWS - 128], b
-    plans().clear()
+    forget_plans()
     communicator_of()._equal.clear()
     compared: list[tuple[str, int]] = []
     with in_order() as queued:

@@ -12,7 +12,7 @@ import fake_gpu
 import pytest
 import torch
 from prepared_calls import calls as given
-from prepared_calls.world import DRIVER, calls, plans
+from prepared_calls.world import DRIVER, calls, forget_plans
 
 HERE, SIDE = fake_gpu.STREAM[0], 70
 
@@ -43,7 +43,7 @@ def streams_get_what_they_got() -> None:
         ("all_to_all, copy_engine", [FORKED, exchanged, JOINED]),
         ("all_gather, copy_engine, a program", [(HERE, *gathered[1:])]),
     ):
-        plans().clear()
+        forget_plans()
         assert queued(ALL[name]) == expected, name
         assert queued(ALL[name]) == expected, name
     for _ in range(2):
@@ -90,7 +90,7 @@ def what_the_driver_refuses_is_an_error() -> None:
     ):
         call = ALL[name]
         for prepared in (False, True):
-            plans().clear()
+            forget_plans()
             if prepared:
                 call()
             DRIVER.fake_fail(failing)
@@ -135,7 +135,7 @@ def captures_have_events_of_their_own() -> None:
     ):
         for prepared in (False, True):
             if not prepared:
-                plans().clear()
+                forget_plans()
             orders.clear()
             assert queued(call) == direct[1:2], "the copy"
             assert orders == [FORKED, JOINED]

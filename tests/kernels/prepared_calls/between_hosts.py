@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from prepared_calls.calls import OF_ALL, OWN, WIDE, A, B, C, matrix
-from prepared_calls.world import RECORDER, WORLD, calls, plans
+from prepared_calls.world import RECORDER, WORLD, calls, forget_plans, plans
 
 from triton_dist import kernels
 from triton_dist.kernels import Communicator
@@ -49,7 +49,7 @@ def gemms_between_hosts_are_prepared() -> None:
                 how = {"group": comm, "algorithm": algorithm}
                 call = partial(function, A, B, out, bias=torch.zeros(512), **how, **options)
                 call()
-                plans(comm).clear()
+                forget_plans(comm)
                 call()
                 assert plans(comm), function.__name__
                 given = {name: tensor.clone() for name, tensor in options.items()} | {"bias": torch.zeros(512)}
@@ -57,10 +57,10 @@ def gemms_between_hosts_are_prepared() -> None:
                 found = calls(partial(call, **given))
                 again = [*RECORDER.all]
                 assert not found["JITFunction.run"] and not found["check_operands"], function.__name__
-                assert len(again) == found["PreparedLaunch.__call__"] > 1, function.__name__
-                plans(comm).clear()
+                assert len(again) == found.repeated > 1, function.__name__
+                forget_plans(comm)
                 RECORDER.all.clear()
                 call(**given)
                 assert again == RECORDER.all, function.__name__
-                tensors = [x for one in again for part in one[-1] if isinstance(part, tuple) for x in part]
+                tensors = [x for one in again for x in one[-1]]
                 assert {("at", tensor.data_ptr()) for tensor in given.values()} <= {*tensors}, function.__name__

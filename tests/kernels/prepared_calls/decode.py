@@ -11,7 +11,7 @@ import pytest
 import torch
 from prepared_calls import calls as given
 from prepared_calls.calls import CACHE, CACHE8, EXPERTS, IDS, LENGTHS, PAGES, RECEIVED, TOKENS, WEIGHTS, A, B, Q
-from prepared_calls.world import RECORDER, WORLD, calls, is_prepared, plans
+from prepared_calls.world import RECORDER, WORLD, calls, forget_plans, is_prepared, plans
 
 from triton_dist import kernels
 from triton_dist.kernels import moe
@@ -45,12 +45,12 @@ def launches(call: Callable[[], object]) -> list[Any]:
 def is_repeated(name: str, call: Callable[[], object]) -> None:
     """The first call leaves plans, and a later one makes the same launches by them."""
     call()
-    plans().clear()
+    forget_plans()
     ordinary = launches(call)
     assert ordinary and plans(), name
     assert launches(call) == ordinary, name
     found = calls(call)
-    assert not found["JITFunction.run"] and found["PreparedLaunch.__call__"], f"{name}: {dict(found)}"
+    assert not found["JITFunction.run"] and found.repeated, f"{name}: {dict(found)}"
     assert not found["check_on_device"] and not found["check_routing"] and not found["check_tensors"], name
 
 
@@ -198,13 +198,7 @@ def norm_gemms_are_launched_again() -> None:
                 assert launches(call) == before, (i, dependent)
     other = bias.clone()
     assert is_prepared(lambda: kernels.norm_gemm(rows, B, weight, bias=other, activation="silu"))
-    assert other.data_ptr() in [
-        x[1]
-        for part in RECORDER.last[-1]
-        if isinstance(part, tuple)
-        for x in [part, *part]
-        if isinstance(x, tuple) and x[:1] == ("at",)
-    ]
+    assert other.data_ptr() in [x[1] for x in RECORDER.last[-1] if x[0] == "at"]
     with pytest.raises(ValueError, match="norm_weight must be 256"):
         kernels.norm_gemm(rows, B, weight[:128])
     with pytest.raises(ValueError, match="requires a gradient"):

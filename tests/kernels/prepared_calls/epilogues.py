@@ -21,7 +21,7 @@ from prepared_calls.calls import (
     C,
     matrix,
 )
-from prepared_calls.world import RECORDER, calls, is_prepared, plans
+from prepared_calls.world import RECORDER, calls, forget_plans, is_prepared, plans
 
 from triton_dist import kernels
 from triton_dist.kernels.gemm import local_gemm
@@ -83,19 +83,19 @@ def _are_prepared(names: tuple[str, ...], which: slice) -> None:
             found = calls(partial(call, **second))
             again = [*RECORDER.all]
             assert not found["JITFunction.run"] and not found["check_operands"] and not found["check_epilogue"], name
-            assert len(again) == found["PreparedLaunch.__call__"], name
-            plans().clear()
+            assert len(again) == found.repeated, name
+            forget_plans()
             RECORDER.all.clear()
             call(**second)
             assert again == RECORDER.all or name.endswith("new"), name
             if rows or not name.endswith("bulk"):  # there cuBLAS takes the bias
-                given = [x for one in again for part in one[-1] if isinstance(part, tuple) for x in part]
+                given = [x for one in again for x in one[-1]]
                 assert {("at", tensor.data_ptr()) for tensor in second.values()} <= {*given} or "bulk" in name, name
 
 
 def a_bias_of_cublas_is_the_call_s() -> None:
     a, b = torch.randn(512, 256).bfloat16(), torch.randn(256, 512).bfloat16()
-    plans().clear()
+    forget_plans()
     for seed in range(3):
         bias = torch.full((512,), float(seed)).bfloat16()
         found = calls(partial(kernels.gemm_all_scatter, a, b, WIDE, algorithm="bulk_synchronous", bias=bias))
@@ -109,7 +109,7 @@ def a_bias_is_no_scale_of_cublas() -> None:
     product = partial(kernels.gemm_reduce_scatter, A8, B8, OWN, algorithm="bulk_synchronous")
     for options in ({"bias": bias}, {"residual": residual}, {"bias": bias, "residual": residual}):
         for scales in ({}, {"scale_b": scale}):
-            plans().clear()
+            forget_plans()
             taken: list[tuple[torch.Tensor, ...]] = []
             with mock.patch.object(local_gemm, "multiply_float8", lambda *given, taken=taken: taken.append(given[2:4])):
                 checked = [calls(partial(product, **options, **scales))["check_operands"] for _ in range(3)]

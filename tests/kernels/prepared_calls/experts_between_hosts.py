@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from prepared_calls.between_hosts import two_hosts
 from prepared_calls.calls import EXPERTS, IDS, SCALES, TOKENS, TOKENS8, WEIGHTS
-from prepared_calls.world import RECORDER, calls, plans
+from prepared_calls.world import RECORDER, calls, forget_plans, plans
 
 from triton_dist.kernels import moe
 
@@ -56,7 +56,7 @@ def experts_between_hosts_are_prepared() -> None:
                 combines += (lambda: moe.combine_receive(moe.combine_send(received.x, received)),)  # noqa: B023
             for function in (call, *combines):
                 function()
-                plans(comm).clear()
+                forget_plans(comm)
                 ordinary = _launches(function, received.memory)
                 assert len(ordinary) > 1 and plans(comm), name
                 counted = calls(function)

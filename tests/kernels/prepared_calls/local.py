@@ -43,6 +43,9 @@ def grouped_gemms_of_other_tensors_are_of_these() -> None:
     assert RECORDER.last == again
     with pytest.raises(ValueError, match="matrices of b are"):
         moe.grouped_gemm(rows[:, :32].contiguous(), COLUMNS, OFFSETS, COUNTS)
+    inside = rows.view(-1)[: second.numel()].view_as(second)
+    with pytest.raises(ValueError, match="out and a overlap"):
+        moe.grouped_gemm(rows, COLUMNS, OFFSETS, COUNTS, out=inside)
 
 
 def tiles_are_those_for_expected_rows() -> None:

@@ -104,14 +104,12 @@ def other_signatures_are_not_mixed_up() -> None:
         assert is_prepared(call), name
 
 
-def errors_are_those_of_ordinary_calls() -> None:
-    kernels.all_reduce(X, out=Y)
-    kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="push")
-    kernels.all_gather(COMPLEX[1], COMPLEX[0])
-    CALLS["gemm_all_reduce, fused"]()
-    freed = symmetric(1 << 21)
-    wrong: list[tuple[type[Exception], str, Callable[[], object]]] = [
+def wrong_calls() -> list[tuple[type[Exception], str, Callable[[], object]]]:
+    """Each with the error that it ends in."""
+    shared = symmetric(2048)
+    return [
         (ValueError, "out has shape", lambda: kernels.all_reduce(X, out=Y[:512])),
+        (ValueError, "out and tensor overlap", lambda: kernels.all_reduce(shared[:1024], out=shared[8:1032])),
         (ValueError, "op must be", lambda: kernels.all_reduce(X, "median", Y)),
         (ValueError, "op must be", lambda: kernels.all_reduce(X, [], Y)),  # type: ignore[arg-type]
         (ValueError, "algorithm must be", lambda: kernels.all_reduce(X, out=Y, algorithm="none")),
@@ -131,7 +129,15 @@ def errors_are_those_of_ordinary_calls() -> None:
         (ValueError, "out must be symmetric", lambda: kernels.gemm_all_reduce(A, B, C.clone())),
         (ValueError, "resolve_neg", lambda: kernels.all_reduce(torch._neg_view(X), out=Y)),
     ]
-    for kind, text, call in wrong:
+
+
+def errors_are_those_of_ordinary_calls() -> None:
+    kernels.all_reduce(X, out=Y)
+    kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="push")
+    kernels.all_gather(COMPLEX[1], COMPLEX[0])
+    CALLS["gemm_all_reduce, fused"]()
+    freed = symmetric(1 << 21)
+    for kind, text, call in wrong_calls():
         for _ in range(2):
             with pytest.raises(kind, match=re.escape(text)):
                 call()

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 from prepared_calls.calls import A8, B8, FEW_OUT, OF_ALL, OWN, RESIDUAL, A, B
-from prepared_calls.world import calls, plans
+from prepared_calls.world import calls, forget_plans
 
 from triton_dist import kernels
 from triton_dist.kernels.communicator import communicator_of
@@ -46,7 +46,7 @@ def of_pe(pe: int, rows: int) -> dict[str, Callable[[], object]]:
 def calls_with_shards_that_differ_are_prepared() -> None:
     comm = communicator_of()
     for pe in range(2):
-        plans().clear()
+        forget_plans()
         comm.own(PlanCache).plans.clear()
         comm.my_rank = pe
         try:
@@ -58,5 +58,5 @@ def calls_with_shards_that_differ_are_prepared() -> None:
                     assert not found["JITFunction.run"] and not found["check_operands"], f"{name}, {rows} rows, PE {pe}"
         finally:
             comm.my_rank = 0
-            plans().clear()
+            forget_plans()
             comm.own(PlanCache).plans.clear()

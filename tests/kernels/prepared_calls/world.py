@@ -21,7 +21,7 @@ DRIVER = fake_gpu.load_driver(Path(sys.argv[1]))
 fake_gpu.use_torch_without_a_gpu()
 fake_gpu.use_a_driver_s_streams(DRIVER)
 WORLD = fake_gpu.begin_world(2)
-RECORDER = fake_gpu.Recorder()
+RECORDER = fake_gpu.Recorder(DRIVER)
 
 
 def symmetric(n: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -32,9 +32,22 @@ def symmetric(n: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 PACKAGES = tuple(f"{Path(str(package.__file__)).parent}/" for package in (triton, triton_dist))
 
 
-def calls(function: Callable[[], object]) -> Counter[str]:
-    """How often ``function`` calls which functions of this package and of Triton."""
-    found: Counter[str] = Counter()
+class Calls(Counter[str]):
+    """How often functions of this package and of Triton were called."""
+
+    native = 0
+    """Launches by C++."""
+
+    @property
+    def repeated(self) -> int:
+        """Launches by plans."""
+        return self["PreparedLaunch.__call__"] + self.native
+
+
+def calls(function: Callable[[], object]) -> Calls:
+    """What ``function`` calls."""
+    found = Calls()
+    by_others = DRIVER.fake_launches() - RECORDER.by_triton
 
     def note(frame: Any, event: str, callee: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGES):
@@ -47,16 +60,32 @@ def calls(function: Callable[[], object]) -> Counter[str]:
     finally:
         sys.setprofile(None)
         gc.enable()
+    found.native = DRIVER.fake_launches() - RECORDER.by_triton - by_others
     return found
 
 
 def is_prepared(function: Callable[[], object]) -> bool:
     """Whether a call launches once, without Triton's binder."""
+    found = _of_one_launch(function)
+    return not found["JITFunction.run"] and found.repeated == 1
+
+
+def is_native(function: Callable[[], object]) -> bool:
+    """Whether a call launches once, by C++."""
+    return _of_one_launch(function).native == 1
+
+
+def _of_one_launch(function: Callable[[], object]) -> Calls:
     before = DRIVER.fake_launches()
     found = calls(function)
     assert DRIVER.fake_launches() == before + 1, "a call is one launch"
-    return found["JITFunction.run"] == 0 and found["PreparedLaunch.__call__"] == 1
+    return found
 
 
 def plans(comm: Any = None) -> dict[Any, Any]:
     return communicator_of(comm).own(Prepared)._plans
+
+
+def forget_plans(comm: Any = None) -> None:
+    """The next call is an ordinary one."""
+    communicator_of(comm).own(Prepared).forget()

@@ -94,8 +94,11 @@ def check_close(world: Any) -> None:
 def check_mistakes(world: Any) -> None:
     with raises(ValueError, "CustomAllreduce: device is cuda:1, and this PE's device is cpu"):
         CustomAllreduce(device=1)
-    with raises(ValueError, "CustomAllreduce: max_size must be positive, got 0"):
+    with raises(ValueError, "CustomAllreduce: max_size must be at least 1, got 0"):
         CustomAllreduce(max_size=0)
+    for out in (torch.ones(2, 4), torch.ones(4, dtype=torch.int32)):
+        with raises(ValueError, r"CustomAllreduce.all_reduce: out must be like inp, \(4,\) of torch.float32, got"):
+            communicator(max_size=MAX_SIZE).all_reduce(torch.ones(4), out=out)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,17 @@ from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
 from triton_dist.kernels.tracing.events import WAIT, clock, record_event
 from triton_dist.language._poll import copies_may_differ, no_polls, poll
 
-__all__ = ["HEADER", "combined", "half_of", "launch_number", "send_rows", "sum_of_rows", "weights_of"]
+__all__ = [
+    "HEADER",
+    "combined",
+    "half_of",
+    "launch_number",
+    "look_at_columns",
+    "look_at_ends",
+    "send_rows",
+    "sum_of_rows",
+    "weights_of",
+]
 
 HEADER = tl.constexpr(16)
 """int64 words before the two halves: the number of the last launch, and how many tasks of this one are combined."""
@@ -33,14 +43,14 @@ def launch_number(slots):
 
 
 @triton.jit
-def combined(slots, number, n_tasks):
-    """Count a task that has been combined; the last one ends the launch's use of its number.
+def combined(slots, number, count, n_tasks):
+    """Count a program's tasks, once all are combined; the last of ``n_tasks`` ends the launch's use of its number.
 
     (Counted when it is sent, a task would wait until its stores to the peers have arrived, and only then receive.)
     """
     tl.debug_barrier()
-    before = tl.atomic_add(slots + 1, 1, sem="acq_rel", scope="gpu")
-    if before == n_tasks - 1:
+    before = tl.atomic_add(slots + 1, count.to(tl.int64), sem="acq_rel", scope="gpu")
+    if before == n_tasks - count:
         tl.store(slots + 1, 0)
         tl.store(slots, number.to(tl.int64))
 
@@ -88,56 +98,104 @@ def send_rows(
 
 
 @triton.jit
-def _await(places, there, first, number, trace, tile):
-    """Wait until all words that are ``there`` have this launch's number: the float32 that came with them."""
+def _look(places, there):
+    return tl.load(places, mask=there, other=0, volatile=True)
+
+
+@triton.jit
+def _await(messages, places, there, first, number, trace, tile):
+    """Wait until all words that are ``there`` have this launch's number: the float32 that came with them.
+
+    ``messages`` are what a look at ``places`` found.
+    """
     began = clock(trace)
-    messages = tl.load(places, mask=there, other=0, volatile=True)
     missing = tl.max((there & ((messages >> 32).to(tl.int32) != number)).to(tl.int32).reshape([places.numel]))
     polls = no_polls()
     numbers = first.to(tl.pointer_type(tl.int32), bitcast=True) + 1
     while missing != 0:
-        messages = tl.load(places, mask=there, other=0, volatile=True)
+        messages = _look(places, there)
         polls = poll(polls, numbers, dl.CMP_EQ, number)
         missing = tl.max((there & ((messages >> 32).to(tl.int32) != number)).to(tl.int32).reshape([places.numel]))
     if copies_may_differ(places.numel):
-        messages = tl.load(places, mask=there, other=0, volatile=True)
+        messages = _look(places, there)
     record_event(trace, WAIT, tile, began)
     return messages.to(tl.int32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
+def _ends(slots, n_rows, DV: tl.constexpr, MEMBERS: tl.constexpr):
+    """Where the ends of rows begin: behind all rows."""
+    return slots + group_size(MEMBERS) * n_rows.to(tl.int64) * DV
+
+
+@triton.jit
+def _ends_of(slots, rows, there, n_rows, DV: tl.constexpr, PES: tl.constexpr, MEMBERS: tl.constexpr):
+    """Where the ends of rows from all PEs arrive, ``[PES, ROWS, 2]``, and which of them exist."""
+    ranks = tl.minimum(tl.arange(0, PES), group_size(MEMBERS) - 1).to(tl.int64)
+    places = _ends(slots, n_rows, DV, MEMBERS) + (ranks[:, None] * n_rows + rows[None, :])[:, :, None] * 2
+    needed = tl.broadcast_to(there[None, :, None], [PES, rows.shape[0], 2])
+    return places + tl.arange(0, 2)[None, None, :], needed
+
+
+@triton.jit
+def look_at_ends(slots, rows, there, n_rows, DV: tl.constexpr, PES: tl.constexpr, MEMBERS: tl.constexpr):
+    """Load the ends of rows from all PEs, arrived or not, for :func:`weights_of`, which waits for them.
+
+    A look waits for nothing but memory, so a program can have several in flight.
+    """
+    places, needed = _ends_of(slots, rows, there, n_rows, DV, PES, MEMBERS)
+    return _look(places, needed)
+
+
+@triton.jit
 def weights_of(
-    slots, row, rows, there, n_rows, number, trace, tile, DV: tl.constexpr, PES: tl.constexpr, MEMBERS: tl.constexpr
-):
-    """Wait for the ends of rows from all PEs.
+    messages, slots, row, rows, there, n_rows, number, trace, tile,
+    DV: tl.constexpr, PES: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
+    """Wait for the ends of rows from all PEs, of which ``messages`` are :func:`look_at_ends`'s.
 
     Returns:
         what each PE's row is multiplied by, ``[PES, ROWS]``; the largest logit and the sum of the weights, ``[ROWS]``.
     """
-    SIZE: tl.constexpr = group_size(MEMBERS)
-    ranks = tl.arange(0, PES)
-    ends = slots + SIZE * n_rows.to(tl.int64) * DV
-    places = ends + (tl.minimum(ranks, SIZE - 1).to(tl.int64)[:, None] * n_rows + rows[None, :])[:, :, None] * 2
-    needed = tl.broadcast_to(there[None, :, None], [PES, rows.shape[0], 2])
-    received = _await(places + tl.arange(0, 2)[None, None, :], needed, ends + row * 2, number, trace, tile)
-    largest, weight = tl.split(received)
-    largest = tl.where((ranks < SIZE)[:, None], largest, float("-inf"))
+    places, needed = _ends_of(slots, rows, there, n_rows, DV, PES, MEMBERS)
+    first = _ends(slots, n_rows, DV, MEMBERS) + row * 2
+    largest, weight = tl.split(_await(messages, places, needed, first, number, trace, tile))
+    largest = tl.where((tl.arange(0, PES) < group_size(MEMBERS))[:, None], largest, float("-inf"))
     now = tl.max(largest, axis=0)
     factors = tl.where(largest == float("-inf"), 0.0, tl.exp2(largest - now[None, :]))
     return factors, now, tl.sum(factors * weight, axis=0)
 
 
 @triton.jit
-def sum_of_rows(
-    slots, row, rows, there, n_rows, factors, first, number, trace, tile,
-    DV: tl.constexpr, COLUMNS: tl.constexpr, MEMBERS: tl.constexpr,
-):  # fmt: skip
-    """Wait for ``COLUMNS`` columns of rows, from ``first`` on, from all PEs: their sum, each times its factor."""
-    SIZE: tl.constexpr = group_size(MEMBERS)
-    PES: tl.constexpr = factors.shape[0]
-    ranks = tl.minimum(tl.arange(0, PES), SIZE - 1).to(tl.int64)
+def _columns_of(
+    slots, rows, there, n_rows, first, DV: tl.constexpr, COLUMNS: tl.constexpr, PES: tl.constexpr, MEMBERS: tl.constexpr
+):
+    """Where ``COLUMNS`` columns of rows from all PEs arrive, from ``first`` on: ``[PES, ROWS, COLUMNS]``, and which of
+    them exist."""
+    ranks = tl.minimum(tl.arange(0, PES), group_size(MEMBERS) - 1).to(tl.int64)
     places = slots + first + (ranks[:, None] * n_rows + rows[None, :])[:, :, None] * DV
     needed = tl.broadcast_to(there[None, :, None], [PES, rows.shape[0], COLUMNS])
-    at = slots + first + row * DV
-    received = _await(places + tl.arange(0, COLUMNS)[None, None, :], needed, at, number, trace, tile)
+    return places + tl.arange(0, COLUMNS)[None, None, :], needed
+
+
+@triton.jit
+def look_at_columns(
+    slots, rows, there, n_rows, first, DV: tl.constexpr, COLUMNS: tl.constexpr, PES: tl.constexpr, MEMBERS: tl.constexpr
+):
+    """Load ``COLUMNS`` columns of rows from all PEs, arrived or not, for :func:`sum_of_rows`, which waits for them."""
+    places, needed = _columns_of(slots, rows, there, n_rows, first, DV, COLUMNS, PES, MEMBERS)
+    return _look(places, needed)
+
+
+@triton.jit
+def sum_of_rows(
+    messages, slots, row, rows, there, n_rows, factors, first, number, trace, tile,
+    DV: tl.constexpr, COLUMNS: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
+    """Wait for ``COLUMNS`` columns of rows, from ``first`` on, from all PEs: their sum, each times its factor.
+
+    ``messages`` are :func:`look_at_columns`'s.
+    """
+    places, needed = _columns_of(slots, rows, there, n_rows, first, DV, COLUMNS, factors.shape[0], MEMBERS)
+    received = _await(messages, places, needed, slots + first + row * DV, number, trace, tile)
     return tl.sum(received * factors[:, :, None], axis=0)

@@ -39,6 +39,8 @@ from triton_dist.kernels.attention.exchange import (
     combined,
     half_of,
     launch_number,
+    look_at_columns,
+    look_at_ends,
     send_rows,
     sum_of_rows,
     weights_of,
@@ -234,6 +236,7 @@ def _flash_decode(
         block += count
     if SIZE > 1:
         block = first
+        tasks = 0
         while block < last:
             request, task, start, blocks, begin, end = task_at(
                 block, ends, lengths, rank, interleave, capacity, window, TASKS, BLOCK_N, SIZE
@@ -252,16 +255,26 @@ def _flash_decode(
                         there = there & (heads // OWNED == rank)
                     rows = request * OWNED + heads % OWNED
                     row = (request * OWNED + (kv_head * SHARING + tile) % OWNED).to(tl.int64)
+                    # Columns are asked for together with the ends, which are waited for first.
+                    columns = look_at_columns(here, rows, there, n_rows, 0, DV, COLUMNS, PES, MEMBERS)
+                    ends_found = look_at_ends(here, rows, there, n_rows, DV, PES, MEMBERS)
                     factors, largest, weight = weights_of(
-                        here, row, rows, there, n_rows, number, trace, where, DV, PES, MEMBERS
+                        ends_found, here, row, rows, there, n_rows, number, trace, where, DV, PES, MEMBERS
                     )
                     for column in range(0, DV, COLUMNS):
                         total = sum_of_rows(
-                            here, row, rows, there, n_rows, factors, column, number, trace, where, DV, COLUMNS, MEMBERS
-                        )
+                            columns, here, row, rows, there, n_rows, factors, column, number, trace, where, DV,
+                            COLUMNS, MEMBERS,
+                        )  # fmt: skip
+                        if column + COLUMNS < DV:
+                            columns = look_at_columns(
+                                here, rows, there, n_rows, column + COLUMNS, DV, COLUMNS, PES, MEMBERS
+                            )
                         _store_heads(out, lse, rows, there, total, largest, weight, factor, DV, column)
-                combined(slots, number, n_requests * TASKS * GROUPS)
+                tasks += 1
             block += count
+        if tasks > 0:
+            combined(slots, number, tasks, n_requests * TASKS * GROUPS)
 
 
 def flash_decode(

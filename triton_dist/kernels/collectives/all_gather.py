@@ -22,11 +22,12 @@ from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.copies import copy_engine
 from triton_dist.kernels.collectives.documentation import collective
-from triton_dist.kernels.collectives.parts import are_in_part, length_of_part
+from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
 from triton_dist.kernels.collectives.two_level.all_gather import all_gather as two_level
 from triton_dist.kernels.collectives.two_level.all_gather import gather_parts
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.overlaps import is_part_of, refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
@@ -66,12 +67,14 @@ def _exchange(output, input, slots, trace, n, total, MEMBERS: tl.constexpr, BLOC
 
 
 @triton.jit
-def _push(output, input, barriers, trace, part, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def _push(
+    output, input, barriers, trace, part, total, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False
+):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
     mine = output + me.to(tl.int64) * part
-    n = length_of_part(me, part, total)
+    n = widened(length_of_part(me, part, total), WIDE)
     number = arrive(barriers, program, MEMBERS)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
@@ -103,8 +106,8 @@ def all_gather(
 
     Args:
         output: with ``n_pes`` times the elements of ``input`` and its dtype; symmetric, except for ``low_latency`` and
-            ``two_level``. It may not overlap ``input``.
-        input: need not be symmetric.
+            ``two_level``.
+        input: need not be symmetric. It may be this PE's own part of ``output``; no other overlap of the two is taken.
         algorithm: ``low_latency`` (up to 256 KiB or so), ``push``, ``copy_engine``, ``two_level`` or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
@@ -118,6 +121,9 @@ def all_gather(
             return output
         check_tensors("all_gather", output=output, input=input)
         check_part(comm, "all_gather", output, input, ("output", "input"))
+        if not is_part_of(input, output, comm.my_rank):
+            but = f"; in place, input is this PE's own part of output, number {comm.my_rank}"
+            refuse_overlap("all_gather", {"output": output}, {"input": input}, but)
         algorithm = check_collective(comm, "all_gather", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_gather", sm_margin)
         if input.numel():
@@ -238,7 +244,7 @@ def push(
     total = output.numel() if part else None
     return launch(
         _push, (programs,), (output, input), barrier_state(comm), trace, n, total, comm.members, block,
-        num_warps=num_warps,
+        WIDE=is_wide(n, block), num_warps=num_warps,
     )  # fmt: skip
 
 

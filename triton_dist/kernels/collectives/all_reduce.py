@@ -29,6 +29,7 @@ from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.collectives.reductions import begin, combine, finish, reduce_words, widen
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
@@ -41,6 +42,7 @@ from triton_dist.kernels.collectives.staging import (
 from triton_dist.kernels.collectives.two_level.all_reduce import all_reduce as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.overlaps import refuse_overlap, same_place
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
@@ -137,14 +139,17 @@ def _load_reduced(ptr, offsets, mask, MEMBERS: tl.constexpr, OP: tl.constexpr):
 
 
 @triton.jit
-def _direct(output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr):
+def _direct(
+    output, input, barriers, trace, n, part, MEMBERS: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr,
+    WIDE: tl.constexpr = False,
+):  # fmt: skip
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
     start = me.to(tl.int64) * part
     mine = tl.maximum(tl.minimum(n - start, part), 0)  # elements of my part; the last ones may be shorter
     barrier(barriers, program, MEMBERS, trace, 0)
-    whole = (mine // BLOCK).to(tl.int32)
+    whole = mine // BLOCK if WIDE else (mine // BLOCK).to(tl.int32)
     for block in range(program, whole, tl.num_programs(0)):
         began = clock(trace)
         offsets = block * BLOCK + tl.arange(0, BLOCK)
@@ -181,6 +186,7 @@ def _push(
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
+    WIDE: tl.constexpr = False,
 ):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
@@ -190,12 +196,12 @@ def _push(
     for round in range(rounds + 1):
         began = clock(trace)
         if round < rounds:
-            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT)
+            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT, WIDE)
             record_event(trace, SEND, round, began)
             began = clock(trace)
         if round > 0:
             for j in range(PER_ROUND):
-                block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
+                block = widened(((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program, WIDE)
                 offsets = block * BLOCK + tl.arange(0, BLOCK)
                 if (block + 1) * BLOCK <= tl.minimum(n - start, part):
                     total = reduce_block(
@@ -232,7 +238,8 @@ def all_reduce(
         tensor: float16, bfloat16, float32, float64, int8, uint8, int32 or int64.
         op: ``"sum"``, ``"max"``, ``"min"`` or, of floats, ``"avg"``. Sums of integers wrap around. Of a NaN and a
             number ``max`` and ``min`` return the number, as NCCL does.
-        out: like ``tensor``, which it may not overlap; by default the result replaces ``tensor``.
+        out: like ``tensor``, and the same memory or memory that it does not overlap; by default the result replaces
+            ``tensor``.
         algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``push``, for which
             ``out`` must be symmetric; ``direct``, for which both must; ``two_level``; or ``auto``.
         sm_margin: how many SMs are left to other kernels.
@@ -249,6 +256,8 @@ def all_reduce(
         check_tensors("all_reduce", tensor=tensor, out=out)
         if out.numel() != tensor.numel():
             raise ValueError(f"all_reduce: out has shape {tuple(out.shape)}, and tensor {tuple(tensor.shape)}")
+        if not same_place(out, tensor):
+            refuse_overlap("all_reduce", {"out": out}, {"tensor": tensor}, "; in place, out is tensor itself")
         check_op("all_reduce", op, tensor.dtype)
         algorithm = check_collective(comm, "all_reduce", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_reduce", sm_margin)
@@ -394,6 +403,7 @@ def direct(
         comm.members,
         op,
         block,
+        is_wide(part, block),
         num_warps=num_warps,
     )
 
@@ -419,6 +429,7 @@ def push(
         cut.block,
         cut.per_round,
         cut.slot,
+        is_wide(part, cut.all_elements),
         num_warps=num_warps,
     )
 

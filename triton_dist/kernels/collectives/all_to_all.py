@@ -20,9 +20,11 @@ from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.copies import copy_engine
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.collectives.two_level.all_to_all import all_to_all as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.overlaps import refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, wait
 from triton_dist.kernels.protocols.ll import (
@@ -60,11 +62,12 @@ def _exchange(output, input, slots, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.c
 
 
 @triton.jit
-def _push(output, input, barriers, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def _push(output, input, barriers, trace, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
     mine = output + me.to(tl.int64) * n
+    n = widened(n, WIDE)
     number = arrive(barriers, program, MEMBERS)
     whole = n // BLOCK
     for block in range(program, whole, tl.num_programs(0)):
@@ -119,6 +122,7 @@ def all_to_all(
                 f"all_to_all: output and input must have the same number of elements, a multiple of {n_pes}, got shapes"
                 f" {tuple(output.shape)} and {tuple(input.shape)}"
             )
+        refuse_overlap("all_to_all", {"output": output}, {"input": input})
         algorithm = check_collective(comm, "all_to_all", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("all_to_all", sm_margin)
         if input.numel():
@@ -191,8 +195,9 @@ def push(
     programs = programs or triton.cdiv(blocks, triton.cdiv(blocks, min(128, limit)))  # each as many blocks
     trace = record("all_to_all, push", programs, 4 + n // (block * programs))
     return launch(
-        _push, (programs,), (output, input), barrier_state(comm), trace, n, comm.members, block, num_warps=num_warps
-    )
+        _push, (programs,), (output, input), barrier_state(comm), trace, n, comm.members, block, WIDE=is_wide(n, block),
+        num_warps=num_warps,
+    )  # fmt: skip
 
 
 ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {

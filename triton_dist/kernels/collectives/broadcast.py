@@ -20,9 +20,11 @@ from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.collectives.two_level.broadcast import broadcast as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, barrier, signal_all, wait, wait_for_rank
 from triton_dist.kernels.protocols.ll import (
@@ -68,10 +70,11 @@ def _exchange(tensor, slots, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.co
 
 
 @triton.jit
-def _push(tensor, barriers, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
+def _push(tensor, barriers, trace, root, n, MEMBERS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr = False):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
     me = my_rank(MEMBERS)
+    n = widened(n, WIDE)
     barrier(barriers, program, MEMBERS, trace, 0)
     if me == root:
         for block in range(program, tl.cdiv(n, BLOCK), tl.num_programs(0)):
@@ -139,8 +142,7 @@ def broadcast(
         if prepared.repeat(signature, tensor):
             return tensor
         check_tensors("broadcast", tensor=tensor)
-        if not 0 <= root < comm.n_pes:
-            raise ValueError(f"broadcast: root {root} is out of range [0, {comm.n_pes})")
+        check_int("broadcast", "root", root, 0, comm.n_pes)
         algorithm = check_collective(comm, "broadcast", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("broadcast", sm_margin)
         if tensor.numel():
@@ -213,8 +215,9 @@ def push(
     programs = programs or min(128, max(1, triton.cdiv(n, block)), limit)
     trace = record("broadcast, push", programs, 3 + n // (block * programs))
     return launch(
-        _push, (programs,), (tensor,), barrier_state(comm), trace, root, n, comm.members, block, num_warps=num_warps
-    )
+        _push, (programs,), (tensor,), barrier_state(comm), trace, root, n, comm.members, block, WIDE=is_wide(n, block),
+        num_warps=num_warps,
+    )  # fmt: skip
 
 
 _ROUNDS = 48

@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT
 from triton_dist.kernels.prepared import Step, launch, nothing, steps
@@ -28,7 +29,8 @@ _OUTPUTS = 64
 
 
 @triton.jit
-def _copy(to, source, n, BLOCK: tl.constexpr):
+def _copy(to, source, n, BLOCK: tl.constexpr, WIDE: tl.constexpr = False):
+    n = widened(n, WIDE)
     for block in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         tl.store(to + offsets, tl.load(source + offsets, mask=offsets < n), mask=offsets < n)
@@ -76,8 +78,9 @@ def copy_engine(
 
     to, source = own(output, input)
     grid = (max(1, min(32, triton.cdiv(to.numel(), _BLOCK), limit - 1)),)
+    wide = is_wide(to.numel(), _BLOCK)
     if comm.world.kind == "cpu":
-        _copy[grid](to, source, to.numel(), _BLOCK)
+        _copy[grid](to, source, to.numel(), _BLOCK, wide)
         stream_barrier(comm)
         parts = input.view(n_pes, -1) if has_parts else input.expand(n_pes, -1)
         for i in range(1, n_pes):
@@ -85,13 +88,13 @@ def copy_engine(
         stream_barrier(comm)
         return None
     if limit == 1:
-        copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, num_warps=8)
+        copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, wide, num_warps=8)
         before = stream_barrier(comm)
         send_here(output, input)
         after = stream_barrier(comm)
         return steps((copied, addresses_of_own), (before, nothing), (send_here, both), (after, nothing))
     with side_stream(comm) as side:
-        copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, num_warps=8)
+        copied = launch(_copy, grid, (to, source), to.numel(), _BLOCK, wide, num_warps=8)
         with torch.cuda.stream(side):
             before = stream_barrier(comm)
             send(side.cuda_stream, output, input)

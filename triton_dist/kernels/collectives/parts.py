@@ -9,7 +9,24 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["are_in_part", "length_of_part"]
+__all__ = ["are_in_part", "is_wide", "length_of_part", "widened"]
+
+
+def is_wide(elements: int, block: int) -> bool:
+    """Whether offsets of so many elements, rounded up to whole blocks of ``block``, need 64 bits.
+
+    Kernels are compiled for that anew. For fewer, offsets of 32 bits take fewer registers.
+    """
+    return elements + block > 1 << 31
+
+
+@triton.jit
+def widened(number, WIDE: tl.constexpr):
+    """``number``, of which offsets are made, as an int64 where these are ``WIDE``."""
+    if WIDE:
+        return tl.cast(number, tl.int64)
+    else:
+        return number
 
 
 @triton.jit

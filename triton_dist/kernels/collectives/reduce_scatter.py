@@ -27,7 +27,7 @@ from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
-from triton_dist.kernels.collectives.parts import are_in_part, length_of_part
+from triton_dist.kernels.collectives.parts import are_in_part, is_wide, length_of_part, widened
 from triton_dist.kernels.collectives.reductions import reduce_words
 from triton_dist.kernels.collectives.staging import (
     barrier_epoch,
@@ -41,6 +41,7 @@ from triton_dist.kernels.collectives.two_level.reduce_scatter import reduce_part
 from triton_dist.kernels.collectives.two_level.reduce_scatter import reduce_scatter as two_level
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import NO_LIMIT, check_sm_margin
+from triton_dist.kernels.overlaps import is_part_of, refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import barrier
 from triton_dist.kernels.protocols.ll import (
@@ -105,6 +106,7 @@ def _push(
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
+    WIDE: tl.constexpr = False,
 ):
     N_PES: tl.constexpr = group_size(MEMBERS)
     program = tl.program_id(0)
@@ -114,13 +116,13 @@ def _push(
     for round in range(rounds + 1):
         began = clock(trace)
         if round < rounds:
-            n = N_PES * part if total is None else total
-            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT)
+            n = tl.cast(part, tl.int64) * N_PES if total is None else total
+            push_round(memory, half + round, input, n, part, round, MEMBERS, BLOCK, PER_ROUND, SLOT, WIDE)
             record_event(trace, SEND, round, began)
             began = clock(trace)
         if round > 0:
             for j in range(PER_ROUND):
-                block = ((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program
+                block = widened(((round - 1) * PER_ROUND + j) * tl.num_programs(0) + program, WIDE)
                 offsets = block * BLOCK + tl.arange(0, BLOCK)
                 if (block + 1) * BLOCK <= own:
                     result = reduce_block(memory, half + round - 1, mine, j, offsets, None, MEMBERS, OP, BLOCK, SLOT)
@@ -147,7 +149,8 @@ def reduce_scatter(
     """The sum, maximum, minimum or average over all PEs of chunk ``my_pe()`` of their ``input``, in ``output``.
 
     Args:
-        output: float16, bfloat16, float32, float64, int8, uint8, int32 or int64; it may not overlap ``input``.
+        output: float16, bfloat16, float32, float64, int8, uint8, int32 or int64. It may be this PE's own chunk of
+            ``input``; no other overlap of the two is taken.
         input: with ``n_pes`` times the elements of ``output`` and its dtype. Neither need be symmetric.
         op: ``"sum"``, ``"max"``, ``"min"`` or ``"avg"``, as of :func:`~triton_dist.kernels.all_reduce`.
         algorithm: ``low_latency`` (up to 256 KiB a chunk or so), ``push``, ``two_level`` or ``auto``.
@@ -163,6 +166,9 @@ def reduce_scatter(
             return output
         check_tensors("reduce_scatter", output=output, input=input)
         check_part(comm, "reduce_scatter", input, output, ("input", "output"))
+        if not is_part_of(output, input, comm.my_rank):
+            but = f"; in place, output is this PE's own chunk of input, number {comm.my_rank}"
+            refuse_overlap("reduce_scatter", {"output": output}, {"input": input}, but)
         check_op("reduce_scatter", op, output.dtype)
         algorithm = check_collective(comm, "reduce_scatter", algorithm, tuple(ALGORITHMS))
         limit = check_sm_margin("reduce_scatter", sm_margin)
@@ -288,6 +294,7 @@ def push(
         cut.block,
         cut.per_round,
         cut.slot,
+        is_wide(part, cut.all_elements),
         num_warps=num_warps,
     )
 

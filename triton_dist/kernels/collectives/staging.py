@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from triton_dist.kernels.collectives.parts import widened
 from triton_dist.kernels.collectives.reductions import combine, finish, widen
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT, has_gpu_sizes
@@ -65,6 +66,11 @@ class Plan(NamedTuple):
     slot: int
     """Elements that a program can receive from one PE in a round."""
 
+    @property
+    def all_elements(self) -> int:
+        """Of all blocks of a round, of which the last ones may lie behind the part."""
+        return self.programs * self.per_round * self.block
+
 
 def plan(
     part: int, n_pes: int, itemsize: int, programs: int = 0, block_bytes: int = 4096, limit: int = NO_LIMIT
@@ -105,16 +111,18 @@ def push_round(
     BLOCK: tl.constexpr,
     PER_ROUND: tl.constexpr,
     SLOT: tl.constexpr,
+    WIDE: tl.constexpr = False,
 ):
     """Store this program's blocks of a round, of all parts but this PE's own, to the PEs that reduce them."""
     N_PES: tl.constexpr = group_size(MEMBERS)
     me = my_rank(MEMBERS)
     mine = _slot(memory, half, me, MEMBERS, SLOT)
+    of_last = n - (N_PES - 1) * tl.cast(part, tl.int64)  # elements of the last part
     for j in range(PER_ROUND):
-        block = (round * PER_ROUND + j) * tl.num_programs(0) + tl.program_id(0)
+        block = widened((round * PER_ROUND + j) * tl.num_programs(0) + tl.program_id(0), WIDE)
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         places = j * BLOCK + tl.arange(0, BLOCK)
-        if (block + 1) * BLOCK <= n - (N_PES - 1) * part:  # a whole block, even of the last part
+        if (block + 1) * BLOCK <= of_last:  # a whole block, even of the last part
             elements = ()
             for i in tl.static_range(1, N_PES):  # all loads are in flight before the first store
                 start = ((me + i) % N_PES).to(tl.int64) * part

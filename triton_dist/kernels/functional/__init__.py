@@ -25,6 +25,7 @@ from triton_dist.kernels.functional import gemm as _gemm
 from triton_dist.kernels.functional import norm as _norm
 from triton_dist.kernels.functional import norm_gemm as _norm_gemm
 from triton_dist.kernels.functional.group import own_share, resolve
+from triton_dist.kernels.functional.layout import dim_of
 from triton_dist.kernels.functional.operator import Operator
 from triton_dist.kernels.norm.arguments import Normed
 
@@ -82,7 +83,7 @@ def all_gather(
     Raises:
         TypeError, ValueError: an argument is not as described. RuntimeError: there is no world.
     """
-    dim = gather_dim % max(input.dim(), 1)
+    dim = dim_of("all_gather", "gather_dim", gather_dim, input)
     result: torch.Tensor = _call("all_gather", input, dim, *resolve(group), algorithm, rows)
     return result
 
@@ -100,7 +101,7 @@ def reduce_scatter(
 
     Raises: as :func:`all_gather`.
     """
-    dim = scatter_dim % max(input.dim(), 1)
+    dim = dim_of("reduce_scatter", "scatter_dim", scatter_dim, input)
     size, name = resolve(group)
     own = own_share(input.shape[dim], size, name) if input.dim() else None
     result: torch.Tensor = _call("reduce_scatter", input, reduce_op, dim, size, name, algorithm, own)
@@ -185,7 +186,7 @@ def all_gather_gemm(
         "all_gather_gemm_gathered" if return_gathered else "all_gather_gemm",
         a,
         b,
-        gather_dim % max(a.dim(), 1),
+        dim_of("all_gather_gemm", "gather_dim", gather_dim, a),
         *resolve(group),
         algorithm,
         scale_a,
@@ -230,7 +231,7 @@ def gemm_reduce_scatter(
 
     Returns, raises: as :func:`all_gather_gemm`.
     """
-    dim = scatter_dim % max(a.dim(), 1)
+    dim = dim_of("gemm_reduce_scatter", "scatter_dim", scatter_dim, a)
     size, name = resolve(group)
     result: torch.Tensor = _call(
         "gemm_reduce_scatter",

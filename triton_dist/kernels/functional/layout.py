@@ -8,6 +8,7 @@ from math import prod
 import torch
 
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.options import check_int
 from triton_dist.kernels.protocols.workspace import symmetric_buffer
 from triton_dist.kernels.shards import each_of, shard_of
 
@@ -19,6 +20,7 @@ __all__ = [
     "check_rows_of_all",
     "check_share",
     "contiguous",
+    "dim_of",
     "empty_like_rows",
     "flat_rows",
     "rows_first",
@@ -32,10 +34,23 @@ def check_dim(function: str, name: str, dim: int, dims: int) -> None:
         raise ValueError(f"{function}: {name} must be in [0, {dims}), got {dim}")
 
 
+def dim_of(function: str, name: str, dim: int, tensor: torch.Tensor) -> int:
+    """``dim`` of ``tensor``, counted from the front."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{function}: the first argument must be a torch.Tensor, got {type(tensor).__name__}")
+    check_int(function, name, dim)
+    dims = max(tensor.dim(), 1)
+    if not -dims <= dim < dims:
+        raise ValueError(f"{function}: {name} must be in [{-dims}, {dims}), got {dim}")
+    return dim % dims
+
+
 def check_rows_of_all(function: str, rows: int | None) -> None:
     """``rows``, if they are given, are a size."""
-    if rows is not None and rows < 0:
-        raise ValueError(f"{function}: rows must be 0 or more, got {rows}")
+    if rows is not None:
+        check_int(function, "rows", rows)
+        if rows < 0:
+            raise ValueError(f"{function}: rows must be 0 or more, got {rows}")
 
 
 def check_share(function: str, what: str, size: int, parts: int) -> None:

@@ -27,6 +27,7 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.small_m_tile import Cut, ahead_of, multiply, prefetch_tile, store_tile, tile_operands
 from triton_dist.kernels.local_launches import LocalLaunches
+from triton_dist.kernels.options import check_number
 from triton_dist.kernels.prepared import Launch, Second
 from triton_dist.world.current import current_world
 
@@ -102,6 +103,7 @@ def norm_gemm(
         known.repeat(plan, a, b, c, norm_weight, also=also)
         return c
     check_current_device(_NAME)
+    check_number(_NAME, "eps", eps, 0)
     check_operands(_NAME, ("a", "b"), a, b)
     if a.dtype in FP8:
         raise ValueError(f"{_NAME}: operands of {a.dtype} are not taken: convert them, or use all_gather_gemm")

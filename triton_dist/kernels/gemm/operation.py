@@ -32,6 +32,7 @@ from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import fold_of, kinds
 from triton_dist.kernels.gemm.fp8 import FORMS, FP8, RowScales, Scale, checked_scale, given_scale
 from triton_dist.kernels.gemm.operands import Operands, Tensors
+from triton_dist.kernels.overlaps import refuse_overlap, same_place
 from triton_dist.kernels.prepared import Launch, Prepared, Step
 
 __all__ = ["BETWEEN_HOSTS", "IN_SLICES", "Call", "Computation", "FusedGemm", "fused_gemm"]
@@ -69,7 +70,8 @@ class FusedGemm(Protocol):
                 none, the same on all PEs; of all_gather_gemm with ``rows`` the last PEs may have fewer, or none.
             b: with contiguous rows or columns, of the same shape on every PE. Of ``a``'s dtype; if that is an fp8 one,
                 of either.
-            out: contiguous; by default a new tensor. If it must be symmetric, a new one is *collective* and not for
+            out: contiguous; by default a new tensor. It may be ``residual``; it may not overlap other tensors of the
+                call. If it must be symmetric, a new one is *collective* and not for
                 graphs. Of ``a``'s dtype; if that is an fp8 one, bfloat16, float16 or float32, and so are partial sums
                 that PEs exchange.
             algorithm: how communication overlaps with computation, one of those named above; or ``auto``: the fastest
@@ -188,6 +190,11 @@ class _Like(NamedTuple):
     dtype: torch.dtype
     device: torch.device
 
+    @property
+    def how(self) -> dict[str, Any]:
+        """What ``torch.empty`` takes beside the shape."""
+        return {"dtype": self.dtype, "device": self.device}
+
 
 def fused_gemm(
     algorithms: Sequence[str], *, reduces: bool = False, gathers: bool = False, symmetric_result: bool = True
@@ -223,7 +230,7 @@ def fused_gemm(
         ) -> torch.Tensor:
             with calling(name, group, between_hosts=True) as comm:
                 prepared = comm.own(Prepared)
-                signature, new = None, out is None and not symmetric_result
+                signature, place, new = None, None, out is None and not symmetric_result
                 scale: Scale = None
                 form: type | None = None
                 also: tuple[torch.Tensor, ...] = ()
@@ -265,13 +272,23 @@ def fused_gemm(
                     all_rows, each, each if gathers else all_rows,
                 )  # fmt: skip
                 computation = operation(call)
+                if out is not None:
+                    given = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "bias": bias}
+                    refuse_overlap(name, {"out": out}, given)
+                    if residual is not None and not same_place(out, residual):
+                        but = "; in place, out is residual itself"
+                        refuse_overlap(name, {"out": out}, {"residual": residual}, but)
                 if all_rows == 0:
                     return computation.out
                 made = _chosen(call, algorithm, computation)()
                 launched = cast("Launch | Sequence[Step] | None", made)
                 details = _Like(computation.out.shape, computation.out.dtype, computation.out.device) if new else None
                 named = partial(Tensors.of, form, bias is not None, residual is not None)
-                prepared.keep(signature, launched, *compared, details=details, also=also, named=named)
+                empty = None if details is None else partial(torch.empty, details.shape, **details.how)
+                fixed = (2,) if signature is not None and place is not None else ()
+                prepared.keep(
+                    signature, launched, *compared, details=details, also=also, named=named, fixed=fixed, new=empty
+                )
                 return computation.out
 
         functools.update_wrapper(function, operation, assigned=("__module__", "__name__", "__qualname__"))

@@ -34,7 +34,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.collectives.gather_during import gather_during
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.device import check_sm_margin, sms
-from triton_dist.kernels.moe.arguments import ROWS, check_rows, refuse_gradients
+from triton_dist.kernels.moe.arguments import ROWS, check_offsets, check_rows, refuse_gradients
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
@@ -45,6 +45,7 @@ from triton_dist.kernels.moe.grouped_gemm import (
     tile_of,
 )
 from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
+from triton_dist.kernels.overlaps import refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import arrive, wait
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank, pe_of
@@ -283,7 +284,8 @@ def all_gather_grouped_gemm(
         b: [num_experts, K, N], this PE's columns of each expert's matrix, of the same dtype (of either, if fp8); its
             rows or columns are contiguous.
         routing: what :func:`~triton_dist.kernels.moe.gather_routing` has returned on this PE.
-        out: [R, N], contiguous; by default a new tensor. Rows behind the last are left as they are.
+        out: [R, N], contiguous; by default a new tensor. It may not overlap another tensor of the call. Rows behind the
+            last are left as they are.
         a_scales, b_scales: for fp8, both or none, contiguous float32, as of
             :func:`~triton_dist.kernels.moe.grouped_gemm`; those of ``a`` are of this PE's tokens, and are gathered.
         out_dtype: bfloat16 (the default for fp8), float16 or float32; by default ``out``'s or ``a``'s.
@@ -346,8 +348,14 @@ def gather_and_multiply(
         if n_tokens != routing.n_tokens:
             raise ValueError(f"{function}: a has {n_tokens} rows, and routing is of {routing.n_tokens} tokens")
         kind = check_group_scales(function, a, b, a_scales, b_scales)
+        n_words = routing.max_tokens * max(
+            a.shape[1] * a.element_size() // 4, 0 if a_scales is None else a_scales.shape[1]
+        )
+        check_offsets(function, f"max_tokens ({routing.max_tokens}) rows of a", n_words)
         rows = routing.rows if capacity is None else capacity
         result = check_result(function, a, (rows, columns // 2 if swiglu else columns), out, out_dtype)
+        tensors = {"a": a, "b": b, "routing.memory": routing.memory, "a_scales": a_scales, "b_scales": b_scales}
+        refuse_overlap(function, {"out": out}, tensors)
         compared = function, inner, a.dtype, kind, routing.max_tokens, num_sms, sm_margin, hopper is None
         n_programs, n_senders = senders_of(function, num_sms, sm_margin)
         comm.compare(*compared)

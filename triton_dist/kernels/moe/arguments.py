@@ -11,16 +11,20 @@ from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import sms
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.dispatch_counts import ONE_SOURCE, TokenSources
+from triton_dist.kernels.options import check_int
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = [
     "CHUNK",
     "ROWS",
     "Routing",
+    "check_offsets",
     "check_routing",
     "check_rows",
     "check_scales",
+    "check_sizes",
     "compared_of",
+    "has_many_tokens",
     "most_rows",
     "records_gradients",
     "refuse_gradients",
@@ -47,6 +51,7 @@ class Routing(NamedTuple):
         num_sms: how many programs exchange tokens in rounds (``rounds.py``); 0 for low latency.
         hosts: how many hosts the members are on. sources: whose tokens a PE has, in the part of an exchange that is
             inside a host (``between_hosts.py``).
+        halves: whether the rows come by the halves of a dispatch.
     """
 
     ids: torch.Tensor
@@ -61,6 +66,16 @@ class Routing(NamedTuple):
     num_sms: int = 0
     hosts: int = 1
     sources: TokenSources = ONE_SOURCE
+    halves: bool = False
+
+    @property
+    def by_tokens(self) -> bool:
+        """Whether a result says where rows are by source and token; else by source and message.
+
+        So do rounds, and a dispatch of many tokens on one host; a combine reads what its dispatch wrote.
+        """
+        whole = not self.halves and self.hosts == 1 and self.sources.number == 1
+        return self.num_sms > 0 or (whole and has_many_tokens(self.max_tokens))
 
     @property
     def n_tokens(self) -> int:
@@ -79,6 +94,11 @@ class Routing(NamedTuple):
     def tokens_of_hosts(self) -> int:
         """How many tokens of its column, of all hosts, a PE has room for."""
         return self.hosts * self.chunks * CHUNK
+
+
+def has_many_tokens(max_tokens: int) -> bool:
+    """Whether a PE may have several tokens for each multiprocessor."""
+    return max_tokens >= 4 * sms()
 
 
 def check_rows(function: str, name: str, rows: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
@@ -132,33 +152,33 @@ def check_routing(
             f" {tuple(weights.shape)} and {weights.dtype}"
         )
     members = comm.members
-    if num_experts < 1 or num_experts % members.size:
+    check_sizes(function, num_experts, max_tokens, align, capacity, num_sms)
+    if expert_capacity is not None:
+        check_int(function, "expert_capacity", expert_capacity, 1)
+    if num_experts % members.size:
         raise ValueError(
             f"{function}: num_experts must be a multiple of the {members.size} PEs, each of which has as many, got"
             f" {num_experts}"
         )
-    if not x.shape[0] <= max_tokens or max_tokens < 1:
+    if x.shape[0] > max_tokens:
         raise ValueError(f"{function}: x has {x.shape[0]} tokens, and max_tokens is {max_tokens}")
     if expert_capacity is not None:
         if align != 1 or capacity is not None:
             raise ValueError(f"{function}: expert_capacity stands for align and capacity: give no other of them")
         align = expert_capacity
-    if align < 1:
-        raise ValueError(f"{function}: align and expert_capacity must be at least 1, got {align}")
-    if type(num_sms) is not int:
-        raise TypeError(f"{function}: num_sms must be an int, got {type(num_sms).__name__}")
     if not 0 <= num_sms <= sms():
         raise ValueError(f"{function}: num_sms must be in [0, {sms()}], where 0 is for low latency, got {num_sms}")
+    check_offsets(function, "the choices of all PEs' max_tokens", members.size * max_tokens * ids.shape[1])
     local = num_experts // members.size
     most = most_rows(members.size, max_tokens, ids.shape[1], local, align)
     if expert_capacity is not None:
         most = capacity = local * expert_capacity
     if capacity is None:
         capacity = most
-    if capacity < 1 or most >= 1 << 31:
+    if max(most, capacity) >= 1 << 31:
         raise ValueError(
-            f"{function}: capacity must be at least 1, and the {most} rows that can come fewer than 2**31, got capacity"
-            f" {capacity}"
+            f"{function}: the {most} rows that can come, by max_tokens, top_k, align and expert_capacity, and capacity"
+            f" must be fewer than 2**31, got max_tokens {max_tokens}, align {align}, capacity {capacity}"
         )
     routing = Routing(
         ids, weights, members, local, max_tokens, align, capacity, expert_capacity is not None, comm, num_sms,
@@ -166,6 +186,24 @@ def check_routing(
     )  # fmt: skip
     comm.compare(function, *compared_of(x, routing))
     return routing
+
+
+def check_sizes(
+    function: str, num_experts: int, max_tokens: int, align: int = 1, capacity: int | None = None, num_sms: int = 0
+) -> None:
+    """These sizes of an exchange are ints in their ranges."""
+    check_int(function, "num_experts", num_experts, 1)
+    check_int(function, "max_tokens", max_tokens, 1)
+    check_int(function, "align", align, 1)
+    check_int(function, "num_sms", num_sms, 0)
+    if capacity is not None:
+        check_int(function, "capacity", capacity, 1)
+
+
+def check_offsets(function: str, what: str, number: int) -> None:
+    """Check that offsets of so many elements, which kernels count in 32 bits, do not overflow."""
+    if number >= 1 << 31:
+        raise ValueError(f"{function}: {what} are {number} words, and must be fewer than 2**31")
 
 
 def compared_of(x: torch.Tensor, routing: Routing) -> tuple[Any, ...]:

@@ -11,7 +11,8 @@ import triton
 import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_sm_margin, has_gpu_sizes, sms
-from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.arguments import Routing, has_many_tokens
+from triton_dist.kernels.options import check_int
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
 __all__ = [
@@ -21,7 +22,6 @@ __all__ = [
     "Slots",
     "block_of",
     "cut_of",
-    "has_many_tokens",
     "open_exchange",
     "refuse_second",
     "warps_of",
@@ -29,13 +29,14 @@ __all__ = [
 
 
 class InFlight:
-    """Of one communicator: the names of the exchanges that have been sent and not received."""
+    """Of one communicator: the exchanges that have been sent and not received, by the names of their slots."""
 
     def __init__(self, communicator: Communicator) -> None:
-        self.names: set[str] = set()
+        self.sent: dict[str, int] = {}
+        self.last = 0
 
     def close(self) -> None:
-        self.names.clear()
+        self.sent.clear()
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,27 @@ class Slots:
     sent: torch.Tensor
     received: torch.Tensor
     programs: int
-    in_flight: set[str]
+    in_flight: InFlight
 
     def is_in_flight(self) -> bool:
         """Whether an exchange in these slots has been sent and not received."""
-        return self.name in self.in_flight
+        return self.name in self.in_flight.sent
 
-    def receive(self, function: str) -> None:
-        """Note that what has been sent is received now."""
-        if self.name not in self.in_flight:
-            raise RuntimeError(f"{function}: nothing is in flight: each send half has one receive half")
-        self.in_flight.discard(self.name)
+    def send(self) -> int:
+        """Note that an exchange has been sent, and number it."""
+        self.in_flight.last += 1
+        self.in_flight.sent[self.name] = self.in_flight.last
+        return self.in_flight.last
+
+    def receive(self, function: str, number: int) -> None:
+        """Note that the exchange with this number is received now.
+
+        Raises:
+            RuntimeError: it is not in flight; another one in its slots may be.
+        """
+        if self.in_flight.sent.get(self.name) != number:
+            raise RuntimeError(f"{function}: nothing is in flight of this exchange: it has been received")
+        del self.in_flight.sent[self.name]
 
 
 @dataclass(frozen=True)
@@ -94,9 +105,11 @@ def open_exchange(
     Raises:
         RuntimeError: an exchange in these slots is in flight. ValueError: ``sm_margin`` leaves no program.
     """
-    n_pes, n_programs = routing.members.size, cut.per_sm * min(sms(), check_sm_margin(function, sm_margin))
+    check_int(function, "buffer", buffer, 0)
+    per_sm = 1 if sm_margin else cut.per_sm  # an idle GPU spreads programs over all of its multiprocessors
+    n_pes, n_programs = routing.members.size, per_sm * min(sms(), check_sm_margin(function, sm_margin))
     name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"
-    in_flight = comm.own(InFlight).names
+    in_flight = comm.own(InFlight)
     refuse_second(function, name, in_flight)
     header = -(-2 * n_programs // 32) * 32
     memory = symmetric_workspace(comm, name, header + 2 * n_pes * routing.max_tokens * row_words)
@@ -105,9 +118,9 @@ def open_exchange(
     return Exchange(name, numbers[0], numbers[1], n_programs, in_flight, memory[header:], messages)
 
 
-def refuse_second(function: str, name: str, in_flight: set[str]) -> None:
+def refuse_second(function: str, name: str, in_flight: InFlight) -> None:
     """RuntimeError if an exchange in the slots ``name`` is in flight."""
-    if name in in_flight:
+    if name in in_flight.sent:
         raise RuntimeError(
             f"{function}: the last exchange in these slots has been sent and not received: call its receive half"
             " first, or give the calls that overlap different numbers as buffer="
@@ -139,11 +152,6 @@ def cut_of(words: int, max_tokens: int, most: int) -> Cut:
         return Cut(4 if has_gpu_sizes() else 1, 4, block_of(words, 2048))  # interpreted programs hide nothing
     block = block_of(words, most)
     return Cut(1, warps_of(block), block)
-
-
-def has_many_tokens(max_tokens: int) -> bool:
-    """Whether a PE may have several tokens for each multiprocessor."""
-    return max_tokens >= 4 * sms()
 
 
 _REGISTERS = 65536

@@ -21,7 +21,7 @@ from triton_dist.kernels.functional import group as groups
 from triton_dist.kernels.functional.layout import contiguous
 from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
-from triton_dist.kernels.moe.arguments import Routing, most_rows
+from triton_dist.kernels.moe.arguments import Routing, check_sizes, most_rows
 from triton_dist.kernels.moe.combine import combine as combine_rows
 from triton_dist.kernels.moe.dispatch import run as run_dispatch
 from triton_dist.kernels.moe.functional_tensor_parallel import (
@@ -32,6 +32,7 @@ from triton_dist.kernels.moe.functional_tensor_parallel import (
 from triton_dist.kernels.moe.grouped_gemm import grouped_gemm as multiply
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
 from triton_dist.kernels.moe.results import Dispatched, result_of
+from triton_dist.kernels.options import check_bool
 from triton_dist.kernels.protocols.members import Members
 
 __all__ = [
@@ -46,6 +47,8 @@ __all__ = [
 _ops: Any = torch.ops.triton_dist
 
 SIZES = "int num_experts, int max_tokens, int align, int capacity, int num_sms, int group_size, str group_name"
+"""Of operators. ``num_sms`` is ``_HALVES`` of what the halves of a dispatch received."""
+_HALVES = -1
 
 
 # ---- dispatch
@@ -69,6 +72,7 @@ def dispatch(
     With ``num_sms`` tokens go in rounds, as there, also in backward. ``topk_weights`` get their gradient from
     :func:`combine`; the result's ``weights`` have none. fp8 has none either.
     """
+    check_sizes("dispatch", num_experts, max_tokens, align, capacity, num_sms)
     size, name = groups.resolve(group)
     if topk_weights is None:
         topk_weights = torch.ones(topk_ids.shape, device=topk_ids.device)
@@ -86,14 +90,16 @@ def routing_of(ids: torch.Tensor, weights: torch.Tensor, sizes: Sequence[Any]) -
     num_experts, max_tokens, align, capacity, num_sms, size, name = sizes
     local = num_experts // max(size, 1)
     members, hosts = Members(0, 1, size), groups.hosts_of(size, name)
-    return Routing(ids, weights, members, local, max_tokens, align, capacity, num_sms=num_sms, hosts=hosts)
+    how = {"num_sms": max(num_sms, 0), "halves": num_sms == _HALVES, "hosts": hosts}
+    return Routing(ids, weights, members, local, max_tokens, align, capacity, **how)
 
 
 def sizes_of(routing: Routing, name: str) -> tuple[Any, ...]:
     """``SIZES`` of a routing in the group of this name."""
     size = routing.members.size
     experts = routing.local_experts * size
-    return experts, routing.max_tokens, routing.align, routing.capacity, routing.num_sms, size, name
+    num_sms = _HALVES if routing.halves else routing.num_sms
+    return experts, routing.max_tokens, routing.align, routing.capacity, num_sms, size, name
 
 
 @operator(
@@ -107,7 +113,7 @@ def _dispatch(
     scales = None if scales is None else scales.contiguous()
     with calling("dispatch", groups.communicator("dispatch", *sizes[-2:]), between_hosts=True) as comm:
         num_experts, max_tokens, align, capacity, num_sms, *_ = sizes
-        how = num_experts, max_tokens, align, capacity, None, 0, 0, num_sms
+        how = num_experts, max_tokens, align, capacity, None, 0, 0, max(num_sms, 0)
         result = run_dispatch(comm, x, topk_ids, topk_weights, scales, *how, new=torch.zeros)
     return result.x, x.new_empty(0) if result.scales is None else result.scales, result.memory
 
@@ -157,6 +163,9 @@ def combine(
     Args:
         topk_weights: those that were dispatched, if they want a gradient.
     """
+    if not isinstance(dispatched, Dispatched):
+        raise TypeError(f"combine: dispatched must be what dispatch returns, got {type(dispatched).__name__}")
+    check_bool("combine", "weighted", weighted)
     routing = dispatched.routing
     weights = routing.weights if topk_weights is None else topk_weights
     sizes = sizes_of(routing, groups.resolve(group)[1])
@@ -203,11 +212,24 @@ def _combine_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     rows = _ops.moe_dispatch(grad.to(ctx.dtype), ids, topk_weights, None, *ctx.sizes)[0]
     grad_y = grad_weights = None
     if ctx.needs_input_grad[0]:
-        grad_y = (rows.float() * received.weights[:, None]).to(ctx.dtype) if ctx.weighted else rows
+        grad_y = rows
+        if ctx.weighted:
+            grad_y = (rows.float() * weights_of_rows(received, topk_weights, ctx.sizes)[:, None]).to(ctx.dtype)
     if ctx.needs_input_grad[2] and ctx.weighted:
         summed = _ops.moe_combine(by_choice(rows, y, received), ids, topk_weights, memory, False, *ctx.sizes)
         grad_weights = summed[:, : ids.shape[1]]
     return grad_y, None, grad_weights, *[None] * 9
+
+
+def weights_of_rows(received: Dispatched, topk_weights: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+    """[R] float32, the weight of each row. Where second derivatives are recorded it has the tokens' weights as its
+    source, which are dispatched for that, the same on all PEs."""
+    if not (torch.is_grad_enabled() and topk_weights.requires_grad):
+        return received.weights
+    padded = torch.nn.functional.pad(topk_weights, (0, -topk_weights.shape[1] % 4))  # a row has at least 16 bytes
+    rows = _ops.moe_dispatch(padded, received.routing.ids, topk_weights.detach(), None, *sizes)[0]
+    found: torch.Tensor = rows.gather(1, received.choices[:, None].long()).squeeze(1)
+    return found
 
 
 def by_choice(rows: torch.Tensor, y: torch.Tensor, received: Dispatched) -> torch.Tensor:

@@ -23,7 +23,14 @@ from triton_dist.kernels.functional.operator import operator
 from triton_dist.kernels.gemm.fp8 import FP8
 from triton_dist.kernels.moe.arguments import most_rows
 from triton_dist.kernels.moe.combine_during import combine_during
-from triton_dist.kernels.moe.functional import SIZES, by_choice, gradients_of_operands, routing_of, sizes_of
+from triton_dist.kernels.moe.functional import (
+    SIZES,
+    by_choice,
+    gradients_of_operands,
+    routing_of,
+    sizes_of,
+    weights_of_rows,
+)
 from triton_dist.kernels.moe.grouped_gemm import grouped_weight_grad
 from triton_dist.kernels.moe.results import Dispatched
 
@@ -226,7 +233,7 @@ def _multiply_and_combine_backward(ctx: Any, grad: Any, of_y: Any) -> tuple[Any,
     if grad is not None:
         # The same routing gives each row the same place.
         rows = _ops.moe_dispatch(grad.to(ctx.dtype), *routed[:2], None, *ctx.sizes)[0]
-        weighted = (rows.float() * received.weights[:, None]).to(ctx.dtype)
+        weighted = (rows.float() * weights_of_rows(received, routed[1], ctx.sizes)[:, None]).to(ctx.dtype)
         of_y = weighted if of_y is None else of_y + weighted
         choices = by_choice(rows, y, received) if wants_weights else None
     if choices is not None and wants_b:

@@ -30,6 +30,7 @@ from triton_dist.kernels.moe.functional_tensor_parallel_gradients import (
     rows_of_all,
     scattered,
     weighted_rows,
+    weights_of_rows,
 )
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, gather, memory_words
 from triton_dist.kernels.moe.grouped_gemm_reduce_scatter import grouped_gemm_reduce_scatter as multiply_and_scatter
@@ -237,24 +238,32 @@ def _scattering_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     a, b, topk_weights, memory, _, _, ctx.weighted, _, ctx.num_sms, *ctx.sizes = inputs
     _refuse_fp8("grouped_gemm_reduce_scatter", a)
     ctx.shape, ctx.dtype = topk_weights.shape, a.dtype
-    ctx.save_for_backward(a if any(ctx.needs_input_grad[1:3]) else None, b, memory)
+    weights = topk_weights if ctx.needs_input_grad[2] and ctx.weighted else None
+    ctx.save_for_backward(a if any(ctx.needs_input_grad[1:3]) else None, b, memory, weights)
 
 
 def _scattering_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    a, b, memory = ctx.saved_tensors
+    a, b, memory, topk_weights = ctx.saved_tensors
     routing = routing_of(memory, ctx.shape, tuple(ctx.sizes))
     grad = grad.to(ctx.dtype)
-    of_weights = ctx.weighted and ctx.needs_input_grad[2]
+    of_weights = topk_weights is not None
+    weights = None
+    if torch.is_grad_enabled() and topk_weights is not None:  # second derivatives, also of the weights
+        weights = weights_of_rows(topk_weights, routing, ctx.sizes)
     grad_a = grad_b = grad_weights = None
     if ctx.needs_input_grad[0] or of_weights:
-        if ctx.needs_input_grad[1]:
+        if weights is not None:
+            rows = multiplied(grad, b, ctx.shape[1], memory, ctx.num_sms, ctx.sizes)
+            if ctx.needs_input_grad[1]:
+                grad_b = of_matrices(rows_of_all(grad, routing, ctx.sizes), a, routing, True, weights)
+        elif ctx.needs_input_grad[1]:
             rows, grad_b = _ops.moe_grouped_gemm_reduce_scatter_gradients(
                 grad, a, b, memory, ctx.shape[1], ctx.weighted, ctx.num_sms, *ctx.sizes
             )
         else:
             rows = multiplied(grad, b, ctx.shape[1], memory, ctx.num_sms, ctx.sizes)
         if ctx.needs_input_grad[0]:
-            grad_a = weighted_rows(rows, routing) if ctx.weighted else rows
+            grad_a = weighted_rows(rows, routing, weights) if ctx.weighted else rows
         if of_weights:
             # This PE's part of what each row's weight multiplies, by choice; parts are summed over PEs.
             of_rows = (rows.float() * a.float()).sum(dim=-1)

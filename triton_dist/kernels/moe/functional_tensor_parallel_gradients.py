@@ -22,7 +22,16 @@ from triton_dist.kernels.moe.all_gather_grouped_gemm import gather_tokens_during
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting
 from triton_dist.kernels.protocols.members import Members
 
-__all__ = ["SIZES", "multiplied", "of_matrices", "routing_of", "rows_of_all", "scattered", "weighted_rows"]
+__all__ = [
+    "SIZES",
+    "multiplied",
+    "of_matrices",
+    "routing_of",
+    "rows_of_all",
+    "scattered",
+    "weighted_rows",
+    "weights_of_rows",
+]
 
 _ops: Any = torch.ops.triton_dist
 
@@ -56,9 +65,15 @@ def multiplied(
     return result
 
 
-def of_matrices(rows: torch.Tensor, a: torch.Tensor, routing: GatheredRouting, weighted: bool) -> torch.Tensor:
-    """The gradient of ``b``, from that of the tokens of all rows."""
-    rows = weighted_rows(rows, routing) if weighted else rows
+def of_matrices(
+    rows: torch.Tensor,
+    a: torch.Tensor,
+    routing: GatheredRouting,
+    weighted: bool,
+    weights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The gradient of ``b``, from that of the tokens of all rows, whose ``weights`` are by default the routing's."""
+    rows = weighted_rows(rows, routing, weights) if weighted else rows
     result: torch.Tensor = _ops.moe_grouped_weight_grad(a, rows, routing.offsets, routing.counts)
     return result
 
@@ -77,10 +92,23 @@ def rows_of_all(x: torch.Tensor, routing: GatheredRouting, sizes: Any) -> torch.
     return _rows_of(_ops.all_gather(_padded(x, routing), 0, *sizes[-2:]), routing)
 
 
-def weighted_rows(rows: torch.Tensor, routing: GatheredRouting) -> torch.Tensor:
-    """Rows times their weights; rows behind the last are zeros."""
+def weighted_rows(rows: torch.Tensor, routing: GatheredRouting, weights: torch.Tensor | None = None) -> torch.Tensor:
+    """Rows times their weights; rows behind the last are zeros.
+
+    Args:
+        weights: those of rows, by default what the routing has.
+    """
+    weights = routing.weights if weights is None else weights
     used = torch.arange(len(rows), device=rows.device) < routing.offsets[-1]
-    return torch.where(used[:, None], rows.float() * routing.weights[:, None], 0.0).to(rows.dtype)
+    return torch.where(used[:, None], rows.float() * weights[:, None], 0.0).to(rows.dtype)
+
+
+def weights_of_rows(topk_weights: torch.Tensor, routing: GatheredRouting, sizes: Any) -> torch.Tensor:
+    """[R] float32, the weights of rows, with a gradient of all PEs' weights; of rows behind the last 0."""
+    gathered = _ops.all_gather(_padded(topk_weights, routing), 0, *sizes[-2:])
+    places = torch.where(routing.positions >= 0, routing.positions, routing.rows).flatten().long()
+    found: torch.Tensor = gathered.new_zeros(routing.rows + 1).scatter(0, places, gathered.flatten())
+    return found[:-1]
 
 
 # ---- of all-gather and grouped GEMM

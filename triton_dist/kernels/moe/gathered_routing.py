@@ -24,6 +24,7 @@ from triton_dist.kernels.arguments import check_contiguous
 from triton_dist.kernels.collectives.all_gather import all_gather
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.moe.arguments import records_gradients, refuse_gradients
+from triton_dist.kernels.options import check_int
 from triton_dist.kernels.prepared import Part, Prepared, launch, steps
 from triton_dist.kernels.protocols.members import Members
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -359,10 +360,9 @@ def _check(
             f"gather_routing: topk_weights must be {tuple(ids.shape)} of torch.float32, as topk_ids is, got shape"
             f" {tuple(weights.shape)} and {weights.dtype}"
         )
-    for name, value in (("num_experts", num_experts), ("max_tokens", max_tokens)):
-        if type(value) is not int:
-            raise TypeError(f"gather_routing: {name} must be an int, got {type(value).__name__}")
-    if not ids.shape[0] <= max_tokens or max_tokens < 1:
+    check_int("gather_routing", "num_experts", num_experts)
+    check_int("gather_routing", "max_tokens", max_tokens, 1)
+    if ids.shape[0] > max_tokens:
         raise ValueError(f"gather_routing: topk_ids has {ids.shape[0]} tokens, and max_tokens is {max_tokens}")
     pes = int(triton.next_power_of_2(comm.n_pes))
     if not 1 <= num_experts <= _EXPERTS or pes * int(triton.next_power_of_2(num_experts)) > _COUNTS:

@@ -30,6 +30,8 @@ from triton_dist.kernels.gemm.small_m import stages_for
 from triton_dist.kernels.gemm.small_m_tile import Cut
 from triton_dist.kernels.local_launches import LocalLaunches
 from triton_dist.kernels.moe.swiglu import swiglu_of_pairs
+from triton_dist.kernels.options import check_bool, check_dtype
+from triton_dist.kernels.overlaps import refuse_overlap, sharing_of
 from triton_dist.world.current import current_world
 
 __all__ = [
@@ -170,7 +172,8 @@ def grouped_gemm(
         b: [L, K, N], of the same dtype (of either, if fp8); its rows or columns are contiguous.
         offsets, counts: [L + 1] or [L] and [L] int32, as of :class:`~triton_dist.kernels.moe.Dispatched`: the rows of
             expert e are ``offsets[e]`` to ``offsets[e] + counts[e]``, within ``a``.
-        out: [R, N], contiguous; by default a new tensor. Rows of no expert are left as they are.
+        out: [R, N], contiguous; by default a new tensor. It may not overlap another tensor of the call. Rows of no
+            expert are left as they are.
         a_scales, b_scales: for fp8, both or none, contiguous float32. Of rows and columns: [R, 1] and [L, N]; or of
             blocks of 128: [R, ceil(K / 128)] and [L, ceil(N / 128), ceil(K / 128)].
         out_dtype: bfloat16 (the default for fp8), float16 or float32; by default ``out``'s or ``a``'s.
@@ -188,8 +191,10 @@ def grouped_gemm(
     if expected_rows is not None and (type(expected_rows) is not int or expected_rows < 0):
         raise ValueError(f"grouped_gemm: expected_rows must be an int, and at least 0, got {expected_rows!r}")
     known = current_world().own(LocalLaunches)
-    call = "grouped_gemm", out_dtype, swiglu, None if expected_rows is None else expected_rows <= _FEW
-    signature = known.signature(call, a, b, offsets, counts, out, a_scales, b_scales)
+    given = a, b, offsets, counts, out, a_scales, b_scales
+    shared = None if out is None else sharing_of(*given)
+    call = "grouped_gemm", out_dtype, swiglu, None if expected_rows is None else expected_rows <= _FEW, shared
+    signature = known.signature(call, *given)
     if plan := known.find(signature):
         from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
 
@@ -202,8 +207,11 @@ def grouped_gemm(
         # Counts are on the GPU. That is the average if all rows have come that there is room for.
         expected_rows = -(-rows // max(1, counts.numel()))
     check_swiglu("grouped_gemm", swiglu, b)
-    out = check_result("grouped_gemm", a, (rows, columns // 2 if swiglu else columns), out, out_dtype)
+    result = check_result("grouped_gemm", a, (rows, columns // 2 if swiglu else columns), out, out_dtype)
     scales = check_group_scales("grouped_gemm", a, b, a_scales, b_scales)
+    operands = {"a": a, "b": b, "offsets": offsets, "counts": counts, "a_scales": a_scales, "b_scales": b_scales}
+    refuse_overlap("grouped_gemm", {"out": out}, operands)
+    out = result
     if triton_dist.kind() == "gpu" and gpu().capability == (9, 0):
         from triton_dist.kernels.gemm.hopper import grouped_gemm as hopper
 
@@ -307,6 +315,7 @@ def grouped_weight_grad(
 
 def check_swiglu(function: str, swiglu: bool, b: torch.Tensor) -> None:
     """Check that, with ``swiglu``, half of the columns of ``b`` can be gates."""
+    check_bool(function, "swiglu", swiglu)
     if swiglu and isinstance(b, torch.Tensor) and b.dim() == 3 and b.shape[2] % 2:
         raise ValueError(f"{function}: with swiglu half of b's columns are gates, got {b.shape[2]} columns")
 
@@ -355,9 +364,13 @@ def check_result(
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
     """``out``, or a new tensor, for products of ``a``."""
+    check_dtype(function, "out_dtype", out_dtype)
+    if out is not None:
+        check_on_device(function, out=out)
     dtype = out_dtype or (out.dtype if out is not None else torch.bfloat16 if a.dtype in FP8 else a.dtype)
     if dtype not in _FLOATS or (a.dtype not in FP8 and dtype != a.dtype):
-        raise ValueError(f"{function}: operands of {a.dtype} cannot give a result of {dtype}")
+        name = "out_dtype" if out_dtype else "out"
+        raise ValueError(f"{function}: operands of {a.dtype} cannot give a result of {dtype}, as of {name}")
     if out is None:
         out = a.new_empty(shape, dtype=dtype)
     check_contiguous(function, out=out)

@@ -34,7 +34,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.moe.all_gather_grouped_gemm import groups_of, options_of, senders_of
-from triton_dist.kernels.moe.arguments import refuse_gradients
+from triton_dist.kernels.moe.arguments import check_offsets, refuse_gradients
 from triton_dist.kernels.moe.gathered_routing import GatheredRouting, communicator_of, have_rows
 from triton_dist.kernels.moe.grouped_gemm import (
     as_multiplied,
@@ -44,6 +44,7 @@ from triton_dist.kernels.moe.grouped_gemm import (
     product_of_rows,
     tile_of,
 )
+from triton_dist.kernels.overlaps import refuse_overlap
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.barrier import ROW, barrier
 from triton_dist.kernels.protocols.members import at_rank, group_size, my_rank
@@ -265,7 +266,7 @@ def grouped_gemm_reduce_scatter(
             or columns are contiguous.
         routing: what :func:`~triton_dist.kernels.moe.gather_routing` has returned on this PE.
         weighted: multiply each row by its weight.
-        out: [T, N], contiguous; by default a new tensor.
+        out: [T, N], contiguous; by default a new tensor. It may not overlap another tensor of the call.
         a_scales, b_scales: for fp8, as of :func:`~triton_dist.kernels.moe.grouped_gemm`.
         out_dtype: bfloat16 (the default for fp8), float16 or float32; by default ``out``'s or ``a``'s.
         num_sms: how many programs add up and send; 0 for a sixth of them.
@@ -325,6 +326,11 @@ def multiply_and_scatter(
             raise ValueError(f"{function}: a has {n_rows} rows, and routing has room for {routing.rows}")
         kind = check_group_scales(function, a, b, a_scales, b_scales)
         result = check_result(function, a, (routing.n_tokens, columns), out, out_dtype)
+        chunk = _chunk_of(columns, max(128, tile_of(a.dtype, result.dtype, kind)["BLOCK_N"]))
+        what = f"max_tokens ({routing.max_tokens}) rows of chunks of {chunk} columns"
+        check_offsets(function, what, routing.max_tokens * chunk)
+        tensors = {"a": a, "b": b, "routing.memory": routing.memory, "a_scales": a_scales, "b_scales": b_scales}
+        refuse_overlap(function, {"out": out}, tensors)
         n_programs, n_reducers = senders_of(function, num_sms, sm_margin)
         if n_programs < 2:
             raise ValueError(f"{function}: sm_margin must leave two SMs or more, got {sm_margin}")

@@ -331,7 +331,7 @@ def open_host_exchange(
     """
     programs = min(routing.num_sms or min(sms(), check_sm_margin(function, sm_margin)), routing.chunks)
     name = f"moe between hosts: {what}, {routing.max_tokens} tokens, buffer {buffer}, {programs} programs"
-    in_flight = comm.own(InFlight).names
+    in_flight = comm.own(InFlight)
     refuse_second(function, name, in_flight)
     slots = (routing.hosts - 1) * routing.chunks
     memory = symmetric_workspace(comm, name, (3 if packed else 2) * slots * CHUNK * row_words)

@@ -16,6 +16,7 @@ from triton_dist.kernels.communicator import communicator_of
 from triton_dist.kernels.functional.layout import contiguous
 from triton_dist.kernels.moe import functional
 from triton_dist.kernels.moe.all_gather_grouped_gemm import all_gather_grouped_gemm
+from triton_dist.kernels.moe.arguments import check_sizes
 from triton_dist.kernels.moe.combine import combine
 from triton_dist.kernels.moe.dispatch import dispatch
 from triton_dist.kernels.moe.functional_layer import dispatch_and_multiply, multiply_and_combine
@@ -84,6 +85,10 @@ def moe_layer(
     Raises:
         TypeError, ValueError: an argument is not as described; the message says which and how.
     """
+    check_sizes("moe_layer", num_experts, max_tokens, 1, capacity, num_sms)
+    for name, tensor in (("x", x), ("topk_ids", topk_ids), ("topk_weights", topk_weights), ("w13", w13), ("w2", w2)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"moe_layer: {name} must be a torch.Tensor, got {type(tensor).__name__}")
     if w13.dim() != 3 or w2.dim() != 3 or w13.shape[1] != 2 * w2.shape[2] or w13.shape[2] != w2.shape[1]:
         raise ValueError(
             "moe_layer: w13 must be [L, 2 * intermediate, hidden] and w2 [L, hidden, intermediate], got shapes"

@@ -1,6 +1,7 @@
 """The host's side of rounds by TMA (``rounds_hopper.py``): what it takes, its plan, and the memory of lanes.
 
-Not yet taken by :func:`triton_dist.kernels.moe.dispatch`, until it is measured: :func:`dispatch` here is the switch.
+An experiment: :func:`triton_dist.kernels.moe.dispatch` does not take it yet, for the reasons of decision 0103. The
+benchmark and the checks call :func:`dispatch` here.
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ from triton_dist.kernels.moe.dispatch_counts import (
     send_tokens_counted,
     words_of_parts,
 )
+from triton_dist.kernels.moe.dispatch_many import place_rows, store_rows
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rows import look_at, scalar_of, send_words, take_words
-from triton_dist.kernels.moe.split import _goes_to, _ids_of, _place, _store_rows
+from triton_dist.kernels.moe.senders import goes_to, ids_of
 from triton_dist.kernels.prepared import Launch, launch
 from triton_dist.kernels.protocols.ll import next_number
 from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
@@ -53,7 +54,7 @@ def _send(
     columns = tl.arange(0, SCALE_BLOCK)[None, :]
     for first in range(begin, end, B):
         tokens = first + tl.arange(0, B)
-        mine = _ids_of(ids, tokens, end, K, KP)
+        mine = ids_of(ids, tokens, end, K, KP)
         there = (tokens < end)[:, None] & (choices < K)[None, :]
         weight = tl.load(weights + tokens.to(tl.int64)[:, None] * K + choices[None, :], mask=there, other=0.0)
         if SCALES > 0:
@@ -61,8 +62,9 @@ def _send(
             scale = tl.load(scales + tokens.to(tl.int64)[:, None] * SCALES + columns, mask=given)
         # The rank of a choice among those of its expert: earlier ones of these tokens, and those of the tokens before.
         flat = mine.reshape([B * KP])
+        is_expert = (flat >= 0) & (flat < N * L)  # others are a mistake, which the programs that count tell of
         same = (flat[:, None] == flat[None, :]) & (order[:, None] < order[None, :])
-        ranks = tl.sum(same.to(tl.int32), axis=0) + tl.gather(chosen, tl.maximum(flat, 0), 0)
+        ranks = tl.sum(same.to(tl.int32), axis=0) + tl.gather(chosen, tl.where(is_expert, flat, 0), 0)
         sent = (tokens < end)[:, None] & (choices < KP)[None, :]
         row = tl.arange(0, B)[:, None] * ROW
         at = row + AT + choices[None, :]
@@ -73,8 +75,8 @@ def _send(
             send_words(place + at + KP, ranks.reshape([B, KP]), sent)
             send_words(place + at + 2 * KP, weight.to(tl.int32, bitcast=True), sent)
             if SCALES > 0:
-                send_words(place + row + columns, scale, given & _goes_to(mine, pe, L))
-        chosen += tl.histogram(flat, chosen.shape[0], mask=flat >= 0)
+                send_words(place + row + columns, scale, given & goes_to(mine, pe, L))
+        chosen += tl.histogram(flat, chosen.shape[0], mask=is_expert)
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
@@ -119,13 +121,13 @@ def headers_kernel(
             place = slot + row + AT + of_header
             mask = known[:, None] & (of_header < 3 * KP)
             header = take_words(look_at(place, mask), place, mask, slot + AT, pe, 3 * KP)
-            position = _place(
+            position = place_rows(
                 header, source, tokens, known, begins, memory, capacity, MEMBERS, K, KP, L, MAX_TOKENS, PARTS
             )  # fmt: skip
             if SCALES > 0:
                 mask = (tl.max(position, axis=1) >= 0)[:, None] & (columns < SCALES)
                 scale = take_words(look_at(slot + row + columns, mask), slot + row + columns, mask, slot, pe, SCALES)
-                _store_rows(out_scales, scale, position, columns, SCALES, K)
+                store_rows(out_scales, scale, position, columns, SCALES, K)
     tl.debug_barrier()  # all threads have read the number
     tl.store(numbers + program, number)
 

@@ -3,8 +3,8 @@
 A multiprocessor that loads and stores by threads has as many bytes in flight as its registers hold, some 30 KB. By TMA
 it has as many as its shared memory holds, 200 KB, and a request moves a whole row.
 
-Two kernels follow each other. The first is that of ``rounds.py`` for rows without data: it exchanges counts, headers
-and scales, and leaves the result's tables. The second, which is here, moves the rows. A multiprocessor has one program
+Two kernels follow each other. The first (``rounds_headers.py``) exchanges counts, headers and scales, and leaves the
+result's tables. The second, which is here, moves the rows. A multiprocessor has one program
 of several lanes, each of which is a program as ``rounds.py`` numbers them, with two warps: one sends, the other
 receives. A lane exchanges with the same lane of the same program of every PE.
 

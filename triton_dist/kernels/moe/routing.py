@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from triton_dist.kernels.options import check_int, check_number
+
 __all__ = ["group_limited_top_k", "softmax_top_k"]
 
 
@@ -19,6 +21,7 @@ def softmax_top_k(
     Returns:
         ids [T, top_k] int64, and weights [T, top_k] float32.
     """
+    check_int("softmax_top_k", "top_k", top_k, 1, logits.shape[-1] + 1)
     weights, ids = torch.softmax(logits.float(), dim=-1).topk(top_k, dim=-1)
     if norm_topk_prob:
         weights = weights / weights.sum(dim=-1, keepdim=True)
@@ -49,6 +52,13 @@ def group_limited_top_k(
     Returns:
         ids [T, top_k] int64, and weights [T, top_k] float32.
     """
+    name, experts = "group_limited_top_k", logits.shape[-1]
+    check_int(name, "n_group", n_group, 1)
+    check_int(name, "topk_group", topk_group, 1, n_group + 1)
+    if experts % n_group:
+        raise ValueError(f"{name}: n_group must divide the {experts} experts of logits, got {n_group}")
+    check_int(name, "top_k", top_k, 1, experts // n_group * topk_group + 1)
+    check_number(name, "routed_scaling_factor", routed_scaling_factor)
     scores = torch.sigmoid(logits.float())
     chosen_by = scores if bias is None else scores + bias
     if n_group > 1:

@@ -54,7 +54,8 @@ def dispatch_grouped_gemm(
             rounded to its dtype, as if they had been stored.
         capacity: R, for how many rows there is room; by default for ``routing.rows``, as many as can come. With fewer,
             it is an error of the kernel (a device-side assertion on a GPU) if more come.
-        out: [R, N] or [R, N / 2], contiguous; by default a new tensor. Rows behind the last are left as they are.
+        out: [R, N] or [R, N / 2], contiguous; by default a new tensor. It may not overlap another tensor of the call.
+            Rows behind the last are left as they are.
         a_scales, b_scales, out_dtype, num_sms, sm_margin: as of
             :func:`~triton_dist.kernels.moe.all_gather_grouped_gemm`.
         algorithm: ``portable``, a kernel for any GPU; or ``hopper``, a warp-specialised one with TMA loads, where it
@@ -106,7 +107,7 @@ def grouped_gemm_combine(
             contiguous.
         routing: what :func:`~triton_dist.kernels.moe.gather_routing` has returned on this PE.
         weighted: multiply each row by its weight.
-        out: [T, N], contiguous; by default a new tensor.
+        out: [T, N], contiguous; by default a new tensor. It may not overlap another tensor of the call.
         a_scales, b_scales, out_dtype, num_sms, sm_margin: as of
             :func:`~triton_dist.kernels.moe.grouped_gemm_reduce_scatter`.
         algorithm: as of :func:`dispatch_grouped_gemm`.

@@ -13,6 +13,7 @@ import triton_dist
 from triton_dist.kernels.arguments import check_contiguous, check_on_device
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.norm.rows import HEADER
+from triton_dist.kernels.options import check_number, check_one_of
 from triton_dist.kernels.prepared import Prepared
 from triton_dist.kernels.protocols.sentinel import SLOTS
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -155,14 +156,11 @@ def check(
     columns = x.shape[1]
     if not 0 < columns <= _MAX_COLUMNS:
         raise ValueError(f"{function}: x must have 1 to {_MAX_COLUMNS} columns, got {columns}")
-    if norm not in ("rms", "layer"):
-        raise ValueError(f"{function}: norm must be rms or layer, got {norm!r}")
-    if quantize not in _QUANTA:
-        raise ValueError(f"{function}: quantize must be None, token or block, got {quantize!r}")
+    check_one_of(function, "norm", norm, ("rms", "layer"))
+    check_one_of(function, "quantize", quantize, _QUANTA)
     if quantize == "block" and columns % 128:
         raise ValueError(f"{function}: quantize='block' is of 128 columns each, of which {columns} are no multiple")
-    if not eps >= 0:
-        raise ValueError(f"{function}: eps must not be negative, got {eps!r}")
+    check_number(function, "eps", eps, 0)
     if residual is not None:
         rows = x.shape[0] if shared_by is None else len(own_rows(shared_by, x.shape[0]))
         _check(function, "residual", residual, (rows, columns), (x.dtype,))

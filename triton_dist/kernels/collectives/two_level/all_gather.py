@@ -80,6 +80,7 @@ def _all_gather(
     IN_PLACE: tl.constexpr,
     BLOCK: tl.constexpr,
     ROOM: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     PER_HOST: tl.constexpr = group_size(ROW)
@@ -92,17 +93,17 @@ def _all_gather(
     for round in tl.range(rounds + 1, disable_licm=True):
         if round < rounds:
             began = clock(trace)
-            offsets = block_index(round) * BLOCK + tl.arange(0, BLOCK)
+            offsets = block_index(round, WIDE) * BLOCK + tl.arange(0, BLOCK)
             block = tl.load(mine + offsets, mask=(offsets < part) & (first + offsets < total))
             dl.quiet()  # the last round's messages have left the row
             tl.store(row + tl.arange(0, BLOCK), block, mask=(offsets < part) & (first + offsets < total))
-            count = used(block_index(round), first, part, total, BLOCK)
+            count = used(block_index(round, WIDE), first, part, total, BLOCK)
             for i in range(1, N_HOSTS):
                 there = (host + i) % N_HOSTS
                 send_block(data, signals, last + 1 + round, row, count, there, COLUMN, BLOCK, ROOM)
             record_event(trace, SEND, round, began)
         if round > 0:
-            offsets = block_index(round - 1) * BLOCK + tl.arange(0, BLOCK)
+            offsets = block_index(round - 1, WIDE) * BLOCK + tl.arange(0, BLOCK)
             mask = (offsets < part) & (first + offsets < total)
             block = tl.load(mine + offsets, mask=mask)
             for j in tl.static_range(PER_HOST):
@@ -154,6 +155,7 @@ def gather_parts(
         in_place,
         plan.block,
         plan.room,
+        plan.wide,
         num_warps=8,
     )
 

@@ -74,6 +74,7 @@ def _all_to_all(
     COLUMN: tl.constexpr,
     BLOCK: tl.constexpr,
     ROOM: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     PER_HOST: tl.constexpr = group_size(ROW)
@@ -85,11 +86,11 @@ def _all_to_all(
     for round in tl.range(rounds + 1, disable_licm=True):
         if round < rounds:
             began = clock(trace)
-            offsets = block_index(round) * BLOCK + places
+            offsets = block_index(round, WIDE) * BLOCK + places
             share_in_host(input, data, epoch, offsets, n, None, ROW, COLUMN, BLOCK, ROOM)
             dl.quiet()  # the last round's messages have left staging, which peers store to behind the barrier
             barrier(barriers, tl.program_id(0), ROW, trace, round)
-            count = used(block_index(round), 0, n, n, BLOCK).to(tl.int32)
+            count = used(block_index(round, WIDE), 0, n, n, BLOCK).to(tl.int32)
             for i in range(1, N_HOSTS):
                 there = (host + i) % N_HOSTS
                 src = staged(data, epoch, there * PER_HOST, BLOCK, ROOM)
@@ -100,7 +101,7 @@ def _all_to_all(
             epoch += 1
             record_event(trace, SEND, round, began)
         if round > 0:
-            offsets = block_index(round - 1) * BLOCK + places
+            offsets = block_index(round - 1, WIDE) * BLOCK + places
             for first in range(1, N_HOSTS, AT_ONCE):
                 for i in range(first, tl.minimum(first + AT_ONCE, N_HOSTS)):
                     await_message(signals, last + round, (host + i) % N_HOSTS, COLUMN, trace, round - 1)
@@ -134,5 +135,6 @@ def all_to_all(
         comm.grid.column,
         plan.block,
         plan.room,
+        plan.wide,
         num_warps=8,
     )

@@ -54,6 +54,7 @@ def _broadcast(
     COLUMN: tl.constexpr,
     BLOCK: tl.constexpr,
     ROOM: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     PER_HOST: tl.constexpr = group_size(ROW)
@@ -71,20 +72,20 @@ def _broadcast(
                 if is_root:
                     blocks = ()
                     for j in tl.static_range(PER_HOST):  # all loads are in flight before the first store
-                        offsets = (block_index(round) * PER_HOST + (me + j) % PER_HOST) * BLOCK + places
+                        offsets = (block_index(round, WIDE) * PER_HOST + (me + j) % PER_HOST) * BLOCK + places
                         block = tl.load(tensor + offsets, mask=offsets < n)
                         blocks = blocks + (block,)  # type: ignore[assignment]  # noqa: RUF005
                     for j in tl.static_range(PER_HOST):
                         local = (me + j) % PER_HOST
-                        offsets = (block_index(round) * PER_HOST + local) * BLOCK + places
+                        offsets = (block_index(round, WIDE) * PER_HOST + local) * BLOCK + places
                         store_to_host(data, epoch, 0, local, blocks[j], offsets < n, ROW, BLOCK, ROOM)
                 barrier(barriers, tl.program_id(0), ROW, trace, round)
-                offsets = (block_index(round) * PER_HOST + me) * BLOCK + places
+                offsets = (block_index(round, WIDE) * PER_HOST + me) * BLOCK + places
                 block = tl.load(staged(data, epoch, 0, BLOCK, ROOM) + places, mask=offsets < n)
                 tl.store(row + places, block, mask=offsets < n)
                 kept = own_slot(data, last + 1 + round, COLUMN, BLOCK, ROOM)
                 tl.store(kept + places, block, mask=offsets < n)
-                count = used(block_index(round) * PER_HOST + me, 0, n, n, BLOCK).to(tl.int32)
+                count = used(block_index(round, WIDE) * PER_HOST + me, 0, n, n, BLOCK).to(tl.int32)
                 epoch += 1
             for i in range(1, N_HOSTS):  # others, too: without data, messages tell that slots are free
                 there = (host + i) % N_HOSTS
@@ -94,7 +95,7 @@ def _broadcast(
             for i in range(1, N_HOSTS):
                 await_message(signals, last + round, (host + i) % N_HOSTS, COLUMN, trace, round - 1)
             tl.debug_barrier()  # other threads may have stored what this host keeps
-            offsets = (block_index(round - 1) * PER_HOST + me) * BLOCK + places
+            offsets = (block_index(round - 1, WIDE) * PER_HOST + me) * BLOCK + places
             arrived = slot(data, last + round, root_host, BLOCK, ROOM)
             block = tl.load(arrived + places, mask=offsets < n)
             for j in tl.static_range(PER_HOST):
@@ -102,7 +103,7 @@ def _broadcast(
             barrier(barriers, tl.program_id(0), ROW, trace, round - 1)
             began = clock(trace)
             if not is_root:
-                blocks_of_host = block_index(round - 1) * PER_HOST + locals
+                blocks_of_host = block_index(round - 1, WIDE) * PER_HOST + locals
                 found = staged(data, epoch, locals, BLOCK, ROOM)
                 copy_blocks(tensor, found, blocks_of_host.to(tl.int64), locals < PER_HOST, places, BLOCK, n)
             epoch += 1
@@ -113,7 +114,7 @@ def _broadcast(
 
 def broadcast(comm: Communicator, tensor: torch.Tensor, root: int, *, limit: int = NO_LIMIT) -> Launch | None:
     n, grid = tensor.numel(), comm.grid
-    plan = cut(comm, triton.cdiv(n, grid.per_host), tensor.element_size(), limit)
+    plan = cut(comm, triton.cdiv(n, grid.per_host), tensor.element_size(), limit, parts=grid.per_host)
     root_host, root_local = grid.place_of(root)
     return launch(
         _broadcast,
@@ -129,5 +130,6 @@ def broadcast(comm: Communicator, tensor: torch.Tensor, root: int, *, limit: int
         grid.column,
         plan.block,
         plan.room,
+        plan.wide,
         num_warps=8,
     )

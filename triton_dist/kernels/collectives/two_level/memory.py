@@ -22,6 +22,7 @@ import torch
 import triton
 import triton.language as tl
 
+from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import NO_LIMIT, has_gpu_sizes
 from triton_dist.kernels.protocols.barrier import ROW as BARRIER_ROW
@@ -106,13 +107,18 @@ class Cut(NamedTuple):
     block: int
     room: int
     """Elements of a half of a program's staging memory."""
+    wide: bool
+    """Whether offsets of elements need 64 bits (``parts.py``)."""
 
 
-def cut(communicator: Communicator, numel: int, itemsize: int, limit: int = NO_LIMIT, *, rows: int = 1) -> Cut:
+def cut(
+    communicator: Communicator, numel: int, itemsize: int, limit: int = NO_LIMIT, *, rows: int = 1, parts: int = 1
+) -> Cut:
     """How to cut ``numel`` elements, for at most ``limit`` programs.
 
     Args:
         rows: how many blocks a message has.
+        parts: how many such pieces there are, one after the other, of all of which offsets are made.
     """
     programs, room = staging_of(communicator.n_pes, gpu=has_gpu_sizes())
     members, hosts = (int(triton.next_power_of_2(n)) for n in (communicator.n_pes, communicator.grid.hosts))
@@ -126,7 +132,8 @@ def cut(communicator: Communicator, numel: int, itemsize: int, limit: int = NO_L
         block //= 2
     blocks = max(1, -(-numel // block))
     programs = min(most, blocks)
-    return Cut(programs, -(-blocks // programs), block, room // itemsize)
+    wide = is_wide(numel * parts, programs * block * parts)
+    return Cut(programs, -(-blocks // programs), block, room // itemsize, wide)
 
 
 # ---- device code
@@ -147,9 +154,9 @@ def rank_at(host, local, ROW: tl.constexpr, COLUMN: tl.constexpr):
 
 
 @triton.jit
-def block_index(round):
-    """Which block this program does in a round."""
-    return round * tl.num_programs(0) + tl.program_id(0)
+def block_index(round, WIDE: tl.constexpr):
+    """Which block this program does in a round; an int64 where offsets are ``WIDE`` (``parts.py``)."""
+    return widened(round * tl.num_programs(0) + tl.program_id(0), WIDE)
 
 
 @triton.jit

@@ -89,6 +89,7 @@ def _reduce_scatter(
     OP: tl.constexpr,
     BLOCK: tl.constexpr,
     ROOM: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     N_HOSTS: tl.constexpr = group_size(COLUMN)
     PER_HOST: tl.constexpr = group_size(ROW)
@@ -103,7 +104,7 @@ def _reduce_scatter(
     for round in tl.range(rounds + 1, disable_licm=True):
         if round < rounds:
             began = clock(trace)
-            offsets = block_index(round) * BLOCK + places
+            offsets = block_index(round, WIDE) * BLOCK + places
             share_in_host(input, data, epoch, offsets, part, total, ROW, COLUMN, BLOCK, ROOM)
             dl.quiet()  # the last round's messages have left their rows
             barrier(barriers, tl.program_id(0), ROW, trace, round)
@@ -115,7 +116,7 @@ def _reduce_scatter(
                 tl.store(rows, _reduce_host(data, epoch, hosts, mask, ROW, OP, BLOCK, ROOM), mask=mask)
                 for i in range(begins, tl.minimum(begins + PARTS, N_HOSTS)):
                     there = (host + i) % N_HOSTS
-                    count = used(block_index(round), rank_at(there, me, ROW, COLUMN) * part, part, total, BLOCK)
+                    count = used(block_index(round, WIDE), rank_at(there, me, ROW, COLUMN) * part, part, total, BLOCK)
                     row = outbox(data, there, BLOCK, ROOM)
                     send_block(data, signals, last + 1 + round, row, count, there, COLUMN, BLOCK, ROOM)
             mask = ((offsets < part) & (first + offsets < total))[None, :]
@@ -125,7 +126,7 @@ def _reduce_scatter(
             epoch += 1
             record_event(trace, SEND, round, began)
         if round > 0:
-            offsets = block_index(round - 1) * BLOCK + places
+            offsets = block_index(round - 1, WIDE) * BLOCK + places
             mask = (offsets < part) & (first + offsets < total)
             tl.debug_barrier()  # other threads may have stored what this host keeps
             result = begin((BLOCK,), data.dtype.element_ty, OP)
@@ -176,6 +177,7 @@ def reduce_parts(
         op,
         plan.block,
         plan.room,
+        plan.wide,
         num_warps=8,
     )
 

@@ -1,0 +1,320 @@
+//===- Module.cpp - triton_dist._C.native_calls ---------------------------===//
+//
+// Registers Launch, Owner and Table; triton_dist/native_calls.py documents
+// them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Table.h"
+
+#include <cstring>
+#include <memory>
+
+using namespace triton_dist;
+
+namespace {
+
+/// An object of Python that owns a T.
+template <typename T> struct Wrapper {
+  PyObject_HEAD T *value;
+
+  static inline PyObject *type = nullptr;
+
+  static T *of(PyObject *object) { return reinterpret_cast<Wrapper *>(object)->value; }
+
+  static PyObject *made(PyTypeObject *type, std::unique_ptr<T> value) {
+    auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
+    PyObject *object = allocate(type, 0);
+    if (object)
+      reinterpret_cast<Wrapper *>(object)->value = value.release();
+    return object;
+  }
+
+  static void dealloc(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    delete of(object);
+    reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+  }
+};
+
+using OwnerPointer = Shared<Owner>;
+using LaunchObject = Wrapper<Launch>;
+using OwnerObject = Wrapper<OwnerPointer>;
+using TableObject = Wrapper<Table>;
+
+/// The value that is none: an absent object.
+Object given(PyObject *object) { return object == Py_None ? Object() : Object::of(object); }
+
+/// Numbers of a tuple. False with an exception set.
+template <typename Number> bool numbers(PyObject *tuple, std::vector<Number> &into) {
+  for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); ++i) {
+    into.push_back(static_cast<Number>(PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i))));
+    if (PyErr_Occurred())
+      return false;
+  }
+  return true;
+}
+
+PyObject *refuse(const char *what) {
+  PyErr_SetString(PyExc_ValueError, what);
+  return nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// Launch
+//===----------------------------------------------------------------------===//
+
+PyObject *newLaunch(PyTypeObject *type, PyObject *args, PyObject *) {
+  PyObject *functions, *attributes, *offsets, *patches;
+  unsigned long long function;
+  unsigned int x, y, z, threads, shared;
+  const char *bytes;
+  Py_ssize_t size;
+  if (!PyArg_ParseTuple(args, "O!K(III)IIO!y#O!O!", &PyTuple_Type, &functions, &function, &x, &y, &z, &threads, &shared,
+                        &PyTuple_Type, &attributes, &bytes, &size, &PyTuple_Type, &offsets, &PyTuple_Type, &patches))
+    return nullptr;
+  auto launch = std::make_unique<Launch>();
+  std::vector<uint64_t> found;
+  if (!numbers(functions, found) || !numbers(offsets, launch->offsets))
+    return nullptr;
+  if (found.size() * sizeof(uint64_t) != sizeof(Driver))
+    return refuse("the driver has other functions");
+  std::memcpy(&launch->driver, found.data(), sizeof(Driver));
+  launch->function = reinterpret_cast<void *>(function);
+  for (Py_ssize_t i = 0; i < PyTuple_Size(attributes); ++i) {
+    LaunchAttribute attribute{};
+    if (!PyArg_ParseTuple(PyTuple_GetItem(attributes, i), "i(III)", &attribute.id, &attribute.value[0],
+                          &attribute.value[1], &attribute.value[2]))
+      return nullptr;
+    launch->attributes.push_back(attribute);
+  }
+  launch->config = {{x, y, z}, {threads, 1, 1}, shared, nullptr, nullptr, uint32_t(launch->attributes.size())};
+  launch->bytes.assign(bytes, bytes + size);
+  if (launch->bytes.size() > Launch::MostBytes || launch->offsets.size() > Launch::MostParameters)
+    return refuse("the kernel has too many arguments");
+  for (uint32_t offset : launch->offsets)
+    if (offset >= launch->bytes.size())
+      return refuse("an argument lies behind all arguments");
+  launch->tensors = 0;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(patches); ++i) {
+    Launch::Patch patch{};
+    int isMap;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(patches, i), "nnp", &patch.offset, &patch.tensor, &isMap))
+      return nullptr;
+    patch.isMap = isMap != 0;
+    size_t width = patch.isMap ? Launch::MapBytes : sizeof(Address);
+    if (patch.tensor >= Launch::MostTensors || patch.offset + width > launch->bytes.size())
+      return refuse("a tensor's argument lies behind all arguments, or there are too many tensors");
+    launch->tensors = std::max(launch->tensors, patch.tensor + 1);
+    launch->patches.push_back(std::move(patch));
+  }
+  return LaunchObject::made(type, std::move(launch));
+}
+
+//===----------------------------------------------------------------------===//
+// Owner
+//===----------------------------------------------------------------------===//
+
+PyObject *newOwner(PyTypeObject *type, PyObject *args, PyObject *) {
+  PyObject *communicator, *acquire, *release, *currentStream, *equal, *last, *symmetric, *plans, *first, *second,
+      *guards;
+  int compares;
+  if (!PyArg_ParseTuple(args, "OOOOpO!O!O!O(OO)O", &communicator, &acquire, &release, &currentStream, &compares,
+                        &PyDict_Type, &equal, &PyList_Type, &last, &PyDict_Type, &symmetric, &plans, &first, &second,
+                        &guards))
+    return nullptr;
+  if (PyList_Size(last) == 0)
+    return refuse("last has no places");
+  OwnerPointer owner(new Owner);
+  owner->communicator = Object::of(communicator);
+  owner->acquire = Object::of(acquire);
+  owner->release = Object::of(release);
+  owner->currentStream = Object::of(currentStream);
+  owner->compares = compares != 0;
+  owner->equal = Object::of(equal);
+  owner->last = Object::of(last);
+  owner->symmetric = Object::of(symmetric);
+  owner->plans = Object::of(plans);
+  owner->allocations[0] = Object::of(first);
+  owner->allocations[1] = Object::of(second);
+  if (!parseGuards(guards, owner->guards))
+    return nullptr;
+  return OwnerObject::made(type, std::make_unique<OwnerPointer>(std::move(owner)));
+}
+
+//===----------------------------------------------------------------------===//
+// Table
+//===----------------------------------------------------------------------===//
+
+PyObject *newTable(PyTypeObject *type, PyObject *args, PyObject *) {
+  PyObject *capsule, *tensorTypes, *dtypeType, *isGradEnabled, *isConj, *isNeg, *isInside;
+  Py_ssize_t most;
+  if (!PyArg_ParseTuple(args, "OO!OOOOOn", &capsule, &PyTuple_Type, &tensorTypes, &dtypeType, &isGradEnabled, &isConj,
+                        &isNeg, &isInside, &most))
+    return nullptr;
+  auto *exchange = static_cast<const dlpack::ExchangeTable *>(PyCapsule_GetPointer(capsule, dlpack::CapsuleName));
+  if (!exchange)
+    return nullptr;
+  while (exchange && exchange->major > dlpack::Major)
+    exchange = exchange->previous;
+  if (!exchange || exchange->major != dlpack::Major || !exchange->read)
+    return refuse("PyTorch's table of DLPack is of another version, or reads no tensors");
+  auto table = std::make_unique<Table>();
+  for (Py_ssize_t i = 0; i < PyTuple_Size(tensorTypes); ++i)
+    table->torch.tensorTypes.push_back(Object::of(PyTuple_GetItem(tensorTypes, i)));
+  table->torch.exchange = exchange;
+  table->torch.dtypeType = Object::of(dtypeType);
+  table->torch.isGradEnabled = Object::of(isGradEnabled);
+  table->torch.isConj = Object::of(isConj);
+  table->torch.isNeg = Object::of(isNeg);
+  table->isInside = Object::of(isInside);
+  table->files = Object::taken(PyDict_New());
+  table->groupName = Object::taken(PyUnicode_InternFromString("group"));
+  table->most = most;
+  if (!table->files || !table->groupName)
+    return nullptr;
+  return TableObject::made(type, std::move(table));
+}
+
+/// call(name, args, kwargs)
+PyObject *tableCall(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+  if (n != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2])) {
+    PyErr_SetString(PyExc_TypeError, "call takes a name, a tuple and a dict");
+    return nullptr;
+  }
+  return TableObject::of(self)->call(args[0], args[1], args[2]);
+}
+
+/// Which of the key's tensors these objects are; one that is none of them is New. False if there are too many.
+bool tensorsOf(const Key &key, PyObject *tuple, std::vector<size_t> &into) {
+  for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); ++i) {
+    int found = key.tensorOf(PyTuple_GetItem(tuple, i));
+    into.push_back(found < 0 ? Entry::New : found);
+  }
+  return into.size() <= Launch::MostTensors;
+}
+
+/// Fills what is known of an entry's tensors. False, perhaps with an exception set: the call cannot be learnt.
+bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed, PyObject *result, bool hasNew) {
+  const Key &key = entry.key;
+  std::vector<size_t> lying;
+  int found = key.tensorOf(result);
+  entry.result = found < 0 ? Entry::New : found;
+  if (!tensorsOf(key, tensors, entry.sources) || !tensorsOf(key, fixed, lying) ||
+      entry.sources.size() < entry.launch->tensors)
+    return false;
+  std::vector<bool> decides(key.tensors, false); // whether the launch takes it, or it lies where it lay
+  entry.fixed.assign(key.tensors, false);
+  for (size_t tensor : lying) {
+    if (tensor == Entry::New)
+      return false;
+    entry.fixed[tensor] = decides[tensor] = true;
+  }
+  for (size_t i = 0; i < entry.sources.size(); ++i) {
+    if (entry.sources[i] != Entry::New)
+      decides[entry.sources[i]] = true;
+    else if (PyTuple_GetItem(tensors, i) != result || !hasNew)
+      return false;
+  }
+  if (entry.result == Entry::New && !hasNew)
+    return false;
+  for (size_t i = 0; i < key.tensors; ++i) {
+    Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[i]));
+    PyObject *symmetric = address ? PyDict_GetItemWithError(entry.owner->symmetric.get(), address.get()) : nullptr;
+    if (!decides[i] || (symmetric != Py_True && symmetric != Py_False)) // the plan knows nothing of this tensor
+      return false;
+    entry.symmetric.push_back(symmetric == Py_True);
+  }
+  return true;
+}
+
+/// learn(name, args, kwargs, owner, launch, tensors, encode, result, fixed, new, compared, waiting, guards)
+PyObject *tableLearn(PyObject *self, PyObject *arguments) {
+  PyObject *name, *args, *kwargs, *owner, *launch, *tensors, *encode, *result, *fixed, *makeNew, *compared, *waiting,
+      *guards;
+  if (!PyArg_ParseTuple(arguments, "OO!O!OOO!OOO!OOOO", &name, &PyTuple_Type, &args, &PyDict_Type, &kwargs, &owner,
+                        &launch, &PyTuple_Type, &tensors, &encode, &result, &PyTuple_Type, &fixed, &makeNew, &compared,
+                        &waiting, &guards))
+    return nullptr;
+  if (reinterpret_cast<PyObject *>(Py_TYPE(owner)) != OwnerObject::type ||
+      reinterpret_cast<PyObject *>(Py_TYPE(launch)) != LaunchObject::type ||
+      (compared != Py_None && !PyTuple_Check(compared))) {
+    PyErr_SetString(PyExc_TypeError, "learn takes an Owner, a Launch and a tuple or None");
+    return nullptr;
+  }
+  Table &table = *TableObject::of(self);
+  Shared<Entry> entry(new Entry);
+  if (!entry->key.read(table.torch, name, args, kwargs, table.groupName.get()))
+    Py_RETURN_FALSE;
+  entry->owner = *OwnerObject::of(owner);
+  entry->launchObject = Object::of(launch);
+  entry->launch = LaunchObject::of(launch);
+  if (!placeTensors(*entry, tensors, fixed, result, makeNew != Py_None)) {
+    if (PyErr_Occurred())
+      return nullptr;
+    Py_RETURN_FALSE;
+  }
+  // The call went through Python for another reason, as another stream.
+  if (Shared<Entry> known = table.find(*entry); known && known->launch == entry->launch && hold(known->guards))
+    Py_RETURN_TRUE;
+  entry->objects = entry->key.objects();
+  entry->encode = Object::of(encode);
+  entry->makeNew = entry->result == Entry::New ? given(makeNew) : Object();
+  entry->compared = given(compared);
+  entry->waiting = given(waiting);
+  if (!parseGuards(guards, entry->guards))
+    return nullptr;
+  table.learn(std::move(entry));
+  Py_RETURN_TRUE;
+}
+
+PyObject *tableKnew(PyObject *self, PyObject *) { return PyBool_FromLong(TableObject::of(self)->knew); }
+
+PyObject *tableForget(PyObject *self, PyObject *owner) {
+  if (reinterpret_cast<PyObject *>(Py_TYPE(owner)) != OwnerObject::type) {
+    PyErr_SetString(PyExc_TypeError, "forget takes an Owner");
+    return nullptr;
+  }
+  TableObject::of(self)->forget(OwnerObject::of(owner)->get());
+  Py_RETURN_NONE;
+}
+
+Py_ssize_t tableLength(PyObject *self) { return TableObject::of(self)->size(); }
+
+PyMethodDef tableMethods[] = {
+    {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tableCall)), METH_FASTCALL, nullptr},
+    {"learn", tableLearn, METH_VARARGS, nullptr},
+    {"knew", tableKnew, METH_NOARGS, nullptr},
+    {"forget", tableForget, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+//===----------------------------------------------------------------------===//
+
+template <typename T>
+bool addType(PyObject *module, const char *name, newfunc make, PyMethodDef *methods, lenfunc length = nullptr) {
+  std::vector<PyType_Slot> slots = {{Py_tp_new, reinterpret_cast<void *>(make)},
+                                    {Py_tp_dealloc, reinterpret_cast<void *>(&T::dealloc)}};
+  if (methods)
+    slots.push_back({Py_tp_methods, methods});
+  if (length)
+    slots.push_back({Py_sq_length, reinterpret_cast<void *>(length)});
+  slots.push_back({0, nullptr});
+  PyType_Spec spec{name, sizeof(T), 0, Py_TPFLAGS_DEFAULT, slots.data()};
+  T::type = PyType_FromSpec(&spec);
+  return T::type && PyModule_AddObjectRef(module, std::strrchr(name, '.') + 1, T::type) == 0;
+}
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "native_calls", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+
+} // namespace
+
+PyMODINIT_FUNC PyInit_native_calls() {
+  Object module = Object::taken(PyModule_Create(&definition));
+  if (!module || !addType<LaunchObject>(module.get(), "triton_dist._C.native_calls.Launch", newLaunch, nullptr) ||
+      !addType<OwnerObject>(module.get(), "triton_dist._C.native_calls.Owner", newOwner, nullptr) ||
+      !addType<TableObject>(module.get(), "triton_dist._C.native_calls.Table", newTable, tableMethods, tableLength))
+    return nullptr;
+  return module.release();
+}

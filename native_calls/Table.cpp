@@ -1,0 +1,244 @@
+//===- Table.cpp - Calls that are repeated --------------------------------===//
+
+#include "Table.h"
+
+#include <algorithm>
+
+using namespace triton_dist;
+
+namespace {
+
+/// The names of attributes of Python's objects.
+struct Names {
+  Object made = interned("_made"), depth = interned("_depth"), handle = interned("_handle");
+  Object changes = interned("changes"), ownChanges = interned("_changes"), launched = interned("launched");
+  Object file = interned("co_filename"), back = interned("f_back"), instruction = interned("f_lasti");
+
+  static Object interned(const char *text) { return Object::taken(PyUnicode_InternFromString(text)); }
+};
+
+/// Gives a lock back.
+class Held {
+public:
+  explicit Held(const Object &release) : release(release) {}
+  ~Held() {
+    PyObject *type, *error, *trace;
+    PyErr_Fetch(&type, &error, &trace);
+    if (!Object::taken(PyObject_CallNoArgs(release.get())))
+      PyErr_WriteUnraisable(release.get());
+    PyErr_Restore(type, error, trace);
+  }
+
+private:
+  const Object &release;
+};
+
+} // namespace
+
+static const Names &names() {
+  static const Names *const found = new Names; // never destroyed: Python may have ended by then
+  return *found;
+}
+
+static Object attribute(const Object &object, const Object &name) {
+  return Object::taken(PyObject_GetAttr(object.get(), name.get()));
+}
+
+/// An attribute that is a small number; -1 with an exception set, as numbers that are counted never are.
+static long numberOf(const Object &object, const Object &name) {
+  Object found = attribute(object, name);
+  return found ? PyLong_AsLong(found.get()) : -1;
+}
+
+/// Whether what is known of addresses holds: nothing was allocated or freed since.
+static bool addressesAreKnown(const Owner &owner) {
+  long changes = 0;
+  for (const Object &allocation : owner.allocations) {
+    long found = numberOf(allocation, names().changes);
+    if (found < 0)
+      return false;
+    changes += found;
+  }
+  return changes == numberOf(owner.plans, names().ownChanges);
+}
+
+/// Whether the tensors are symmetric where the entry's are, and lie where they must.
+static bool liesAlike(const Entry &entry, const Key &key) {
+  for (size_t i = 0; i < key.tensors; ++i) {
+    if (entry.fixed[i] && key.addresses[i] != entry.key.addresses[i])
+      return false;
+    Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[i]));
+    PyObject *found = address ? PyDict_GetItemWithError(entry.owner->symmetric.get(), address.get()) : nullptr;
+    if (found != (entry.symmetric[i] ? Py_True : Py_False))
+      return false;
+  }
+  return true;
+}
+
+PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
+  knew = false;
+  if (count == 0)
+    Py_RETURN_NONE;
+  Key key;
+  if (!key.read(torch, name, args, kwargs, groupName.get()))
+    Py_RETURN_NONE;
+  // What follows may call Python, which may change the table: so each entry is looked up, and kept alive.
+  for (size_t i = 0;; ++i) {
+    auto found = entries.find(key.hash());
+    if (found == entries.end() || i >= found->second.size())
+      Py_RETURN_NONE;
+    Shared<Entry> entry = found->second[i];
+    if (!(entry->key == key) || !addressesAreKnown(*entry->owner) || !liesAlike(*entry, key) ||
+        !hold(entry->owner->guards) || !hold(entry->guards)) {
+      PyErr_Clear();
+      continue;
+    }
+    PyObject *result = make(*entry, key);
+    knew = result == Py_None;
+    return result;
+  }
+}
+
+/// Launches what the entry has, of this key's tensors; None if the communicator is not ready for that.
+PyObject *Table::make(const Entry &entry, const Key &key) {
+  const Owner &owner = *entry.owner;
+  Address addresses[Launch::MostTensors], newAddress = 0;
+  Object made;
+  if (entry.makeNew) {
+    dlpack::Tensor read;
+    made = Object::taken(PyObject_CallNoArgs(entry.makeNew.get()));
+    if (!made || !torch.isTensor(made.get()) || !torch.read(made.get(), read)) {
+      PyErr_Clear();
+      Py_RETURN_NONE;
+    }
+    newAddress = addressOf(read);
+  }
+  for (size_t i = 0; i < entry.sources.size(); ++i)
+    addresses[i] = entry.sources[i] == Entry::New ? newAddress : key.addresses[entry.sources[i]];
+  if (!entry.launch->encode(addresses, entry.encode)) {
+    PyErr_Clear();
+    Py_RETURN_NONE;
+  }
+  Object acquired = Object::taken(PyObject_CallFunctionObjArgs(owner.acquire.get(), Py_False, nullptr));
+  if (acquired.get() != Py_True) { // another thread is in a call, which is an error that the ordinary call finds
+    PyErr_Clear();
+    Py_RETURN_NONE;
+  }
+  Held held(owner.release);
+  Object stream = Object::taken(PyObject_CallNoArgs(owner.currentStream.get()));
+  Object handle = attribute(owner.communicator, names().handle);
+  long calls = numberOf(owner.communicator, names().made);
+  bool ready = stream && handle && calls >= 0 && numberOf(owner.communicator, names().depth) == 0 &&
+               PyObject_RichCompareBool(stream.get(), handle.get(), Py_EQ) == 1;
+  if (ready && entry.compared && owner.compares)
+    ready = PyDict_GetItemWithError(owner.equal.get(), entry.compared.get()) != nullptr;
+  unsigned long long streamHandle = ready ? PyLong_AsUnsignedLongLong(stream.get()) : 0;
+  if (!ready || PyErr_Occurred()) {
+    PyErr_Clear();
+    Py_RETURN_NONE;
+  }
+  // From here on the call is made: an error is the call's.
+  if (entry.compared) {
+    Object next = Object::taken(PyLong_FromLong(++calls));
+    if (!next || PyObject_SetAttr(owner.communicator.get(), names().made.get(), next.get()) != 0)
+      return nullptr;
+    if (owner.compares &&
+        PyList_SetItem(owner.last.get(), calls % PyList_Size(owner.last.get()), Py_NewRef(entry.compared.get())) != 0)
+      return nullptr;
+  }
+  if (entry.waiting) {
+    notePlace(entry.waiting.get());
+    if (PyErr_Occurred())
+      return nullptr;
+  }
+  if (!entry.launch->run(reinterpret_cast<void *>(streamHandle), addresses))
+    return nullptr;
+  return entry.result == Entry::New ? made.release() : Py_NewRef(key.tensorObjects[entry.result]);
+}
+
+/// Notes the innermost line of Python that is the user's, by its code and instruction.
+void Table::notePlace(PyObject *waiting) {
+  Object frame = Object::of(reinterpret_cast<PyObject *>(PyEval_GetFrame()));
+  while (frame) {
+    Object code =
+        Object::taken(reinterpret_cast<PyObject *>(PyFrame_GetCode(reinterpret_cast<PyFrameObject *>(frame.get()))));
+    Object file = attribute(code, names().file);
+    if (!file)
+      return;
+    PyObject *inside = PyDict_GetItemWithError(files.get(), file.get());
+    if (!inside) {
+      Object said = Object::taken(PyObject_CallFunctionObjArgs(isInside.get(), file.get(), nullptr));
+      if (!said || PyDict_SetItem(files.get(), file.get(), said.get()) != 0)
+        return;
+      inside = said.get() == Py_True ? Py_True : Py_False;
+    }
+    Object back = inside == Py_True ? attribute(frame, names().back) : Object();
+    if (back && back.get() != Py_None) {
+      frame = back;
+      continue;
+    }
+    Object instruction = attribute(frame, names().instruction);
+    Object place = instruction ? Object::taken(PyTuple_Pack(2, code.get(), instruction.get())) : Object();
+    if (place)
+      PyObject_SetAttr(waiting, names().launched.get(), place.get());
+    return;
+  }
+}
+
+/// Whether calls of `one` are such as those of `other`.
+static bool areAlike(const Entry &one, const Entry &other) {
+  if (one.owner != other.owner || one.symmetric != other.symmetric || one.fixed != other.fixed ||
+      !(one.key == other.key))
+    return false;
+  for (size_t i = 0; i < one.key.tensors; ++i)
+    if (one.fixed[i] && one.key.addresses[i] != other.key.addresses[i])
+      return false;
+  return true;
+}
+
+Shared<Entry> Table::find(const Entry &like) const {
+  auto found = entries.find(like.key.hash());
+  if (found != entries.end())
+    for (const auto &entry : found->second)
+      if (areAlike(*entry, like))
+        return entry;
+  return {};
+}
+
+void Table::learn(Shared<Entry> entry) {
+  std::vector<Shared<Entry>> replaced; // destroyed last: that may call Python
+  auto &known = entries[entry->key.hash()];
+  auto old = std::find_if(known.begin(), known.end(), [&](const auto &other) { return areAlike(*other, *entry); });
+  if (old != known.end()) {
+    std::swap(*old, entry);
+    return;
+  }
+  if (count >= most) {
+    for (auto &[hash, alike] : entries)
+      replaced.insert(replaced.end(), alike.begin(), alike.end());
+    entries.clear();
+    count = 0;
+  }
+  size_t hash = entry->key.hash();
+  entries[hash].push_back(std::move(entry));
+  ++count;
+}
+
+void Table::forget(const Owner *owner) {
+  std::vector<Shared<Entry>> gone;
+  for (auto place = entries.begin(); place != entries.end();) {
+    auto &alike = place->second;
+    auto kept = std::stable_partition(alike.begin(), alike.end(),
+                                      [&](const auto &entry) { return entry->owner.get() != owner; });
+    gone.insert(gone.end(), kept, alike.end());
+    alike.erase(kept, alike.end());
+    place = alike.empty() ? entries.erase(place) : std::next(place);
+  }
+  count -= gone.size();
+}
+
+void Table::clear() {
+  decltype(entries) gone;
+  gone.swap(entries);
+  count = 0;
+}

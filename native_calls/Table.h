@@ -1,0 +1,82 @@
+//===- Table.h - Calls that are repeated ------------------------*- C++ -*-===//
+//
+// By its key, what a call launches, and what must hold for that.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef TRITON_DIST_NATIVE_CALLS_TABLE_H
+#define TRITON_DIST_NATIVE_CALLS_TABLE_H
+
+#include "Guard.h"
+#include "Key.h"
+#include "Launch.h"
+#include "Shared.h"
+
+#include <map>
+
+namespace triton_dist {
+
+/// Whose calls they are: a communicator of Python, whose calls run one after the other and are compared with those of
+/// the other members. The state stays in its objects, where the ordinary calls have it.
+struct Owner : Counted {
+  Object communicator;
+  Object acquire, release; // of the lock that a call holds, without a wait
+  Object currentStream;
+  bool compares;         // whether there are other members
+  Object equal;          // a dict: calls that need no comparison
+  Object last;           // a list of the last calls
+  Object symmetric;      // a dict: whether what lies at an address is symmetric
+  Object plans;          // has the number of changes for which that dict holds
+  Object allocations[2]; // each counts its changes
+  Guards guards;
+};
+
+/// What a call with a key does.
+struct Entry : Counted {
+  Key key;
+  std::vector<Object> objects; // what the key points to
+  Shared<Owner> owner;
+  Object launchObject;
+  Launch *launch;
+  Object encode;               // makes descriptors that the launch does not know
+  std::vector<size_t> sources; // of each of the launch's tensors, the key's, or New
+  std::vector<bool> symmetric; // whether each of the key's tensors is
+  std::vector<bool> fixed;     // whether each of the key's tensors lies where it lay
+  size_t result;               // the key's tensor that is returned, or New
+  Object makeNew;              // called for a new tensor
+  Object compared;             // a tuple; null: nothing is compared
+  Object waiting;              // gets the user's line; null: nothing does
+  Guards guards;
+
+  static constexpr size_t New = Launch::MostTensors;
+};
+
+class Table {
+public:
+  Torch torch;
+  Object isInside; // whether a file is of this package, whose lines are not the user's
+  Object files;    // a dict of what that said
+  size_t most;     // entries
+  Object groupName;
+  bool knew = false; // whether the last call was known, and left to Python for a reason of the moment
+
+  /// The result of a call; None if it must be made in the ordinary way; null with an exception set.
+  PyObject *call(PyObject *name, PyObject *args, PyObject *kwargs);
+  /// The entry of a key that lies alike, by this owner; null if there is none.
+  Shared<Entry> find(const Entry &like) const;
+  void learn(Shared<Entry> entry);
+  void forget(const Owner *owner);
+  void clear();
+  size_t size() const { return count; }
+
+private:
+  PyObject *make(const Entry &entry, const Key &key);
+  void notePlace(PyObject *waiting);
+
+  std::map<size_t, std::vector<Shared<Entry>>> entries; // by the keys' hashes
+  size_t count = 0;
+};
+
+} // namespace triton_dist
+
+#endif // TRITON_DIST_NATIVE_CALLS_TABLE_H

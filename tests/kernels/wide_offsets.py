@@ -1,0 +1,45 @@
+"""Compiles kernels of collectives for parts of 2**31 elements and for fewer; prints each name, and its Triton IR."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from triton_dist.compiler import transport
+from triton_dist.kernels.collectives import all_gather, all_reduce, all_to_all, broadcast, copies, reduce_scatter
+from triton_dist.kernels.protocols.members import Members
+
+ARGUMENTS = {
+    "output": "*i8", "input": "*i8", "tensor": "*i8", "to": "*i8", "source": "*i8", "memory": "*i8",
+    "barriers": "*i32", "root": "i32", "rounds": "i32",
+    "n": "i32", "part": "i32", "total": "constexpr", "trace": "constexpr",
+}  # fmt: skip
+CONSTANTS: dict[str, Any] = {
+    "MEMBERS": Members(0, 1, 4), "BLOCK": 2048, "OP": "sum", "total": None, "trace": None,
+    "PER_ROUND": 2, "SLOT": 4096,
+}  # fmt: skip
+KERNELS = {
+    "all_gather": all_gather._push,
+    "all_to_all": all_to_all._push,
+    "broadcast": broadcast._push,
+    "copies": copies._copy,
+    "all_reduce, direct": all_reduce._direct,
+    "all_reduce, push": all_reduce._push,
+    "reduce_scatter": reduce_scatter._push,
+}
+
+
+def ir_of(kernel: Any, wide: bool) -> str:
+    constants = {name: value for name, value in (CONSTANTS | {"WIDE": wide}).items() if name in kernel.arg_names}
+    types = {name: "constexpr" if name in constants else ARGUMENTS[name] for name in kernel.arg_names}
+    with transport.using("p2p"):
+        source = ASTSource(kernel, types, constants)
+        return str(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8}).asm["ttir"])
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: [ir_of(kernel, wide) for wide in (False, True)] for name, kernel in KERNELS.items()}))
