@@ -245,7 +245,7 @@ def compare_tiny() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="shapes whose names contain this")
-    parser.add_argument("--save", metavar="FILE")
+    parser.add_argument("--save", metavar="FILE", help="written after each comparison")
     arguments = parser.parse_args()
     if triton_dist.kind() == "cpu":
         compare_tiny()
@@ -257,7 +257,8 @@ def main() -> None:
     backward = [shape for shape in BACKWARD if arguments.only in shape.name]
     combines = sum(shape in (DECODE, PREFILL) for shape in shapes)
     of_layers = len(layers) + len(backward)
-    with session("moe", total=4 * len(shapes) + combines + 3 * len(sliced) + of_layers + 2 * kraken) as bench:
+    total = 4 * len(shapes) + combines + 3 * len(sliced) + of_layers + 2 * kraken
+    with session("moe", total=total, save=arguments.save) as bench:
         rate = bench.copy_engine_rate()
         if kraken:
             measure_kraken(bench, rate)
@@ -269,8 +270,6 @@ def main() -> None:
             measure_backward(bench, both_ways)
         for of_slices in sliced:
             measure_slices(bench, of_slices, rate)
-        if arguments.save:
-            bench.save(arguments.save)
 
 
 if __name__ == "__main__":

@@ -301,7 +301,8 @@ class Buffer:
                 expert_capacity=routing.align,
                 group=self.comm,
             )
-            handle = moe.Dispatched(handle.x, handle.scales, weighted.memory, routing)  # of the same routing
+            # Of the same routing; where the tables lie is as of the dispatch of the weights.
+            handle = moe.Dispatched(handle.x, handle.scales, weighted.memory, weighted.routing)
         sending = moe.combine_send(x.reshape(-1, x.shape[-1]).contiguous(), handle)
         result = torch.empty(routing.n_tokens, x.shape[-1], dtype=x.dtype, device=x.device) if out is None else out
 

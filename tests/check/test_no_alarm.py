@@ -21,6 +21,7 @@ CHECKS = {
     "decode": ["mla", "lengths_change"],
     "gemms": ["gemm_all_scatter", "all_gather_gemm", "gemm_reduce_scatter_and_all_reduce"],
     "moe": ["moe_routings"],
+    "moe_many": ["moe_many_dtypes_and_scales"],
     "norms": ["all_reduce_norm"],
     "projection": ["projection_of_mla_and_fp8"],
 }

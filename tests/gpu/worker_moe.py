@@ -26,7 +26,7 @@ ON_GPU = triton_dist.kind() == "gpu"
 HIDDEN, MAX_TOKENS, TOP_K, LOCAL = (7168, 128, 8, 32) if ON_GPU else (64, 6, 3, 2)
 ROUNDS = 50 if ON_GPU else 3
 MANY, SMS = (2000, 24) if ON_GPU else (21, 2)
-"""Tokens that go in rounds, and by how many programs."""
+"""Tokens that go by senders and receivers or in rounds, and by how many programs."""
 FP8 = torch.float8_e4m3fn
 Result = TypeVar("Result")
 
@@ -109,6 +109,33 @@ def dispatch_and_combine(world: Any) -> None:
         verify_combine(world, given, moe.combine(times_expert(found, world.pe * LOCAL), found))
 
 
+def many_tokens(world: Any) -> None:
+    """By senders and receivers, also by few programs; halves take what whole calls leave, and the other way round."""
+    me, scales_of = world.pe, torch.Generator().manual_seed(5)
+    options = {"num_experts": world.n_pes * LOCAL, "max_tokens": MANY}
+    for seed in range(ROUNDS // 5 + 2):
+        given = tokens(world, seed, skew=(0.0, 0.5, 1.0)[seed % 3], room=MANY)
+        margin = {"sm_margin": 1 if seed % 3 == 2 else 0}
+        for _ in range(3):
+            found = call(world, given, **options, **margin)
+            y = times_expert(found, me * LOCAL)
+            out = moe.combine(y, found, **margin)
+        verify(world, given, found)
+        verify_combine(world, given, out)
+        verify_combine(world, given, moe.combine_receive(moe.combine_send(y, found)))
+        received = moe.dispatch_receive(
+            moe.dispatch_send(*(tensor[me, : given.counts[me]] for tensor in given[:3]), **options)
+        )
+        verify(world, given, received)
+        verify_combine(world, given, moe.combine(y, received))
+    given = tokens(world, 7, dtype=FP8, room=MANY)
+    scales = torch.rand((world.n_pes, MANY, -(-HIDDEN // 128)), generator=scales_of).to(world.device)
+    found = call(world, given, scales=scales[me, : given.counts[me]], **options)
+    verify(world, given, found)
+    pe, token, _ = rows_of(world, given)
+    assert found.scales is not None and torch.equal(found.scales[: len(pe)], scales[pe, token])
+
+
 def rounds(world: Any) -> None:
     """Thousands of tokens through slots for a few, and calls without a pause in between."""
     options = {"max_tokens": MANY, "num_sms": SMS}
@@ -164,14 +191,14 @@ def captured(step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
     return graph, result
 
 
-def graphs_with_other_routings(world: Any, num_sms: int = 0) -> None:
+def graphs_with_other_routings(world: Any, num_sms: int = 0, room: int = MAX_TOKENS) -> None:
     """A graph of two layers is replayed with ids, weights and tokens that change, without a pause in between."""
     if not ON_GPU:
         return
-    cases = [tokens(world, seed)._replace(counts=[MAX_TOKENS] * world.n_pes) for seed in range(8)]
+    cases = [tokens(world, seed, room=room)._replace(counts=[room] * world.n_pes) for seed in range(8)]
     me = world.pe
     static = [tensor[me].clone() for tensor in cases[0][:3]]
-    options = {"num_experts": world.n_pes * LOCAL, "max_tokens": MAX_TOKENS, "num_sms": num_sms}
+    options = {"num_experts": world.n_pes * LOCAL, "max_tokens": room, "num_sms": num_sms}
 
     def step() -> tuple[moe.Dispatched, torch.Tensor]:
         found = moe.dispatch(*static, **options)
@@ -187,6 +214,10 @@ def graphs_with_other_routings(world: Any, num_sms: int = 0) -> None:
         graph.replay()
         verify(world, given, kept)
         verify_combine(world, given, result)
+
+
+def graphs_of_many_tokens(world: Any) -> None:
+    graphs_with_other_routings(world, room=MANY)
 
 
 def graphs_of_rounds(world: Any) -> None:
@@ -566,6 +597,8 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     fp8_with_scales,
     halves,
     graphs_with_other_routings,
+    many_tokens,
+    graphs_of_many_tokens,
     grouped_gemms,
     layers_and_gradients,
     rounds,

@@ -26,7 +26,11 @@ from triton_dist.kernels.protocols.members import Members
 
 MODULES = (
     "dispatch",
+    "dispatch_messages",
+    "dispatch_many",
     "combine",
+    "combine_many",
+    "senders",
     "grouped_gemm",
     "rounds",
     "gathered_routing",
@@ -34,19 +38,22 @@ MODULES = (
     "grouped_gemm_reduce_scatter",
     "exchange",
 )
-dispatch, combine, grouped_gemm, rounds, gathered, gathering, scattering, exchange = (
-    import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES
-)
+(
+    dispatch, messages, dispatch_many, combine, combine_many, senders, grouped_gemm, rounds, gathered, gathering,
+    scattering, exchange,
+) = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)  # fmt: skip
 
 rounds._blocks = lambda words, most: (8, min(most, int(triton.next_power_of_2(words))))
-for module in (exchange, combine):  # blocks as on a GPU
+for module in (exchange, combine, senders):  # blocks as on a GPU
     module.block_of = lambda words, most: min(most, int(triton.next_power_of_2(words)))
-exchange.sms = lambda: 132
-exchange.has_gpu_sizes = lambda: True
+for module in (exchange, senders):
+    module.sms = lambda: 132
+    module.has_gpu_sizes = lambda: True
+senders.check_sm_margin = lambda function, sm_margin: 132 - sm_margin
 
 N_PES, EXPERTS, TOP_K, MAX_TOKENS, MANY_TOKENS = 8, 256, 8, 128, 4096
 POINTERS = {"counts": "*i64", "sums": "*i64", "flags": "*i64", "messages": "*i64", "ids": "*i64", "weights": "*fp32"}
-SCALARS = ("n_tokens", "capacity")
+SCALARS = ("n_tokens", "capacity", "senders")
 ALIGNED = ("N", "K", "N_COLUMNS", "INNER", "a_step", "b_step", "b_column")
 
 
@@ -64,24 +71,24 @@ def compile_kernel(
     ]
     source = ASTSource(kernel, signature, constants, {i: [["tt.divisibility", 16]] for i in wide})
     options = {"num_warps": warps or exchange.warps_of(constants.get("BLOCK", 1024)), "sanitize_overflow": False}
-    if kernel.__name__ in ("_dispatch", "_pack"):
+    if kernel.__name__ in ("dispatch_kernel", "_dispatch", "_pack"):
         options["debug"] = True
     options |= more or {}
     with transport.using("p2p"):
         file.write_text(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"])
 
 
-def compile_many(routing: Routing, hidden: int, dtype: torch.dtype, folder: Path) -> None:
-    """Dispatch and combine of thousands of tokens, of which several programs share a multiprocessor."""
+def compile_many(routing: Routing, hidden: int, dtype: torch.dtype, sm_margin: int, folder: Path) -> None:
+    """Dispatch and combine of thousands of tokens, by senders and receivers; with ``sm_margin`` one program each SM."""
     words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if dtype.itemsize == 1 else 0
-    constants = dispatch._constants(routing, words, n_scales) | dispatch._layout(routing)
-    constants |= dispatch._sending(SimpleNamespace(programs=528), routing, constants)
-    options = dispatch._cut(routing, words).options
-    compile_kernel(dispatch._dispatch, constants, folder / "dispatch_many.ptx", more=options)
+    name = f"many_{routing.members.size}{'_margin' if sm_margin else ''}.ptx"
+    plan = dispatch_many.plan_of("", routing, words, sm_margin)
+    constants = dispatch_many.constants_of(routing, words, n_scales, plan)
+    compile_kernel(dispatch_many._dispatch, constants, folder / f"dispatch_{name}", more=plan.options)
     if dtype.itemsize > 1:
-        constants = combine._constants(routing, dtype, hidden) | {"WEIGHTED": True, "PARTS": parts_of(routing)[:9]}
-        options = combine._cut(routing, constants["WORDS"]).options
-        compile_kernel(combine._combine, constants, folder / "combine_many.ptx", more=options)
+        plan = combine_many.plan_of("", routing, words, sm_margin)
+        constants = combine_many.constants_of(routing, words, triton.language.bfloat16, True, plan)
+        compile_kernel(combine_many._combine, constants, folder / f"combine_{name}", more=plan.options)
 
 
 def compile_combine(routing: Routing, hidden: int, folder: Path, types: dict[str, str]) -> None:
@@ -100,8 +107,13 @@ def main(folder: Path, hidden: int, dtype: torch.dtype, large: list[str], number
     words, n_scales = hidden * dtype.itemsize // 4, hidden // 128 if fp8 else 0
     constants = dispatch._constants(routing, words, n_scales) | {"ALIGN": 128, "FIXED": False}
     constants |= dispatch._sending(SimpleNamespace(programs=132), routing, constants) | {"PARTS": parts_of(routing)[:9]}
-    compile_kernel(dispatch._dispatch, constants, folder / "dispatch.ptx")
-    compile_many(routing._replace(max_tokens=MANY_TOKENS), hidden, dtype, folder)
+    compile_kernel(messages.dispatch_kernel, constants, folder / "dispatch.ptx")
+    many = routing._replace(max_tokens=MANY_TOKENS)
+    compile_many(many, hidden, dtype, 0, folder)
+    if "many" in large:
+        compile_many(many, hidden, dtype, 32, folder)
+        of_two = many._replace(members=Members(0, 1, 2), local_experts=EXPERTS // 2)
+        compile_many(of_two, hidden, dtype, 0, folder)
     if "dispatch_rounds" in large:
         batch, block = rounds._blocks(words, 512)
         warps = rounds._warps(batch * block)

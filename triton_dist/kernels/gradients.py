@@ -13,7 +13,7 @@ from triton_dist.kernels.native import NativeCalls
 from triton_dist.process_state import of_process
 from triton_dist.torch_api import is_wrapper, left_out_of_graphs, without_memory
 
-__all__ = ["differentiable", "for_inference", "without_gradients"]
+__all__ = ["differentiable", "for_inference", "outside_of_graphs", "without_gradients"]
 
 _TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
 _NO_TENSORS = frozenset({type(None), bool, int, float, str, torch.dtype})
@@ -130,6 +130,23 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
                 native.take(name, args, kwargs, result)
             return result
 
+        return function
+
+    return decorate
+
+
+def outside_of_graphs(instead: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Have a function be left out of compiled graphs; the error of ``fullgraph=True`` says what to do ``instead``."""
+
+    def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(plain)
+        def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            if torch.compiler.is_compiling():
+                result: _R = outside(*args, **kwargs)
+                return result
+            return plain(*args, **kwargs)
+
+        outside = left_out_of_graphs(plain, f"{plain.__name__}: torch.compile cannot trace it: {instead}")
         return function
 
     return decorate

@@ -12,12 +12,17 @@ from triton_dist.kernels import moe
 from triton_dist.kernels.communicator import calling
 from triton_dist.kernels.moe.arrival_plan import arrival_plan, refuse_more_rows
 
+_MANY = 16
+"""Tokens, four for each of the CPU world's multiprocessors."""
+
 
 def check_moe_ids_out_of_range(world: Any) -> None:
     for i, wrong in enumerate((world.n_pes, -2, 1 << 40)):
         ids = torch.tensor([[0], [wrong]])
         with raises(RuntimeError, r"moe/dispatch_counts\.py:\d+: .*an expert id is not in \[-1, num_experts\)"):
             moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=2, buffer=i)
+        with raises(RuntimeError, r"moe/dispatch_counts\.py:\d+: .*an expert id is not in \[-1, num_experts\)"):
+            moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=_MANY, buffer=i)
     with raises(RuntimeError, r"moe/dispatch_counts\.py:\d+: .*an expert id is not in \[-1, num_experts\)"):
         moe.dispatch(torch.ones(2, 8), ids, num_experts=world.n_pes, max_tokens=2, num_sms=4)
 
@@ -37,6 +42,8 @@ def check_moe_more_rows_than_capacity(world: Any) -> None:
         moe.dispatch(
             x, ids, num_experts=world.n_pes, max_tokens=len(ids), capacity=2 * world.n_pes - 1, num_sms=4, buffer=1
         )
+    with raises(RuntimeError, "more rows arrive than capacity"):
+        moe.dispatch(x, ids, num_experts=world.n_pes, max_tokens=_MANY, capacity=2 * world.n_pes - 1, buffer=9)
 
 
 def check_moe_more_rows_than_capacity_of_a_layer_in_two_kernels(world: Any) -> None:

@@ -226,6 +226,19 @@ def check_moe_compiled(world: Any) -> None:
     assert layer.w13.grad is not None and layer.gate.grad is not None
 
 
+def check_moe_compile_refusals(world: Any) -> None:
+    """Functions without operators break a graph, and say what to call where they may not."""
+    ids, x = torch.zeros(3, 1, dtype=torch.int64), torch.ones(3, 8)
+
+    def exchange(x: torch.Tensor) -> torch.Tensor:
+        received = moe.dispatch(x, ids, num_experts=world.n_pes, max_tokens=3)
+        return moe.combine(received.x, received) * 2
+
+    with raises(Exception, "dispatch: torch.compile cannot trace it: call the function of the same name in"):
+        torch.compile(exchange, backend="aot_eager", fullgraph=True)(x)
+    same(torch.compile(exchange, backend="aot_eager")(x), 2 * x)
+
+
 def check_moe_modules(world: Any) -> None:
     n, me = world.n_pes, world.pe
     for options in (

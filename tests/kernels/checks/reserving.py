@@ -76,10 +76,11 @@ def check_only_what_is_named(world: triton_dist.World) -> None:
 
 
 def check_experts(world: triton_dist.World) -> None:
-    """Any number of tokens up to ``max_tokens`` on each PE, in one kernel each way, in rounds, and with slices."""
-    most, hidden, n_experts = 6, 32, 2 * world.n_pes
-    sizes = {"max_tokens": most, "num_experts": n_experts}
-    for num_sms in (0, 2):
+    """Any number of tokens up to ``max_tokens`` on each PE, in one kernel each way, of few and many tokens, in rounds,
+    and with slices."""
+    hidden, n_experts = 32, 2 * world.n_pes
+    for num_sms, most in ((0, 6), (2, 6), (0, 16)):
+        sizes = {"max_tokens": most, "num_experts": n_experts}
         with Communicator() as comm:
             made = kernels.reserve(
                 "dispatch", "combine", "gather_routing", "all_gather_grouped_gemm", "grouped_gemm_reduce_scatter",

@@ -106,6 +106,8 @@ TOKENS8, SCALES = TOKENS.to(torch.float8_e4m3fn), torch.ones(8, 4)
 EXPERTS: dict[str, Any] = {"num_experts": 4, "max_tokens": 8}
 RECEIVED = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS)
 IN_ROUNDS = moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24)
+OF_MANY: dict[str, Any] = EXPERTS | {"max_tokens": 4 * 132}
+RECEIVED_MANY = moe.dispatch(TOKENS, IDS, WEIGHTS, **OF_MANY)
 ROUTED = moe.gather_routing(IDS, WEIGHTS, **EXPERTS)
 SLICE, SLICE8 = torch.zeros(4, 64, 32).bfloat16(), torch.zeros(4, 64, 32).to(torch.float8_e4m3fn)
 OWN_EXPERTS = SLICE[:2]  # of 2 PEs
@@ -138,7 +140,10 @@ NEW_RESULTS: dict[str, Callable[[], object]] = {
     "dispatch": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS),
     "dispatch, fp8": lambda: moe.dispatch(TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS),
     "dispatch, rounds": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **EXPERTS, num_sms=24),
+    "dispatch, many": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **OF_MANY),
+    "dispatch, many, 32 SMs left": lambda: moe.dispatch(TOKENS, IDS, WEIGHTS, **OF_MANY, sm_margin=32),
     "combine": lambda: moe.combine(RECEIVED.x, RECEIVED),
+    "combine, many": lambda: moe.combine(RECEIVED_MANY.x, RECEIVED_MANY),
     "combine, rounds": lambda: moe.combine(IN_ROUNDS.x, IN_ROUNDS),
     "all_gather_grouped_gemm": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED),
     "all_gather_grouped_gemm, out=": lambda: moe.all_gather_grouped_gemm(TOKENS, SLICE, ROUTED, **OF_ROWS),
@@ -165,6 +170,7 @@ NEW_IN_STEPS: dict[str, Callable[[], object]] = {
         moe.dispatch_send(TOKENS8, IDS, WEIGHTS, scales=SCALES, **EXPERTS)
     ),
     "combine in halves": lambda: moe.combine_receive(moe.combine_send(RECEIVED.x, RECEIVED)),
+    "combine in halves, many": lambda: moe.combine_receive(moe.combine_send(RECEIVED_MANY.x, RECEIVED_MANY)),
     "all_gather, copy_engine": lambda: kernels.all_gather(GATHERED_LARGE, LARGE, algorithm="copy_engine"),
     "all_to_all, copy_engine": lambda: kernels.all_to_all(OUT, LARGE, algorithm="copy_engine"),
     "all_gather, copy_engine, a program": lambda: kernels.all_gather(

@@ -16,14 +16,14 @@ from prepared_calls.world import RECORDER, calls
 from triton_dist.kernels import moe
 from triton_dist.kernels.moe import functional_layer, rounds
 from triton_dist.kernels.moe.combine import _combine_receive, _combine_send
-from triton_dist.kernels.moe.dispatch import _dispatch
+from triton_dist.kernels.moe.dispatch_messages import dispatch_kernel
 from triton_dist.kernels.moe.grouped_gemm import _weight_grad
 
 OPS: Any = torch.ops.triton_dist
 TOKENS, HIDDEN, INNER, EXPERTS = 16, 256, 128, 4
 FORKED, JOINED = (SIDE, "wait for", f"event of {CURRENT}"), (CURRENT, "wait for", f"event of {SIDE}")
 KERNELS = {
-    "dispatch": _dispatch,
+    "dispatch": dispatch_kernel,
     "dispatch in rounds": rounds._dispatch,
     "combine in rounds": rounds._combine,
     "send": _combine_send,

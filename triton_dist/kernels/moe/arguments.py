@@ -24,6 +24,7 @@ __all__ = [
     "check_scales",
     "check_sizes",
     "compared_of",
+    "has_many_tokens",
     "most_rows",
     "records_gradients",
     "refuse_gradients",
@@ -50,6 +51,7 @@ class Routing(NamedTuple):
         num_sms: how many programs exchange tokens in rounds (``rounds.py``); 0 for low latency.
         hosts: how many hosts the members are on. sources: whose tokens a PE has, in the part of an exchange that is
             inside a host (``between_hosts.py``).
+        halves: whether the rows come by the halves of a dispatch.
     """
 
     ids: torch.Tensor
@@ -64,6 +66,16 @@ class Routing(NamedTuple):
     num_sms: int = 0
     hosts: int = 1
     sources: TokenSources = ONE_SOURCE
+    halves: bool = False
+
+    @property
+    def by_tokens(self) -> bool:
+        """Whether a result says where rows are by source and token; else by source and message.
+
+        So do rounds, and a dispatch of many tokens on one host; a combine reads what its dispatch wrote.
+        """
+        whole = not self.halves and self.hosts == 1 and self.sources.number == 1
+        return self.num_sms > 0 or (whole and has_many_tokens(self.max_tokens))
 
     @property
     def n_tokens(self) -> int:
@@ -82,6 +94,11 @@ class Routing(NamedTuple):
     def tokens_of_hosts(self) -> int:
         """How many tokens of its column, of all hosts, a PE has room for."""
         return self.hosts * self.chunks * CHUNK
+
+
+def has_many_tokens(max_tokens: int) -> bool:
+    """Whether a PE may have several tokens for each multiprocessor."""
+    return max_tokens >= 4 * sms()
 
 
 def check_rows(function: str, name: str, rows: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:

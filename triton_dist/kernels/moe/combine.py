@@ -5,8 +5,9 @@ the rows that it has of a token, each multiplied by its weight, and sends one ro
 the dtype of the rows. That PE sums what it gets from each PE, in float32 and in the order of PEs, and rounds once more.
 So the result depends on nothing but the rows and the routing.
 
-One kernel: all programs send, then receive. Rows go to the slot of their token in the sentinel protocol. Every PE also
-sends every PE an arrival flag, so that slots may be used again (``rows.py``).
+One kernel: here all programs send, then receive. Rows go to the slot of their token in the sentinel protocol. Every PE
+also sends every PE an arrival flag, so that slots may be used again (``rows.py``). After a dispatch of many tokens some
+programs send, and the others do everything else (``combine_many.py``); after one in rounds, so is this (``rounds.py``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from triton_dist.kernels.moe.arguments import (
     refuse_gradients,
     refuse_halves_of_rounds,
 )
+from triton_dist.kernels.moe.combine_many import combine_many
+from triton_dist.kernels.moe.combine_many import make_slots as make_slots_of_many
 from triton_dist.kernels.moe.exchange import Cut, Exchange, block_of, cut_of, open_exchange
 from triton_dist.kernels.moe.results import Dispatched, parts_of
 from triton_dist.kernels.moe.rounds import combine_rounds, combine_slots
@@ -82,12 +85,13 @@ def _partial_sum(
 def _send(
     y, memory, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
     WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
-    OWN: tl.constexpr,
+    OWN: tl.constexpr, BY_TOKEN: tl.constexpr = False,
 ):  # fmt: skip
-    """``OWN``: whether this PE's own tokens go through slots, too."""
+    """``OWN``: whether this PE's own tokens go through slots, too. ``BY_TOKEN``: as :attr:`Routing.by_tokens`."""
     N: tl.constexpr = group_size(MEMBERS)
     me = my_rank(MEMBERS)
     ranks = tl.arange(0, triton.next_power_of_2(N))
+    choices = tl.arange(0, triton.next_power_of_2(K))
     number = next_number(tl.load(numbers + tl.program_id(0)))
     half = ((number & 1) * N + me).to(tl.int64)
     if tl.program_id(0) == 0:
@@ -102,8 +106,15 @@ def _send(
         source = tl.where(i < theirs, (me + 1 + i % OTHERS) % N, me)
         index = tl.where(i < theirs, i // OTHERS, i - theirs)
         message = source * MAX_TOKENS + index
-        if index < scalar_of(messages, source):
-            place = slots + (half * MAX_TOKENS + tl.load(memory + PARTS[3] + message)) * WORDS
+        sends = index < scalar_of(messages, source)
+        token = index
+        if BY_TOKEN:
+            position = tl.load(memory + PARTS[4] + message * K + choices, mask=(choices < K) & sends, other=-1)
+            sends = tl.max(position) >= 0
+        if sends:
+            if not BY_TOKEN:
+                token = tl.load(memory + PARTS[3] + message)
+            place = slots + (half * MAX_TOKENS + token) * WORDS
             place = dl.symm_at(place, pe_of(source, MEMBERS))
             for first in tl.static_range(0, WORDS, BLOCK):
                 offsets = first + tl.arange(0, BLOCK)
@@ -174,8 +185,11 @@ def _receive(
 def _combine_send(
     y, memory, flags, slots, numbers, MEMBERS: tl.constexpr, K: tl.constexpr, MAX_TOKENS: tl.constexpr,
     WORDS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+    BY_TOKEN: tl.constexpr,
 ):  # fmt: skip
-    _send(y, memory, flags, slots, numbers, MEMBERS, K, MAX_TOKENS, WORDS, PARTS, DTYPE, WEIGHTED, BLOCK, True)
+    _send(
+        y, memory, flags, slots, numbers, MEMBERS, K, MAX_TOKENS, WORDS, PARTS, DTYPE, WEIGHTED, BLOCK, True, BY_TOKEN
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
@@ -228,7 +242,7 @@ def combine(
     routing = dispatched.routing
     with calling("combine", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
-        call = ("combine", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms)
+        call = ("combine", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms, routing.halves)
         signature = prepared.signature(call, y, dispatched.memory, routing.ids)
         known = prepared.details(signature)
         if known is not None and not (known[0] and known[0].is_in_flight()) and not records_gradients(y):
@@ -251,7 +265,8 @@ def combine_send(
     routing = dispatched.routing
     with calling("combine_send", routing.comm, between_hosts=True) as comm:
         prepared = comm.own(Prepared)
-        call = ("combine_send", weighted, buffer, sm_margin, *routing[3:8], routing.num_sms, routing.top_k)
+        sizes = *routing[3:8], routing.num_sms, routing.top_k, routing.halves
+        call = ("combine_send", weighted, buffer, sm_margin, *sizes)
         signature = prepared.signature(call, y, dispatched.memory)
         exchange = prepared.details(signature)
         sendable = exchange is not None and not exchange.is_in_flight() and not records_gradients(y)
@@ -266,7 +281,8 @@ def combine_send(
             del constants["L"], constants["TAKEN"]
             made = launch(
                 _combine_send, (exchange.programs,), (y.view(torch.int32), dispatched.memory), exchange.messages,
-                exchange.slots, exchange.sent, **constants, **_cut(within.routing, constants["WORDS"]).options,
+                exchange.slots, exchange.sent, BY_TOKEN=within.routing.by_tokens, **constants,
+                **_cut(within.routing, constants["WORDS"]).options,
             )  # fmt: skip
             prepared.keep(signature, made, *_compared("combine_send", y, routing), details=exchange)
         number = exchange.send()
@@ -381,6 +397,8 @@ def _launch(
     routing = dispatched.routing
     if routing.num_sms:
         return None, combine_rounds(y, dispatched, out, _TYPES[y.dtype], weighted, buffer)
+    if routing.by_tokens:
+        return None, combine_many(function, y, dispatched, out, _TYPES[y.dtype], weighted, buffer, sm_margin)
     exchange, constants = _prepare(function, y, dispatched, weighted, buffer, sm_margin)
     tensors = y.view(torch.int32), dispatched.memory, routing.ids, out.view(torch.int32)
     made = launch(
@@ -419,12 +437,14 @@ def make_slots(comm: Communicator, function: str, y: torch.Tensor, routing: Rout
         routing = between_hosts.inside_host(routing, None)
     if routing.num_sms:
         combine_slots(routing, words, routing.num_sms)
+    elif routing.by_tokens:
+        make_slots_of_many(function, routing, words)
     else:
         _open(function, routing, words, 0, 0)
 
 
 def _compared(function: str, y: torch.Tensor, routing: Routing) -> tuple[Any, ...]:
-    return function, y.shape[1], y.dtype, routing.top_k, routing.max_tokens, routing.num_sms
+    return function, y.shape[1], y.dtype, routing.top_k, routing.max_tokens, routing.num_sms, routing.by_tokens
 
 
 def _constants(routing: Routing, dtype: torch.dtype, hidden: int) -> dict[str, Any]:

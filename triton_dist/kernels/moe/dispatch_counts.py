@@ -27,7 +27,7 @@ from triton_dist.language._poll import held_once
 
 __all__ = [
     *("ONE_SOURCE", "PARTS_OF_COUNTS", "TokenSources", "begins_of", "count_ids", "count_in_parts", "receive_counts"),
-    *("send_counted", "send_counts", "source_of", "words_of_parts"),
+    *("send_counted", "send_counts", "send_tokens_counted", "source_of", "words_of_parts"),
 ]
 
 PARTS_OF_COUNTS = 32
@@ -204,6 +204,17 @@ def send_counted(sums, counts, number, MEMBERS: tl.constexpr, L: tl.constexpr, P
     if tl.program_id(0) == tl.num_programs(0) - 1:
         chosen, messages = _row_told(sums, 2 * PARTS, number, pe_of(me, MEMBERS), EP, triton.next_power_of_2(N))
         _send_row(chosen, messages, counts, me, number, MEMBERS, L, 1)
+
+
+@triton.jit
+def send_tokens_counted(sums, n_tokens, counts, number, MEMBERS: tl.constexpr, L: tl.constexpr, PARTS: tl.constexpr):
+    """As :func:`send_counted`, with the number of this PE's tokens instead of messages."""
+    EP: tl.constexpr = triton.next_power_of_2(group_size(MEMBERS) * L)
+    NP: tl.constexpr = triton.next_power_of_2(group_size(MEMBERS))
+    me = my_rank(MEMBERS)
+    if tl.program_id(0) == tl.num_programs(0) - 1:
+        chosen, messages = _row_told(sums, 2 * PARTS, number, pe_of(me, MEMBERS), EP, NP)
+        _send_row(chosen, messages * 0 + n_tokens, counts, me, number, MEMBERS, L, 1)
 
 
 @triton.jit

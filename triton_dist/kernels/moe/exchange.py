@@ -11,7 +11,7 @@ import triton
 import triton_dist
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.device import check_sm_margin, has_gpu_sizes, sms
-from triton_dist.kernels.moe.arguments import Routing
+from triton_dist.kernels.moe.arguments import Routing, has_many_tokens
 from triton_dist.kernels.options import check_int
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 
@@ -22,7 +22,6 @@ __all__ = [
     "Slots",
     "block_of",
     "cut_of",
-    "has_many_tokens",
     "open_exchange",
     "refuse_second",
     "warps_of",
@@ -107,7 +106,8 @@ def open_exchange(
         RuntimeError: an exchange in these slots is in flight. ValueError: ``sm_margin`` leaves no program.
     """
     check_int(function, "buffer", buffer, 0)
-    n_pes, n_programs = routing.members.size, cut.per_sm * min(sms(), check_sm_margin(function, sm_margin))
+    per_sm = 1 if sm_margin else cut.per_sm  # an idle GPU spreads programs over all of its multiprocessors
+    n_pes, n_programs = routing.members.size, per_sm * min(sms(), check_sm_margin(function, sm_margin))
     name = f"moe: {what}, {routing.max_tokens} tokens, buffer {buffer}, {n_programs} programs"
     in_flight = comm.own(InFlight)
     refuse_second(function, name, in_flight)
@@ -152,11 +152,6 @@ def cut_of(words: int, max_tokens: int, most: int) -> Cut:
         return Cut(4 if has_gpu_sizes() else 1, 4, block_of(words, 2048))  # interpreted programs hide nothing
     block = block_of(words, most)
     return Cut(1, warps_of(block), block)
-
-
-def has_many_tokens(max_tokens: int) -> bool:
-    """Whether a PE may have several tokens for each multiprocessor."""
-    return max_tokens >= 4 * sms()
 
 
 _REGISTERS = 65536

@@ -47,6 +47,8 @@ __all__ = [
 _ops: Any = torch.ops.triton_dist
 
 SIZES = "int num_experts, int max_tokens, int align, int capacity, int num_sms, int group_size, str group_name"
+"""Of operators. ``num_sms`` is ``_HALVES`` of what the halves of a dispatch received."""
+_HALVES = -1
 
 
 # ---- dispatch
@@ -88,14 +90,16 @@ def routing_of(ids: torch.Tensor, weights: torch.Tensor, sizes: Sequence[Any]) -
     num_experts, max_tokens, align, capacity, num_sms, size, name = sizes
     local = num_experts // max(size, 1)
     members, hosts = Members(0, 1, size), groups.hosts_of(size, name)
-    return Routing(ids, weights, members, local, max_tokens, align, capacity, num_sms=num_sms, hosts=hosts)
+    how = {"num_sms": max(num_sms, 0), "halves": num_sms == _HALVES, "hosts": hosts}
+    return Routing(ids, weights, members, local, max_tokens, align, capacity, **how)
 
 
 def sizes_of(routing: Routing, name: str) -> tuple[Any, ...]:
     """``SIZES`` of a routing in the group of this name."""
     size = routing.members.size
     experts = routing.local_experts * size
-    return experts, routing.max_tokens, routing.align, routing.capacity, routing.num_sms, size, name
+    num_sms = _HALVES if routing.halves else routing.num_sms
+    return experts, routing.max_tokens, routing.align, routing.capacity, num_sms, size, name
 
 
 @operator(
@@ -109,7 +113,7 @@ def _dispatch(
     scales = None if scales is None else scales.contiguous()
     with calling("dispatch", groups.communicator("dispatch", *sizes[-2:]), between_hosts=True) as comm:
         num_experts, max_tokens, align, capacity, num_sms, *_ = sizes
-        how = num_experts, max_tokens, align, capacity, None, 0, 0, num_sms
+        how = num_experts, max_tokens, align, capacity, None, 0, 0, max(num_sms, 0)
         result = run_dispatch(comm, x, topk_ids, topk_weights, scales, *how, new=torch.zeros)
     return result.x, x.new_empty(0) if result.scales is None else result.scales, result.memory
 
