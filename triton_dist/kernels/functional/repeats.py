@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,7 +33,7 @@ def repeated(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Have calls of ``function`` made again by C++, where they are a call of the kernels' function of its name and
     nothing else that is seen: an operator that calls several, or stores to its result afterwards, must not be."""
     kernel, native = function.__name__, of_process(NativeCalls)
-    name = f"functional.{kernel}"
+    name = sys.intern(f"functional.{kernel}")  # C++ tells names by their identity
     signature = inspect.signature(function)
     native.functions.add(kernel)
 
