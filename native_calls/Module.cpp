@@ -116,30 +116,34 @@ PyObject *newLaunch(PyTypeObject *type, PyObject *args, PyObject *) {
 // Owner
 //===----------------------------------------------------------------------===//
 
+/// Owner(current_stream, guards, shared); shared: None, or a tuple of what a communicator's calls need
 PyObject *newOwner(PyTypeObject *type, PyObject *args, PyObject *) {
-  PyObject *communicator, *acquire, *release, *currentStream, *equal, *last, *symmetric, *plans, *first, *second,
-      *guards;
-  int compares;
-  if (!PyArg_ParseTuple(args, "OOOOpO!O!O!O(OO)O", &communicator, &acquire, &release, &currentStream, &compares,
-                        &PyDict_Type, &equal, &PyList_Type, &last, &PyDict_Type, &symmetric, &plans, &first, &second,
-                        &guards))
+  PyObject *currentStream, *guards, *shared;
+  if (!PyArg_ParseTuple(args, "OOO", &currentStream, &guards, &shared))
     return nullptr;
-  if (PyList_Size(last) == 0)
-    return refuse("last has no places");
   OwnerPointer owner(new Owner);
-  owner->communicator = Object::of(communicator);
-  owner->acquire = Object::of(acquire);
-  owner->release = Object::of(release);
   owner->currentStream = Object::of(currentStream);
-  owner->compares = compares != 0;
-  owner->equal = Object::of(equal);
-  owner->last = Object::of(last);
-  owner->symmetric = Object::of(symmetric);
-  owner->plans = Object::of(plans);
-  owner->allocations[0] = Object::of(first);
-  owner->allocations[1] = Object::of(second);
   if (!parseGuards(guards, owner->guards))
     return nullptr;
+  if (shared != Py_None) {
+    PyObject *communicator, *acquire, *release, *equal, *last, *symmetric, *plans, *first, *second;
+    int compares;
+    if (!PyArg_ParseTuple(shared, "OOOpO!O!O!O(OO)", &communicator, &acquire, &release, &compares, &PyDict_Type, &equal,
+                          &PyList_Type, &last, &PyDict_Type, &symmetric, &plans, &first, &second))
+      return nullptr;
+    if (PyList_Size(last) == 0)
+      return refuse("last has no places");
+    owner->communicator = Object::of(communicator);
+    owner->acquire = Object::of(acquire);
+    owner->release = Object::of(release);
+    owner->compares = compares != 0;
+    owner->equal = Object::of(equal);
+    owner->last = Object::of(last);
+    owner->symmetric = Object::of(symmetric);
+    owner->plans = Object::of(plans);
+    owner->allocations[0] = Object::of(first);
+    owner->allocations[1] = Object::of(second);
+  }
   return OwnerObject::made(type, std::make_unique<OwnerPointer>(std::move(owner)));
 }
 
@@ -186,43 +190,79 @@ PyObject *tableCall(PyObject *self, PyObject *const *args, Py_ssize_t n) {
   return TableObject::of(self)->call(args[0], args[1], args[2]);
 }
 
-/// Which of the key's tensors these objects are; one that is none of them is New. False if there are too many.
-bool tensorsOf(const Key &key, PyObject *tuple, std::vector<size_t> &into) {
+/// Indices of a tuple, each below `end`; Entry::None where Python's None is. False with an exception set.
+bool indices(PyObject *tuple, size_t end, std::vector<size_t> &into) {
   for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); ++i) {
-    int found = key.tensorOf(PyTuple_GetItem(tuple, i));
-    into.push_back(found < 0 ? Entry::New : found);
+    PyObject *item = PyTuple_GetItem(tuple, i);
+    size_t index = item == Py_None ? Entry::None : PyLong_AsSize_t(item);
+    if (PyErr_Occurred())
+      return false;
+    if (index >= end && index != Entry::None)
+      return refuse("there are not so many new tensors") != nullptr;
+    into.push_back(index);
   }
-  return into.size() <= Launch::MostTensors;
+  return true;
+}
+
+/// Fills what an entry makes, of a tuple (makers, results, returned). False with an exception set.
+bool parseNew(PyObject *tuple, Entry &entry) {
+  PyObject *makers, *results, *returned;
+  if (!PyArg_ParseTuple(tuple, "O!O!O", &PyTuple_Type, &makers, &PyTuple_Type, &results, &returned))
+    return false;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(makers); ++i)
+    entry.makers.push_back(Object::of(PyTuple_GetItem(makers, i)));
+  if (entry.makers.size() > Launch::MostTensors)
+    return refuse("there are too many new tensors") != nullptr;
+  if (!indices(results, entry.makers.size(), entry.results))
+    return false;
+  entry.returned = given(returned);
+  if (!entry.returned && (entry.results.size() != 1 || entry.results[0] == Entry::None))
+    return refuse("a result without a function that makes it is one tensor") != nullptr;
+  entry.result = Entry::New;
+  return true;
 }
 
 /// Fills what is known of an entry's tensors. False, perhaps with an exception set: the call cannot be learnt.
-bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed, PyObject *result, bool hasNew) {
+bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed) {
   const Key &key = entry.key;
-  std::vector<size_t> lying;
-  int found = key.tensorOf(result);
-  entry.result = found < 0 ? Entry::New : found;
-  if (!tensorsOf(key, tensors, entry.sources) || !tensorsOf(key, fixed, lying) ||
-      entry.sources.size() < entry.launch->tensors)
-    return false;
   std::vector<bool> decides(key.tensors, false); // whether the launch takes it, or it lies where it lay
   entry.fixed.assign(key.tensors, false);
-  for (size_t tensor : lying) {
-    if (tensor == Entry::New)
+  for (Py_ssize_t i = 0; i < PyTuple_Size(fixed); ++i) {
+    int found = key.tensorOf(PyTuple_GetItem(fixed, i));
+    if (found < 0)
       return false;
-    entry.fixed[tensor] = decides[tensor] = true;
+    entry.fixed[found] = decides[found] = true;
   }
-  for (size_t i = 0; i < entry.sources.size(); ++i) {
-    if (entry.sources[i] != Entry::New)
-      decides[entry.sources[i]] = true;
-    else if (PyTuple_GetItem(tensors, i) != result || !hasNew)
+  for (Py_ssize_t i = 0; i < PyTuple_Size(tensors); ++i) {
+    PyObject *tensor = PyTuple_GetItem(tensors, i);
+    int found = key.tensorOf(tensor);
+    if (found >= 0) {
+      decides[found] = true;
+      entry.sources.push_back(found);
+    } else if (tensor == Py_None) {
+      entry.sources.push_back(Entry::None);
+    } else if (PyLong_Check(tensor)) {
+      size_t which = PyLong_AsSize_t(tensor);
+      if (which >= entry.makers.size())
+        return false;
+      entry.sources.push_back(Entry::New + which);
+    } else {
       return false;
+    }
   }
-  if (entry.result == Entry::New && !hasNew)
+  if (entry.sources.size() > Launch::MostTensors || entry.sources.size() < entry.launch->tensors)
     return false;
+  for (const Launch::Patch &patch : entry.launch->patches)
+    if (entry.sources[patch.tensor] == Entry::None)
+      return false;
   for (size_t i = 0; i < key.tensors; ++i) {
+    if (!decides[i]) // the plan knows nothing of this tensor
+      return false;
+    if (!entry.owner->communicator)
+      continue;
     Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[i]));
     PyObject *symmetric = address ? PyDict_GetItemWithError(entry.owner->symmetric.get(), address.get()) : nullptr;
-    if (!decides[i] || (symmetric != Py_True && symmetric != Py_False)) // the plan knows nothing of this tensor
+    if (symmetric != Py_True && symmetric != Py_False)
       return false;
     entry.symmetric.push_back(symmetric == Py_True);
   }
@@ -230,6 +270,8 @@ bool placeTensors(Entry &entry, PyObject *tensors, PyObject *fixed, PyObject *re
 }
 
 /// learn(name, args, kwargs, owner, launch, tensors, encode, result, fixed, new, compared, waiting, guards)
+///
+/// tensors: of the call, or the number of a new one, or None. result: a tensor of the call, if nothing is new.
 PyObject *tableLearn(PyObject *self, PyObject *arguments) {
   PyObject *name, *args, *kwargs, *owner, *launch, *tensors, *encode, *result, *fixed, *makeNew, *compared, *waiting,
       *guards;
@@ -250,7 +292,18 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
   entry->owner = *OwnerObject::of(owner);
   entry->launchObject = Object::of(launch);
   entry->launch = LaunchObject::of(launch);
-  if (!placeTensors(*entry, tensors, fixed, result, makeNew != Py_None)) {
+  if (!entry->owner->communicator && compared != Py_None)
+    return refuse("a local operation is compared with none");
+  if (makeNew != Py_None) {
+    if (!parseNew(makeNew, *entry))
+      return nullptr;
+  } else {
+    int found = entry->key.tensorOf(result);
+    if (found < 0)
+      Py_RETURN_FALSE;
+    entry->result = found;
+  }
+  if (!placeTensors(*entry, tensors, fixed)) {
     if (PyErr_Occurred())
       return nullptr;
     Py_RETURN_FALSE;
@@ -260,7 +313,6 @@ PyObject *tableLearn(PyObject *self, PyObject *arguments) {
     Py_RETURN_TRUE;
   entry->objects = entry->key.objects();
   entry->encode = Object::of(encode);
-  entry->makeNew = entry->result == Entry::New ? given(makeNew) : Object();
   entry->compared = given(compared);
   entry->waiting = given(waiting);
   if (!parseGuards(guards, entry->guards))

@@ -67,6 +67,8 @@ static bool liesAlike(const Entry &entry, const Key &key) {
   for (size_t i = 0; i < key.tensors; ++i) {
     if (entry.fixed[i] && key.addresses[i] != entry.key.addresses[i])
       return false;
+    if (!entry.owner->communicator)
+      continue;
     Object address = Object::taken(PyLong_FromUnsignedLongLong(key.addresses[i]));
     PyObject *found = address ? PyDict_GetItemWithError(entry.owner->symmetric.get(), address.get()) : nullptr;
     if (found != (entry.symmetric[i] ? Py_True : Py_False))
@@ -88,8 +90,8 @@ PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
     if (found == entries.end() || i >= found->second.size())
       Py_RETURN_NONE;
     Shared<Entry> entry = found->second[i];
-    if (!(entry->key == key) || !addressesAreKnown(*entry->owner) || !liesAlike(*entry, key) ||
-        !hold(entry->owner->guards) || !hold(entry->guards)) {
+    if (!(entry->key == key) || (entry->owner->communicator && !addressesAreKnown(*entry->owner)) ||
+        !liesAlike(*entry, key) || !hold(entry->owner->guards) || !hold(entry->guards)) {
       PyErr_Clear();
       continue;
     }
@@ -99,39 +101,79 @@ PyObject *Table::call(PyObject *name, PyObject *args, PyObject *kwargs) {
   }
 }
 
+/// Makes the entry's new tensors, and of them the result. False, perhaps with an exception set: one is not as it must
+/// be.
+bool Table::makeNew(const Entry &entry, Address *addresses, Object &result) const {
+  Object made[Launch::MostTensors];
+  for (size_t i = 0; i < entry.makers.size(); ++i) {
+    dlpack::Tensor read;
+    made[i] = Object::taken(PyObject_CallNoArgs(entry.makers[i].get()));
+    if (!made[i] || !torch.isTensor(made[i].get()) || !torch.read(made[i].get(), read))
+      return false;
+    addresses[i] = addressOf(read);
+    if (addresses[i] % 16 != 0) // launches are compiled for such
+      return false;
+  }
+  if (entry.result != Entry::New)
+    return true;
+  if (!entry.returned) {
+    result = made[entry.results[0]];
+    return true;
+  }
+  Object parts = Object::taken(PyTuple_New(entry.results.size()));
+  for (size_t i = 0; parts && i < entry.results.size(); ++i) {
+    size_t which = entry.results[i];
+    if (PyTuple_SetItem(parts.get(), i, Py_NewRef(which == Entry::None ? Py_None : made[which].get())) != 0)
+      return false;
+  }
+  if (parts)
+    result = Object::taken(PyObject_CallFunctionObjArgs(entry.returned.get(), parts.get(), nullptr));
+  return bool(result);
+}
+
 /// Launches what the entry has, of this key's tensors; None if the communicator is not ready for that.
 PyObject *Table::make(const Entry &entry, const Key &key) {
   const Owner &owner = *entry.owner;
-  Address addresses[Launch::MostTensors], newAddress = 0;
-  Object made;
-  if (entry.makeNew) {
-    dlpack::Tensor read;
-    made = Object::taken(PyObject_CallNoArgs(entry.makeNew.get()));
-    if (!made || !torch.isTensor(made.get()) || !torch.read(made.get(), read)) {
-      PyErr_Clear();
-      Py_RETURN_NONE;
-    }
-    newAddress = addressOf(read);
+  Address addresses[Launch::MostTensors] = {}, newAddresses[Launch::MostTensors];
+  Object result = entry.result == Entry::New ? Object() : Object::of(key.tensorObjects[entry.result]);
+  if (!makeNew(entry, newAddresses, result)) {
+    PyErr_Clear();
+    Py_RETURN_NONE;
   }
-  for (size_t i = 0; i < entry.sources.size(); ++i)
-    addresses[i] = entry.sources[i] == Entry::New ? newAddress : key.addresses[entry.sources[i]];
+  for (size_t i = 0; i < entry.sources.size(); ++i) {
+    size_t source = entry.sources[i];
+    if (source != Entry::None)
+      addresses[i] = source < Entry::New ? key.addresses[source] : newAddresses[source - Entry::New];
+  }
   if (!entry.launch->encode(addresses, entry.encode)) {
     PyErr_Clear();
     Py_RETURN_NONE;
   }
+  if (!owner.communicator)
+    return launch(entry, addresses, std::move(result));
   Object acquired = Object::taken(PyObject_CallFunctionObjArgs(owner.acquire.get(), Py_False, nullptr));
   if (acquired.get() != Py_True) { // another thread is in a call, which is an error that the ordinary call finds
     PyErr_Clear();
     Py_RETURN_NONE;
   }
   Held held(owner.release);
+  return launch(entry, addresses, std::move(result));
+}
+
+/// As make, within the communicator's call.
+PyObject *Table::launch(const Entry &entry, const Address *addresses, Object result) {
+  const Owner &owner = *entry.owner;
   Object stream = Object::taken(PyObject_CallNoArgs(owner.currentStream.get()));
-  Object handle = attribute(owner.communicator, names().handle);
-  long calls = numberOf(owner.communicator, names().made);
-  bool ready = stream && handle && calls >= 0 && numberOf(owner.communicator, names().depth) == 0 &&
-               PyObject_RichCompareBool(stream.get(), handle.get(), Py_EQ) == 1;
-  if (ready && entry.compared && owner.compares)
-    ready = PyDict_GetItemWithError(owner.equal.get(), entry.compared.get()) != nullptr;
+  bool ready = bool(stream);
+  long calls = 0;
+  if (owner.communicator) {
+    Object handle = attribute(owner.communicator, names().handle);
+    calls = numberOf(owner.communicator, names().made);
+    ready = ready && handle && calls >= 0 && numberOf(owner.communicator, names().depth) == 0 &&
+            PyObject_RichCompareBool(stream.get(), handle.get(), Py_EQ) == 1;
+    if (ready && entry.compared && owner.compares)
+      ready = PyDict_GetItemWithError(owner.equal.get(), entry.compared.get()) != nullptr;
+  }
   unsigned long long streamHandle = ready ? PyLong_AsUnsignedLongLong(stream.get()) : 0;
   if (!ready || PyErr_Occurred()) {
     PyErr_Clear();
@@ -151,9 +193,7 @@ PyObject *Table::make(const Entry &entry, const Key &key) {
     if (PyErr_Occurred())
       return nullptr;
   }
-  if (!entry.launch->run(reinterpret_cast<void *>(streamHandle), addresses))
-    return nullptr;
-  return entry.result == Entry::New ? made.release() : Py_NewRef(key.tensorObjects[entry.result]);
+  return entry.launch->run(reinterpret_cast<void *>(streamHandle), addresses) ? result.release() : nullptr;
 }
 
 /// Notes the innermost line of Python that is the user's, by its code and instruction.

@@ -17,18 +17,19 @@
 namespace triton_dist {
 
 /// Whose calls they are: a communicator of Python, whose calls run one after the other and are compared with those of
-/// the other members. The state stays in its objects, where the ordinary calls have it.
+/// the other members; or nobody's, as those of local operations. The state stays in Python's objects, where the
+/// ordinary calls have it.
 struct Owner : Counted {
-  Object communicator;
-  Object acquire, release; // of the lock that a call holds, without a wait
   Object currentStream;
-  bool compares;         // whether there are other members
-  Object equal;          // a dict: calls that need no comparison
-  Object last;           // a list of the last calls
-  Object symmetric;      // a dict: whether what lies at an address is symmetric
-  Object plans;          // has the number of changes for which that dict holds
-  Object allocations[2]; // each counts its changes
   Guards guards;
+  Object communicator;     // null: the operation is local, and what follows is empty
+  Object acquire, release; // of the lock that a call holds, without a wait
+  bool compares;           // whether there are other members
+  Object equal;            // a dict: calls that need no comparison
+  Object last;             // a list of the last calls
+  Object symmetric;        // a dict: whether what lies at an address is symmetric
+  Object plans;            // has the number of changes for which that dict holds
+  Object allocations[2];   // each counts its changes
 };
 
 /// What a call with a key does.
@@ -39,16 +40,18 @@ struct Entry : Counted {
   Object launchObject;
   Launch *launch;
   Object encode;               // makes descriptors that the launch does not know
-  std::vector<size_t> sources; // of each of the launch's tensors, the key's, or New
+  std::vector<size_t> sources; // of each of the launch's tensors, the key's, or New and which new one, or None
   std::vector<bool> symmetric; // whether each of the key's tensors is
   std::vector<bool> fixed;     // whether each of the key's tensors lies where it lay
-  size_t result;               // the key's tensor that is returned, or New
-  Object makeNew;              // called for a new tensor
+  size_t result;               // the key's tensor that is returned, or New: what is made of new ones
+  std::vector<Object> makers;  // each is called for a new tensor
+  std::vector<size_t> results; // the new tensors that are returned; None for Python's None
+  Object returned;             // makes the result of a tuple of these; null: it is the one
   Object compared;             // a tuple; null: nothing is compared
   Object waiting;              // gets the user's line; null: nothing does
   Guards guards;
 
-  static constexpr size_t New = Launch::MostTensors;
+  static constexpr size_t New = Launch::MostTensors, None = 2 * Launch::MostTensors;
 };
 
 class Table {
@@ -71,6 +74,8 @@ public:
 
 private:
   PyObject *make(const Entry &entry, const Key &key);
+  PyObject *launch(const Entry &entry, const Address *addresses, Object result);
+  bool makeNew(const Entry &entry, Address *addresses, Object &result) const;
   void notePlace(PyObject *waiting);
 
   std::map<size_t, std::vector<Shared<Entry>>> entries; // by the keys' hashes

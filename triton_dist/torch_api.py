@@ -23,13 +23,16 @@ __all__ = [
     "current_stream_handle",
     "default_store",
     "device_indices",
+    "forward_mode",
     "have_tangent",
     "is_wrapper",
     "left_out_of_graphs",
     "multiply_float8",
+    "observers",
     "occupy_stream",
     "operators_are_unobserved",
     "process_group",
+    "process_groups",
     "replace_functions_of_distributed",
     "shard_embedding",
     "shard_linear",
@@ -53,6 +56,11 @@ def process_group(name: str) -> Any:
         RuntimeError, LookupError: there is none.
     """
     return dist.distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type, attr-defined]
+
+
+def process_groups() -> Callable[..., Any]:
+    """:func:`process_group`, as a function that Python calls without a frame of its own."""
+    return dist.distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
 
 
 def shard_linear(style: Any, module: torch.nn.Linear, mesh: Any) -> None:
@@ -123,6 +131,23 @@ def operators_are_unobserved() -> bool:
         or torch._C._autograd._profiler_enabled()
         or forward_ad._current_level >= 0
     )
+
+
+def observers() -> tuple[Callable[[], Any], ...]:
+    """What :func:`operators_are_unobserved` asks but for :func:`forward_mode`: functions that Python calls without a
+    frame of their own, and that return something false if nothing sees operators."""
+    return (
+        torch._C._len_torch_dispatch_stack,
+        torch._C._len_torch_function_stack,
+        torch._C._functorch.peek_interpreter_stack,
+        torch._C._get_tracing_state,
+        torch._C._autograd._profiler_enabled,
+    )
+
+
+def forward_mode() -> Any:
+    """The module whose ``_current_level`` is -1 where nothing has derivatives in forward mode."""
+    return forward_ad
 
 
 def have_tangent(values: Iterable[Any]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,16 +18,17 @@ import triton.language as tl
 from kernels_ptx import ptx_of
 
 from triton_dist.compiler import transport
-from triton_dist.kernels.moe import host_exchange
+from triton_dist.kernels.moe import arguments, host_exchange
 from triton_dist.kernels.moe.arguments import Routing
 from triton_dist.kernels.moe.dispatch_counts import TokenSources
 from triton_dist.kernels.moe.results import parts_of
 from triton_dist.kernels.protocols.members import Members
 
-MODULES = "dispatch", "combine", "rounds"
-dispatch, combine, rounds = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)
-for module in (dispatch, combine):  # blocks as on a GPU
+MODULES = "dispatch", "dispatch_messages", "combine", "rounds", "exchange"
+dispatch, messages, combine, rounds, exchange = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)
+for module in (exchange, combine):  # blocks as on a GPU
     module.block_of = lambda words, most: min(most, int(triton.next_power_of_2(words)))
+arguments.sms = lambda: 132
 
 ROW, COLUMN = Members(0, 1, 4, True), Members(0, 4, 2, True)
 HIDDEN, TOP_K, MAX_TOKENS, LOCAL = 7168, 8, 128, 32
@@ -43,7 +45,7 @@ TYPES: dict[str, Any] = {
     "AT_IDS": parts_of(ROUTING)[-3], "AT_COUNTS": parts_of(ROUTING)[-2],
 }  # fmt: skip
 IN_HOST: dict[str, Any] = {
-    **TYPES, "ids": "*i32", "capacity": "i32", **dict.fromkeys(("counts", "words", "flags"), "*i64"),
+    **TYPES, "ids": "*i32", "capacity": "i32", **dict.fromkeys(("counts", "sums", "words", "flags"), "*i64"),
     **dict.fromkeys(("sent_numbers", "received_numbers", "numbers", "rounds", "order"), "*i32"),
 }  # fmt: skip
 
@@ -60,11 +62,11 @@ def between(name: str) -> str:
 def inside_host(name: str) -> str:
     """A kernel of one host, of tokens of two hosts."""
     constants = dispatch._constants(INSIDE, HIDDEN // 2, 0)
-    constants |= dispatch._sending(INSIDE, constants) | dispatch._layout(INSIDE)
-    summed = combine._constants(INSIDE, torch.bfloat16, HIDDEN) | {"WEIGHTED": True, "PARTS": parts_of(INSIDE)[:6]}
+    constants |= dispatch._sending(SimpleNamespace(programs=132), INSIDE, constants) | dispatch._layout(INSIDE)
+    summed = combine._constants(INSIDE, torch.bfloat16, HIDDEN) | {"WEIGHTED": True, "PARTS": parts_of(INSIDE)[:9]}
     in_rounds = {"B": 8, "TOKENS": 128, "TAKEN": 256}
     if name == "dispatch":
-        return ptx_of(dispatch._dispatch, IN_HOST | constants, 8)
+        return ptx_of(messages.dispatch_kernel, IN_HOST | constants, 8)
     if name == "combine":
         return ptx_of(combine._combine, IN_HOST | summed, 8)
     if name == "dispatch in rounds":

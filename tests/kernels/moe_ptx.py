@@ -25,6 +25,7 @@ from triton_dist.kernels.moe.results import parts_of
 from triton_dist.kernels.protocols.members import Members
 
 MODULES = (
+    "arguments",
     "dispatch",
     "dispatch_messages",
     "dispatch_many",
@@ -39,15 +40,16 @@ MODULES = (
     "exchange",
 )
 (
-    dispatch, messages, dispatch_many, combine, combine_many, senders, grouped_gemm, rounds, gathered, gathering,
-    scattering, exchange,
+    arguments, dispatch, messages, dispatch_many, combine, combine_many, senders, grouped_gemm, rounds, gathered,
+    gathering, scattering, exchange,
 ) = (import_module(f"triton_dist.kernels.moe.{name}") for name in MODULES)  # fmt: skip
 
 rounds._blocks = lambda words, most: (8, min(most, int(triton.next_power_of_2(words))))
 for module in (exchange, combine, senders):  # blocks as on a GPU
     module.block_of = lambda words, most: min(most, int(triton.next_power_of_2(words)))
-for module in (exchange, senders):
+for module in (arguments, exchange, senders):
     module.sms = lambda: 132
+for module in (exchange, senders):
     module.has_gpu_sizes = lambda: True
 senders.check_sm_margin = lambda function, sm_margin: 132 - sm_margin
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from triton_dist.kernels import functional
 from triton_dist.kernels.functional import operator as module
+from triton_dist.kernels.functional import repeats
 
 _SCHEMA = (
     "(Tensor x, float factor, str name, Tensor? y=None, bool negate=False, ScalarType? dtype=None, SymInt? n=None)"
@@ -176,6 +177,21 @@ def test_a_compiled_graph_holds_the_operator() -> None:
     with pytest.raises(RuntimeError, match="there is no world"):
         function(torch.ones(2, 16), torch.ones(16, 8))
     assert any("norm_gemm" in str(target) for target in seen)
+
+
+def test_process_groups_are_looked_up_in_every_call() -> None:
+    """One that was destroyed is refused by functional calls, also by those that C++ makes again."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        group = torch.distributed.new_group([0])
+        found = repeats._guards(group)[0]
+        assert found.object() is found.expected is group
+        torch.distributed.destroy_process_group(group)
+        with pytest.raises((LookupError, RuntimeError)):
+            found.object()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert not repeats._guards("a name") and repeats._guards(None)
 
 
 def test_every_function_has_its_operator() -> None:

@@ -392,8 +392,11 @@ def communicator_of(group: Any = None) -> Communicator:
 
 
 def is_communicator_of(communicator: Communicator, group: Any) -> tuple[Guard, ...]:
-    """What :func:`communicator_of` asks when it returns ``communicator``, as data, but for the world."""
+    """What :func:`communicator_of` asks when it returns ``communicator``, as data, but for the world. Empty if it would
+    return another."""
     known = communicator.world.own(_Communicators).known
+    if known.get(group) is not communicator:
+        return ()
     found = (Guard(known, "item", (group,), "is", communicator),)
     return (*found, *group.guards()) if type(group) is Team else found
 

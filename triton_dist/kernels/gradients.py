@@ -108,18 +108,27 @@ def for_inference(operator: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Ca
     """Have a function that has no gradients at all go through ``operator`` where PyTorch traces."""
 
     def decorate(plain: Callable[_P, _R]) -> Callable[_P, _R]:
+        name, native = plain.__name__, of_process(NativeCalls)
+        native.functions.add(name)
+
         @functools.wraps(plain)
         def function(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             if torch.compiler.is_compiling():
                 return operator(*args, **kwargs)
+            result: _R
+            if native.call is not None and (result := native.call(name, args, kwargs)) is not None:
+                return result
+            native.offered = None
             tensors = (*args, *kwargs.values()) if kwargs else args
             if not _are_plain(tensors):
                 _check_plain(plain.__name__, *tensors)
                 if _needs_gradient(*tensors):
-                    name = plain.__name__
                     message = f"{name}: a tensor requires a gradient, and {name} has none: call it under no_grad()"
                     raise ValueError(message)
-            return plain(*args, **kwargs)
+            result = plain(*args, **kwargs)
+            if native.offered is not None:
+                native.take(name, args, kwargs, result)
+            return result
 
         return function
 

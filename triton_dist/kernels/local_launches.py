@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triton_dist import triton_api
+from triton_dist import native_calls, triton_api
 from triton_dist.kernels.dependent_launch import DependentLaunches
+from triton_dist.kernels.native import Arguments, NativeCalls, Offer, places
+from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.prepared import PLAIN, Launch
-from triton_dist.torch_api import current_stream_handle
+from triton_dist.native_calls import Guard
+from triton_dist.process_state import of_process
+from triton_dist.torch_api import current_stream_handle, stream_handles
 from triton_dist.world import World
 
 __all__ = ["LocalLaunches"]
@@ -26,8 +30,13 @@ _DEPTH = 3
 
 class _Plan(NamedTuple):
     launch: triton_api.PreparedLaunch
+    function: str
     details: Any
     """What the host entry wanted to know of the call."""
+    new: NewTensors | None
+    """The call's new tensors, if C++ can make it: it is this launch, and nothing else."""
+    refused: dict[str, int]
+    """By function, how often C++ did not learn a call of it."""
 
 
 class LocalLaunches:
@@ -37,9 +46,12 @@ class LocalLaunches:
         self._world = world
         self._dependent = world.own(DependentLaunches)
         self._plans: dict[Hashable, _Plan] = {}
+        self._native = of_process(NativeCalls)
+        self._owner = self._native.owner(world, stream_handles(world.device.index)) if world.kind == "gpu" else None
 
     def close(self) -> None:
         self._plans.clear()
+        self._native.forget(self._owner)
 
     def signature(self, call: Hashable, *tensors: torch.Tensor | None) -> Hashable | None:
         """All that the host's decisions depend on; None if the call takes the ordinary path and leaves no plan.
@@ -78,15 +90,34 @@ class LocalLaunches:
     def repeat(self, plan: _Plan, *tensors: torch.Tensor | None, also: Sequence[torch.Tensor] = ()) -> None:
         """Launch on the current stream what left the plan, with these tensors as its first arguments, and ``also`` in
         place of those that :meth:`keep` was told of."""
-        plan.launch(current_stream_handle(self._world.device.index), *plan.launch.arguments(tensors), also=also)
+        launch = plan.launch
+        launch(current_stream_handle(self._world.device.index), *launch.arguments(tensors), also=also)
+        if plan.new is not None and self._owner is not None:
+            taken = places((*tensors[: launch.takes], *also))
+            self._native.offered = Offer(self, plan.function, (plan, self._dependent.on), plan.new, taken, plan.refused)
+
+    def learn(self, offer: Offer, arguments: Arguments) -> bool:
+        """Let C++ know an offered call. True, if C++ has it now."""
+        plan, on = offer.plan
+        native = plan.launch.native(native_calls)
+        if native is None:
+            return False
+        guards = Guard(self._dependent, "attributes", ("on",), "is", on), *plan.launch.guards()
+        return self._native.learn(self._owner, native, arguments, (), plan.launch.waiting, guards)
 
     def keep(
-        self, signature: Hashable | None, made: Launch | None, details: Any, also: Sequence[torch.Tensor] = ()
+        self,
+        signature: Any,
+        made: Launch | None,
+        details: Any,
+        also: Sequence[torch.Tensor] = (),
+        new: NewTensors | None = None,
     ) -> None:
         """Leave a plan of a call that was made, and what the host entry wants to know of it.
 
         Args:
             also: the call's tensors that stand among the launch's other arguments, or in tuples of these.
+            new: the call's new tensors, if it is nothing but this launch.
         """
         if signature is None or made is None:
             return
@@ -99,4 +130,4 @@ class LocalLaunches:
             return
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]
-        self._plans[signature] = _Plan(again, details)
+        self._plans[signature] = _Plan(again, signature[0][0], details, new, {})

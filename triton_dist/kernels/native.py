@@ -9,54 +9,158 @@ them says no, nothing was done, and the call goes through Python, which knows wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
+import torch
+
 from triton_dist import native_calls, triton_api
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.new_tensors import NewTensors, like
 from triton_dist.native_calls import Guard
 from triton_dist.process_state import of_process
+from triton_dist.world import World
 from triton_dist.world.current import Current
 
-__all__ = ["Arguments", "NativeCalls", "Offer"]
+__all__ = ["Arguments", "NativeCalls", "Offer", "places"]
 
 _CALLS = 1024
+_TRIES = 8
+"""How many calls of a plan by one public function are looked at, before it is rarely tried: they may be written in
+several ways, of which one cannot be learnt."""
+
+
+Place = tuple[int, int]
+"""The ``id`` of a tensor, and its address. It keeps no tensor alive."""
+
+
+def places(tensors: Iterable[Any]) -> list[Place | None]:
+    """None of what is no tensor."""
+    return [None if tensor is None else (id(tensor), tensor.data_ptr()) for tensor in tensors]
 
 
 class Arguments(NamedTuple):
-    """A call as it was written, and its result."""
+    """A call as it was written, and what the launch takes of it."""
 
     function: str
     positional: tuple[Any, ...]
     keywords: Mapping[str, Any]
     result: Any
-    fixed: tuple[Any, ...] = ()
+    """The result, if nothing is new."""
+    tensors: tuple[Any, ...]
+    """What the launch takes, in its order: tensors of the call, numbers of new ones, or None."""
+    fixed: tuple[Any, ...]
     """Tensors that later calls must have at the same addresses."""
+    new: NewTensors | None
+    group: Any
+    """Whose members make the call."""
+    guards: tuple[Guard, ...]
+    """What must hold besides what the plan says."""
 
 
 class _Plans(Protocol):
-    """``Prepared``, which knows this module."""
+    """``Prepared`` or ``LocalLaunches``, which know this module."""
 
-    _communicator: Communicator
-
-    def learn(self, offer: Offer, tensors: Sequence[Any], arguments: Arguments) -> bool: ...
+    def learn(self, offer: Offer, arguments: Arguments) -> bool: ...
 
 
-class Offer(NamedTuple):
-    """A call that was made again by its plan, to be learnt by the public function that it is a call of. It keeps no
-    tensor alive."""
+class Offer:
+    """A call that was made again by its plan, to be learnt by the public function that it is a call of."""
 
-    thread: int
-    prepared: _Plans
-    signature: Any
-    plan: Any
-    made: int
-    """How many calls of the communicator there were."""
-    tensors: Sequence[int]
-    """By ``id``: those that the launch takes, in its order."""
-    fixed: Sequence[int]
-    """Those of the call whose addresses are a part of the signature."""
+    def __init__(
+        self,
+        prepared: _Plans,
+        function: str,
+        plan: Any,
+        new: NewTensors | None,
+        tensors: Sequence[Place | None],
+        refused: dict[str, int],
+        fixed: Sequence[Place | None] = (),
+        made: int = 0,
+    ) -> None:
+        self.thread = get_ident()
+        self.prepared = prepared
+        self.function = function
+        self.plan = plan
+        self.new = new
+        self.tensors = tensors
+        """Those that the launch takes, in its order."""
+        self.refused = refused
+        """How often calls of the plan by which public function could not be learnt."""
+        self.fixed = fixed
+        """Those of the call whose addresses are a part of the signature."""
+        self.made = made
+        """How many calls of the communicator there were."""
+
+    def arguments(
+        self,
+        function: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        group: Any,
+        guards: tuple[Guard, ...],
+        *,
+        may_be_new: bool,
+    ) -> Arguments | None:
+        """The call as ``function`` was called, which has returned ``result``. None if one of the launch's tensors is
+        none of its arguments and none that is made anew.
+
+        Args:
+            may_be_new: whether the result may be a tensor that ``function`` has made, and not the launch's host entry.
+        """
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        by_identity = {id(value): value for value in given}
+        # A tensor that was made of an argument and lies where that lies is its memory: all of them are alive.
+        by_address = {value.data_ptr(): value for value in reversed(given) if value.numel()}
+        new = self.new
+        if new is not None and not self._is_made_of_new(result):
+            new = None
+        if new is None and may_be_new:
+            new = self._only_new(result, given)
+        if new is None and self.new is not None:
+            return None
+        numbers = {} if new is None else {place: i for i, which in enumerate(new.places) for place in which}
+        found: list[Any] = []
+        for i, place in enumerate(self.tensors):
+            if i in numbers:
+                found.append(numbers[i])
+            elif place is None:
+                found.append(None)
+            elif place[0] in by_identity:
+                found.append(by_identity[place[0]])
+            elif place[1] in by_address:
+                found.append(by_address[place[1]])
+            else:
+                return None
+        fixed = [by_identity.get(place[0]) if place is not None else None for place in self.fixed]
+        if any(tensor is None for tensor in fixed):
+            return None
+        return Arguments(function, args, kwargs, result, tuple(found), tuple(fixed), new, group, guards)
+
+    def _only_new(self, result: Any, given: Sequence[torch.Tensor]) -> NewTensors | None:
+        """``result``, if it is a new tensor that the launch takes, and has its memory for itself."""
+        if type(result) is not torch.Tensor or not result.numel() or result.storage_offset():
+            return None
+        memory = result.untyped_storage()
+        if any(memory.data_ptr() == tensor.untyped_storage().data_ptr() for tensor in given):
+            return None
+        last = sum((size - 1) * step for size, step in zip(result.shape, result.stride(), strict=True))
+        if memory.nbytes() != (last + 1) * result.itemsize:
+            return None
+        at = tuple(i for i, place in enumerate(self.tensors) if place is not None and place[1] == result.data_ptr())
+        return NewTensors((like(result),), (at,)) if at else None
+
+    def _is_made_of_new(self, result: Any) -> bool:
+        """Whether ``result`` is what the new tensors of the call say."""
+        new = self.new
+        assert new is not None
+        parts = (result,) if new.returned is None else result
+        if not isinstance(parts, tuple) or len(parts) != len(new.results):
+            return False
+        made = [None if which is None else self.tensors[new.places[which][0]] for which in new.results]
+        return [place and place[0] for place in made] == [None if part is None else id(part) for part in parts]
 
 
 class NativeCalls:
@@ -68,73 +172,93 @@ class NativeCalls:
         nothing was learnt."""
         self.functions: set[str] = set()
         """The names of the public functions that take offers."""
-        self.offered: Offer | None = None
+        self.offered: Any = None
+        """The :class:`Offer` of the last call that was made again by its plan, if it was not taken."""
         self._table: Any = None
 
-    def owner(self, communicator: Communicator, plans: Any, symmetric: dict[int, bool]) -> Any:
-        """What C++ has to know of a communicator; None if calls go through Python.
+    def owner(self, world: World, current_stream: Callable[[], int], shared: tuple[Any, ...] | None = None) -> Any:
+        """What C++ has to know of those whose calls they are; None if calls go through Python.
 
         Args:
-            plans: counts in ``_changes`` for which allocations ``symmetric`` holds, which says which addresses are.
+            shared: :meth:`shared`, of a communicator's calls.
         """
-        world = communicator.world
         guards = world.guards_of_repeats()
         library = native_calls.library() if guards else None
         if library is None:
             return None
         if self._table is None:
             self._table = native_calls.new_table(world.is_internal_file, _CALLS)
-        return library.Owner(
+        current = Guard(of_process(Current), "attributes", ("world",), "is", world)
+        return library.Owner(current_stream, (current, *guards), shared)
+
+    @staticmethod
+    def shared(communicator: Communicator, plans: Any, symmetric: dict[int, bool]) -> tuple[Any, ...]:
+        """What the calls of a communicator share.
+
+        Args:
+            plans: counts in ``_changes`` for which allocations ``symmetric`` holds, which says which addresses are.
+        """
+        world = communicator.world
+        return (
             communicator,
             communicator._calls.acquire,
             communicator._calls.release,
-            communicator.current_stream,
             communicator.n_pes > 1,
             communicator._equal,
             communicator._last,
             symmetric,
             plans,
             (world.registry, world.group_memory),
-            (Guard(of_process(Current), "attributes", ("world",), "is", world), *guards),
         )
 
-    def take(self, function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:
-        """Learn the call that was :attr:`offered`, if it is this one of ``function``, which has returned ``result``."""
+    def take(
+        self,
+        function: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result: object,
+        kernel: str = "",
+        conditions: Callable[..., tuple[Any, tuple[Guard, ...]] | None] | None = None,
+    ) -> None:
+        """Learn the call that was :attr:`offered`, if it is this one of ``function``, which has returned ``result``.
+
+        Args:
+            kernel: the function that ``function`` calls for this, if it is not that itself, and may have made the
+                result. Then ``conditions(*args, **kwargs)`` are the group and what must hold besides; None: never.
+        """
         offer, self.offered = self.offered, None
-        if offer is None or self._table.knew() or offer.thread != get_ident() or offer.signature[0][0] != function:
+        if offer is None or self._table.knew() or offer.thread != get_ident() or offer.function != (kernel or function):
             return
-        if offer.made != offer.prepared._communicator._made:  # this call was made otherwise: an earlier one was offered
+        offer.refused[function] = refused = offer.refused.get(function, 0) + 1
+        if refused > _TRIES and refused & (refused - 1):  # then once in twice as many
             return
-        given = {id(value): value for value in (*args, *kwargs.values(), result)}
-        if not given.keys() >= {*offer.tensors, *offer.fixed}:  # a tensor was made of the arguments
-            return
-        fixed = tuple(given[each] for each in offer.fixed)
-        tensors = tuple(given[each] for each in offer.tensors)
-        if offer.prepared.learn(offer, tensors, Arguments(function, args, kwargs, result, fixed)):
+        found = (kwargs.get("group"), ()) if conditions is None else conditions(*args, **kwargs)
+        arguments = found and offer.arguments(function, args, kwargs, result, *found, may_be_new=bool(kernel))
+        if arguments and offer.prepared.learn(offer, arguments):
+            offer.refused[function] = 0
             self.call = self._table.call
 
     def learn(
         self,
         owner: Any,
         launch: triton_api.NativeLaunch,
-        tensors: Sequence[Any],
         arguments: Arguments,
-        new: Callable[[], Any] | None,
         compared: tuple[Hashable, ...],
         waiting: Any,
         guards: Sequence[Guard],
     ) -> bool:
-        """The ``launch`` of these ``tensors`` is the call that was written so, under ``guards``. False, if C++ cannot
-        make it: it has a tensor of which the launch knows nothing."""
-        function, args, kwargs, result, fixed = arguments
+        """The ``launch`` is the call that was written so, under ``guards``. False, if C++ cannot make it: it has a
+        tensor of which the launch knows nothing."""
+        function, args, kwargs, result, tensors, fixed, new, _, more = arguments
+        made = None if new is None else (new.makers, new.results, new.returned)
         learnt: bool = self._table.learn(
-            function, args, kwargs, owner, launch.launch, tensors, launch.encode, result, fixed, new,
-            compared or None, waiting, guards,
+            function, args, kwargs, owner, launch.launch, tensors, launch.encode, result, fixed, made,
+            compared or None, waiting, (*guards, *more),
         )  # fmt: skip
         return learnt
 
     def forget(self, owner: Any) -> None:
-        """Drop all calls of a communicator."""
+        """Drop all calls of a communicator, or of local operations."""
         if owner is not None:
             self._table.forget(owner)
 

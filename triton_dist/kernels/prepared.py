@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +22,8 @@ import torch
 from triton_dist import native_calls, triton_api
 from triton_dist.kernels.communicator import Communicator, is_communicator_of
 from triton_dist.kernels.dependent_launch import DependentLaunches
-from triton_dist.kernels.native import Arguments, NativeCalls, Offer
+from triton_dist.kernels.native import Arguments, NativeCalls, Offer, places
+from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.overlaps import sharing
 from triton_dist.kernels.protocols.side_stream import side_stream
 from triton_dist.kernels.protocols.workspace import Workspace, is_symmetric
@@ -135,6 +135,8 @@ class _Plan(NamedTuple):
     """How much workspace had been made: a later one may have replaced what the plan uses, on all members alike."""
     beside: Callable[..., object] | None
     in_front: Callable[..., object] | None
+    refused: dict[str, int]
+    """By public function, how often C++ did not learn a call of it."""
     named: Callable[..., Any] | None = None
     """Makes of the call's tensors the one argument of ``beside``, ``in_front`` and the steps; None: all tensors are."""
     details: Any = None
@@ -147,9 +149,9 @@ class _Plan(NamedTuple):
     fixed: tuple[int, ...] = ()
     """Which of the call's tensors lie where they lay, by a part of the signature."""
     is_learnable: bool = False
-    """Whether the call is one launch, of the caller's tensors and one that ``new`` makes, so that C++ can make it."""
-    new: Callable[[], torch.Tensor] | None = None
-    """Makes the result, if it is a new tensor that the launch takes and nothing but this decides on it."""
+    """Whether the call is one launch, of the caller's tensors and those of ``new``, so that C++ can make it."""
+    new: NewTensors | None = None
+    """Those that a call makes, if the launch takes them and nothing but this decides on them."""
 
     def holds(self) -> bool:
         """Whether Triton would launch the same kernels. (Functions find out by themselves.)"""
@@ -174,7 +176,8 @@ class Prepared:
         self._symmetric: dict[int, bool] = {}  # addresses of tensors, as long as nothing is allocated or freed
         self._changes = -1
         self._native = of_process(NativeCalls)
-        self._owner = self._native.owner(communicator, self, self._symmetric)
+        shared = self._native.shared(communicator, self, self._symmetric)
+        self._owner = self._native.owner(communicator.world, communicator.current_stream, shared)
 
     def close(self) -> None:
         self.forget()
@@ -281,26 +284,27 @@ class Prepared:
         """Offer a call of the tensors ``given``, which is the launch of ``tensors``, to C++."""
         communicator = self._communicator
         if communicator._depth == 1:  # else it is a part of another call, which the user makes
-            fixed = [*map(id, (given[i] for i in plan.fixed))] if plan.fixed else ()
-            made, ids = communicator._made, [*map(id, tensors)]
-            self._native.offered = Offer(get_ident(), self, signature, plan, made, ids, fixed)
+            taken, fixed = places(tensors), places([given[i] for i in plan.fixed]) if plan.fixed else ()
+            self._native.offered = Offer(
+                self, signature[0][0], (plan, signature[1]), plan.new, taken, plan.refused, fixed, communicator._made
+            )  # fmt: skip
 
-    def learn(self, offer: Offer, tensors: Sequence[Any], arguments: Arguments) -> bool:
+    def learn(self, offer: Offer, arguments: Arguments) -> bool:
         """Let C++ know an offered call. True, if C++ has it now."""
-        plan, on = offer.plan, offer.signature[1]
-        native = plan.launch.native(native_calls)
-        if native is None:
+        plan, on = offer.plan
+        if offer.made != self._communicator._made:  # this call was made otherwise: an earlier one was offered
+            return False
+        native, whose = plan.launch.native(native_calls), is_communicator_of(self._communicator, arguments.group)
+        if native is None or not whose:
             return False
         guards = (
             Guard(self._tracing, "attributes", ("session",), "is", None),
             Guard(self._dependent, "attributes", ("on",), "is", on),
             Guard(self._workspace, "attributes", ("made",), "equal", plan.workspace),
-            *is_communicator_of(self._communicator, arguments.keywords.get("group")),
+            *whose,
             *plan.launch.guards(),
         )
-        return self._native.learn(
-            self._owner, native, tensors, arguments, plan.new, plan.compared, plan.launch.waiting, guards
-        )
+        return self._native.learn(self._owner, native, arguments, plan.compared, plan.launch.waiting, guards)
 
     def _repeat_steps(self, plan: _Plan, tensors: Sequence[torch.Tensor]) -> None:
         also = tensors[-plan.also :] if plan.also else ()
@@ -343,7 +347,7 @@ class Prepared:
         also: Sequence[torch.Tensor] = (),
         named: Callable[..., Any] | None = None,
         fixed: tuple[int, ...] = (),
-        new: Callable[[], torch.Tensor] | None = None,
+        new: NewTensors | None = None,
     ) -> None:
         """Leave a plan of a call that was made: its one launch or its steps, and what was compared between the members.
 
@@ -354,7 +358,8 @@ class Prepared:
             named: makes of a call's tensors what its steps, and functions in front of and beside its launch, are
                 called with: one object that says which tensor is what.
             fixed: which of the call's tensors lie where they lay, since their addresses are a part of ``signature``.
-            new: makes the call's result, where that is a new tensor, as the host entry makes it for :meth:`repeat`.
+            new: the call's new tensors, if its result is made of them, as the host entry makes them for
+                :meth:`repeat`.
         """
         if signature is None or made is None or len({id(tensor) for tensor in also}) < len(also):
             return
@@ -370,7 +375,7 @@ class Prepared:
             is_one = beside is None and in_front is None and (details is None or new is not None)
             is_learnable = is_one and self._owner is not None and signature[0][0] in self._native.functions
             plan = _Plan(
-                again, is_plain, takes, len(also), compared, workspace, beside, in_front, named, details,
+                again, is_plain, takes, len(also), compared, workspace, beside, in_front, {}, named, details,
                 fixed=fixed, is_learnable=is_learnable, new=new,
             )  # fmt: skip
         else:
@@ -383,7 +388,9 @@ class Prepared:
                 repeats.append((work, step.tensors, others))
             works = [work for work, _, others in repeats for work in (work, *(other for other, _ in others))]
             launches = [work for work in works if type(work) is triton_api.PreparedLaunch]
-            plan = _Plan(None, False, 0, len(also), compared, workspace, None, None, named, details, repeats, launches)
+            plan = _Plan(
+                None, False, 0, len(also), compared, workspace, None, None, {}, named, details, repeats, launches
+            )
         if len(self._plans) == _PLANS:
             del self._plans[next(iter(self._plans))]
         self._plans[signature] = plan

@@ -103,6 +103,8 @@ def _flat(
 ) -> Iterator[Any]:
     """The arguments that are no constants, with tuples opened and descriptors expanded."""
     for i, (kind, argument) in enumerate(zip(signature, arguments, strict=True)):
+        if kind == "constexpr":  # also where a call has None for a tensor
+            continue
         if i in tensors:
             which, expanded = tensors[i]
             if expanded is None:
@@ -115,8 +117,6 @@ def _flat(
         elif isinstance(kind, tuple):
             found = {(k,): which for (j, k), which in places.items() if j == i and k is not None}
             yield from _of_tuple(kind, argument, found)
-        elif kind == "constexpr":
-            continue
         elif isinstance(kind, str) and kind.startswith("tensordesc"):
             yield from argument.arguments
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -159,6 +160,66 @@ def calls_are_repeated_by_cpp(world: World) -> None:
             expect_equal(captured, expected[seed], f"{name} {seed}, from a graph")
             triton_dist.barrier_all()
         function(*tensors, **options)
+
+
+@check(gpu_only=True, maps_all=True, own_gpu=True)
+def calls_with_new_results_are_repeated_by_cpp(world: World) -> None:
+    """Direct and from a graph: what a call through Python computes, in memory that no other result has."""
+    if native_calls.why_not():  # the check in front says whether that is as it must be
+        return
+    generator = torch.Generator(world.device)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device=world.device).to(torch.bfloat16)
+
+    generator.manual_seed(1)  # the same on every PE
+    weight, b, q = random(256), random(256, N), random(4, 8, 64)
+    generator.manual_seed(2 + world.pe)
+    rows, cache = random(16, 256), random(4, 64, 2, 64)
+    lengths = torch.full((4,), 100, dtype=torch.int32, device=world.device)
+    functional = kernels.functional
+    calls: dict[str, tuple[Callable[..., object], tuple[torch.Tensor, ...]]] = {
+        "all_reduce_norm": (partial(kernels.all_reduce_norm, algorithm="one_shot"), (rows, weight)),
+        "flash_decode": (kernels.flash_decode, (q, cache, cache, lengths)),
+        "norm_gemm": (kernels.norm_gemm, (rows, b, weight)),
+        "functional.all_reduce": (functional.all_reduce, (rows,)),
+        "functional.all_gather": (functional.all_gather, (rows,)),
+        "functional.norm_gemm": (functional.norm_gemm, (rows, b, weight)),
+        "functional.flash_decode": (functional.flash_decode, (q, cache, cache, lengths)),
+    }
+    native = of_process(NativeCalls)
+
+    def tensors(result: object) -> list[torch.Tensor]:
+        return [part for part in (result if isinstance(result, tuple) else (result,)) if part is not None]
+
+    for name, (function, given) in calls.items():
+        options = function.keywords if isinstance(function, partial) else {}
+        communicator_of().own(Prepared).forget()
+        world.own(LocalLaunches).close()
+        expected = tensors(function(*given))
+        for _ in range(7):
+            function(*given)
+        results = [expected]
+        for i in range(8):
+            result = native.call(sys.intern(name), given, options)
+            assert result is not None, f"{name}: C++ has left the call to Python"
+            results.append(tensors(result))
+            for part, other in zip(results[-1], expected, strict=True):
+                expect_equal(part, other, f"{name} {i}")
+        addresses = [part.data_ptr() for parts in results for part in parts]
+        assert len({*addresses}) == len(addresses), f"{name}: results share memory"
+        if world.kind == "gpu":
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                function(*given)  # through Python, which orders the streams
+                captured = native.call(sys.intern(name), given, options)
+            for _ in range(3):
+                graph.replay()
+                for part, other in zip(tensors(captured), expected, strict=True):
+                    expect_equal(part, other, f"{name}, from a graph")
+            function(*given)
+            torch.cuda.synchronize()
 
 
 @check(gpu_only=True, maps_all=True, own_gpu=True)

@@ -50,6 +50,7 @@ from triton_dist.kernels.attention.work import run_of, task_at
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.dependent_launch import dependent, launch_options, let_next_begin, wait_for_previous
 from triton_dist.kernels.device import sms
+from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.prepared import Launch, Part, Prepared, launch, steps
 from triton_dist.kernels.protocols.members import Members, group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
@@ -336,9 +337,9 @@ def flash_decode(
         options = "flash_decode", head_dim_v, scale, window, interleave, scatter_heads
         given = q, k_cache, v_cache, lengths, block_table
         signature = signature_of(prepared, options, (k_scale, v_scale), *given)
-        new: _New | None = prepared.details(signature)
+        new: NewTensors | None = prepared.details(signature)
         if new is not None:
-            out, lse, parts = new.tensors(q)
+            out, lse, parts = new.tensors()
             if prepared.repeat(signature, *first_arguments(*given, out, lse, parts, k_scale, v_scale)):
                 return out, lse
         call = check(
@@ -353,29 +354,18 @@ def flash_decode(
         heads = q.shape[1] // comm.n_pes if scatter_heads else q.shape[1]
         together, half = _slots_of(comm.n_pes, q.shape[0], heads, call.head_dim_v)
         cut = _cut(comm.members, call)
-        new = _New(heads, call.head_dim_v, cut.parts)
-        out, lse, parts = new.tensors(q)
+        out = q.new_empty(q.shape[0], heads, call.head_dim_v)
+        lse = q.new_empty(q.shape[0], heads, dtype=torch.float32)
+        parts = q.new_empty(cut.parts, dtype=torch.float32)
         first = first_arguments(q, k_cache, v_cache, lengths, block_table, out, lse, parts, call.k_scale, call.v_scale)
         made = _launches(comm, comm.members, call, cut, first, together, half)
         if are_passed_on(k_scale, v_scale):
-            # One launch takes the tensors of a call as they are.
+            # One launch takes the tensors of a call as they are. Tensors are made of numbers in front of it.
             again = made[0][0] if len(made) == 1 else steps(*made)
-            prepared.keep(signature, again, *compared, details=new)
+            new = NewTensors.of(out, lse, at=First._fields.index("out"), kept=(parts,), returned=tuple)
+            has_numbers = type(k_scale) in (int, float) or type(v_scale) in (int, float)
+            prepared.keep(signature, again, *compared, details=new, new=None if has_numbers else new)
         return out, lse
-
-
-class _New(NamedTuple):
-    """The tensors that a call makes."""
-
-    heads: int
-    head_dim_v: int
-    parts: int
-
-    def tensors(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The output, the logarithms, and memory for parts of tasks."""
-        out = q.new_empty(q.shape[0], self.heads, self.head_dim_v)
-        lse = q.new_empty(q.shape[0], self.heads, dtype=torch.float32)
-        return out, lse, q.new_empty(self.parts, dtype=torch.float32)
 
 
 _MOST_REQUESTS = 256

@@ -27,6 +27,7 @@ from triton_dist.kernels.functional import norm_gemm as _norm_gemm
 from triton_dist.kernels.functional.group import own_share, resolve
 from triton_dist.kernels.functional.layout import dim_of
 from triton_dist.kernels.functional.operator import Operator
+from triton_dist.kernels.functional.repeats import repeated
 from triton_dist.kernels.norm.arguments import Normed
 
 __all__ = [
@@ -63,6 +64,7 @@ def _call(operator: str, *arguments: Any) -> Any:
     return _OPERATORS[operator](*arguments)
 
 
+@repeated
 def all_gather(
     input: torch.Tensor,
     gather_dim: int = 0,
@@ -88,6 +90,7 @@ def all_gather(
     return result
 
 
+@repeated
 def reduce_scatter(
     input: torch.Tensor, reduce_op: str = "sum", scatter_dim: int = 0, group: Any = None, *, algorithm: str = "auto"
 ) -> torch.Tensor:
@@ -108,6 +111,7 @@ def reduce_scatter(
     return result
 
 
+@repeated
 def all_reduce(
     input: torch.Tensor,
     reduce_op: str = "sum",
@@ -131,6 +135,7 @@ def all_reduce(
     return result
 
 
+@repeated
 def all_to_all(input: torch.Tensor, group: Any = None, *, algorithm: str = "auto") -> torch.Tensor:
     """Part ``my_pe()``, along dimension 0, of every PE's ``input``, in PE order. It is its own backward.
 
@@ -199,6 +204,7 @@ def all_gather_gemm(
     )
 
 
+@repeated
 def gemm_reduce_scatter(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -327,6 +333,7 @@ def gemm_all_scatter(
     return result
 
 
+@repeated
 def norm_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -341,6 +348,7 @@ def norm_gemm(
     return result
 
 
+@repeated
 def all_reduce_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
@@ -360,6 +368,7 @@ def all_reduce_norm(
     )  # fmt: skip
 
 
+@repeated
 def reduce_scatter_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
@@ -380,6 +389,7 @@ def reduce_scatter_norm(
     )  # fmt: skip
 
 
+@repeated
 def norm_all_gather(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
@@ -420,6 +430,7 @@ def _normed(
     return Normed(output, new_residual, scales if quantize else None)
 
 
+@repeated
 def flash_decode(
     q: torch.Tensor,
     k_cache: torch.Tensor,

@@ -27,6 +27,7 @@ from triton_dist.kernels.gemm.local_gemm import local_gemm
 from triton_dist.kernels.gemm.operands import Operands
 from triton_dist.kernels.gemm.small_m_tile import Cut, ahead_of, multiply, prefetch_tile, store_tile, tile_operands
 from triton_dist.kernels.local_launches import LocalLaunches
+from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.options import check_number
 from triton_dist.kernels.prepared import Launch, Second
 from triton_dist.world.current import current_world
@@ -127,7 +128,8 @@ def norm_gemm(
     elif rows:
         made = launch(a, b, c, norm_weight, epilogue, eps)
         if made is not None:
-            known.keep(signature, made, (c.shape[1], is_normalised), also)
+            new = None if is_normalised else NewTensors.of(c, at=2)
+            known.keep(signature, made, (c.shape[1], is_normalised), also, new)
     return c
 
 

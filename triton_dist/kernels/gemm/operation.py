@@ -32,6 +32,7 @@ from triton_dist.kernels.gemm.choice import choose_gemm
 from triton_dist.kernels.gemm.epilogue import fold_of, kinds
 from triton_dist.kernels.gemm.fp8 import FORMS, FP8, RowScales, Scale, checked_scale, given_scale
 from triton_dist.kernels.gemm.operands import Operands, Tensors
+from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.overlaps import refuse_overlap, same_place
 from triton_dist.kernels.prepared import Launch, Prepared, Step
 
@@ -183,19 +184,6 @@ class Computation:
     passed_over: Sequence[str] = ()
 
 
-class _Like(NamedTuple):
-    """What a new result is like."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    device: torch.device
-
-    @property
-    def how(self) -> dict[str, Any]:
-        """What ``torch.empty`` takes beside the shape."""
-        return {"dtype": self.dtype, "device": self.device}
-
-
 def fused_gemm(
     algorithms: Sequence[str], *, reduces: bool = False, gathers: bool = False, symmetric_result: bool = True
 ) -> Callable[[Callable[[Call], Computation]], FusedGemm]:
@@ -249,8 +237,8 @@ def fused_gemm(
                     )  # fmt: skip
                     signature = prepared.signature(options, *tensors)
                     to = out
-                    if new and (like := prepared.details(signature)) is not None:
-                        to = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+                    if new and (known := prepared.details(signature)) is not None:
+                        (to,) = known.tensors()
                     if to is not None and prepared.repeat(signature, a, b, to, *also):
                         return to
                 check_operands(name, ("a", "b"), a, b)
@@ -282,13 +270,13 @@ def fused_gemm(
                     return computation.out
                 made = _chosen(call, algorithm, computation)()
                 launched = cast("Launch | Sequence[Step] | None", made)
-                details = _Like(computation.out.shape, computation.out.dtype, computation.out.device) if new else None
+                made_anew = NewTensors.of(computation.out, at=2) if new else None
                 named = partial(Tensors.of, form, bias is not None, residual is not None)
-                empty = None if details is None else partial(torch.empty, details.shape, **details.how)
                 fixed = (2,) if signature is not None and place is not None else ()
                 prepared.keep(
-                    signature, launched, *compared, details=details, also=also, named=named, fixed=fixed, new=empty
-                )
+                    signature, launched, *compared, details=made_anew, also=also, named=named, fixed=fixed,
+                    new=made_anew,
+                )  # fmt: skip
                 return computation.out
 
         functools.update_wrapper(function, operation, assigned=("__module__", "__name__", "__qualname__"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ import triton.language as tl
 import triton_dist
 from triton_dist.kernels.arguments import check_contiguous, check_on_device
 from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.new_tensors import NewTensors
 from triton_dist.kernels.norm.rows import HEADER
 from triton_dist.kernels.options import check_number, check_one_of
 from triton_dist.kernels.prepared import Prepared
@@ -25,12 +27,12 @@ __all__ = [
     "Cut",
     "Norm",
     "Normed",
-    "Results",
     "check",
     "cut_for",
     "exchange_constants",
     "fits",
     "new_outputs",
+    "new_results",
     "programs_for",
     "row_constants",
     "row_words",
@@ -65,36 +67,13 @@ class Normed(NamedTuple):
     scales: torch.Tensor | None
 
 
-_Like = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
-"""Shape, strides and dtype."""
+_as_normed = partial(tuple.__new__, Normed)
+"""As ``Normed._make``, without a frame of Python."""
 
 
-def _like(tensor: torch.Tensor) -> _Like:
-    return tuple(tensor.shape), tensor.stride(), tensor.dtype
-
-
-class Results(NamedTuple):
-    """What the new tensors of a :class:`Normed` are like, for calls that are prepared."""
-
-    output: _Like
-    residual: _Like
-    scales: _Like | None
-    device: torch.device
-
-    @classmethod
-    def of(cls, made: Normed) -> Results:
-        scales = None if made.scales is None else _like(made.scales)
-        return cls(_like(made.output), _like(made.residual), scales, made.output.device)
-
-    def new(self) -> Normed:
-        output, residual, scales, device = self
-        # With strides and without torch.Size: PyTorch takes half as long.
-        empty = torch.empty_strided
-        return Normed(
-            empty(output[0], output[1], dtype=output[2], device=device),
-            empty(residual[0], residual[1], dtype=residual[2], device=device),
-            None if scales is None else empty(scales[0], scales[1], dtype=scales[2], device=device),
-        )
+def new_results(made: Normed) -> NewTensors:
+    """What prepared calls make anew, like the results that a call has ``made``. Kernels take it behind five tensors."""
+    return NewTensors.of(*made, at=5, returned=_as_normed)
 
 
 class Norm(NamedTuple):

@@ -22,10 +22,10 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
     Norm,
     Normed,
-    Results,
     check,
     exchange_constants,
     new_outputs,
+    new_results,
     row_constants,
     signature_of,
     slots_for,
@@ -130,7 +130,8 @@ def norm_all_gather(
             possible = ALGORITHMS if quantize is None else {"unfused": unfused}
             ways = {name: partial(way, comm, x, checked, to, each) for name, way in possible.items()}
             made = choose(comm, "norm_all_gather", algorithm, x, ways, rows=each)()
-            prepared.keep(signature, made, *compared, details=Results.of(to))
+            new = new_results(to)
+            prepared.keep(signature, made, *compared, details=new, new=new)
         return to
 
 

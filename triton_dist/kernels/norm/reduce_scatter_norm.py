@@ -22,10 +22,10 @@ from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
     Norm,
     Normed,
-    Results,
     check,
     exchange_constants,
     new_outputs,
+    new_results,
     row_constants,
     signature_of,
     slots_for,
@@ -123,7 +123,8 @@ def reduce_scatter_norm(
         if x.shape[0]:
             ways = {name: partial(way, comm, x, checked, to) for name, way in ALGORITHMS.items()}
             made = choose(comm, "reduce_scatter_norm", algorithm, x, ways)()
-            prepared.keep(signature, made, *compared, details=Results.of(to))
+            new = new_results(to)
+            prepared.keep(signature, made, *compared, details=new, new=new)
         return to
 
 
