@@ -1,6 +1,6 @@
 """Runs Gluon kernels of ``gemm/hopper`` without a GPU: every warp group of every program of every PE is a thread.
 
-Only what the fused layer's kernels use is there: scalars and blocks (NumPy arrays), pointers into one memory for all
+Only what the kernels of experts use is there: scalars and blocks (NumPy arrays), pointers into one memory for all
 PEs, TMA copies, mbarriers with their phases and bytes, and tensor cores' products. Layouts have no meaning: shared
 memory is row-major. TMA copies are complete when they are issued, so it finds wrong indices, phases, flags and
 deadlocks; it does not find missing fences or waits for stores.
@@ -79,7 +79,7 @@ def _operator(name: str) -> Any:
     return apply
 
 
-_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "rshift")
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "lshift", "rshift")
 for _name in (*_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC), "lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Value, f"__{_name}__", _operator(f"__{_name}__"))
 Value.__neg__ = lambda self: Value(-self.value)  # type: ignore[attr-defined]
@@ -145,16 +145,18 @@ class Descriptor:
 
     def __init__(self, matrix: numpy.ndarray, block: Sequence[int]) -> None:
         self.matrix, self.shape, self.block_shape = matrix, list(matrix.shape), list(block)
-        self.dtype, self.layout = gl.float16, None
-        self.block_type = SimpleNamespace(nbytes=block[0] * block[1] * 2)
+        self.dtype, self.layout = gl.int32 if matrix.dtype == numpy.int32 else gl.float16, None
+        self.block_type = SimpleNamespace(nbytes=int(numpy.prod(self.block_shape)) * matrix.dtype.itemsize)
 
-    def overlap(self, place: Sequence[Any]) -> tuple[slice, slice, slice, slice]:
-        row, column = (int(p) for p in place)
-        assert row >= 0 and column >= 0
-        end_row = min(row + self.block_shape[0], self.matrix.shape[0])
-        end_column = min(column + self.block_shape[1], self.matrix.shape[1])
-        rows, columns = max(0, end_row - row), max(0, end_column - column)
-        return slice(row, row + rows), slice(column, column + columns), slice(rows), slice(columns)
+    def overlap(self, place: Sequence[Any]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Of the matrix and of the block."""
+        of_matrix, of_block = [], []
+        for begin, length, size in zip(map(int, place), self.block_shape, self.shape, strict=True):
+            assert begin >= 0
+            found = max(0, min(begin + length, size) - begin)
+            of_matrix.append(slice(begin, begin + found))
+            of_block.append(slice(found))
+        return tuple(of_matrix), tuple(of_block)
 
 
 class Shared:
@@ -265,7 +267,7 @@ def _allocate(dtype: Any, shape: Sequence[int], layout: Any) -> Shared | Barrier
         barriers = numpy.empty(shape, dtype=object)
         barriers[...] = [[Barrier()] for _ in range(shape[0])]
         return Shared(barriers, dtype)
-    garbage = numpy.full([int(size) for size in shape], numpy.nan, _TYPES[dtype])
+    garbage = numpy.full([int(size) for size in shape], -1 if dtype is gl.int32 else numpy.nan, _TYPES[dtype])
     return Shared(garbage, dtype)
 
 
@@ -279,16 +281,16 @@ def _init(barrier: Barrier, count: int) -> None:
 
 def _async_load(source: Descriptor, place: Any, barrier: Barrier, block: Shared, pred: Any = True) -> None:
     if pred:
-        rows, columns, down, across = source.overlap(place)
+        of_matrix, of_block = source.overlap(place)
         assert block.shape == source.block_shape
         block.array[...] = 0
-        block.array[down, across] = source.matrix[rows, columns]
+        block.array[of_block] = source.matrix[of_matrix]
         barrier.receive(source.block_type.nbytes)
 
 
 def _async_store(to: Descriptor, place: Any, block: Shared) -> None:
-    rows, columns, down, across = to.overlap(place)
-    to.matrix[rows, columns] = block.array[down, across]
+    of_matrix, of_block = to.overlap(place)
+    to.matrix[of_matrix] = block.array[of_block]
 
 
 def _multiply(a: Shared, b: Shared, sums: Value, use_acc: Any = True, is_async: bool = False) -> Value:
@@ -313,6 +315,9 @@ _LANGUAGE = SimpleNamespace(
     zeros=lambda shape, dtype, layout=None: Value(numpy.zeros(shape, _TYPES[dtype])),
     where=lambda condition, one, other: Value(numpy.where(_plain(condition), _plain(one), _plain(other))),
     minimum=lambda one, other: Value(numpy.minimum(_plain(one), _plain(other))),
+    maximum=lambda one, other: Value(numpy.maximum(_plain(one), _plain(other))),
+    max=lambda value, axis: Value(value.value.max(axis=axis)),
+    sum=lambda value, axis: Value(value.value.sum(axis=axis)),
     exp=lambda value: Value(numpy.exp(value.value)),
     permute=lambda value, order: Value(value.value.transpose(order)),
     split=_split,
@@ -351,6 +356,7 @@ _NAMES = {
     "fence_async_shared": lambda: None,
     "fence_async_proxy": lambda: None,
     "stores_complete": lambda pending=0: None,
+    "_commit": lambda: None,
     "no_polls": lambda: time.monotonic(),
     "poll": lambda polls, *_: (_pause(polls), polls)[1],
 }

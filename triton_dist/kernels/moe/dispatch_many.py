@@ -47,7 +47,7 @@ from triton_dist.kernels.protocols.members import group_size, my_rank, pe_of
 from triton_dist.kernels.protocols.workspace import symmetric_workspace
 from triton_dist.language._poll import held_once
 
-__all__ = ["constants_of", "dispatch_many", "make_slots", "plan_of"]
+__all__ = ["constants_of", "dispatch_many", "make_slots", "place_rows", "plan_of", "store_rows"]
 
 
 # ---- device code, with the constants of dispatch.py
@@ -146,7 +146,7 @@ def _send_headers(
 
 
 @triton.jit
-def _place(
+def place_rows(
     header, source, tokens, known, begins, memory, capacity, MEMBERS: tl.constexpr, K: tl.constexpr,
     KP: tl.constexpr, L: tl.constexpr, MAX_TOKENS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -185,7 +185,7 @@ def _store_row(out, words, to, offsets, DATA: tl.constexpr):
 
 
 @triton.jit
-def _store_rows(out, words, position, offsets, DATA: tl.constexpr, K: tl.constexpr):
+def store_rows(out, words, position, offsets, DATA: tl.constexpr, K: tl.constexpr):
     """Store words of rows, [B, BLOCK], wherever they belong."""
     if K <= 8:
         for k in tl.static_range(K):
@@ -231,7 +231,7 @@ def _keep_own(
         place = begin + at_header
         header = take_words(seen, place, known[:, None] & (of_header < 3 * KP), begin + AT, pe, 3 * KP)
         seen = look_at(place + programs * (B * ROW), (next_tokens < n_tokens)[:, None] & (of_header < 3 * KP))
-        position = _place(
+        position = place_rows(
             header, me, tokens, known, begins, memory, capacity, MEMBERS, K, KP, L, MAX_TOKENS, PARTS
         )  # fmt: skip
         next_stays = goes_to(next_ids, me, L)
@@ -242,10 +242,10 @@ def _keep_own(
                 words = tl.load(x + row * DATA + (offsets + BLOCK), mask=stays & (offsets + BLOCK < DATA))
             else:
                 words = tl.load(x + next_row * DATA + columns, mask=next_stays & (columns < DATA))
-            _store_rows(out, now, position, offsets, DATA, K)
+            store_rows(out, now, position, offsets, DATA, K)
         if SCALES > 0:
             scale = tl.where(scale == -0x80000000, 0, scale)
-            _store_rows(out_scales, scale, position, of_scales, SCALES, K)
+            store_rows(out_scales, scale, position, of_scales, SCALES, K)
         stays = next_stays
         next_ids = later_ids
 
@@ -278,7 +278,7 @@ def _take_rows(
     seen_header = look_at(place + at + (AT + of_header), mask)
     pe = pe_of(source, MEMBERS)
     header = take_words(seen_header, place + at + (AT + of_header), mask, place + AT, pe, 3 * KP)
-    position = _place(
+    position = place_rows(
         header, source, token + batch, known, begins, memory, capacity, MEMBERS, K, KP, L, MAX_TOKENS, PARTS
     )  # fmt: skip
     seen = look_at(place + at + columns, (tl.max(position, axis=1) >= 0)[:, None] & (columns < DATA))
@@ -298,7 +298,7 @@ def _take_rows(
         mask = known[:, None] & (of_header < 3 * KP)
         pe = pe_of(source, MEMBERS)
         header = take_words(seen_header, place + at + (AT + of_header), mask, place + AT, pe, 3 * KP)
-        position = _place(
+        position = place_rows(
             header, source, token + batch, known, begins, memory, capacity, MEMBERS, K, KP, L, MAX_TOKENS, PARTS
         )  # fmt: skip
         seen = look_at(place + at + columns, (tl.max(position, axis=1) >= 0)[:, None] & (columns < DATA))
@@ -316,12 +316,12 @@ def _take_rows(
                 now, this_place + at + offsets, sent & (offsets < DATA), this_place + first, this_pe,
                 min(BLOCK, DATA - first),
             )  # fmt: skip
-            _store_rows(out, words, this_position, offsets, DATA, K)
+            store_rows(out, words, this_position, offsets, DATA, K)
         if SCALES > 0:
             scale = take_words(
                 seen_scales, at_scales, sent & (of_scales < SCALES), this_place + DATA, this_pe, SCALES
             )  # fmt: skip
-            _store_rows(out_scales, scale, this_position, of_scales, SCALES, K)
+            store_rows(out_scales, scale, this_position, of_scales, SCALES, K)
 
 
 @triton.jit(do_not_specialize=["n_tokens", "senders"])

@@ -1,0 +1,462 @@
+"""Rows of a dispatch in rounds, moved by TMA through shared memory, on Hopper GPUs.
+
+A multiprocessor that loads and stores by threads has as many bytes in flight as its registers hold, some 30 KB. By TMA
+it has as many as its shared memory holds, 200 KB, and a request moves a whole row.
+
+Two kernels follow each other. The first (``rounds_headers.py``) exchanges counts, headers and scales, and leaves the
+result's tables. The second, which is here, moves the rows. A multiprocessor has one program
+of several lanes, each of which is a program as ``rounds.py`` numbers them, with two warps: one sends, the other
+receives. A lane exchanges with the same lane of the same program of every PE.
+
+- A warp that sends loads the rows of its batch into its ring, stores each to the slots of the PEs that have experts of
+  it, waits until the stores have arrived, and releases a flag on every PE: the round's number.
+- A warp that receives stores the rows of its own batch that stay, from ``x``. Then it acquires the flag of each source,
+  loads the rows from the slots into its ring, and stores a row once for each choice of an expert of this PE.
+
+Slots are used again after four rounds, without credits, as in ``rounds.py``: a lane sends round g when it has received
+round g - 2 of all sources, whose flags say that they have received round g - 4. Nothing is cleared: flags only grow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from triton_dist.kernels.gemm.hopper import tma
+from triton_dist.kernels.gemm.hopper.flags import acquire, fence_async_proxy, signal_peer, stores_complete
+from triton_dist.kernels.gemm.hopper.reinterpret import reinterpret
+
+__all__ = ["DEPTH", "LINE", "MoveConfig", "Route", "move_rows_kernel"]
+
+DEPTH = gl.constexpr(4)
+"""Of the slots, in rounds."""
+LINE = gl.constexpr(32)
+"""Words of a line: rows are of lines, as TMA moves boxes of them."""
+
+
+@dataclass(frozen=True)
+class MoveConfig:
+    """Constants of a launch.
+
+    Attributes:
+        n_pes: members. top_k, local_experts, max_tokens: of the routing.
+        batch: tokens of a round of a lane.
+        lanes: of a program, 1 or 2.
+        lines: of a row in shared memory, a power of two.
+        load_heights, store_heights: lines of each box of which a row is loaded or stored, powers of two; the last box
+            may end behind the row.
+        sent, received: rows of a lane's rings. sent_ahead, received_ahead: of which so many are loaded before one is
+            stored.
+        split: whether some programs do nothing but send, each by 2 · ``lanes`` warps, and as many warps of the others
+            receive, each for a lane. Else every program does both.
+    """
+
+    n_pes: int
+    top_k: int
+    local_experts: int
+    max_tokens: int
+    batch: int
+    lanes: int
+    lines: int
+    load_heights: tuple[int, ...]
+    store_heights: tuple[int, ...]
+    sent: int
+    received: int
+    sent_ahead: int
+    received_ahead: int
+    split: bool
+
+
+class Route(NamedTuple):
+    """Where rows go.
+
+    Attributes:
+        me: rank of this PE. ids: [T, top_k]. n_tokens: T.
+        positions: int32 [n_pes, max_tokens, top_k], the row of the result for each choice of each source's tokens.
+        tokens_of: int32 [n_pes], how many tokens each source has.
+        flags: symmetric int32 [n_pes, lanes of all programs]. distances: int64 [n_pes], bytes from there to a peer's.
+        senders: how many programs do nothing but send, the first ones.
+        done: int32 for each lane, the last round that it has received, where other programs send.
+    """
+
+    me: Any
+    ids: Any
+    n_tokens: Any
+    positions: Any
+    tokens_of: Any
+    flags: Any
+    distances: Any
+    senders: Any
+    done: Any
+
+
+@gluon.constexpr_function
+def _padded(number):
+    return 1 << max(int(number) - 1, 0).bit_length()
+
+
+@gluon.constexpr_function
+def _lines_before(heights, i):
+    return sum(heights[:i])
+
+
+class Ring(NamedTuple):
+    """Rows in shared memory: [stages, 1, lines, 32] words, and for each an mbarrier that counts what arrives."""
+
+    rows: Any
+    full: Any
+
+
+@gluon.jit
+def _commit():
+    """Close an empty group of bulk copies."""
+    gl.inline_asm_elementwise(
+        "cp.async.bulk.commit_group; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def _make_ring(like, STAGES: gl.constexpr, CONFIG: gl.constexpr):
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+    return Ring(gl.allocate_shared_memory(gl.int32, [STAGES, 1, CONFIG.lines, LINE], like.layout), full)
+
+
+@gluon.jit
+def _make_rings(like, STAGES: gl.constexpr, CONFIG: gl.constexpr):
+    """A ring for each lane."""
+    LANES: gl.constexpr = CONFIG.lanes
+    rings = ()
+    for _ in gl.static_range(LANES):
+        rings = rings + (_make_ring(like, STAGES, CONFIG),)  # type: ignore[assignment]  # noqa: RUF005
+    return rings
+
+
+@gluon.jit
+def _box(ring, stage, map_, HEIGHTS: gl.constexpr, i: gl.constexpr, CONFIG: gl.constexpr):
+    """The lines of a row in the ring that the descriptor ``map_`` describes, number i of some."""
+    HEIGHT: gl.constexpr = HEIGHTS[i]
+    if CONFIG.lines == HEIGHT:
+        return ring.rows.index(stage)
+    else:
+        BOXES: gl.constexpr = CONFIG.lines // HEIGHT
+        FIRST: gl.constexpr = _lines_before(HEIGHTS, i) // HEIGHT
+        boxes = reinterpret(ring.rows, gl.int32, [ring.rows.shape[0] * BOXES, 1, HEIGHT, LINE], map_.layout)
+        return boxes.index(stage * BOXES + FIRST)
+
+
+@gluon.jit
+def _load(maps, row, ring, stage, CONFIG: gl.constexpr):
+    """Load a row into a stage of the ring."""
+    H: gl.constexpr = CONFIG.load_heights
+    BOXES: gl.constexpr = len(H)
+    full = ring.full.index(stage)
+    mbarrier.expect(full, _lines_before(H, BOXES) * LINE * 4)
+    for i in gl.static_range(BOXES):
+        tma.async_load(maps[i], [row, _lines_before(H, i), 0], full, _box(ring, stage, maps[i], H, i, CONFIG))
+
+
+@gluon.jit
+def _store(maps, row, ring, stage, CONFIG: gl.constexpr):
+    """Store a stage of the ring to a row. What is not of the row is outside of the tensor, and left out."""
+    H: gl.constexpr = CONFIG.store_heights
+    BOXES: gl.constexpr = len(H)
+    for i in gl.static_range(BOXES):
+        tma.async_store(maps[i], [row, _lines_before(H, i), 0], _box(ring, stage, maps[i], H, i, CONFIG))
+
+
+@gluon.jit
+def _store_nothing(CONFIG: gl.constexpr):
+    """Close empty groups of bulk copies in place of those of a row: every row has as many groups."""
+    BOXES: gl.constexpr = len(CONFIG.store_heights)
+    for _ in gl.static_range(BOXES):
+        _commit()
+
+
+@gluon.jit
+def _bits(block):
+    """The rows of a block [batch, choices] of which an element is set, as bits of a number."""
+    rows = gl.max(block, axis=1)
+    order = gl.arange(0, block.shape[0], gl.SliceLayout(1, block.type.layout))
+    return gl.sum(rows << order, axis=0)
+
+
+@gluon.jit
+def _block(values, first, end, CONFIG: gl.constexpr):
+    """What tokens from ``first`` on have by choice, [batch, choices]; -1 of those from ``end`` on."""
+    KP: gl.constexpr = _padded(CONFIG.top_k)
+    BATCH: gl.constexpr = CONFIG.batch
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [gl.num_warps(), 1], [1, 0])
+    tokens = first + gl.arange(0, BATCH, gl.SliceLayout(1, LAYOUT))[:, None]
+    choices = gl.arange(0, KP, gl.SliceLayout(0, LAYOUT))[None, :]
+    mask = (tokens < end) & (choices < CONFIG.top_k)
+    return gl.load(values + tokens.to(gl.int64) * CONFIG.top_k + choices, mask=mask, other=-1).to(gl.int32)
+
+
+@gluon.jit
+def _n_rounds(tokens_of, programs, CONFIG: gl.constexpr):
+    """How many rounds all PEs make: as many as the one with the most tokens needs."""
+    N: gl.constexpr = CONFIG.n_pes
+    most = gl.load(tokens_of)
+    for pe in gl.static_range(1, N):
+        most = gl.maximum(most, gl.load(tokens_of + pe))
+    return gl.maximum(gl.cdiv(gl.cdiv(most, CONFIG.batch), programs), 1)
+
+
+@gluon.jit
+def _slot_of(number, sender, programs, program, CONFIG: gl.constexpr):
+    """The slot of the first token of a lane's batch, in round ``number``, from the rank ``sender``."""
+    return (((number & (DEPTH - 1)) * CONFIG.n_pes + sender) * programs + program) * CONFIG.batch
+
+
+@gluon.jit
+def _all_lanes(route, CONFIG: gl.constexpr):
+    """How many lanes all programs have."""
+    if CONFIG.split:
+        return (gl.num_programs(0) - route.senders) * (2 * CONFIG.lanes)
+    else:
+        return gl.num_programs(0) * CONFIG.lanes
+
+
+@gluon.jit
+def _signal(route, lane, programs, number, CONFIG: gl.constexpr):
+    """Tell all peers that a round of a lane has arrived."""
+    N: gl.constexpr = CONFIG.n_pes
+    gl.barrier()
+    for distance in gl.static_range(1, N):
+        pe = (route.me + distance) % N
+        signal_peer(route.flags + route.me * programs + lane, gl.load(route.distances + pe), number)
+
+
+@gluon.jit
+def _send(
+    x, peers, route, ring, received, first, rounds, begin, end, step, STAGES: gl.constexpr, AHEAD: gl.constexpr,
+    WORKER: gl.constexpr, CONFIG: gl.constexpr,
+):  # fmt: skip
+    """Send every round of the lanes from ``begin`` to ``end``, every ``step``-th.
+
+    Where a warp sends for several lanes, it signals that a batch has arrived when it has issued the next one.
+    """
+    N: gl.constexpr = CONFIG.n_pes
+    GROUPS: gl.constexpr = (N - 1) * len(CONFIG.store_heights)
+    UNREAD: gl.constexpr = (STAGES - AHEAD - 1) * GROUPS
+    BATCH_GROUPS: gl.constexpr = CONFIG.batch * GROUPS
+    programs = _all_lanes(route, CONFIG)
+    loading, filled, phase = 0, 0, 0  # stages that are loaded and stored next, and the latter's parity
+    issued, issued_number = -1, 0  # the lane and round that is not signalled yet
+    for i in range(rounds):
+        number = first + i
+        for lane in range(begin, end, step):
+            token = (i * programs + lane) * CONFIG.batch
+            ids = _block(route.ids, token, route.n_tokens, CONFIG)
+            homes = gl.where(ids >= 0, ids // CONFIG.local_experts, -1)
+            goes = ()
+            leaves = 0
+            for distance in gl.static_range(1, N):
+                goes = goes + (_bits((homes == (route.me + distance) % N).to(gl.int32)),)  # type: ignore[assignment]  # noqa: RUF005
+                leaves = leaves | goes[distance - 1]
+            if i >= 2:
+                if CONFIG.split:
+                    acquire(route.done + lane, number - 2, "gpu")
+                    fence_async_proxy()
+                else:
+                    BARRIER: gl.constexpr = WORKER // 2 * DEPTH
+                    mbarrier.wait(received.index(BARRIER + ((i - 2) & (DEPTH - 1))), (i - 2) // DEPTH & 1)
+            slot = _slot_of(number, route.me, programs, lane, CONFIG)
+            for j in range(CONFIG.batch + AHEAD):
+                if leaves >> j & 1 != 0:
+                    tma.store_wait(UNREAD)
+                    _load(x, token + j, ring, loading, CONFIG)
+                    loading = gl.where(loading == STAGES - 1, 0, loading + 1)
+                if j >= AHEAD:
+                    if leaves >> (j - AHEAD) & 1 != 0:
+                        mbarrier.wait(ring.full.index(filled), phase)
+                        for distance in gl.static_range(1, N):
+                            if goes[distance - 1] >> (j - AHEAD) & 1 != 0:
+                                _store(peers[distance - 1], slot + j - AHEAD, ring, filled, CONFIG)
+                            else:
+                                _store_nothing(CONFIG)
+                        filled += 1
+                        if filled == STAGES:
+                            filled = 0
+                            phase ^= 1
+                    elif CONFIG.split:  # every batch has as many groups
+                        for _ in gl.static_range(1, N):
+                            _store_nothing(CONFIG)
+            if CONFIG.split:
+                if issued >= 0:
+                    stores_complete(BATCH_GROUPS)
+                    _signal(route, issued, programs, issued_number, CONFIG)
+                issued = lane
+                issued_number = number
+            else:
+                stores_complete()
+                _signal(route, lane, programs, number, CONFIG)
+    if CONFIG.split:
+        stores_complete()
+        if issued >= 0:
+            _signal(route, issued, programs, issued_number, CONFIG)
+
+
+@gluon.jit
+def _copy(
+    maps, row, out, positions, token, end, ring, loading, filled, phase, STAGES: gl.constexpr, AHEAD: gl.constexpr,
+    CONFIG: gl.constexpr,
+):  # fmt: skip
+    """Store rows from ``row`` on wherever the choices of the tokens from ``token`` on say."""
+    K: gl.constexpr = CONFIG.top_k
+    UNREAD: gl.constexpr = (STAGES - AHEAD - 1) * K * len(CONFIG.store_heights)
+    arrives = _bits((_block(positions, token, end, CONFIG) >= 0).to(gl.int32))
+    here = positions + gl.to_tensor(token).to(gl.int64) * K
+    for j in range(CONFIG.batch + AHEAD):
+        if arrives >> j & 1 != 0:
+            tma.store_wait(UNREAD)
+            _load(maps, row + j, ring, loading, CONFIG)
+            loading = gl.where(loading == STAGES - 1, 0, loading + 1)
+        if (j >= AHEAD) & (arrives >> gl.maximum(j - AHEAD, 0) & 1 != 0):
+            to = ()
+            for k in gl.static_range(K):
+                to = to + (gl.load(here + (j - AHEAD) * K + k),)  # type: ignore[assignment]  # noqa: RUF005
+            mbarrier.wait(ring.full.index(filled), phase)
+            for k in gl.static_range(K):
+                if to[k] >= 0:
+                    _store(out, to[k], ring, filled, CONFIG)
+                else:
+                    _store_nothing(CONFIG)
+            filled += 1
+            if filled == STAGES:
+                filled = 0
+                phase ^= 1
+    return loading, filled, phase
+
+
+@gluon.jit
+def _receive(
+    x, slots, out, route, ring, received, first, rounds, lane, STAGES: gl.constexpr, AHEAD: gl.constexpr,
+    WORKER: gl.constexpr, CONFIG: gl.constexpr,
+):  # fmt: skip
+    """Receive every round of a lane."""
+    N: gl.constexpr = CONFIG.n_pes
+    programs = _all_lanes(route, CONFIG)
+    loading, filled, phase = 0, 0, 0
+    for i in range(rounds):
+        number = first + i
+        token = (i * programs + lane) * CONFIG.batch
+        own = route.positions + gl.to_tensor(route.me).to(gl.int64) * (CONFIG.max_tokens * CONFIG.top_k)
+        loading, filled, phase = _copy(
+            x, token, out, own, token, route.n_tokens, ring, loading, filled, phase, STAGES, AHEAD, CONFIG
+        )
+        for distance in range(1, N):  # in the order in which PEs send to this one
+            source = (route.me - distance + N) % N
+            acquire(route.flags + source * programs + lane, number, "sys")
+            fence_async_proxy()
+            slot = _slot_of(number, source, programs, lane, CONFIG)
+            theirs = route.positions + gl.to_tensor(source).to(gl.int64) * (CONFIG.max_tokens * CONFIG.top_k)
+            loading, filled, phase = _copy(
+                slots, slot, out, theirs, token, gl.load(route.tokens_of + source), ring, loading, filled, phase,
+                STAGES, AHEAD, CONFIG,
+            )  # fmt: skip
+        if CONFIG.split:
+            gl.barrier()
+            gl.atomic_xchg(route.done + lane, number, sem="release", scope="gpu")
+        else:
+            BARRIER: gl.constexpr = WORKER // 2 * DEPTH
+            mbarrier.arrive(received.index(BARRIER + (i & (DEPTH - 1))))
+    stores_complete()
+
+
+@gluon.jit
+def _work(
+    WORKER: gl.constexpr, x, slots, out, peers, route, ring, received, first, rounds, CONFIG: gl.constexpr
+):  # fmt: skip
+    """What a warp of a program does. Even ones have rings to send, odd ones to receive."""
+    STAGES: gl.constexpr = CONFIG.sent if WORKER % 2 == 0 else CONFIG.received
+    AHEAD: gl.constexpr = CONFIG.sent_ahead if WORKER % 2 == 0 else CONFIG.received_ahead
+    program = gl.program_id(0)
+    if CONFIG.split:
+        WARPS: gl.constexpr = 2 * CONFIG.lanes
+        if program < route.senders:
+            begin = program * WARPS + WORKER
+            _send(
+                x, peers, route, ring, received, first, rounds, begin, _all_lanes(route, CONFIG), route.senders * WARPS,
+                STAGES, AHEAD, WORKER, CONFIG,
+            )  # fmt: skip
+        else:
+            lane = (program - route.senders) * WARPS + WORKER
+            _receive(x, slots, out, route, ring, received, first, rounds, lane, STAGES, AHEAD, WORKER, CONFIG)
+    else:
+        lane = program * CONFIG.lanes + WORKER // 2
+        if WORKER % 2 == 0:
+            _send(x, peers, route, ring, received, first, rounds, lane, lane + 1, 1, STAGES, AHEAD, WORKER, CONFIG)
+        else:
+            _receive(x, slots, out, route, ring, received, first, rounds, lane, STAGES, AHEAD, WORKER, CONFIG)
+
+
+@gluon.jit
+def _nothing():
+    pass
+
+
+@gluon.jit(do_not_specialize=["n_tokens", "senders", "me"])
+def move_rows_kernel(
+    x1, x2, x3, slots1, slots2, slots3, out1, out2, out3, a1, a2, a3, b1, b2, b3, c1, c2, c3, d1, d2, d3, e1, e2, e3,
+    f1, f2, f3, g1, g2, g3, ids, memory, tokens_at, positions_at, n_tokens, flags, distances,
+    rounds, senders, done, me, CONFIG: gl.constexpr,
+):  # fmt: skip
+    """Move the rows of a dispatch.
+
+    Args:
+        x1, …, a1, …: descriptors of [rows, lines of a row, 32] int32 words, for each box of a row: of this PE's tokens,
+            its slots and the result, and of the slots of the next PE (a), the one after it (b), and so on.
+        memory: of the result, where ``tokens_at`` and ``positions_at`` tell how many tokens each source has and where
+            rows go.
+    """
+    LOADS: gl.constexpr = len(CONFIG.load_heights)
+    STORES: gl.constexpr = len(CONFIG.store_heights)
+    OTHERS: gl.constexpr = CONFIG.n_pes - 1
+    x = (x1, x2, x3)[:LOADS]
+    slots = (slots1, slots2, slots3)[:LOADS]
+    out = (out1, out2, out3)[:STORES]
+    all_peers = (
+        (a1, a2, a3)[:STORES], (b1, b2, b3)[:STORES], (c1, c2, c3)[:STORES], (d1, d2, d3)[:STORES],
+        (e1, e2, e3)[:STORES], (f1, f2, f3)[:STORES], (g1, g2, g3)[:STORES],
+    )  # fmt: skip
+    peers = all_peers[:OTHERS]
+    route = Route(me, ids, n_tokens, memory + positions_at, memory + tokens_at, flags, distances, senders, done)
+    program = gl.program_id(0)
+    first = gl.load(rounds + program) + 1
+    n = _n_rounds(route.tokens_of, _all_lanes(route, CONFIG), CONFIG)
+    sent = _make_rings(x[0], CONFIG.sent, CONFIG)
+    found = _make_rings(x[0], CONFIG.received, CONFIG)
+    received = gl.allocate_shared_memory(gl.int64, [CONFIG.lanes * DEPTH, 1], mbarrier.MBarrierLayout())
+    BARRIERS: gl.constexpr = CONFIG.lanes * DEPTH
+    for i in gl.static_range(BARRIERS):
+        mbarrier.init(received.index(i), count=1)
+    if CONFIG.lanes == 1:
+        gl.warp_specialize(
+            [
+                (_nothing, ()),
+                (_work, (0, x, slots, out, peers, route, sent[0], received, first, n, CONFIG)),
+                (_work, (1, x, slots, out, peers, route, found[0], received, first, n, CONFIG)),
+            ],
+            [1, 1],
+            [96, 96],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (_nothing, ()),
+                (_work, (0, x, slots, out, peers, route, sent[0], received, first, n, CONFIG)),
+                (_work, (1, x, slots, out, peers, route, found[0], received, first, n, CONFIG)),
+                (_work, (2, x, slots, out, peers, route, sent[1], received, first, n, CONFIG)),
+                (_work, (3, x, slots, out, peers, route, found[1], received, first, n, CONFIG)),
+            ],
+            [1, 1, 1, 1],
+            [96, 96, 96, 96],
+        )
+    gl.store(rounds + program, first + n - 1)
