@@ -75,18 +75,18 @@ def dispatch_and_combine(world: Any, max_tokens: int) -> None:
 def check_deep_ep_low_latency(world: Any) -> None:
     me, n = world.pe, world.n_pes
     buffer = Buffer(None, 0, Buffer.get_low_latency_rdma_size_hint(8, 128, n, 3 * n), low_latency_mode=True)
-    for seed in range(2):
+    for seed, most in enumerate((8, 16)):  # of 16 the weights go by senders and receivers, the tokens by halves
         x, idx, weights = tokens(world, seed)
         for fp8, hooked, early in ((False, False, False), (True, True, False), (False, True, True)):
             options = {"topk_weights": weights[me]} if early else {}
             rows, counts, handle, _, hook = buffer.low_latency_dispatch(
-                x[me], idx[me], 8, 3 * n, use_fp8=fp8, return_recv_hook=hooked, **options
+                x[me], idx[me], most, 3 * n, use_fp8=fp8, return_recv_hook=hooked, **options
             )
             if hooked:
                 hook()
             if fp8:
                 rows = (rows[0].float() * rows[1].repeat_interleave(128, -1)).bfloat16()
-            assert rows.shape == (3, 8 * n, 128)
+            assert rows.shape == (3, most * n, 128)
             y = torch.full(rows.shape, float("nan")).bfloat16()
             for e in range(3):
                 expert = 3 * me + e
