@@ -17,7 +17,7 @@
 namespace triton_dist {
 
 /// Whose calls they are: a communicator of Python, whose calls run one after the other and are compared with those of
-/// the other members; or nobody's, as those of local operations. The state stays in Python's objects, where the
+/// the other members; or none, as those of local operations. The state stays in Python's objects, where the
 /// ordinary calls have it.
 struct Owner : Counted {
   Object currentStream;

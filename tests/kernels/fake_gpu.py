@@ -69,7 +69,7 @@ _SIZES = {1: 8, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 11: 2, 12
 
 
 class Recorder:
-    """What the driver was given for each launch, whoever has launched: the grid's three numbers, the stream, the
+    """What the driver was given for each launch, whichever path made it: the grid's three numbers, the stream, the
     function, the block, shared memory, attributes, and the arguments, with addresses of tensors as ``("at", address)``
     and descriptors as ``("map", address, what else it holds)``.
 

@@ -173,7 +173,7 @@ def _receive(
     of_begins = tl.arange(0, arrived.numel)
     firsts = tl.arange(0, messages.shape[0])
     half = (number & 1).to(tl.int64) * (N * MAX_TOKENS)
-    # This PE's own messages first, while those of peers are on their way; then the peers' in turn. The words of the
+    # This PE's own messages first, while those of peers are in flight; then the peers' in turn. The words of the
     # next message are looked at before those of this one are waited for.
     own = scalar_of(messages, me * SOURCES[3])
     theirs = tl.max(tl.where(firsts == me * SOURCES[3], 0, messages)) * (N - 1)
