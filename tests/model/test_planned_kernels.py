@@ -116,7 +116,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     def async_store(to: Descriptor, place: Any, block: Any) -> None:
         me, target = seen.whose[id(to)]
-        rows, columns, _, _ = to.overlap(place)
+        (rows, columns), _ = to.overlap(place)
         nbytes = (rows.stop - rows.start) * (columns.stop - columns.start) * 2
         _add(seen.sent.setdefault((me, gluon_threads._PROGRAM.number), []), target, nbytes)
         real_store(to, place, block)

@@ -85,4 +85,4 @@ def test_an_example_inside_the_package_is_a_users_program() -> None:
     frames = [(example, 30, "main", ""), (ours, 5, "barrier_all", "")]
     assert exit_report._user_line(traceback.StackSummary.from_list(frames)) == f"{example}:30, in main"
     assert location._of_kernel([(ours, 5), (example, 30)]) == (example, 30)
-    assert waiting_kernels._is_inside(ours) and not waiting_kernels._is_inside(example)
+    assert waiting_kernels.is_inside(ours) and not waiting_kernels.is_inside(example)
