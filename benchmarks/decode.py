@@ -3,10 +3,10 @@
     torchrun --nproc-per-node 4 benchmarks/decode.py [--save FILE]
 
 Along the sequence, "unfused" is our kernel on this PE's keys alone, then an all-gather of the partial results, NCCL's
-or ours, then the combine as one kernel of torch.compile. The local kernel, and FlashInfer's where that is
-installed, say what the exchange costs; they compute something else, and so are timed apart. The bound is the time in
-which this PE's keys and values are read at the rate at which a large copy, reads and writes counted, or a kernel that
-only reads moves bytes, whichever is higher.
+or ours, then the combine as one kernel of torch.compile. The local kernel, and FlashInfer's where that is installed,
+say what the exchange costs, and our kernel with all keys on one GPU how decoding scales; they compute something else,
+and so are timed apart. The bound is the time in which this PE's keys and values are read at the rate at which a large
+copy, reads and writes counted, or a kernel that only reads moves bytes, whichever is higher.
 
 By heads, "ours" is flash_decode_projection with a residual: flash decode, then the small-M GEMM with its all-reduce.
 The others have the same flash decode, then cuBLAS, then our all-reduce or NCCL's, then the addition of the residual.
@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -254,8 +254,8 @@ def local_flashinfer(d: Decode, tensor_cores: bool) -> Step:
 def compare(bench: Bench, size: Size, rate: float) -> None:
     d = Decode(bench.world, size)
     sides = contenders(d) | {"NCCL all-gather + combine": d.gathered}
-    bench.compare(f"flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
-    local: dict[str, Callable[[int], Any]] = {"our local kernel": d.local}
+    entry = bench.compare(f"flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
+    local: dict[str, Callable[[int], Any]] = {"our local kernel": d.local_decode}
     for name, tensor_cores in FLASHINFER.items():
         problem = ""
         try:
@@ -266,9 +266,20 @@ def compare(bench: Bench, size: Size, rate: float) -> None:
         if problem := bench.agree(problem):
             local.pop(f"local {name}", None)
             bench.say(f"    {name}: {problem}")
-    for name, step in local.items():
-        bench.say(f"    {name:<36} {bench.time_alone(partial(step, 0)) * 1e6:9.1f} µs")
+    times = {name: time_in_turns(bench, d, step) for name, step in local.items()}
     d.this_pe.close()
+    one = Decode(bench.world, replace(size, context=size.context * bench.world.n_pes))  # all keys on every PE
+    times["ours on one GPU, all keys"] = time_in_turns(bench, one, one.local_decode)
+    one.this_pe.close()
+    for name, seconds in times.items():
+        bench.say(f"    {name:<36} {seconds * 1e6:9.1f} µs")
+        entry.alone[name] = seconds * 1e6
+
+
+def time_in_turns(bench: Bench, d: Decode, step: Callable[[int], Any]) -> float:
+    """Seconds of one call, of calls that take the sets of buffers in turns as those that are compared do."""
+    turns = itertools.cycle(range(d.sets))
+    return bench.time_alone(lambda: step(next(turns)), calls=max(4, d.sets))
 
 
 def attention_of_torch(d: Decode, i: int) -> torch.Tensor:

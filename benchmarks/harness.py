@@ -70,6 +70,8 @@ class Entry:
     timings: dict[str, Timing] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     """Why a side was not timed."""
+    alone: dict[str, float] = field(default_factory=dict)
+    """Microseconds of what computes something else and was timed apart, to compare with."""
 
     def best(self, *, ours: bool) -> str | None:
         """The fastest side that is ours, or that is not."""

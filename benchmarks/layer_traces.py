@@ -134,11 +134,13 @@ def second(kernels: Sequence[Kernel], calls: int) -> list[Kernel]:
     return [(name, stream, begin - ordered[0][2], duration) for name, stream, begin, duration in ordered]
 
 
-def kernels_of(trace: Path) -> list[Kernel]:
-    """Name, stream, begin and duration in µs of all kernels and copies of a Chrome trace; the first begins at 0."""
+def kernels_of(trace: Path, *, by_the_clock: bool = False) -> list[Kernel]:
+    """Name, stream, begin and duration in µs of all kernels and copies of a Chrome trace.
+
+    The first begins at 0, or ``by_the_clock`` when the host's clock says."""
     events = json.loads(trace.read_text())["traceEvents"]
     found = [e for e in events if e.get("ph") == "X" and e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    first = min((e["ts"] for e in found), default=0.0)
+    first = 0.0 if by_the_clock else min((e["ts"] for e in found), default=0.0)
     return [(e["name"], int(e["args"]["stream"]), e["ts"] - first, e["dur"]) for e in found]
 
 

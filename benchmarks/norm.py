@@ -2,8 +2,10 @@
 
     torchrun --nproc-per-node 4 benchmarks/norm.py [--columns 8192] [--rows 1 8 64 …] [--save FILE]
 
-The bound is the time in which a copy engine sends the bytes of a two-shot all-reduce. In the CPU world the contenders
-are checked at tiny sizes, and nothing is timed.
+Beside it, timed apart, are our all-reduce alone, which says what the norm costs, and the two halves of a sequence
+parallel layer: reduce-scatter + norm, and norm + all-gather (norm_shards.py). The bound is the time in which a copy
+engine sends the bytes that a PE must send. In the CPU world the contenders are checked at tiny sizes, and nothing is
+timed.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import torch
 import torch.distributed as dist
 from harness import Bench, compiled, session
 from norm_flashinfer import fused_by_flashinfer
+from norm_shards import SHARDED
 
 import triton_dist
 from triton_dist import World, kernels
@@ -25,7 +28,7 @@ from triton_dist import World, kernels
 ROWS = (1, 8, 32, 64, 128, 512, 2048, 8192)
 EPS = 1e-6
 ALGORITHMS = ("one_shot", "two_shot", "unfused")
-FORMS = {"": None, ", fp8 a token": "token", ", fp8 a block": "block"}
+FORMS = {"plain": None, "fp8 a token": "token", "fp8 a block": "block"}
 
 Step = Callable[[int], torch.Tensor]
 
@@ -120,14 +123,48 @@ def contenders(rows: Rows) -> dict[str, Step]:
     return sides | {f"ours {algorithm}": partial(rows.ours, algorithm) for algorithm in ALGORITHMS}
 
 
-def compare(bench: Bench, m: int, h: int, form: str, rate: float) -> None:
+def compare(bench: Bench, m: int, h: int, rate: float, form: str) -> None:
     rows = Rows(bench.world, m, h, FORMS[form])
     sent = 2 * m * h * 2 * (bench.world.n_pes - 1) / bench.world.n_pes
     theirs, fresh = peers(rows)
-    title = f"all_reduce_norm {m} × {h}{form}"
+    title = f"all_reduce_norm {m} × {h}" + (f", {form}" if FORMS[form] else "")
     with fused_by_flashinfer(bench, rows, EPS) as fused:
         sides = contenders(rows) | theirs | fused
         bench.compare(title, sides, check=rows.check, sets=rows.sets, bound=sent / rate, fresh=fresh)
+
+
+def compare_alone(bench: Bench, m: int, h: int, rate: float) -> None:
+    """The all-reduce without a norm, into symmetric memory."""
+    rows = Rows(bench.world, m, h, None)
+    outs = [triton_dist.empty(m, h, dtype=torch.bfloat16) for _ in range(rows.sets)]
+    places = [x.clone() for x in rows.x]
+
+    def nccl(i: int) -> torch.Tensor:
+        dist.all_reduce(places[i])
+        return places[i]
+
+    def fresh() -> None:
+        for place, x in zip(places, rows.x, strict=True):
+            place.copy_(x)
+
+    def check(result: torch.Tensor, i: int) -> str | None:
+        total = sum(rows.random(m, h, seed=100 * i + pe + 10).float() for pe in range(bench.world.n_pes))
+        error = (result.float() - total).abs().max().item() / total.abs().max().item()
+        return None if error <= 0.01 else f"an error is {error:.3f} of the largest value"
+
+    sides = {"ours": lambda i: kernels.all_reduce(rows.x[i], out=outs[i]), "NCCL": nccl}
+    sent = 2 * m * h * 2 * (bench.world.n_pes - 1) / bench.world.n_pes
+    bench.compare(f"all_reduce {m} × {h}", sides, check=check, sets=rows.sets, bound=sent / rate, fresh=fresh)
+    triton_dist.barrier_all()
+    for out in outs:
+        triton_dist.free(out)
+
+
+def compare_sharded(bench: Bench, m: int, h: int, rate: float) -> None:
+    for operation in SHARDED:
+        rows = operation(bench.world, m, h, EPS)
+        title, sides = f"{rows.name} {m} × {h}", rows.contenders() | rows.peers(add_norm)
+        bench.compare(title, sides, check=rows.check, sets=rows.sets, bound=rows.sent / rate)
 
 
 def check_only() -> None:
@@ -138,6 +175,11 @@ def check_only() -> None:
             for name, step in contenders(rows).items():
                 if problem := rows.check(step(0), 0):
                     raise SystemExit(f"{name}{form}: {problem}")
+        for operation in SHARDED:
+            shards = operation(world, 3 * world.n_pes, 256, EPS)
+            for name, step in shards.contenders().items():
+                if problem := shards.check(step(0), 0):
+                    raise SystemExit(f"{shards.name}, {name}: {problem}")
         if world.pe == 0:
             print("norm: checked, not measured. The CPU world interprets kernels.")
 
@@ -146,19 +188,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS)
     parser.add_argument("--columns", type=int, default=8192)
+    parser.add_argument("--only", nargs="+", help='of "plain", "fp8 a token", "fp8 a block", "alone", "shards"')
     parser.add_argument("--save", help="where to write the figures, as JSON")
     args = parser.parse_args()
     if triton_dist.kind() == "cpu":
         check_only()
         return 0
     os.environ.setdefault("TRITON_DIST_SYMMETRIC_SIZE", "4G")
-    with session("fused norms", total=len(args.rows) * len(FORMS)) as bench:
+    forms = {form: partial(compare, form=form) for form in FORMS}
+    runs = {**forms, "alone": compare_alone, "shards": compare_sharded}
+    if unknown := set(args.only or ()) - set(runs):
+        parser.error(f"--only knows {', '.join(runs)}, not {', '.join(sorted(unknown))}")
+    chosen = [run for name, run in runs.items() if name in (args.only or runs)]
+    with session("fused norms", save=args.save) as bench:
         rate = bench.copy_engine_rate()
-        for form in FORMS:
+        for run in chosen:
             for m in args.rows:
-                compare(bench, m, args.columns, form, rate)
-                if args.save:
-                    bench.save(args.save)
+                run(bench, m, args.columns, rate=rate)
     return 0
 
 

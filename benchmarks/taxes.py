@@ -1,6 +1,6 @@
 """What is lost between kernels: launches, waits for the slowest PE, and traffic of intermediate results.
 
-    torchrun --nproc-per-node 2 benchmarks/taxes.py [--save FILE] [--plot FILE.svg]
+    torchrun --nproc-per-node 2 benchmarks/taxes.py [--save FILE] [--plot FILE.svg] [--timelines FOLDER]
 
 The three "taxes" of bulk-synchronous programs are those of Iris's authors ("Eliminating Multi-GPU Performance Taxes",
 arXiv 2511.02168). An all-gather + GEMM, a GEMM + all-scatter and a flash decode are computed from bulk-synchronous
@@ -11,6 +11,8 @@ arXiv 2511.02168). An all-gather + GEMM, a GEMM + all-scatter and a flash decode
   the Hopper GEMMs operands from memory, too; of NCCL's kernels, how much longer they take than on the PE that arrives
   last. Both are means over PEs;
 - intermediate: bytes that a PE writes to memory and reads again, by formula.
+
+A timeline of each PE shows who waits for whom (taxes_timelines.py).
 
 The all-gather + GEMM that is fused into one kernel loads A from the peers, as in that paper (taxes_kernels.py). It
 stores nothing in between, and loads a peer's rows once for each column of tiles; our library has the copy engine
@@ -40,6 +42,8 @@ from decode import Decode, Size
 from harness import Bench, capture, machine, session
 from layer_traces import Kernel, kernels_of
 from taxes_kernels import combine_behind_barrier, combine_on_arrival, gemm_from_peers
+from taxes_timelines import PerPe, last_call, of_all_pes
+from taxes_timelines import picture as picture_of_timelines
 
 import triton_dist
 from triton_dist import World, kernels
@@ -260,9 +264,9 @@ def traced_waits(bench: Any, step: Step) -> float:
     return lost.item()
 
 
-def profiled(bench: Bench, step: Step) -> tuple[float, float, float]:
+def profiled(bench: Bench, step: Step) -> tuple[float, float, float, PerPe]:
     """Of one call, from the profiler's timeline of a graph: µs without a kernel, how many kernels, and µs that NCCL's
-    take longer than on the PE that arrives last; means over PEs. *Collective.*"""
+    take longer than on the PE that arrives last, means over PEs; and every PE's kernels. *Collective.*"""
     graph = capture(step, 1, CALLS)[0]
     graph.replay()
     bench.settle()
@@ -272,7 +276,8 @@ def profiled(bench: Bench, step: Step) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "timeline.json")
         profile.export_chrome_trace(str(file))
-        timeline, since = behind_the_first(kernels_of(file), CALLS)
+        whole = kernels_of(file, by_the_clock=True)
+    timeline, since = behind_the_first(whole, CALLS)
     durations = [kernel[3] for kernel in timeline if "nccl" in kernel[0].lower()]
     nccl = torch.zeros(MOST_NCCL, device=bench.world.device)
     nccl[: len(durations)] = torch.tensor(durations[:MOST_NCCL])
@@ -282,7 +287,7 @@ def profiled(bench: Bench, step: Step) -> tuple[float, float, float]:
     means = torch.tensor([idle(timeline, since), len(timeline), late], device=bench.world.device) / (CALLS - 1)
     dist.all_reduce(means)
     launches, count, waiting = (means / bench.world.n_pes).tolist()
-    return launches, count, waiting
+    return launches, count, waiting, of_all_pes(last_call(whole, CALLS), bench.world.device)
 
 
 # ---- what is said of it
@@ -290,11 +295,12 @@ def profiled(bench: Bench, step: Step) -> tuple[float, float, float]:
 
 @dataclass
 class Found:
-    """The taxes of a case's variants, and why some were not measured."""
+    """The taxes of a case's variants, why some were not measured, and the kernels of one call on each PE."""
 
     title: str
     taxes: dict[str, Taxes]
     absent: dict[str, str]
+    timelines: dict[str, PerPe]
 
 
 def table(found: Found) -> str:
@@ -362,10 +368,10 @@ def cases_of(world: World, *, small: bool) -> list[Callable[[], tuple[Case, Call
 def measure(bench: Bench, case: Case) -> Found:
     sides = {name: variant.step for name, variant in case.variants.items()}
     entry = bench.compare(case.title, sides, check=case.check, sets=case.sets, calls=TIMED)
-    found = Found(case.title, {}, dict(entry.absent))
+    found = Found(case.title, {}, dict(entry.absent), {})
     for name, timing in entry.timings.items():
         variant = case.variants[name]
-        launches, count, late = profiled(bench, case.in_turns(variant.step))
+        launches, count, late, found.timelines[name] = profiled(bench, case.in_turns(variant.step))
         waiting = late + traced_waits(bench, case.in_turns(variant.step))
         found.taxes[name] = Taxes(timing.median, launches, waiting, count, variant.traffic)
     bench.say(table(found))
@@ -406,6 +412,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--save", type=Path, help="where to write the figures, as JSON")
     parser.add_argument("--plot", type=Path, help="where to draw them, as SVG (extra bench)")
+    parser.add_argument("--timelines", type=Path, help="a folder for pictures of each PE's kernels, as SVG")
     args = parser.parse_args()
     if triton_dist.kind() == "cpu":
         check_only()
@@ -422,6 +429,10 @@ def main() -> int:
                 args.save.write_text(json.dumps(data, indent=1))
         if args.plot and bench.world.pe == 0:
             picture(found, args.plot)
+        if args.timelines and bench.world.pe == 0:
+            args.timelines.mkdir(parents=True, exist_ok=True)
+            for number, one in enumerate(found):
+                picture_of_timelines(one.title, one.timelines, args.timelines / f"timelines-{number}.svg")
     return 0
 
 

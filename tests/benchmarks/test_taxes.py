@@ -15,7 +15,7 @@ from ptx import made_by, ptxas_report
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def taxes(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import taxes
@@ -78,7 +78,7 @@ def test_waits_are_means_of_computing_programs_and_pes_of_the_last_calls(taxes: 
 @pytest.fixture
 def found(taxes: Any) -> Any:
     measured = {"NCCL": taxes.Taxes(40.0, 6.0, 4.0, 3.0, 4096), "ours, fused": taxes.Taxes(30.0, 0.0, 5.0, 1.0, 0)}
-    return taxes.Found("flash decode", measured, {"ours, more": "needs another GPU"})
+    return taxes.Found("flash decode", measured, {"ours, more": "needs another GPU"}, {})
 
 
 def test_a_table_has_every_variant(taxes: Any, found: Any) -> None:
@@ -92,6 +92,30 @@ def test_a_table_has_every_variant(taxes: Any, found: Any) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib draws the plots (extra bench)")
 def test_a_bar_is_drawn_for_every_variant(taxes: Any, found: Any, tmp_path: Path) -> None:
-    taxes.picture([found, taxes.Found("nothing", {}, {})], tmp_path / "taxes.svg")
+    taxes.picture([found, taxes.Found("nothing", {}, {}, {})], tmp_path / "taxes.svg")
     text = (tmp_path / "taxes.svg").read_text()
     assert "ours, fused" in text and "waiting" in text and "nothing" not in text
+
+
+def test_a_timeline_is_of_the_last_call() -> None:
+    timelines = importlib.import_module("taxes_timelines")
+    calls = [("a", 7, 60.0, 40.0), ("b", 7, 102.0, 5.0), ("a", 7, 108.0, 5.0), ("b", 7, 115.0, 5.0)]
+    assert timelines.last_call([*calls[::-1], ("barrier", 7, 0.0, 10.0)], 2) == calls[2:]
+    assert timelines.last_call([], 2) == []
+
+
+def test_timelines_of_all_pes_begin_with_the_first_kernel_of_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    timelines = importlib.import_module("taxes_timelines")
+    other = json.dumps([("k", 1, 90.0, 5.0)])
+    monkeypatch.setattr(timelines, "all_gather_texts", lambda text, device: [text, other])
+    mine = [("a" * 100, 1, 100.0 + i, 1.0) for i in range(100)]
+    first, second = timelines.of_all_pes(mine, "cpu")
+    assert second == [("k", 1, 0.0, 5.0)] and first[0] == ("a" * 40, 1, 10.0, 1.0) and len(first) == timelines.MOST
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib draws the plots (extra bench)")
+def test_a_row_is_drawn_for_every_variant_and_pe(tmp_path: Path) -> None:
+    timelines = importlib.import_module("taxes_timelines")
+    timelines.picture("decode", {"NCCL": [[("nccl", 1, 0.0, 5.0)], []]}, tmp_path / "t.svg")
+    text = (tmp_path / "t.svg").read_text()
+    assert "NCCL, PE 0" in text and "NCCL, PE 1" in text
