@@ -21,6 +21,7 @@ In the CPU world our contenders are checked at tiny sizes; nothing is timed.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import itertools
 from collections.abc import Callable
@@ -75,6 +76,12 @@ BY_HEADS = (
 """Where PEs share the heads: those of all PEs together."""
 
 
+@functools.cache
+def alone(world: World) -> kernels.Communicator:
+    """A communicator of this PE only. It is made once: NVSHMEM has few teams."""
+    return kernels.Communicator(world.team_world.split_2d(1)[0])
+
+
 def random(world: World, *shape: int, seed: int) -> torch.Tensor:
     generator = torch.Generator(world.device).manual_seed(seed)
     return torch.randn(*shape, generator=generator, device=world.device, dtype=torch.bfloat16)
@@ -120,7 +127,7 @@ class Decode:
         self.local_lengths = torch.full_like(self.lengths, length)
         pages = self.part // PAGE
         self.pages = torch.arange(size.requests * pages, dtype=torch.int32, device=world.device).view(-1, max(1, pages))
-        self.this_pe = kernels.Communicator(world.team_world.split_2d(1)[0])
+        self.this_pe = alone(world)
         self.combine: Any = compiled(combined) if world.kind == "gpu" else combined
 
     def fused(self, i: int) -> torch.Tensor:
@@ -186,7 +193,7 @@ class ByHeads:
         self.weight = [random(world, *weight, seed=seed + 3) * weight[0] ** -0.5 for seed in seeds]
         self.residual = random(world, size.requests, hidden, seed=9)
         self.lengths = torch.full((size.requests,), size.context, dtype=torch.int32, device=world.device)
-        self.this_pe = kernels.Communicator(world.team_world.split_2d(1)[0])
+        self.this_pe = alone(world)
         self.summed = triton_dist.empty(size.requests, hidden, dtype=torch.bfloat16)
         """A partial sum that becomes the sum; symmetric, as our all-reduce wants larger ones."""
 
@@ -267,10 +274,8 @@ def compare(bench: Bench, size: Size, rate: float) -> None:
             local.pop(f"local {name}", None)
             bench.say(f"    {name}: {problem}")
     times = {name: time_in_turns(bench, d, step) for name, step in local.items()}
-    d.this_pe.close()
     one = Decode(bench.world, replace(size, context=size.context * bench.world.n_pes))  # all keys on every PE
     times["ours on one GPU, all keys"] = time_in_turns(bench, one, one.local_decode)
-    one.this_pe.close()
     for name, seconds in times.items():
         bench.say(f"    {name:<36} {seconds * 1e6:9.1f} µs")
         entry.alone[name] = seconds * 1e6
@@ -299,7 +304,6 @@ def compare_local(bench: Bench, size: Size, rate: float) -> None:
             except Exception as error:
                 bench.say(f"    {name}: {type(error).__name__}: {str(error)[:120]}")
     bench.compare(f"local flash decode {size}", sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
-    d.this_pe.close()
 
 
 def compare_by_heads(bench: Bench, size: Size, rate: float) -> None:
@@ -307,7 +311,6 @@ def compare_by_heads(bench: Bench, size: Size, rate: float) -> None:
     sides = {"ours": d.fused, "ours unfused": d.ours_unfused, "cuBLAS + NCCL all-reduce": d.nccl}
     title = f"flash decode by heads + projection {size}"
     bench.compare(title, sides, check=d.check, sets=d.sets, bound=d.nbytes / rate)
-    d.this_pe.close()
     triton_dist.free(d.summed)
 
 
@@ -321,8 +324,6 @@ def check_only() -> None:
         for of, name, step in sides:
             if problem := of.check(step(0), 0):
                 raise SystemExit(f"{name}: {problem}")
-        d.this_pe.close()
-        by_heads.this_pe.close()
         if world.pe == 0:
             print("decode: checked, not measured. The CPU world interprets kernels.")
 

@@ -170,7 +170,7 @@ def gemm_all_scatter(world: World, m: int, n: int, k: int) -> Case:
     return Case(f"GEMM + all-scatter, {m} × {n} × {k}", variants, against(a.float() @ whole.float()))
 
 
-def flash_decode(world: World, size: Size) -> tuple[Case, Decode]:
+def flash_decode(world: World, size: Size) -> Case:
     d = Decode(world, size)
     rows = size.requests * size.query_heads
     shared = triton_dist.empty(size.requests, size.query_heads, size.dim + 1)
@@ -194,7 +194,7 @@ def flash_decode(world: World, size: Size) -> tuple[Case, Decode]:
         "ours, producer–consumer, two kernels": Variant(on_arrival, 2 * rows * (size.dim * 2 + 4) + sent),
         "ours, fused": Variant(d.fused, sent),
     }
-    return Case(f"flash decode, {size}", variants, d.check, min(CALLS, d.sets)), d
+    return Case(f"flash decode, {size}", variants, d.check, min(CALLS, d.sets))
 
 
 # ---- what is lost
@@ -342,17 +342,9 @@ def picture(cases: Sequence[Found], path: Path) -> None:
     pyplot.close(figure)
 
 
-def cases_of(world: World, *, small: bool) -> list[Callable[[], tuple[Case, Callable[[], None]]]]:
-    """What is compared, each made when it is its turn, with what frees it."""
+def cases_of(world: World, *, small: bool) -> list[Callable[[], Case]]:
+    """What is compared, each made when it is its turn."""
     n = world.n_pes
-
-    def gemm(make: Callable[..., Case], *sizes: int) -> tuple[Case, Callable[[], None]]:
-        return make(world, *sizes), lambda: None
-
-    def decode(size: Size) -> tuple[Case, Callable[[], None]]:
-        case, d = flash_decode(world, size)
-        return case, d.this_pe.close
-
     gemms = ((32 * n, 16 * n, 32),) if small else ((512, 4096, 4096), (4096, 8192, 4096))
     sizes = (
         (Size(2, 24 * n, 2 * n, 1, 16),)
@@ -360,8 +352,8 @@ def cases_of(world: World, *, small: bool) -> list[Callable[[], tuple[Case, Call
         else (Size(1, 8 << 10, 64, 8, 128), Size(1, 64 << 10, 64, 8, 128), Size(32, 16 << 10, 64, 8, 128))
     )
     return [
-        *(partial(gemm, make, *shape) for make in (all_gather_gemm, gemm_all_scatter) for shape in gemms),
-        *(partial(decode, size) for size in sizes),
+        *(partial(make, world, *shape) for make in (all_gather_gemm, gemm_all_scatter) for shape in gemms),
+        *(partial(flash_decode, world, size) for size in sizes),
     ]
 
 
@@ -390,7 +382,7 @@ def check_only() -> None:
     dist.init_process_group("gloo")
     with triton_dist.init() as world:
         for make in cases_of(world, small=True):
-            case, close = make()
+            case = make()
             for name, variant in case.variants.items():
                 try:
                     result = variant.step(0)
@@ -402,7 +394,6 @@ def check_only() -> None:
                     raise SystemExit(f"{case.title}, {name}: {problem}")
                 if name.startswith("ours") and not traced_waits(Checks(world), variant.step) > 0:
                     raise SystemExit(f"{case.title}, {name}: its trace has no waits")
-            close()
         if world.pe == 0:
             print("taxes: checked, not measured. The CPU world interprets kernels.")
     dist.destroy_process_group()
@@ -421,9 +412,7 @@ def main() -> int:
     with session("taxes") as bench:
         found = []
         for make in cases_of(bench.world, small=False):
-            case, close = make()
-            found.append(measure(bench, case))
-            close()
+            found.append(measure(bench, make()))
             if args.save and bench.world.pe == 0:
                 data = {"benchmark": "taxes", "machine": machine(bench.world), "cases": [asdict(c) for c in found]}
                 args.save.write_text(json.dumps(data, indent=1))
