@@ -163,7 +163,7 @@ def compare_alone(bench: Bench, m: int, h: int, rate: float) -> None:
 def compare_sharded(bench: Bench, m: int, h: int, rate: float) -> None:
     for operation in SHARDED:
         rows = operation(bench.world, m, h, EPS)
-        title, sides = f"{rows.name} {m} × {h}", rows.contenders() | rows.peers(add_norm)
+        title, sides = f"{rows.name} {rows.m} × {h}", rows.contenders() | rows.peers(add_norm)
         bench.compare(title, sides, check=rows.check, sets=rows.sets, bound=rows.sent / rate)
 
 

@@ -22,13 +22,15 @@ TABLES = ROOT / "triton_dist" / "kernels" / "choice" / "tables"
 SOURCES = {
     "nvidia-h100-80gb-hbm3-2.json": (
         "2026-11-23-2xh100-collectives.json",
-        "2026-11-23-2xh100-norm.json",
+        "2026-11-25-2xh100-norm.json",
+        "2026-11-25-2xh100-norm-shards.json",
         "2026-11-23-2xh100-gemms-rows.json",
+        "2026-11-25-2xh100-gemms-3584.json",
+        "2026-11-25-2xh100-gemms-5120.json",
     ),
     "nvidia-h200-2.json": (
         "2026-11-21-2xh200-collectives.json",
         "2026-11-21-2xh200-gemms.json",
-        "2026-11-22-2xh200-norm.json",
         "2026-11-23-2xh200-gemms-rows.json",
     ),
     "nvidia-h200-4.json": ("2026-11-21-4xh200-collectives.json", "2026-11-21-4xh200-gemms.json"),
@@ -41,9 +43,9 @@ def case_of(title: str, n_pes: int) -> Case:
     operation, *_ = title.split()
     if found := re.search(r"(\d+) (KB|MB)", title):
         return Case(operation, BYTES, (int(found[1]) * _UNITS[found[2]],))
-    if operation.endswith("_norm"):
-        rows, columns = re.findall(r"\d+", title)[:2]
-        return Case(operation, "bfloat16", (int(rows), int(columns)))
+    if operation.endswith("_norm") or operation == "norm_all_gather":
+        rows, columns = map(int, re.findall(r"\d+", title)[:2])
+        return Case(operation, "bfloat16", (rows // n_pes if operation == "norm_all_gather" else rows, columns))
     if found := re.search(r"(\d+) × (\d+)", title):
         return Case(operation, BYTES, (int(found[1]) * int(found[2]) * 2,))
     sizes = {name: int(size) for name, size in re.findall(r"([MNK](?:/PE)?)=(\d+)", title)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from triton_dist.kernels.choice.tables import Case, Entry, Table
+from triton_dist.kernels.choice.tables import Case, Entry, Model, Table
 from triton_dist.kernels.communicator import Communicator
 
 __all__ = ["Choices", "choose"]
@@ -32,32 +32,33 @@ class Choices:
         self._tables = (tuned.merged(entries), *others)
         self._made.clear()
 
-    def choose(self, case: Case, estimates: Mapping[str, float]) -> str:
+    def choose(self, case: Case, estimates: Mapping[str, float], model: Model | None = None) -> str:
         """See :func:`choose`."""
         asked = case, tuple(estimates)
         chosen = self._made.get(asked)
         if chosen is None:
-            chosen = _fastest(self._tables, case, estimates)
+            chosen = _fastest(self._tables, case, estimates, model)
             if len(self._made) == _REMEMBERED:
                 del self._made[next(iter(self._made))]
             self._made[asked] = chosen
         return chosen
 
 
-def choose(communicator: Communicator, case: Case, estimates: Mapping[str, float]) -> str:
+def choose(communicator: Communicator, case: Case, estimates: Mapping[str, float], model: Model | None = None) -> str:
     """The algorithm for ``case``: the fastest by measured tables or, where these do not know it, by ``estimates``.
 
     Args:
         estimates: seconds by a model, of the algorithms that are available, the same on all members and in the same
             order; of equals the first is taken.
+        model: estimates for other sizes, by which times that were measured there are scaled.
     """
     if len(estimates) == 1:
         return next(iter(estimates))
-    return communicator.own(Choices).choose(case, estimates)
+    return communicator.own(Choices).choose(case, estimates, model)
 
 
-def _fastest(tables: Iterable[Table], case: Case, estimates: Mapping[str, float]) -> str:
+def _fastest(tables: Iterable[Table], case: Case, estimates: Mapping[str, float], model: Model | None) -> str:
     for table in tables:
-        if times := table.times(case, tuple(estimates)):
+        if times := table.times(case, tuple(estimates), model):
             return min(times, key=times.__getitem__)
     return min(estimates, key=estimates.__getitem__)

@@ -2,20 +2,21 @@
 
 A table is of one model of GPU and one number of PEs. Its entries have the times of an operation's algorithms for one
 shape, on the slowest PE. For another shape the entries of the same operation and dtype count whose other sizes (N and K
-of a GEMM) are the nearest; between two of their first sizes (M, or bytes) times are interpolated. Farther away a table
-says nothing, and a model decides.
+of a GEMM) are the nearest; between two of their first sizes (M, or bytes) times are interpolated. With other N and K tiles
+fill the GPU differently, so a model's estimate of the shape is what counts there, times what was measured by what the
+model says of the measured shape: the farther that is, the less. Farthest away the model decides alone.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from triton_dist.decoding import DecodingError, decode, fields, integer, mapping, matching, record, sequence, text
 
-__all__ = ["BYTES", "Case", "Entry", "Table", "decoded", "encoded", "microseconds"]
+__all__ = ["BYTES", "Case", "Entry", "Model", "Table", "decoded", "encoded", "microseconds"]
 
 BYTES = "bytes"
 """What stands for the dtype of operations whose times depend on the number of bytes only."""
@@ -29,6 +30,10 @@ _BEYOND = 2.0
 """How many times the last first size, or what part of the first, takes that one's times."""
 _APART = 2.0
 """How far the other sizes may be from those that were measured: by the sum of the logarithms to the base 2."""
+
+
+Model = Callable[[tuple[int, ...]], Mapping[str, float]]
+"""Estimated seconds of algorithms for the sizes of a case."""
 
 
 class Case(NamedTuple):
@@ -66,16 +71,22 @@ class Table:
             for algorithm, time in times.items():
                 curves.setdefault(algorithm, []).append((first, time))
 
-    def times(self, case: Case, algorithms: Sequence[str]) -> dict[str, float] | None:
-        """Microseconds of these algorithms; None if the table does not know all of them near ``case``."""
+    def times(self, case: Case, algorithms: Sequence[str], model: Model | None = None) -> dict[str, float] | None:
+        """Microseconds of these algorithms; where other sizes were measured and there is a ``model``, its estimates with
+        a part of what it errs there. None if the table does not know all of them near ``case``."""
         first, *others = case.sizes
         known = self._curves.get((case.operation, case.dtype), {})
         for measured in sorted(known, key=lambda sizes: (_distance(sizes, others), sizes)):
             if _distance(measured, others) > _APART:
                 return None
-            found = {algorithm: _at(known[measured].get(algorithm, ()), first) for algorithm in algorithms}
-            if all(time is not None for time in found.values()):
-                return found  # type: ignore[return-value]
+            times = {algorithm: _at(known[measured].get(algorithm, ()), first) for algorithm in algorithms}
+            found = {algorithm: time for algorithm, time in times.items() if time is not None}
+            if len(found) == len(times):
+                if model is None or measured == tuple(others):
+                    return found
+                there, here = model((first, *measured)), model(case.sizes)
+                weight = 1 - _distance(measured, others) / _APART
+                return {name: 1e6 * here[name] * (time / (1e6 * there[name])) ** weight for name, time in found.items()}
         return None
 
     def merged(self, entries: Iterable[Entry]) -> Table:

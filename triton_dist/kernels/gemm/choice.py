@@ -50,5 +50,12 @@ def choose_gemm(
     m = max(a.shape[0], c.shape[0])  # PEs that share rows of A compute all rows of C, and of A if they share those of C
     within = comm if comm.grid.hosts == 1 or operation == "local_gemm" else comm.within_host
     hopper = fits(within, a, b, c)
-    gemm = Gemm(m, b.shape[1], a.shape[1], a.dtype, c.dtype, comm.n_pes, hopper, scales, comm.grid.hosts)
-    return choose(comm, case_of(operation, a, b, scales=scales, rows=rows), estimates(operation, gemm, names))
+
+    def model(sizes: tuple[int, ...]) -> dict[str, float]:
+        """Of as many rows, and other N and K."""
+        _, n, k = sizes
+        gemm = Gemm(m, n, k, a.dtype, c.dtype, comm.n_pes, hopper, scales, comm.grid.hosts)
+        return estimates(operation, gemm, names)
+
+    case = case_of(operation, a, b, scales=scales, rows=rows)
+    return choose(comm, case, model(case.sizes), model)

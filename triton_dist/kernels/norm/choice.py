@@ -46,8 +46,11 @@ def choose(
         algorithm = next(iter(possible))
     elif algorithm == "auto":
         case = case_of(function, x, rows=rows)
-        seconds = estimates(function, case.sizes[0], x.shape[1], x.element_size(), comm.n_pes, possible)
-        algorithm = fastest(comm, case, seconds)
+
+        def model(sizes: tuple[int, ...]) -> dict[str, float]:
+            return estimates(function, *sizes, x.element_size(), comm.n_pes, possible)
+
+        algorithm = fastest(comm, case, model(case.sizes), model)
     if algorithm not in possible:
         raise ValueError(
             f"{function}: rows of {x.shape[1]} columns are too long for algorithm {algorithm}, which takes up to"
