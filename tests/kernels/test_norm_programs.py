@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+from triton_dist.kernels.collectives.exchanged_rows import HEADER
 from triton_dist.kernels.norm.arguments import cut_for, programs_for
-from triton_dist.kernels.norm.rows import HEADER
 from triton_dist.kernels.protocols.sentinel import SLOTS
 
 

@@ -10,6 +10,7 @@ import triton
 
 import triton_dist
 from triton_dist.kernels.attention.flash_decode import reserve_slots as reserve_decode_slots
+from triton_dist.kernels.collectives.exchange import exchange_slots
 from triton_dist.kernels.collectives.staging import staging, staging_barriers
 from triton_dist.kernels.collectives.two_level.memory import memory
 from triton_dist.kernels.communicator import Communicator, calling
@@ -45,6 +46,11 @@ def _reduction(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -
     staging_barriers(comm)
 
 
+def _reduction_to_all(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
+    _reduction(comm, rows, hidden, dtype)
+    exchange_slots(comm)
+
+
 def _gathered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -> None:
     _slots_and_barriers(comm, rows, hidden, dtype)
     _gathered_rows(comm, rows, hidden, dtype)
@@ -64,7 +70,7 @@ def _scattered(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype) -
 
 def _partial_sums(comm: Communicator, rows: int, hidden: int, dtype: torch.dtype, *, to_all: bool) -> None:
     result = torch.bfloat16 if dtype in FP8 else dtype
-    _reduction(comm, rows, hidden, result)
+    (_reduction_to_all if to_all else _reduction)(comm, rows, hidden, result)
     symmetric_matrix(comm, "product", rows, hidden, result)
     if dtype == result:
         reserve_slots(comm, rows, hidden, dtype.itemsize, to_all=to_all)
@@ -83,6 +89,7 @@ def _norm(
         for operation, count in messages.items():
             slots_for(comm, operation, count, row)
     if name == "all_reduce_norm":
+        exchange_slots(comm)
         symmetric_buffer(comm, "all_reduce_norm", rows * hidden * dtype.itemsize)
     if name == "norm_all_gather":
         _slots_and_barriers(comm, rows, hidden, dtype)
@@ -113,7 +120,8 @@ def _flags(comm: Communicator, rows: int, columns: int, shards: int = 1) -> None
 _COLLECTIVES = ("all_gather", "all_to_all", "broadcast", "reduce_scatter", "all_reduce")
 _RESERVE: dict[str, Callable[[Communicator, int, int, torch.dtype], None]] = {
     **dict.fromkeys(_COLLECTIVES[:3], _slots_and_barriers),
-    **dict.fromkeys(_COLLECTIVES[3:], _reduction),
+    "reduce_scatter": _reduction,
+    "all_reduce": _reduction_to_all,
     "all_reduce_norm": lambda *given: _norm(
         *given, name="all_reduce_norm", messages={"all_reduce_norm, one_shot": 1, "all_reduce_norm, two_shot": 2}
     ),

@@ -93,7 +93,7 @@ def collectives_wrap_around(world: World) -> None:
         calls[f"reduce_scatter, {name}"] = (
             partial(kernels.reduce_scatter, part, source, algorithm=name), part, total[pe * n : (pe + 1) * n],
         )  # fmt: skip
-    for name in ("one_shot", "two_shot", "push", "direct"):
+    for name in ("one_shot", "two_shot", "exchange", "push", "direct"):
         calls[f"all_reduce, {name}"] = (
             partial(kernels.all_reduce, source, out=whole, algorithm=name), whole, total,
         )  # fmt: skip

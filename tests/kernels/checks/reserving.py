@@ -38,7 +38,7 @@ def check_nothing_is_made_after(world: triton_dist.World) -> None:
         count, nbytes = workspace.made, comm.workspace_bytes
         for rows in rows_of(world, examples(1)):
             each = -(-rows // n)
-            for algorithm in ("one_shot", "two_shot", "push", "direct"):
+            for algorithm in ("one_shot", "two_shot", "exchange", "push", "direct"):
                 kernels.all_reduce(x[:rows], out=y[:rows], algorithm=algorithm, group=comm)
             for algorithm in ("low_latency", "push"):
                 kernels.all_gather(y[: n * each], x[:each], algorithm=algorithm, group=comm)

@@ -2,9 +2,9 @@
 
 A table is of one model of GPU and one number of PEs. Its entries have the times of an operation's algorithms for one
 shape, on the slowest PE. For another shape the entries of the same operation and dtype count whose other sizes (N and K
-of a GEMM) are the nearest; between two of their first sizes (M, or bytes) times are interpolated. With other N and K tiles
-fill the GPU differently, so a model's estimate of the shape is what counts there, times what was measured by what the
-model says of the measured shape: the farther that is, the less. Farthest away the model decides alone.
+of a GEMM) are the nearest; between two of their first sizes (M, or bytes) times are interpolated. With other N and K
+tiles fill the GPU differently, so a model's estimate of the shape is what counts there, times what was measured by what
+the model says of the measured shape: the farther that is, the less. Farthest away the model decides alone.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Table:
                 curves.setdefault(algorithm, []).append((first, time))
 
     def times(self, case: Case, algorithms: Sequence[str], model: Model | None = None) -> dict[str, float] | None:
-        """Microseconds of these algorithms; where other sizes were measured and there is a ``model``, its estimates with
-        a part of what it errs there. None if the table does not know all of them near ``case``."""
+        """Microseconds of these algorithms; where other sizes were measured and there is a ``model``, its estimates
+        with a part of what it errs there. None if the table does not know all of them near ``case``."""
         first, *others = case.sizes
         known = self._curves.get((case.operation, case.dtype), {})
         for measured in sorted(known, key=lambda sizes: (_distance(sizes, others), sizes)):

@@ -2,10 +2,11 @@
 
 ``one_shot``, for the smallest: every PE sends all of its tensor to all PEs by the LL protocol and reduces what it
 receives; one latency. ``two_shot``, for those a little larger: PE i reduces chunk i only and sends the sum to all; two
-latencies, but fewer bytes. ``direct``, for medium ones: a barrier; every program loads its blocks of this PE's chunk
-from all tensors and stores their sum to all of them; a barrier. ``push``, for large ones: chunks are stored to staging
-memory of the PEs that reduce them, round by round, since stores are faster than loads, and every PE stores its sums to
-all tensors. The last two may be done in place.
+latencies, but fewer bytes. ``exchange``, for medium sums of floats: as ``one_shot``, without flags (exchange.py).
+``direct``, for medium ones: a barrier; every program loads its blocks of this PE's chunk from all tensors and stores
+their sum to all of them; a barrier. ``push``, for large ones: chunks are stored to staging memory of the PEs that
+reduce them, round by round, since stores are faster than loads, and every PE stores its sums to all tensors. The last
+two may be done in place.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from triton_dist.kernels.choice.choose import choose
 from triton_dist.kernels.choice.tables import BYTES, Case
 from triton_dist.kernels.collectives import model
 from triton_dist.kernels.collectives.documentation import collective
+from triton_dist.kernels.collectives.exchange import exchange, fits_exchange, why_no_exchange
 from triton_dist.kernels.collectives.parts import is_wide, widened
 from triton_dist.kernels.collectives.reductions import begin, combine, finish, reduce_words, widen
 from triton_dist.kernels.collectives.staging import (
@@ -240,8 +242,9 @@ def all_reduce(
             number ``max`` and ``min`` return the number, as NCCL does.
         out: like ``tensor``, and the same memory or memory that it does not overlap; by default the result replaces
             ``tensor``.
-        algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``push``, for which
-            ``out`` must be symmetric; ``direct``, for which both must; ``two_level``; or ``auto``.
+        algorithm: ``one_shot``, ``two_shot`` (up to 256 KiB or so, and ``n_pes`` times that); ``exchange``, sums and
+            means of floats of up to 32 bits; ``push``, for which ``out`` must be symmetric; ``direct``, for which both
+            must; ``two_level``; or ``auto``.
         sm_margin: how many SMs are left to other kernels.
 
     Returns:
@@ -263,7 +266,9 @@ def all_reduce(
         limit = check_sm_margin("all_reduce", sm_margin)
         if tensor.numel():
             if algorithm == "auto":
-                algorithm = _choose(comm, out, tensor, limit)
+                algorithm = _choose(comm, out, tensor, op, limit)
+            if algorithm == "exchange" and (why := why_no_exchange(tensor.dtype, op)):
+                raise ValueError(f"all_reduce: {why}")
             if algorithm in ("push", "direct"):
                 need_symmetric(comm, "all_reduce", algorithm, out=out)
             if algorithm == "direct":
@@ -284,12 +289,12 @@ def launch_sum(comm: Communicator, output: torch.Tensor, input: torch.Tensor) ->
     Args:
         output: symmetric on the members, and like ``input``, which has elements.
     """
-    made = ALGORITHMS[_choose(comm, output, input, NO_LIMIT)](comm, output, input, "sum", limit=NO_LIMIT)
+    made = ALGORITHMS[_choose(comm, output, input, "sum", NO_LIMIT)](comm, output, input, "sum", limit=NO_LIMIT)
     assert made is None or isinstance(made, Launch), "only two_level has several"
     return made
 
 
-def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit: int) -> str:
+def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, op: str, limit: int) -> str:
     n_pes = comm.n_pes
     nbytes = input.numel() * input.element_size()
     share = nbytes / n_pes * (n_pes - 1)
@@ -299,6 +304,8 @@ def _choose(comm: Communicator, output: torch.Tensor, input: torch.Tensor, limit
         estimates["one_shot"] = model.low_latency(nbytes * (n_pes - 1))
     if fits(_part(words, n_pes), n_pes, limit):
         estimates["two_shot"] = model.low_latency(2 * share, hops=2)
+    if fits_exchange(-(-nbytes // 4), n_pes, limit) and why_no_exchange(input.dtype, op) is None:
+        estimates["exchange"] = model.exchanged(nbytes, n_pes)
     if not estimates or is_symmetric(comm, output):
         estimates["push"] = model.staged(2 * share, barriers=2)
         if is_symmetric(comm, input):
@@ -442,6 +449,7 @@ def _part(n: int, n_pes: int) -> int:
 ALGORITHMS: dict[str, Callable[..., Launch | Sequence[Step] | None]] = {
     "one_shot": one_shot,
     "two_shot": two_shot,
+    "exchange": exchange,
     "push": push,
     "direct": direct,
     "two_level": two_level,

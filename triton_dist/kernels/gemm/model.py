@@ -214,6 +214,7 @@ def _all_reduce(gemm: Gemm) -> dict[str, float]:
         collective.low_latency(gemm.nbytes * (gemm.n_pes - 1)),
         collective.low_latency(sent, hops=2),
         collective.staged(sent, barriers=2),
+        collective.exchanged(gemm.nbytes, gemm.n_pes),
     )
     return {
         "bulk_synchronous": gemm.alone + _LAUNCH + reduced,

@@ -23,6 +23,15 @@ import triton.language as tl
 
 from triton_dist.kernels.arguments import check_algorithm
 from triton_dist.kernels.collectives.all_reduce import launch_sum
+from triton_dist.kernels.collectives.exchanged_rows import (
+    exchange_begin,
+    exchange_end,
+    exchange_next,
+    receive_rows,
+    send_rows,
+    sum_of_received,
+    words_in,
+)
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
     Norm,
@@ -38,21 +47,7 @@ from triton_dist.kernels.norm.arguments import (
 from triton_dist.kernels.norm.choice import choose
 from triton_dist.kernels.norm.documentation import fused_norm
 from triton_dist.kernels.norm.local_norm import local_norm
-from triton_dist.kernels.norm.rows import (
-    add,
-    exchange_begin,
-    exchange_end,
-    exchange_next,
-    load_rows,
-    load_vectors,
-    normalize,
-    receive_rows,
-    send_rows,
-    store_normalized,
-    store_rows,
-    sum_of_received,
-    words_in,
-)
+from triton_dist.kernels.norm.rows import add, load_rows, load_vectors, normalize, store_normalized, store_rows
 from triton_dist.kernels.prepared import Launch, Prepared, Step, launch, steps
 from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_buffer

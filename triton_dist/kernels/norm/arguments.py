@@ -12,9 +12,9 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist.kernels.arguments import check_contiguous, check_on_device
+from triton_dist.kernels.collectives.exchanged_rows import HEADER
 from triton_dist.kernels.communicator import Communicator
 from triton_dist.kernels.new_tensors import NewTensors
-from triton_dist.kernels.norm.rows import HEADER
 from triton_dist.kernels.options import check_number, check_one_of
 from triton_dist.kernels.prepared import Prepared
 from triton_dist.kernels.protocols.sentinel import SLOTS

@@ -48,7 +48,8 @@ def choose(
         case = case_of(function, x, rows=rows)
 
         def model(sizes: tuple[int, ...]) -> dict[str, float]:
-            return estimates(function, *sizes, x.element_size(), comm.n_pes, possible)
+            count, columns = sizes
+            return estimates(function, count, columns, x.element_size(), comm.n_pes, possible)
 
         algorithm = fastest(comm, case, model(case.sizes), model)
     if algorithm not in possible:

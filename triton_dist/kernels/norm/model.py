@@ -52,6 +52,7 @@ def estimates(
                 collective.low_latency(gathered),
                 collective.low_latency(2 * share, hops=2),
                 collective.staged(2 * share, barriers=2),
+                collective.exchanged(whole, n_pes),
             ),
         },
         "reduce_scatter_norm": lambda: {

@@ -18,6 +18,14 @@ import triton.language as tl
 
 from triton_dist.kernels.arguments import check_algorithm
 from triton_dist.kernels.collectives.all_gather import all_gather, all_gather_parts
+from triton_dist.kernels.collectives.exchanged_rows import (
+    exchange_begin,
+    exchange_end,
+    exchange_next,
+    receive_rows,
+    send_rows,
+    words_in,
+)
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
     Norm,
@@ -33,19 +41,7 @@ from triton_dist.kernels.norm.arguments import (
 from triton_dist.kernels.norm.choice import choose
 from triton_dist.kernels.norm.documentation import fused_norm
 from triton_dist.kernels.norm.local_norm import local_norm
-from triton_dist.kernels.norm.rows import (
-    add,
-    exchange_begin,
-    exchange_end,
-    exchange_next,
-    load_rows,
-    load_vectors,
-    normalize,
-    receive_rows,
-    send_rows,
-    store_rows,
-    words_in,
-)
+from triton_dist.kernels.norm.rows import add, load_rows, load_vectors, normalize, store_rows
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.protocols.workspace import symmetric_buffer

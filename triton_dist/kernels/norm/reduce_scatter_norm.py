@@ -17,6 +17,14 @@ import triton
 import triton.language as tl
 
 from triton_dist.kernels.arguments import check_algorithm
+from triton_dist.kernels.collectives.exchanged_rows import (
+    exchange_begin,
+    exchange_end,
+    exchange_next,
+    send_rows,
+    sum_of_received,
+    words_in,
+)
 from triton_dist.kernels.collectives.reduce_scatter import reduce_scatter, reduce_scatter_parts
 from triton_dist.kernels.communicator import Communicator, calling
 from triton_dist.kernels.norm.arguments import (
@@ -33,20 +41,7 @@ from triton_dist.kernels.norm.arguments import (
 from triton_dist.kernels.norm.choice import choose
 from triton_dist.kernels.norm.documentation import fused_norm
 from triton_dist.kernels.norm.local_norm import local_norm
-from triton_dist.kernels.norm.rows import (
-    add,
-    exchange_begin,
-    exchange_end,
-    exchange_next,
-    load_rows,
-    load_vectors,
-    normalize,
-    send_rows,
-    store_normalized,
-    store_rows,
-    sum_of_received,
-    words_in,
-)
+from triton_dist.kernels.norm.rows import add, load_rows, load_vectors, normalize, store_normalized, store_rows
 from triton_dist.kernels.prepared import Launch, Prepared, launch
 from triton_dist.kernels.protocols.members import group_size, my_rank
 from triton_dist.kernels.shards import each_of, own_rows

@@ -1,0 +1,121 @@
+"""``exchange``, an all-reduce: every PE sends each block to all PEs, and adds up what it receives, without flags.
+
+As ``one_shot``, one latency, but by the sentinel protocol: no flag doubles the bytes, and a block is as long as a
+program's registers hold, so that medium tensors take little longer than their bytes. That takes floats of up to 32 bits
+and a sum or mean: their words leave a value that says that nothing has arrived (protocols/sentinel.py).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+from triton_dist.kernels.collectives.exchanged_rows import (
+    HEADER,
+    exchange_begin,
+    exchange_end,
+    exchange_next,
+    send_rows,
+    sum_of_received,
+    words_in,
+)
+from triton_dist.kernels.communicator import Communicator
+from triton_dist.kernels.device import NO_LIMIT
+from triton_dist.kernels.prepared import Launch, launch
+from triton_dist.kernels.protocols.members import group_size
+from triton_dist.kernels.protocols.sentinel import SLOTS
+from triton_dist.kernels.protocols.workspace import symmetric_workspace
+from triton_dist.kernels.tracing.events import SEND, clock, record_event
+from triton_dist.kernels.tracing.recorder import record
+
+__all__ = ["exchange", "exchange_slots", "fits_exchange", "why_no_exchange"]
+
+_TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+_SHORT, _LONG = 1024, 4096
+"""Words of a block: of tensors that as many programs as there are take at once, and of others."""
+_PROGRAMS = 256
+_SLOT_BYTES = 48 << 20
+"""Of all programs, for blocks of either length: with more than 3 PEs there are fewer programs of long blocks."""
+_WORDS_IN_REGISTERS = 8192
+_MOST_ROUNDS = 4
+"""Of blocks that a program takes one after the other: larger tensors go by larger shares (``push``)."""
+
+
+@triton.jit(do_not_specialize=["n"])
+def all_reduce_exchange(
+    output, input, slots, trace, n,
+    MEAN: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, PIECE: tl.constexpr,
+    MEMBERS: tl.constexpr,
+):  # fmt: skip
+    slots, number = exchange_begin(slots, 1, words_in(BLOCK, DTYPE), MEMBERS)
+    blocks = tl.cdiv(n, BLOCK)
+    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        began = clock(trace)
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        values = tl.load(input + offsets, mask=offsets < n, other=0.0)[None, :]
+        for first in range(0, group_size(MEMBERS), GROUP):
+            send_rows(slots, number, 0, first, values, DTYPE, GROUP, MEMBERS)
+        record_event(trace, SEND, block, began)
+        total = sum_of_received(slots, number, 0, trace, block, DTYPE, BLOCK, GROUP, PIECE, MEMBERS)
+        if MEAN:
+            total = total / group_size(MEMBERS)
+        tl.store(output + offsets, total.reshape([BLOCK]).to(output.dtype.element_ty), mask=offsets < n)
+        number = exchange_next(slots, number, block + tl.num_programs(0) < blocks)
+    exchange_end(slots, number)
+
+
+def why_no_exchange(dtype: torch.dtype, op: str) -> str | None:
+    """Why ``exchange`` does not reduce tensors of ``dtype`` by ``op``; None if it does."""
+    if dtype in _TYPES and op in ("sum", "avg"):
+        return None
+    return f"algorithm exchange takes sum and avg of {', '.join(map(str, _TYPES))}, got {op} of {dtype}"
+
+
+def fits_exchange(n_words: int, n_pes: int, limit: int = NO_LIMIT) -> bool:
+    """Whether ``exchange`` may be the fastest for so many words: programs take few blocks one after the other."""
+    words = _words(n_words)
+    return n_words <= _MOST_ROUNDS * words * _programs(words, n_pes, limit)
+
+
+def _words(n_words: int) -> int:
+    return _SHORT if n_words <= _SHORT * _PROGRAMS else _LONG
+
+
+def _programs(words: int, n_pes: int, limit: int) -> int:
+    of_one: int = 4 * (HEADER.value + SLOTS.value * n_pes * words)
+    most = _PROGRAMS if triton_dist.kind() == "gpu" else 4
+    return min(most, max(1, _SLOT_BYTES // of_one), limit)
+
+
+def exchange_slots(comm: Communicator) -> dict[int, torch.Tensor]:
+    """The slots of blocks by their words. *Collective* when they are made: of both lengths, so that a tensor of another
+    size than before can be captured."""
+    found = {}
+    for words in (_SHORT, _LONG):
+        size = HEADER.value + SLOTS.value * comm.n_pes * words
+        programs = _programs(words, comm.n_pes, NO_LIMIT)
+        found[words] = symmetric_workspace(comm, f"all_reduce, exchange, {words} words", programs * size)
+    return found
+
+
+def exchange(
+    comm: Communicator, output: torch.Tensor, input: torch.Tensor, op: str = "sum", *, limit: int = NO_LIMIT
+) -> Launch | None:
+    """Launch it; ``why_no_exchange`` has refused what it does not take. *Collective* the first time."""
+    n, per_word = input.numel(), 4 // input.element_size()
+    words = _words(triton.cdiv(n, per_word))
+    block = words * per_word
+    group = max(1, min(int(triton.next_power_of_2(comm.n_pes)), _WORDS_IN_REGISTERS // words))
+    # The CPU world takes loads of more than 4 KiB for data, not for what a program polls.
+    piece = words if triton_dist.kind() == "gpu" else min(words, 1024 // group)
+    blocks = triton.cdiv(n, block)
+    programs = min(blocks, _programs(words, comm.n_pes, limit))
+    waits = triton.cdiv(comm.n_pes, group) * (1 if piece == words else 1 + words // piece)
+    trace = record("all_reduce, exchange", programs, (1 + waits) * triton.cdiv(blocks, programs))
+    return launch(
+        all_reduce_exchange, (programs,), (output.view(-1), input.view(-1)), exchange_slots(comm)[words], trace,
+        n, op == "avg", _TYPES[input.dtype], block, group, piece, comm.members,
+        num_warps=4 if words == _SHORT else 8,
+    )  # fmt: skip
