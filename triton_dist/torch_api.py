@@ -25,6 +25,7 @@ __all__ = [
     "device_indices",
     "forward_mode",
     "have_tangent",
+    "is_profiled",
     "is_wrapper",
     "left_out_of_graphs",
     "multiply_float8",
@@ -121,6 +122,11 @@ def left_out_of_graphs(function: Callable[..., Any], reason: str) -> Callable[..
     return outside
 
 
+is_profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
+"""Whether a profiler of PyTorch (``torch.profiler``, ``emit_nvtx``) records what this thread does. Python calls it
+without a frame of its own."""
+
+
 def operators_are_unobserved() -> bool:
     """Whether nothing sees or changes calls of operators in this thread: no mode, transform, trace or profiler."""
     return not (
@@ -128,7 +134,7 @@ def operators_are_unobserved() -> bool:
         or torch._C._len_torch_function_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._get_tracing_state() is not None
-        or torch._C._autograd._profiler_enabled()
+        or is_profiled()
         or forward_ad._current_level >= 0
     )
 
@@ -141,7 +147,7 @@ def observers() -> tuple[Callable[[], Any], ...]:
         torch._C._len_torch_function_stack,
         torch._C._functorch.peek_interpreter_stack,
         torch._C._get_tracing_state,
-        torch._C._autograd._profiler_enabled,
+        is_profiled,
     )
 
 
