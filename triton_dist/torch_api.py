@@ -38,6 +38,7 @@ __all__ = [
     "shard_embedding",
     "shard_linear",
     "stream_handles",
+    "symmetric_memory_of",
     "tensors_for_c",
     "without_memory",
 ]
@@ -96,6 +97,21 @@ def _has_no_data(tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage().device.type == "meta" != tensor.device.type
     except (NotImplementedError, RuntimeError):  # a subclass without a storage
         return tensor.layout is torch.strided
+
+
+def symmetric_memory_of(tensor: torch.Tensor) -> str:
+    """The backend of ``torch.distributed._symmetric_memory`` that has made a tensor's memory; empty if none has."""
+    theirs: Any = getattr(getattr(torch._C, "_distributed_c10d", None), "_SymmetricMemory", None)
+    if not hasattr(theirs, "is_symm_mem_tensor"):  # a version of PyTorch that does not tell
+        return ""
+    try:
+        if tensor.storage_offset():  # allocations are known by where they begin
+            tensor = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+        if theirs.is_symm_mem_tensor(tensor):
+            return theirs.get_backend(tensor.device) or "unknown"
+    except (RuntimeError, NotImplementedError):  # a kind of device without it, or a tensor without a storage
+        pass
+    return ""
 
 
 def constant_in_graphs(function: Callable[_P, int]) -> Callable[_P, int]:

@@ -143,7 +143,7 @@ def test_heap_teams_and_host_operations(n_gpus: int) -> None:
     assert re.search(r"^(\d+) of \1 without failure", run.stdout, re.MULTILINE), run.stdout
 
 
-@pytest.mark.parametrize("first", ["torch", "ours"])
+@pytest.mark.parametrize("first", ["torch", "ours", "cuda"])
 def test_torch_s_symmetric_memory(first: str) -> None:
     run = torchrun(2, "tests/gpu/worker_symm_mem.py", first, env=GPU, timeout=120)
     assert "symm_mem: passed" in run.stdout, run.stdout
