@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,13 @@ def test_operators_and_parallel_styles_of_pytorch(n_gpus: int) -> None:
     run = torchrun(n_gpus, "tests/gpu/worker_torch_ops.py", env=CHECKS, timeout=600)
     assert run.returncode == 0, run.stdout
     assert run.stdout.count("PASS") == 9, run.stdout
+
+
+@pytest.mark.skipif(not find_spec("transformers"), reason="Hugging Face transformers is not installed (extra models)")
+def test_hugging_face(n_gpus: int) -> None:
+    run = torchrun(n_gpus, "tests/gpu/worker_hf.py", env=CHECKS, timeout=600)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("PASS") == 4, run.stdout
 
 
 def test_mixture_of_experts(n_gpus: int) -> None:
