@@ -75,6 +75,13 @@ def test_the_benchmark_of_training_steps() -> None:
     assert len(re.findall(r"^    (ours|torch, NCCL): 1 graphs, 0 graph breaks$", text, re.MULTILINE)) == 4, text
 
 
+def test_parts_of_the_benchmark_run_alone() -> None:
+    arguments = ["--layers", "1", "--kind", "decode", "--batch", "3", "--sides", "torch", "--only", "layer"]
+    text = launch([ROOT / "benchmarks/model.py", *arguments], 2, env=ENVIRONMENT, modules=IMPORTED).check()[0].stdout
+    right = [f"    {name:<36} right; not timed in the CPU world" for name in ("torch, NCCL", "torch, NCCL, eager")]
+    assert text.splitlines() == ["a layer's decode, 3 tokens:", *right]
+
+
 def test_a_wrong_gradient_of_a_weight_is_found() -> None:
     arguments = [ROOT / "benchmarks/model_backward.py", "--only", "step", "--sides", "ours,"]
     program = f"""
